@@ -9,6 +9,9 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 
+_CORRECTED_OVER: Final = 200
+"""Over how many choices a budget makes up for what it used too much or too little."""
+
 _NODES: Final = 200
 """Points of the quadrature in `best_probabilities`."""
 _REACH: Final = 6.0
@@ -70,28 +73,40 @@ def _normal_cdf(z: Floats) -> Floats:
 
 
 class Budget:
-    """Allows a dear action for the share of situations in which it gains most, by a running quantile of the gain."""
+    """Keeps dear actions to a share of all choices, by a price that they have to be worth: a quantile of their gain."""
 
-    def __init__(self, share: float, window: int = 1000) -> None:
-        """Allow a `share` of choices, from 0 to 1. The quantile is that of the last `window` gains."""
+    def __init__(self, share: float, window: int = 2000) -> None:
+        """Allow dear actions for a `share` of choices, from 0 to 1. The quantile is that of the last `window` gains."""
         self.share = share
         self._window = window
         self._gains: deque[float] = deque()
         self._sorted: list[float] = []
-        self._asked = 0
-        self._allowed = 0
+        self._choices = 0
+        self._dear = 0
 
-    def allows(self, gain: float) -> bool:
-        """Return whether this gain is among the highest ones, and allowing it too keeps to the budget."""
-        place = bisect_left(self._sorted, gain)
-        high = not self._sorted or place >= (1.0 - self.share) * len(self._sorted)
-        allowed = high and self._allowed + 1 <= self.share * (self._asked + 1) + 1
-        self._note(gain)
-        self._asked += 1
-        self._allowed += allowed
-        return allowed
+    @property
+    def spent(self) -> bool:
+        """Return whether one more dear action would be over the budget."""
+        return self._dear + 1 > self.share * (self._choices + 1) + 1
 
-    def _note(self, gain: float) -> None:
+    @property
+    def price(self) -> float:
+        """Return what a dear action has to gain at least: 0 or more.
+
+        It is the quantile above which the gains of the allowed share lie. If more of the budget was used than should
+        have been, or less, the quantile is the one of so much less or more.
+        """
+        if not self._sorted:
+            return 0.0
+        left = (self.share * self._choices - self._dear) / min(self._choices + 1, _CORRECTED_OVER)
+        share = min(1.0, max(0.0, self.share + left))
+        place = min(len(self._sorted) - 1, int((1.0 - share) * len(self._sorted)))
+        return max(0.0, self._sorted[place])
+
+    def note(self, gain: float, dear: bool) -> None:
+        """Take in what a dear action would have gained in a choice, and whether one was taken."""
+        self._choices += 1
+        self._dear += dear
         self._gains.append(gain)
         insort(self._sorted, gain)
         if len(self._gains) > self._window:

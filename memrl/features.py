@@ -34,7 +34,7 @@ SURFACE: Final = (
     "question marks",
     "brackets",
     "quotes",
-    "short words",
+    "longest number",
 )
 """What `surface` counts, in its order."""
 
@@ -64,6 +64,7 @@ def surface(text: str) -> Floats:
     size = max(1, len(text))
     words = _WORD.findall(text)
     lengths = [len(word) for word in words] or [0]
+    numbers = _NUMBER.findall(text)
     digits = sum(map(text.count, "0123456789"))
     shares = {name: sum(map(text.count, letters)) / size for name, letters in _CLASSES.items()}
     counts = np.array(
@@ -75,7 +76,7 @@ def surface(text: str) -> Floats:
             np.log1p(max(lengths)),
             len({word.lower() for word in words}) / max(1, len(words)),
             digits / size,
-            np.log1p(len(_NUMBER.findall(text))),
+            np.log1p(len(numbers)),
             sum(map(str.isupper, text)) / size,
             shares["punctuation"],
             shares["symbols"],
@@ -83,7 +84,7 @@ def surface(text: str) -> Floats:
             np.log1p(text.count("?")),
             shares["brackets"],
             shares["quotes"],
-            sum(length <= 3 for length in lengths) / len(lengths),
+            np.log1p(max(map(len, numbers), default=0)),
         )
     )
     counts.flags.writeable = False  # the cache hands the same array out again
@@ -161,7 +162,7 @@ class RBFMap:
 class FeatureSettings:
     """How features are made. A head that has learned on one of these cannot go on with another one."""
 
-    rbf: int = 256
+    rbf: int = 128
     """Outputs of the RBF map."""
     width: float = 4.0
     """The width of its kernel, in standard deviations of the counts."""

@@ -1,15 +1,18 @@
-"""Predict how probably an action succeeds in a situation, by two linear models on its features, averaged.
+"""Predict how probably an action succeeds in a situation, by three linear models on its features, averaged.
 
-One is a logistic model for each action, which can learn anything but only from the action's own outcomes. The other is
-shared: logit = ability - slope * difficulty(features), as in item response theory (Birnbaum, in Lord & Novick, 1968;
-with a difficulty that is a function of the features). Ability and slope are sums over the parts of an action, so that
-a new persona or model setting begins with what is known of its model and role.
+The first is a logistic model for each action, which can learn anything but only from the action's own outcomes. The
+second is shared: logit = ability - slope * difficulty(features), as in item response theory (Birnbaum, in Lord &
+Novick, 1968; with a difficulty that is a function of the features). Ability and slope are sums over the parts of an
+action, so that a new persona or setting begins with what is known of its model and role. Both learn online by Adagrad
+(Duchi, Hazan & Singer, JMLR 12, 2011).
 
-Both learn online by Adagrad (Duchi, Hazan & Singer, JMLR 12, 2011), one outcome at a time.
+The third is Bayesian linear regression on all features but the embedding, for each action whatever its persona. It
+takes an outcome in at once and for good, where the others need several, and knows how unsure it is (Bishop, Pattern
+recognition and machine learning, 3.3; the inverse is kept up to date by the formula of Sherman & Morrison).
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,70 +23,96 @@ from memrl.episodes import Action
 
 Floats = NDArray[np.float64]
 
+_EDGE = 0.02
+"""How near to 0 and 1 the third model's prediction may come, which is a line and knows no limits."""
+_NO_GRADIENT = 1e-8
+"""The sum of squared gradients that Adagrad begins with."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeadSettings:
-    """How fast the head learns, and how it is kept small."""
+    """How fast the models learn, and how much each counts."""
 
     rate: float = 0.05
     """The learning rate of Adagrad."""
     decay: float = 1e-4
     """The pull of weights to 0 at each update (L2)."""
-    own: float = 0.5
-    """The part of an action's own model in the average; the rest is the shared model's."""
+    prior: float = 3.0
+    """The precision of the third model's prior, in outcomes."""
     patience: float = 10.0
-    """After so many outcomes an action's own model has half of that part."""
+    """After so many outcomes of an action its own models, the first and the third, count half of what they may."""
+    own: float = 1.0
+    """The weight of the first model in the average."""
+    shared: float = 1.0
+    """The weight of the second."""
+    bayes: float = 1.0
+    """The weight of the third."""
 
 
 class Head:
-    """The two models. Its size grows with the number of actions that were ever updated."""
+    """The models. Their size grows with the number of actions that were ever updated."""
 
-    def __init__(self, size: int, settings: HeadSettings) -> None:
-        """Begin with a head on `size` features that expects every action to succeed half of the time."""
+    def __init__(self, size: int, embedded: int, settings: HeadSettings) -> None:
+        """Begin with `size` features, the last `embedded` of which are an embedding, and an even chance of success."""
         self._settings = settings
+        self._plain = size - embedded
+        """How many features come before the embedding."""
         self._actions: dict[Action, int] = {}
         self._weights = np.zeros((0, size))
         self._squares = np.zeros((0, size))
         self._counts = np.zeros(0)
         self._difficulty = np.zeros(size)
-        self._difficulty_squares = np.full(size, 1e-8)
+        self._difficulty_squares = np.full(size, _NO_GRADIENT)
         self._parts: dict[str, int] = {}
         self._ability = np.zeros((0, 2))
         """Ability and slope of each part of an action."""
         self._ability_squares = np.zeros((0, 2))
+        self._lines: dict[Action, int] = {}
+        """The rows of the third model, by action without persona."""
+        self._means = np.zeros((0, self._plain))
+        self._covariances = np.zeros((0, self._plain, self._plain))
+        self._line_counts = np.zeros(0)
 
     @property
     def actions(self) -> tuple[Action, ...]:
         """Return the actions that were ever updated, in the order of their first update."""
         return tuple(self._actions)
 
-    def count(self, action: Action) -> float:
-        """Return how many outcomes of an action were seen, each with its weight."""
-        place = self._actions.get(action)
-        return 0.0 if place is None else float(self._counts[place])
+    def predict(self, features: Floats, actions: Sequence[Action]) -> tuple[Floats, Floats]:
+        """Return the probability of success of each action, and how many outcomes that is worth, 1 without any.
 
-    def logits(self, features: Floats, actions: Sequence[Action]) -> Floats:
-        """Return the logit of success of each action: shape (actions,)."""
-        shared, own = self._shared(features, actions), np.zeros(len(actions))
-        known = [place for place, action in enumerate(actions) if action in self._actions]
-        rows = [self._actions[actions[place]] for place in known]
-        part = np.zeros(len(actions))
-        if rows:
-            own[known] = self._weights[rows] @ features
-            counts = self._counts[rows]
-            part[known] = self._settings.own * counts / (counts + self._settings.patience)
-        return part * own + (1.0 - part) * shared
+        Both have the shape (actions,).
+        """
+        plain = features[: self._plain]
+        shared = sigmoid(self._shared(features, actions))
+        sums, weights = self._settings.shared * shared, np.full(len(actions), self._settings.shared)
+        worth = np.full(len(actions), self._settings.prior / float(plain @ plain))
+        for place, action in enumerate(actions):
+            if (row := self._actions.get(action)) is not None:
+                weight = self._settings.own * self._trust(self._counts[row])
+                sums[place] += weight * sigmoid(self._weights[row] @ features)
+                weights[place] += weight
+            if (row := self._lines.get(replace(action, persona=""))) is not None:
+                weight = self._settings.bayes * self._trust(self._line_counts[row])
+                sums[place] += weight * np.clip(0.5 + self._means[row] @ plain, _EDGE, 1.0 - _EDGE)
+                weights[place] += weight
+                worth[place] = 1.0 / float(plain @ self._covariances[row] @ plain)
+        return np.where(weights > 0, sums / np.maximum(weights, 1e-12), 0.5), np.maximum(worth, 1.0)
 
     def update(self, features: Floats, action: Action, target: float, weight: float = 1.0) -> None:
         """Learn that an action came to `target`, which is from 0 to 1, in a situation with these features."""
         row = self._row(action)
         self._update_shared(features, action, target, weight)
+        self._update_line(features[: self._plain], replace(action, persona=""), target, weight)
         weights, squares = self._weights[row], self._squares[row]
         error = weight * (float(sigmoid(weights @ features)) - target)
         gradient = error * features + self._settings.decay * weights
         squares += gradient**2
         weights -= self._settings.rate * gradient / np.sqrt(squares)
         self._counts[row] += weight
+
+    def _trust(self, count: float) -> float:
+        return count / (count + self._settings.patience)
 
     def _shared(self, features: Floats, actions: Sequence[Action]) -> Floats:
         """Return the logits of the shared model. A part of an action that was never seen counts nothing."""
@@ -107,23 +136,41 @@ class Head:
         self._ability_squares[places] += step**2
         self._ability[places] -= rate * step / np.sqrt(self._ability_squares[places])
 
+    def _update_line(self, plain: Floats, action: Action, target: float, weight: float) -> None:
+        if weight <= 0:
+            return
+        row = self._lines[action]
+        mean, covariance = self._means[row], self._covariances[row]
+        gain = covariance @ plain
+        spread = 1.0 / weight + float(plain @ gain)
+        mean += gain * ((target - 0.5 - float(mean @ plain)) / spread)
+        covariance -= np.outer(gain, gain / spread)
+        self._line_counts[row] += weight
+
     def _row(self, action: Action) -> int:
         """Return the row of an action, which is appended at its first time."""
+        if action in self._actions:
+            return self._actions[action]
         for part in _parts(action):
             if part not in self._parts:
                 self._parts[part] = len(self._parts)
                 self._ability = np.vstack((self._ability, np.zeros((1, 2))))
-                self._ability_squares = np.vstack((self._ability_squares, np.full((1, 2), 1e-8)))
-        if action not in self._actions:
-            self._actions[action] = len(self._actions)
-            empty = np.zeros((1, self._weights.shape[1]))
-            self._weights = np.vstack((self._weights, empty))
-            self._squares = np.vstack((self._squares, empty + 1e-8))
-            self._counts = np.append(self._counts, 0.0)
+                self._ability_squares = np.vstack((self._ability_squares, np.full((1, 2), _NO_GRADIENT)))
+        if (line := replace(action, persona="")) not in self._lines:
+            self._lines[line] = len(self._lines)
+            wide = np.eye(self._plain)[None] / self._settings.prior
+            self._means = np.vstack((self._means, np.zeros((1, self._plain))))
+            self._covariances = np.concatenate((self._covariances, wide))
+            self._line_counts = np.append(self._line_counts, 0.0)
+        self._actions[action] = len(self._actions)
+        empty = np.zeros((1, self._weights.shape[1]))
+        self._weights = np.vstack((self._weights, empty))
+        self._squares = np.vstack((self._squares, empty + _NO_GRADIENT))
+        self._counts = np.append(self._counts, 0.0)
         return self._actions[action]
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """Return all that was learned, by name; `actions` and the parts follow from the order of `self.actions`."""
+        """Return all that was learned, by name; which row belongs to what follows from the order of `self.actions`."""
         return {
             "weights": self._weights,
             "squares": self._squares,
@@ -132,6 +179,9 @@ class Head:
             "difficulty_squares": self._difficulty_squares,
             "ability": self._ability,
             "ability_squares": self._ability_squares,
+            "means": self._means,
+            "covariances": self._covariances,
+            "line_counts": self._line_counts,
         }
 
     def restore(self, actions: Sequence[Action], arrays: dict[str, NDArray[Any]]) -> None:

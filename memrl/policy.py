@@ -61,12 +61,10 @@ class PolicySettings:
     """The part of similar episodes in the expected reward where they speak clearly; the rest is the head's."""
     retrieval_patience: float = 5.0
     """The support (episodes of similarity 1) at which they have half of that part."""
-    parameters: float = 30.0
-    """How many outcomes tell the head as much about a situation as one episode of similarity 1."""
     tolerance: float = 0.02
     """By how much less value an action is still as good as the best one, for the confidence."""
     budget: float | None = None
-    """The share of choices that may take another action than the cheapest; None for any."""
+    """The share of choices that may take another action than the cheapest; None for all. A restart forgets the use."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +114,7 @@ class Policy:
         self.observed = 0
         """How many outcomes have taught something."""
         self._features = Features(dimensions, self.settings.features)
-        self._head = Head(self._features.size, self.settings.head)
+        self._head = Head(self._features.size, dimensions, self.settings.head)
         self._calibrators: dict[Action, Calibrator] = {}
         self._tallies: dict[tuple[str, ...], Floats] = {}
         budget = self.settings.budget
@@ -149,11 +147,18 @@ class Policy:
         estimates = self.estimate(situation, embedding, neighbours, actions, costs)
         values = np.array([one.value for one in estimates])
         errors = np.array([one.error for one in estimates])
-        best = self._best(estimates, values)
-        may = not situation.interactive if explore is None else explore
+        cheapest = min(range(len(actions)), key=lambda place: (estimates[place].price, place))
+        gain = max((value for place, value in enumerate(values) if place != cheapest), default=0.0) - values[cheapest]
+        spent = self._budget is not None and self._budget.spent
+        if self._budget is not None:
+            values -= np.where(np.arange(len(values)) == cheapest, 0.0, self._budget.price)
+        best = cheapest if spent else int(values.argmax())
+        may = not spent and (not situation.interactive if explore is None else explore)
         probabilities = self._probabilities(situation, values, errors, best) if may else None
         taken = best if probabilities is None else exploration.draw(probabilities, rng)
         near = exploration.best_probabilities(values, errors, self.settings.tolerance)
+        if self._budget is not None:
+            self._budget.note(float(gain), taken != cheapest)
         return Choice(
             action=actions[taken],
             propensity=1.0 if probabilities is None else float(probabilities[taken]),
@@ -173,14 +178,14 @@ class Policy:
     ) -> tuple[Estimate, ...]:
         """Return what is expected of each action. Nothing changes, and nothing is drawn."""
         features = self._features.of(situation, embedding)
-        heads = self._head.logits(features, actions)
+        heads, known_by = self._head.predict(features, actions)
         spoken = retrieval.estimate(
             neighbours, actions, lambda action: self._mean(situation, action), self.settings.retrieval
         )
         known = costs or {}
         return tuple(
-            self._estimate(situation, action, float(head), spoken[action], known.get(action, Cost()))
-            for action, head in zip(actions, heads, strict=True)
+            self._estimate(situation, action, float(head), float(outcomes), spoken[action], known.get(action, Cost()))
+            for action, head, outcomes in zip(actions, heads, known_by, strict=True)
         )
 
     def observe(
@@ -203,7 +208,7 @@ class Policy:
         reward = staged(outcome, self.observed, self.settings.stage, self.settings.prices)
         target = min(1.0, max(0.0, reward.total))
         features = self._features.of(situation, embedding)
-        head = float(self._head.logits(features, (action,))[0])
+        head = float(self._head.predict(features, (action,))[0][0])
         spoken = retrieval.estimate(
             neighbours, (action,), lambda one: self._mean(situation, one), self.settings.retrieval
         )
@@ -216,12 +221,13 @@ class Policy:
         return reward
 
     def _estimate(
-        self, situation: Situation, action: Action, head: float, retrieved: Retrieved, cost: Cost
+        self, situation: Situation, action: Action, head: float, outcomes: float, retrieved: Retrieved, cost: Cost
     ) -> Estimate:
+        """Return the estimate of an action, of which the head expects `head`, by as much as `outcomes` have told it."""
         raw, part = self._joined(head, retrieved)
         calibrator = self._calibrators.get(action)
         worth = float(sigmoid(raw)) if calibrator is None else calibrator(raw)
-        seen = 1.0 + self._head.count(action) / self.settings.parameters + retrieved.support
+        seen = outcomes + retrieved.support
         price = self.settings.prices.of(self._full_cost(situation, action, cost))
         return Estimate(
             action=action,
@@ -229,7 +235,7 @@ class Policy:
             worth=worth,
             error=float(np.sqrt(max(worth * (1.0 - worth), 0.01) / seen)),
             price=price,
-            head=float(sigmoid(head)),
+            head=head,
             head_part=1.0 - part,
             retrieved=retrieved,
         )
@@ -238,17 +244,7 @@ class Policy:
         """Return the logit that head and similar episodes come to, and the part of the latter in it."""
         support = retrieved.support
         part = self.settings.retrieval_part * support / (support + self.settings.retrieval_patience)
-        return (1.0 - part) * head + part * float(logit(np.clip(retrieved.value, 0.02, 0.98))), part
-
-    def _best(self, estimates: Sequence[Estimate], values: Floats) -> int:
-        """Return the place of the best action within the budget."""
-        best = int(values.argmax())
-        if self._budget is None:
-            return best
-        cheapest = min(range(len(estimates)), key=lambda place: (estimates[place].price, place))
-        gains = [one.worth - estimates[cheapest].worth for one in estimates]
-        best = int(np.argmax(gains))
-        return best if self._budget.allows(gains[best]) else cheapest
+        return float(logit((1.0 - part) * head + part * retrieved.value)), part
 
     def _probabilities(self, situation: Situation, values: Floats, errors: Floats, best: int) -> Floats | None:
         """Return how probable each action shall be; None if the best one is to be taken."""

@@ -133,8 +133,11 @@ class RuleOfNeighbours:
     def choose(self, prompt: int) -> tuple[Floats, int]:
         """Return the prediction and the model that it leads to."""
         predicted = self.predict(prompt)
-        best = int(self.budget.allows(float(predicted[STRONG] - predicted[WEAK])))
-        return predicted, draw(epsilon_greedy(best, 2, self.epsilon), self.rng)
+        gain = float(predicted[STRONG] - predicted[WEAK])
+        best = STRONG if gain > self.budget.price else WEAK
+        model = WEAK if self.budget.spent else draw(epsilon_greedy(best, 2, self.epsilon), self.rng)
+        self.budget.note(gain, model == STRONG)
+        return predicted, model
 
     def learn(self, prompt: int, model: int, outcome: float) -> None:
         """Remember an outcome."""

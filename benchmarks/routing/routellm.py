@@ -44,10 +44,13 @@ LEARNERS: dict[str, Maker] = {
     "MemRL, k = 100/50, lambda = 0.2": lambda data, rng: RuleOfNeighbours(data, rng, memrl(_OURS), 100),
     "head alone": _policy(_HEAD_ONLY, retrieved=0),
     "head alone, only its shared model": _policy(
-        replace(_HEAD_ONLY, head=replace(_HEAD_ONLY.head, own=0.0)), retrieved=0
+        replace(_HEAD_ONLY, head=replace(_HEAD_ONLY.head, own=0.0, bayes=0.0)), retrieved=0
     ),
     "head alone, only its models per action": _policy(
-        replace(_HEAD_ONLY, head=replace(_HEAD_ONLY.head, own=1.0)), retrieved=0
+        replace(_HEAD_ONLY, head=replace(_HEAD_ONLY.head, shared=0.0, bayes=0.0)), retrieved=0
+    ),
+    "head alone, only its Bayesian models": _policy(
+        replace(_HEAD_ONLY, head=replace(_HEAD_ONLY.head, shared=0.0, own=0.0)), retrieved=0
     ),
 }
 

@@ -55,19 +55,41 @@ def test_draws_come_as_often_as_their_probability() -> None:
     assert drawn == pytest.approx(probabilities, abs=0.02)
 
 
+def keep(budget: Budget, gain: float) -> bool:
+    """Return whether a dear action with this gain is taken."""
+    dear = not budget.spent and gain > budget.price
+    budget.note(gain, dear)
+    return dear
+
+
 @given(st.lists(st.floats(-1, 1), min_size=1, max_size=300), st.floats(0, 1))
 def test_a_budget_is_kept_at_every_moment(gains: list[float], share: float) -> None:
     budget = Budget(share, window=50)
-    allowed = 0
-    for asked, gain in enumerate(gains, 1):
-        allowed += budget.allows(gain)
-        assert allowed <= share * asked + 1
+    taken = 0
+    for choices, gain in enumerate(gains, 1):
+        taken += keep(budget, gain)
+        assert taken <= share * choices + 1
 
 
 def test_a_budget_goes_to_the_highest_gains() -> None:
     rng = np.random.default_rng(0)
     budget = Budget(0.3)
     gains = rng.random(5000)
-    allowed = np.array([budget.allows(gain) for gain in gains])[500:]
-    assert allowed.mean() == pytest.approx(0.3, abs=0.02)
-    assert gains[500:][allowed].min() > 0.6
+    taken = np.array([keep(budget, gain) for gain in gains])[500:]
+    assert taken.mean() == pytest.approx(0.3, abs=0.02)
+    assert gains[500:][taken].min() > 0.6
+
+
+def test_a_budget_is_not_used_up_for_losses() -> None:
+    budget = Budget(0.5)
+    assert not any(keep(budget, gain) for gain in np.linspace(-1, -0.1, 100))
+    assert budget.price == 0
+
+
+def test_a_budget_makes_up_for_what_was_drawn_beside_it() -> None:
+    budget = Budget(0.5)
+    gains = np.random.default_rng(0).random(1000)
+    for gain in gains:
+        budget.note(gain, True)
+    assert budget.spent
+    assert budget.price == pytest.approx(gains.max())

@@ -13,7 +13,7 @@ SIZE = 6
 def taught(count: int = 3000, seed: int = 0) -> tuple[Head, np.random.Generator]:
     """Return a head that has seen LARGE succeed four times in five, and SMALL only where the second feature is high."""
     rng = np.random.default_rng(seed)
-    head = Head(SIZE, HeadSettings())
+    head = Head(SIZE, 2, HeadSettings())
     for _ in range(count):
         features = situation(rng)
         head.update(features, LARGE, float(rng.random() < 0.8))
@@ -27,20 +27,24 @@ def situation(rng: np.random.Generator) -> NDArray[np.float64]:
     return features
 
 
+def expected(head: Head, features: NDArray[np.float64], action: Action) -> float:
+    return float(head.predict(features, (action,))[0][0])
+
+
 def test_it_begins_without_an_opinion() -> None:
-    head = Head(SIZE, HeadSettings())
-    assert head.logits(np.ones(SIZE), (SMALL, LARGE)).tolist() == [0, 0]
+    head = Head(SIZE, 2, HeadSettings())
+    expected, outcomes = head.predict(np.ones(SIZE), (SMALL, LARGE))
+    assert expected.tolist() == [0.5, 0.5]
+    assert outcomes.tolist() == [1, 1]
     assert head.actions == ()
-    assert head.count(SMALL) == 0
 
 
 def test_it_learns_where_an_action_succeeds() -> None:
     head, _ = taught()
     easy, hard = np.array((1, 1, 0, 0, 0, 0.0)), np.array((1, -1, 0, 0, 0, 0.0))
     for features, better in ((easy, SMALL), (hard, LARGE)):
-        small, large = head.logits(features, (SMALL, LARGE))
+        (small, large), _ = head.predict(features, (SMALL, LARGE))
         assert (SMALL if small > large else LARGE) == better
-    assert head.count(LARGE) == 3000
 
 
 def test_a_new_setting_of_a_known_model_begins_with_what_is_known_of_the_model() -> None:
@@ -48,21 +52,45 @@ def test_a_new_setting_of_a_known_model_begins_with_what_is_known_of_the_model()
     new = Action("worker", persona="historian", model="large")
     unknown = Action("worker", persona="historian", model="other")
     features = [situation(rng) for _ in range(50)]
-    assert np.mean([head.logits(one, (new,))[0] > head.logits(one, (unknown,))[0] for one in features]) > 0.7
+    assert np.mean([expected(head, one, new) > expected(head, one, unknown) for one in features]) > 0.7
+    assert head.predict(features[0], (new,))[1][0] > 100
+
+
+def test_it_knows_more_where_it_has_seen_more() -> None:
+    head, _ = taught(300)
+    near, far = np.array((1, 0, 0, 0, 0, 0.0)), np.array((1, 9, 9, 9, 0, 0.0))
+    assert head.predict(near, (LARGE,))[1][0] > 10 * head.predict(far, (LARGE,))[1][0]
+    few, _ = taught(30)
+    assert head.predict(near, (LARGE,))[1][0] > 5 * few.predict(near, (LARGE,))[1][0]
+
+
+def test_its_bayesian_part_is_the_posterior_mean() -> None:
+    rng = np.random.default_rng(0)
+    head = Head(SIZE, 2, HeadSettings(own=0.0, shared=0.0, patience=1e-9))
+    rows = np.array([situation(rng) for _ in range(40)])
+    truth = (rng.random(40) < 0.5).astype(float)
+    for features, target in zip(rows, truth, strict=True):
+        head.update(features, SMALL, target)
+    plain = rows[:, :4]
+    weights = np.linalg.solve(plain.T @ plain + 3.0 * np.eye(4), plain.T @ (truth - 0.5))
+    for features in rows:
+        assert expected(head, features, SMALL) == pytest.approx(np.clip(0.5 + weights @ features[:4], 0.02, 0.98))
 
 
 def test_a_weight_of_0_teaches_nothing_about_success() -> None:
-    head = Head(SIZE, HeadSettings())
+    head = Head(SIZE, 2, HeadSettings())
     head.update(np.ones(SIZE), SMALL, 1.0, weight=0.0)
-    assert head.logits(np.ones(SIZE), (SMALL,))[0] == 0
+    assert expected(head, np.ones(SIZE), SMALL) == 0.5
 
 
 def test_what_was_learned_can_be_put_back() -> None:
     head, rng = taught(200)
-    other = Head(SIZE, HeadSettings())
+    other = Head(SIZE, 2, HeadSettings())
     other.restore(head.actions, head.arrays())
     features = situation(rng)
-    assert (other.logits(features, (SMALL, LARGE)) == head.logits(features, (SMALL, LARGE))).all()
+    assert [expected(other, features, action) for action in head.actions] == [
+        expected(head, features, action) for action in head.actions
+    ]
 
 
 @pytest.mark.parametrize("spoil", [lambda array: array[:-1], lambda array: array + np.nan])
@@ -70,4 +98,4 @@ def test_arrays_that_do_not_fit_are_refused(spoil: object) -> None:
     head, _ = taught(20)
     arrays = {**head.arrays(), "difficulty": spoil(head.arrays()["difficulty"])}  # type: ignore[operator]
     with pytest.raises(ValueError, match="difficulty"):
-        Head(SIZE, HeadSettings()).restore(head.actions, arrays)
+        Head(SIZE, 2, HeadSettings()).restore(head.actions, arrays)

@@ -29,7 +29,7 @@ def taught(rounds: int = 150, options: PolicySettings = QUIET) -> Policy:
     for number in range(rounds):
         for text, small in ((f"{EASY} {number}", 1.0), (f"{HARD} {number}", 0.0)):
             policy.observe(situation(text), vector(text), SMALL, outcome(small, critical_seconds=1, tokens=100))
-            policy.observe(situation(text), vector(text), LARGE, outcome(1.0, critical_seconds=9, tokens=100))
+            policy.observe(situation(text), vector(text), LARGE, outcome(1.0, critical_seconds=50, tokens=100))
     return policy
 
 
