@@ -39,7 +39,7 @@ class ExplorationSettings:
     method: Literal["epsilon", "thompson", "off"] = "epsilon"
     first: float = 0.1
     """The epsilon of a task type without outcomes: how probable it is that any action is drawn, all alike."""
-    least: float = 0.02
+    least: float = 0.05
     """What epsilon falls to."""
     halved_after: float = 200.0
     """Epsilon is first * halved_after / (halved_after + outcomes of the task type), and `least` at least."""
@@ -57,7 +57,7 @@ class PolicySettings:
     exploration: ExplorationSettings = field(default_factory=ExplorationSettings)
     stage: Stage = field(default_factory=Stage)
     prices: Prices = field(default_factory=Prices)
-    retrieval_part: float = 0.5
+    retrieval_part: float = 0.3
     """The part of similar episodes in the expected reward where they speak clearly; the rest is the head's."""
     retrieval_patience: float = 5.0
     """The support (episodes of similarity 1) at which they have half of that part."""
