@@ -23,7 +23,7 @@ run-real: $(READY)  ## a request in words about English texts on SmolLM2-135M, w
 	$(DEMO) --registry .demo/smollm2.yaml run "$(REAL_REQUEST)" --dir examples/texts
 
 test: $(READY)  ## all tests, in two processes (WORKERS=4 for more): a file stays whole, since its tests share daemons and engines
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --durations=20
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations=20
 
 test-slow: $(READY)  ## the tests that take minutes
 	$(BIN)/python -m pytest -m slow

@@ -1,7 +1,37 @@
-"""Settings of all tests."""
+"""Settings of all tests, and their order."""
 
+from pathlib import Path
+
+import pytest
 from hypothesis import HealthCheck, settings
 
-# An example may take long because of other processes or a suspended machine, which is not a defect.
-settings.register_profile("suite", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# An example may take long because of other processes or a suspended machine, which is not a defect. Examples are drawn
+# anew in each run, so a few in every run find what many in one run would.
+settings.register_profile("suite", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=50)
 settings.load_profile("suite")
+
+TESTS = Path(__file__).parent
+LONGEST = (
+    "benchmarks/test_user_path.py",
+    "benchmarks/test_gates_showcase.py",
+    "orchestrator/gates/test_tools.py",
+    "orchestrator/service/test_service.py",
+    "orchestrator/engine/test_watchdog.py",
+    "orchestrator/cli/test_interrupts.py",
+    "orchestrator/engine/test_engine_faults.py",
+    "orchestrator/api/test_limits.py",
+    "orchestrator/engine/test_speculation.py",
+    "orchestrator/api/test_openai.py",
+    "orchestrator/api/test_admin.py",
+    "benchmarks/test_engine_bench_systems.py",
+    "orchestrator/pool/test_pool.py",
+    "orchestrator/cli/test_bad_input.py",
+    "orchestrator/cli/test_daemon_commands.py",
+)
+"""The files that take longest. They come first, because a process that took one of them last would work alone."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the tests of the longest files first, and leave the others in their order."""
+    places = {TESTS / name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: places.get(item.path, len(places)))

@@ -27,6 +27,7 @@ def examples(family: str, split: Split, count: int = COUNT) -> Iterator[Example]
         yield FAMILIES[family].generate(corpus.example_rng(family, split, index), split)
 
 
+@pytest.mark.slow
 def test_same_seeds_give_the_data_of_the_published_results() -> None:
     published = json.loads(RESULTS_FILE.read_text(encoding="utf-8"))
     assert corpus.data_hash() == published["data_hash"]

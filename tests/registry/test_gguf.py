@@ -258,7 +258,7 @@ MUTATIONS = st.lists(
 
 
 @settings(
-    max_examples=400,
+    max_examples=150,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )

@@ -208,7 +208,7 @@ def try_analyze(steps: Sequence[Step]) -> StepGraph | None:
         return None
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(STEPS, st.none() | st.randoms(use_true_random=False))
 def test_in_every_order_that_the_graph_allows_each_read_finds_its_writer(
     drawn: list[dict[str, Any]], chance: random.Random | None
@@ -232,7 +232,7 @@ def test_in_every_order_that_the_graph_allows_each_read_finds_its_writer(
     assert written == {name: step.id for step in steps for name in step.outputs}
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(STEPS)
 def test_order_waves_and_neighbours_follow_from_the_edges(drawn: list[dict[str, Any]]) -> None:
     graph = try_analyze(plan(*drawn))
@@ -250,7 +250,7 @@ def test_order_waves_and_neighbours_follow_from_the_edges(drawn: list[dict[str, 
     assert graph.width == max(map(len, graph.waves), default=0)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(st.lists(st.tuples(st.integers(1, 6), st.integers(1, 6)), max_size=10))
 def test_a_plan_is_refused_if_and_only_if_it_has_a_cycle_and_the_cycle_of_the_message_is_one(
     pairs: list[tuple[int, int]],
@@ -274,7 +274,7 @@ def test_a_plan_is_refused_if_and_only_if_it_has_a_cycle_and_the_cycle_of_the_me
         assert not cyclic
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(STEPS, st.data())
 def test_a_plan_that_grows_keeps_what_accepted_steps_wait_for(drawn: list[dict[str, Any]], data: st.DataObject) -> None:
     steps = plan(*[{key: value for key, value in step.items() if key != "depends_on"} for step in drawn])

@@ -1,4 +1,4 @@
-"""One daemon for the tests of a file."""
+"""One daemon for the tests of all files that leave nothing behind that others would notice."""
 
 from collections.abc import Iterator
 
@@ -8,9 +8,12 @@ import pytest
 from tests.orchestrator.api.daemon_process import Running, running_daemon
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    """A daemon with an empty state folder, which listens on its socket and on a TCP port."""
+    """A daemon on its socket and on a TCP port. Its state folder holds what earlier tests have left there.
+
+    Files that need an empty one, or that kill engines, define a daemon of their own.
+    """
     with running_daemon(tmp_path_factory.mktemp("daemon") / "home") as running:
         yield running
 

@@ -2,16 +2,25 @@
 
 import json
 import signal
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import httpx2
+import pytest
 
 from orchestrator.journal import Home
 from tests.orchestrator.api.daemon_process import Running, executed, running_daemon, submitted, summary
 
 LIST: dict[str, Any] = {"type": "array", "items": {"type": "integer", "minimum": 0, "maximum": 9}}
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """A daemon of these tests alone, which count what is in its state folder."""
+    with running_daemon(tmp_path_factory.mktemp("daemon") / "home") as running:
+        yield running
 
 
 def chat(items: int) -> dict[str, Any]:

@@ -4,16 +4,16 @@ import json
 import os
 import re
 import signal
-import subprocess
-import sys
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx2
 import pytest
 
-from tests.orchestrator.api.daemon_process import ROOT, Running, finished, lasting, submitted
+from tests.orchestrator.api.daemon_process import Running, finished, lasting, running_daemon, submitted
+from tests.orchestrator.cli.cli_command import make_command
 
 NUMBERS: dict[str, Any] = {"type": "array", "items": {"type": "integer"}, "minItems": 900}
 CHAT: dict[str, Any] = {
@@ -22,6 +22,13 @@ CHAT: dict[str, Any] = {
     "max_tokens": 1500,
     "response_format": {"type": "json_schema", "json_schema": {"name": "numbers", "schema": NUMBERS}},
 }
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """A daemon of these tests alone, which kill its engines."""
+    with running_daemon(tmp_path_factory.mktemp("daemon") / "home") as running:
+        yield running
 
 
 def kill_what_generates(client: httpx2.Client, number: signal.Signals) -> str:
@@ -67,10 +74,8 @@ def test_a_client_gets_one_sentence_on_how_its_engine_died(
 
     shown = next(one for one in client.get("/v1/pool").json()["models"] if one["model"] == model)
     assert shown["reason"] == expected
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "ORCHESTRATOR_HOME": str(daemon.home), "COLUMNS": "1000"}
-    command = [sys.executable, "-m", "orchestrator.cli.main", "pool"]
-    table = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
-    row = next(line for line in table.splitlines() if line.startswith(model))
+    table = make_command(daemon.home)("pool", COLUMNS="1000")
+    row = next(line for line in table.out.splitlines() if line.startswith(model))
     assert row.rstrip().endswith(expected)
 
     (logged,) = deaths(daemon)[before:]

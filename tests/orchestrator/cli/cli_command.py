@@ -93,8 +93,8 @@ def run_here(*arguments: str | Path) -> Result:
 def make_command(home: Path) -> Cli:
     """Return a function that runs a command inside of this process, with its state in `home`."""
 
-    def run(*arguments: str | Path) -> Result:
-        with patch.dict(os.environ, environment(home), clear=True):
+    def run(*arguments: str | Path, **variables: str) -> Result:
+        with patch.dict(os.environ, environment(home, **variables), clear=True):
             return run_here(*arguments)
 
     return run

@@ -1,7 +1,5 @@
 """A daemon and this process itself answer what commands ask in the same way."""
 
-import signal
-import subprocess
 from collections.abc import Iterator
 from contextlib import aclosing
 from dataclasses import replace
@@ -17,7 +15,7 @@ from orchestrator.journal import JournalReader
 from orchestrator.runs import EventUpdate, Job
 from orchestrator.service.retention import VacuumRequest, VacuumResult
 from orchestrator.taskir import task_from
-from tests.orchestrator.cli.cli_command import COMMAND, RECORDS, environment, wait_socket
+from tests.orchestrator.api.daemon_process import RECORDS, running_daemon
 
 STEP = {"id": "S1", "actor": "worker", "action": "Summarize a.txt.", "inputs": ["a.txt"], "outputs": ["s"]}
 TASK = task_from({"objective": "a test", "plan": {"steps": [{**STEP, "max_tokens": 64}]}})
@@ -32,13 +30,8 @@ def chosen(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     if request.param == "embedded":
         yield settings
         return
-    process = subprocess.Popen([*COMMAND, "serve"], env=environment(home), stderr=subprocess.DEVNULL)
-    try:
-        wait_socket(process, home / "api.sock")
+    with running_daemon(home):
         yield settings
-    finally:
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(120) == 0
 
 
 async def executed(opened: Backend, job: Job) -> tuple[str, list[str]]:

@@ -68,7 +68,7 @@ def graphs(draw_from: st.DrawFn) -> dict[str, list[str]]:
     return before
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(graphs())
 def test_the_edges_can_be_read_back_from_the_drawing(before: dict[str, list[str]]) -> None:
     drawn = draw(list(before), before, dict.fromkeys(before, "#"), UNICODE)

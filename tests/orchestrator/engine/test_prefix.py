@@ -56,7 +56,7 @@ action = st.tuples(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.lists(action, max_size=40))
 def test_against_cells_that_are_listed_one_by_one(actions: list[tuple[str, int, int, list[int], int]]) -> None:
     """The model: each sequence is a list of (cell, token); a fork copies the head of the list."""

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import pytest_asyncio
 
 from benchmarks.models import ModelShape, write_llama
 from orchestrator.engine.client.engine import Completion, Engine
@@ -48,9 +49,14 @@ REQUESTS = [
 ]
 
 
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def plain(models: Path) -> list[Completion]:
+    """The answers to REQUESTS without drafts, which are the same with any number of slots."""
+    return (await told(spec_of(models), REQUESTS))[0]
+
+
 @pytest.mark.parametrize("slots", [1, 4, 16])
-async def test_prompt_lookup_changes_no_text(models: Path, slots: int) -> None:
-    plain, _ = await told(spec_of(models, slots=slots), REQUESTS)
+async def test_prompt_lookup_changes_no_text(models: Path, plain: list[Completion], slots: int) -> None:
     drafted, stats = await told(spec_of(models, slots=slots, prompt_lookup=PromptLookupOptions(3, 8)), REQUESTS)
     assert [done.text for done in drafted] == [done.text for done in plain]
     assert [done.finish for done in drafted] == [done.finish for done in plain]
@@ -58,8 +64,7 @@ async def test_prompt_lookup_changes_no_text(models: Path, slots: int) -> None:
 
 
 @pytest.mark.parametrize("slots", [1, 5])
-async def test_a_draft_model_changes_no_text(models: Path, slots: int) -> None:
-    plain, _ = await told(spec_of(models, slots=slots), REQUESTS)
+async def test_a_draft_model_changes_no_text(models: Path, plain: list[Completion], slots: int) -> None:
     same = str(models / "quantised.gguf")
     drafted, stats = await told(spec_of(models, slots=slots, speculation=SpeculationOptions(same, 5)), REQUESTS)
     assert [done.text for done in drafted] == [done.text for done in plain]
@@ -136,15 +141,14 @@ async def test_a_draft_model_needs_the_same_vocabulary(models: Path, tmp_path: P
 
 @pytest.mark.parametrize("lookup", [None, PromptLookupOptions(3, 8)])
 async def test_without_its_draft_model_it_goes_on_and_says_so(
-    models: Path, tmp_path: Path, lookup: PromptLookupOptions | None
+    models: Path, plain: list[Completion], tmp_path: Path, lookup: PromptLookupOptions | None
 ) -> None:
     (tmp_path / "broken.gguf").write_bytes(b"GGUF" + bytes(100))
-    plain, _ = await told(spec_of(models), REQUESTS[13:15])
     for draft, why in (("/nowhere/draft.gguf", "there is no such file"), (str(tmp_path / "broken.gguf"), "")):
         done, stats = await told(
             spec_of(models, speculation=SpeculationOptions(draft), prompt_lookup=lookup), REQUESTS[13:15]
         )
-        assert [one.text for one in done] == [one.text for one in plain]
+        assert [one.text for one in done] == [one.text for one in plain[13:15]]
         assert f"the draft model {draft} cannot be used: {why}" in stats.speculation
         assert (stats.drafted > 0) == (lookup is not None)
         assert stats.speculation.startswith("o" if lookup else "off: the draft model")

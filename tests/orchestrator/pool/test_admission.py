@@ -65,7 +65,7 @@ RESIDENTS = st.lists(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(
     wanted=st.integers(1, 120),
     node=st.sampled_from([None, 0, 1]),

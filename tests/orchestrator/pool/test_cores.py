@@ -82,7 +82,7 @@ TOPOLOGIES = st.lists(st.integers(1, 12), min_size=1, max_size=4).map(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(TOPOLOGIES, st.data())
 def test_cores_are_used_up_and_never_overused(topology: Topology, data: st.DataObject) -> None:
     nodes = st.none() | st.sampled_from([node.id for node in topology.nodes])

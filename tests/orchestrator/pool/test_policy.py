@@ -172,7 +172,7 @@ def test_an_instance_is_loaded_on_the_node_that_has_room() -> None:
     assert [(refusal.why.node, refusal.why.short) for refusal in refused] == [(1, 10)]
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(st.data())
 def test_any_single_decision_keeps_the_promises(data: st.DataObject) -> None:
     number = st.floats(0, 100)

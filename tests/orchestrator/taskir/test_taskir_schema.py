@@ -54,7 +54,7 @@ def is_unlimited(node: dict[str, Any]) -> bool:
     return kind == "object" and node.get("additionalProperties") is not False and "maxProperties" not in node
 
 
-@settings(max_examples=80, suppress_health_check=SLOW, deadline=None)
+@settings(max_examples=40, suppress_health_check=SLOW, deadline=None)
 @given(DOCUMENTS)
 def test_every_document_of_the_schema_loads_and_dumps_to_the_same_document(document: dict[str, Any]) -> None:
     VALIDATOR.validate(document)
@@ -99,7 +99,7 @@ BAD_LEAVES: st.SearchStrategy[object] = st.sampled_from(
 )
 
 
-@settings(max_examples=150, suppress_health_check=SLOW, deadline=None)
+@settings(max_examples=60, suppress_health_check=SLOW, deadline=None)
 @given(DOCUMENTS, st.data())
 def test_a_document_with_a_value_or_key_changed_is_accepted_as_it_is_or_refused(
     document: dict[str, Any], data: st.DataObject
@@ -157,7 +157,7 @@ def walk(node: Any) -> list[Any]:
     return [node, *(found for one in inner if isinstance(one, dict | list) for found in walk(one))]
 
 
-@settings(max_examples=100, suppress_health_check=SLOW, deadline=None)
+@settings(max_examples=50, suppress_health_check=SLOW, deadline=None)
 @given(DOCUMENTS, st.data())
 def test_damaged_bytes_are_a_document_or_refused(document: dict[str, Any], data: st.DataObject) -> None:
     raw = bytearray(json.dumps(document, ensure_ascii=False).encode())
