@@ -1,7 +1,7 @@
 """The shipped models do through llama.cpp what their card says."""
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from typing import Any
 
 import pytest
@@ -31,8 +31,9 @@ from orchestrator.steps.prompt import plan_messages
 
 # What other processors may round differently, in answers of the FIRST_PROMPTS.
 MARGIN = 2
-LONGER = ("long extract", "plan 8")
-"""Long prompts and long answers that are asked for in every run; the other kinds take minutes."""
+LONG = {"prune", "condense", "repl", *LONG_FAMILIES}
+"""Families with long prompts or long answers, which are slow."""
+in_module = pytest.mark.asyncio(loop_scope="module")
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +42,7 @@ def results() -> dict[str, Any]:
     return loaded
 
 
-@pytest_asyncio.fixture
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def large() -> AsyncIterator[Engine]:
     async with await Engine.start(engine_spec(SIZES["large"].shipped)) as engine:
         yield engine
@@ -53,16 +54,20 @@ async def right_answers(engine: Engine, family: str, split: Split, grammar: bool
     return sum(is_right(family, *pair) for pair in zip(examples, completions, strict=True))
 
 
-@pytest.mark.parametrize(
-    "family",
-    [*FAMILIES, *LONGER, *(pytest.param(name, marks=pytest.mark.slow) for name in LONG_FAMILIES if name not in LONGER)],
-)
+def short_or_slow(families: Iterable[str]) -> list[Any]:
+    """Return parameters of which the long families are marked as slow."""
+    return [pytest.param(name, marks=pytest.mark.slow) if name in LONG else name for name in families]
+
+
+@in_module
+@pytest.mark.parametrize("family", short_or_slow([*FAMILIES, *LONG_FAMILIES]))
 async def test_large_model_answers_as_published(large: Engine, results: dict[str, Any], family: str) -> None:
     published = card.share_of(results["rows"], size="large", family=family, split="wording", grammar=False)
     assert await right_answers(large, family, "wording") >= published["first_right"] - MARGIN
 
 
-@pytest.mark.parametrize("family", STRUCTURED)
+@in_module
+@pytest.mark.parametrize("family", short_or_slow(STRUCTURED))
 async def test_large_model_answers_as_published_within_grammar(
     large: Engine, results: dict[str, Any], family: str
 ) -> None:
@@ -80,6 +85,7 @@ def test_long_prompts_take_most_of_the_context_and_joins_have_sixteen_inputs(res
         assert set(listed) == {1, 16}
 
 
+@in_module
 async def test_large_model_plans_the_request_of_the_readme(large: Engine) -> None:
     files = [f"{letter}.txt" for letter in "abcd"]
     request = "Summarize a, b, c and d, then compare them"
@@ -90,6 +96,7 @@ async def test_large_model_plans_the_request_of_the_readme(large: Engine) -> Non
     assert json.loads(done.text) == {"plan": [summaries, joined]}
 
 
+@in_module
 async def test_chat_template_gives_the_tokens_of_the_training(large: Engine) -> None:
     tokenizer = Tokenizer.load(TOKENIZER_FILE)
     for index in range(50):
@@ -98,6 +105,7 @@ async def test_chat_template_gives_the_tokens_of_the_training(large: Engine) -> 
         assert await large.count(messages) == len(encode_prompt(tokenizer, example.messages))
 
 
+@in_module
 async def test_prompt_beyond_the_context_is_refused(large: Engine) -> None:
     with pytest.raises(PromptTooLong):
         await large.generate(Generation(messages=(Message("user", "brimol dak " * CONTEXT),)))

@@ -11,7 +11,7 @@ from benchmarks.tiny.words import seeded
 from orchestrator.engine.contract import EngineSpec
 from orchestrator.engine.llama import Llama
 
-STRINGS = 10_000
+STRINGS = 2_000
 ODD = (
     "\t \n\r\v\f  \u3000\xa0\u2028",
     "ÄÖÜßéñøłčşİıǆ",
@@ -51,7 +51,7 @@ def load(name: str) -> Llama:
     return Llama(EngineSpec(file=str(SIZES[name].shipped), context=64, slots=1))
 
 
-def test_llama_cpp_agrees_on_ten_thousand_strings(tokenizer: Tokenizer) -> None:
+def test_llama_cpp_agrees_on_thousands_of_strings(tokenizer: Tokenizer) -> None:
     model = load("draft")
     different = [text for text in strings() if model.vocab.tokenize(text, special=False) != tokenizer.encode(text)]
     assert not different, different[:5]

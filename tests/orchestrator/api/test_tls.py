@@ -15,9 +15,11 @@ import httpx2
 import pytest
 from openai import OpenAI
 
+from orchestrator.api.serve import serve
 from orchestrator.api.tls import tls_context
 from orchestrator.errors import InputError
-from orchestrator.service.configuration import ServerSettings
+from orchestrator.service.configuration import ServerSettings, load_configuration
+from registry.load import find_registry, load_registry
 from tests.orchestrator.api.certificates import TOMORROW, YESTERDAY, Pair, encrypted, self_signed
 from tests.orchestrator.api.daemon_process import ROOT, Running, free_port, running_daemon
 
@@ -138,20 +140,28 @@ def hang_up(daemon: Running, awaited: str) -> None:
         ({"TLS_CERTIFICATE": "no.pem", "TLS_KEY": "no.key"}, "no.pem: cannot be read: No such file or directory"),
     ],
 )
-def test_beyond_loopback_the_daemon_does_not_start_without_tls(
+async def test_beyond_loopback_nothing_is_served_without_tls(
     tmp_path: Path, variables: dict[str, str], why: str
 ) -> None:
-    home = tmp_path / "home"
     stated = {f"ORCHESTRATOR_SERVER_{name}": text for name, text in variables.items()}
+    where = {"ORCHESTRATOR_SERVER_TCP": f"0.0.0.0:{free_port()}", "HOME": str(tmp_path)}
+    registry = load_registry(find_registry(environment={}))
+    with pytest.raises(InputError, match=why):
+        await serve(tmp_path / "home", registry, load_configuration({**where, **stated}))
+    assert not (tmp_path / "home").exists()
+
+
+def test_a_daemon_that_may_not_be_served_ends_with_the_reason(tmp_path: Path) -> None:
+    home = tmp_path / "home"
     where = {"ORCHESTRATOR_SERVER_TCP": f"0.0.0.0:{free_port()}", "ORCHESTRATOR_HOME": str(home), "HOME": str(home)}
     ended = subprocess.run(
         [sys.executable, "-m", "orchestrator.api"],
-        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), **where, **stated},
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), **where},
         cwd=tmp_path,
         capture_output=True,
         text=True,
     )
     assert ended.returncode == 2
-    assert why in ended.stderr
+    assert "can be reached by others, who could read the token; accepted: 127.0.0.1, TLS" in ended.stderr
     assert "Traceback" not in ended.stderr
     assert not home.exists()
