@@ -54,6 +54,8 @@ async def live() -> HealthBody:
     return HealthBody(status="ok")
 
 
+@router.get("/health", responses={503: {"model": HealthBody}}, include_in_schema=False)
+@router.get("/v1/health", responses={503: {"model": HealthBody}}, include_in_schema=False)
 @router.get(
     "/health/ready", responses={503: {"model": HealthBody, "description": "The daemon accepts no runs at the moment."}}
 )

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
+from fastapi.routing import APIRoute
 
 from orchestrator.api import admin, chats, events, metrics, models, runs
 from orchestrator.api.errors import add_error_handlers
@@ -32,8 +33,19 @@ def make_app(service: Service, tasks: asyncio.TaskGroup) -> FastAPI:
     add_error_handlers(app)
     for module in (runs, events, chats, models, admin, metrics, chat, responses, embeddings, openai_models):
         app.include_router(module.router)
+    _add_short_paths(app)
     app.openapi = lambda: _schema(app)  # type: ignore[method-assign]
     return app
+
+
+def _add_short_paths(app: FastAPI) -> None:
+    """Let the OpenAI-compatible endpoints be reached without `/v1` too, as clients with another base URL expect."""
+    for module in (chat, responses, embeddings, openai_models):
+        for route in module.router.routes:
+            if isinstance(route, APIRoute):
+                path, methods = route.path.removeprefix("/v1"), sorted(route.methods or ())
+                model = route.response_model
+                app.add_api_route(path, route.endpoint, methods=methods, response_model=model, include_in_schema=False)
 
 
 def _schema(app: FastAPI) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from orchestrator.service.service import Service
 
 LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 METHODS: Final = ("GET", "POST", "DELETE")
-OPEN_PATHS: Final = frozenset({"/health/live", "/health/ready"})
+OPEN_PATHS: Final = frozenset({"/health", "/v1/health", "/health/live", "/health/ready"})
 """Whoever reaches the port may ask for the health of the daemon, without the token."""
 
 

@@ -48,6 +48,7 @@ class PromptSetForm(Form):
     condense: Text
     prune: Text
     prune_now: Text
+    chat_prefix: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +77,8 @@ class PromptSet:
     """Asks for the removal of results, where the context will be full soon."""
     prune_now: str
     """Asks for the removal of results, where nothing else is possible any more."""
+    chat_prefix: str
+    """What stands before each message of a user in a chat with a role. Models of any make get the message as it is."""
 
     @property
     def stamp(self) -> str:
@@ -125,6 +128,7 @@ def prompt_set(name: SetName) -> PromptSet:
         condense=form.condense.strip(),
         prune=form.prune.strip(),
         prune_now=form.prune_now.strip(),
+        chat_prefix=form.chat_prefix,
     )
 
 

@@ -33,7 +33,8 @@ class EmbeddingBody(RequestBody, LenientBody):
     """A request to embed texts."""
 
     model: str
-    input: str | Annotated[list[str], Field(min_length=1, max_length=MAX_TEXTS)]
+    input: str | Annotated[list[str | int | list[int]], Field(min_length=1, max_length=MAX_TEXTS)]
+    """One text or several. Token ids are refused, as they mean nothing to another model than the client's."""
     encoding_format: Literal["float", "base64"] | None = None
     dimensions: Annotated[int, Field(ge=1)] | None = None
 
@@ -66,10 +67,7 @@ class EmbeddingList(BaseModel):
 async def create(body: EmbeddingBody, request: Request, service: ServiceDep, limiter: LimiterDep) -> Response:
     """Embed texts. `model` is `lexical`, or `embedder` for the registry's role (`lexical`, if there is none)."""
     model = find_embedder(body.model, service.orchestrator.registry)
-    texts = [body.input] if isinstance(body.input, str) else body.input
-    for number, text in enumerate(texts):
-        if not text:
-            raise InputError(Problem(f"input/{number}", "is empty", "text"))
+    texts = _texts(body.input)
     if model is None:
         dimensions = _lexical_dimensions(body.dimensions)
         answer = await limiter.run_in_thread(lambda: _lexical_answer(texts, dimensions, body))
@@ -77,6 +75,18 @@ async def create(body: EmbeddingBody, request: Request, service: ServiceDep, lim
         work = partial(_model_answer, service.orchestrator.pool, model, texts, body)
         answer = await limiter.run_while_connected(request, work)
     return Response(answer, media_type="application/json")
+
+
+def _texts(given: str | list[str | int | list[int]]) -> list[str]:
+    """Return the texts of a request. Raises InputError for one that is empty, and for token ids."""
+    texts: list[str] = []
+    for number, text in enumerate([given] if isinstance(given, str) else given):
+        if not isinstance(text, str):
+            raise InputError(Problem(f"input/{number}", "is a token id, or several", "text, which is tokenized here"))
+        if not text:
+            raise InputError(Problem(f"input/{number}", "is empty", "text"))
+        texts.append(text)
+    return texts
 
 
 def embedder_names(registry: Registry) -> list[str]:

@@ -31,6 +31,12 @@ class ModelBody(BaseModel):
     object: Literal["model"] = "model"
     created: int = 0
     owned_by: str = "orchestrator"
+    context_length: int | None = None
+    """How many tokens prompt and answer may have together; None where it is not one model's, or not known."""
+    max_model_len: int | None = None
+    """The same, as vLLM calls it."""
+    aliases: list[str] = []
+    """Other names of the same model."""
 
 
 class ModelList(BaseModel):
@@ -43,16 +49,28 @@ class ModelList(BaseModel):
 @router.get("/models")
 async def models(service: ServiceDep) -> ModelList:
     """List every name that can be used as `model`: `auto`, `orchestrate`, roles, personas, models, embedders."""
-    return ModelList(data=[ModelBody(id=name) for name in _all_names(service.orchestrator.registry)])
+    registry = service.orchestrator.registry
+    return ModelList(data=[_body(name, registry) for name in _all_names(registry)])
 
 
 @router.get("/models/{name:path}")
 async def model(name: str, service: ServiceDep) -> ModelBody:
     """Return the entry of one name, where it can be used as `model`."""
-    names = _all_names(service.orchestrator.registry)
+    registry = service.orchestrator.registry
+    names = _all_names(registry)
     if name not in names:
         raise UnknownName(f"there is no model {name!r}; accepted: {', '.join(names)}")
-    return ModelBody(id=name)
+    return _body(name, registry)
+
+
+def _body(name: str, registry: Registry) -> ModelBody:
+    role = registry.roles.get(name)
+    model = role.model if role is not None else registry.model_named(name)
+    if model is None:
+        return ModelBody(id=name)
+    entry = registry.models[model]
+    context = entry.countable_context
+    return ModelBody(id=name, context_length=context, max_model_len=context, aliases=[*entry.aliases])
 
 
 def chat_names(registry: Registry) -> list[str]:

@@ -125,9 +125,9 @@ def prompt_messages(messages: Sequence[Message], role: ResolvedRole, instruction
     """Return the prompt that asks `role` to go on with `messages`.
 
     One system message comes first. It has the role's system prompt, the persona, the client's own system messages and
-    `instructions` (how to call tools), in this order. A role gets each message of the user in the layout of a step's
-    action, because that is what it was made for; a model without a role gets it as it is. Raises InputError where no
-    message is left but system messages.
+    `instructions` (how to call tools), in this order. The messages of the user go to the model as they are; only a role
+    of an embedded model gets them in the layout of a step's action, which is all that it was trained on. Raises
+    InputError where no message is left but system messages.
     """
     own = [message.content for message in messages if message.role == "system" and message.content]
     overlay = "\n".join(text for text in (role.persona, *own, instructions) if text)
@@ -220,4 +220,4 @@ def _engine_message(message: ChatMessage, where: str) -> Message:
 def _laid_out(message: Message, role: ResolvedRole) -> Message:
     if not role.name or message.role != "user":
         return message
-    return message._replace(content=step_messages("", "", (), message.content)[1].content)
+    return message._replace(content=role.prompts.chat_prefix + message.content)

@@ -49,7 +49,20 @@ def ask(ai: OpenAI, **more: Any) -> Any:
 def test_roles_personas_models_and_the_general_names_are_listed(ai: OpenAI) -> None:
     names = {model.id for model in ai.models.list()}
     assert {"auto", "orchestrate", "worker", "coder", "tiny-large", "lexical"} <= names
-    assert ai.models.retrieve("worker").id == "worker"
+    worker: Any = ai.models.retrieve("worker")
+    assert worker.id == "worker"
+    assert worker.context_length == worker.max_model_len > 1000
+
+
+def test_the_endpoints_are_there_without_the_version_too(daemon: Running) -> None:
+    with daemon.tcp() as anybody:
+        assert [anybody.get(path).json() for path in ("/health", "/v1/health")] == [{"status": "ok"}] * 2
+        assert anybody.post("/chat/completions", json={}).status_code == 401
+    with daemon.client() as client:
+        assert client.get("/models").json() == client.get("/v1/models").json()
+        answer = client.post("/chat/completions", json={"model": "worker", "messages": QUESTION, "max_tokens": 8})
+        assert answer.json()["choices"][0]["message"]["content"]
+        assert client.post("/embeddings", json={"model": "lexical", "input": "a"}).is_success
 
 
 @pytest.mark.parametrize("model", ["worker", "auto", "tiny-large"])

@@ -1,8 +1,17 @@
 """Messages of a client become those of an engine."""
 
-from orchestrator.api.openai.protocol import ChatMessage, FunctionCall, TextPart, ToolCallBody, engine_messages
+from orchestrator.api.openai.protocol import (
+    ChatMessage,
+    FunctionCall,
+    TextPart,
+    ToolCallBody,
+    engine_messages,
+    prompt_messages,
+)
 from orchestrator.api.openai.responses import InputItem, input_messages
 from orchestrator.engine.contract import Message, ToolCall
+from orchestrator.steps.role import ResolvedRole
+from registry.prompts import prompt_set
 
 
 def test_tool_calls_and_results_stay_what_they_are() -> None:
@@ -29,3 +38,12 @@ def test_calls_in_a_row_are_one_message_s() -> None:
 def test_parts_of_a_message_are_lines() -> None:
     parts = [TextPart(type="text", text="Summarize."), TextPart(type="text", text="Ana arrived.")]
     assert engine_messages([ChatMessage(role="user", content=parts)]) == [Message("user", "Summarize.\nAna arrived.")]
+
+
+def test_a_chat_goes_to_a_model_as_it_is() -> None:
+    """Only the embedded models get a user's message in the layout of a step's action, which they are trained on."""
+    chat = [Message("user", "Hello."), Message("assistant", "Hi."), Message("user", "And now?")]
+    general = ResolvedRole(name="worker", model="m", system="Be kind.", prompts=prompt_set("general"))
+    assert prompt_messages(chat, general, "") == (Message("system", "Be kind."), *chat)
+    tiny = ResolvedRole(name="worker", model="m", prompts=prompt_set("tiny"))
+    assert [message.content for message in prompt_messages(chat, tiny, "")] == ["Task: Hello.", "Hi.", "Task: And now?"]
