@@ -53,6 +53,17 @@ def test_small_models_work_and_large_ones_take_over(header: GgufHeader) -> None:
     assert escalation(made) == {"worker": "coder", "coder": "architect", "architect": None}
 
 
+def test_the_worker_of_a_small_model_is_kept_short_and_from_repeating_itself(header: GgufHeader) -> None:
+    small, large = (yaml.safe_load(composed(model(header, "one", size)).text)["roles"] for size in (0.1, 4))
+    assert (small["worker"]["sampling"], small["worker"]["max_tokens"]) == ({"dry_multiplier": 0.8}, 384)
+    assert large["worker"]["max_tokens"] == 1024
+    with_sampling = [
+        *(name for name in small if "sampling" in small[name]),
+        *(n for n in large if "sampling" in large[n]),
+    ]
+    assert with_sampling == ["worker"], "code repeats itself by right, and larger models do not need it"
+
+
 def test_a_model_for_code_codes_and_does_not_plan(header: GgufHeader) -> None:
     made = composed(model(header, "some-coder", 30, family="a"), model(header, "some", 8, family="b"))
     assert made.roles["coder"] == "some-coder"
