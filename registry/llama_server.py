@@ -23,6 +23,7 @@ MACRO: Final = re.compile(r"\$\{([A-Za-z0-9_.-]+)\}")
 _CPU: Final = "models run on the CPU here"
 SERVER: Final = "is about the server and not about the model; `orchestrator config show` lists what the daemon has"
 SAMPLING: Final = "belongs to a role (temperature, top_p, max_tokens) or to the request"
+_PENALTIES: Final = "belongs into `sampling:` of the model or of a role, with `_` for `-`"
 _ALWAYS: Final = "is always so here"
 _DRAFTING: Final = "how many tokens are drafted is decided by what pays; only the most of them (draft-max) is taken"
 _ENGINE: Final = "is chosen by the engine"
@@ -95,9 +96,13 @@ _REASONS: Final[Mapping[str, str]] = {
         SERVER,
     ),
     **dict.fromkeys(
-        "temp top-p top-k min-p repeat-penalty presence-penalty frequency-penalty seed predict samplers mirostat "
-        "xtc-probability typical dry-multiplier".split(),
+        "temp top-p top-k min-p seed predict samplers mirostat xtc-probability typical".split(),
         SAMPLING,
+    ),
+    **dict.fromkeys(
+        "repeat-penalty repeat-last-n presence-penalty frequency-penalty dry-multiplier dry-base dry-allowed-length "
+        "dry-penalty-last-n dry-sequence-breaker".split(),
+        _PENALTIES,
     ),
     **dict.fromkeys("jinja cont-batching no-context-shift".split(), _ALWAYS),
     **dict.fromkeys("batch-size ubatch-size warmup no-warmup swa-full".split(), _ENGINE),

@@ -24,7 +24,7 @@ models:
       --model models/qwen.gguf -c 32768 -np 4 \\
       -ctk q8_0 --cache-type-v q8_0 -fa on
       -md models/small.gguf --draft-max 12 --draft-min 2
-      -ngl 99 --temp 0.7 --mlock --no-mmap --jinja
+      -ngl 99 --temp 0.7 --repeat-penalty 1.1 --mlock --no-mmap --jinja
     aliases: [gpt-4o, "a b"]
     ttl: 300
     env: [CUDA_VISIBLE_DEVICES=0]
@@ -118,6 +118,7 @@ def test_a_model_that_embeds_and_a_mixture_are_known(tmp_path: Path) -> None:
     [
         "models.qwen:8b: gpu-layers 99: models run on the CPU here",
         "models.qwen:8b: temp 0.7: belongs to a role (temperature, top_p, max_tokens) or to the request",
+        "models.qwen:8b: repeat-penalty 1.1: belongs into `sampling:` of the model or of a role, with `_` for `-`",
         "models.qwen:8b: draft-min 2: how many tokens are drafted is decided by what pays; only the most of them "
         "(draft-max) is taken",
         "models.qwen:8b: jinja: is always so here",
