@@ -7,7 +7,7 @@ The classes of bodies have the fields of OpenAI's API. They are our own and not 
 import secrets
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Annotated, Any, Final, Literal
 
 from fastapi import APIRouter, Request, Response
@@ -37,9 +37,11 @@ from orchestrator.api.sse import DOCUMENTED_STREAM, Events, EventStream, format_
 from orchestrator.engine.client.engine import Completion
 from orchestrator.errors import OrchestratorError
 from orchestrator.events import Usage
+from registry.options import SamplingOptions
 
 DONE: Final = format_event("[DONE]")
 """What ends a stream whose answers are all complete."""
+PENALTIES: Final = tuple(field.name for field in fields(SamplingOptions))
 MAX_ANSWERS: Final = 8
 
 FinishReason = Literal["stop", "length", "tool_calls"]
@@ -91,6 +93,15 @@ class ChatBody(RequestBody, LenientBody):
     logit_bias: dict[str, float] | None = None
     presence_penalty: float | None = None
     frequency_penalty: float | None = None
+    repeat_penalty: float | None = None
+    repetition_penalty: float | None = None
+    """The same as `repeat_penalty`, as vLLM calls it."""
+    repeat_last_n: int | None = None
+    dry_multiplier: float | None = None
+    dry_base: float | None = None
+    dry_allowed_length: int | None = None
+    dry_penalty_last_n: int | None = None
+    dry_sequence_breakers: list[str] | None = None
     reasoning_effort: RequestedEffort | None = None
     thinking: ThinkingValue | None = None
     chat_template_kwargs: TemplateArguments | None = None
@@ -208,8 +219,6 @@ def request_of(body: ChatBody) -> CompletionRequest:
         {
             "logprobs": body.logprobs,
             "logit_bias": body.logit_bias,
-            "presence_penalty": body.presence_penalty,
-            "frequency_penalty": body.frequency_penalty,
         },
         body.model_extra,
     )
@@ -227,11 +236,22 @@ def request_of(body: ChatBody) -> CompletionRequest:
         temperature=body.temperature,
         top_p=body.top_p,
         seed=body.seed,
+        sampling=_penalties(body),
         stop=(body.stop,) if isinstance(body.stop, str) else tuple(body.stop or ()),
         thinking=requested_thinking(body.thinking, body.chat_template_kwargs, body.reasoning_effort),
         template_arguments=body.chat_template_kwargs or {},
         count=body.n or 1,
     )
+
+
+def _penalties(body: ChatBody) -> dict[str, Any]:
+    """Return the `SamplingOptions` that the body gives; -1 stands for all of the answer, as in llama.cpp."""
+    given = {name: getattr(body, name) for name in PENALTIES if getattr(body, name) is not None}
+    if body.repetition_penalty is not None:
+        given.setdefault("repeat_penalty", body.repetition_penalty)
+    if "dry_sequence_breakers" in given:
+        given["dry_sequence_breakers"] = tuple(given["dry_sequence_breakers"])
+    return {name: None if name.endswith("last_n") and value == -1 else value for name, value in given.items()}
 
 
 def finish_reason(completion: Completion, call: ParsedToolCall | None) -> FinishReason:

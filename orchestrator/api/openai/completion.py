@@ -47,6 +47,8 @@ class CompletionRequest:
     max_tokens: int | None = None
     temperature: float | None = None
     top_p: float | None = None
+    sampling: Mapping[str, Any] = field(default_factory=dict)
+    """The `SamplingOptions` that the client gives, by name."""
     seed: int | None = None
     """The seed of the first answer; each further answer has the next number."""
     stop: tuple[str, ...] = ()
@@ -96,6 +98,8 @@ def engine_request(request: CompletionRequest, role: ResolvedRole) -> Generation
         template_arguments=request.template_arguments,
         fit=1,  # an answer that the context has no more room for ends there, with the finish reason "length"
     )
+    if request.sampling:
+        generation = replace(generation, sampling=replace(generation.sampling, **request.sampling))
     if (problem := generation.problem()) is not None:
         raise InputError(Problem("request", problem))
     return generation

@@ -172,6 +172,14 @@ def test_options_that_shape_an_answer_are_never_dropped(ai: OpenAI, name: str, v
         ask(ai, extra_body={name: value})
 
 
+def test_penalties_change_the_answer(ai: OpenAI) -> None:
+    usual = ask(ai).choices[0].message.content
+    assert ask(ai, frequency_penalty=0.0, extra_body={"repeat_last_n": -1}).choices[0].message.content == usual
+    assert ask(ai, presence_penalty=0.5, extra_body={"repetition_penalty": 10}).choices[0].message.content != usual
+    with pytest.raises(openai.BadRequestError, match="frequency_penalty is 3"):
+        ask(ai, frequency_penalty=3.0)
+
+
 def test_a_function_without_parameters_gets_no_arguments(ai: OpenAI) -> None:
     tool = {"type": "function", "function": {"name": "get_time", "description": "Current time"}}
     other = {"type": "function", "function": {"name": "stop", "parameters": {"type": "object", "properties": {}}}}
