@@ -12,10 +12,9 @@ Floats = NDArray[np.float64]
 _CORRECTED_OVER: Final = 200
 """Over how many choices a budget makes up for what it used too much or too little."""
 
-_NODES: Final = 200
-"""Points of the quadrature in `best_probabilities`."""
-_REACH: Final = 6.0
-"""Standard deviations that it covers to either side."""
+_NODES: Final = np.linspace(-6.0, 6.0, 100)
+"""The points of the quadrature in `best_probabilities`, in standard deviations."""
+_DENSITY: Final = np.exp(-0.5 * _NODES**2) / np.exp(-0.5 * _NODES**2).sum()
 
 
 def epsilon_greedy(best: int, count: int, epsilon: float) -> Floats:
@@ -39,14 +38,11 @@ def best_probabilities(means: Floats, errors: Floats, margin: Floats | float = 0
     if len(means) == 1:
         return np.ones(1)
     errors = np.maximum(errors, 1e-9)
-    nodes = np.linspace(-_REACH, _REACH, _NODES)
-    density = np.exp(-0.5 * nodes**2)
-    density /= density.sum()
-    values = means[:, None] + errors[:, None] * nodes  # (action, node)
+    values = means[:, None] + errors[:, None] * _NODES  # (action, node)
     below = _normal_cdf((values[:, :, None] + margin - means) / errors)  # (action, node, other)
     index = np.arange(len(means))
     below[index, :, index] = 1.0
-    probabilities: Floats = below.prod(axis=2) @ density
+    probabilities: Floats = below.prod(axis=2) @ _DENSITY
     return probabilities
 
 

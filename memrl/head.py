@@ -12,7 +12,7 @@ recognition and machine learning, 3.3; the inverse is kept up to date by the for
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -83,27 +83,22 @@ class Head:
 
         Both have the shape (actions,).
         """
-        plain = features[: self._plain]
         shared = sigmoid(self._shared(features, actions))
         sums, weights = self._settings.shared * shared, np.full(len(actions), self._settings.shared)
-        worth = np.full(len(actions), self._settings.prior / float(plain @ plain))
-        for place, action in enumerate(actions):
-            if (row := self._actions.get(action)) is not None:
-                weight = self._settings.own * self._trust(self._counts[row])
-                sums[place] += weight * sigmoid(self._weights[row] @ features)
-                weights[place] += weight
-            if (row := self._lines.get(replace(action, persona=""))) is not None:
-                weight = self._settings.bayes * self._trust(self._line_counts[row])
-                sums[place] += weight * np.clip(0.5 + self._means[row] @ plain, _EDGE, 1.0 - _EDGE)
-                weights[place] += weight
-                worth[place] = 1.0 / float(plain @ self._covariances[row] @ plain)
-        return np.where(weights > 0, sums / np.maximum(weights, 1e-12), 0.5), np.maximum(worth, 1.0)
+        known = [place for place, action in enumerate(actions) if action in self._actions]
+        if known:
+            rows = [self._actions[actions[place]] for place in known]
+            weight = self._settings.own * self._trust(self._counts[rows])
+            sums[known] += weight * sigmoid(self._weights[rows] @ features)
+            weights[known] += weight
+        worth = self._predict_lines(features[: self._plain], actions, sums, weights)
+        return np.where(weights > 0, sums / np.maximum(weights, 1e-12), 0.5), worth
 
     def update(self, features: Floats, action: Action, target: float, weight: float = 1.0) -> None:
         """Learn that an action came to `target`, which is from 0 to 1, in a situation with these features."""
         row = self._row(action)
         self._update_shared(features, action, target, weight)
-        self._update_line(features[: self._plain], replace(action, persona=""), target, weight)
+        self._update_line(features[: self._plain], _without_persona(action), target, weight)
         weights, squares = self._weights[row], self._squares[row]
         error = weight * (float(sigmoid(weights @ features)) - target)
         gradient = error * features + self._settings.decay * weights
@@ -111,8 +106,27 @@ class Head:
         weights -= self._settings.rate * gradient / np.sqrt(squares)
         self._counts[row] += weight
 
-    def _trust(self, count: float) -> float:
-        return count / (count + self._settings.patience)
+    def _predict_lines(self, plain: Floats, actions: Sequence[Action], sums: Floats, weights: Floats) -> Floats:
+        """Add the third model's predictions to `sums`, their weights to `weights`; return how much they know."""
+        worth = np.full(len(actions), max(1.0, self._settings.prior / float(plain @ plain)))
+        for row, places in self._places(actions).items():
+            weight = self._settings.bayes * self._trust(self._line_counts[row])
+            expected = 0.5 + float(self._means[row] @ plain)
+            sums[places] += weight * min(1.0 - _EDGE, max(_EDGE, expected))
+            weights[places] += weight
+            worth[places] = max(1.0, 1.0 / float(plain @ self._covariances[row] @ plain))
+        return worth
+
+    def _places(self, actions: Sequence[Action]) -> dict[int, list[int]]:
+        """Return the places of the actions that each row of the third model stands for."""
+        places: dict[int, list[int]] = {}
+        for place, action in enumerate(actions):
+            if (row := self._lines.get(_without_persona(action))) is not None:
+                places.setdefault(row, []).append(place)
+        return places
+
+    def _trust(self, counts: Any) -> Any:
+        return counts / (counts + self._settings.patience)
 
     def _shared(self, features: Floats, actions: Sequence[Action]) -> Floats:
         """Return the logits of the shared model. A part of an action that was never seen counts nothing."""
@@ -156,7 +170,7 @@ class Head:
                 self._parts[part] = len(self._parts)
                 self._ability = np.vstack((self._ability, np.zeros((1, 2))))
                 self._ability_squares = np.vstack((self._ability_squares, np.full((1, 2), _NO_GRADIENT)))
-        if (line := replace(action, persona="")) not in self._lines:
+        if (line := _without_persona(action)) not in self._lines:
             self._lines[line] = len(self._lines)
             wide = np.eye(self._plain)[None] / self._settings.prior
             self._means = np.vstack((self._means, np.zeros((1, self._plain))))
@@ -192,6 +206,10 @@ class Head:
             if name not in arrays or arrays[name].shape != now.shape or not np.isfinite(arrays[name]).all():
                 raise ValueError(f"the head's {name} should be finite numbers of the shape {now.shape}")
             now[...] = arrays[name]
+
+
+def _without_persona(action: Action) -> Action:
+    return Action(action.role, "", action.model, action.thinking, action.mode) if action.persona else action
 
 
 def _parts(action: Action) -> Iterator[str]:

@@ -66,13 +66,17 @@ class Retrieved:
     """The most similar ones of them, the nearest first: VOICES at most."""
 
 
-def two_phase(similarities: Floats, values: Floats, settings: RetrievalSettings) -> NDArray[np.intp]:
-    """Return the places of the episodes that both phases choose, the highest score first. Pure.
+def two_phase(
+    similarities: Floats, values: Floats, settings: RetrievalSettings, *, ranked: bool = True
+) -> NDArray[np.intp]:
+    """Return the places of the episodes that both phases choose, the highest score first if they are to be `ranked`.
 
-    `similarities` and `values` (Q) have one number for each episode of one action.
+    `similarities` and `values` (Q) have one number for each episode of one action. Pure.
     """
     above = np.flatnonzero(similarities > settings.threshold)
     first = above[np.argsort(-similarities[above], kind="stable")][: settings.candidates]
+    if len(first) <= settings.chosen and not ranked:
+        return first
     near, worth = similarities[first], values[first]
     if settings.normalise:
         near, worth = _z(near), _z(worth)
@@ -84,8 +88,8 @@ def _z(numbers: Floats) -> Floats:
     """Return z-scores; zeros if all numbers are the same."""
     if not len(numbers):
         return numbers
-    away = numbers - numbers.mean()
-    deviation = float(np.sqrt((away * away).mean()))
+    away = numbers - float(numbers.sum()) / len(numbers)
+    deviation = (float(away @ away) / len(numbers)) ** 0.5
     return away / deviation if deviation > 1e-9 else np.zeros_like(numbers)
 
 
@@ -108,7 +112,7 @@ def _estimate(neighbours: Sequence[Neighbour], prior: float, settings: Retrieval
         return Retrieved(prior, 0.0, 0, ())
     similarities = np.array([one.similarity for one in neighbours])
     values = np.array([one.episode.q for one in neighbours])
-    places = two_phase(similarities, values, settings)
+    places = two_phase(similarities, values, settings, ranked=False)
     counts = np.array([one.episode.count for one in neighbours], dtype=float)[places]
     near, worth = similarities[places], values[places]
     weights = counts * np.exp(-settings.sharpness * (1.0 - near))
@@ -117,7 +121,7 @@ def _estimate(neighbours: Sequence[Neighbour], prior: float, settings: Retrieval
     value = (float(weights @ worth) + settings.shrinkage * prior) / whole
     order = np.argsort(-near, kind="stable")[:VOICES]
     voices = tuple(
-        Voice(neighbours[places[at]].episode.id, float(near[at]), float(worth[at]), float(weights[at]) / whole)
-        for at in order
+        Voice(neighbours[place].episode.id, neighbours[place].similarity, neighbours[place].episode.q, weight / whole)
+        for place, weight in zip(places[order].tolist(), weights[order].tolist(), strict=True)
     )
     return Retrieved(value, support, len(places), voices)

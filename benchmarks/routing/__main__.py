@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import results
-from benchmarks.routing import routellm
+from benchmarks.routing import faults, latency, routellm
 from benchmarks.routing.outcomes import DataError
 from benchmarks.routing.rows import Part, RowLog
 
@@ -21,6 +21,8 @@ RESULTS = results.FOLDER / "routing.json"
 
 PARTS: Mapping[str, Callable[[argparse.Namespace, RowLog], Part]] = {
     "routellm": lambda options, rows: routellm.run(_data(options), options.folder, rows, options.seeds),
+    "faults": lambda options, rows: faults.run(),
+    "latency": lambda options, rows: latency.run(options.episodes),
 }
 
 
@@ -88,6 +90,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--data", type=Path, default=os.environ.get("ROUTELLM_DATA"), help=data)
     parser.add_argument("--parts", nargs="+", choices=[*PARTS], help="only these parts (default: all)")
     parser.add_argument("--seeds", type=int, default=5, help="orders of the stream (default: %(default)s)")
+    episodes = "how many the memory holds while latency is measured (default: %(default)s)"
+    parser.add_argument("--episodes", type=int, default=100_000, help=episodes)
     parser.add_argument("--folder", type=Path, default=FOLDER, help="keeps rows and vectors (default: %(default)s)")
     parser.add_argument("--out", type=Path, default=RESULTS, help="where the results go (default: %(default)s)")
     return parser
