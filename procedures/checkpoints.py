@@ -107,9 +107,11 @@ def discard(folder: Path) -> None:
 def fingerprint(resource: Resource) -> str:
     """Return a text that is another one after the resource was changed. Raises StepFailed.
 
-    It is always the same for a path that others add files to, too.
+    It is always the same for what others add to as well.
     """
     match resource:
+        case RowsResource(shared=True):
+            return "shared"
         case RowsResource():
             return digest_rows(resource)
         case DatabaseResource():

@@ -236,7 +236,7 @@ class _Planner:
             irreversible = irreversible or operation.irreversible
             if text := operation.preview(arguments):
                 shown.append(text)
-            if operation.reads_only:
+            if operation.reads_only and not self._files.planned:  # else it would read what is not changed yet
                 outputs = dict(operation.run(arguments, planning_work()))
         if self._kind == "checkpoint":
             resources = resources_of(self._step.checkpoint, self._names)
@@ -289,9 +289,10 @@ def _hidden(kind: str, action: Any) -> Any:
     return action
 
 
-def _undo(step: StepForm, resources: list[Resource], irreversible: str) -> str:
+def _undo(step: StepForm, resources: list[Resource] | None, irreversible: str) -> str:
+    """Say how a step is undone. `resources` is what it changes, and None if that is not known yet."""
     ways = []
-    if resources:
+    if resources or resources is None:
         ways.append("what it changes is put back")
     if step.compensation is not None:
         ways.append(f"{kind_of(step.compensation)} compensates it")
@@ -312,7 +313,7 @@ def _bare(step: StepForm, why: str, runs: str = "yes") -> PlannedStep:
         shown=why,
         before={},
         after={},
-        undo=_undo(step, [], step.irreversible or ""),
+        undo="it changes nothing" if runs == "no" else _undo(step, None, step.irreversible or ""),
     )
 
 

@@ -34,6 +34,8 @@ class RowsResource:
     database: Path
     table: str
     where: str = ""
+    shared: bool = False
+    """Whether others add rows meanwhile. Putting back then restores what is missing, and changes nothing else."""
 
     @property
     def folder(self) -> Path:
@@ -49,6 +51,8 @@ class DatabaseResource:
     """A whole SQLite database, its schema included."""
 
     database: Path
+    lock: Path | None = None
+    """A file that whoever uses the database keeps locked. It is copied and put back only while nobody does."""
 
     @property
     def folder(self) -> Path:
@@ -77,6 +81,8 @@ def resource_to_json(resource: Resource) -> dict[str, Any]:
 def resource_from_json(data: dict[str, Any]) -> Resource:
     """Return the resource that `resource_to_json` has written."""
     fields: dict[str, Any] = {
-        key: Path(value) if key in ("path", "database") else value for key, value in data.items() if key != "kind"
+        key: Path(value) if key in ("path", "database", "lock") and value is not None else value
+        for key, value in data.items()
+        if key != "kind"
     }
     return _KINDS[data["kind"]](**fields)

@@ -3,6 +3,7 @@
 Whoever else has the database open sees the rows before or after, and nothing in between.
 """
 
+import fcntl
 import hashlib
 import sqlite3
 from collections.abc import Iterator
@@ -45,13 +46,15 @@ def restore_rows(resource: RowsResource, kept: Path, before_write: BeforeWrite) 
         before_write(f"restore rows of {resource.table}")
         database.execute("BEGIN IMMEDIATE")
         database.execute("PRAGMA defer_foreign_keys = ON")
-        database.execute(f"DELETE FROM {_quoted(resource.table)}{_where(resource)}")  # noqa: S608 - quoted
+        if not resource.shared:
+            database.execute(f"DELETE FROM {_quoted(resource.table)}{_where(resource)}")  # noqa: S608 - quoted
         named = ", ".join(map(_quoted, columns))
         marks = ", ".join("?" * (len(columns) + 1))
-        inserted = f"INSERT INTO {_quoted(resource.table)} (rowid, {named}) VALUES ({marks})"  # noqa: S608 - quoted
-        taken = f"SELECT 1 FROM {_quoted(resource.table)} WHERE rowid = ?"  # noqa: S608 - quoted
+        verb, table = "INSERT OR IGNORE" if resource.shared else "INSERT", _quoted(resource.table)
+        inserted = f"{verb} INTO {table} (rowid, {named}) VALUES ({marks})"
+        taken, is_alias = f"SELECT 1 FROM {table} WHERE rowid = ?", _has_row_id(database, resource.table)  # noqa: S608
         for rowid, *values in rows:  # a row that is not to be restored may have got the row id of one that is
-            free = database.execute(taken, (rowid,)).fetchone() is None
+            free = is_alias or database.execute(taken, (rowid,)).fetchone() is None
             database.execute(inserted, (rowid if free else None, *values))
         before_write(f"commit rows of {resource.table}")
         database.execute("COMMIT")
@@ -70,7 +73,7 @@ def digest_rows(resource: RowsResource) -> str:
 
 def copy_database(resource: DatabaseResource, target: Path) -> bool:
     """Copy a database as it is committed now. Return whether it exists. Raises StepFailed."""
-    with _opened(resource.database) as source:
+    with _locked(resource), _opened(resource.database) as source:
         if source is None:
             return False
         with closing(sqlite3.connect(target)) as copy:
@@ -81,7 +84,7 @@ def copy_database(resource: DatabaseResource, target: Path) -> bool:
 
 def restore_database(resource: DatabaseResource, kept: Path, before_write: BeforeWrite) -> None:
     """Put a database back as it was copied, in one transaction. Raises StepFailed."""
-    with _sqlite_errors(resource.database), closing(sqlite3.connect(kept)) as copy:
+    with _locked(resource), _sqlite_errors(resource.database), closing(sqlite3.connect(kept)) as copy:
         with closing(sqlite3.connect(resource.database, timeout=BUSY_SECONDS)) as database:
             before_write(f"restore {resource.database.name}")
             copy.backup(database)
@@ -93,6 +96,20 @@ def digest_database(resource: DatabaseResource) -> str:
     """Return the SHA-256 of everything in a database: its schema and its rows. Raises StepFailed."""
     with _opened(resource.database) as database:
         return "absent" if database is None else _digest(database.iterdump())
+
+
+@contextmanager
+def _locked(resource: DatabaseResource) -> Iterator[None]:
+    """Keep whoever uses the database from opening it while the block lasts."""
+    if resource.lock is None or not resource.lock.parent.is_dir():
+        yield
+        return
+    with resource.lock.open("a+b") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise StepFailed(f"{resource.database} is in use by another process; stop it, and try again") from error
+        yield
 
 
 @contextmanager
@@ -118,6 +135,12 @@ def _sqlite_errors(path: Path) -> Iterator[None]:
 
 def _columns(connection: sqlite3.Connection, table: str) -> list[str]:
     return [name for (name,) in connection.execute("SELECT name FROM pragma_table_info(?) ORDER BY cid", (table,))]
+
+
+def _has_row_id(connection: sqlite3.Connection, table: str) -> bool:
+    """Return whether a column of the table is its row id, so that other rows refer to it."""
+    asked = "SELECT upper(type) FROM pragma_table_info(?) WHERE pk > 0"
+    return [kind for (kind,) in connection.execute(asked, (table,))] == ["INTEGER"]
 
 
 def _untyped(connection: sqlite3.Connection, table: str) -> str:

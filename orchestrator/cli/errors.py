@@ -16,6 +16,7 @@ from typer.core import TyperGroup
 
 from orchestrator.cli.terminal import discard_output, harden_streams, print_json, printable, write
 from orchestrator.errors import InputError, OrchestratorError, Problem
+from procedures.errors import ProcedureError, ProcedureInvalid, UnknownExecution, UnknownProcedure
 from registry.errors import GgufError, RegistryError, RegistryProblem
 
 MAX_PROBLEMS = 20
@@ -128,13 +129,15 @@ def failure_of(error: BaseException) -> CommandFailure:
     match error:
         case InputError():
             return CommandFailure(ExitCode.BAD_INPUT, str(error), error.problems)
-        case RegistryError():
+        case RegistryError() | ProcedureInvalid():
             return CommandFailure(ExitCode.BAD_INPUT, str(error), tuple(map(_problem, error.problems)))
         case typer.TyperException():
             return CommandFailure(ExitCode.BAD_INPUT, error.format_message().replace("Value error, ", ""))
         case KeyboardInterrupt() | Cancelled() | typer.Abort():
             return CommandFailure(ExitCode.CANCELLED, "cancelled")
-        case OrchestratorError() | GgufError():
+        case UnknownProcedure() | UnknownExecution():
+            return CommandFailure(ExitCode.BAD_INPUT, str(error))
+        case OrchestratorError() | GgufError() | ProcedureError():
             return CommandFailure(ExitCode.FAILED, str(error))
         case OSError(strerror=str(reason), filename=file):
             return CommandFailure(ExitCode.FAILED, f"{file}: {reason}" if file else reason)

@@ -13,6 +13,7 @@ from orchestrator.cli import (
     models,
     personas,
     pool,
+    procedures,
     rate,
     run,
     serve,
@@ -80,6 +81,7 @@ app.command("logs")(serve.logs)
 app.command("backup")(state_folder.backup)
 app.command("restore")(state_folder.restore)
 app.command("vacuum")(state_folder.vacuum)
+app.add_typer(procedures.app, name="procedures")
 app.add_typer(serve.service_app, name="service")
 app.add_typer(serve.config_app, name="config")
 app.command("doctor")(system.doctor)

@@ -9,11 +9,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from orchestrator.cli.doctor import Check, examine
 from orchestrator.cli.errors import ExitCode
 from orchestrator.cli.settings import JsonFlag, settings
 from orchestrator.cli.terminal import glyphs, make_console, one_line, print_json, write
 from orchestrator.gates import BUILTIN_GATES
+from orchestrator.service.doctor import Check, examine
 
 CHECK_STYLES = {"ok": "green", "note": "yellow", "broken": "bold red"}
 CHECK_MARKS = {"ok": "done", "note": "waiting", "broken": "failed"}

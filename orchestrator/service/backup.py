@@ -78,6 +78,19 @@ def find_backup(home: Path, name: str) -> Path:
     return _folder(home) / name
 
 
+def discard_backup(home: Path, name: str) -> None:
+    """Remove a backup. Raises InputError, JournalError."""
+    folder = find_backup(home, name)
+    try:
+        unfinished = folder.with_name(
+            f"{UNFINISHED}{name}"
+        )  # so that a killed process leaves no half of it under its name
+        folder.rename(unfinished)
+        shutil.rmtree(unfinished)
+    except OSError as error:
+        raise JournalError(folder, f"cannot be removed: {error.strerror}") from error
+
+
 def restore_backup(home: Path, name: str) -> None:
     """Replace the journal by that of a backup, and keep the old one as `replaced-...` beside the backups.
 

@@ -110,6 +110,15 @@ class ModelSettings(_Section):
     folder: str = Field(default="", description="for downloads; empty: XDG_DATA_HOME/orchestrator/models")
 
 
+class ProcedureSettings(_Section):
+    """Procedures, which maintain this installation."""
+
+    folder: str = Field(default="", description="with procedures of your own; empty: `procedures` beside this file")
+    commands: NameList = Field(
+        default=(), description="programs, by their absolute paths, that steps may run outside the sandbox"
+    )
+
+
 class Configuration(_Section):
     """All sections of the configuration file."""
 
@@ -119,6 +128,7 @@ class Configuration(_Section):
     retention: RetentionSettings = RetentionSettings()
     logs: LogSettings = LogSettings()
     models: ModelSettings = ModelSettings()
+    procedures: ProcedureSettings = ProcedureSettings()
 
 
 def configuration_path(environ: Mapping[str, str]) -> Path:
@@ -137,6 +147,13 @@ def models_folder(settings: ModelSettings, environ: Mapping[str, str]) -> Path:
     stated = Path(environ.get("XDG_DATA_HOME") or "")
     base = stated if stated.is_absolute() else Path(environ.get("HOME") or Path.home()) / ".local" / "share"
     return base / "orchestrator" / "models"
+
+
+def procedures_folder(settings: ProcedureSettings, environ: Mapping[str, str]) -> Path:
+    """Return the folder of the user's own procedures: the one that is configured, else beside the configuration."""
+    if settings.folder:
+        return Path(settings.folder).expanduser().absolute()
+    return configuration_path(environ).parent / "procedures"
 
 
 def load_configuration(environ: Mapping[str, str] = os.environ) -> Configuration:

@@ -3,7 +3,6 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.cli.doctor import Check, examine
 from orchestrator.engine.contract import Generation, Message
 from orchestrator.engine.errors import EngineStopped
 from orchestrator.events import EscalationTarget, FailureKind
@@ -11,6 +10,7 @@ from orchestrator.failures import EscalationChain, FailedAttempt, GiveUp, Retry,
 from orchestrator.pool import ModelRemote, ModelStatus, ModelUnavailable, Pool, UnknownModel
 from orchestrator.remote import RemoteBusy, RemoteFailed, RemoteRefused, probe
 from orchestrator.remote.breaker import THRESHOLD
+from orchestrator.service.doctor import Check, examine
 from orchestrator.steps.errors import map_error
 from registry.models import Endpoint, ModelEntry
 from tests.orchestrator.remote.conftest import EntryOf, RemoteRegistry

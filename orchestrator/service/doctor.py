@@ -19,7 +19,6 @@ from typing import Literal
 
 import psutil
 
-from orchestrator.cli.terminal import size
 from orchestrator.journal import Home, JournalError, JournalReader
 from orchestrator.pool import memory_budget, memory_limits
 from orchestrator.remote import probe
@@ -27,6 +26,7 @@ from orchestrator.sandbox import Sandbox, SandboxUnavailable
 from orchestrator.taskir import GATES
 from registry.errors import RegistryError
 from registry.load import load_registry
+from registry.memory import size
 from registry.models import Endpoint, ModelEntry, Registry
 
 MINIMUM_PYTHON = (3, 11)

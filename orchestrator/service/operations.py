@@ -1,0 +1,509 @@
+"""The operations that steps of procedures can call: on models, gates, benchmarks, the state folder and the token.
+
+Each says what it changes, so that the engine of procedures can copy it before and put it back.
+"""
+
+import asyncio
+import secrets
+import time
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any, Final, TypeVar
+
+from pydantic import Field
+
+from orchestrator.engine.client.engine import Engine
+from orchestrator.engine.contract import EngineSpec, Generation, Message
+from orchestrator.errors import OrchestratorError
+from orchestrator.gates import BUILTIN_GATES, Artifact, GateContext, JobRunner, Scope, run_gates
+from orchestrator.journal import Home, Journal, JournalReader
+from orchestrator.pool import memory_budget
+from orchestrator.runs.sandboxes import SandboxOnDemand
+from orchestrator.service.backup import Backup, discard_backup, find_backup, restore_backup
+from orchestrator.service.doctor import examine
+from orchestrator.service.retention import VacuumRequest, VacuumResult
+from orchestrator.taskir import Step
+from procedures.durable import replace_file
+from procedures.errors import StepFailed
+from procedures.ports import Operation, Work
+from procedures.resources import DatabaseResource, PathResource, Resource, RowsResource
+from registry.checks import why_no_draft
+from registry.errors import GgufError, RegistryError
+from registry.fit import Room
+from registry.forms import Form
+from registry.gguf import read_header
+from registry.load import load_registry
+from registry.models import ModelEntry, Registry
+from registry.propose import propose
+from registry.sources.contract import SourceError
+from registry.sources.get import get_model
+
+T = TypeVar("T")
+MAX_RUNS_AT_ONCE: Final = 20_000
+MAX_FILES: Final = 1000
+MOST_CONTEXT: Final = 4096
+ANSWER_TOKENS: Final = 128
+PROMPT: Final = "Describe a harbour town, its people and its weather, in as much detail as you can. " * 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Installation:
+    """What the operations act on."""
+
+    home: Path
+    registry: Path
+    models: Path
+    """The folder that models are downloaded into."""
+    token: Path
+    """The file of the API's token."""
+    backup: Callable[[], Backup]
+    """Makes a backup of the state folder: by its daemon, or by this process without one."""
+    vacuum: Callable[[VacuumRequest], VacuumResult]
+    """Removes runs and chats: by the daemon, or by this process without one."""
+
+
+class NoArguments(Form):
+    """No arguments."""
+
+
+class FileArguments(Form):
+    """A file."""
+
+    file: str
+
+
+class ProposeArguments(Form):
+    """A model's file, and what it is to be called and to do."""
+
+    file: str
+    id: str | None = None
+    roles: tuple[str, ...] = ()
+
+
+class GetArguments(Form):
+    """Where a model is to be had."""
+
+    source: str
+
+
+class ModelArguments(Form):
+    """A model of the registry."""
+
+    model: str
+
+
+class DraftArguments(Form):
+    """A model of the registry, and another that is to draft for it."""
+
+    model: str
+    draft: str
+
+
+class BenchmarkArguments(Form):
+    """A model of the registry, and for how long it is measured."""
+
+    model: str
+    seconds: Annotated[float, Field(gt=0, le=3600)] = 10.0
+
+
+class GateArguments(Form):
+    """A folder, and the gates that are run on its files."""
+
+    folder: str
+    gates: tuple[str, ...] | str
+
+
+class BackupArguments(Form):
+    """A backup."""
+
+    name: str
+
+
+class VacuumArguments(Form):
+    """Which runs that have ended are kept. 0 stands for no limit."""
+
+    days: Annotated[float, Field(ge=0)] = 0
+    runs: Annotated[int, Field(ge=0)] = 0
+    bytes: Annotated[int, Field(ge=0)] = 0
+
+
+class Operations:
+    """The operations on one installation."""
+
+    def __init__(self, installation: Installation) -> None:
+        self._on = installation
+
+    def by_name(self) -> dict[str, Operation[Any]]:
+        """Return all operations by name."""
+        every: tuple[Operation[Any], ...] = (*self._models(), *self._checks(), *self._folder(), self._rotation())
+        return {one.name: one for one in every}
+
+    def _models(self) -> tuple[Operation[Any], ...]:
+        return (
+            Operation(
+                name="models.propose",
+                description="Propose an entry of the registry for a model's file, from its header and the memory.",
+                form=ProposeArguments,
+                outputs={"id": "the model's id", "entry": "keys and values", "role": "what it suits", "warnings": ""},
+                run=self._propose,
+                reads_only=True,
+            ),
+            Operation(
+                name="models.get",
+                description="Bring a model onto this machine: by a short name, from a hub, an index or an address.",
+                form=GetArguments,
+                outputs={"file": "where it is", "downloaded": "bytes that were transferred"},
+                run=self._get,
+                changes=lambda _: [PathResource(self._on.models, written="once")],
+                preview=lambda arguments: f"get {arguments.source} into {self._on.models}, unless it is there",
+            ),
+            Operation(
+                name="models.usage",
+                description="Tell who uses a model of the registry.",
+                form=ModelArguments,
+                outputs={"roles": "the roles that have it", "file": "its file", "others": "models of the same file"},
+                run=self._usage,
+                reads_only=True,
+            ),
+            Operation(
+                name="models.check_draft",
+                description="Tell whether a model can draft for another, from their headers.",
+                form=DraftArguments,
+                outputs={"compatible": "true or false", "reason": "why not"},
+                run=self._check_draft,
+                reads_only=True,
+            ),
+            Operation(
+                name="benchmark",
+                description="Measure how quickly a model reads a prompt and writes an answer, alone on this machine.",
+                form=BenchmarkArguments,
+                outputs={
+                    "prefill": "tokens of the prompt per second",
+                    "decode": "tokens of the answer per second",
+                    "load_seconds": "how long it took to load",
+                    "generations": "how many were measured",
+                },
+                run=self._benchmark,
+            ),
+        )
+
+    def _checks(self) -> tuple[Operation[Any], ...]:
+        return (
+            Operation(
+                name="gate",
+                description="Run gates on the files of a folder. Fails if a gate does.",
+                form=GateArguments,
+                outputs={"results": "of each gate", "files": "how many were checked"},
+                run=self._gate,
+            ),
+            Operation(
+                name="installation.check",
+                description="Check everything that a run needs, as `orchestrator doctor` does. Fails if it is broken.",
+                form=NoArguments,
+                outputs={"checks": "of each part", "notes": "how many parts are only noted"},
+                run=self._check,
+            ),
+        )
+
+    def _folder(self) -> tuple[Operation[Any], ...]:
+        return (
+            Operation(
+                name="state.backup",
+                description="Back up the state folder, while it is in use too.",
+                form=NoArguments,
+                outputs={"name": "of the backup", "bytes": "its size"},
+                run=lambda _arguments, _work: {"name": (made := self._on.backup()).name, "bytes": made.bytes},
+                preview=lambda _: f"make a backup in {self._on.home / 'backups'}",
+            ),
+            Operation(
+                name="state.check_backup",
+                description="Check that a backup is whole. Fails if it is damaged.",
+                form=BackupArguments,
+                outputs={"runs": "how many it has"},
+                run=self._check_backup,
+            ),
+            Operation(
+                name="state.discard_backup",
+                description="Remove a backup; none if the name is empty.",
+                form=BackupArguments,
+                run=self._discard_backup,
+                changes=lambda arguments: [self._backup_folder(arguments.name)] if arguments.name else [],
+            ),
+            Operation(
+                name="state.restore",
+                description="Replace all runs by those of a backup. No daemon may use the state folder.",
+                form=BackupArguments,
+                run=self._restore,
+                changes=lambda _: [self._journal()],
+                preview=lambda arguments: f"replace {Home(self._on.home).database} by that of backup {arguments.name}",
+            ),
+            Operation(
+                name="state.vacuum",
+                description="Remove runs that have ended and that the limits do not keep, and data that no run uses.",
+                form=VacuumArguments,
+                outputs={"runs": "that were removed", "objects": "how many", "bytes": "that they had"},
+                run=self._vacuum,
+                changes=self._removed,
+                preview=self._to_remove,
+            ),
+            Operation(
+                name="state.upgrade",
+                description="Bring the journal's database up to the schema of this version. No daemon may use it.",
+                form=NoArguments,
+                outputs={"runs": "how many runs it has"},
+                run=self._upgrade,
+                changes=lambda _: [self._journal()],
+            ),
+        )
+
+    def _rotation(self) -> Operation[Any]:
+        return Operation(
+            name="token.rotate",
+            description="Make a new token for requests over TCP. A daemon uses it from its next start on.",
+            form=NoArguments,
+            run=self._rotate,
+            outputs={"file": "that has the token"},
+            changes=lambda _: [PathResource(self._on.token, secret=True, written="as a whole")],
+            preview=lambda _: f"write a new token into {self._on.token} (its content is secret)",
+        )
+
+    def _registry(self) -> Registry:
+        return _told(lambda: load_registry(self._on.registry))
+
+    def _entry(self, name: str) -> ModelEntry:
+        registry = self._registry()
+        found = registry.model_named(name)
+        if found is None:
+            raise StepFailed(f"{registry.path} has no model {name!r}; accepted: {', '.join(registry.models)}")
+        return registry.models[found]
+
+    def _propose(self, arguments: ProposeArguments, _work: Work) -> Mapping[str, Any]:
+        registry, file = self._registry(), Path(arguments.file)
+        header = _told(lambda: read_header(file))
+        budget = memory_budget() if registry.defaults.memory is None else registry.defaults.memory
+        room = Room(budget=budget)
+        found = propose(header, file, registry, room, name=arguments.id, roles=arguments.roles)
+        warnings = [*found.warnings, *(one for one in (found.why_no_text, found.why_no_prompt) if one)]
+        return {"id": found.id, "entry": _plain(found.entry), "role": found.suits.role, "warnings": warnings}
+
+    def _get(self, arguments: GetArguments, work: Work) -> Mapping[str, Any]:
+        self._on.models.mkdir(parents=True, exist_ok=True)
+        obtained, _ = _told(lambda: get_model(arguments.source, self._on.models, _Reported(work)))
+        return {"file": str(obtained.file), "downloaded": obtained.downloaded}
+
+    def _usage(self, arguments: ModelArguments, _work: Work) -> Mapping[str, Any]:
+        entry, registry = self._entry(arguments.model), self._registry()
+        return {
+            "roles": [role.name for role in registry.roles.values() if role.model == entry.id],
+            "file": None if entry.file is None else str(entry.file),
+            "others": [
+                one.id
+                for one in registry.models.values()
+                if one.id != entry.id and entry.file and one.file == entry.file
+            ],
+        }
+
+    def _check_draft(self, arguments: DraftArguments, _work: Work) -> Mapping[str, Any]:
+        target, draft = self._entry(arguments.model), self._entry(arguments.draft)
+        for one in (target, draft):
+            if one.header is None:
+                raise StepFailed(f"the header of {one.id} cannot be read: {one.why_not or 'another server runs it'}")
+        assert target.header is not None
+        assert draft.header is not None
+        reason = why_no_draft(target.header, draft.header)
+        return {"compatible": reason is None, "reason": reason or ""}
+
+    def _benchmark(self, arguments: BenchmarkArguments, work: Work) -> Mapping[str, Any]:
+        entry = self._entry(arguments.model)
+        if entry.file is None or entry.why_not is not None or entry.embeds:
+            why = entry.why_not or "it makes vectors, or another server runs it"
+            raise StepFailed(f"{entry.id} cannot be measured: {why}")
+        return _run(_measured(entry, entry.file, arguments.seconds, work), work)
+
+    def _gate(self, arguments: GateArguments, work: Work) -> Mapping[str, Any]:
+        folder = Path(arguments.folder)
+        names = (arguments.gates,) if isinstance(arguments.gates, str) else arguments.gates
+        if unknown := sorted(set(names) - set(BUILTIN_GATES)):
+            raise StepFailed(f"there is no gate {unknown[0]!r}; accepted: {', '.join(BUILTIN_GATES)}")
+        artifacts = _artifacts(folder)
+        step = Step(id="S1", actor="worker", action="check", outputs=tuple(one.name for one in artifacts))
+        context = GateContext(Scope(step), run=JobRunner(SandboxOnDemand(), 1).run)
+        found = _run(run_gates(names, artifacts, context), work)
+        results = [{"gate": one.gate, "status": one.status, "evidence": one.evidence} for one in found.results]
+        if found.failure is not None:
+            raise StepFailed(f"{found.failure.message}\n{found.failure.evidence}".strip())
+        return {"results": results, "files": len(artifacts)}
+
+    def _check(self, _arguments: NoArguments, _work: Work) -> Mapping[str, Any]:
+        checks = examine(self._on.registry, self._on.home, frozenset(BUILTIN_GATES))
+        if broken := [f"{one.name}: {one.found}" for one in checks if one.state == "broken"]:
+            raise StepFailed("; ".join(broken))
+        return {"checks": [asdict(one) for one in checks], "notes": sum(one.state == "note" for one in checks)}
+
+    def _check_backup(self, arguments: BackupArguments, _work: Work) -> Mapping[str, Any]:
+        def checked() -> int:
+            with JournalReader.open_to_read(find_backup(self._on.home, arguments.name)) as journal:
+                if damage := journal.damage():
+                    raise StepFailed(f"backup {arguments.name} is damaged: {damage[0]}")
+                return len(journal.runs())
+
+        return {"runs": _told(checked)}
+
+    def _discard_backup(self, arguments: BackupArguments, _work: Work) -> Mapping[str, Any]:
+        if arguments.name:
+            _told(lambda: discard_backup(self._on.home, arguments.name))
+        return {}
+
+    def _restore(self, arguments: BackupArguments, _work: Work) -> Mapping[str, Any]:
+        _told(lambda: restore_backup(self._on.home, arguments.name))
+        return {}
+
+    def _vacuum(self, arguments: VacuumArguments, _work: Work) -> Mapping[str, Any]:
+        done = _told(lambda: self._on.vacuum(_request(arguments, dry_run=False)))
+        return {"runs": list(done.runs), "objects": done.objects, "bytes": done.object_bytes}
+
+    def _removed(self, arguments: VacuumArguments) -> Sequence[Resource]:
+        """Return what a vacuum would remove: rows of runs and chats, the folders of runs, and objects."""
+        home, would = Home(self._on.home), self._expired(arguments)
+        runs = would.runs
+        if len(runs) > MAX_RUNS_AT_ONCE:
+            raise StepFailed(f"{len(runs):,} runs would be removed; accepted: at most {MAX_RUNS_AT_ONCE:,} at a time")
+        chosen = ", ".join("'" + run.replace("'", "''") + "'" for run in runs)
+        rows = [RowsResource(home.database, table, f"run IN ({chosen})") for table in ("runs", "events", "outcomes")]
+        chats = [RowsResource(home.database, "chat_events", shared=True)] if would.chats else []
+        folders = [PathResource(home.runs / run, written="once") for run in runs]
+        return [*(rows if runs else ()), *chats, *folders, PathResource(home.objects, written="once", shared=True)]
+
+    def _to_remove(self, arguments: VacuumArguments) -> str:
+        would = self._expired(arguments)
+        lines = [f"remove run {run}" for run in would.runs]
+        lines += [f"remove {would.chats} chats"] if would.chats else []
+        return "\n".join([*lines, f"remove {would.objects} objects of {would.object_bytes:,} bytes"])
+
+    def _expired(self, arguments: VacuumArguments) -> VacuumResult:
+        if not Home(self._on.home).database.exists():
+            raise StepFailed(f"{self._on.home} has no journal yet, so there are no runs to remove")
+        return _told(lambda: self._on.vacuum(_request(arguments, dry_run=True)))
+
+    def _upgrade(self, _arguments: NoArguments, _work: Work) -> Mapping[str, Any]:
+        def upgraded() -> int:
+            with Journal.open(self._on.home) as journal:
+                return len(journal.runs())
+
+        return {"runs": _told(upgraded)}
+
+    def _rotate(self, _arguments: NoArguments, _work: Work) -> Mapping[str, Any]:
+        write_secret(self._on.token, secrets.token_urlsafe(32))
+        return {"file": str(self._on.token)}
+
+    def _journal(self) -> DatabaseResource:
+        home = Home(self._on.home)
+        return DatabaseResource(home.database, home.lock_file)
+
+    def _backup_folder(self, name: str) -> PathResource:
+        return PathResource(_told(lambda: find_backup(self._on.home, name)), written="once")
+
+
+class _Reported:
+    """Tells the watchers of a step how far a download is."""
+
+    def __init__(self, work: Work) -> None:
+        self._work = work
+        self._name, self._size, self._done, self._tenths = "", 0, 0, 0
+
+    def begin(self, name: str, size: int | None, done: int) -> None:
+        """Tell that a file is transferred."""
+        self._name, self._size, self._done, self._tenths = name, size or 0, done, 0
+        self._work.say(f"{name}: {done:,} of {size or 0:,} bytes")
+
+    def advance(self, count: int) -> None:
+        """Tell each tenth of a file. Raises StepFailed if the time is over."""
+        self._done += count
+        self._work.seconds_left  # noqa: B018 - raises if there are none
+        tenth = 10 * self._done // self._size if self._size else 0
+        if tenth > self._tenths:
+            self._tenths = tenth
+            self._work.say(f"{self._name}: {self._done:,} of {self._size:,} bytes")
+
+    def end(self) -> None:
+        """Tell that a file is complete."""
+        self._work.say(f"{self._name}: complete")
+
+
+async def _measured(entry: ModelEntry, file: Path, seconds: float, work: Work) -> Mapping[str, Any]:
+    """Load a model and have it answer until the time is over, once at least after the first, which warms it up."""
+    options = replace(entry.options, context=min(entry.context, MOST_CONTEXT), slots=1, cells=None)
+    begun = time.monotonic()
+    totals = {"prefill": [0, 0.0], "decode": [0, 0.0]}
+    count = 0
+    async with await Engine.start(EngineSpec.of(options, file=str(file), name=entry.id)) as engine:
+        load_seconds = time.monotonic() - begun
+        until = time.monotonic() + seconds
+        while count < 2 or time.monotonic() < until:
+            message = Message("user", f"{count}. {PROMPT}")  # another beginning, so that no prefix is found again
+            done = await engine.generate(Generation(messages=(message,), max_tokens=ANSWER_TOKENS, fit=1))
+            usage = done.usage
+            if count:
+                totals["prefill"][0] += usage.prompt_tokens - usage.cached_tokens
+                totals["prefill"][1] += usage.prefill_seconds
+                totals["decode"][0] += usage.output_tokens
+                totals["decode"][1] += usage.decode_seconds
+            count += 1
+            work.say(f"{count} answers")
+    rates = {name: round(tokens / spent, 2) if spent else None for name, (tokens, spent) in totals.items()}
+    return {**rates, "load_seconds": round(load_seconds, 3), "generations": count - 1}
+
+
+def write_secret(path: Path, text: str) -> None:
+    """Write a secret into a file that only its owner can read, at once and as a whole. Raises StepFailed."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        replace_file(path, f"{text}\n".encode(), 0o600)
+    except OSError as error:
+        raise StepFailed(f"{path}: {error.strerror}") from error
+
+
+def _artifacts(folder: Path) -> list[Artifact]:
+    try:
+        files = sorted(path for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
+        if not files:
+            raise StepFailed(f"{folder} has no files; accepted: a folder with files that gates can check")
+        if len(files) > MAX_FILES:
+            raise StepFailed(f"{folder} has {len(files):,} files; accepted: at most {MAX_FILES:,}")
+        return [Artifact(path.relative_to(folder).as_posix(), path.read_bytes()) for path in files]
+    except OSError as error:
+        raise StepFailed(f"{error.filename or folder}: {error.strerror}") from error
+
+
+def _request(arguments: VacuumArguments, *, dry_run: bool) -> VacuumRequest:
+    return VacuumRequest(days=arguments.days, runs=arguments.runs, bytes=arguments.bytes, chats=0, dry_run=dry_run)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    return list(map(_plain, value)) if isinstance(value, Collection) and not isinstance(value, str) else value
+
+
+def _run(work: Coroutine[Any, Any, T], told: Work) -> T:
+    """Run a coroutine to its end in this thread. Raises StepFailed if it fails, or when the step's time is over."""
+
+    async def limited() -> T:
+        async with asyncio.timeout(told.seconds_left):
+            return await work
+
+    try:
+        return asyncio.run(limited())
+    except TimeoutError as error:
+        raise StepFailed("its time is over") from error
+    except OrchestratorError as error:
+        raise StepFailed(str(error)) from error
+
+
+def _told(work: Callable[[], T]) -> T:
+    """Return what `work` returns. Raises StepFailed in place of the errors of the packages that do the work."""
+    try:
+        return work()
+    except (OrchestratorError, RegistryError, GgufError, SourceError) as error:
+        raise StepFailed(str(error)) from error

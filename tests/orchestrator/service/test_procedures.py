@@ -1,0 +1,317 @@
+"""Every procedure that ships: done for real, rolled back, and failed half-way, each time with nothing half-changed."""
+
+import asyncio
+import json
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import yaml
+
+from orchestrator.journal import Home, HomeLock, Journal, JournalReader
+from orchestrator.journal.migrations import VERSION
+from orchestrator.sandbox import Sandbox, SandboxUnavailable
+from orchestrator.service.backup import backups, make_backup
+from orchestrator.service.configuration import Configuration, ProcedureSettings, RetentionSettings
+from orchestrator.service.operations import Installation
+from orchestrator.service.procedures import owner, procedures_engine
+from orchestrator.service.retention import Retention, vacuum_without_daemon
+from procedures.engine import Engine
+from procedures.errors import StepFailed
+from procedures.library import SHIPPED, Library
+from procedures.ports import Operation, Program
+from procedures.ports import planning_work as work
+from registry.forms import Form
+from registry.load import load_registry
+from tests.orchestrator.service.test_retention import journaled
+from tests.procedures.maintained import contents
+
+TINY: Final = Path(__file__).resolve().parents[3] / "registry" / "tiny"
+OURS: Final = ("home/procedures/", "home/procedures", "home", "home/lock")
+"""What belongs to the engine of procedures itself, and the lock of the state folder."""
+
+
+class Nothing(Form):
+    """No arguments."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A procedure with inputs, and what has to hold when it is done."""
+
+    name: str
+    inputs: Callable[[Path], dict[str, Any]]
+    holds: Callable[[Path], object]
+    undone: bool = True
+    """Whether it changes something that a rollback undoes."""
+
+
+def fail(_arguments: Nothing, _work: object) -> dict[str, Any]:
+    raise StepFailed("it was told to fail")
+
+
+def make_installation(root: Path) -> Installation:
+    """Make a registry, a journal with two runs and a backup of it, a token and a folder of code."""
+    home = root / "home"
+    (root / "code").mkdir()
+    (root / "code" / "good.py").write_text("x = 1\n")
+    (root / "models").mkdir()
+    (root / "small.gguf").write_bytes((TINY / "small.gguf").read_bytes())
+    (root / "registry.yaml").write_text(
+        f"""\
+models:
+  # The large one.
+  large: {{file: {TINY}/large.gguf, threads: 1, context: 512, slots: 2}}
+  # The small one.
+  small: {{file: small.gguf, threads: 1, context: 512, slots: 2}}
+roles:
+  frontdoor: {{model: large, tier: A}}
+  worker: {{model: large, tier: C}}
+"""
+    )
+    with Journal.open(home) as journal:
+        for run, content, ended in (("R1", b"old", 1000.0), ("R2", b"new", time.time())):
+            asyncio.run(journaled_on(journal, run, content, ended))
+        make_backup(journal)
+    (home / "api.token").write_text("a-token-of-more-than-twenty-characters\n")
+    (home / "api.token").chmod(0o600)
+    return Installation(
+        home=home,
+        registry=root / "registry.yaml",
+        models=root / "models",
+        token=home / "api.token",
+        backup=lambda: backed_up(home),
+        vacuum=lambda request: vacuum_without_daemon(
+            home, Retention.of(RetentionSettings(), request), dry_run=request.dry_run
+        ),
+    )
+
+
+async def journaled_on(journal: Journal, run: str, content: bytes, ended: float) -> None:
+    await journaled(journal, run, content, ended=ended)
+
+
+def backed_up(home: Path) -> Any:
+    with Journal.open(home) as journal:
+        return make_backup(journal)
+
+
+def runs_of(root: Path) -> list[str]:
+    with JournalReader.open_to_read(root / "home") as journal:
+        return sorted(row.run for row in journal.runs())
+
+
+def last_backup(root: Path) -> str:
+    return backups(root / "home")[-1].name
+
+
+def downgrade(root: Path) -> None:
+    """Make the journal one of the schema version before this one."""
+    with closing(sqlite3.connect(root / "home" / "journal.db")) as connection:
+        connection.execute("DROP TABLE chat_events")
+        connection.execute("DELETE FROM schema_version WHERE version = ?", (VERSION,))
+        connection.commit()
+
+
+def models(root: Path) -> Any:
+    return load_registry(root / "registry.yaml").models
+
+
+CASES = [
+    Case(
+        "add-model",
+        lambda _: {"file": str(TINY / "draft.gguf"), "id": "drafter", "role": "draft", "tier": "D"},
+        lambda root: load_registry(root / "registry.yaml").roles["draft"].model == "drafter",
+    ),
+    Case(
+        "get-model",
+        lambda _: {"source": str(TINY / "medium.gguf"), "id": "medium"},
+        lambda root: models(root)["medium"].why_not is None,
+    ),
+    Case(
+        "update-model",
+        lambda _: {"model": "small", "file": str(TINY / "medium.gguf")},
+        lambda root: models(root)["small"].file == TINY / "medium.gguf",
+    ),
+    Case("deprecate-model", lambda _: {"model": "small"}, lambda root: models(root)["small"].residency == "cold"),
+    Case(
+        "remove-model",
+        lambda _: {"model": "small", "delete_file": True},
+        lambda root: "small" not in models(root) and not (root / "small.gguf").exists(),
+    ),
+    Case(
+        "set-residency",
+        lambda _: {"model": "small", "residency": "hot"},
+        lambda root: models(root)["small"].residency == "hot",
+    ),
+    Case("check-draft", lambda _: {"model": "large", "draft": "small"}, lambda _: True, undone=False),
+    Case(
+        "benchmark-model",
+        lambda _: {"model": "small", "seconds": 0.1},
+        lambda root: json.loads((root / "home/benchmarks/small.json").read_text())["decode_tokens_per_second"] > 0,
+    ),
+    Case("backup", lambda _: {}, lambda root: len(backups(root / "home")) == 2),
+    Case("restore-backup", lambda root: {"name": last_backup(root)}, lambda root: runs_of(root) == ["R1", "R2"]),
+    Case("vacuum", lambda _: {"days": 30}, lambda root: runs_of(root) == ["R2"]),
+    Case(
+        "rotate-token",
+        lambda _: {},
+        lambda root: len((root / "home/api.token").read_text()) > 40,
+    ),
+    Case("verify-installation", lambda _: {}, lambda _: True, undone=False),
+    Case("upgrade-journal", lambda _: {}, lambda root: version_of(root) == VERSION),
+    Case("run-gates", lambda root: {"folder": str(root / "code"), "gates": ["lint"]}, lambda _: True, undone=False),
+]
+
+
+def version_of(root: Path) -> int:
+    with closing(sqlite3.connect(root / "home" / "journal.db")) as connection:
+        return int(connection.execute("SELECT max(version) FROM schema_version").fetchone()[0])
+
+
+def everything_in(root: Path) -> dict[str, Any]:
+    """Return the contents of the installation, without what a restored backup keeps beside the others."""
+    return {
+        name: found
+        for name, found in contents(root, times=False).items()
+        if not name.startswith(("home/procedures", "home/backups/replaced-", "own"))
+        and name not in OURS
+        and name != "home/backups"
+    }
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return tmp_path
+
+
+@pytest.fixture
+def engine(root: Path) -> Iterator[Engine]:
+    engine = procedures_engine(make_installation(root), Configuration(), {"HOME": str(root)})
+    engine.ports = type(engine.ports)(
+        registry=engine.ports.registry,
+        places=engine.ports.places,
+        operations={
+            **engine.ports.operations,
+            "fail": Operation(name="fail", description="Fail.", form=Nothing, run=fail),
+        },
+        run_program=engine.ports.run_program,
+    )
+    yield engine
+    engine.close()
+
+
+def carry_out(engine: Engine, name: str, inputs: dict[str, Any]) -> Any:
+    plan = engine.plan(name, inputs, owner())
+    identity = engine.submit(plan, owner())
+    if plan.needs_approval:
+        engine.approve(identity, plan.digest, owner())
+    return engine.execute(identity, owner())
+
+
+def failing_twin(root: Path, name: str) -> Library:
+    """Return a library with a procedure like `name` that fails in a step after all others."""
+    document = yaml.safe_load((SHIPPED / f"{name}.yaml").read_text())
+    document["on_interruption"], document["on_failure"] = "rollback", "rollback"
+    every = [step["id"] for step in document["steps"]]
+    document["steps"].append({"id": "told_to_fail", "depends_on": every, "call": {"operation": "fail"}})
+    own = root / "own"
+    own.mkdir()
+    (own / f"{name}.yaml").write_text(yaml.safe_dump(document, sort_keys=False))
+    return Library([own])
+
+
+def test_every_procedure_that_ships_is_tested() -> None:
+    assert {case.name for case in CASES} == set(Library().files())
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_a_procedure_does_what_it_says_and_is_undone(case: Case, root: Path, engine: Engine) -> None:
+    if case.name == "run-gates":
+        skip_without_sandbox()
+    if case.name == "upgrade-journal":
+        downgrade(root)
+    inputs, before = case.inputs(root), everything_in(root)
+    shipped, engine.library = engine.library, failing_twin(root, case.name)
+    failed = carry_out(engine, case.name, inputs)
+    assert failed.error == "step told_to_fail: it was told to fail"
+    assert failed.state == "rolled back", failed.look_at
+    assert everything_in(root) == before
+
+    engine.library = shipped
+    done = carry_out(engine, case.name, inputs)
+    assert done.state == "done", done.error
+    assert case.holds(root)
+    if case.undone:
+        assert engine.rollback(done.id, owner()).state == "rolled back"
+    assert everything_in(root) == before
+    engine.audit.verify()
+
+
+def test_runs_that_come_meanwhile_stay_when_a_vacuum_is_rolled_back(root: Path, engine: Engine) -> None:
+    done = carry_out(engine, "vacuum", {"days": 30})
+    with Journal.open(root / "home") as journal:
+        asyncio.run(journaled_on(journal, "R3", b"later", time.time()))
+        digest = journal.put(b"later")
+    assert engine.rollback(done.id, owner()).state == "rolled back"
+    assert runs_of(root) == ["R1", "R2", "R3"]
+    with JournalReader.open_to_read(root / "home") as journal:
+        assert journal.get(digest) == b"later"
+        assert not journal.damage()
+        assert len(journal.events("R1")) == 6
+
+
+def test_the_journal_is_not_replaced_under_a_daemon(root: Path, engine: Engine) -> None:
+    before = everything_in(root)
+    with HomeLock(Home(root / "home")):
+        failed = carry_out(engine, "restore-backup", {"name": last_backup(root)})
+    assert failed.state == "rolled back"
+    assert "in use by another process" in failed.error
+    assert everything_in(root) == before
+
+
+def test_gates_that_fail_fail_the_procedure(root: Path, engine: Engine) -> None:
+    skip_without_sandbox()
+    (root / "code" / "bad.py").write_text("import os\n")
+    failed = carry_out(engine, "run-gates", {"folder": str(root / "code"), "gates": "lint"})
+    assert failed.state == "rolled back"
+    assert "gate lint failed" in failed.error
+
+
+def test_a_model_that_a_role_has_is_not_removed(engine: Engine) -> None:
+    plan = engine.plan("remove-model", {"model": "large"}, owner())
+    assert any("there is no model 'large'" in problem for problem in plan.problems)
+
+
+def test_programs_outside_the_sandbox_have_to_be_allowed(root: Path, engine: Engine) -> None:
+    program = Program(command=("/bin/echo", "hello"), sandbox=False, folder=root, files={}, stdin="")
+    with pytest.raises(StepFailed, match="may not be run outside the sandbox"):
+        engine.ports.run_program(program, work())
+    settings = Configuration(procedures=ProcedureSettings(commands=("/bin/echo",)))
+    allowed = procedures_engine(make_installation_at(root / "other"), settings, {"HOME": str(root)})
+    assert allowed.ports.run_program(program, work()).stdout == "hello\n"
+
+
+def test_programs_in_the_sandbox_get_their_files(root: Path, engine: Engine) -> None:
+    skip_without_sandbox()
+    files = {"in.txt": root / "code" / "good.py"}
+    program = Program(command=("cat", "in.txt"), sandbox=True, folder=None, files=files, stdin="")
+    ended = engine.ports.run_program(program, work())
+    assert (ended.exit_code, ended.stdout) == (0, "x = 1\n")
+
+
+def make_installation_at(root: Path) -> Installation:
+    root.mkdir()
+    return make_installation(root)
+
+
+def skip_without_sandbox() -> None:
+    try:
+        asyncio.run(Sandbox.probe())
+    except SandboxUnavailable as error:
+        pytest.skip(error.reason)
