@@ -104,8 +104,8 @@ class Audit:
             connection = self._to_write()
             head = self._head or self._checked_head(connection)
             at = time.time()
-            body = _body(head.number + 1, at, kind, execution, data)
-            new = Head(head.number + 1, _hash(head.hash, body))
+            body = body_of(head.number + 1, at, kind, execution, data)
+            new = Head(head.number + 1, hash_of(head.hash, body))
             self._before_write(f"append {kind}")
             connection.execute(
                 "INSERT INTO entries (number, body, hash) VALUES (?, ?, ?)", (new.number, body, new.hash)
@@ -161,7 +161,7 @@ class Audit:
                     number += 1
                     if found != number:
                         raise AuditDamaged(self.path, f"entry {number} is missing")
-                    last = _hash(last, body)
+                    last = hash_of(last, body)
                     if digest != last or awaited.get(number, last) != last:
                         raise AuditDamaged(self.path, f"entry {number} is not what was written, or not where it was")
         if (most := max(awaited, default=0)) > number:
@@ -251,12 +251,14 @@ class Audit:
             raise ProcedureError(f"{self.path}: the audit log cannot be used: {error.strerror}") from error
 
 
-def _body(number: int, at: float, kind: str, execution: str, data: Mapping[str, Any]) -> str:
+def body_of(number: int, at: float, kind: str, execution: str, data: Mapping[str, Any]) -> str:
+    """Return the text of an entry, which its hash is of."""
     fields = {"number": number, "at": at, "kind": kind, "execution": execution, "data": data}
     return json.dumps(fields, ensure_ascii=False, separators=(",", ":"))
 
 
-def _hash(before: str, body: str) -> str:
+def hash_of(before: str, body: str) -> str:
+    """Return the hash of an entry: SHA-256 of the hash of the entry before it, a line end, and its own text."""
     return hashlib.sha256(f"{before}\n{body}".encode("utf-8", "surrogatepass")).hexdigest()
 
 

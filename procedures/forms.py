@@ -307,7 +307,7 @@ def procedure_schema() -> dict[str, Any]:
     schema = ProcedureForm.model_json_schema()
     for name in ("ActionForm", "StepForm"):
         schema["$defs"][name]["oneOf"] = [{"required": [kind]} for kind in KINDS]
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Procedure", **schema}
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": "Procedure"}
 
 
 def kind_of(action: ActionForm) -> str:

@@ -224,7 +224,7 @@ class _Planner:
         irreversible = self._step.irreversible or ""
         change = own_change(self._kind, action, self._ports, self._files)
         if change is not None:
-            resources = [change.resource, *resources]
+            resources = [PathResource(change.path), *resources]
             shown.append(show_change(change, self._files))
             before, after = self._digests(change)
             self._files.planned[change.path] = change.after

@@ -43,7 +43,7 @@ def test_a_scaffold_is_valid_runs_after_an_approval_and_is_rolled_back(own: Path
 
 def test_a_failure_exits_with_1_and_tells_why(own: Path, command: Cli) -> None:
     text = (own / "take-note.yaml").read_text()
-    (own / "take-note.yaml").write_text(text.replace('steps.note.state == "done"', "false"))
+    (own / "take-note.yaml").write_text(text.replace('== "done"', '== "not done"'))
     failed = command("procedures", "run", "take-note", "--yes")
     assert failed.code == 1
     assert "rolled back" in failed.out
