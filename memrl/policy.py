@@ -96,13 +96,15 @@ class Choice:
     propensity: float
     """How probable this action was, given the situation: exactly the probability that it was drawn with."""
     confidence: float
-    """How probable it is that no other action has a value that is higher by more than the tolerance."""
+    """How probable it is that no action has a value that is higher than the best one's by more than the tolerance."""
     explored: bool
     """Whether it was drawn although another action has a higher value."""
     best: Action
     """The action with the highest value, within the budget."""
     estimates: tuple[Estimate, ...]
     """One for each action, in the order in which they were given."""
+    probabilities: tuple[float, ...]
+    """How probable each action was, in the order in which they were given."""
 
 
 class Policy:
@@ -162,10 +164,11 @@ class Policy:
         return Choice(
             action=actions[taken],
             propensity=1.0 if probabilities is None else float(probabilities[taken]),
-            confidence=float(near[taken]),
+            confidence=float(near[best]),
             explored=taken != best,
             best=actions[best],
             estimates=estimates,
+            probabilities=tuple(map(float, np.eye(len(actions))[best] if probabilities is None else probabilities)),
         )
 
     def estimate(

@@ -146,6 +146,88 @@ class RouteCandidate:
 
 
 @dataclass(frozen=True, slots=True)
+class AdviceVoice:
+    """An episode of the memory that spoke for or against an action."""
+
+    episode: int
+    similarity: float
+    """The cosine of its situation and the one at hand."""
+    q: float
+    """Its expected reward at that time."""
+    weight: float
+    """Its part in what similar episodes expect of the action, from 0 to 1."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdviceEstimate:
+    """What the memory expects of an action."""
+
+    role: str
+    persona: str
+    model: str
+    thinking: str
+    mode: str
+    value: float
+    """Its worth less its price: the best action is the one with the highest value."""
+    worth: float
+    """The expected reward."""
+    error: float
+    """The standard error of the worth."""
+    price: float
+    """What it costs, in units of reward."""
+    head: float
+    """The expected reward by the parametric head alone."""
+    head_part: float
+    """The head's part in the worth, from 0 to 1; the rest is that of similar episodes."""
+    support: float
+    """How many episodes of similarity 1 the similar ones are worth."""
+    probability: float
+    """How probable it was that this action is taken."""
+    voices: tuple[AdviceVoice, ...] = ()
+    """The similar episodes that had the greatest weight."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RouteAdvice:
+    """What the memory advised for a choice, whether or not it was followed.
+
+    The names of an action's parts are empty for none, or for what the registry says.
+    """
+
+    asked: str
+    """The role that was asked for."""
+    role: str
+    persona: str
+    model: str
+    thinking: str
+    mode: str
+    confidence: float
+    """How probable it is, by the memory, that no other action is clearly better."""
+    followed: bool
+    """Whether the choice is the memory's; the rules made it otherwise."""
+    explored: bool
+    """Whether another action was tried on purpose, to learn about it."""
+    why: str
+    """Why the advice was followed or not."""
+    rules: str
+    """What the rules choose, in words."""
+    estimates: tuple[AdviceEstimate, ...] = ()
+    """What was expected of each action, the best one first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModeChoice:
+    """A router's choice of how the plan of a request is run."""
+
+    reason: str
+    propensity: float
+    """The probability of the choice."""
+    router: str
+    advice: RouteAdvice | None = None
+    """What the memory advised; None where it was not asked."""
+
+
+@dataclass(frozen=True, slots=True)
 class InputSize:
     """The size of something that a step reads."""
 
@@ -206,6 +288,10 @@ class RunAccepted:
     """What the task names that was not here, such as a model that is only hinted at."""
     priority: Priority = "interactive"
     limits: RunLimits = field(default_factory=RunLimits)
+    model: str | None = None
+    """The model that all steps have to use, whatever a router would choose."""
+    mode_choice: ModeChoice | None = None
+    """How a router chose the mode; None where the user did, or nobody."""
     key: str | None = None
     """The idempotency key. No two runs have the same one: a second request with it gets the existing run."""
     kind: Literal["run_accepted"] = "run_accepted"
@@ -350,6 +436,10 @@ class AttemptStarted:
     """The models that were loaded."""
     prompts: PromptDigests = PromptDigests()
     """The versions of the prompts that the attempt uses."""
+    thinking: str = ""
+    """How much the model may think; empty for what the registry says."""
+    advice: RouteAdvice | None = None
+    """What the memory advised; None where it was not asked."""
     kind: Literal["attempt_started"] = "attempt_started"
 
 

@@ -8,7 +8,7 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
 
-from orchestrator.api import admin, chats, events, metrics, models, runs
+from orchestrator.api import admin, chats, events, memory, metrics, models, runs
 from orchestrator.api.errors import add_error_handlers
 from orchestrator.api.limiter import GenerationLimiter
 from orchestrator.api.openai import chat, embeddings, responses
@@ -31,7 +31,7 @@ def make_app(service: Service, tasks: asyncio.TaskGroup) -> FastAPI:
     app.state.service = service
     app.state.limiter = GenerationLimiter(tasks, lambda: service.configuration.server.max_generations)
     add_error_handlers(app)
-    for module in (runs, events, chats, models, admin, metrics, chat, responses, embeddings, openai_models):
+    for module in (runs, events, chats, models, memory, admin, metrics, chat, responses, embeddings, openai_models):
         app.include_router(module.router)
     _add_short_paths(app)
     app.openapi = lambda: _schema(app)  # type: ignore[method-assign]

@@ -3,7 +3,7 @@
 import json
 from typing import Annotated, Any, cast
 
-from fastapi import Depends, Request
+from fastapi import Depends, Header, Request
 from pydantic import BaseModel, ConfigDict, model_validator
 
 from orchestrator.api.limiter import GenerationLimiter
@@ -53,3 +53,12 @@ def _is_local(request: Request) -> bool:
 ServiceDep = Annotated[Service, Depends(_service)]
 LimiterDep = Annotated[GenerationLimiter, Depends(_limiter)]
 IsLocal = Annotated[bool, Depends(_is_local)]
+ForcedModel = Annotated[
+    str | None,
+    Header(
+        alias="X-Force-Model",
+        min_length=1,
+        max_length=200,
+        description="The model that has to be used, whatever the registry or the router would choose.",
+    ),
+]

@@ -19,7 +19,7 @@ from orchestrator.errors import InputError, OrchestratorError
 from orchestrator.journal import DiskFull, JournalClosed, ObjectMissing, UnknownChat, UnknownRun
 from orchestrator.planning import PlanError
 from orchestrator.pool import ModelPinned, ModelRemote, PoolError, UnknownModel
-from orchestrator.service.errors import Busy, Conflict, FolderFull, NotReady
+from orchestrator.service.errors import Busy, Conflict, FolderFull, MemoryUnavailable, NotReady
 
 log = structlog.get_logger(__name__)
 
@@ -80,6 +80,7 @@ _STATUS: Final[tuple[tuple[type[OrchestratorError], HTTPStatus], ...]] = (
     (Conflict, HTTPStatus.CONFLICT),
     (Busy, HTTPStatus.TOO_MANY_REQUESTS),
     (NotReady, HTTPStatus.SERVICE_UNAVAILABLE),
+    (MemoryUnavailable, HTTPStatus.SERVICE_UNAVAILABLE),
     (JournalClosed, HTTPStatus.SERVICE_UNAVAILABLE),
     (FolderFull, HTTPStatus.INSUFFICIENT_STORAGE),
     (DiskFull, HTTPStatus.INSUFFICIENT_STORAGE),

@@ -12,7 +12,7 @@ from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, Field
 
-from orchestrator.api.dependencies import IsLocal, LimiterDep, RequestBody, ServiceDep, StrictBody
+from orchestrator.api.dependencies import ForcedModel, IsLocal, LimiterDep, RequestBody, ServiceDep, StrictBody
 from orchestrator.api.errors import DOCUMENTED, NotFound
 from orchestrator.errors import InputError, Problem
 from orchestrator.events import Mode, Priority, RunLimits, RunStatus
@@ -56,7 +56,7 @@ class RunBody(RequestBody, StrictBody):
     directory: str | None = Field(
         default=None, description="an absolute path on the daemon's machine, which steps may read"
     )
-    mode: Mode = "as-planned"
+    mode: Mode | None = Field(default=None, description="if left out, as planned, or as the router has learned")
     priority: Priority | None = Field(default=None, description="if left out, the task's own priority, or interactive")
     limits: LimitsBody = Field(default_factory=LimitsBody)
     prior_task_ids: list[str] = Field(
@@ -164,10 +164,15 @@ IdempotencyKey = Annotated[
     responses={200: {"model": RunLine, "description": "The run that was submitted with this key before."}},
 )
 async def submit(
-    body: RunBody, response: Response, service: ServiceDep, local: IsLocal, key: IdempotencyKey = None
+    body: RunBody,
+    response: Response,
+    service: ServiceDep,
+    local: IsLocal,
+    key: IdempotencyKey = None,
+    model: ForcedModel = None,
 ) -> RunLine:
     """Submit a job. Once this has answered, a crash of the daemon does not lose it."""
-    submitted = await service.submit(job_from(body, service, local, key))
+    submitted = await service.submit(replace(job_from(body, service, local, key), model=model))
     response.status_code = HTTPStatus.CREATED if submitted.new else HTTPStatus.OK
     return await _line(service, submitted.run)
 
@@ -294,7 +299,8 @@ def job_from(body: RunBody, service: Service, local: bool, key: str | None) -> J
         request=body.request,
         task=None if body.task is None else task_from(body.task),
         directory=_directory(body.directory, service, local),
-        mode=body.mode,
+        mode=body.mode or "as-planned",
+        any_mode=body.mode is None and body.request is not None,
         priority=body.priority,
         limits=RunLimits(body.limits.tokens, body.limits.seconds, body.limits.bytes),
         follows=tuple(body.prior_task_ids),

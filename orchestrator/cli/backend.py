@@ -16,12 +16,13 @@ from orchestrator.events import RatingGiven
 from orchestrator.journal import ChatRated, Home, JournalReader
 from orchestrator.personas import Placed
 from orchestrator.pool import memory_budget
-from orchestrator.runs import Job, Orchestrator, PlannedTask, Update
+from orchestrator.runs import Job, Orchestrator, PlannedTask, Ports, Update
 from orchestrator.runs.job import CheckedJob, check_job
 from orchestrator.runs.personas import Proposal, add_without_daemon, retire_without_daemon
 from orchestrator.runs.sandboxes import SandboxOnDemand
 from orchestrator.service.backup import restore_backup
 from orchestrator.service.configuration import load_configuration
+from orchestrator.service.learning import Learning
 from orchestrator.service.ratings import rate_chat_without_daemon, rate_without_daemon
 from orchestrator.service.retention import Retention, VacuumRequest, VacuumResult, vacuum_without_daemon
 
@@ -112,8 +113,11 @@ class EmbeddedBackend:
             with JournalReader.open_to_read(self._chosen.home) as journal:
                 self._checked = job, await check_job(job, registry, journal, SandboxOnDemand())
         log_to(Home(self._chosen.home).logs / "orchestrator.log")
-        opened = Orchestrator.open(self._chosen.home, registry)
+        memory = load_configuration().memory
+        learning = Learning(self._chosen.home, lambda: memory)
+        opened = Orchestrator.open(self._chosen.home, registry, Ports(router=learning.router))
         self._orchestrator = await self._stack.enter_async_context(opened)
+        await self._stack.enter_async_context(learning.running(self._orchestrator))
 
     async def submit(self, job: Job) -> str:
         """Accept a job, begin with it and return its run. It is checked unless `prepare` has done so."""

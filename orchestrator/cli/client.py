@@ -232,7 +232,7 @@ def job_json(job: Job) -> dict[str, Any]:
     """Return a job as the body of a request to the API."""
     limits = {"tokens": job.limits.tokens, "seconds": job.limits.seconds, "bytes": job.limits.bytes}
     body: dict[str, Any] = {
-        "mode": job.mode,
+        "mode": None if job.any_mode else job.mode,
         "priority": job.priority,
         "directory": _text(job.directory),
         "limits": limits,

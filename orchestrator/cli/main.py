@@ -10,6 +10,7 @@ from orchestrator.cli import (
     history,
     import_models,
     init,
+    memory,
     models,
     personas,
     pool,
@@ -69,6 +70,7 @@ models.app.command("try")(trial.try_model)
 models.app.command("import")(import_models.import_models)
 app.add_typer(models.app, name="models")
 app.add_typer(personas.app, name="personas")
+app.add_typer(memory.app, name="memory")
 app.add_typer(bench.app, name="bench")
 app.command("runs")(history.runs)
 app.command("show")(history.show)

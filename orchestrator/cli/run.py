@@ -38,7 +38,7 @@ def run(
     context: typer.Context,
     task: Annotated[str, typer.Argument(metavar="TEXT|FILE", help="A request, a TaskIR file, or - for stdin.")],
     folder: DirOption = None,
-    mode: ModeOption = "as-planned",
+    mode: ModeOption = None,
     out: OutOption = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Plan and analyse, but run nothing.")] = False,
     compare_serial: Annotated[
@@ -53,7 +53,7 @@ def run(
     Ctrl-C cancels the run, and a second ctrl-C ends at once. Exit codes: 0 done, 1 failed, 2 bad input, 130 cancelled.
     """
     chosen = settings(context)
-    job = make_job(read_source(task), check_folder(folder), mode)
+    job = make_job(read_source(task), check_folder(folder), mode, any_mode=not compare_serial)
     if dry_run:
         print_dry_run(chosen, job, full=full, as_json=as_json)
         return
@@ -85,11 +85,15 @@ def resume(
     run_and_report(chosen, [lambda backend: backend.resume(name)], out, full=full, as_json=as_json)
 
 
-def make_job(source: str | TaskIR, folder: Path | None, mode: Mode) -> Job:
-    """Return the job for a request or a task that the command line gives."""
+def make_job(source: str | TaskIR, folder: Path | None, mode: Mode | None, *, any_mode: bool) -> Job:
+    """Return the job for a request or a task that the command line gives.
+
+    Without a `mode` it is as planned; with `any_mode` the router may then choose another one for a request.
+    """
     if isinstance(source, str):
-        return Job(request=source, task=None, directory=folder, mode=mode)
-    return Job(request=None, task=source, directory=folder, mode=mode)
+        free = any_mode and mode is None
+        return Job(request=source, task=None, directory=folder, mode=mode or "as-planned", any_mode=free)
+    return Job(request=None, task=source, directory=folder, mode=mode or "as-planned")
 
 
 def run_and_report(

@@ -19,9 +19,10 @@ DirOption = Annotated[
     Path | None, typer.Option("--dir", metavar="DIR", help="Folder whose files the task may read; never written to.")
 ]
 ModeOption = Annotated[
-    Mode,
+    Mode | None,
     typer.Option(
-        help="as-planned: by the edges of the plan; discover: without edges that carry no data; serial: one by one."
+        help="as-planned: by the edges of the plan; discover: without edges that carry no data; serial: one by one. "
+        "Without it: as planned, or as the router has learned."
     ),
 ]
 

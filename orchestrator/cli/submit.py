@@ -28,7 +28,7 @@ def submit(
     context: typer.Context,
     task: Annotated[str, typer.Argument(metavar="TEXT|FILE", help="A request, a TaskIR file, or - for stdin.")],
     folder: DirOption = None,
-    mode: ModeOption = "as-planned",
+    mode: ModeOption = None,
     priority: Annotated[
         Priority | None, typer.Option(help="interactive runs start first; default: as the document says.")
     ] = None,
@@ -58,7 +58,8 @@ def submit(
         request=None if isinstance(source, TaskIR) else source,
         task=source if isinstance(source, TaskIR) else None,
         directory=check_folder(folder),
-        mode=mode,
+        mode=mode or "as-planned",
+        any_mode=mode is None and not isinstance(source, TaskIR),
         priority=priority,
         limits=RunLimits(tokens=tokens, seconds=seconds),
         follows=tuple(after or ()),

@@ -11,7 +11,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field, TypeAdapter
 
-from orchestrator.events import FailureKind, PromptDigests, RouteCandidate, Usage
+from orchestrator.events import FailureKind, PromptDigests, RouteAdvice, RouteCandidate, Usage
 
 MOST_CHATS: Final = 100_000
 """How many chats the journal keeps at most, the newest, whatever `vacuum` is told to keep."""
@@ -52,6 +52,10 @@ class ChatRouted:
     """The models that were loaded."""
     prompts: PromptDigests = field(default_factory=PromptDigests)
     """The versions of the prompts that the answers begin with."""
+    thinking: str = ""
+    """How much the model may think; empty for what the registry says."""
+    advice: RouteAdvice | None = None
+    """What the memory advised; None where it was not asked."""
     kind: Literal["chat_routed"] = "chat_routed"
 
 

@@ -142,6 +142,14 @@ class JournalReader:
         """Return how many outcomes were kept of the attempts of removed runs."""
         return self._store.count_outcomes()
 
+    def ended_after(self, number: int, limit: int) -> list[tuple[int, str, str]]:
+        """Return number, run and kind of the first `limit` events after `number` that end a run or rate one."""
+        return self._store.ended_after(number, limit)
+
+    def last_number(self) -> int:
+        """Return the number of the latest event of a run, 0 where there is none."""
+        return self._store.last_number()
+
     def personas(self) -> list[MadePersona]:
         """Return the personas that were made at run time, the retired ones included. Raises `JournalCorrupt`."""
         return [self._persona(name, body) for name, body in self._store.personas()]

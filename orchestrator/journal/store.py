@@ -272,6 +272,26 @@ class Store:
         """Return how many outcomes were kept of removed runs."""
         return int(self._rows("SELECT count(*) FROM outcomes")[0][0])
 
+    def ended_after(self, number: int, limit: int) -> list[tuple[int, str, str]]:
+        """Return number, run and kind of the first `limit` events after `number` that end a run or rate one."""
+        asked = """
+            SELECT number, run, kind FROM (
+                SELECT * FROM (
+                    SELECT number, run, kind FROM events
+                    WHERE kind = 'run_finished' AND number > ?1 ORDER BY number LIMIT ?2
+                )
+                UNION ALL SELECT * FROM (
+                    SELECT number, run, kind FROM events
+                    WHERE kind = 'rating_given' AND number > ?1 ORDER BY number LIMIT ?2
+                )
+            ) ORDER BY number LIMIT ?2
+        """
+        return self._rows(asked, number, limit)
+
+    def last_number(self) -> int:
+        """Return the number of the latest event of a run, 0 where there is none."""
+        return int(self._rows("SELECT max(number) FROM events")[0][0] or 0)
+
     def personas(self) -> list[tuple[str, str]]:
         """Return name and body of each persona that was made at run time, in the order in which they were made."""
         return self._rows("SELECT name, body FROM personas ORDER BY rowid")

@@ -44,6 +44,12 @@ def _why_not(decision: Decision, context: DecisionContext) -> str:
         return f"the router chose the role {decision.role!r}, which does not exist"
     if decision.model not in registry.models:
         return f"the router chose the model {decision.model!r}; accepted: {', '.join(registry.models)}"
+    if context.model is not None and decision.model != registry.model_named(context.model):
+        return f"the router chose the model {decision.model!r}, and the request forces {context.model}"
+    if context.persona is not None and decision.persona != context.persona:
+        return f"the router chose the persona {decision.persona!r}, and {context.persona} is named"
+    if decision.mode is not None and decision.mode not in context.modes:
+        return f"the router chose the mode {decision.mode!r}; accepted: {', '.join(context.modes) or 'none'}"
     if decision.persona is not None and decision.persona not in registry.personas:
         return f"the router chose the persona {decision.persona!r}; accepted: {', '.join(registry.personas) or 'none'}"
     return ""

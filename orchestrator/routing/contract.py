@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from orchestrator.errors import Problem
-from orchestrator.events import InputSize, Priority, RouteCandidate
+from orchestrator.events import InputSize, Mode, Priority, RouteAdvice, RouteCandidate
 from orchestrator.failures import FailedAttempt
 from orchestrator.taskir import Agent, Step, TaskIR
 from registry.models import Registry
@@ -15,7 +15,7 @@ NO_MODEL: Final = "none"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecisionContext:
-    """All that a choice may depend on. A chat, which is no step of a run, has neither `task` nor `step`."""
+    """All that a choice may depend on. A chat or a plan, which is no step of a run, has neither `task` nor `step`."""
 
     registry: Registry
     """The registry in force. In a run it still holds the entries that were removed since the run was accepted."""
@@ -41,6 +41,10 @@ class DecisionContext:
     """The task's hints about roles: persona, model and how many attempts may run at once."""
     priority: Priority = "interactive"
     """The class of the run or the chat."""
+    model: str | None = None
+    """The model that the user's request forces, which no router replaces."""
+    modes: tuple[Mode, ...] = ()
+    """Of the plan of a request, which is no step: the ways in which it may be run, the usual one first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +63,12 @@ class Decision:
     """What was considered, the choice included, each with its score; a higher score is better."""
     router: str = ""
     """The router that made it, and its version."""
+    thinking: str = ""
+    """How much the model may think, as `thinking` of a role; empty for what the registry says."""
+    mode: Mode | None = None
+    """How the plan of a request is run; None for what is no plan."""
+    advice: RouteAdvice | None = None
+    """What the memory advised; None where it was not asked."""
     problem: Problem | None = None
     """Why the choice cannot be carried out: what the run names is no longer in the registry."""
 

@@ -2,7 +2,7 @@
 
 The role is the one that is asked for: the step's actor, or the role that a failure was escalated to. The persona is
 the one that the step or the user has named, else the hint of the task's agents, else the role's default. The model is
-the one that the agents' hint names, else the role's.
+the one that the request forces, else the one that the agents' hint names, else the role's. A plan is run as it is.
 """
 
 from typing import Final, Literal
@@ -38,7 +38,7 @@ def by_rules(context: DecisionContext) -> Decision:
         )
     agent = next((agent for agent in context.agents if agent.role == role), None)
     persona, why_persona = _persona(context.persona, agent, registry.roles[role].persona, registry)
-    model, why_model = _model(agent, role, registry)
+    model, why_model = _model(context.model, agent, role, registry)
     gone = None if persona is None or persona in registry.personas else _missing(context, "personas", persona)
     return Decision(
         role=role,
@@ -47,13 +47,14 @@ def by_rules(context: DecisionContext) -> Decision:
         reason=f"role {role}: {_why_role(context)}; {why_model}; {why_persona}",
         candidates=(RouteCandidate(role, persona, model, 1.0),),
         router=RULES,
+        mode=context.modes[0] if context.modes else None,
         problem=gone,
     )
 
 
 def _why_role(context: DecisionContext) -> str:
     if context.step is None:
-        return "the one that plans fall back on"
+        return "the one that plans" if context.modes else "the one that plans fall back on"
     actor, role, failures = context.step.actor, context.role, context.failures
     if role == actor:
         return "the step's actor"
@@ -81,7 +82,9 @@ def _persona(named: str | None, agent: Agent | None, default: str | None, regist
     return None, "no persona"
 
 
-def _model(agent: Agent | None, role: str, registry: Registry) -> tuple[str, str]:
+def _model(forced: str | None, agent: Agent | None, role: str, registry: Registry) -> tuple[str, str]:
+    if forced is not None and (named := registry.model_named(forced)) is not None:
+        return named, f"model {named}: forced by the request"
     hint = agent.model_hint if agent is not None else None
     if hint is not None and (hinted := registry.model_named(hint)) is not None:
         return hinted, f"model {hinted}: hint of the task's agents"

@@ -224,6 +224,7 @@ class RunEffects:
             resident=services.resident(),
             agents=task.agents if task is not None else (),
             priority=self._accepted.priority,
+            model=self._accepted.model,
         )
 
     def prompts(self, role: str, persona: str | None, model: str) -> PromptDigests:
@@ -395,7 +396,9 @@ class RunEffects:
         inputs, checks = await self._read_inputs(command, gates)
         return Attempt(
             step=step,
-            role=resolve_role(registry, chosen.role, chosen.persona, chosen.model, self._accepted.priority),
+            role=resolve_role(
+                registry, chosen.role, chosen.persona, chosen.model, self._accepted.priority, chosen.thinking
+            ),
             inputs=inputs,
             failures=failures_shown_to(chosen.role, command.failures),
             gates=gates,

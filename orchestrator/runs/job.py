@@ -56,6 +56,10 @@ class Job:
     """Earlier runs whose artifacts the steps may read, beside those that the document names itself."""
     key: str | None = None
     """The idempotency key: all jobs with one key are one run."""
+    model: str | None = None
+    """The model that all steps have to use; None for those that the registry and the router choose."""
+    any_mode: bool = False
+    """Whether the router may choose another mode for the plan of a request."""
     found: Mapping[str, str] | None = None
     """The digests of the artifacts of these runs by name, if they were found before; the runs may be gone since."""
 
@@ -71,8 +75,9 @@ class Job:
 
     def asks_the_same(self, other: "Job") -> bool:
         """Return whether another job asks for the same work in the same folder."""
-        fields = ("request", "task", "directory", "mode", "follows")
-        return all(getattr(self, name) == getattr(other, name) for name in fields)
+        fields = ("request", "task", "directory", "follows", "model")
+        same_mode = self.mode == other.mode or (self.any_mode and other.any_mode)
+        return same_mode and all(getattr(self, name) == getattr(other, name) for name in fields)
 
     @property
     def urgency(self) -> Priority:
@@ -90,6 +95,8 @@ def job_of(accepted: RunAccepted) -> Job:
         priority=accepted.priority,
         limits=accepted.limits,
         follows=accepted.follows,
+        model=accepted.model,
+        any_mode=accepted.mode_choice is not None,
         found=accepted.prior,
     )
 
@@ -137,6 +144,8 @@ def check_job_given(
 
     Blocks on the disk. Raises InputError.
     """
+    if job.model is not None:
+        check_model(registry, job.model)
     files = (*prior, *(list_files(job.directory) if job.directory else ()))
     if job.task is None:
         _check_request(job.request or "", planner.why_not(registry))
@@ -180,6 +189,15 @@ def _left_to_validator(task: TaskIR) -> Iterator[Problem]:
         for where, keyword in left_to_validator(step.output_schema):
             what = f"{keyword} is not enforced while the answer is written, only checked when it is complete"
             yield Problem(pointer(("plan", "steps", at, "output_schema")) + where, what)
+
+
+def check_model(registry: Registry, model: str) -> None:
+    """Raise InputError for a model that cannot be forced: one that is unknown, cannot be used, or writes no text."""
+    name = registry.model_named(model)
+    usable = [one.id for one in registry.models.values() if one.why_not is None and not one.embeds]
+    if name not in usable:
+        what = f"there is no model {model!r}" if name is None else registry.models[name].why_not or "it writes no text"
+        raise InputError(Problem("model", what, ", ".join(usable) or "none can be used"))
 
 
 def _unreadable(task: TaskIR, directory: Path | None, prior: Collection[str]) -> tuple[Problem, ...]:

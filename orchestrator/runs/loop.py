@@ -353,4 +353,6 @@ def _started(command: StartAttempt, choice: Choice, prompts: PromptDigests, now:
         slack=command.slack,
         resident=tuple(sorted(context.resident)) if context is not None else (),
         prompts=prompts,
+        thinking=decision.thinking,
+        advice=decision.advice,
     )

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Self, get_args
 
 import structlog
 
@@ -19,6 +19,8 @@ from orchestrator.errors import InputError, Problem
 from orchestrator.events import (
     CancelRequested,
     Event,
+    Mode,
+    ModeChoice,
     PlanFailed,
     PlanFinished,
     PlanPersona,
@@ -222,10 +224,10 @@ class Orchestrator:
         """The pool of models."""
         return self._pool
 
-    async def choose(self, role: str, objective: str, persona: str | None = None) -> Decision:
+    async def choose(self, role: str, objective: str, persona: str | None = None, model: str | None = None) -> Decision:
         """Choose role, persona and model for something that is no step of a run, such as a chat.
 
-        `role` is the one that is asked for, and `objective` what is wanted, in words.
+        `role` is the one that is asked for, and `objective` what is wanted, in words. `model` is forced, if given.
         """
         context = DecisionContext(
             registry=self._registry,
@@ -234,6 +236,7 @@ class Orchestrator:
             objective=objective,
             persona=persona,
             resident=self._pool.resident,
+            model=model,
         )
         return await self._router.choose(context)
 
@@ -271,11 +274,12 @@ class Orchestrator:
         registry, journal = self._registry, self._services.journal
         if checked is None:
             checked = await check_job(job, registry, journal, self._sandbox, self._ports.planner)
+        mode, chosen = await self._choose_mode(job)
         now = self._clock.now()
         accepted = RunAccepted(
             at=now,
             run=time.strftime("%Y%m%d-%H%M%S-", time.localtime(now)) + secrets.token_hex(4),
-            mode=job.mode,
+            mode=mode,
             request=job.request,
             task=job.task,
             directory=None if job.directory is None else str(job.directory.absolute()),
@@ -288,6 +292,8 @@ class Orchestrator:
             follows=job.follows,
             priority=job.urgency,
             limits=job.limits,
+            model=job.model,
+            mode_choice=chosen,
             key=job.key,
         )
         events: list[Event] = [accepted]
@@ -299,6 +305,28 @@ class Orchestrator:
         with journal.objects.holding(checked.prior.values()):  # the runs that made them may be deleted meanwhile
             await journal.append(accepted.run, events)
         return events
+
+    async def _choose_mode(self, job: Job) -> tuple[Mode, ModeChoice | None]:
+        """Return how a job is run, and how the router chose that; None where it had no choice."""
+        planner, registry = self._ports.planner.planned_by(self._registry), self._registry
+        if job.request is None or not job.any_mode or planner.role not in registry.roles:
+            return job.mode, None
+        modes = (job.mode, *(mode for mode in get_args(Mode) if mode != job.mode))
+        decision = await self._router.choose(
+            DecisionContext(
+                registry=registry,
+                role=planner.role,
+                roles=(planner.role,),
+                objective=job.request,
+                resident=self._pool.resident,
+                priority=job.urgency,
+                modes=modes,
+            )
+        )
+        chosen = ModeChoice(
+            reason=decision.reason, propensity=decision.propensity, router=decision.router, advice=decision.advice
+        )
+        return decision.mode or job.mode, chosen
 
     async def resume(self, run: str) -> str:
         """Go on with a run that waits or was interrupted, and return its id.

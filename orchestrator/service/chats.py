@@ -24,16 +24,19 @@ EndAnswer = Callable[[Completion, str], None]
 """Is given a complete answer, and what is wrong with its form, which is empty if nothing is."""
 
 
-async def route_chat(orchestrator: Orchestrator, chat: str, objective: str, persona: str | None = None) -> "RoutedChat":
+async def route_chat(
+    orchestrator: Orchestrator, chat: str, objective: str, persona: str | None = None, model: str | None = None
+) -> "RoutedChat":
     """Let the router choose who answers a chat, and return the choice, which may have a `problem`.
 
     The router starts from the role that plans fall back on. `chat` is the id of the response, `objective` what the user
-    said last, and `persona` the one that was asked for. The registry has to have a role that does steps.
+    said last, `persona` the one that was asked for, and `model` the one that is forced. The registry has to have a role
+    that does steps.
     """
     registry = orchestrator.registry
     roles = registry.step_roles
     asked = next((role for role in roles if registry.roles[role].tier == "C"), roles[0])
-    decision = await orchestrator.choose(asked, objective, persona)
+    decision = await orchestrator.choose(asked, objective, persona, model)
     routed = ChatRouted(
         at=orchestrator.clock.now(),
         chat=chat,
@@ -47,6 +50,8 @@ async def route_chat(orchestrator: Orchestrator, chat: str, objective: str, pers
         propensity=decision.propensity,
         candidates=decision.candidates,
         router=decision.router,
+        thinking=decision.thinking,
+        advice=decision.advice,
         resident=tuple(sorted(orchestrator.pool.resident)),
         prompts=prompt_digests(registry, decision.role, decision.persona, decision.model),
     )

@@ -119,6 +119,24 @@ class ProcedureSettings(_Section):
     )
 
 
+class MemorySettings(_Section):
+    """How the router uses what it learns from the outcomes of runs, in `memory/` of the state folder."""
+
+    use: Literal["auto", "off", "shadow", "on"] = Field(
+        default="auto",
+        description="off: nothing is learned; shadow: advice is journaled beside the choice of the rules; on: it is"
+        " followed where it is sure; auto: shadow until there are 200 outcomes, then on",
+    )
+    explore: float = Field(
+        default=0.1,
+        ge=0,
+        le=1,
+        description="share of the choices of batch runs in which something else is tried at first; it falls from there",
+    )
+    capacity: int = Field(default=1_000_000, ge=1000, description="episodes that are kept")
+    graph: Literal["kuzu", "ladybug"] = Field(default="kuzu", description="the library of the graph")
+
+
 class Configuration(_Section):
     """All sections of the configuration file."""
 
@@ -129,6 +147,7 @@ class Configuration(_Section):
     logs: LogSettings = LogSettings()
     models: ModelSettings = ModelSettings()
     procedures: ProcedureSettings = ProcedureSettings()
+    memory: MemorySettings = MemorySettings()
 
 
 def configuration_path(environ: Mapping[str, str]) -> Path:

@@ -4,6 +4,7 @@ ServiceError
 ├── Busy            too many requests or runs wait already; try again after `retry_seconds`
 ├── NotReady        the service is stopping, restoring a backup, or cannot write; try again after `retry_seconds`
 ├── FolderFull      the state folder or its disk has no space for more runs
+├── MemoryUnavailable  the memory of the router is not open, or cannot be asked
 └── Conflict        the state of the run, the key or the service does not allow the request
 """
 
@@ -32,6 +33,10 @@ class NotReady(ServiceError):
 
 class FolderFull(ServiceError):
     """The state folder or its disk is full, so that no run is accepted."""
+
+
+class MemoryUnavailable(ServiceError):
+    """The memory of the router is not open, or cannot be asked; the message says why."""
 
 
 class Conflict(ServiceError):

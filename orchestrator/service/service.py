@@ -21,11 +21,12 @@ from orchestrator.events import Priority, RatingGiven, RunAccepted
 from orchestrator.history.view import accepted_in
 from orchestrator.journal import ChatRated, Journal, JournalError, JournalReader, RunRow
 from orchestrator.runs.job import Job, job_of
-from orchestrator.runs.orchestrator import Orchestrator
+from orchestrator.runs.orchestrator import Orchestrator, Ports
 from orchestrator.runs.updates import Update
 from orchestrator.service.backup import Backup, find_backup, make_backup, restore_backup
 from orchestrator.service.configuration import Configuration
 from orchestrator.service.errors import Busy, Conflict, FolderFull, NotReady
+from orchestrator.service.learning import Learning
 from orchestrator.service.queue import RunQueue
 from orchestrator.service.quota import effective_limits, enforce_quota, why_full
 from orchestrator.service.ratings import rate, rate_chat
@@ -73,6 +74,7 @@ class Service:
         self._restoring: tuple[str, asyncio.Future[None]] | None = None
         self._not_restored: OrchestratorError | None = None
         self._broken: JournalError | None = None
+        self.learning = Learning(home, lambda: self._configuration.memory)
 
     async def __aenter__(self) -> Self:
         """Open the state folder, and resume the runs that have not ended. Raises JournalError."""
@@ -202,6 +204,7 @@ class Service:
         orchestrator = self.orchestrator
         rating = RatingGiven(at=orchestrator.clock.now(), score=score, by=by, step=step, note=note)
         await rate(orchestrator.journal, orchestrator.views, run, rating)
+        self.learning.notice()
         return rating
 
     async def rate_chat(self, chat: str, score: float, by: str, note: str = "") -> ChatRated:
@@ -213,6 +216,7 @@ class Service:
         orchestrator = self.orchestrator
         rating = ChatRated(at=orchestrator.clock.now(), chat=chat, score=score, by=by, note=note)
         await rate_chat(orchestrator.journal, rating)
+        self.learning.notice()
         return rating
 
     async def row(self, run: str) -> RunRow:
@@ -281,8 +285,9 @@ class Service:
         while not self._closing:
             async with AsyncExitStack() as closed:
                 async with AsyncExitStack() as stack:
-                    opened = Orchestrator.open(self.home, self._registry)
+                    opened = Orchestrator.open(self.home, self._registry, Ports(router=self.learning.router))
                     self._orchestrator = await stack.enter_async_context(opened)
+                    await stack.enter_async_context(self.learning.running(opened))
                     stack.callback(self._close)
                     self._carrying = await stack.enter_async_context(asyncio.TaskGroup())
                     self._carried: set[asyncio.Task[None]] = {self._carrying.create_task(self._end_when_broken())}
@@ -414,6 +419,7 @@ class Service:
             log.exception("a run cannot go on; others do")
         finally:
             self.totals.count_execution(time.monotonic() - begun)
+            self.learning.notice()
             self._queue.end(run)
             self._pump()
 

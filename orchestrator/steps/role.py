@@ -2,12 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import cast
 
 from orchestrator.engine.contract import Generation, Message, Priority
 from registry.models import Registry
 from registry.options import NO_PENALTIES, Adapters, SamplingOptions
 from registry.prompts import PromptSet, prompt_set
-from registry.thinking import Thinking
+from registry.thinking import THINKING_WORDS, Thinking
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,8 +95,11 @@ def resolve_role(
     persona: str | None = None,
     model: str | None = None,
     priority: Priority = "interactive",
+    thinking: str = "",
 ) -> ResolvedRole:
     """Return the role with a persona, on the role's own model unless another one is given.
+
+    `thinking` is how much the model may think, as in the registry; empty for what that says.
 
     Role, persona and model are names that are known to be in the registry.
     """
@@ -114,9 +118,20 @@ def resolve_role(
         top_p=entry.top_p,
         sampling=registry.models[chosen].sampling if entry.sampling is None else entry.sampling,
         lora=entry.lora if fits else (),
-        thinking=registry.models[chosen].thinking if entry.thinking is None else entry.thinking,
+        thinking=next(
+            level
+            for level in (_thinking(thinking), entry.thinking, registry.models[chosen].thinking)
+            if level is not None
+        ),
         priority=priority,
     )
+
+
+def _thinking(text: str) -> Thinking | None:
+    """Return how much a text lets a model think; None for a text that says nothing."""
+    if text.isdecimal():
+        return int(text)
+    return cast(Thinking, text) if text in THINKING_WORDS else None
 
 
 def resolve_model(registry: Registry, model: str) -> ResolvedRole:

@@ -7,13 +7,13 @@ The classes of bodies have the fields of OpenAI's API. They are our own and not 
 import secrets
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Annotated, Any, Final, Literal
 
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from orchestrator.api.dependencies import LenientBody, LimiterDep, RequestBody, ServiceDep
+from orchestrator.api.dependencies import ForcedModel, LenientBody, LimiterDep, RequestBody, ServiceDep
 from orchestrator.api.errors import DOCUMENTED, error_detail
 from orchestrator.api.limiter import GenerationHandle, Thought
 from orchestrator.api.openai.completion import CUT_OFF, CompletionRequest, generates_for
@@ -200,9 +200,11 @@ class _Common:
 
 
 @router.post("/chat/completions", response_model=ChatAnswer, responses={200: DOCUMENTED_STREAM})
-async def complete(body: ChatBody, request: Request, service: ServiceDep, limiter: LimiterDep) -> ChatAnswer | Response:
+async def complete(
+    body: ChatBody, request: Request, service: ServiceDep, limiter: LimiterDep, forced: ForcedModel = None
+) -> ChatAnswer | Response:
     """Answer a chat. `model` is a role, a persona, a model of the registry, `auto` or `orchestrate`."""
-    completion_request = request_of(body)
+    completion_request = replace(request_of(body), forced_model=forced)
     generates, model = await generates_for(completion_request, service)
     handle = limiter.start(generates)
     common = _Common(completion_request.id, int(time.time()), body.model, model)

@@ -40,6 +40,8 @@ class CompletionRequest:
     """The id of the response."""
     model: str
     """The name of who is asked, as in `openai.models`."""
+    forced_model: str | None = None
+    """The model that has to answer, whoever is asked; None for no matter which."""
     messages: Sequence[Message]
     toolbox: ClientTools = NO_TOOLS
     schema: dict[str, Any] | bool | None = None
@@ -67,9 +69,10 @@ async def generates_for(request: CompletionRequest, service: Service) -> tuple[l
     """
     if request.model == ORCHESTRATE:
         _check_fits_run(request)
-        return [_run(service, run_request(request.messages))] * request.count, ORCHESTRATE
+        run = _run(service, run_request(request.messages), request.forced_model)
+        return [run] * request.count, ORCHESTRATE
     objective = next((message.content for message in reversed(request.messages) if message.role == "user"), "")
-    role, chat = await resolve_name(request.model, objective, service.orchestrator, request.id)
+    role, chat = await resolve_name(request.model, objective, service.orchestrator, request.id, request.forced_model)
     generation = engine_request(request, role)
     seeds = [None if request.seed is None else request.seed + index for index in range(request.count)]
     generates = [_checked(service, role.model, request, replace(generation, seed=seed)) for seed in seeds]
@@ -172,14 +175,16 @@ def _mismatch(request: CompletionRequest, text: str) -> str:
     return ""
 
 
-def _run(service: Service, request: str) -> Generate:
+def _run(service: Service, request: str, model: str | None) -> Generate:
     """Return what answers with a run: the request is planned, its steps run, and the run's answer is the text.
 
     When it is cancelled, it cancels the run.
     """
 
     async def generate(on_text: Callable[[str], None], on_thought: Callable[[str], None]) -> Completion:
-        submitting = asyncio.create_task(service.submit(Job(request, None, None, "as-planned")))
+        submitting = asyncio.create_task(
+            service.submit(Job(request, None, None, "as-planned", any_mode=True, model=model))
+        )
         try:
             run = (await asyncio.shield(submitting)).run
             on_text("")  # so that a stream begins when the run is accepted, and not when it has ended

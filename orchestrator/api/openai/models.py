@@ -14,6 +14,7 @@ from orchestrator.api.dependencies import ServiceDep
 from orchestrator.api.errors import DOCUMENTED, UnknownName
 from orchestrator.api.openai.embeddings import embedder_names
 from orchestrator.runs import Orchestrator
+from orchestrator.runs.job import check_model
 from orchestrator.service.chats import RoutedChat, route_chat
 from orchestrator.steps.role import ResolvedRole, resolve_model, resolve_role
 from registry.models import Registry
@@ -81,34 +82,40 @@ def chat_names(registry: Registry) -> list[str]:
 
 
 async def resolve_name(
-    name: str, objective: str, orchestrator: Orchestrator, response_id: str
+    name: str, objective: str, orchestrator: Orchestrator, response_id: str, forced: str | None = None
 ) -> tuple[ResolvedRole, RoutedChat | None]:
-    """Return the role or the model that a name other than `orchestrate` stands for. Raises UnknownName.
+    """Return the role or the model that a name other than `orchestrate` stands for.
+
+    A `forced` model answers whoever is asked. Raises UnknownName, and InputError for a model that cannot be forced.
 
     `objective` is what the user wants, for the router to go by. Where the router has chosen, its choice is returned as
     well, under the id of the response.
     """
     registry = orchestrator.registry
+    if forced is not None:
+        check_model(registry, forced)
+        forced = registry.model_named(forced)
     if name == AUTO and registry.step_roles:
-        return await _routed(None, objective, orchestrator, response_id)
+        return await _routed(None, objective, orchestrator, response_id, forced)
     if name in registry.roles and registry.why_not(name) is None:
-        return resolve_role(registry, name, registry.roles[name].persona), None
+        return resolve_role(registry, name, registry.roles[name].persona, forced), None
     if name in registry.personas and registry.step_roles:
-        return await _routed(name, objective, orchestrator, response_id)
+        return await _routed(name, objective, orchestrator, response_id, forced)
     if name in registry.usable_names and (model := registry.model_named(name)) is not None:
-        return resolve_model(registry, model), None
+        return resolve_model(registry, forced or model), None
     raise UnknownName(f"there is no model {name!r}; accepted: {', '.join(chat_names(registry))}")
 
 
 async def _routed(
-    persona: str | None, objective: str, orchestrator: Orchestrator, response_id: str
+    persona: str | None, objective: str, orchestrator: Orchestrator, response_id: str, forced: str | None
 ) -> tuple[ResolvedRole, RoutedChat]:
     """Let the router choose. Raises UnknownName for a choice that cannot be carried out."""
-    chat = await route_chat(orchestrator, response_id, objective, persona)
+    chat = await route_chat(orchestrator, response_id, objective, persona, forced)
     decision = chat.decision
     if decision.problem is not None:
         raise UnknownName(str(decision.problem))
-    return resolve_role(orchestrator.registry, decision.role, decision.persona, decision.model), chat
+    registry = orchestrator.registry
+    return resolve_role(registry, decision.role, decision.persona, decision.model, thinking=decision.thinking), chat
 
 
 def _all_names(registry: Registry) -> list[str]:

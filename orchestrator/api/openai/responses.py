@@ -4,12 +4,13 @@ import itertools
 import secrets
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, Field
 
-from orchestrator.api.dependencies import LenientBody, LimiterDep, RequestBody, ServiceDep
+from orchestrator.api.dependencies import ForcedModel, LenientBody, LimiterDep, RequestBody, ServiceDep
 from orchestrator.api.errors import DOCUMENTED, error_detail
 from orchestrator.api.limiter import GenerationHandle, Thought
 from orchestrator.api.openai.completion import CUT_OFF, CompletionRequest, generates_for
@@ -195,10 +196,10 @@ class ResponseAnswer(BaseModel):
 
 @router.post("/responses", response_model=ResponseAnswer, responses={200: DOCUMENTED_STREAM})
 async def respond(
-    body: ResponseBody, request: Request, service: ServiceDep, limiter: LimiterDep
+    body: ResponseBody, request: Request, service: ServiceDep, limiter: LimiterDep, forced: ForcedModel = None
 ) -> ResponseAnswer | Response:
     """Answer. `model` is a role, a persona, a model of the registry, `auto` or `orchestrate`."""
-    completion_request = request_of(body)
+    completion_request = replace(request_of(body), forced_model=forced)
     generates, _ = await generates_for(completion_request, service)
     handle = limiter.start(generates)
     created, toolbox = _created(body, completion_request.id), completion_request.toolbox

@@ -42,6 +42,7 @@ async def test_a_run_that_was_shown_is_not_read_again(tmp_path: Path, monkeypatc
     events = await ended_run(tmp_path)
     registry = load_registry(find_registry(environment={}))
     async with Service(tmp_path, registry, Configuration()) as service:
+        await service.learning.caught_up()  # which reads it too
         journal, read = service.orchestrator.journal, []
         original = journal.events
 

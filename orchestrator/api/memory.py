@@ -1,0 +1,69 @@
+"""Endpoints for what the router has learned: state of the memory, questions to its graph, comparisons of routers."""
+
+import asyncio
+from typing import Any
+
+from fastapi import APIRouter
+from pydantic import BaseModel, Field
+
+from orchestrator.api.dependencies import RequestBody, ServiceDep, StrictBody
+from orchestrator.api.errors import DOCUMENTED
+from orchestrator.service.learning import ask_memory, evaluate_router, explained_choices, plain, rebuild_memory
+
+router = APIRouter(prefix="/v1/memory", tags=["memory"], responses=dict(DOCUMENTED))
+
+
+class CypherBody(RequestBody, StrictBody):
+    """A question to the graph. Only questions that read are answered."""
+
+    cypher: str = Field(min_length=1, max_length=10_000, description="a question in Cypher")
+    seconds: float = Field(default=10.0, gt=0, le=300, description="how long it may take")
+
+
+class AnswerBody(BaseModel):
+    """What the graph answered."""
+
+    columns: list[str]
+    rows: list[list[Any]]
+    more: bool
+    """Whether there are further rows."""
+    behind: int
+    """How many outcomes came since the graph was written."""
+
+
+class DoneBody(BaseModel):
+    """Something was done."""
+
+    status: str = "ok"
+
+
+@router.get("")
+async def status(service: ServiceDep) -> dict[str, Any]:
+    """Return what the memory holds, how it has learned, what its advice is used for, and what is wrong with it."""
+    return plain(await asyncio.to_thread(service.learning.status))
+
+
+@router.post("/ask")
+async def ask(body: CypherBody, service: ServiceDep) -> AnswerBody:
+    """Answer a question to the graph of what led to what."""
+    answer = await asyncio.to_thread(ask_memory, service.learning, body.cypher, body.seconds)
+    return AnswerBody(columns=list(answer.columns), rows=answer.rows, more=answer.more, behind=answer.behind)
+
+
+@router.post("/rebuild")
+async def rebuild(service: ServiceDep) -> DoneBody:
+    """Make index and graph anew from the memory's database."""
+    await asyncio.to_thread(rebuild_memory, service.learning)
+    return DoneBody()
+
+
+@router.get("/runs/{run}")
+async def explain(run: str, service: ServiceDep) -> dict[str, Any]:
+    """Return, for each choice of a run, what the memory advised, which episodes spoke, and what the rules choose."""
+    return await asyncio.to_thread(explained_choices, service.orchestrator.journal, run)
+
+
+@router.get("/evaluate/{router_name}")
+async def evaluate(router_name: str, service: ServiceDep) -> dict[str, Any]:
+    """Return what a router would have earned on past choices: rules, memory, best or random."""
+    return await asyncio.to_thread(evaluate_router, service.orchestrator.journal, router_name)

@@ -1,0 +1,305 @@
+"""The commands about what the router has learned: memory stats, explain, evaluate, ask, rebuild, train."""
+
+import asyncio
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
+
+from benchmarks.rollouts import STEP_FAMILIES, Point, RolloutTask, family_tasks, folder_tasks, train, write_page
+from orchestrator.cli.client import DaemonClient, answers
+from orchestrator.cli.history import RunArgument, find_run
+from orchestrator.cli.logs import log_to
+from orchestrator.cli.settings import JsonFlag, Settings, settings
+from orchestrator.cli.terminal import make_console, one_line, print_json, size, write
+from orchestrator.errors import InputError, Problem
+from orchestrator.journal import Home, JournalReader
+from orchestrator.service.configuration import MemorySettings, load_configuration
+from orchestrator.service.learning import (
+    ask_memory,
+    evaluate_router,
+    explained_choices,
+    offline,
+    plain,
+    rebuild_memory,
+)
+from orchestrator.service.service import Service
+
+app = typer.Typer(
+    name="memory",
+    help="Show, ask and train what the router has learned from the outcomes of runs.",
+    no_args_is_help=True,
+)
+
+
+@app.command()
+def stats(context: typer.Context, as_json: JsonFlag = False) -> None:
+    """Show what the memory holds, how it has learned, and what its advice is used for."""
+    chosen = settings(context)
+    if answers(chosen.home):
+        with DaemonClient(chosen.home) as daemon:
+            found = daemon.ask("GET", "/v1/memory")
+    else:
+        with offline(chosen.home, chosen.registry(), load_configuration().memory) as learning:
+            found = plain(learning.status())
+    if as_json:
+        print_json(found)
+        return
+    write(lambda: print("\n".join(_stats_lines(found))))
+
+
+@app.command()
+def explain(context: typer.Context, run: RunArgument = "last", as_json: JsonFlag = False) -> None:
+    """Explain each choice of a run: which episodes spoke, their Q, the head's part, the confidence, and the rules."""
+    with JournalReader.open_to_read(settings(context).home) as journal:
+        found = explained_choices(journal, find_run(journal, run))
+    if as_json:
+        print_json(found)
+        return
+    console = make_console(sys.stdout)
+    write(lambda: _print_choices(console, found["choices"]))
+
+
+@app.command()
+def evaluate(
+    context: typer.Context,
+    router: Annotated[
+        str,
+        typer.Argument(
+            metavar="ROUTER",
+            help="rules; memory: what it advised, where sure; best: what it held to be best, sure or not; random.",
+        ),
+    ],
+    as_json: JsonFlag = False,
+) -> None:
+    """Estimate what a router would have earned on past choices, and by how much that is more than by the rules.
+
+    The reward is the success, from 0 to 1, less what the choice cost. Intervals are of 95 %. An estimate by fewer than
+    about 30 effective choices says little: the router's actions were hardly tried.
+    """
+    with JournalReader.open_to_read(settings(context).home) as journal:
+        found = evaluate_router(journal, router)
+    if as_json:
+        print_json(found)
+        return
+    table = _table("Estimate", "Reward", "95 %", "Effective")
+    rows = [*found["estimates"].items(), ("over the rules", found["over_rules"])]
+    for name, one in rows:
+        table.add_row(name, f"{one['value']:.3f}", f"{one['low']:.3f} to {one['high']:.3f}", f"{one['effective']:.0f}")
+    console = make_console(sys.stdout)
+    head = f"{router}: {found['choices']} choices, which have really earned {found['logged']:.3f}"
+    write(lambda: _print_all(console, Text(head), table))
+
+
+@app.command()
+def ask(
+    context: typer.Context,
+    cypher: Annotated[str, typer.Argument(metavar="CYPHER", help="A question that only reads the graph.")],
+    as_json: JsonFlag = False,
+) -> None:
+    """Ask the graph of what led to what: runs, steps, attempts, roles, personas, failures and what helped.
+
+    For example: MATCH (a:Attempt)-[:FAILED_WITH]->(f:FailureKind) RETURN f.name, count(*).
+    """
+    chosen = settings(context)
+    if answers(chosen.home):
+        with DaemonClient(chosen.home) as daemon:
+            found = daemon.ask("POST", "/v1/memory/ask", json={"cypher": cypher})
+    else:
+        with offline(chosen.home, chosen.registry(), load_configuration().memory) as learning:
+            found = asdict(ask_memory(learning, cypher, 10.0))
+    if as_json:
+        print_json(found)
+        return
+    table = _table(*found["columns"])
+    for row in found["rows"]:
+        table.add_row(*(Text(one_line(str(value))) for value in row))
+    console = make_console(sys.stdout)
+    write(lambda: _print_all(console, table, *_notes(found)))
+
+
+@app.command()
+def rebuild(context: typer.Context, as_json: JsonFlag = False) -> None:
+    """Make the index and the graph anew from the memory's database."""
+    chosen = settings(context)
+    if answers(chosen.home):
+        with DaemonClient(chosen.home) as daemon:
+            daemon.ask("POST", "/v1/memory/rebuild")
+    else:
+        with offline(chosen.home, chosen.registry(), load_configuration().memory) as learning:
+            rebuild_memory(learning)
+    if as_json:
+        print_json({"rebuilt": ["index", "graph"]})
+    else:
+        write(lambda: print("index and graph were made anew"))
+
+
+@app.command("train")
+def train_router(
+    context: typer.Context,
+    tasks: Annotated[int, typer.Option("--tasks", min=1, max=1_000_000, help="How many tasks to have done.")] = 100,
+    family: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help=f"A task family; repeatable: {', '.join(STEP_FAMILIES)}. Default: all."),
+    ] = None,
+    folder: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Tasks of one's own instead: NAME.json beside NAME.checks.json, repeated."),
+    ] = None,
+    explore: Annotated[
+        float, typer.Option(min=0, max=1, help="The share of choices in which something else is tried at first.")
+    ] = 0.3,
+    width: Annotated[int, typer.Option(min=1, max=256, help="How many tasks run at a time.")] = 8,
+    seed: Annotated[int, typer.Option(help="Other tasks of the same families.")] = 0,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write a page of charts, which works offline.")
+    ] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Have tasks done whose answers can be checked, and learn from them which choices are best.
+
+    The models stay as they are. Tasks run as batch runs in the state folder, which no daemon may own meanwhile.
+    Training that was interrupted goes on where it was when it is started with the same options.
+    """
+    chosen = settings(context)
+    if answers(chosen.home):
+        what = f"a daemon owns {chosen.home}"
+        raise InputError(Problem("memory train", what, "another --home, or no daemon while training goes on"))
+    wanted = _tasks(tasks, seed, family, folder)
+    log_to(Home(chosen.home).logs / "orchestrator.log")
+    points = asyncio.run(_train(chosen, wanted, width, explore))
+    if out is not None:
+        write_page(out, points)
+    if as_json:
+        print_json({"tasks": len(wanted), "points": [asdict(one) for one in points]})
+        return
+    write(lambda: make_console(sys.stdout).print(_points_table(points)))
+
+
+def _tasks(count: int, seed: int, families: Sequence[str] | None, folder: Path | None) -> list[RolloutTask]:
+    if folder is None:
+        return list(family_tasks(count, seed, tuple(families or STEP_FAMILIES)))
+    if families:
+        raise InputError(Problem("--family", "is given beside --folder", "one of them"))
+    found = folder_tasks(folder)
+    return [found[number % len(found)].numbered(number // len(found), seed) for number in range(count)]
+
+
+async def _train(chosen: Settings, tasks: Sequence[RolloutTask], width: int, explore: float) -> list[Point]:
+    configuration = load_configuration()
+    memory = MemorySettings(
+        use="on", explore=explore, capacity=configuration.memory.capacity, graph=configuration.memory.graph
+    )
+    runs = configuration.runs.model_copy(update={"max_running": width, "reserved": 0})
+    changed = configuration.model_copy(update={"memory": memory, "runs": runs})
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=make_console(sys.stderr), disable=not sys.stderr.isatty()) as shown:
+        bar = shown.add_task("tasks", total=len(tasks))
+        async with Service(chosen.home, chosen.registry(), changed) as service:
+            return await train(service, tasks, width, lambda done, total: shown.update(bar, completed=done))
+
+
+def _stats_lines(found: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what `memory stats` prints."""
+    yield f"Use          {found['use']} (configured: {found['configured']})"
+    yield f"Outcomes     {found['outcomes']} learned from; advice is followed from {found['ready_outcomes']} on"
+    weight = f"its verdict counts {found['judge_weight']:.2f}"
+    yield f"Judge        agreed with a checker {found['judge_agreed']} of {found['judge_compared']} times; {weight}"
+    held = found["stats"]
+    if held is not None:
+        yield f"Episodes     {held['episodes']}, {held['share_seen_again']:.1%} of them seen again"
+        updated = f"{held['share_updated']:.1%} updated an episode"
+        yield f"Updates      {held['outcomes']} outcomes: {updated}, {held['revised']} revised, {held['unused']} unused"
+        spread = ", ".join(f"{float(key):.0%} {value:.2f}" for key, value in held["q_quantiles"].items())
+        yield f"Q            mean {held['q_mean']:.3f}, deviation {held['q_deviation']:.3f}; {spread or 'no quantiles'}"
+        yield f"Ceiling      {held['share_at_ceiling']:.1%} of the episodes have a Q of at least 0.99"
+        index = held["index"]
+        yield f"Index        {index['kind']}, {index['vectors']} vectors by {held['embedder']}, {size(index['bytes'])}"
+        yield f"Database     {size(held['database_bytes'])}"
+        for problem in held["problems"]:
+            yield f"Problem      {one_line(problem)}"
+    if found["problem"]:
+        yield f"Problem      {one_line(found['problem'])}"
+
+
+def _print_choices(console: Console, choices: Sequence[Mapping[str, Any]]) -> None:
+    for choice in choices:
+        where = "plan" if choice["step"] is None else f"{choice['step']}, attempt {choice['attempt']}"
+        console.print(Text(f"{where}: {choice['taken']}", style="bold"))
+        console.print(Text(f"  {one_line(choice['reason'])}; probability {choice['propensity']:.3g}"))
+        if choice["outcome"] is not None:
+            console.print(Text(f"  outcome: {choice['outcome']}"))
+        if (advice := choice["advice"]) is None:
+            console.print(Text("  the memory was not asked", style="dim"))
+            continue
+        console.print(Text(f"  confidence {advice['confidence']:.2f}; the rules: {advice['rules']}"))
+        console.print(_estimates(advice["estimates"]))
+
+
+def _estimates(estimates: Sequence[Mapping[str, Any]]) -> Table:
+    table = _table("  Candidate", "Value", "Expected", "±", "Head", "Its part", "Probability", "Episodes that spoke")
+    for one in estimates:
+        parts = (
+            one["role"],
+            one["model"],
+            one["persona"],
+            one["thinking"] and f"thinking {one['thinking']}",
+            one["mode"],
+        )
+        voices = [
+            f"{voice['episode']} (Q {voice['q']:.2f}, alike {voice['similarity']:.2f})" for voice in one["voices"]
+        ]
+        table.add_row(
+            Text("  " + " ".join(filter(None, parts))),
+            f"{one['value']:.3f}",
+            f"{one['worth']:.3f}",
+            f"{one['error']:.3f}",
+            f"{one['head']:.3f}",
+            f"{one['head_part']:.0%}",
+            f"{one['probability']:.3g}",
+            ", ".join(voices[:3]) or "-",
+        )
+    return table
+
+
+def _points_table(points: Sequence[Point]) -> Table:
+    table = _table("Tasks", "Success", "Q", "Regret", "λ", "Width", "Followed")
+    for one in points:
+        table.add_row(
+            str(one.tasks),
+            f"{one.success:.2f}",
+            f"{one.q:.3f}",
+            f"{one.regret:.3f}",
+            f"{one.stage:.3f}",
+            f"{one.width:.1f}",
+            f"{one.followed:.0%}",
+        )
+    return table
+
+
+def _print_all(console: Console, *parts: Text | Table) -> None:
+    for part in parts:
+        console.print(part)
+
+
+def _notes(found: Mapping[str, Any]) -> Iterator[Text]:
+    """Yield what has to be said of an answer of the graph."""
+    if found["more"]:
+        yield Text("There are more rows.", style="dim")
+    if found["behind"]:
+        what = f"{found['behind']} outcomes came since the graph was written; `orchestrator memory rebuild` brings them"
+        yield Text(what, style="dim")
+
+
+def _table(*titles: str) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
+    for title in titles:
+        table.add_column(title, overflow="fold")
+    return table

@@ -1,0 +1,317 @@
+"""Derive from a run's events what can be learned from it: for each attempt its situation, action and outcome. Pure."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from memrl.episodes import Action, Outcome, Situation, Source
+from orchestrator.events import (
+    AttemptStarted,
+    Event,
+    FailureKind,
+    GateResult,
+    PlanFailed,
+    PlanningStarted,
+)
+from orchestrator.history.report import Report, StepRow, build_report
+from orchestrator.history.view import AttemptRow, RatingRow, RunView
+from orchestrator.journal import ChatRecord
+from orchestrator.routing.hybrid import MODES, situation_of
+
+CHECKER: Final = "checker:"
+"""Ratings by a program that compares an answer with the right one are given under names that begin with this."""
+JUDGE: Final = "judge"
+STRONG_GATES: Final = frozenset({"unit", "integration"})
+"""Gates that say whether an answer is right; the others say whether it has the right form."""
+PERSON_WEIGHT: Final = 1.0
+CHECKER_WEIGHT: Final = 0.95
+STRONG_GATE_WEIGHT: Final = 0.9
+FORM_GATE_WEIGHT: Final = 0.4
+"""How much it counts that an answer has passed gates which look at its form only."""
+UNCHECKED_WEIGHT: Final = 0.1
+"""How much it counts that an attempt was done which nothing has checked."""
+RUN_FAILED_WEIGHT: Final = 0.3
+"""How much a failed run counts against the way in which its plan was run: its steps may be to blame."""
+INNER_STEP: Final = 0.5
+"""How much of a rating of the whole run a step gets whose output other steps read."""
+FAILURES: Final = frozenset(kind.value for kind in FailureKind)
+NOT_THE_MODEL: Final = frozenset({FailureKind.INFRASTRUCTURE.value, FailureKind.RESOURCE.value})
+
+Key = tuple[str, str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lesson:
+    """A choice and how it turned out."""
+
+    key: Key
+    """Run, step and number of the attempt; no step and 0 for the plan."""
+    situation: Situation
+    action: Action
+    outcome: Outcome
+    propensity: float
+    at: float
+    """When the attempt began, in seconds since the epoch."""
+    after: tuple[str, ...] = ()
+    """The steps whose output it read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """How often the judge's verdict was the same as that of a checker or a gate that runs tests."""
+
+    agreed: int = 0
+    compared: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """A run, and who reads what in it."""
+
+    view: RunView
+    report: Report
+    steps: Mapping[str, StepRow]
+    readers: Mapping[str, Sequence[StepRow]]
+    """The steps that read the output of each step."""
+
+    @classmethod
+    def of(cls, events: Sequence[Event]) -> "_Run":
+        view = RunView.of(events)
+        report = build_report(view, lambda digest: b"")
+        readers: dict[str, list[StepRow]] = {}
+        for row in report.steps:
+            for before in row.depends_on:
+                readers.setdefault(before, []).append(row)
+        return cls(view, report, {row.id: row for row in report.steps}, readers)
+
+
+@dataclass(frozen=True, slots=True)
+class _Verdict:
+    """Who said how something turned out, and how much that counts."""
+
+    success: float | None
+    source: Source
+    by: str
+    weight: float
+
+
+def lessons_of(events: Sequence[Event], judge_weight: float, *, rated: bool) -> tuple[list[Lesson], Agreement]:
+    """Return what can be learned from a run that has ended, and how the judge compares with the checkers in it.
+
+    A run is read again when it is `rated`: then the judge is compared with the rating, and otherwise with gates.
+    """
+    run = _Run.of(events)
+    started = {(one.step, one.number): one for one in events if isinstance(one, AttemptStarted)}
+    lessons, agreed, compared = list(_plan_lessons(run, events)), 0, 0
+    for row in run.report.steps:
+        for attempt in row.attempts:
+            event = started[row.id, attempt.number]
+            if event.problem:
+                continue
+            lessons.append(_lesson(run, event, attempt, judge_weight))
+            if (same := _judge_agrees(attempt, _ratings(run, row.id) if rated else None)) is not None:
+                compared, agreed = compared + 1, agreed + same
+    return lessons, Agreement(agreed, compared)
+
+
+def chat_lesson(chat: ChatRecord) -> Lesson | None:
+    """Return what can be learned from a chat; None as long as none of its answers has ended."""
+    routed = chat.routed
+    if not chat.answers:
+        return None
+    verdict, answers = _chat_verdict(chat), chat.answers
+    return Lesson(
+        key=(f"chat:{routed.chat}", "", 0),
+        situation=situation_of(
+            role=routed.asked_role, objective=routed.objective, task=None, step=None, interactive=True
+        ),
+        action=Action(routed.role, routed.persona or "", routed.model, routed.thinking),
+        outcome=Outcome(
+            success=verdict.success,
+            source=verdict.source,
+            by=verdict.by,
+            weight=verdict.weight,
+            failure=next((one.failure.value.upper() for one in answers if one.failure is not None), ""),
+            critical_seconds=max(one.seconds for one in answers),
+            tokens=sum(one.usage.prompt_tokens - one.usage.cached_tokens + one.usage.output_tokens for one in answers),
+        ),
+        propensity=routed.propensity,
+        at=routed.at,
+    )
+
+
+def _chat_verdict(chat: ChatRecord) -> _Verdict:
+    """Return how a chat turned out: by whoever has rated it last, else by the form of its answers, else by nobody."""
+    failures = [one.failure for one in chat.answers if one.failure is not None]
+    if any(failure.value in NOT_THE_MODEL for failure in failures):
+        return _Verdict(None, "run", "", 0.0)
+    if chat.ratings:
+        rating = chat.ratings[-1]
+        return _Verdict(rating.score, "person", rating.by, PERSON_WEIGHT)
+    if failures:
+        return _Verdict(0.0, "gate", failures[0].value, 1.0)
+    done = any(one.finish == "stop" for one in chat.answers)
+    return _Verdict(1.0, "run", "", UNCHECKED_WEIGHT) if done else _Verdict(None, "run", "", 0.0)
+
+
+def _lesson(run: _Run, started: AttemptStarted, attempt: AttemptRow, judge_weight: float) -> Lesson:
+    view = run.view
+    step = view.state.steps[started.step]
+    rows = view.attempts[started.step]
+    earlier = [row.outcome for row in rows if row.number < started.number]
+    asked = started.advice.asked if started.advice is not None else step.step.actor if not earlier else started.role
+    situation = situation_of(
+        role=asked,
+        objective=view.title,
+        task=view.accepted.task,
+        step=step.step,
+        input_bytes=sum(size.bytes or 0 for size in started.inputs),
+        failures=tuple(outcome.upper() for outcome in earlier if outcome in FAILURES),
+        interactive=view.accepted.priority == "interactive",
+    )
+    ratings = _ratings(run, started.step) if attempt is rows[-1] else ()
+    return Lesson(
+        key=(view.accepted.run, started.step, started.number),
+        situation=situation,
+        action=Action(started.role, started.persona or "", started.model, started.thinking),
+        outcome=_outcome(run, started, attempt, ratings, judge_weight),
+        propensity=started.propensity,
+        at=started.at,
+        after=run.steps[started.step].depends_on,
+    )
+
+
+def _outcome(
+    run: _Run,
+    started: AttemptStarted,
+    attempt: AttemptRow,
+    ratings: Sequence[tuple[RatingRow, float]],
+    judge_weight: float,
+) -> Outcome:
+    verdict = _verdict(attempt, ratings, judge_weight)
+    took = attempt.finished - attempt.started if attempt.finished is not None else 0.0
+    critical = started.step in run.report.critical_path.steps
+    usage, cold = attempt.usage, started.model not in started.resident
+    return Outcome(
+        success=verdict.success,
+        source=verdict.source,
+        by=verdict.by,
+        weight=verdict.weight,
+        failure=attempt.outcome.upper() if attempt.outcome in FAILURES else "",
+        critical_seconds=took if critical else 0.0,
+        tokens=usage.prompt_tokens - usage.cached_tokens + usage.output_tokens,
+        load_seconds=min(usage.queued_seconds, took) if cold else 0.0,
+        lost_prefix_tokens=usage.prompt_tokens - usage.cached_tokens if cold else 0,
+        saved_seconds=0.0 if critical else took,
+        used=_is_used(run, started.step),
+    )
+
+
+def _verdict(attempt: AttemptRow, ratings: Sequence[tuple[RatingRow, float]], judge_weight: float) -> _Verdict:
+    """Return how an attempt turned out, by whoever knows best: a person, a checker, gates, the judge, or nobody."""
+    if attempt.outcome in NOT_THE_MODEL or attempt.outcome not in {"done", *FAILURES}:
+        return _Verdict(None, "run", "", 0.0)
+    if ratings:
+        rating, part = ratings[-1]
+        checker = rating.by.startswith(CHECKER)
+        weight = part * (CHECKER_WEIGHT if checker else PERSON_WEIGHT)
+        return _Verdict(rating.score, "checker" if checker else "person", rating.by, weight)
+    if attempt.outcome != "done":
+        failed = next((gate for gate in attempt.gates if gate.status == "failed"), None)
+        if failed is None:
+            return _Verdict(0.0, "run", "", 1.0)
+        if failed.gate == JUDGE:
+            return _Verdict(_judged(failed), "judge", JUDGE, judge_weight)
+        return _Verdict(0.0, "gate", failed.gate, 1.0)
+    passed = {gate.gate: gate for gate in attempt.gates if gate.passed}
+    if strong := next((name for name in passed if name in STRONG_GATES), None):
+        return _Verdict(1.0, "gate", strong, STRONG_GATE_WEIGHT)
+    if JUDGE in passed:
+        return _Verdict(_judged(passed[JUDGE]), "judge", JUDGE, judge_weight)
+    if form := next(iter(passed), None):
+        return _Verdict(1.0, "gate", form, FORM_GATE_WEIGHT)
+    return _Verdict(1.0, "run", "", UNCHECKED_WEIGHT)
+
+
+def _judged(result: GateResult) -> float:
+    """Return the success that the judge's score from 0 to 9 stands for; its verdict decides on which side of 1/2."""
+    score = 0.0 if result.score is None else result.score / 9
+    return max(0.5, score) if result.passed else min(0.5, score)
+
+
+def _judge_agrees(attempt: AttemptRow, ratings: Sequence[tuple[RatingRow, float]] | None) -> bool | None:
+    """Return whether the judge and a checker said the same of an attempt; None where not both said something.
+
+    The checker is the one that has rated the run, or, without `ratings`, a gate that runs tests.
+    """
+    said = next((gate for gate in attempt.gates if gate.gate == JUDGE and gate.status != "not run"), None)
+    if said is None:
+        return None
+    if ratings is None:
+        known = [gate.passed for gate in attempt.gates if gate.gate in STRONG_GATES and gate.status != "not run"]
+    else:
+        known = [rating.score >= 0.5 for rating, _ in ratings if rating.by.startswith(CHECKER)]
+    return said.passed == known[-1] if known else None
+
+
+def _ratings(run: _Run, step: str) -> tuple[tuple[RatingRow, float], ...]:
+    """Return the ratings that count for a step, the one that counts most last, each with how much of it counts."""
+    ratings = run.view.ratings
+    own = [(row, 1.0) for row in ratings.get(step, ())]
+    whole = [(row, INNER_STEP if step in run.readers else 1.0) for row in ratings.get(None, ())]
+    return tuple(sorted([*whole, *own], key=lambda one: (not one[0].by.startswith(CHECKER), one[1])))
+
+
+def _is_used(run: _Run, step: str) -> bool:
+    """Return whether somebody got what a step made: a later step that was done, or the user of a run that was."""
+    readers = run.readers.get(step)
+    return any(row.state == "done" for row in readers) if readers else run.report.status == "done"
+
+
+def _plan_lessons(run: _Run, events: Sequence[Event]) -> Iterator[Lesson]:
+    """Yield what can be learned from the way in which the plan of a request was run."""
+    view, report, accepted = run.view, run.report, run.view.accepted
+    planned = next((event for event in events if isinstance(event, PlanningStarted)), None)
+    if planned is None or not report.steps:
+        return
+    choice = accepted.mode_choice
+    ratings = tuple((row, 1.0) for row in view.ratings.get(None, ()))
+    path, seconds = report.critical_path, report.wall_seconds
+    verdict = _plan_verdict(view, ratings, events)
+    yield Lesson(
+        key=(accepted.run, "", 0),
+        situation=situation_of(
+            role=planned.role,
+            objective=view.title,
+            task=None,
+            step=None,
+            plan=True,
+            interactive=accepted.priority == "interactive",
+        ),
+        action=Action(planned.role, "", planned.model, "", MODES[accepted.mode]),
+        outcome=Outcome(
+            success=verdict.success,
+            source=verdict.source,
+            by=verdict.by,
+            weight=verdict.weight,
+            failure="" if view.status == "done" else view.status.upper(),
+            critical_seconds=seconds,
+            tokens=sum(row.prompt_tokens + row.output_tokens for row in report.steps),
+            saved_seconds=max(0.0, path.serial_seconds - path.seconds),
+        ),
+        propensity=1.0 if choice is None else choice.propensity,
+        at=accepted.at,
+    )
+
+
+def _plan_verdict(view: RunView, ratings: Sequence[tuple[RatingRow, float]], events: Sequence[Event]) -> _Verdict:
+    machine = any(isinstance(event, PlanFailed) and event.failure.kind in NOT_THE_MODEL for event in events)
+    if view.status == "cancelled" or machine:
+        return _Verdict(None, "run", "", 0.0)
+    if ratings:
+        rating, _ = max(ratings, key=lambda one: not one[0].by.startswith(CHECKER))
+        checker = rating.by.startswith(CHECKER)
+        weight = CHECKER_WEIGHT if checker else PERSON_WEIGHT
+        return _Verdict(rating.score, "checker" if checker else "person", rating.by, weight)
+    done = view.status == "done"
+    return _Verdict(float(done), "run", "", UNCHECKED_WEIGHT if done else RUN_FAILED_WEIGHT)

@@ -1,0 +1,526 @@
+"""Learn from the outcomes of runs that have ended, and from ratings that come later, while the daemon goes on.
+
+The journal is read on from a cursor that the memory keeps: every run that has ended, and every rating, in the order in
+which they were journaled. What a run teaches, the policy, and the cursor are committed together, so after a crash each
+outcome has been learned from exactly once. Reading and learning happen in a thread.
+"""
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from threading import Event, Lock
+from typing import Any, Final, Literal
+
+import numpy as np
+import structlog
+
+from memrl.episodes import Action, Reward
+from memrl.errors import CypherFailed, CypherRefused, CypherTimeout, MemrlError
+from memrl.graph import Answer
+from memrl.memory import Memory, Settings, Stats
+from memrl.policy import ExplorationSettings, Policy, PolicySettings
+from memrl.reward import judge_weight, staged, teaches
+from orchestrator.errors import InputError, OrchestratorError, Problem
+from orchestrator.events import AttemptFailed, AttemptStarted, AttemptSucceeded, RouteAdvice
+from orchestrator.history.lessons import Agreement, Lesson, chat_lesson, lessons_of
+from orchestrator.history.routers import ROUTERS, LoggedChoice, choices_of, evaluate
+from orchestrator.history.view import accepted_in
+from orchestrator.journal import Journal, JournalCorrupt, JournalReader, UnknownChat, UnknownRun
+from orchestrator.lexical import DIMENSIONS, NAME
+from orchestrator.lexical import embed as embed_lexically
+from orchestrator.routing.hybrid import Embed, HybridRouter, Learned, Use, Vector, named
+from orchestrator.runs.orchestrator import Orchestrator
+from orchestrator.scheduler import IllegalTransition
+from orchestrator.service.configuration import MemorySettings
+from orchestrator.service.errors import MemoryUnavailable
+from registry.models import Registry
+
+EMBEDDER: Final = "embedder"
+"""The role whose model makes vectors."""
+FOLDER: Final = "memory"
+"""The folder of the state folder that the memory is in."""
+POLICY: Final = "policy"
+"""The name under which the memory keeps what the policy has learned."""
+PROGRESS: Final = "progress"
+"""The name under which the memory keeps how far the journal was read."""
+READY_OUTCOMES: Final = 200
+"""From so many outcomes on, advice is followed, where the configuration leaves that to this number."""
+RUNS_AT_A_TIME: Final = 16
+CHAT_EVENTS_AT_A_TIME: Final = 100
+REEMBED_SECONDS: Final = 600.0
+"""How long the embedder may take for a few texts before embedding anew is given up until the next start."""
+TIDY_SECONDS: Final = 3600.0
+"""How often personas of plans that bring nothing are looked for."""
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far the journal was read, and what was found out about the judge."""
+
+    number: int = 0
+    """The number of the last event that was learned from."""
+    agreed: int = 0
+    """How often the judge said the same as a checker."""
+    compared: int = 0
+    """How often both have judged one attempt."""
+    chat_number: int = 0
+    """The number of the last event of a chat that was learned from."""
+
+    def encoded(self) -> bytes:
+        """Return it as JSON."""
+        return json.dumps(asdict(self)).encode()
+
+    @classmethod
+    def decoded(cls, body: bytes | None) -> "Progress":
+        """Return what `encoded` wrote; the beginning for anything else."""
+        try:
+            return cls(**json.loads(body or b"{}"))
+        except (ValueError, TypeError):
+            return cls()
+
+    @property
+    def judge(self) -> float:
+        """How much the judge's verdict counts."""
+        return judge_weight(self.agreed, self.compared)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryStatus:
+    """The state of the memory, for commands and the API."""
+
+    configured: Literal["auto", "off", "shadow", "on"]
+    use: Use
+    """What the advice is used for now."""
+    outcomes: int
+    """From how many outcomes the policy has learned."""
+    ready_outcomes: int
+    """From how many on advice is followed, if the configuration says "auto"."""
+    journal_read: int
+    """The number of the last event of the journal that was learned from."""
+    judge_weight: float
+    judge_agreed: int
+    judge_compared: int
+    stats: Stats | None
+    """What the memory holds; None while it is not open."""
+    problem: str
+    """Why the memory cannot be used; empty if it can."""
+
+
+class Learning:
+    """The memory of one state folder, the router that asks it, and the task that teaches it."""
+
+    def __init__(self, home: Path, settings: Callable[[], MemorySettings]) -> None:
+        """`settings` returns the section [memory] of the configuration in force."""
+        self.folder = home / FOLDER
+        self.router = HybridRouter(lambda: self._learned, lambda: self.use)
+        self.problem = ""
+        """Why the memory cannot be used; empty if it can, or is not to be."""
+        self._settings = settings
+        self._learned: Learned | None = None
+        self._progress = Progress()
+        self._due = asyncio.Event()
+        self._idle = asyncio.Event()
+
+    @property
+    def use(self) -> Use:
+        """What the memory's advice is used for now."""
+        chosen = self._settings().use
+        if chosen != "auto":
+            return chosen
+        ready = self._learned is not None and self._learned.policy.observed >= READY_OUTCOMES
+        return "on" if ready else "shadow"
+
+    @property
+    def learned(self) -> Learned | None:
+        """What was learned; None while the memory is not open."""
+        return self._learned
+
+    @property
+    def progress(self) -> Progress:
+        """How far the journal was read."""
+        return self._progress
+
+    def notice(self) -> None:
+        """Have what is new in the journal learned soon; at the next start, if the memory is not open."""
+        if self._learned is None:
+            return
+        self._idle.clear()
+        self._due.set()
+
+    async def caught_up(self) -> None:
+        """Wait until everything that was noticed has been learned, or cannot be."""
+        await self._idle.wait()
+
+    def status(self) -> MemoryStatus:
+        """Return the state of the memory. Blocks on the disk."""
+        learned, progress = self._learned, self._progress
+        problem, stats = self.problem, None
+        try:
+            stats = learned.memory.stats() if learned is not None else None
+        except MemrlError as error:
+            problem = str(error)
+        return MemoryStatus(
+            configured=self._settings().use,
+            use=self.use,
+            outcomes=learned.policy.observed if learned is not None else 0,
+            ready_outcomes=READY_OUTCOMES,
+            journal_read=progress.number,
+            judge_weight=progress.judge,
+            judge_agreed=progress.agreed,
+            judge_compared=progress.compared,
+            stats=stats,
+            problem=problem,
+        )
+
+    def open_lexical(self) -> None:
+        """Open the memory with the lexical embedder, without learning anything. Blocks. Raises MemrlError."""
+        memory = Memory.open(self.folder, NAME, DIMENSIONS, self._memory_settings())
+        self._learned = Learned(memory, _policy(memory, DIMENSIONS, PolicySettings()), _embed_lexically, Lock())
+        self._progress = Progress.decoded(memory.blob(PROGRESS))
+
+    def _memory_settings(self) -> Settings:
+        return Settings(capacity=self._settings().capacity, graph=self._settings().graph)
+
+    @asynccontextmanager
+    async def running(self, orchestrator: Orchestrator) -> AsyncIterator[None]:
+        """Return a context manager in which the memory is open and learns from the journal of an orchestrator.
+
+        A memory that cannot be opened does not keep anything else from going on: `problem` says why.
+        """
+        if self._settings().use == "off":
+            self._idle.set()
+            yield
+            return
+        try:
+            self._learned = await self._open(orchestrator)
+            self.problem = ""
+        except (MemrlError, OrchestratorError, OSError) as error:
+            self.problem = f"the memory cannot be opened: {error}"
+            log.error("the memory cannot be opened; routing goes on by the rules", error=str(error))
+            self._idle.set()
+            yield
+            return
+        self.notice()
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                learner = tasks.create_task(self._learn_on(orchestrator, self._learned))
+                try:
+                    yield
+                finally:
+                    learner.cancel()
+        finally:
+            learned, self._learned = self._learned, None
+            if learned is not None:
+                await asyncio.to_thread(learned.memory.close)
+
+    async def _open(self, orchestrator: Orchestrator) -> Learned:
+        name, dimensions, embed = await _embedder(orchestrator)
+        memory = await asyncio.to_thread(Memory.open, self.folder, name, dimensions, self._memory_settings())
+        first = self._settings().explore
+        exploration = ExplorationSettings(method="epsilon" if first else "off", first=first, least=min(first, 0.02))
+        policy = await asyncio.to_thread(_policy, memory, dimensions, PolicySettings(exploration=exploration))
+        progress = Progress.decoded(await asyncio.to_thread(memory.blob, PROGRESS))
+        last = await asyncio.to_thread(orchestrator.journal.last_number)
+        # The journal of a backup that was restored is read from its beginning: what is known is not learned twice.
+        self._progress = progress if progress.number <= last else replace(progress, number=0, chat_number=0)
+        return Learned(memory, policy, embed, Lock())
+
+    async def _learn_on(self, orchestrator: Orchestrator, learned: Learned) -> None:
+        """Learn whenever there is something new. Never ends."""
+        tidied = time.monotonic()
+        await self._embed_anew(learned)
+        while True:
+            await self._due.wait()
+            self._due.clear()
+            try:
+                while await self._learn_some(orchestrator.journal, learned):
+                    pass
+                while await self._learn_chats(orchestrator.journal, learned):
+                    pass
+                if time.monotonic() - tidied >= TIDY_SECONDS:
+                    tidied = time.monotonic()
+                    await self._tidy(orchestrator, learned)
+                self.problem = ""
+            except (MemrlError, OrchestratorError, OSError) as error:
+                self.problem = f"nothing can be learned at the moment: {error}"
+                log.error("nothing can be learned at the moment; routing goes on", error=str(error))
+            if not self._due.is_set():
+                self._idle.set()
+
+    async def _learn_some(self, journal: Journal, learned: Learned) -> bool:
+        """Learn from the next runs and ratings of the journal. Return whether there may be more."""
+        ended = await asyncio.to_thread(journal.ended_after, self._progress.number, RUNS_AT_A_TIME)
+        for number, run, kind in ended:
+            rated = kind == "rating_given"
+            lessons, agreement = await asyncio.to_thread(read_lessons, journal, run, self._progress.judge, rated)
+            texts = [lesson.situation.text for lesson in lessons]
+            vectors = await learned.embed(texts) if texts else np.zeros((0, 1), dtype=np.float32)
+            progress = replace(
+                self._progress,
+                number=number,
+                agreed=self._progress.agreed + agreement.agreed,
+                compared=self._progress.compared + agreement.compared,
+            )
+            await asyncio.to_thread(teach, learned, lessons, vectors, progress)
+            self._progress = progress
+        return len(ended) == RUNS_AT_A_TIME
+
+    async def _learn_chats(self, journal: Journal, learned: Learned) -> bool:
+        """Learn from chats whose answers have ended or that were rated. Return whether there may be more."""
+        events = await asyncio.to_thread(journal.chat_events, self._progress.chat_number, CHAT_EVENTS_AT_A_TIME)
+        if not events:
+            return False
+        chats = dict.fromkeys(event.chat for _, event in events)
+        lessons = await asyncio.to_thread(read_chats, journal, list(chats))
+        texts = [lesson.situation.text for lesson in lessons]
+        vectors = await learned.embed(texts) if texts else np.zeros((0, 1), dtype=np.float32)
+        progress = replace(self._progress, chat_number=events[-1][0])
+        await asyncio.to_thread(teach, learned, lessons, vectors, progress)
+        self._progress = progress
+        return len(events) == CHAT_EVENTS_AT_A_TIME
+
+    async def _embed_anew(self, learned: Learned) -> None:
+        """Give episodes a vector that have one of another embedder only, as after the registry's has changed."""
+        if not await asyncio.to_thread(lambda: learned.memory.stats().lacking):
+            return
+        loop, stop = asyncio.get_running_loop(), Event()
+
+        def embed(texts: Sequence[str]) -> Vector:
+            return asyncio.run_coroutine_threadsafe(_awaited(learned.embed, texts), loop).result(REEMBED_SECONDS)
+
+        try:
+            made = await asyncio.to_thread(learned.memory.reembed, embed, stop)
+            log.info("episodes were embedded anew", episodes=made, embedder=learned.memory.embedder)
+        except (MemrlError, OrchestratorError, TimeoutError) as error:
+            self.problem = f"episodes of another embedder could not be embedded anew: {error}"
+            log.error("episodes could not be embedded anew", error=str(error))
+        finally:
+            stop.set()
+
+    async def _tidy(self, orchestrator: Orchestrator, learned: Learned) -> None:
+        """Retire personas of plans that bring nothing, and merge what the memory holds twice."""
+        values = await asyncio.to_thread(learned.memory.values, persona="")
+        shares = {value.role: value.q for value in values}
+        await orchestrator.retire_useless_personas(lambda role: shares.get(role, 0.5))
+        await asyncio.to_thread(learned.memory.compact)
+
+
+async def _awaited(embed: Embed, texts: Sequence[str]) -> Vector:
+    return await embed(texts)
+
+
+def read_lessons(journal: JournalReader, run: str, judge: float, rated: bool) -> tuple[list[Lesson], Agreement]:
+    """Return what can be learned from a run; nothing from one that is gone or cannot be read. Blocks on the disk."""
+    try:
+        return lessons_of([event for _, event in journal.events(run)], judge, rated=rated)
+    except UnknownRun:
+        return [], Agreement()
+    except (JournalCorrupt, IllegalTransition) as error:
+        log.warning("nothing is learned from a run that cannot be read", run=run, error=str(error))
+        return [], Agreement()
+
+
+def read_chats(journal: JournalReader, chats: Sequence[str]) -> list[Lesson]:
+    """Return what can be learned from chats; nothing from those that are gone or cannot be read. Blocks on the disk."""
+    lessons = []
+    for chat in chats:
+        try:
+            lesson = chat_lesson(journal.chat(chat))
+        except (UnknownChat, JournalCorrupt) as error:
+            log.warning("nothing is learned from a chat that cannot be read", chat=chat, error=str(error))
+            continue
+        if lesson is not None:
+            lessons.append(lesson)
+    return lessons
+
+
+def teach(learned: Learned, lessons: Sequence[Lesson], vectors: Vector, progress: Progress) -> None:
+    """Teach memory and policy, and keep how far the journal was read, all in one commit. Blocks on the disk.
+
+    Attempts that are known are not learned from again. If anything fails, nothing was learned. Raises MemrlError.
+    """
+    memory, before = learned.memory, learned.policy.to_bytes()
+    try:
+        with memory.batch():
+            for lesson, vector in zip(lessons, vectors, strict=True):
+                _teach_one(learned, lesson, vector)
+            memory.keep_blob(POLICY, learned.policy.to_bytes())
+            memory.keep_blob(PROGRESS, progress.encoded())
+    except BaseException:
+        with learned.lock:
+            learned.policy = Policy.from_bytes(before, learned.policy.dimensions, learned.policy.settings)
+        raise
+
+
+def _teach_one(learned: Learned, lesson: Lesson, vector: Vector) -> None:
+    memory, policy, outcome = learned.memory, learned.policy, lesson.outcome
+    neighbours = memory.retrieve(vector, policy.settings.retrieval.candidates, policy.settings.retrieval.threshold)
+    settings = policy.settings
+    reward = (
+        staged(outcome, policy.observed, settings.stage, settings.prices) if teaches(outcome) else Reward(total=0.0)
+    )
+    done = memory.observe(
+        lesson.situation,
+        vector,
+        lesson.action,
+        outcome=outcome,
+        reward=reward,
+        propensity=lesson.propensity,
+        at=lesson.at,
+        key=lesson.key,
+        after=lesson.after,
+    )
+    if done.how in ("added", "updated", "revised"):
+        with learned.lock:
+            policy.observe(lesson.situation, vector, lesson.action, outcome, neighbours=neighbours)
+
+
+def _policy(memory: Memory, dimensions: int, settings: PolicySettings) -> Policy:
+    """Return the policy that the memory keeps; a fresh one where there is none or it cannot be read."""
+    body = memory.blob(POLICY)
+    if body is None:
+        return Policy(dimensions, settings)
+    try:
+        return Policy.from_bytes(body, dimensions, settings)
+    except MemrlError as error:
+        log.warning("what the policy had learned cannot be used; it begins anew", error=str(error))
+        return Policy(dimensions, settings)
+
+
+async def _embedder(orchestrator: Orchestrator) -> tuple[str, int, Embed]:
+    """Return the name of the embedder, the width of its vectors, and what embeds: the registry's, else the lexical one.
+
+    Raises EngineError, PoolError where the registry's cannot be asked.
+    """
+    registry = orchestrator.registry
+    entry = registry.models[registry.roles[EMBEDDER].model] if EMBEDDER in registry.usable_roles else None
+    if entry is None or entry.file is None:
+        return NAME, DIMENSIONS, _embed_lexically
+    pool, model = orchestrator.pool, entry.id
+
+    async def embed(texts: Sequence[str]) -> Vector:
+        return np.asarray((await pool.embed(model, texts)).vectors, dtype=np.float32)
+
+    width = (await embed(["."])).shape[1]
+    return f"{model}/{entry.file.name}", int(width), embed
+
+
+async def _embed_lexically(texts: Sequence[str]) -> Vector:
+    return embed_lexically(texts)
+
+
+def ask_memory(learning: Learning, cypher: str, seconds: float) -> Answer:
+    """Return the graph's answer to a question in Cypher. Blocks. Raises InputError, MemoryUnavailable."""
+    try:
+        return _open_memory(learning).ask(cypher, seconds)
+    except (CypherRefused, CypherFailed, CypherTimeout) as error:
+        raise InputError(Problem("CYPHER", str(error), "a question that only reads the graph")) from error
+    except MemrlError as error:
+        raise MemoryUnavailable(str(error)) from error
+
+
+def rebuild_memory(learning: Learning) -> None:
+    """Make index and graph anew. Blocks. Raises MemoryUnavailable."""
+    try:
+        _open_memory(learning).rebuild()
+    except MemrlError as error:
+        raise MemoryUnavailable(str(error)) from error
+
+
+def _open_memory(learning: Learning) -> Memory:
+    if learning.learned is None:
+        why = learning.problem or 'the configuration has [memory] use = "off"'
+        raise MemoryUnavailable(f"the memory is not open: {why}")
+    return learning.learned.memory
+
+
+def explained_choices(journal: JournalReader, run: str) -> dict[str, Any]:
+    """Return, for each choice of a run, what the memory advised and what followed. Raises UnknownRun."""
+    events = [event for _, event in journal.events(run)]
+    accepted = accepted_in(events)
+    ends = {
+        (event.step, event.number): "done" if isinstance(event, AttemptSucceeded) else event.failure.kind.value
+        for event in events
+        if isinstance(event, AttemptSucceeded | AttemptFailed)
+    }
+    choices: list[dict[str, Any]] = []
+    if (choice := accepted.mode_choice) is not None:
+        told = {"step": None, "attempt": 0, "taken": f"mode {accepted.mode}", "outcome": None}
+        choices.append(
+            told | {"reason": choice.reason, "propensity": choice.propensity, "advice": _told(choice.advice)}
+        )
+    for event in events:
+        if isinstance(event, AttemptStarted):
+            action = Action(event.role, event.persona or "", event.model, event.thinking)
+            choices.append(
+                {
+                    "step": event.step,
+                    "attempt": event.number,
+                    "taken": named(action),
+                    "outcome": ends.get((event.step, event.number)),
+                    "reason": event.reason,
+                    "propensity": event.propensity,
+                    "advice": _told(event.advice),
+                }
+            )
+    return {"run_id": accepted.run, "choices": choices}
+
+
+def _told(advice: RouteAdvice | None) -> dict[str, Any] | None:
+    return None if advice is None else asdict(advice)
+
+
+def evaluate_router(journal: JournalReader, router: str) -> dict[str, Any]:
+    """Return what a router would have earned on the choices of all runs that are kept. Blocks. Raises InputError."""
+    if router not in ROUTERS:
+        evaluate(router, [])
+    choices: list[LoggedChoice] = []
+    for row in journal.runs():
+        if row.finished is not None:
+            try:
+                choices += choices_of([event for _, event in journal.events(row.run)])
+            except (UnknownRun, JournalCorrupt, IllegalTransition) as error:
+                log.warning("a run is left out of the evaluation", run=row.run, error=str(error))
+    return asdict(evaluate(router, choices))
+
+
+def check_embedder(registry: Registry) -> None:
+    """Raise InputError where the memory cannot be opened without a daemon: its vectors come from a model."""
+    if EMBEDDER in registry.usable_roles:
+        model = registry.roles[EMBEDDER].model
+        what = f"the registry's embedder is the model {model}, which only the daemon has loaded"
+        raise InputError(Problem("memory", what, "the same command beside `orchestrator serve`"))
+
+
+@contextmanager
+def offline(home: Path, registry: Registry, settings: MemorySettings) -> Iterator[Learning]:
+    """Return a context manager with the memory of a state folder that no process owns. Nothing is learned meanwhile.
+
+    Raises HomeLocked, JournalError, InputError as `check_embedder` does, and MemoryUnavailable.
+    """
+    check_embedder(registry)
+    with Journal.open(home):
+        learning = Learning(home, lambda: settings)
+        try:
+            learning.open_lexical()
+        except MemrlError as error:
+            raise MemoryUnavailable(str(error)) from error
+        try:
+            yield learning
+        finally:
+            if learning.learned is not None:
+                learning.learned.memory.close()
+
+
+def plain(status: MemoryStatus) -> dict[str, Any]:
+    """Return the state of the memory as JSON."""
+    found = asdict(status)
+    if found["stats"] is not None:
+        found["stats"]["q_quantiles"] = {str(key): value for key, value in found["stats"]["q_quantiles"].items()}
+    return found

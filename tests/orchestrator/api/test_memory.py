@@ -1,0 +1,58 @@
+"""What the router has learned, over HTTP, and models that requests force."""
+
+import httpx2
+
+STEP = {"id": "S1", "actor": "worker", "action": "Say ahoy.", "outputs": ["o"], "max_tokens": 4}
+TASK = {"objective": "greet", "plan": {"steps": [STEP]}}
+
+
+def run(client: httpx2.Client, **headers: str) -> str:
+    accepted = client.post("/v1/runs", json={"task": TASK}, headers=headers)
+    assert accepted.status_code == 201
+    name = str(accepted.json()["run_id"])
+    with client.stream("GET", f"/v1/runs/{name}/events") as events:
+        assert "run_finished" in events.read().decode()
+    return name
+
+
+def _advised(client: httpx2.Client) -> str:
+    """Return a run that began after something had been learned."""
+    for _ in range(100):
+        if client.get("/v1/memory").json()["outcomes"]:
+            return run(client)
+        run(client)  # which takes a while
+    raise AssertionError("nothing is learned")
+
+
+def test_choices_are_advised_in_the_shadow_and_learned_from(client: httpx2.Client) -> None:
+    client.post(f"/v1/runs/{run(client)}/ratings", json={"score": 1})
+    name = _advised(client)
+    client.post(f"/v1/runs/{name}/ratings", json={"score": 1})
+    choice = client.get(f"/v1/memory/runs/{name}").json()["choices"][0]
+    assert choice["taken"] == "worker on tiny-large"
+    assert not choice["advice"]["followed"]
+    status = client.get("/v1/memory").json()
+    assert (status["configured"], status["use"], status["problem"]) == ("auto", "shadow", "")
+    assert client.get("/v1/memory/evaluate/rules").json()["choices"] >= 1
+    assert client.get("/v1/memory/evaluate/magic").status_code == 400
+    assert client.get("/v1/memory/runs/gone").status_code == 404
+
+
+def test_the_graph_answers_questions_that_read(client: httpx2.Client) -> None:
+    assert client.post("/v1/memory/rebuild").json() == {"status": "ok"}
+    answer = client.post("/v1/memory/ask", json={"cypher": "MATCH (a:Attempt) RETURN count(*)"})
+    assert answer.status_code == 200
+    refused = client.post("/v1/memory/ask", json={"cypher": "CREATE (:Run {name: 'x'})"})
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "CYPHER")
+
+
+def test_a_forced_model_does_every_step_and_answers_every_chat(client: httpx2.Client) -> None:
+    forced = {"X-Force-Model": "tiny-medium"}
+    name = run(client, **forced)
+    assert client.get(f"/v1/runs/{name}").json()["steps"][0]["attempts"][0]["model"] == "tiny-medium"
+    body = {"model": "auto", "messages": [{"role": "user", "content": "Say ahoy."}], "max_tokens": 4}
+    for asked in ("auto", "worker", "tiny-large"):
+        answer = client.post("/v1/chat/completions", json=body | {"model": asked}, headers=forced)
+        assert answer.json()["system_fingerprint"].startswith("tiny-medium"), asked
+    refused = client.post("/v1/runs", json={"task": TASK}, headers={"X-Force-Model": "huge"})
+    assert (refused.status_code, refused.json()["error"]["problems"][0]["where"]) == (400, "model")

@@ -1,0 +1,167 @@
+"""What is learned from a run: who said how it turned out, and how much that counts."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from memrl.episodes import Action
+from orchestrator.events import (
+    AttemptFailed,
+    AttemptGenerated,
+    AttemptStarted,
+    AttemptSucceeded,
+    Event,
+    Failure,
+    FailureKind,
+    GateResult,
+    PlanFinished,
+    PlanningStarted,
+    RatingGiven,
+    RunAccepted,
+    RunBegun,
+    RunFinished,
+    StepsPlanned,
+    Usage,
+)
+from orchestrator.history.lessons import Agreement, Lesson, chat_lesson, lessons_of
+from orchestrator.journal import ChatAnswered, ChatRated, ChatRouted
+from orchestrator.journal.chats import ChatRecord
+from orchestrator.taskir import Step
+
+STEP = Step(id="S1", actor="worker", action="Extract the name.", outputs=("o",))
+PASSED = GateResult("unit", "passed")
+JUDGED = GateResult("judge", "passed", score=7)
+
+
+def events(
+    *attempts: tuple[str, tuple[GateResult, ...]], ratings: tuple[RatingGiven, ...] = (), status: Any = "done"
+) -> list[Event]:
+    """Return the events of a run of one step, with an attempt for each pair: `done` or a kind of failure, and gates."""
+    found: list[Event] = [
+        RunAccepted(at=1.0, run="R", mode="as-planned", request="Names", priority="batch"),
+        RunBegun(at=1.0),
+        PlanningStarted(at=1.0, role="frontdoor", model="big"),
+        StepsPlanned(at=2.0, steps=(STEP,)),
+        PlanFinished(at=2.0, origin="planned"),
+    ]
+    for number, (outcome, gates) in enumerate(attempts, 1):
+        begun = AttemptStarted(
+            at=2.0 + number,
+            step="S1",
+            number=number,
+            role="worker",
+            persona=None,
+            model="m",
+            reason="r",
+            propensity=0.5,
+        )
+        found += [begun, AttemptGenerated(at=2.5 + number, step="S1", number=number, usage=Usage(10, 4, 5))]
+        if outcome == "done":
+            found.append(AttemptSucceeded(at=2.5 + number, step="S1", number=number, outputs={"o": "d"}, gates=gates))
+        else:
+            failure = Failure(FailureKind(outcome), "x")
+            found.append(AttemptFailed(at=2.5 + number, step="S1", number=number, failure=failure, gates=gates))
+    return [*found, RunFinished(at=9.0, status=status), *ratings]
+
+
+def rating(score: float, by: str, step: str | None = None) -> RatingGiven:
+    return RatingGiven(at=10.0, score=score, by=by, step=step)
+
+
+def learned(told: list[Event], judge: float = 0.2, *, rated: bool = False) -> tuple[list[Lesson], Agreement]:
+    lessons, agreement = lessons_of(told, judge, rated=rated)
+    return [lesson for lesson in lessons if lesson.key[1]], agreement
+
+
+@pytest.mark.parametrize(
+    ("outcome", "gates", "ratings", "said"),
+    [
+        ("done", (), (), (1.0, "run", "", 0.1)),
+        ("done", (PASSED,), (), (1.0, "gate", "unit", 0.9)),
+        ("done", (GateResult("lint", "passed"),), (), (1.0, "gate", "lint", 0.4)),
+        ("done", (GateResult("lint", "not run"),), (), (1.0, "run", "", 0.1)),
+        ("done", (JUDGED,), (), (7 / 9, "judge", "judge", 0.2)),
+        ("done", (PASSED,), (rating(0.0, "checker:train"),), (0.0, "checker", "checker:train", 0.95)),
+        ("done", (PASSED,), (rating(0.25, "ann"), rating(1.0, "checker:train")), (0.25, "person", "ann", 1.0)),
+        ("done", (), (rating(0.0, "ann"), rating(1.0, "ann", "S1")), (1.0, "person", "ann", 1.0)),
+    ],
+)
+def test_whoever_knows_best_says_how_it_turned_out(
+    outcome: str, gates: tuple[GateResult, ...], ratings: tuple[RatingGiven, ...], said: tuple[Any, ...]
+) -> None:
+    (lesson,), _ = learned(events((outcome, gates), ratings=ratings))
+    told = lesson.outcome
+    assert (told.success, told.source, told.by, told.weight) == pytest.approx(said)
+
+
+def test_what_happened_to_the_machine_teaches_nothing() -> None:
+    first, second = learned(events(("infrastructure", ()), ("done", (PASSED,))))[0]
+    assert (first.outcome.success, first.outcome.failure) == (None, "INFRASTRUCTURE")
+    assert second.situation.failures == ("INFRASTRUCTURE",)
+    assert second.outcome.success == 1.0
+
+
+def test_a_lesson_has_the_situation_of_the_choice_and_no_defaults() -> None:
+    (lesson,), _ = learned(events(("done", ())))
+    assert lesson.key == ("R", "S1", 1)
+    assert lesson.action == Action("worker", "", "m")
+    assert lesson.propensity == 0.5
+    assert lesson.situation.text == "Names\nExtract the name."
+    assert (lesson.situation.task_type, lesson.situation.role, lesson.situation.interactive) == (None, "worker", False)
+    assert lesson.outcome.tokens == 10 - 4 + 5
+    assert lesson.outcome.used
+
+
+def test_the_plan_of_a_request_has_a_lesson_about_its_mode() -> None:
+    lessons, _ = lessons_of(events(("done", ()), ratings=(rating(0.5, "ann"),)), 0.2, rated=True)
+    plan = lessons[0]
+    assert (plan.key, plan.action) == (("R", "", 0), Action("frontdoor", "", "big", "", "planned"))
+    assert (plan.situation.kind, plan.situation.text) == ("plan", "Names")
+    assert (plan.outcome.success, plan.outcome.source) == (0.5, "person")
+
+
+@pytest.mark.parametrize(
+    ("gates", "ratings", "rated", "agreement"),
+    [
+        ((PASSED, JUDGED), (), False, Agreement(1, 1)),
+        ((JUDGED,), (), False, Agreement(0, 0)),
+        ((JUDGED,), (rating(0.0, "checker:train"),), True, Agreement(0, 1)),
+        ((PASSED, JUDGED), (rating(1.0, "ann"),), True, Agreement(0, 0)),
+    ],
+)
+def test_the_judge_is_compared_with_checkers(
+    gates: tuple[GateResult, ...], ratings: tuple[RatingGiven, ...], rated: bool, agreement: Agreement
+) -> None:
+    assert learned(events(("done", gates), ratings=ratings), rated=rated)[1] == agreement
+
+
+def test_a_chat_teaches_by_its_form_or_its_rating() -> None:
+    routed = ChatRouted(
+        at=1.0,
+        chat="c",
+        objective="Hello",
+        asked_role="worker",
+        asked_persona=None,
+        role="worker",
+        persona=None,
+        model="m",
+        reason="r",
+        propensity=1.0,
+        candidates=(),
+        router="rules-1",
+        resident=(),
+    )
+    answer = ChatAnswered(
+        at=2.0, chat="c", answer=0, finish="stop", failure=None, message="", usage=Usage(3, 0, 4), seconds=1.0
+    )
+    assert chat_lesson(ChatRecord(routed)) is None
+    plain = chat_lesson(ChatRecord(routed, (answer,)))
+    assert plain is not None
+    assert (plain.key, plain.situation.kind, plain.outcome.weight) == (("chat:c", "", 0), "chat", 0.1)
+    wrong = chat_lesson(ChatRecord(routed, (replace(answer, failure=FailureKind.SCHEMA),)))
+    assert wrong is not None
+    assert (wrong.outcome.success, wrong.outcome.source) == (0.0, "gate")
+    rated = chat_lesson(ChatRecord(routed, (answer,), (ChatRated(at=3.0, chat="c", score=0.0, by="ann"),)))
+    assert rated is not None
+    assert (rated.outcome.success, rated.outcome.source, rated.outcome.weight) == (0.0, "person", 1.0)

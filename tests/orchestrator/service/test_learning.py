@@ -1,0 +1,142 @@
+"""The daemon's router learns from its own runs: exactly once each, across restarts, and better than wrong rules."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from benchmarks.rollouts import family_tasks, train, write_page
+from memrl.episodes import Action
+from orchestrator.events import AttemptStarted
+from orchestrator.history.routers import choices_of, evaluate
+from orchestrator.journal import JournalReader
+from orchestrator.runs import Job
+from orchestrator.service.configuration import Configuration, MemorySettings
+from orchestrator.service.service import Service
+from registry.load import load_registry
+from registry.models import Registry
+from tests.orchestrator.run_jobs import job, step
+
+TINY = Path(__file__).parents[3] / "registry" / "tiny"
+SHORT = [step("S1", "Summarize a.txt.", ["a.txt"], ["s1"])]
+
+
+@pytest.fixture
+def registry(tmp_path: Path) -> Registry:
+    """A registry whose rules are wrong: the worker's model is the smallest one, and a larger one is there too."""
+    path = tmp_path / "registry.yaml"
+    small, large = (
+        {"file": str(TINY / f"{name}.gguf"), "threads": 1, "residency": "hot"} for name in ("small", "large")
+    )
+    roles = {"worker": {"model": "small", "tier": "C", "max_tokens": 128}}
+    document = {
+        "defaults": {"context": 2048, "slots": 16},
+        "models": {"small": small, "large": large},
+        "roles": roles,
+        "personas": "personas.yaml",
+    }
+    path.write_text(json.dumps(document))
+    (tmp_path / "personas.yaml").write_text("personas: {}")
+    return load_registry(path)
+
+
+@asynccontextmanager
+async def serving(tmp_path: Path, registry: Registry, **memory: object) -> AsyncIterator[Service]:
+    settings = Configuration(memory=MemorySettings.model_validate(memory))
+    async with Service(tmp_path / "home", registry, settings) as service:
+        await service.learning.caught_up()
+        yield service
+
+
+async def done(service: Service) -> str:
+    run = (await service.submit(job(SHORT))).run
+    async for _ in service.watch(run):
+        pass
+    async with asyncio.timeout(60):
+        while run in service.running:  # noqa: ASYNC110 (the queue tells nobody)
+            await asyncio.sleep(0.01)
+    await service.learning.caught_up()
+    return run
+
+
+async def test_each_outcome_is_learned_from_once_also_after_a_restart(tmp_path: Path, registry: Registry) -> None:
+    async with serving(tmp_path, registry) as service:
+        run = await done(service)
+        status = service.learning.status()
+        assert (status.outcomes, status.use, status.configured, status.problem) == (1, "shadow", "auto", "")
+        assert status.stats is not None
+        assert status.stats.episodes == 1
+    async with serving(tmp_path, registry) as service:
+        again = service.learning.status()
+        assert again.outcomes == 1
+        assert again.stats is not None
+        assert (again.stats.outcomes, again.stats.revised) == (1, 0)
+        await service.rate(run, 0.0, "ann")
+        await service.learning.caught_up()
+        rated = service.learning.status()
+        assert rated.stats is not None
+        assert (rated.stats.outcomes, rated.stats.revised) == (1, 1)
+        assert rated.stats.q_mean < again.stats.q_mean
+        learned = service.learning.learned
+        assert learned is not None
+        (episode,) = learned.memory.episodes([1])
+        assert (episode.action, episode.outcome.source, episode.outcome.by) == (
+            Action("worker", "", "small"),
+            "person",
+            "ann",
+        )
+        assert episode.situation.task_type is None, "a default of a field is nothing that was said"
+
+
+async def test_runs_that_ended_without_a_daemon_are_learned_from_at_its_start(
+    tmp_path: Path, registry: Registry
+) -> None:
+    async with serving(tmp_path, registry, use="off") as service:
+        await done(service)
+        assert service.learning.status().stats is None
+    async with serving(tmp_path, registry) as service:
+        assert service.learning.status().outcomes == 1
+
+
+async def test_a_damaged_memory_keeps_nothing_from_going_on(tmp_path: Path, registry: Registry) -> None:
+    (tmp_path / "home" / "memory").mkdir(parents=True)
+    (tmp_path / "home" / "memory" / "memory.db").write_bytes(b"no database" * 1000)
+    async with serving(tmp_path, registry) as service:
+        assert "the memory cannot be opened" in service.learning.status().problem
+        run = await done(service)
+        assert (await service.row(run)).status == "done"
+
+
+@pytest.mark.slow
+async def test_what_was_learned_chooses_better_than_rules_that_are_wrong(tmp_path: Path, registry: Registry) -> None:
+    tasks = list(family_tasks(60, 1, ["extract"]))
+    async with serving(tmp_path, registry, use="on", explore=0.5) as service:
+        points = await train(service, tasks, 6, lambda made, total: None)
+        later = list(family_tasks(12, 2, ["extract"]))
+        async with asyncio.timeout(100):
+            found = [
+                await service.submit(Job(None, one.task, None, "as-planned", priority="interactive")) for one in later
+            ]
+            for one in found:
+                async for _ in service.watch(one.run):
+                    pass
+    with JournalReader.open_to_read(tmp_path / "home") as journal:
+        events = [[event for _, event in journal.events(one.run)] for one in found]
+        logged = [choice for row in journal.runs() for choice in choices_of([e for _, e in journal.events(row.run)])]
+    firsts = [next(event for event in own if isinstance(event, AttemptStarted)) for own in events]
+    share = sum(one.model == "large" for one in firsts) / len(firsts)
+    assert share > 0.8, "the rules choose the small model"
+    advice = firsts[0].advice
+    assert advice is not None
+    assert (advice.followed, advice.model, advice.rules) == (True, "large", "worker on small")
+    assert advice.estimates[0].worth > next(one.worth for one in advice.estimates if one.model == "small")
+    assert "chosen by memory" in firsts[0].reason
+    assert points[-1].followed > points[0].followed
+    judged, ruled = (evaluate(router, logged).estimates["self-normalised"] for router in ("best", "rules"))
+    assert judged.value > ruled.value
+    assert judged.effective > 10
+    write_page(tmp_path / "page.html", points)
+    assert "<svg" in (tmp_path / "page.html").read_text()
