@@ -1,6 +1,8 @@
 """Remember how choices turned out, and learn from it which role, persona and model to choose next.
 
 episodes    what is remembered: a situation, the action chosen in it, how it turned out, and the reward of that
+memory      Memory: keeps that, updates what is known already, finds what is similar, answers questions
+store       the database, which is the truth; index (vectors) and graph are made from it by processes that may die
 policy      Policy: chooses an action by what similar episodes and the head expect of each, and learns from outcomes
 retrieval   what similar episodes say about each action, in the two phases of MemRL
 head        what linear models predict of each action, from the features of a situation (features)

@@ -58,10 +58,10 @@ class Settings:
     similarity: float = 0.9
     """From which cosine on two situations are the same one, if they agree in all but the text."""
     most_alike: int = 64
-    """Among how many of the most similar episodes one with the same action is looked for."""
+    """Among how many of the most similar episodes one with the same action is looked for; 0: only the same text."""
     capacity: int = 1_000_000
     """How many episodes `compact` leaves."""
-    graph: Library = "kuzu"
+    graph: Library = "ladybug"
     """The library of the graph."""
     index: IndexSettings = field(default_factory=IndexSettings)
 
@@ -370,6 +370,8 @@ class Memory:
 
     def _alike(self, direction: Vector, action: int, context: int) -> int | None:
         """Return the episode of the most similar situation that counts as the same one, with the same action."""
+        if self.settings.most_alike == 0:
+            return None
         try:
             ids, similarities = self._index.search(direction, self.settings.most_alike)
         except IndexNotReady:
@@ -637,7 +639,8 @@ class Memory:
         def stamp(last: int) -> tuple[int | None, int]:
             return self._store.fingerprint(last), self._store.counters().get("revision", 0)
 
-        return VectorIndex(self.folder, self.embedder, self.dimensions, source, stamp, self.settings.index)
+        database = (self.folder / DATABASE, self._embedder_id)
+        return VectorIndex(self.folder, self.embedder, self.dimensions, source, stamp, self.settings.index, database)
 
     def _direction(self, vector: Vector) -> Vector:
         """Return a vector divided by its length."""

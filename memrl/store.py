@@ -11,7 +11,7 @@ import struct
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
 from threading import Lock
@@ -25,6 +25,8 @@ from memrl.errors import StoreCorrupt, StoreError, StoreTooNew
 
 VERSION: Final = 1
 BUSY_SECONDS: Final = 60.0
+CACHE_BYTES: Final = 64 << 20
+"""How much of the database the writer keeps in memory, above all of the index of digests, which is met at random."""
 CHUNK: Final = 1024
 """How many rows are read at a time, which limits how long others wait for the interpreter and for the connection."""
 
@@ -154,6 +156,7 @@ class Store:
                 writing.execute("PRAGMA journal_mode = WAL")
                 writing.execute("PRAGMA synchronous = NORMAL")
                 writing.execute("PRAGMA foreign_keys = ON")
+                writing.execute(f"PRAGMA cache_size = -{CACHE_BYTES >> 10}")
                 writing.execute("PRAGMA wal_autocheckpoint = 0")  # `checkpoint` does it, where nobody waits for it
                 _create(writing, path)
                 reading = _connect(path)
@@ -709,7 +712,8 @@ def _check_version(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def _encoded(state: State) -> tuple[str, str]:
-    return json.dumps(asdict(state.outcome)), json.dumps(asdict(state.reward))
+    outcome = {name: getattr(state.outcome, name) for name in Outcome.__slots__}  # `asdict` takes ten times as long
+    return json.dumps(outcome), json.dumps({"total": state.reward.total, "parts": state.reward.parts})
 
 
 def _hashed(*parts: object) -> int:

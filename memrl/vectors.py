@@ -4,16 +4,19 @@ The index is a projection of the vectors in the database, and can be made from t
 so that an inner product is a cosine.
 
     small    exact: a few flat indices of at most `SHARD` vectors each, so that adding one never copies many
-    large    inverted lists (IVF) with 8 bits a number, trained in a thread. Until they take the place of the old
-             index, what comes goes into that one, and is kept for the new one too
+    large    inverted lists (IVF) of product-quantized vectors, with 2 bits a number, which say which vectors may be
+             nearest; these are then compared with 8 bits a number. A process of its own trains the lists, so that
+             nobody waits for the interpreter meanwhile. Until they take the place of the old index, what comes goes
+             into that one, and is kept for the new one too
 
-Sivic and Zisserman, "Video Google" (2003), for inverted lists of vectors; Johnson, Douze and Jégou, "Billion-scale
-similarity search with GPUs" (2017), for faiss.
+Jégou, Douze and Schmid, "Product quantization for nearest neighbor search" (2011), for lists of quantized vectors
+and comparing again; André, Kermarrec and Le Scouarnec, "Cache locality is not enough" (2015), for fast scans of them.
 """
 
-import contextlib
 import json
 import os
+import subprocess
+import sys
 import threading
 import zlib
 from collections.abc import Callable, Iterator
@@ -26,6 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memrl.errors import IndexNotReady, MemrlError
+from memrl.store import Store
 
 Vectors = NDArray[np.float32]
 Ids = NDArray[np.int64]
@@ -39,6 +43,11 @@ Stamp = Callable[[int], tuple[int | None, int]]
 SHARD: Final = 4096
 CATCH_UP: Final = 64
 """How many vectors may still be missing when a new index takes the place of the old one: a few milliseconds' work."""
+RETRY: Final = 1.1
+"""By which factor the number of vectors has to grow before an index is tried again that could not be made."""
+ROOM: Final = 1.5
+"""How many more vectors there is room for than make the lists be trained again, since they come in the meantime."""
+TINY: Final = np.float32(1e-30)
 ROUNDS: Final = 8
 """Rounds of k-means."""
 POINTER: Final = "index.json"
@@ -48,12 +57,14 @@ POINTER: Final = "index.json"
 class IndexSettings:
     """When and how vectors are indexed. The defaults are what `benchmarks/memory.py` measured as best."""
 
-    flat_numbers: int = 4 << 20
+    flat_numbers: int = 3 << 19
     """Up to how many numbers (vectors times dimensions) are compared one by one. With more, lists are trained."""
-    lists_per_root: float = 2.0
+    lists_per_root: float = 1.0
     """The number of lists is the power of two next to this, times the root of the number of vectors."""
-    probes: int = 16
+    probes: int = 64
     """How many lists are searched."""
+    candidates: int = 200
+    """How many vectors are compared again, at least; three times as many as are wanted if that is more."""
     samples_per_list: int = 48
     """On how many vectors for each list the lists are trained."""
     growth: float = 2.0
@@ -61,7 +72,7 @@ class IndexSettings:
     dropped_share: float = 0.2
     """Which share of the vectors may be of dropped episodes before the index is made anew."""
     niceness: int = 10
-    """By how much the thread that makes an index gives way to others."""
+    """By how much the process that makes an index gives way to others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +96,9 @@ class IndexStats:
 class _Saved:
     """What is written beside a saved index, and has to match the database for it to be used."""
 
-    file: str
-    bytes: int
-    checksum: int
+    files: list[str]
+    bytes: list[int]
+    checksums: list[int]
     embedder: str
     dimensions: int
     vectors: int
@@ -124,6 +135,9 @@ class _Flat:
             names.extend(ids[start:end])
             start = end
 
+    def ids(self) -> Ids:
+        return np.array([one for _, names in self._shards for one in names], dtype=np.int64)
+
     def search(self, asked: Vectors, count: int) -> tuple[Ids, Vectors]:
         found_ids: list[Ids] = [np.zeros(0, dtype=np.int64)]
         found: list[Vectors] = [np.zeros(0, dtype=np.float32)]
@@ -137,31 +151,91 @@ class _Flat:
 
 
 class _Lists:
-    """Compares with the vectors in the lists whose centres are nearest."""
+    """Compares with the vectors in the lists whose centres are nearest; `index` numbers them as they come."""
 
-    def __init__(self, index: Any, probes: int) -> None:
+    def __init__(self, index: Any, dimensions: int, settings: IndexSettings, capacity: int) -> None:
+        """Make lists of nothing, with room for `capacity` vectors. Memory is taken when it is used."""
         self.index = index
-        index.nprobe = probes
+        index.nprobe = settings.probes
+        self._candidates = settings.candidates
+        self._ids = np.empty(capacity, dtype=np.int64)
+        self._scales = np.empty(capacity, dtype=np.float32)
+        self._rows = np.empty((capacity, dimensions), dtype=np.int8)
+        self._count = 0
 
     def __len__(self) -> int:
-        return int(self.index.ntotal)
+        return self._count
 
     def add(self, ids: list[int], vectors: Vectors) -> None:
-        self.index.add_with_ids(vectors, np.array(ids, dtype=np.int64))
+        end = self._count + len(ids)
+        if end > len(self._ids):
+            self._grow(2 * end)
+        scales = np.abs(vectors).max(axis=1) / 127
+        self._ids[self._count : end] = ids
+        self._scales[self._count : end] = scales
+        self._rows[self._count : end] = np.rint(vectors / np.maximum(scales, TINY)[:, None])
+        self.index.add(vectors)
+        self._count = end
+
+    def ids(self) -> Ids:
+        return self._ids[: self._count]
 
     def search(self, asked: Vectors, count: int) -> tuple[Ids, Vectors]:
-        similarities, ids = self.index.search(asked, count)
-        there = ids[0] >= 0
-        return ids[0][there], similarities[0][there]
+        _, found = self.index.search(asked, min(max(self._candidates, 3 * count), max(1, self._count)))
+        places = found[0][found[0] >= 0]
+        similarities = (self._rows[places].astype(np.float32) @ asked[0]) * self._scales[places]
+        if len(places) > count:
+            best = np.argpartition(-similarities, count - 1)[:count]
+            places, similarities = places[best], similarities[best]
+        order = np.argsort(-similarities)
+        return self._ids[places[order]], similarities[order]
+
+    def write(self, index: Path, rows: Path) -> None:
+        """Write all into two files. Raises OSError, and RuntimeError from faiss."""
+        faiss.write_index(self.index, str(index))
+        with rows.open("wb") as file:
+            for part in (self._ids, self._scales, self._rows):
+                part[: self._count].tofile(file)
+
+    @classmethod
+    def read(cls, index: Path, rows: Path, dimensions: int, settings: IndexSettings) -> "_Lists":
+        """Read what `write` wrote. Raises OSError, ValueError, and RuntimeError from faiss."""
+        read = faiss.read_index(str(index))
+        lists = cls(read, dimensions, settings, int(settings.growth * ROOM * read.ntotal))
+        with rows.open("rb") as file:
+            for part in (lists._ids, lists._scales, lists._rows):
+                whole = part[: read.ntotal].reshape(-1)
+                if file.readinto(whole.view(np.uint8).data) != whole.nbytes:
+                    raise ValueError(f"{rows.name} is too short")
+        lists._count = read.ntotal
+        return lists
+
+    def _grow(self, capacity: int) -> None:
+        count = self._count
+        ids, scales, rows = self._ids, self._scales, self._rows
+        self._ids, self._scales = np.empty(capacity, dtype=np.int64), np.empty(capacity, dtype=np.float32)
+        self._rows = np.empty((capacity, rows.shape[1]), dtype=np.int8)
+        self._ids[:count], self._scales[:count], self._rows[:count] = ids[:count], scales[:count], rows[:count]
 
 
 class VectorIndex:
     """The vectors of one embedder. Any thread may search, one at a time adds."""
 
     def __init__(
-        self, folder: Path, embedder: str, dimensions: int, source: Source, stamp: Stamp, settings: IndexSettings
+        self,
+        folder: Path,
+        embedder: str,
+        dimensions: int,
+        source: Source,
+        stamp: Stamp,
+        settings: IndexSettings,
+        database: tuple[Path, int] | None = None,
     ) -> None:
-        """Make an index of nothing; `load` fills it from `source`, and from what is saved in `folder`."""
+        """Make an index of nothing; `load` fills it from `source`, and from what is saved in `folder`.
+
+        `database` is the file that `source` reads, with the number of the embedder in it, for the process that makes
+        large indices. Without it a thread makes them.
+        """
         self.dimensions = dimensions
         self._folder = folder
         self._embedder = embedder
@@ -184,6 +258,10 @@ class VectorIndex:
         self._problem = ""
         self._thread: threading.Thread | None = None
         self._stopping = threading.Event()
+        self._database = database
+        self._process: subprocess.Popen[bytes] | None = None
+        self._failed_with = 0
+        """How many vectors there were when an index could not be made; 0 if the last one could."""
 
     def load(self, last: int) -> None:
         """Read the saved index, and from the database what came after it, up to the id `last`.
@@ -239,6 +317,8 @@ class VectorIndex:
         if self._index is None or self._busy:
             return
         count = len(self._index)
+        if count < RETRY * self._failed_with:
+            return
         limit = self._flat_limit if isinstance(self._index, _Flat) else self._trained * self._settings.growth
         if count > limit or self._dropped > max(self._settings.dropped_share * count, SHARD // 4):
             self.build()
@@ -261,14 +341,15 @@ class VectorIndex:
 
     def close(self) -> None:
         """Stop making an index, and save one that has grown since it was saved."""
-        self._stopping.set()
-        self.wait()
+        self.abandon()
         if isinstance(self._index, _Lists) and self._complete and len(self._index) > self._saved:
-            self._save(self._index, self._last, self._stamp(0)[1])
+            self._save(self._index)
 
     def abandon(self) -> None:
         """Stop making an index, and save nothing."""
         self._stopping.set()
+        if (process := self._process) is not None:
+            process.kill()
         self.wait()
 
     def stats(self) -> IndexStats:
@@ -278,7 +359,7 @@ class VectorIndex:
             count = 0 if index is None else len(index)
             if isinstance(index, _Lists):
                 lists = int(index.index.nlist)
-                size = count * (self.dimensions + 8) + 4 * lists * self.dimensions
+                size = count * (self.dimensions + self.dimensions // 4 + 20) + 4 * lists * self.dimensions
                 return IndexStats("ivf", building, count, lists, size, self._problem)
             size = 4 * count * self.dimensions
             return IndexStats("none" if index is None else "flat", building, count, 0, size, self._problem)
@@ -296,14 +377,13 @@ class VectorIndex:
         self._thread.start()
 
     def _carry_out(self, work: Callable[[], None]) -> None:
-        with contextlib.suppress(OSError):
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), self._settings.niceness)
         try:
             work()
         except _Stopped:
             pass
         except (MemrlError, MemoryError, RuntimeError, OSError, ValueError) as error:  # faiss raises RuntimeError
             self._problem = f"the index could not be made: {error}"
+            self._failed_with = len(self._index) if self._index is not None else self._total
         finally:
             with self._lock:
                 self._pending = None
@@ -324,93 +404,90 @@ class VectorIndex:
         self._complete = True
 
     def _build(self) -> None:
-        revision = self._stamp(0)[1]  # what changes from now on may not be in what is saved
-        total = sum(len(ids) for ids, _ in self._chunks())
-        new: _Flat | _Lists = _Flat(self.dimensions) if total <= self._flat_limit else self._trained_lists(total)
-        known = bytearray()
-        last = 0
-        _use_one_thread()
-        for ids, vectors in self._chunks():
-            if ids:
-                new.add(ids, vectors)
-                last = ids[-1]
-                known.extend(bytes(max(0, last + 1 - len(known))))
-                for one in ids:
-                    known[one] = 1
-        last = max(last, self._add_pending(new, known))
+        revision = self._stamp(0)[1]  # what changes from now on may not be in what is made
+        files = self._new_files()
+        elsewhere = self._made_elsewhere(files) if self._database is not None else None
+        new = elsewhere or _made(self._chunks, self.dimensions, self._settings, self._stopping.is_set)
+        if elsewhere is None and isinstance(new, _Lists):
+            new.write(*files)
         if isinstance(new, _Lists):
-            self._save(new, last, revision)
+            self._name_saved(files, new, revision)
+        known = np.zeros(int(new.ids().max(initial=0)) + 1, dtype=np.bool_)
+        known[new.ids()] = True
         self._take_over(new, known)
 
-    def _trained_lists(self, total: int) -> _Lists:
-        """Return lists that are trained on a sample of the `total` vectors, and empty."""
-        lists = lists_for(total, self._settings.lists_per_root)
-        step = max(1, total // (lists * self._settings.samples_per_list))
-        sample = np.concatenate([vectors[::step] for _, vectors in self._chunks()])
-        _use_one_thread()
-        parameters = faiss.ClusteringParameters()
-        parameters.niter = 1
-        parameters.spherical = True
-        parameters.min_points_per_centroid = 1
-        parameters.max_points_per_centroid = len(sample)
-        clustering = faiss.Clustering(self.dimensions, lists, parameters)
-        centres = faiss.IndexFlatIP(self.dimensions)
-        for _ in range(ROUNDS):  # one after the other, so that it can be stopped
-            if self._stopping.is_set():
-                raise _Stopped
-            clustering.train(sample, centres)
-        index = faiss.IndexIVFScalarQuantizer(
-            centres, self.dimensions, lists, faiss.ScalarQuantizer.QT_8bit, faiss.METRIC_INNER_PRODUCT
-        )
-        index.train(sample)
-        return _Lists(index, self._settings.probes)
+    def _made_elsewhere(self, files: tuple[Path, Path]) -> _Lists | None:
+        """Let another process make lists, and return them; None if there are too few vectors for lists.
 
-    def _add_pending(self, new: _Flat | _Lists, known: bytearray) -> int:
-        """Add what came in the meantime until little is left, and return the highest id."""
-        last = 0
+        Raises _Stopped, and RuntimeError if the process ends otherwise.
+        """
+        assert self._database is not None
+        path, embedder = self._database
+        root = str(Path(__file__).parents[1])
+        paths = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
+        told = json.dumps([str(path), embedder, self.dimensions, asdict(self._settings), *map(str, files)])
+        with subprocess.Popen(  # noqa: S603 -- this interpreter, this module
+            [sys.executable, "-m", "memrl.vectors", told],
+            stdin=subprocess.PIPE,  # it ends when this end is closed, as it is when this process ends
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"},
+        ) as process:
+            self._process = process
+            if self._stopping.is_set():
+                process.kill()
+            assert process.stdout is not None
+            said = process.stdout.read()
+            assert process.stderr is not None
+            complaint = process.stderr.read().decode(errors="replace").strip().splitlines()
+        self._process = None
+        if self._stopping.is_set():
+            raise _Stopped
+        if process.returncode:
+            raise RuntimeError(f"its process ended with {process.returncode}: {(complaint or ['no word'])[-1]}")
+        if json.loads(said) == "few":
+            return None
+        return _Lists.read(*files, self.dimensions, self._settings)
+
+    def _take_over(self, new: _Flat | _Lists, known: NDArray[np.bool_]) -> None:
+        """Add what came in the meantime until little is left; then add that, and let `new` answer."""
+        _use_one_thread()
         while True:
             with self._lock:
                 waiting = self._pending or []
                 if sum(len(ids) for ids, _ in waiting) <= CATCH_UP:
-                    return last
+                    _add_unknown(new, waiting, known)
+                    self._index, self._pending = new, None
+                    self._trained = len(new)
+                    self._complete = True
+                    self._dropped = self._failed_with = 0
+                    self._problem = ""
+                    return
                 self._pending = []
-            last = max(last, self._add_unknown(new, waiting, known))
+            _add_unknown(new, waiting, known)
 
-    def _add_unknown(self, new: _Flat | _Lists, chunks: list[Chunk], known: bytearray) -> int:
-        """Add what came since and was not read from the database, and return the highest id."""
-        last = 0
-        for ids, vectors in chunks:
-            places = [place for place, one in enumerate(ids) if one >= len(known) or not known[one]]
-            if places:
-                new.add([ids[place] for place in places], vectors[places])
-            last = max(last, *ids)
-        return last
+    def _new_files(self) -> tuple[Path, Path]:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        number = 1 + max((int(path.stem.split("-")[1]) for path in self._folder.glob("index-*.*")), default=0)
+        return self._folder / f"index-{number}.faiss", self._folder / f"index-{number}.rows"
 
-    def _take_over(self, new: _Flat | _Lists, known: bytearray) -> None:
-        self._add_pending(new, known)  # what came while it was saved
-        with self._lock:
-            self._add_unknown(new, self._pending or [], known)
-            self._index, self._pending = new, None
-            self._trained = len(new)
-            self._complete = True
-            self._dropped = 0
-            self._problem = ""
+    def _save(self, lists: _Lists) -> None:
+        """Write the index to new files, and name them. Raises OSError, and RuntimeError from faiss."""
+        files = self._new_files()
+        lists.write(*files)
+        self._name_saved(files, lists, self._stamp(0)[1])
 
-    def _save(self, lists: _Lists, last: int, revision: int) -> None:
-        """Write the index to a new file, and then atomically what names that file. Raises OSError."""
+    def _name_saved(self, files: tuple[Path, Path], lists: _Lists, revision: int) -> None:
+        """Replace atomically what names the files of the saved index. Raises OSError."""
+        last = int(lists.ids().max(initial=0))
         while (fingerprint := self._stamp(last)[0]) is None:
             if last <= 1:
                 return
             last -= 1  # the last one was dropped
-        self._folder.mkdir(parents=True, exist_ok=True)
-        earlier = set(self._folder.glob("index-*.faiss"))
-        number = 1 + max((int(path.stem.split("-")[1]) for path in earlier), default=0)
-        path = self._folder / f"index-{number}.faiss"
-        faiss.write_index(lists.index, str(path))
         saved = _Saved(
-            file=path.name,
-            bytes=path.stat().st_size,
-            checksum=_checksum(path),
+            files=[path.name for path in files],
+            bytes=[path.stat().st_size for path in files],
+            checksums=[_checksum(path) for path in files],
             embedder=self._embedder,
             dimensions=self.dimensions,
             vectors=len(lists),
@@ -420,8 +497,9 @@ class VectorIndex:
         )
         _write_atomically(self._folder / POINTER, json.dumps(asdict(saved), indent=1) + "\n")
         self._saved = len(lists)
-        for old in earlier:
-            old.unlink(missing_ok=True)
+        for old in self._folder.glob("index-*.*"):
+            if old.name not in saved.files:
+                old.unlink(missing_ok=True)
 
     def _read_saved(self) -> _Lists | None:
         """Return the saved index if it can be used; if there is one that cannot, `stats` says why."""
@@ -437,25 +515,77 @@ class VectorIndex:
             if reason := self._unusable(saved):
                 self._problem = f"the saved index was made anew, since {reason}"
                 return None
-            index = faiss.read_index(str(self._folder / saved.file))
+            index, rows = (self._folder / name for name in saved.files)
+            lists = _Lists.read(index, rows, self.dimensions, self._settings)
         except (OSError, ValueError, TypeError, RuntimeError) as error:
             self._problem = f"the saved index was made anew, since it cannot be read: {error}"
             return None
         self._last = saved.last
-        return _Lists(index, self._settings.probes)
+        return lists
 
     def _unusable(self, saved: _Saved) -> str:
         """Return why a saved index is damaged or stale, empty if it is neither. Raises OSError."""
-        path = self._folder / saved.file
         if (saved.embedder, saved.dimensions) != (self._embedder, self.dimensions):
             return f"it has vectors of {saved.embedder} with {saved.dimensions} dimensions"
         if self._stamp(saved.last) != (saved.fingerprint, saved.revision):
             return "the database has changed in another way since"
-        if not path.is_file():
-            return f"{saved.file} is missing"
-        if path.stat().st_size != saved.bytes or _checksum(path) != saved.checksum:
-            return f"{saved.file} is not what was written"
+        for name, size, checksum in zip(saved.files, saved.bytes, saved.checksums, strict=True):
+            path = self._folder / name
+            if not path.is_file():
+                return f"{name} is missing"
+            if path.stat().st_size != size or _checksum(path) != checksum:
+                return f"{name} is not what was written"
         return ""
+
+
+def _made(
+    chunks: Callable[[], Iterator[Chunk]], dimensions: int, settings: IndexSettings, stopped: Callable[[], bool]
+) -> _Flat | _Lists:
+    """Return a new index of all vectors. Raises _Stopped."""
+    _use_one_thread()
+    total = sum(len(ids) for ids, _ in chunks())
+    few = total <= settings.flat_numbers // dimensions
+    new = _Flat(dimensions) if few else _trained_lists(chunks, total, dimensions, settings, stopped)
+    for ids, vectors in chunks():
+        if ids:
+            new.add(ids, vectors)
+    return new
+
+
+def _trained_lists(
+    chunks: Callable[[], Iterator[Chunk]],
+    total: int,
+    dimensions: int,
+    settings: IndexSettings,
+    stopped: Callable[[], bool],
+) -> _Lists:
+    """Return lists that are trained on a sample of the `total` vectors, and empty. Raises _Stopped."""
+    lists = lists_for(total, settings.lists_per_root)
+    step = max(1, total // (lists * settings.samples_per_list))
+    sample = np.concatenate([vectors[::step] for _, vectors in chunks()])
+    parameters = faiss.ClusteringParameters()
+    parameters.niter = 1
+    parameters.spherical = True
+    parameters.min_points_per_centroid = 1
+    parameters.max_points_per_centroid = len(sample)
+    clustering = faiss.Clustering(dimensions, lists, parameters)
+    centres = faiss.IndexFlatIP(dimensions)
+    for _ in range(ROUNDS):  # one after the other, so that it can be stopped
+        if stopped():
+            raise _Stopped
+        clustering.train(sample, centres)
+    together = 2 if dimensions % 2 == 0 else 1  # numbers that are quantized as one
+    index = faiss.IndexIVFPQFastScan(centres, dimensions, lists, dimensions // together, 4, faiss.METRIC_INNER_PRODUCT)
+    index.train(sample)
+    return _Lists(index, dimensions, settings, int(settings.growth * ROOM * total))
+
+
+def _add_unknown(new: _Flat | _Lists, chunks: list[Chunk], known: NDArray[np.bool_]) -> None:
+    """Add the vectors that are not known already."""
+    for ids, vectors in chunks:
+        places = [place for place, one in enumerate(ids) if one >= len(known) or not known[one]]
+        if places:
+            new.add([ids[place] for place in places], vectors[places])
 
 
 def lists_for(vectors: int, per_root: float) -> int:
@@ -488,3 +618,26 @@ def _write_atomically(path: Path, text: str) -> None:
         file.flush()
         os.fsync(file.fileno())
     temporary.replace(path)
+
+
+def main(told: str) -> None:
+    """Make lists of the vectors in a database and write them to two files, as `VectorIndex` tells it to."""
+    database, embedder, dimensions, settings, *files = json.loads(told)
+    wanted = IndexSettings(**settings)
+    os.nice(wanted.niceness)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    store = Store.open_to_read(Path(database))
+    new = _made(lambda: store.vectors(embedder, dimensions), dimensions, wanted, lambda: False)
+    if isinstance(new, _Lists):
+        new.write(*map(Path, files))
+    print(json.dumps("few" if isinstance(new, _Flat) else "done"), flush=True)
+    os._exit(0)  # the thread that reads would hold the end up
+
+
+def _end_with_parent() -> None:
+    sys.stdin.buffer.read()
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

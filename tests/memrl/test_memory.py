@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from memrl.episodes import Action
 from memrl.errors import StoreCorrupt, StoreError, VectorError
 from memrl.memory import DATABASE, Memory, Settings
+from memrl.vectors import IndexSettings
 from tests.memrl.observations import CODER, DIMENSIONS, WRITER, opened, outcome, situation, told, vector_of, vectors_of
 
 TEXTS = [
@@ -384,3 +385,61 @@ def test_a_reward_that_is_no_number_is_refused(tmp_path: Path) -> None:
         told(memory, TEXTS[0], float("nan"))
     assert memory.stats().outcomes == 0
     assert outcome(1.0).success == 1.0
+
+
+LARGE = Settings(index=IndexSettings(flat_numbers=200 * DIMENSIONS), similarity=0.98)
+"""With these, more than 200 episodes get lists, which another process trains."""
+
+
+def filled(folder: Path, count: int = 600) -> Memory:
+    memory = opened(folder, LARGE)
+    with memory.batch():
+        for number in range(count):
+            told(memory, f"{number * 7919} {TEXTS[number % 4]} {number * 104729}", key=("run", "S1", number))
+    return memory
+
+
+def test_many_episodes_are_found_by_lists_that_another_process_trains(tmp_path: Path) -> None:
+    memory = filled(tmp_path)
+    told(memory, "what comes meanwhile", key=("run", "S2", 1))
+    memory._index.wait()
+    stats = memory.stats()
+    assert (stats.index.kind, stats.index.vectors, stats.problems) == ("ivf", stats.episodes, ())
+    for text in ("what comes meanwhile", f"{500 * 7919} {TEXTS[0]} {500 * 104729}"):
+        (found,) = memory.retrieve(vector_of(text), 1)
+        assert memory.episodes([found.episode.id])[0].situation.text == text
+        assert found.similarity == pytest.approx(1, abs=0.01)
+    memory.close()
+    memory = opened(tmp_path, LARGE)
+    assert (memory.stats().index.kind, memory.stats().index.building) == ("ivf", False)
+    memory.rebuild()
+    assert memory.stats().index.vectors == stats.episodes
+    memory.close()
+
+
+def test_a_killed_process_leaves_the_earlier_index_and_says_so(tmp_path: Path) -> None:
+    memory = filled(tmp_path, 150)
+    with memory.batch():
+        for number in range(100):
+            told(memory, f"{number * 7907} more of {TEXTS[number % 4]}", key=("run", "S2", number))
+    while (process := memory._index._process) is None and memory._index.stats().building:
+        pass
+    assert process is not None
+    process.kill()
+    memory._index.wait()
+    stats = memory.stats()
+    assert (stats.index.kind, stats.index.vectors) == ("flat", stats.episodes)
+    assert "could not be made" in stats.problems[0]
+    assert memory.retrieve(vector_of(TEXTS[0]), 5)
+    memory.rebuild()
+    assert (memory.stats().index.kind, memory.stats().problems) == ("ivf", ())
+    memory.close()
+
+
+def test_closing_ends_the_process_that_trains(tmp_path: Path) -> None:
+    memory = filled(tmp_path)
+    memory.close()
+    again = opened(tmp_path, LARGE)
+    again._index.wait()
+    assert again.stats().index.vectors == again.stats().episodes
+    again.close()
