@@ -15,5 +15,5 @@ execution     that fold: how far an execution is, what it has changed and what w
 engine        plan, approve, execute, roll back, recover
 steps         one attempt at a step: checkpoint, act, put back what a failed one has changed
 locks         keep a second process from changing the same thing
-schedule      when a procedure is due, and which times were missed
+dag           orders steps: topological order, waves, cycles; the analysis of tasks, in a package above, uses it too
 """

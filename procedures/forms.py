@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, StringConstraints
 
-from dag.order import cycles, neighbours, topological
+from procedures.dag import cycles, neighbours, topological
 from procedures.errors import ProcedureInvalid
 from procedures.expressions import ExpressionError, names_in, names_in_template
 from registry.errors import RegistryError, RegistryProblem

@@ -3,7 +3,6 @@
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice, pairwise
 
-from dag.order import cycles, neighbours, topological, waves
 from orchestrator.analysis.edges import edges
 from orchestrator.analysis.graph import Edge, Source, StepGraph
 from orchestrator.analysis.names import NameResolver
@@ -11,6 +10,7 @@ from orchestrator.errors import Problem
 from orchestrator.events import Mode
 from orchestrator.taskir import Step, TaskIR, pointer
 from orchestrator.taskir.problems import MAX_PROBLEMS, format_value, invalid_task
+from procedures.dag import cycles, neighbours, topological, waves
 
 _MAX_IDS_SHOWN = 100
 _MAX_REASONS_SHOWN = 5
