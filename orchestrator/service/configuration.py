@@ -134,7 +134,7 @@ class MemorySettings(_Section):
         description="share of the choices of batch runs in which something else is tried at first; it falls from there",
     )
     capacity: int = Field(default=1_000_000, ge=1000, description="episodes that are kept")
-    graph: Literal["kuzu", "ladybug"] = Field(default="kuzu", description="the library of the graph")
+    graph: Literal["kuzu", "ladybug"] = Field(default="ladybug", description="the library of the graph")
 
 
 class Configuration(_Section):
