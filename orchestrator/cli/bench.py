@@ -1,4 +1,4 @@
-"""The commands that measure: what a model can do."""
+"""The commands that measure: what a model can do, and how long tasks take."""
 
 import asyncio
 import sys
@@ -12,6 +12,7 @@ from benchmarks import results
 from benchmarks.real.measure import Measured, measure, summary
 from benchmarks.real.requests import Which, real_requests
 from benchmarks.real.tasks import real_tasks
+from orchestrator.cli import bench_path
 from orchestrator.cli.logs import log_to
 from orchestrator.cli.settings import JsonFlag, settings
 from orchestrator.cli.terminal import one_line, print_json, printable, write
@@ -21,7 +22,7 @@ from registry.models import ModelEntry, Registry
 app = typer.Typer(
     rich_markup_mode=None,
     add_completion=False,
-    help="Measure what a model can do.",
+    help="Measure what a model can do, and how long tasks take.",
     no_args_is_help=True,
     subcommand_metavar="COMMAND [ARGS]...",
 )
@@ -29,7 +30,7 @@ app = typer.Typer(
 
 @app.callback()
 def bench() -> None:
-    """Measure what a model can do."""
+    """Measure what a model can do, and how long tasks take."""
 
 
 @app.command("model")
@@ -68,6 +69,11 @@ def model(
         print_json(measured.to_json())
         return
     write(lambda: print(printable("\n".join(summary(measured)))))
+
+
+app.command("critical-path")(bench_path.critical_path)
+app.command("compare")(bench_path.compare)
+app.command("history")(bench_path.history)
 
 
 def _entry(registry: Registry, name: str) -> ModelEntry:

@@ -1,0 +1,358 @@
+"""`orchestrator bench critical-path`, `compare` and `history`: how long tasks take, and where their time goes."""
+
+import asyncio
+import hashlib
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from types import TracebackType
+from typing import Annotated, Any, Final, Self
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from rich.text import Text
+
+from benchmarks.critical_path.compare import changes
+from benchmarks.critical_path.measure import Measurement, Summary, summaries
+from benchmarks.critical_path.page import PARTS, history_page, interval, page
+from benchmarks.critical_path.run import Bench, Round, measure, rounds_of
+from benchmarks.critical_path.sessions import Session, Sessions, replace_text
+from benchmarks.critical_path.workloads import Roles, Workload, choose, sample_text, workloads
+from benchmarks.real.measure import registry_for
+from orchestrator.cli.history import find_run
+from orchestrator.cli.logs import log_to
+from orchestrator.cli.settings import DirOption, JsonFlag, ModeOption, Settings, settings
+from orchestrator.cli.source import check_folder, read_task
+from orchestrator.cli.terminal import make_console, one_line, print_json, printable, seconds, write
+from orchestrator.engine.contract import Message
+from orchestrator.errors import InputError, Problem
+from orchestrator.history.view import RunView
+from orchestrator.journal import Home, JournalReader
+from orchestrator.planning import planned_task
+from orchestrator.pool import Pool
+from orchestrator.taskir import TaskIR
+from registry.models import Registry
+
+PREFERRED: Final = "smollm2"
+"""The beginning of the names of models that are measured, if there are any, where none is chosen."""
+SAMPLE_WORDS: Final = 200
+
+SessionArgument = Annotated[
+    str, typer.Argument(metavar="SESSION", help="A session: its id, the beginning of it, `last`, or a file.")
+]
+
+
+def critical_path(
+    context: typer.Context,
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[WORKLOAD|TASK.json]...",
+            help="Workloads, such as wide, wide-16, deep or shared, or TaskIR files; all workloads without.",
+        ),
+    ] = None,
+    replay: Annotated[str | None, typer.Option(metavar="RUN", help="Measure the plan of a run of the journal.")] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help="The model of all roles; without it SmolLM2 if it is there, else each role's."
+        ),
+    ] = None,
+    rounds: Annotated[int, typer.Option(min=1, max=100, help="How many warm rounds of each workload.")] = 5,
+    serial: Annotated[
+        bool, typer.Option("--serial/--no-serial", help="Run each round serially too, for the speedup.")
+    ] = True,
+    folder: DirOption = None,
+    mode: ModeOption = "as-planned",
+    new: Annotated[
+        bool, typer.Option("--new", help="Begin anew, and do not go on with an interrupted session.")
+    ] = False,
+    html: Annotated[
+        Path | None, typer.Option("--html", metavar="FILE", help="Write the page here too, over a file of that name.")
+    ] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Measure the critical path of workloads: predicted, measured, and where its time went.
+
+    The product's own orchestrator runs them, in a state folder of its own below yours, so no daemon is asked. A daemon
+    or other programs that compute meanwhile change the figures. Results are kept as JSON and as a page, and an
+    interrupted session goes on when the command is given again.
+    """
+    chosen = settings(context)
+    check_folder(folder)
+    registry = _registry_of(chosen.registry(), model)
+    Home(chosen.home).create()
+    sessions = sessions_of(chosen)
+    state = sessions.folder.parent / "state"
+    log_to(sessions.folder.parent / "bench.log")
+    suite = asyncio.run(_workloads(chosen, registry, names or (), replay, state))
+    models = _models_of(suite, registry)
+    stamp = _stamp(suite, registry, models, rounds, serial=serial, mode=mode)
+    found = None if new else sessions.unfinished(stamp)
+    session = found or sessions.begin("orchestrator bench critical-path", stamp)
+    wanted = [one for workload in suite for one in rounds_of(workload, rounds, serial=serial)]
+    left = [one for one in wanted if not _is_known(session, one)]
+    with _Display(len(wanted), len(wanted) - len(left), quiet=as_json) as display:
+        recorder = _Recorder(session, sessions, display)
+        bench = Bench(
+            home=state, registry=registry, models=models, folder=folder, mode=mode, measured=recorder.measured
+        )
+        asyncio.run(measure(bench, left))
+        recorder.complete()
+    text = page(recorder.session)
+    files = [sessions.folder / f"{session.id}.html", *([html] if html else [])]
+    for file in files:
+        _write_page(file, text)
+    if as_json:
+        print_json(recorder.session.to_json())
+        return
+    write(lambda: _print(make_console(sys.stdout), recorder.session, files))
+
+
+def compare(context: typer.Context, before: SessionArgument, after: SessionArgument, as_json: JsonFlag = False) -> None:
+    """Compare two sessions: by how much each workload became faster or slower, with 95 % intervals."""
+    sessions = sessions_of(settings(context))
+    first, second = sessions.find(before), sessions.find(after)
+    found = changes(first, second)
+    if as_json:
+        print_json({"before": first.id, "after": second.id, "changes": [one.to_json() for one in found]})
+        return
+    table = Table(box=None, pad_edge=False)
+    for head in ("workload", "before", "after", "before / after", "95 % interval", ""):
+        table.add_column(head, no_wrap=True)
+    for one in found:
+        reach = "-" if one.low is None or one.high is None else f"{one.low:.2f} to {one.high:.2f}"
+        ratio = "-" if one.ratio is None else f"{one.ratio:.2f}"
+        cells = (one.task, seconds(one.before), seconds(one.after), ratio, reach, one.verdict)
+        table.add_row(*(Text(one_line(cell)) for cell in cells))
+    write(lambda: make_console(sys.stdout).print(table))
+
+
+def history(
+    context: typer.Context,
+    html: Annotated[
+        Path | None, typer.Option("--html", metavar="FILE", help="Write a page with plots, over a file of that name.")
+    ] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """List the sessions of the past, and plot how the wall times changed."""
+    some = sessions_of(settings(context)).all()
+    if html is not None:
+        _write_page(html, history_page(some))
+    if as_json:
+        print_json({"sessions": [_past(one) for one in some]})
+        return
+    table = Table(box=None, pad_edge=False)
+    for head in ("session", "models", "workload", "rounds", "wall", "efficiency"):
+        table.add_column(head, no_wrap=True)
+    for one in some:
+        for summary in summaries(one.rows):
+            models = ", ".join(one.stamp.get("models", ()))
+            cells = (
+                one.id,
+                models,
+                summary.task,
+                str(summary.rounds),
+                seconds(summary.wall),
+                f"{summary.efficiency:.2f}",
+            )
+            table.add_row(*(Text(one_line(cell)) for cell in cells))
+    write(lambda: make_console(sys.stdout).print(table))
+
+
+def sessions_of(chosen: Settings) -> Sessions:
+    """Return the sessions that are kept in a state folder."""
+    return Sessions(chosen.home / "bench" / "critical-path")
+
+
+def _past(session: Session) -> dict[str, Any]:
+    kept = ("id", "began", "complete", "machine", "versions", "stamp", "summaries")
+    return {name: value for name, value in session.to_json().items() if name in kept}
+
+
+def _write_page(file: Path, text: str) -> None:
+    try:
+        replace_text(file, text)
+    except OSError as error:
+        raise InputError(Problem(str(file), f"cannot be written: {error.strerror}", "a file in a folder")) from error
+
+
+def _registry_of(registry: Registry, model: str | None) -> Registry:
+    """Return the registry to measure. Raises InputError for a model that it lacks or that cannot write."""
+    usable = [name for name, entry in registry.models.items() if entry.unavailable is None and not entry.embeds]
+    if model is None:
+        model = next((name for name in usable if name.startswith(PREFERRED)), None)
+        return registry if model is None else registry_for(registry, model)
+    named = registry.model_named(model)
+    if named not in usable:
+        raise InputError(Problem(model, f"{registry.path} has no such model that can write", ", ".join(usable)))
+    return registry_for(registry, named)
+
+
+async def _workloads(
+    chosen: Settings, registry: Registry, names: Sequence[str], replay: str | None, state: Path
+) -> list[Workload]:
+    """Return what has to be measured. Raises InputError."""
+    own = [] if replay is None else [_replayed(chosen, replay)]
+    files = [name for name in names if name.endswith(".json")]
+    own += [Workload(name, f"the document {name}", {Path(name).stem: read_task(name)}) for name in files]
+    shapes = [name for name in names if name not in files]
+    if own and not shapes:
+        return own
+    known = workloads(await _roles(registry, state))
+    try:
+        meant = choose(shapes, known) if shapes else list(known)
+    except KeyError as error:
+        accepted = f"{', '.join(known)}, or the name of a TaskIR file that ends in .json"
+        raise InputError(Problem(str(error.args[0]), "is no workload", accepted)) from error
+    return [known[name] for name in meant] + own
+
+
+async def _roles(registry: Registry, state: Path) -> Roles:
+    """Return who does the steps of the suite. Raises InputError for a registry without a role that can."""
+    able = [name for name in registry.step_roles if registry.why_not(name) is None]
+    if not able:
+        raise InputError(Problem(str(registry.path), "has no role that can do steps", "a role with a model"))
+    worker = "worker" if "worker" in able else able[0]
+    coder = "coder" if "coder" in able else worker
+    model = registry.roles[worker].model
+    if registry.models[model].remote is not None:
+        return Roles(worker, coder)
+    async with Pool(registry, state / "logs", step_costs=Home(state).step_costs) as pool:
+        count = await pool.count(model, (Message("user", sample_text(SAMPLE_WORDS)),))
+    return Roles(worker, coder, count / SAMPLE_WORDS)
+
+
+def _replayed(chosen: Settings, text: str) -> Workload:
+    """Return a workload with the plan of a run. Raises InputError, JournalError."""
+    with JournalReader.open_to_read(chosen.home) as journal:
+        run = find_run(journal, text)
+        view = RunView.of(event for _, event in journal.events(run))
+    task = view.accepted.task
+    if task is None:
+        steps = tuple(view.state.graph.steps.values())
+        if not steps:
+            raise InputError(Problem(f"run {run}", "has no plan", "a run whose plan was made"))
+        task = planned_task(view.title, steps, None).task
+    return Workload(run, f"the plan of run {run}", {run: task})
+
+
+def _models_of(suite: Sequence[Workload], registry: Registry) -> tuple[str, ...]:
+    """Return the models that the tasks ask first; none for roles that are unknown, which the check of a task names."""
+    tasks: list[TaskIR] = [task for workload in suite for task in workload.tasks.values()]
+    roles = dict.fromkeys(step.actor for task in tasks for step in task.plan.steps if step.actor in registry.roles)
+    names = dict.fromkeys(registry.roles[role].model for role in roles if registry.why_not(role) is None)
+    return tuple(name for name in names if registry.models[name].remote is None)
+
+
+def _stamp(
+    suite: Sequence[Workload], registry: Registry, models: Sequence[str], rounds: int, *, serial: bool, mode: str
+) -> Mapping[str, Any]:
+    return {
+        "workloads": {one.name: _digest(one) for one in suite},
+        "models": {name: _size(registry, name) for name in models},
+        "rounds": rounds,
+        "serial": serial,
+        "mode": mode,
+    }
+
+
+def _digest(workload: Workload) -> str:
+    texts = [name + task.model_dump_json() for name, task in workload.tasks.items()]
+    return hashlib.sha256("\n".join(texts).encode()).hexdigest()[:16]
+
+
+def _size(registry: Registry, model: str) -> int:
+    file = registry.models[model].file
+    return 0 if file is None else file.stat().st_size
+
+
+def _is_known(session: Session, one: Round) -> bool:
+    return all(session.find(one.workload.name, task, one.way, one.number) for task in one.workload.tasks)
+
+
+class _Display(AbstractContextManager["_Display"]):
+    """Shows how far the benchmark is, on stderr: a bar in a terminal, else a line for each round."""
+
+    def __init__(self, rounds: int, known: int, *, quiet: bool) -> None:
+        self._console = make_console(sys.stderr)
+        self._quiet = quiet
+        self._done, self._rounds = known, rounds
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        lively = self._console.is_terminal and not quiet
+        self._progress = Progress(*columns, console=self._console) if lively else None
+        self._task = TaskID(0)
+
+    def __enter__(self) -> Self:
+        if self._progress is not None:
+            self._progress.start()
+            self._task = self._progress.add_task("loading models", total=self._rounds, completed=self._done)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._progress is not None:
+            self._progress.stop()
+
+    def advance(self, one: Round, rows: Sequence[Measurement]) -> None:
+        """Show that a round has ended."""
+        self._done += 1
+        told = ", ".join(f"{row.task} {row.way} {row.status} in {seconds(row.wall)}" for row in rows)
+        if self._progress is not None:
+            self._progress.update(self._task, description=one_line(told), advance=1)
+        elif not self._quiet:
+            line = f"{self._done} of {self._rounds}: {one_line(told)}"
+            write(lambda: print(printable(line), file=sys.stderr, flush=True))
+
+
+class _Recorder:
+    """Writes each round into the file of the session as soon as it has ended."""
+
+    def __init__(self, session: Session, sessions: Sessions, display: _Display) -> None:
+        self.session = session
+        self._sessions = sessions
+        self._display = display
+
+    def measured(self, one: Round, rows: Sequence[Measurement]) -> None:
+        """Keep the measurements of a round."""
+        self.session = self.session.add(rows)
+        self._sessions.write(self.session)
+        self._display.advance(one, rows)
+
+    def complete(self) -> None:
+        """Keep that nothing is left to be measured."""
+        self.session = self.session.completed()
+        self._sessions.write(self.session)
+
+
+def _print(console: Console, session: Session, files: Sequence[Path]) -> None:
+    found = summaries(session.rows)
+    table = Table(box=None, pad_edge=False)
+    for head in ("workload", "wall", "path", "serial", "bound", "efficiency", "speedup"):
+        table.add_column(head, no_wrap=head != "speedup")
+    for one in found:
+        serial = "-" if one.serial is None else seconds(one.serial)
+        figures = (f"{one.bound:.2f}", f"{one.efficiency:.2f}", interval(one.speedup))
+        cells = (one.task, seconds(one.wall), seconds(one.path), serial, *figures)
+        table.add_row(*(Text(one_line(cell)) for cell in cells))
+    console.print(table)
+    console.print()
+    for one in found:
+        console.print(Text(f"{one.task}: {_went(one)}"), soft_wrap=True)
+    console.print(Text(f"pages: {', '.join(map(str, files))}", style="dim"), soft_wrap=True)
+
+
+def _went(one: Summary) -> str:
+    """Return in one line where the time of the path went, and what else is of interest."""
+    parts = {name: getattr(one.where, name) for name in PARTS}
+    total = sum(parts.values()) or 1.0
+    spent = ", ".join(
+        f"{PARTS[name]} {100 * value / total:.0f} %" for name, value in parts.items() if value / total > 0.005
+    )
+    undone = "" if one.done == one.steps else f"; only {one.done} of {one.steps} steps done"
+    path = f"path predicted as {seconds(one.predicted)}; width {one.width}"
+    return f"{path}; {spent}; {one.tokens_on_path} tokens on the path, {one.tokens_off_path} off it{undone}"
