@@ -12,9 +12,10 @@ from benchmarks.critical_path.measure import Measurement, Way, row_of
 from benchmarks.critical_path.workloads import Workload
 from orchestrator.events import Mode
 from orchestrator.history import load_report
-from orchestrator.runs import Job, Orchestrator
+from orchestrator.runs import Job, Orchestrator, Ports
 from registry.models import Registry
 
+_PORTS = Ports(follows_registry=False)  # the registry may be one in which a single model plays all roles
 _RESET_PEAK = "5\n"
 """What resets the peak of resident memory when it is written to `/proc/PID/clear_refs`, see proc(5)."""
 
@@ -66,7 +67,7 @@ async def measure(bench: Bench, rounds: Sequence[Round]) -> None:
     """
     for workload in dict.fromkeys(one.workload.name for one in rounds):
         some = [one for one in rounds if one.workload.name == workload]
-        async with Orchestrator.open(bench.home, bench.registry) as orchestrator:
+        async with Orchestrator.open(bench.home, bench.registry, _PORTS) as orchestrator:
             for model in bench.models:
                 await orchestrator.pool.load(model)
             for one in some:

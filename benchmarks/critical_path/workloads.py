@@ -177,7 +177,7 @@ def tools(agents: int, calls: int) -> Document:
         before = f"note{agent}.json"
         steps.append(_write(len(steps) + 1, f"Write note {agent}.", 20, before))
         for call in range(1, calls + 1):
-            output = f"listing{agent}-{call}.json"
+            output = f"listing{agent}-{call}.txt"
             steps.append(
                 {
                     "id": f"S{len(steps) + 1}",

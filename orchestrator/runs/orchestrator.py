@@ -36,6 +36,7 @@ from orchestrator.journal import Journal, JournalError
 from orchestrator.personas import MadePersona, Placed
 from orchestrator.planning import PlanContext, PlannedPart, PlannedTask, Planner, planned_task
 from orchestrator.pool import Pool, PoolSnapshot, StartEngine
+from orchestrator.pool.placement import Topology
 from orchestrator.routing import CheckedRouter, Decision, DecisionContext, Router, RuleRouter
 from orchestrator.runs.clock import Clock, SystemClock
 from orchestrator.runs.effects import RunEffects, Services
@@ -78,6 +79,10 @@ class Ports:
     """Makes the clock that events are timed by. It is given the time of the journal's last event, to begin after it."""
     journal: Callable[[Path], Journal] = Journal.open
     """Opens the journal of a state folder. Raises JournalError."""
+    follows_registry: bool = True
+    """Whether changes of the registry's files take effect. They must not where the registry is made by a program."""
+    topology: Topology | None = None
+    """The cores and the memory by NUMA node; None for those of this machine."""
 
 
 PORTS: Final = Ports()
@@ -131,6 +136,7 @@ class Orchestrator:
                     prefixes=home.prefixes,
                     system_prompts=lambda model: system_messages(self._registry, model),
                     start_engine=self._ports.start_engine,
+                    topology=self._ports.topology,
                 )
             )
             self._tasks = await stack.enter_async_context(asyncio.TaskGroup())
@@ -154,7 +160,8 @@ class Orchestrator:
                 run_tool=tools.run,
                 why_no_sandbox=partial(why_no_sandbox, self._sandbox),
             )
-            self._drive_on(follow(self._reloader, self._take_up))
+            if self._ports.follows_registry:
+                self._drive_on(follow(self._reloader, self._take_up))
             self._stack = stack.pop_all()
         return self
 
