@@ -12,7 +12,7 @@ from benchmarks import results
 from benchmarks.real.measure import Measured, measure, summary
 from benchmarks.real.requests import Which, real_requests
 from benchmarks.real.tasks import real_tasks
-from orchestrator.cli import bench_path
+from orchestrator.cli import bench_path, bench_simulate
 from orchestrator.cli.logs import log_to
 from orchestrator.cli.settings import JsonFlag, settings
 from orchestrator.cli.terminal import one_line, print_json, printable, write
@@ -74,6 +74,7 @@ def model(
 app.command("critical-path")(bench_path.critical_path)
 app.command("compare")(bench_path.compare)
 app.command("history")(bench_path.history)
+app.command("simulate")(bench_simulate.simulate_task)
 
 
 def _entry(registry: Registry, name: str) -> ModelEntry:

@@ -10,6 +10,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from benchmarks.simulate.clock import VirtualTimeLoop
+from benchmarks.simulate.engines import SimulatedEngine, model_info, words
 from orchestrator.engine.contract import EngineSpec
 from orchestrator.engine.errors import EngineDied, EngineError, EngineStopped, ModelLoadFailed
 from orchestrator.pool.admission import PoolBudget
@@ -23,8 +25,6 @@ from orchestrator.pool.residency import Folders, Residency
 from registry.memory import MemoryEstimate
 from registry.models import ModelEntry
 from registry.options import LoadOptions
-from tests.orchestrator.simulated_engine import SimulatedEngine, model_info
-from tests.orchestrator.virtual_time import VirtualTimeLoop
 
 SLOTS = 2
 TWO_NODES = Topology((Node(0, ((0,),), 1 << 34), Node(1, ((1,),), 1 << 34)))
@@ -59,7 +59,7 @@ class HeldEngine(SimulatedEngine):
     """An engine whose process ends when the fixture says so, once it was stopped."""
 
     def __init__(self, spec: EngineSpec, fixture: "ResidencyFixture") -> None:
-        super().__init__(spec, model_info(spec, 0.0), lambda sequences, threads: 0.1, lambda request: "x")
+        super().__init__(spec, model_info(spec, 0.0), lambda load: 0.1, lambda request: words("x"))
         self.fixture = fixture
         self.ended: asyncio.Future[None] = fixture.loop.create_future()
 

@@ -1,45 +1,21 @@
 """The real scheduler, loop, journal and pool in virtual time, on engines that are as fast as a `StepCostModel` says."""
 
-import asyncio
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from benchmarks.simulate.clock import StillJournal, VirtualClock, run_virtually, virtual_loop
+from benchmarks.simulate.engines import Answer, SimulatedMachine, words
 from orchestrator.engine.contract import Generation
-from orchestrator.events import Event
 from orchestrator.history import Report
-from orchestrator.journal import Journal
 from orchestrator.runs import Orchestrator, Ports
 from registry.load import find_registry, load_registry
 from tests.orchestrator.run_jobs import execute, job, report_of, step
-from tests.orchestrator.simulated_engine import SimulatedMachine
-from tests.orchestrator.virtual_time import VirtualTimeLoop, run_virtually
 
 REGISTRY = load_registry(find_registry(environment={}))
-EPOCH = 1_800_000_000.0
 WORDS = 99
-
-
-class VirtualClock:
-    """Tells the loop's time, as seconds since the epoch."""
-
-    def __init__(self, loop: VirtualTimeLoop) -> None:
-        self._loop = loop
-
-    def now(self) -> float:
-        return EPOCH + self._loop.time()
-
-
-class StillJournal(Journal):
-    """A journal that takes no virtual time: the disk is no part of what is simulated."""
-
-    loop: VirtualTimeLoop
-
-    async def append(self, run: str, events: Sequence[Event]) -> None:
-        with self.loop.outside():
-            await super().append(run, events)
+LOAD_SECONDS = 1.0
 
 
 def curve(sequences: int, threads: int) -> float:
@@ -47,27 +23,17 @@ def curve(sequences: int, threads: int) -> float:
     return 0.1 * (1 + 0.02 * (sequences - 1))
 
 
-def write(request: Generation) -> str:
-    return " ".join(["word"] * WORDS)
-
-
-def virtual_loop() -> VirtualTimeLoop:
-    loop = asyncio.get_running_loop()
-    assert isinstance(loop, VirtualTimeLoop)
-    return loop
+def write(request: Generation) -> Answer:
+    return words(" ".join(["word"] * WORDS))
 
 
 def simulate(home: Path, steps: list[dict[str, Any]]) -> tuple[Report, SimulatedMachine, float]:
     """Run steps on simulated engines, and return the report, the engines, and the virtual seconds that it took."""
-    machine = SimulatedMachine(curve, write)
+    machine = SimulatedMachine(lambda file: lambda load: curve(load.sequences, load.threads), write)
 
     async def main() -> tuple[str, float]:
         running = virtual_loop()
-
-        class JournalHere(StillJournal):
-            loop = running
-
-        ports = Ports(start_engine=machine.start, clock=lambda last: VirtualClock(running), journal=JournalHere.open)
+        ports = Ports(start_engine=machine.start, clock=lambda last: VirtualClock(running), journal=StillJournal.open)
         async with Orchestrator.open(home, REGISTRY, ports) as orchestrator:
             run = await execute(orchestrator, job(steps))
             return run, running.time()
@@ -90,16 +56,16 @@ def test_a_thousand_steps_of_ten_seconds_take_what_the_cost_curve_says(tmp_path:
     assert all(len(row.attempts) == 1 for row in report.steps)
     (engine,) = machine.engines
     assert engine.steps == 100 * (WORDS + 1), "the ten chains were decoded together all the time"
-    expected = machine.load_seconds + engine.steps * curve(10, 1)
+    expected = LOAD_SECONDS + engine.steps * curve(10, 1)
     assert seconds == pytest.approx(expected, rel=1e-4)
-    assert report.wall_seconds == pytest.approx(expected, abs=machine.load_seconds)
+    assert report.wall_seconds == pytest.approx(expected, abs=LOAD_SECONDS)
 
 
 def test_more_steps_than_slots_wait_for_each_other(tmp_path: Path) -> None:
     slots = REGISTRY.models["tiny-large"].slots
     report, machine, seconds = simulate(tmp_path / "home", [chain(number, 1)[0] for number in range(2 * slots)])
     assert report.status == "done"
-    assert seconds == pytest.approx(machine.load_seconds + 2 * (WORDS + 1) * curve(slots, 1), rel=1e-4)
+    assert seconds == pytest.approx(LOAD_SECONDS + 2 * (WORDS + 1) * curve(slots, 1), rel=1e-4)
 
 
 def test_the_same_run_takes_the_same_virtual_time_again(tmp_path: Path) -> None:
