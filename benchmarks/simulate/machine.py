@@ -1,7 +1,6 @@
 """Read machine files: what a machine has, and how long the steps of its models take, measured or published."""
 
 import json
-import math
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -132,9 +131,8 @@ def published_model(rate: float, size: int, *, batching: float, prompt_rate: flo
     its prompt tokens per second; without it, ten times `rate`.
     """
     first = 1 / rate
-    sizes = (1, 2, 4, 8, 16)
-    # The gain grows with the logarithm of the width up to the published one, as the reads are shared by more and more.
-    steps = {size: first * size / (1 + (batching - 1) * math.log2(size) / 4) for size in sizes}
+    further = (16 / batching - 1) / 15  # what each further sequence adds, as a part of a step of one
+    steps = {size: first * (1 + further * (size - 1)) for size in (1, 2, 4, 8, 16)}
     return MachineModel(
         bytes=size,
         step_seconds=steps,

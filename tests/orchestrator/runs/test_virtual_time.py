@@ -63,7 +63,7 @@ def test_a_thousand_steps_of_ten_seconds_take_what_the_cost_curve_says(tmp_path:
 
 def test_more_steps_than_slots_wait_for_each_other(tmp_path: Path) -> None:
     slots = REGISTRY.models["tiny-large"].slots
-    report, machine, seconds = simulate(tmp_path / "home", [chain(number, 1)[0] for number in range(2 * slots)])
+    report, _, seconds = simulate(tmp_path / "home", [chain(number, 1)[0] for number in range(2 * slots)])
     assert report.status == "done"
     assert seconds == pytest.approx(LOAD_SECONDS + 2 * (WORDS + 1) * curve(slots, 1), rel=1e-4)
 
