@@ -90,16 +90,15 @@ def critical_path(
     log_to(sessions.folder.parent / "bench.log")
     suite = asyncio.run(_workloads(chosen, registry, names or (), replay, state))
     models = _models_of(suite, registry)
-    stamp = _stamp(suite, registry, models, rounds, serial=serial, mode=mode)
+    how = mode or "as-planned"
+    stamp = _stamp(suite, registry, models, rounds, serial=serial, mode=how)
     found = None if new else sessions.unfinished(stamp)
     session = found or sessions.begin("orchestrator bench critical-path", stamp)
     wanted = [one for workload in suite for one in rounds_of(workload, rounds, serial=serial)]
     left = [one for one in wanted if not _is_known(session, one)]
     with _Display(len(wanted), len(wanted) - len(left), quiet=as_json) as display:
         recorder = _Recorder(session, sessions, display)
-        bench = Bench(
-            home=state, registry=registry, models=models, folder=folder, mode=mode, measured=recorder.measured
-        )
+        bench = Bench(home=state, registry=registry, models=models, folder=folder, mode=how, measured=recorder.measured)
         asyncio.run(measure(bench, left))
         recorder.complete()
     text = page(recorder.session)
