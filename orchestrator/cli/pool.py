@@ -76,7 +76,7 @@ def _table(models: Sequence[Mapping[str, Any]]) -> Table:
             one["state"],
             f"{one['residency']}, pinned" if one["pinned"] else one["residency"],
             size(one["bytes"]),
-            f"{one['active']} of {one['requests']}{_roles(one['roles'])}",
+            f"{one['active']} of {one['requests']}{_roles(one.get('roles', {}))}",
             "-" if one["threads"] is None else str(one["threads"]),
             one_line(one["reason"] or ""),
         )
@@ -93,7 +93,7 @@ def _counter_lines(models: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return lines about each model: what roles have asked of it, how its prompt cache served, and its drafts."""
     lines = []
     for one in models:
-        for role, use in one["roles"].items():
+        for role, use in one.get("roles", {}).items():
             if use["answers"]:
                 tokens = f"{use['prompt_tokens']} prompt and {use['output_tokens']} output tokens"
                 lines.append(f"{one['model']}: {role or 'no role'}: {use['answers']} answers, {tokens}")
