@@ -1,4 +1,4 @@
-"""One daemon for the tests of all files that leave nothing behind that others would notice."""
+"""One daemon for the tests of a file: other files count the children of the process that runs them."""
 
 from collections.abc import Iterator
 
@@ -8,12 +8,9 @@ import pytest
 from tests.orchestrator.api.daemon_process import Running, running_daemon
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    """A daemon on its socket and on a TCP port. Its state folder holds what earlier tests have left there.
-
-    Files that need an empty one, or that kill engines, define a daemon of their own.
-    """
+    """A daemon with an empty state folder, which listens on its socket and on a TCP port."""
     with running_daemon(tmp_path_factory.mktemp("daemon") / "home") as running:
         yield running
 
