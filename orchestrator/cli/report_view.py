@@ -20,6 +20,8 @@ from orchestrator.scheduler import State
 
 MANY = 40
 """How many steps, edges or names are printed where the user has not asked for all of them."""
+SHOWN_SECONDS = 0.005
+"""A shorter time would be printed as 0.00 s."""
 PATH_SHOWN = 24
 """How many steps of the critical path are printed."""
 NOT_FAILED = ("running", "checking", "done", "cancelled")
@@ -256,7 +258,7 @@ def _bound(path: PathRow) -> str:
 
 def _path_seconds(path: PathRow, wall: float) -> str:
     paused = f" ({seconds(path.replan_seconds)} for the rest of the plan)" if path.replan_seconds else ""
-    waited = f", {seconds(path.waiting_seconds)} of it waiting" if path.waiting_seconds else ""
+    waited = f", {seconds(path.waiting_seconds)} of it waiting" if path.waiting_seconds >= SHOWN_SECONDS else ""
     return f"{seconds(path.seconds)}{paused} of {seconds(wall)}{waited}; predicted {seconds(path.predicted_seconds)}"
 
 
