@@ -100,7 +100,7 @@ def dry_run(chosen: Settings, job: Job, *, full: bool, as_json: bool) -> None:
     found = check(planned.task, chosen, job)
     graph = graph_of(found)
     with JournalReader.open_to_read(chosen.home) as journal:
-        rates = known_rates(journal)
+        rates = known_rates(journal, chosen.registry())
     forecast = Forecast.of(planned.task, job.mode, graph, rates, planned.goes_on_after)
     if as_json:
         print_json({**forecast.to_json(), "warnings": [*found.warnings]})

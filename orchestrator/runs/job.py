@@ -307,9 +307,13 @@ def _next_usable(role: str | None, registry: Registry) -> str | None:
     return role
 
 
-def known_rates(journal: JournalReader) -> dict[str, RoleRates]:
-    """Return the typical rates of each role, from the generations that ended last."""
-    return rates_of(journal.measured_generations())
+def known_rates(journal: JournalReader, registry: Registry) -> dict[str, RoleRates]:
+    """Return the typical rates of each role, from the generations that ended last.
+
+    Only those on the role's present model count: another one may be a hundred times as large.
+    """
+    rows = journal.measured_generations()
+    return rates_of(row for row in rows if row.role in registry.roles and registry.roles[row.role].model == row.model)
 
 
 def rates_of(newest_first: Iterable[MeasuredGeneration]) -> dict[str, RoleRates]:

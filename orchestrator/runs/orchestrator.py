@@ -274,7 +274,7 @@ class Orchestrator:
         now = self._clock.now()
         if now - self._rated >= RATED_SECONDS:
             self._rated = now
-            self._rates = await asyncio.to_thread(known_rates, self._services.journal)
+            self._rates = await asyncio.to_thread(known_rates, self._services.journal, self._registry)
         return self._rates
 
     async def _accept(self, job: Job, checked: CheckedJob | None = None) -> list[Event]:

@@ -12,6 +12,7 @@ from orchestrator.events import AttemptGenerated, AttemptStarted, RoleRates, Run
 from orchestrator.journal import Journal, MeasuredGeneration
 from orchestrator.runs.job import RATED_GENERATIONS, known_rates, rates_of
 from orchestrator.taskir import Step
+from registry.load import find_registry, load_registry
 
 STEP = Step(id="S1", actor="worker", action="say", outputs=("a",))
 
@@ -70,13 +71,13 @@ def test_what_was_not_measured_is_as_by_default() -> None:
     assert told["coder"] == RoleRates(prefill_rate=1000.0, decode_rate=50.0, prompt_tokens=300, output_tokens=100)
 
 
-async def test_the_last_generations_of_the_journal_count_and_their_time_in_a_queue_does_not(tmp_path: Path) -> None:
-    async def did(count: int, usage: Usage) -> None:
+async def test_the_last_generations_on_the_roles_model_count_and_their_time_in_a_queue_does_not(tmp_path: Path) -> None:
+    async def did(count: int, usage: Usage, model: str = "tiny-large") -> None:
         for _ in range(count):
             attempt = len(numbers) + 1
             numbers.append(attempt)
             started = AttemptStarted(
-                at=2.0, step="S1", number=attempt, role="worker", persona=None, model="small", reason="the default"
+                at=2.0, step="S1", number=attempt, role="worker", persona=None, model=model, reason="the default"
             )
             await journal.append("R", [started, AttemptGenerated(at=3.0, step="S1", number=attempt, usage=usage)])
 
@@ -87,5 +88,6 @@ async def test_the_last_generations_of_the_journal_count_and_their_time_in_a_que
         await did(
             RATED_GENERATIONS, Usage(300, 200, 100, queued_seconds=900.0, prefill_seconds=0.1, decode_seconds=2.0)
         )
-        rates = known_rates(journal)
+        await did(RATED_GENERATIONS, Usage(300, 0, 100, prefill_seconds=60.0, decode_seconds=60.0), model="another")
+        rates = known_rates(journal, load_registry(find_registry()))
     assert rates == {"worker": RoleRates(prefill_rate=1000.0, decode_rate=50.0, prompt_tokens=100, output_tokens=100)}
