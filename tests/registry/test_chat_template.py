@@ -3,8 +3,10 @@
 import json
 from typing import NamedTuple
 
+import jinja2
 import pytest
 
+from registry import chat_template
 from registry.chat_template import ChatTemplate, Segment, why_words_are_lost
 from registry.errors import ChatTemplateError
 
@@ -249,6 +251,42 @@ def test_what_other_templates_do_is_no_loss(source: str) -> None:
 def test_a_template_may_forget_what_the_assistant_said() -> None:
     source = "{% for m in messages if m.role != 'assistant' %}{{ m.content }}{% endfor %}"
     assert joined(source, TALK[1:]) == "Hi two\n"
+
+
+@pytest.mark.parametrize(
+    "endless",
+    [
+        "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
+        "{% macro twice(n) %}{% if n %}{{ twice(n - 1) }}{{ twice(n - 1) }}{% endif %}{% endmacro %}{{ twice(60) }}",
+        "{% macro all() %}{% for a in range(99999) %}{{ caller() }}{% endfor %}{% endmacro %}"
+        "{% call all() %}{% for b in range(99999) %}{% endfor %}{% endcall %}",
+    ],
+)
+def test_a_template_that_takes_too_long_is_refused(endless: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chat_template, "MOST_SECONDS", 0.05)
+    assert "takes longer than 0.05 s" in str(why_words_are_lost(endless + CHATML))
+    with pytest.raises(ChatTemplateError, match=r"takes longer than 0\.05 s"):
+        joined(endless + CHATML)
+
+
+@pytest.mark.parametrize(
+    ("large", "operator"),
+    [
+        ("{{ 'x' * 10 ** 12 }}", "*"),
+        ("{{ 7 ** (10 ** 9) }}", "**"),
+        ("{{ '%0999999999d' % 1 }}", "%"),
+        ("{% set s = namespace(t='xx') %}{% for i in range(60) %}{% set s.t = s.t + s.t %}{% endfor %}", "+"),
+        ("{% set s = namespace(t='xx') %}{% for i in range(60) %}{% set s.t = s.t ~ s.t %}{% endfor %}", "~"),
+    ],
+)
+def test_a_template_that_makes_something_too_large_is_refused(large: str, operator: str) -> None:
+    assert f"makes something too large with '{operator}'" in str(why_words_are_lost(large + CHATML))
+
+
+def test_the_operators_of_templates_do_what_they_do_elsewhere() -> None:
+    source = "{{ '%s is %.1f' % ('a', 2) }}|{{ 'ab' * 2 }}|{{ 2 ** 5 * 3 }}|{{ 'a' ~ 1 ~ none }}|{{ [1] + [2] }}"
+    plain = jinja2.Environment().from_string(source).render()  # noqa: S701 (no HTML)
+    assert joined(source + CHATML) == plain + joined(CHATML)
 
 
 def test_what_a_template_says_of_a_bad_prompt_is_one_line() -> None:
