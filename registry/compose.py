@@ -3,6 +3,9 @@
 Roles go by size and kind. The frontdoor plans while the user waits, so it gets the most able model that is not too slow
 for that; the worker the smallest that is able enough; the coder and the judge one that was made for it, where there is
 one; and the architect, to which the others escalate, the most able of all. A single model gets all of these roles.
+
+The frontdoor chooses among the roles that differ: a plan gives no step to the architect or the judge where the worker
+or the coder has the same model. To a small model that plans, more names for the same are more ways to go wrong.
 """
 
 import math
@@ -306,6 +309,8 @@ def _roles(casting: _Casting, entries: Mapping[str, Mapping[str, object]]) -> It
         if above := _above(role, casting):
             entry["escalates_to"] = above
         entry["description"] = DOES[kind]
+        if role in (ARCHITECT, JUDGE) and one.id in {casting.roles[WORKER].id, casting.roles[CODER].id}:
+            entry["in_plans"] = False
         yield role, entry
 
 

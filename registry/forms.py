@@ -131,6 +131,8 @@ class RoleForm(Form):
     system: Text | None = None
     """The system prompt; None for the one that ships for roles of this name or tier."""
     description: Text = ""
+    in_plans: bool = True
+    """Whether the frontdoor may give it to the steps that it plans. A TaskIR may name it anyway."""
     level: Level | None = None
     escalates_to: Name | None = None
     persona: Name | None = None

@@ -160,6 +160,7 @@ class UncheckedRegistry:
             system=form.system or "",
             has_own_system=form.system is not None,
             description=form.description,
+            in_plans=form.in_plans,
             level=form.level,
             escalates_to=form.escalates_to,
             persona=form.persona,

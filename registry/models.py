@@ -142,6 +142,8 @@ class RoleEntry:
     temperature: float
     top_p: float
     max_tokens: int
+    in_plans: bool = True
+    """Whether the frontdoor may give it to the steps that it plans."""
     has_own_system: bool = True
     """Whether the registry's file gives the system prompt."""
     thinking: Thinking | None = None
@@ -223,11 +225,11 @@ class Registry:
         entry = self.roles[role]
         if entry.has_own_system or model == entry.model or model not in self.models:
             return entry.system
-        return self.models[model].prompts.system(role, entry.tier, self._described_step_roles)
+        return self.models[model].prompts.system(role, entry.tier, self._described_plan_roles)
 
     def with_shipped_prompts(self) -> "Registry":
         """Return the registry in which roles without a system prompt of their own have the ones that ship."""
-        described = self._described_step_roles
+        described = self._described_plan_roles
         roles = {
             name: role
             if role.has_own_system
@@ -237,8 +239,8 @@ class Registry:
         return replace(self, roles=MappingProxyType(roles))
 
     @property
-    def _described_step_roles(self) -> dict[str, str]:
-        return {name: self.roles[name].description for name in self.step_roles}
+    def _described_plan_roles(self) -> dict[str, str]:
+        return {name: self.roles[name].description for name in self.plan_roles}
 
     def why_not(self, role: str) -> str | None:
         """Return why `role` cannot be used in this installation, or None if it can."""
@@ -258,6 +260,11 @@ class Registry:
         return tuple(
             name for name, role in self.roles.items() if role.tier in STEP_TIERS and self.why_not(name) is None
         )
+
+    @property
+    def plan_roles(self) -> tuple[str, ...]:
+        """The roles of `step_roles` that the frontdoor may give to steps: those with `in_plans`, or all if none has."""
+        return tuple(name for name in self.step_roles if self.roles[name].in_plans) or self.step_roles
 
     @property
     def usable_models(self) -> frozenset[str]:

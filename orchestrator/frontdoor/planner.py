@@ -65,7 +65,7 @@ class FrontdoorPlanner:
         registry = context.registry
         if (problem := self.why_not(registry)) is not None:
             raise InputError(problem)
-        roles = registry.step_roles
+        roles = registry.plan_roles
         workers = [name for name in roles if registry.roles[name].tier == "C"]
         role = resolve_role(registry, FRONTDOOR, priority=context.priority)
         return PlanRequest(

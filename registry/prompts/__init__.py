@@ -85,20 +85,20 @@ class PromptSet:
         """Name, version and the beginning of the digest, such as `general-1-0a1b2c3d4e5f`."""
         return f"{self.name}-{self.version}-{self.digest[:12]}"
 
-    def system(self, role: str, tier: str, step_roles: Mapping[str, str]) -> str:
+    def system(self, role: str, tier: str, plan_roles: Mapping[str, str]) -> str:
         """Return the system prompt of a role that has none of its own; empty for a role that is never asked in words.
 
-        A role with a name that the set does not know gets the prompt of a role of its tier. `step_roles` are the roles
-        that steps may have, with their descriptions.
+        A role with a name that the set does not know gets the prompt of a role of its tier. `plan_roles` are the roles
+        that a plan may give to steps, with their descriptions.
         """
         kind = role if role in self.roles else _KIND_OF_TIER.get(tier, "")
         text = self.roles.get(kind, "").strip()
-        return self._with_examples(text, step_roles) if kind == "frontdoor" else text
+        return self._with_examples(text, plan_roles) if kind == "frontdoor" else text
 
-    def _with_examples(self, text: str, step_roles: Mapping[str, str]) -> str:
-        named = "; ".join(f"{role}: {about}" if about else role for role, about in step_roles.items())
+    def _with_examples(self, text: str, plan_roles: Mapping[str, str]) -> str:
+        named = "; ".join(f"{role}: {about}" if about else role for role, about in plan_roles.items())
         told = [text.replace(ROLES, f"{named}.")]
-        return "\n\n".join([*told, *(_shown(example, [*step_roles]) for example in self.examples)])
+        return "\n\n".join([*told, *(_shown(example, [*plan_roles]) for example in self.examples)])
 
 
 def _shown(example: ExampleForm, roles: Sequence[str]) -> str:

@@ -47,6 +47,16 @@ def test_a_single_model_gets_all_roles_and_escalates_to_nobody(header: GgufHeade
     assert made.warnings == ()
 
 
+def test_a_plan_gives_steps_to_roles_that_differ(header: GgufHeader) -> None:
+    def left_out(*models: Candidate) -> set[str]:
+        roles = yaml.safe_load(composed(*models).text)["roles"]
+        return {name for name, role in roles.items() if not role.get("in_plans", True)}
+
+    assert left_out(model(header, "only", 0.1)) == {"architect", "judge"}
+    three = [model(header, f"m{size}", size, family=str(size)) for size in (32, 4, 14)]
+    assert left_out(*three) == {"judge"}, "the architect is the most able model, and no other role has it"
+
+
 def test_small_models_work_and_large_ones_take_over(header: GgufHeader) -> None:
     made = composed(*(model(header, f"m{size}", size, family=str(size)) for size in (32, 4, 14)))
     assert made.roles == {"frontdoor": "m14", "worker": "m4", "coder": "m14", "architect": "m32", "judge": "m14"}

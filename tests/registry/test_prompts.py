@@ -47,6 +47,14 @@ def test_a_role_gets_what_ships_for_its_kind_and_its_model_unless_it_has_its_own
     assert "{roles}" not in said["frontdoor"]
 
 
+def test_the_frontdoor_is_not_told_of_roles_that_are_not_in_plans(path: Path) -> None:
+    path.write_text(path.read_text().replace("level: B2}", "level: B2, in_plans: false}"))
+    registry = load_registry(path)
+    assert "worker: reads and writes; coder: programs; silent" in registry.roles["frontdoor"].system
+    assert registry.plan_roles == ("worker", "coder", "silent", "judge")
+    assert "lawyer" in registry.step_roles, "a TaskIR may still name it"
+
+
 def test_another_model_in_a_role_gets_the_prompts_of_its_own_kind(path: Path) -> None:
     registry = load_registry(path)
     assert registry.system("worker", "small") == "Do the task."
