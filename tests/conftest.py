@@ -1,5 +1,7 @@
 """Settings of all tests, and their order."""
 
+import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,11 @@ from hypothesis import HealthCheck, settings
 # anew in each run, so a few in every run find what many in one run would.
 settings.register_profile("suite", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=50)
 settings.load_profile("suite")
+
+# Tests start hundreds of processes of this program. Where Python may not keep the modules that it has compiled, each of
+# them compiles everything anew, and so does each process of pytest with all tests.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 TESTS = Path(__file__).parent
 LONGEST = (
