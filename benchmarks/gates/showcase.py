@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -82,29 +82,36 @@ def joined(tasks: Sequence[BenchTask], deadline: float) -> TaskIR:
 
 
 async def show(
-    setup: GateSetup, folder: Path, tasks: Mapping[str, BenchTask], results: Sequence[Result], deadline: float
+    setup: GateSetup,
+    folder: Path,
+    tasks: Mapping[str, BenchTask],
+    results: Sequence[Result],
+    deadline: float,
+    *,
+    tries: int = TRIES,
 ) -> Shown | None:
-    """Run tasks with recoveries as one run, up to TRIES times until one report has each kind; return the last run.
+    """Run tasks with recoveries as one run, up to `tries` times until one report has each kind; return the last run.
 
     Returns None if there are no such tasks.
     """
     found, shown = candidates(results), None
+    if not any(found):
+        return None
     async with Orchestrator.open(folder / "showcase", setup.registry(folder)) as orchestrator:
         await asyncio.gather(*(orchestrator.pool.count(model, (Message("user", "?"),)) for model in MODELS))
-        for number in range(TRIES):
+        for number in range(tries):
             names = chosen(found, number)
-            if not names:
-                break
             document = joined([tasks[name] for name in names], deadline)
             run = await orchestrator.submit(Job(None, document, None, "as-planned"))
             async for _ in orchestrator.watch(run):
                 pass
             report = await asyncio.to_thread(load_report, orchestrator.journal, run)
             steps = {f"S{place}": name for place, name in enumerate(names, start=1)}
-            shown = Shown(steps, document, report, await asyncio.to_thread(_printed, folder, run))
+            shown = Shown(steps, document, report, text="")
             if all(shown.recoveries.values()):
                 break
-    return shown
+    assert shown is not None, "there is at least one try"
+    return replace(shown, text=await asyncio.to_thread(_printed, folder, shown.report.run_id))
 
 
 def _printed(folder: Path, run: str) -> str:

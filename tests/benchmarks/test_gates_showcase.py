@@ -61,7 +61,7 @@ async def test_a_run_is_shown_as_its_users_see_it(tmp_path: Path) -> None:
     assert await show(setup, tmp_path, tasks, [], 5.0) is None
     plain = [one for one in results if len(one.attempts) == 1]
     assert plain, "the small model writes this command"
-    shown = await show(setup, tmp_path, tasks, plain, 5.0)
+    shown = await show(setup, tmp_path, tasks, plain, 5.0, tries=2)
     assert shown is not None
     assert shown.tasks == {"S1": plain[0].task}
     assert not any(shown.recoveries.values())
