@@ -4,6 +4,8 @@ What `transformers` refuses, such as two turns of the user where they have to al
 """
 
 import json
+import mmap
+import struct
 from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
@@ -108,9 +110,9 @@ class Pair:
         self._model = lib.llama_model_load_from_file(str(file).encode(), parameters)
         assert self._model, f"llama.cpp cannot read {file}"
         self.vocabulary = Vocabulary(self._model)
-        fields = gguf.GGUFReader(file).fields
-        self.template = fields["tokenizer.chat_template"].contents() if "tokenizer.chat_template" in fields else ""
-        self._tokenizer = self._made_of(fields)
+        with file.open("rb") as opened, mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            self.template = read_value(data, "chat_template") or ""
+            self._tokenizer = self._made_of(data)
 
     def close(self) -> None:
         lib.llama_model_free(self._model)
@@ -120,17 +122,17 @@ class Pair:
         self._tokenizer.chat_template = template
         return self._tokenizer
 
-    def _made_of(self, fields: Mapping[str, Any]) -> Any:
+    def _made_of(self, data: mmap.mmap) -> Any:
         """Return the tokenizer of transformers, made from the lists in the file."""
-        tokens: list[str] = fields["tokenizer.ggml.tokens"].contents()
-        merges = [tuple(merge.split(" ")) for merge in fields["tokenizer.ggml.merges"].contents()]
-        kinds: list[int] = fields["tokenizer.ggml.token_type"].contents()
+        tokens: list[str] = read_value(data, "ggml.tokens")
+        merges = [tuple(merge.split(" ")) for merge in read_value(data, "ggml.merges")]
+        kinds: list[int] = read_value(data, "ggml.token_type")
         own = tokenizers.Tokenizer(
             tokenizers.models.BPE({token: number for number, token in enumerate(tokens)}, merges, fuse_unk=False)
         )
         byte_level = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
         digits = tokenizers.pre_tokenizers.Digits(individual_digits=True)
-        cut = [digits, byte_level] if fields["tokenizer.ggml.pre"].contents() == "smollm" else [byte_level]
+        cut = [digits, byte_level] if read_value(data, "ggml.pre") == "smollm" else [byte_level]
         own.pre_tokenizer = tokenizers.pre_tokenizers.Sequence(cut)
         for kind, special in ((gguf.TokenType.CONTROL, True), (gguf.TokenType.USER_DEFINED, False)):
             found = [token for token, other in zip(tokens, kinds, strict=True) if other == kind]
@@ -142,6 +144,39 @@ class Pair:
             bos_token=vocabulary.text(vocabulary.bos),
             eos_token=vocabulary.text(vocabulary.eos),
         )
+
+
+def read_value(data: mmap.mmap, name: str) -> Any:
+    """Return a text, a list of texts or a list of 32-bit integers of a GGUF file's tokenizer, or None without one.
+
+    The reader of `gguf` takes many seconds for the lists of SmolLM2.
+    """
+    key = f"tokenizer.{name}".encode()
+    place = data.find(struct.pack("<Q", len(key)) + key)
+    if place < 0:
+        return None
+    place += 8 + len(key)
+
+    def numbers(form: str) -> tuple[int, ...]:
+        nonlocal place
+        found = struct.unpack_from(f"<{form}", data, place)
+        place += struct.calcsize(f"<{form}")
+        return found
+
+    def text() -> str:
+        nonlocal place
+        (length,) = numbers("Q")
+        place += length
+        return data[place - length : place].decode()
+
+    (kind,) = numbers("I")
+    if kind == gguf.GGUFValueType.STRING:
+        return text()
+    item, count = numbers("IQ")
+    if item == gguf.GGUFValueType.STRING:
+        return [text() for _ in range(count)]
+    assert (kind, item) == (gguf.GGUFValueType.ARRAY, gguf.GGUFValueType.INT32)
+    return list(numbers(f"{count}i"))
 
 
 @pytest.fixture(scope="module")
