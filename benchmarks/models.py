@@ -238,6 +238,11 @@ def write_bert(path: Path, shape: ModelShape, seed: int = 0) -> Path:
         matrix(f"{block}.ffn_up.weight", shape.feed_forward, shape.width)
         matrix(f"{block}.ffn_down.weight", shape.width, shape.feed_forward)
         norm(f"{block}.layer_output_norm")
+    if shape.pooling == "rank":
+        matrix("cls.weight", shape.width, shape.width)
+        writer.add_tensor("cls.bias", np.zeros(shape.width, dtype=np.float32))
+        matrix("cls.output.weight", 1, shape.width)
+        writer.add_tensor("cls.output.bias", np.zeros(1, dtype=np.float32))
     return _written(writer, path)
 
 

@@ -10,7 +10,7 @@ from registry import architectures
 from registry.backends import check_backend
 from registry.chat_template import why_words_are_lost
 from registry.errors import RegistryProblem
-from registry.forms import EMBEDDER, ModelForm, RegistryForm, RoleForm, nearest, usual_tier
+from registry.forms import EMBEDDER, RERANKER, ModelForm, RegistryForm, RoleForm, nearest, usual_tier
 from registry.gguf import GgufHeader
 from registry.options import LoadOptions
 from registry.strict_yaml import KeyPath, YamlDocument
@@ -167,17 +167,18 @@ def _role_adapters(
         yield document.problem(
             at, f"{role.model} takes no adapters: another server runs it", "a model here, or no lora"
         )
-    elif place[-1] == EMBEDDER:
-        what = "is for roles that write text: an engine that embeds does nothing else"
+    elif place[-1] in (EMBEDDER, RERANKER):
+        what = "is for roles that write text: an engine that embeds or ranks does nothing else"
         yield document.problem(at, what, f"lora of the model {role.model}")
 
 
 def _embedder(form: RegistryForm, document: YamlDocument) -> Iterator[RegistryProblem]:
-    """Report other roles of the embedder's model: an engine that embeds generates no text."""
-    others = [name for name, role in form.roles.items() if role.model == form.embedder and name != EMBEDDER]
-    if others:
-        what = f"{form.embedder} embeds, so it generates no text and cannot be the model of {', '.join(others)} too"
-        yield document.problem(("roles", EMBEDDER, "model"), what, "another model, or a second entry for the same file")
+    """Report other roles of a model that embeds or ranks: its engine does nothing else, and generates no text."""
+    for own, model, does in ((EMBEDDER, form.embedder, "embeds"), (RERANKER, form.reranker, "ranks texts")):
+        others = [name for name, role in form.roles.items() if role.model == model and name != own]
+        if others:
+            what = f"{model} {does}, so it generates no text and cannot be the model of {', '.join(others)} too"
+            yield document.problem(("roles", own, "model"), what, "another model, or a second entry for the same file")
 
 
 def _escalation(

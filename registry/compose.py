@@ -16,7 +16,7 @@ from typing import Final
 
 from registry.checks import why_no_draft, why_no_text
 from registry.fit import Fit, Room, fit
-from registry.forms import EMBEDDER, Level, usual_tier
+from registry.forms import EMBEDDER, RERANKER, Level, usual_tier
 from registry.gguf import GgufHeader
 from registry.memory import size
 from registry.options import PromptLookupOptions, SpeculationOptions
@@ -59,6 +59,7 @@ DOES: Final[Mapping[str, str]] = {
     JUDGE: "says whether an answer fits its task",
     DRAFT: "drafts tokens for larger models to verify",
     EMBEDDER: "makes vectors of texts",
+    RERANKER: "says how relevant texts are to a query",
 }
 LEVELS: Final[Mapping[str, Level]] = {CODER: "B1", ARCHITECT: "B2"}
 ESCALATION: Final = (WORKER, CODER, ARCHITECT)
@@ -193,9 +194,10 @@ def _cast(candidates: Sequence[Candidate]) -> _Casting:
             role = _draft_role(draft, casting)
             casting.roles[role] = draft
             casting.drafts[target] = role
-    embedders = [one for one in candidates if one.kind == EMBEDDER]
-    if embedders:
-        casting.roles[EMBEDDER] = max(embedders, key=_by_ability)
+    for role in (EMBEDDER, RERANKER):
+        made_for_it = [one for one in candidates if one.kind == role]
+        if made_for_it:
+            casting.roles[role] = max(made_for_it, key=_by_ability)
     played = {one.id for one in casting.roles.values()}
     casting.without = [one for one in candidates if one.id not in played]
     return casting
@@ -274,7 +276,7 @@ def _fitted(one: Candidate, casting: _Casting, room: Room) -> Fit:
 
 
 def _embeds(one: Candidate, casting: _Casting) -> bool:
-    return EMBEDDER in casting.roles and casting.roles[EMBEDDER].id == one.id
+    return any(role in casting.roles and casting.roles[role].id == one.id for role in (EMBEDDER, RERANKER))
 
 
 def _entry(one: Candidate, casting: _Casting, chosen: Fit, registry: Path, *, hot: bool) -> dict[str, object]:
@@ -341,8 +343,8 @@ def _why_silent(one: Candidate) -> str:
 
 
 def _why_no_role(one: Candidate, casting: _Casting) -> str:
-    if one.kind == EMBEDDER:
-        return f"{casting.roles[EMBEDDER].id} embeds already"
+    if one.kind in (EMBEDDER, RERANKER):
+        return f"{casting.roles[one.kind].id} {'embeds' if one.kind == EMBEDDER else 'ranks texts'} already"
     if not one.answers:
         return _why_silent(one)
     return f"the others suit every role better than its {count(one.header.parameters)} weights do"

@@ -27,6 +27,8 @@ log = logging.getLogger(__name__)
 
 EMBEDDER: Final = "embedder"
 """The role whose model makes vectors of texts."""
+RERANKER: Final = "reranker"
+"""The role whose model says how relevant texts are to a query (a cross-encoder)."""
 NAME: Final = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"
 NAME_RULE: Final = "letters, digits, '_', '.' and '-', up to 64 characters"
 Name = Annotated[str, StringConstraints(pattern=NAME)]
@@ -48,6 +50,7 @@ USUAL_TIERS: Final[dict[str, Tier]] = {
     "judge": "B",
     "draft": "D",
     EMBEDDER: "D",
+    RERANKER: "D",
 }
 """The tiers of roles whose entries state none, by name. Any other role then has tier C, as the worker."""
 
@@ -172,7 +175,15 @@ class RegistryForm(Form):
     @property
     def embedder(self) -> str | None:
         """The model of the role `embedder`, if llama.cpp loads it here."""
-        model = self.roles[EMBEDDER].model if EMBEDDER in self.roles else None
+        return self._loaded_model(EMBEDDER)
+
+    @property
+    def reranker(self) -> str | None:
+        """The model of the role `reranker`, if llama.cpp loads it here."""
+        return self._loaded_model(RERANKER)
+
+    def _loaded_model(self, role: str) -> str | None:
+        model = self.roles[role].model if role in self.roles else None
         return model if model in self.models and self.models[model].backend == "llama.cpp" else None
 
 

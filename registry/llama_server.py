@@ -117,7 +117,7 @@ _REASONS: Final[Mapping[str, str]] = {
     "threads-batch": "one number of threads serves prompts and answers",
     "numa": "a model is bound to a node by `numa: NODE`, or runs on several by `instances: N`",
     "mmproj": "pictures are no inputs here",
-    "reranking": "there is no role that ranks texts",
+    "reranking": "a model that ranks texts gets the role `reranker`",
     "pooling": "is what the file says",
     "context-shift": "a text that outgrows its context ends; it is never shortened in silence",
     "no-jinja": "chat templates are always rendered as they are",

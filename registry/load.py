@@ -175,7 +175,8 @@ class UncheckedRegistry:
 
     def _model(self, name: str, form: ModelForm) -> ModelEntry:
         path, header = self.document.path, self.headers[name]
-        options, embeds = self.options[name], name == self.form.embedder
+        options, ranks = self.options[name], name == self.form.reranker
+        embeds = ranks or name == self.form.embedder
         need = None if header is None else memory.estimate(header, options, embeds=embeds)
         if (speculation := options.speculation) is not None:
             draft = self.form.roles[speculation.draft].model
@@ -190,6 +191,7 @@ class UncheckedRegistry:
             file=None if form.file is None else _resolve(path, form.file),
             remote=_endpoint(form),
             embeds=embeds,
+            ranks=ranks,
             aliases=form.aliases,
             description=form.description,
             residency=form.residency or (self.form.defaults.residency if form.backend == "llama.cpp" else "remote"),
@@ -241,9 +243,9 @@ def read_unchecked(document: YamlDocument) -> UncheckedRegistry:
 
 
 def _is_prompted(model: str, form: RegistryForm) -> bool:
-    """Return whether a model is given messages: unless it only embeds or proposes tokens."""
+    """Return whether a model is given messages: unless it only embeds, ranks or proposes tokens."""
     tiers = {role.tier for role in form.roles.values() if role.model == model}
-    return model != form.embedder and tiers != {"D"}
+    return model not in (form.embedder, form.reranker) and tiers != {"D"}
 
 
 def _personas_file(registry: Path, form: RegistryForm) -> Path:

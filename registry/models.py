@@ -63,7 +63,9 @@ class ModelEntry:
     file: Path | None
     remote: Endpoint | None = None
     embeds: bool = False
-    """Whether it is the model of the role `embedder`, which makes vectors of texts and writes none."""
+    """Whether it is the model of the role `embedder` or `reranker`, which computes with whole texts and writes none."""
+    ranks: bool = False
+    """Whether it is the model of the role `reranker`, which says how relevant texts are to a query."""
     aliases: tuple[str, ...] = ()
     """Other names of the model, which no other model, role or persona has."""
     description: str

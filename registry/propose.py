@@ -10,7 +10,7 @@ from typing import Final
 from registry import architectures
 from registry.checks import why_no_draft, why_no_prompt, why_no_text
 from registry.fit import SMALLEST, WORTH_HAVING, Fit, Room, fit
-from registry.forms import EMBEDDER
+from registry.forms import EMBEDDER, RERANKER
 from registry.gguf import GgufHeader
 from registry.memory import size
 from registry.models import Registry
@@ -84,7 +84,7 @@ def propose(
 ) -> Proposal:
     """Propose an entry for the model in `file`, which is to get the `roles`; its id is `name`, or made from `file`."""
     suited = suits(header, file.stem, drafts_for=_drafts_for(header, registry))
-    embeds = EMBEDDER in (roles or (suited.role,))
+    embeds = not {EMBEDDER, RERANKER}.isdisjoint(roles or (suited.role,))
     draft = None if embeds else find_draft(header, registry, roles)
     chosen = fit(
         header,
@@ -93,7 +93,7 @@ def propose(
         batch_invariant=registry.defaults.batch_invariant,
         embeds=embeds,
     )
-    impossible = "it is to embed, so it generates no text" if embeds else why_not_drafted(header)
+    impossible = "it is to embed or to rank, so it generates no text" if embeds else why_not_drafted(header)
     options = replace(
         chosen.options,
         speculation=None if draft is None else SpeculationOptions(draft),
@@ -122,7 +122,7 @@ def suits(header: GgufHeader, stem: str, *, drafts_for: str | None) -> Suits:
     words = frozenset(re.findall(r"[a-z]+\d*", f"{stem} {header.name}".lower()))
     named = next((role for role, known in _WORDS.items() if words & known), None)
     if header.pooling == "rank":
-        return Suits(None, "it ranks texts, and there is no role for that")
+        return Suits(RERANKER, "it ranks texts")
     if (reason := why_no_text(header)) is not None:
         embeds = header.pooling is not None or named == EMBEDDER or "bert" in header.architecture
         return Suits(EMBEDDER if embeds else None, reason)

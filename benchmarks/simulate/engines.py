@@ -1,14 +1,23 @@
 """Simulated engines without processes: a function gives the time of each step, and another one the answers."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
 
 from orchestrator.engine.client.engine import Completion, OnText
-from orchestrator.engine.contract import Embeddings, EngineSpec, EngineStats, Generation, Message, ModelInfo
+from orchestrator.engine.contract import (
+    Embeddings,
+    EngineSpec,
+    EngineStats,
+    Generation,
+    Message,
+    ModelInfo,
+    Ranking,
+    TokenizedText,
+)
 from orchestrator.engine.errors import EngineDied, EngineStopped
 from orchestrator.events import Usage
 
@@ -120,9 +129,28 @@ class SimulatedEngine:
         """Return the number of words."""
         return _tokens(messages)
 
+    async def tokenize(self, text: str, *, special: bool = True, whole: bool = False) -> TokenizedText:
+        """Return a token for each word, whose id is its place."""
+        words = text.split()
+        return TokenizedText(tuple(range(len(words))), tuple(word.encode() for word in words))
+
+    async def detokenize(self, tokens: Sequence[int]) -> str:
+        """Return the ids, since simulated tokens have no text."""
+        return " ".join(map(str, tokens))
+
+    async def render(
+        self, messages: Sequence[Message], arguments: Mapping[str, bool | int | float | str | None] | None = None
+    ) -> str:
+        """Return the contents of the messages, in lines."""
+        return "\n".join(message.content for message in messages)
+
     async def embed(self, texts: Sequence[str]) -> Embeddings:
         """Return a vector of one 1 for each text."""
         return Embeddings(np.ones((len(texts), 1), dtype=np.float32), len(texts))
+
+    async def rank(self, query: str, texts: Sequence[str]) -> Ranking:
+        """Return the score 1 for each text."""
+        return Ranking((1.0,) * len(texts), len(texts))
 
     async def stats(self) -> EngineStats:
         """Return how many steps there were, and how many sequences are running and queued."""

@@ -171,7 +171,13 @@ def _unregistered(file: Path, registry: Registry, chosen: Settings) -> Subject:
 
 
 def _check_text(name: str, header: GgufHeader | None, *, embeds: bool = False) -> None:
-    reason = "it is the model of the role embedder" if embeds else None if header is None else why_no_text(header)
+    reason = (
+        "it is the model of the role embedder or reranker"
+        if embeds
+        else None
+        if header is None
+        else why_no_text(header)
+    )
     if reason is not None:
         raise InputError(Problem(name, f"cannot be asked: {reason}", "a model that generates text"))
 

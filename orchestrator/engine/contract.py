@@ -68,6 +68,26 @@ class Message(NamedTuple):
             yield from (call.name, call.arguments)
 
 
+class Infill(NamedTuple):
+    """A place in a text that the model shall fill, by the FIM tokens of its vocabulary ("fill in the middle")."""
+
+    prefix: str
+    """What stands before the place."""
+    suffix: str
+    """What follows it."""
+    files: tuple[tuple[str, str], ...] = ()
+    """Names and contents of other files of the same project."""
+    begun: str = ""
+    """What the place begins with already. It is no part of the text that is generated."""
+
+    @property
+    def texts(self) -> Iterator[str]:
+        """All that the model gets to see."""
+        yield from (self.prefix, self.suffix, self.begun)
+        for file in self.files:
+            yield from file
+
+
 class SystemPrompt(NamedTuple):
     """A system message that many prompts begin with."""
 
@@ -88,7 +108,9 @@ class EngineSpec(LoadOptions):
     file: str
     """The GGUF file."""
     embeds: bool = False
-    """Whether the engine makes vectors of texts instead of generating text."""
+    """Whether the engine computes with whole texts, into vectors or scores, instead of generating text."""
+    ranks: bool = False
+    """Whether an engine that embeds makes no vectors, but says how relevant texts are to a query."""
     check_tensors: bool = True
     """Whether every weight is read once while loading, and damaged ones are refused."""
     beyond_training: bool = False
@@ -152,7 +174,13 @@ class EngineSpec(LoadOptions):
 class Generation:
     """One request for text."""
 
-    messages: tuple[Message, ...]
+    messages: tuple[Message, ...] = ()
+    prompt: str | tuple[int, ...] | None = None
+    """Instead of messages, a text or the ids of tokens that the model goes on with. No chat template and no thinking
+    comes in between. Names of control tokens in a text mean these tokens, and BOS comes first where the model wants it;
+    ids are taken as they are."""
+    infill: Infill | None = None
+    """Instead of messages, a place in a text that is to be filled. Raises BadPrompt for a model without FIM tokens."""
     role: str = ""
     """The role that asks, by which the pool counts requests and tokens; empty for a model that is asked without one. It
     changes nothing about the answer."""
@@ -192,13 +220,26 @@ class Generation:
     """Where the context has fewer tokens left than `max_tokens`, the answer may have what is left, if that is at least
     `fit` tokens. Otherwise, and without `fit`, PromptTooLong is raised."""
 
+    @property
+    def prompt_texts(self) -> Iterator[str]:
+        """The texts of the prompt: of messages, of a raw prompt or of a place to fill. A prompt of ids has none."""
+        for message in self.messages:
+            yield from message.texts
+        if isinstance(self.prompt, str):
+            yield self.prompt
+        if self.infill is not None:
+            yield from self.infill.texts
+
     def problem(self) -> str | None:
         """Return what makes this request impossible for any engine, or None."""
         checks = (
-            (bool(self.messages), "there are no messages"),
+            (
+                bool(self.messages) + (self.prompt is not None) + (self.infill is not None) == 1,
+                "there are no messages and there is no prompt, or there are several of them",
+            ),
             (all(message.role in ROLES for message in self.messages), "unknown message role"),
             (
-                sum(len(text) for message in self.messages for text in message.texts) <= MAX_PROMPT_BYTES,
+                sum(map(len, self.prompt_texts)) <= MAX_PROMPT_BYTES,
                 "the prompt is above 64 MiB",
             ),
             (self.max_tokens is None or self.max_tokens >= 1, f"max_tokens is {self.max_tokens}"),
@@ -221,6 +262,16 @@ class Generation:
         return next((what for fine, what in checks if not fine), None)
 
 
+@dataclass(frozen=True, slots=True)
+class TokenizedText:
+    """A text as tokens of a model's vocabulary."""
+
+    tokens: tuple[int, ...]
+    """The ids."""
+    pieces: tuple[bytes, ...]
+    """The bytes that each token stands for; of a control token, its name."""
+
+
 def texts_problem(texts: Sequence[str]) -> str | None:
     """Return what makes these texts impossible to embed for any engine, or None."""
     if not texts:
@@ -236,6 +287,16 @@ class Embeddings:
     """Float32 of shape (texts, size), each of length 1."""
     tokens: int
     """How many tokens the texts have in all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """How relevant some texts are to a query."""
+
+    scores: tuple[float, ...]
+    """A score for each text, in their order: what the model's classifier gives, larger for what is more relevant."""
+    tokens: int
+    """How many tokens the query and each text have, in all: the query counts for each text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -283,7 +344,7 @@ class ModelInfo:
     thinks: bool = False
     """Whether it is known to think before it answers, if it is let."""
     embedding: int | None = None
-    """How many numbers a vector has; None for an engine that generates text."""
+    """How many numbers a vector has; None for an engine that generates text or ranks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ import msgspec
 
 from orchestrator.engine.contract import EngineSpec, EngineStats, Finish, Generation, Message, ModelInfo
 
-VERSION = 4
+VERSION = 5
 MAX_FRAME = 256 << 20
 """The most bytes of a message."""
 _LENGTH = struct.Struct("<I")
@@ -53,11 +53,40 @@ class Count(WireMessage, frozen=True):
     messages: tuple[Message, ...]
 
 
+class Tokenize(WireMessage, frozen=True):
+    """Turn a text into tokens. Answered by Tokenized or Failed."""
+
+    seq: int
+    text: str
+    special: bool
+    """Whether names of control tokens in the text mean these tokens."""
+    whole: bool
+    """Whether the tokens that the model needs around its whole input are added, such as BOS."""
+
+
+class Detokenize(WireMessage, frozen=True):
+    """Turn tokens into text. Answered by Rendered or Failed."""
+
+    seq: int
+    tokens: tuple[int, ...]
+
+
+class Render(WireMessage, frozen=True):
+    """Render messages through the model's chat template. Answered by Rendered or Failed."""
+
+    seq: int
+    messages: tuple[Message, ...]
+    arguments: dict[str, bool | int | float | str | None]
+    """Variables of the template."""
+
+
 class Embed(WireMessage, frozen=True):
     """Make a vector of each text. Answered by Embedded or Failed, or after Cancel not at all."""
 
     seq: int
     texts: tuple[str, ...]
+    query: str | None = None
+    """For an engine that ranks: what the texts are to be relevant to. Each text's vector is then one number."""
 
 
 class SetThreads(WireMessage, frozen=True):
@@ -124,6 +153,8 @@ class Finished(WireMessage, frozen=True):
     """Its share of the time of the steps that it was in, see `events.Usage`; likewise the two that follow."""
     alone_seconds: float = 0.0
     packed_seconds: float = 0.0
+    stop_string: str = ""
+    """The stop string that has ended the text."""
 
 
 class Failed(WireMessage, frozen=True):
@@ -141,6 +172,22 @@ class Counted(WireMessage, frozen=True):
 
     seq: int
     tokens: int
+
+
+class Tokenized(WireMessage, frozen=True):
+    """The answer to Tokenize."""
+
+    seq: int
+    tokens: tuple[int, ...]
+    pieces: tuple[bytes, ...]
+    """What each token stands for, see `TokenizedText`."""
+
+
+class Rendered(WireMessage, frozen=True):
+    """The answer to Detokenize and to Render."""
+
+    seq: int
+    text: str
 
 
 class Embedded(WireMessage, frozen=True):
@@ -167,8 +214,10 @@ class Heartbeat(WireMessage, frozen=True):
     """How long the next step should take."""
 
 
-EngineCommand = Load | Submit | Cancel | Count | Embed | SetThreads | GetStats | Shutdown
-Reply = Ready | LoadFailed | Texts | Finished | Failed | Counted | Embedded | Stats | Heartbeat
+EngineCommand = (
+    Load | Submit | Cancel | Count | Tokenize | Detokenize | Render | Embed | SetThreads | GetStats | Shutdown
+)
+Reply = Ready | LoadFailed | Texts | Finished | Failed | Counted | Tokenized | Rendered | Embedded | Stats | Heartbeat
 
 _encoder = msgspec.msgpack.Encoder()
 _commands: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(EngineCommand)

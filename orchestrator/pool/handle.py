@@ -5,11 +5,20 @@ cost model predicts, so that the real pool can run on a virtual clock.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Protocol
 
 from orchestrator.engine.client.engine import Completion, OnText
-from orchestrator.engine.contract import Embeddings, EngineSpec, EngineStats, Generation, Message, ModelInfo
+from orchestrator.engine.contract import (
+    Embeddings,
+    EngineSpec,
+    EngineStats,
+    Generation,
+    Message,
+    ModelInfo,
+    Ranking,
+    TokenizedText,
+)
 from orchestrator.engine.errors import EngineDied
 
 
@@ -39,8 +48,22 @@ class EngineHandle(Protocol):
     async def count(self, messages: Sequence[Message]) -> int:
         """Return how many tokens the prompt of these messages has. Raises EngineError."""
 
+    async def tokenize(self, text: str, *, special: bool = True, whole: bool = False) -> TokenizedText:
+        """Return the tokens of a text, as `Engine.tokenize` does. Raises EngineError."""
+
+    async def detokenize(self, tokens: Sequence[int]) -> str:
+        """Return the text of tokens. Raises EngineError."""
+
+    async def render(
+        self, messages: Sequence[Message], arguments: Mapping[str, bool | int | float | str | None] | None = None
+    ) -> str:
+        """Return the prompt that the model's chat template makes of messages. Raises EngineError."""
+
     async def embed(self, texts: Sequence[str]) -> Embeddings:
         """Make a vector of each text. Raises EngineError."""
+
+    async def rank(self, query: str, texts: Sequence[str]) -> Ranking:
+        """Return how relevant each text is to a query. Raises EngineError."""
 
     async def stats(self) -> EngineStats:
         """Return the counters. Raises EngineDied."""

@@ -3,13 +3,13 @@
 import asyncio
 import contextlib
 import dataclasses
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
 from orchestrator.engine.client.engine import Completion, Engine, OnText
-from orchestrator.engine.contract import Embeddings, Generation, Message, Priority, SystemPrompt
+from orchestrator.engine.contract import Embeddings, Generation, Message, Priority, Ranking, SystemPrompt, TokenizedText
 from orchestrator.engine.errors import EngineDied, EngineError
 from orchestrator.events import Usage
 from orchestrator.pool.admission import PoolBudget
@@ -110,6 +110,29 @@ class Pool:
         async with self._lease(managed, wanted) as (_, engine):
             return await engine.count(messages)
 
+    async def tokenize(self, model: str, text: str, *, special: bool = True, whole: bool = False) -> TokenizedText:
+        """Return the tokens of a text in a model's vocabulary, see `Engine.tokenize`. Loads the model if needed.
+
+        Raises what `count` raises. So do `detokenize` and `render`.
+        """
+        async with self._lease_now(model) as engine:
+            return await engine.tokenize(text, special=special, whole=whole)
+
+    async def detokenize(self, model: str, tokens: Sequence[int]) -> str:
+        """Return the text of tokens of a model's vocabulary, see `Engine.detokenize`."""
+        async with self._lease_now(model) as engine:
+            return await engine.detokenize(tokens)
+
+    async def render(
+        self,
+        model: str,
+        messages: Sequence[Message],
+        arguments: Mapping[str, bool | int | float | str | None] | None = None,
+    ) -> str:
+        """Return the prompt that a model's chat template makes of messages, see `Engine.render`."""
+        async with self._lease_now(model) as engine:
+            return await engine.render(messages, arguments)
+
     async def generate(
         self, model: str, request: Generation, on_text: OnText | None = None, on_thought: OnText | None = None
     ) -> Completion:
@@ -160,6 +183,17 @@ class Pool:
         async with self._lease(managed, wanted) as (replica, engine):
             async with self._decoding.of(replica, managed.entry.options.threads, wanted.due):
                 return await engine.embed(texts)
+
+    async def rank(self, model: str, query: str, texts: Sequence[str]) -> Ranking:
+        """Say how relevant each text is to a query with the model of the role `reranker`, loading it if needed.
+
+        Raises what `embed` raises.
+        """
+        managed = self._model(model)
+        wanted = LeaseRequest(due=asyncio.get_running_loop().time())
+        async with self._lease(managed, wanted) as (replica, engine):
+            async with self._decoding.of(replica, managed.entry.options.threads, wanted.due):
+                return await engine.rank(query, texts)
 
     async def generate_batch(
         self, model: str, requests: Sequence[Generation]
@@ -264,6 +298,13 @@ class Pool:
             known = ", ".join(sorted({*self._managed, *self._remotes} - {model}))
             raise UnknownModel(model, f"there is no model {model!r}; accepted: {known}")
         return managed
+
+    @contextlib.asynccontextmanager
+    async def _lease_now(self, model: str) -> AsyncIterator[EngineHandle]:
+        """Lease an engine of a model for something short. Raises UnknownModel and ModelRemote."""
+        wanted = LeaseRequest(due=asyncio.get_running_loop().time())
+        async with self._lease(self._model(model), wanted) as (_, engine):
+            yield engine
 
     @contextlib.asynccontextmanager
     async def _lease(self, managed: ManagedModel, wanted: LeaseRequest) -> AsyncIterator[tuple[Replica, EngineHandle]]:

@@ -327,6 +327,7 @@ def engine_spec(
         replace(entry.options, threads=threads, mmap=entry.options.mmap and node is None),
         file=str(entry.file),
         embeds=entry.embeds,
+        ranks=entry.ranks,
         adapters=entry.adapters,
         step_costs=str(folders.step_costs) if folders.step_costs is not None else None,
         prefixes=str(folders.prefixes) if folders.prefixes is not None else None,

@@ -55,6 +55,12 @@ class ModelCounters:
     speculation: str | None
     llama_seconds: float
     own_seconds: float
+    queued: int = 0
+    """Sequences that wait inside of an engine now."""
+    used_cells: int = 0
+    """KV cells that are held or reserved now, in tokens."""
+    cells: int = 0
+    """The size of the KV caches, in tokens."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +75,12 @@ class RoleUse:
     """The tokens of the answered prompts, those from the cache included."""
     output_tokens: int = 0
     """The tokens of the answers."""
+    cached_tokens: int = 0
+    """The tokens of the answered prompts that came from the cache."""
+    prefill_seconds: float = 0.0
+    """From the end of the queue to the first tokens of the answers, summed."""
+    decode_seconds: float = 0.0
+    """From the first tokens of the answers to their ends, summed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,6 +169,9 @@ class RoleCounts:
                 answers=use.answers + 1,
                 prompt_tokens=use.prompt_tokens + usage.prompt_tokens,
                 output_tokens=use.output_tokens + usage.output_tokens,
+                cached_tokens=use.cached_tokens + usage.cached_tokens,
+                prefill_seconds=use.prefill_seconds + usage.prefill_seconds,
+                decode_seconds=use.decode_seconds + usage.decode_seconds,
             )
 
         def add(requests: int) -> None:
@@ -189,4 +204,7 @@ def sum_counters(counted: Sequence[EngineStats]) -> ModelCounters | None:
         speculation=None if counted[0].speculation == NOT_SET_UP else counted[0].speculation,
         llama_seconds=sum(one.llama_seconds for one in counted),
         own_seconds=sum(one.own_seconds for one in counted),
+        queued=sum(one.queued for one in counted),
+        used_cells=sum(one.used_cells for one in counted),
+        cells=sum(one.cells for one in counted),
     )

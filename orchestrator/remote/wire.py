@@ -88,6 +88,8 @@ def wire_request(model: str, request: Generation, context: int, refused: Set[str
     try:
         if problem := request.problem():
             raise BadRequest(problem)
+        if not request.messages:
+            raise BadRequest("another server runs the model, which is asked with messages; accepted: a chat")
         schema = _schema(request)
         fields: dict[str, Any] = {
             "model": model,

@@ -104,7 +104,7 @@ def test_state_space_models_are_not_drafted_for(registry: Registry, write_gguf: 
         ("nomic.gguf", {"architecture": "nomic-bert"}, "embedder"),
         ("qwen3.gguf", {"architecture": "qwen3", "pooling": 3}, "embedder"),
         ("bge-small.gguf", {}, "embedder"),
-        ("ranker.gguf", {"architecture": "bert", "pooling": 4}, None),
+        ("ranker.gguf", {"architecture": "bert", "pooling": 4}, "reranker"),
         ("dream.gguf", {"architecture": "dream"}, None),
     ],
 )

@@ -5,10 +5,10 @@ import contextlib
 import dataclasses
 import itertools
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Self, cast
+from typing import Any, Literal, Self, cast
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from orchestrator.engine.client.grammar import schema_grammar
 from orchestrator.engine.client.spawn import EngineProcess, describe_exit, launch, signal_name
 from orchestrator.engine.client.watchdog import Activity, Watchdog
 from orchestrator.engine.contract import (
+    MAX_PROMPT_BYTES,
     Embeddings,
     EngineSpec,
     EngineStats,
@@ -24,6 +25,8 @@ from orchestrator.engine.contract import (
     Generation,
     Message,
     ModelInfo,
+    Ranking,
+    TokenizedText,
     texts_problem,
 )
 from orchestrator.engine.errors import BadRequest, EngineDied, EngineHung, EngineStopped, ModelLoadFailed
@@ -32,6 +35,7 @@ from orchestrator.engine.protocol import (
     Cancel,
     Count,
     Counted,
+    Detokenize,
     Embed,
     Embedded,
     EngineCommand,
@@ -44,12 +48,16 @@ from orchestrator.engine.protocol import (
     LoadFailed,
     ProtocolError,
     Ready,
+    Render,
+    Rendered,
     Reply,
     SetThreads,
     Shutdown,
     Stats,
     Submit,
     Texts,
+    Tokenize,
+    Tokenized,
     decode_reply,
     encode,
 )
@@ -81,6 +89,8 @@ class Completion:
     """Tokens and seconds."""
     reasoning: str = ""
     """What the model has thought before; it is no part of the text."""
+    stop_string: str = ""
+    """The stop string that has ended the text; empty where none has, or another server has not told it."""
 
 
 @dataclass(slots=True)
@@ -194,7 +204,7 @@ class Engine(asyncio.Protocol):
         Raises BadRequest, BadPrompt, BadGrammar, PromptTooLong, BrokenModel, EngineDied, or what `on_text` or
         `on_thought` raises.
         """
-        self._check_kind(embeds=False)
+        self._check_kind("write")
         try:
             problem = request.problem()
         except UnicodeEncodeError as error:
@@ -218,29 +228,71 @@ class Engine(asyncio.Protocol):
             alone_seconds=done.alone_seconds,
             packed_seconds=done.packed_seconds,
         )
-        return Completion(done.text, done.finish, usage, done.reasoning)
+        stop = done.stop_string if done.stop_string in request.stop else ""  # not one of the chat template's own
+        return Completion(done.text, done.finish, usage, done.reasoning, stop_string=stop)
 
     async def count(self, messages: Sequence[Message]) -> int:
         """Return how many tokens the prompt of these messages has. Raises BadRequest, BadPrompt, EngineDied."""
-        self._check_kind(embeds=False)
+        self._check_kind("write")
         counted: Counted = await self._ask(lambda seq: Count(seq, tuple(messages)))
         return counted.tokens
+
+    async def tokenize(self, text: str, *, special: bool = True, whole: bool = False) -> TokenizedText:
+        """Return the tokens of a text. Both kinds of engines can do this, as they have a vocabulary.
+
+        With `special`, names of control tokens in the text mean these tokens. With `whole`, the tokens that the model
+        needs around its whole input are added, such as BOS. Raises BadRequest, EngineDied.
+        """
+        if len(text) > MAX_PROMPT_BYTES:
+            raise BadRequest("the text is above 64 MiB")
+        done: Tokenized = await self._ask(lambda seq: Tokenize(seq, text, special, whole))
+        return TokenizedText(done.tokens, done.pieces)
+
+    async def detokenize(self, tokens: Sequence[int]) -> str:
+        """Return the text of tokens, with the names of control tokens. Bytes that are no UTF-8 become U+FFFD.
+
+        Raises BadRequest for an id that is none of the vocabulary, and EngineDied.
+        """
+        done: Rendered = await self._ask(lambda seq: Detokenize(seq, tuple(tokens)))
+        return done.text
+
+    async def render(
+        self, messages: Sequence[Message], arguments: Mapping[str, bool | int | float | str | None] | None = None
+    ) -> str:
+        """Return the prompt that the model's chat template makes of messages. `arguments` are variables for it.
+
+        Raises BadRequest, BadPrompt, EngineDied.
+        """
+        self._check_kind("write")
+        done: Rendered = await self._ask(lambda seq: Render(seq, tuple(messages), dict(arguments or {})))
+        return done.text
 
     async def embed(self, texts: Sequence[str]) -> Embeddings:
         """Make a vector of each text. Cancelling the task cancels the request in the engine.
 
         Raises BadRequest, TextTooLong, BrokenModel, EngineDied.
         """
-        self._check_kind(embeds=True)
+        self._check_kind("embed texts")
         if problem := texts_problem(texts):
             raise BadRequest(problem)
         done: Embedded = await self._ask(lambda seq: Embed(seq, tuple(texts)))
         return Embeddings(np.frombuffer(done.vectors, "<f4").reshape(len(texts), -1), done.tokens)
 
-    def _check_kind(self, *, embeds: bool) -> None:
-        """Raise BadRequest if the engine embeds and the request does not, or the other way round."""
-        if self.spec.embeds != embeds:
-            can, asked = ("embed texts", "write") if self.spec.embeds else ("write", "embed texts")
+    async def rank(self, query: str, texts: Sequence[str]) -> Ranking:
+        """Return how relevant each text is to a query. Cancelling the task cancels the request in the engine.
+
+        Raises what `embed` raises; TextTooLong where query and text together are too long.
+        """
+        self._check_kind("rank texts")
+        if problem := texts_problem([query, *texts]) or texts_problem(texts):
+            raise BadRequest(problem)
+        done: Embedded = await self._ask(lambda seq: Embed(seq, tuple(texts), query))
+        return Ranking(tuple(np.frombuffer(done.vectors, "<f4").tolist()), done.tokens)
+
+    def _check_kind(self, asked: Literal["write", "embed texts", "rank texts"]) -> None:
+        """Raise BadRequest if the model was loaded for something else than what it is asked for."""
+        can = "rank texts" if self.spec.ranks else "embed texts" if self.spec.embeds else "write"
+        if can != asked:
             raise BadRequest(f"the model is loaded to {can}, and was asked to {asked}")
 
     async def stats(self) -> EngineStats:
@@ -336,7 +388,7 @@ class Engine(asyncio.Protocol):
                     self._stream(seq, text, thought=True)
                 for seq, text in texts:
                     self._stream(seq, text)
-            case Finished(seq) | Counted(seq) | Embedded(seq) | Stats(seq):
+            case Finished(seq) | Counted(seq) | Tokenized(seq) | Rendered(seq) | Embedded(seq) | Stats(seq):
                 self._watchdog.set_limit(self.spec.hung_seconds)
                 self._resolve(seq, reply)
             case Failed():

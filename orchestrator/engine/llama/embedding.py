@@ -1,5 +1,6 @@
 """Hold a loaded model that makes vectors of texts, and embed with it."""
 
+import re
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -31,6 +32,10 @@ _POOLING: dict[str, int] = {
 }
 """How the vectors of a text's tokens become one, by the header's `pooling_type`: mean, that of the first token (CLS) or
 that of the last. Models that generate text have no such key."""
+_RANK = str(lib.LLAMA_POOLING_TYPE_RANK)
+"""The same for a model with a classifier, which scores a query and a text that follow each other."""
+_RERANK_TEMPLATE = b"rerank"
+"""The name of the template in which models that were made of ones that write want query and text."""
 _FLASH = {"auto": -1, "off": 0, "on": 1}
 _WARM_TOKENS = 64
 
@@ -47,7 +52,8 @@ class Embedder:
         self.log = Log()
         self._model: Any = load_model(spec, self.log, progress)
         self.vocab = Vocabulary(self._model)
-        self.size: int = lib.llama_model_n_embd_out(self._model)
+        self.ranks = spec.ranks
+        self.size: int = 1 if spec.ranks else lib.llama_model_n_embd_out(self._model)
         self.slots = spec.slots
         self.threads = spec.threads or default_threads()
         self.limit = _context_of(self._model, spec)
@@ -61,7 +67,7 @@ class Embedder:
     def _make_context(self, spec: EngineSpec) -> Any:
         params = lib.llama_context_default_params()
         params.embeddings = True
-        params.pooling_type = _pooling(self._model)
+        params.pooling_type = _pooling(self._model, ranks=spec.ranks)
         # The vectors of a text are pooled within one micro-batch, and an encoder has to see all its tokens at once.
         # When llama.cpp reserves memory, it divides a micro-batch among the sequences, and aborts if there is a rest.
         even = -(-self.limit // self.slots) * self.slots
@@ -98,7 +104,7 @@ class Embedder:
             batch_invariant=False,
             split_cache=False,
             load_seconds=seconds,
-            embedding=self.size,
+            embedding=None if self.ranks else self.size,
         )
 
     def tokenize(self, index: int, text: str) -> Tokens:
@@ -108,10 +114,33 @@ class Embedder:
             raise TextTooLong(index, len(tokens), self.limit)
         return tokens
 
+    def tokenize_pair(self, index: int, query: str, text: str) -> Tokens:
+        """Return the tokens of a query and a text for a model that ranks. Raises TextTooLong with `index`.
+
+        They are in the model's own template, if it has one, and else one after the other with the tokens around and
+        between them that encoders were trained with (Nogueira and Cho, arXiv 1901.04085).
+        """
+        template = lib.llama_model_chat_template(self._model, _RERANK_TEMPLATE)
+        vocab = self.vocab
+        if template:
+            parts = re.split(r"(\{query\}|\{document\})", template.decode("utf-8", "replace"))
+            given = {"{query}": query, "{document}": text}
+            found = [
+                token for part in parts for token in vocab.tokenize(given.get(part, part), special=part not in given)
+            ]
+        else:
+            first, second = (vocab.tokenize(one, special=False) for one in (query, text))
+            ends = [vocab.eos] if vocab.adds_eos else []
+            between = [vocab.sep] if vocab.adds_sep else []
+            found = [*([vocab.bos] if vocab.adds_bos else []), *first, *ends, *between, *second, *(ends or between)]
+        if not 0 < len(found) <= self.limit:
+            raise TextTooLong(index, len(found), self.limit)
+        return as_tokens(found)
+
     def embed(self, texts: Sequence[Tokens]) -> Vectors:
         """Return the vectors of the texts: shape (texts, size), each of length 1, or of NaN where a vector was zero.
 
-        Raises DecodeFailed.
+        Of a model that ranks, a vector is the score alone. Raises DecodeFailed.
         """
         self._batch.clear()
         for seq, tokens in enumerate(texts):
@@ -123,6 +152,8 @@ class Embedder:
         vectors = np.stack([self._pooled(seq) for seq in range(len(texts))])
         if self._memory:
             lib.llama_memory_clear(self._memory, False)
+        if self.ranks:
+            return vectors
         lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
         units: Vectors = np.divide(vectors, lengths, out=np.full_like(vectors, np.nan), where=lengths > 0)
         return units
@@ -147,10 +178,17 @@ def _context_of(model: Any, spec: EngineSpec) -> int:
     return wanted
 
 
-def _pooling(model: Any) -> int:
+def _pooling(model: Any, *, ranks: bool) -> int:
     kind = meta(model, f"{meta(model, 'general.architecture')}.pooling_type")
+    if ranks:
+        if kind != _RANK:
+            what = "the model has no classifier that ranks texts; accepted: one whose header says pooling_type 4 (rank)"
+            raise CannotLoad("architecture", what)
+        return int(lib.LLAMA_POOLING_TYPE_RANK)
     if kind not in _POOLING:
-        ranks = " (it ranks texts)" if kind == str(lib.LLAMA_POOLING_TYPE_RANK) else ""
-        what = f"the model joins its tokens in way {kind}{ranks}, which makes no vector; accepted: mean, cls, last"
+        ranks_texts = " (it ranks texts: role reranker)" if kind == _RANK else ""
+        what = (
+            f"the model joins its tokens in way {kind}{ranks_texts}, which makes no vector; accepted: mean, cls, last"
+        )
         raise CannotLoad("architecture", what)
     return _POOLING[kind]

@@ -3,7 +3,7 @@
 import ctypes
 import time
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import llama_cpp.llama_cpp as lib
 import numpy as np
@@ -18,12 +18,27 @@ _CACHED_TEXTS = 8
 """Of how many sets of texts it is kept which tokens hold one of them."""
 
 
+class FimTokens(NamedTuple):
+    """The control tokens with which a model fills a place in a text; -1 for each that it does not have."""
+
+    prefix: int
+    """Stands before what precedes the place."""
+    suffix: int
+    """Stands before what follows it."""
+    middle: int
+    """Stands before what the model writes."""
+    repository: int
+    """Stands before the name of a repository."""
+    file: int
+    """Stands before the name of a file."""
+
+
 class Vocabulary:
     """The tokens of one model. `end` are the tokens that end a text; `bos` and `eos` are -1 where there is none.
 
     `adds_bos` says whether the model needs BOS in front of a prompt, `adds_space` whether a space is put in front of
-    every text that is tokenized. `control` are the names of all control tokens. `llama_seconds` is how long llama.cpp
-    took to tokenize texts, in all.
+    every text that is tokenized. `control` are the names of all control tokens, and `fim` those that fill a place in
+    a text. `llama_seconds` is how long llama.cpp took to tokenize texts, in all.
     """
 
     def __init__(self, model: Any) -> None:
@@ -33,8 +48,18 @@ class Vocabulary:
         self.bos: int = lib.llama_vocab_bos(self.handle)
         self.eos: int = lib.llama_vocab_eos(self.handle)
         self.adds_bos = bool(lib.llama_vocab_get_add_bos(self.handle)) and self.bos >= 0
+        self.sep: int = lib.llama_vocab_sep(self.handle)
+        self.adds_sep = bool(lib.llama_vocab_get_add_sep(self.handle)) and self.sep >= 0
+        self.adds_eos = bool(lib.llama_vocab_get_add_eos(self.handle)) and self.eos >= 0
         self.adds_space = meta(model, "tokenizer.ggml.model") == "llama" and (
             meta(model, "tokenizer.ggml.add_space_prefix") != "false"
+        )
+        self.fim = FimTokens(
+            lib.llama_vocab_fim_pre(self.handle),
+            lib.llama_vocab_fim_suf(self.handle),
+            lib.llama_vocab_fim_mid(self.handle),
+            lib.llama_vocab_fim_rep(self.handle),
+            lib.llama_vocab_fim_sep(self.handle),
         )
         self.llama_seconds = 0.0
         self._buffer = ctypes.create_string_buffer(64)
@@ -95,6 +120,10 @@ class Vocabulary:
     def text(self, token: int) -> str:
         """Return how a template spells a token, which may be a control token; empty if there is no such token."""
         return self._spell(token, special=True).decode("utf-8", "replace") if 0 <= token < self.size else ""
+
+    def spelled(self, token: int) -> bytes:
+        """Return the bytes that a token of the vocabulary stands for; of a control token, its name."""
+        return self._pieces[token] or self._spell(token, special=True)
 
     def _spell(self, token: int, special: bool) -> bytes:
         buffer = self._buffer

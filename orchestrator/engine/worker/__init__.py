@@ -9,6 +9,7 @@ sequences        all of them: queued, in prefill, decoding; admission to the KV 
 priority         in which order requests go, and which sequence is preempted; pure functions
 batching         what goes into one call of llama_decode; pure functions
 chat             messages to the tokens of a prompt, through the model's own template
+raw_prompts      prompts that are no chats to tokens; tokens to text
 sampling         logits to a token
 text             bytes of tokens to text: whole characters, stop strings
 stored_prefixes  KV cells of system prompts, kept on disk from one engine to the next

@@ -12,6 +12,7 @@ from orchestrator.engine.errors import BrokenModel, EngineError, TextTooLong
 from orchestrator.engine.llama import Embedder, Tokens
 from orchestrator.engine.worker.contention import CpuUse
 from orchestrator.engine.worker.link import Link, Outbox
+from orchestrator.engine.worker.raw_prompts import convert_text
 from orchestrator.engine.worker.threads import ThreadTuner
 
 
@@ -51,8 +52,10 @@ class EmbeddingLoop:
 
     def _take(self, command: protocol.EngineCommand) -> None:
         match command:
-            case protocol.Embed(number, texts):
-                self._begin(number, texts)
+            case protocol.Embed(number, texts, query):
+                self._begin(number, texts, query)
+            case protocol.Tokenize() | protocol.Detokenize():
+                self._convert(command)
             case protocol.Cancel(number):
                 kept = deque(job for job in self._jobs if job.number != number)
                 self._counts["cancelled"] += len(self._jobs) - len(kept)
@@ -67,12 +70,21 @@ class EmbeddingLoop:
             case _:
                 raise protocol.ProtocolError(f"an engine that embeds was sent {type(command).__name__}")
 
-    def _begin(self, number: int, texts: tuple[str, ...]) -> None:
+    def _convert(self, command: protocol.Tokenize | protocol.Detokenize) -> None:
+        try:
+            self._outbox.add(convert_text(self._embedder.vocab, command))
+        except EngineError as error:
+            self._refuse(command.seq, error)
+
+    def _begin(self, number: int, texts: tuple[str, ...], query: str | None) -> None:
         tokens = []
         try:
             for index, text in enumerate(texts):
                 self._link.heartbeat(0.0)
-                tokens.append(self._embedder.tokenize(index, text))
+                if query is None:
+                    tokens.append(self._embedder.tokenize(index, text))
+                else:
+                    tokens.append(self._embedder.tokenize_pair(index, query, text))
         except TextTooLong as error:
             self._refuse(number, error)
             return

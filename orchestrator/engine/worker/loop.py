@@ -23,6 +23,7 @@ from orchestrator.engine.worker.contention import CpuUse
 from orchestrator.engine.worker.link import Link, Outbox
 from orchestrator.engine.worker.penalties import Penalties
 from orchestrator.engine.worker.priority import ALIKE
+from orchestrator.engine.worker.raw_prompts import convert_text, infill_tokens, raw_tokens
 from orchestrator.engine.worker.sampling import verify_drafts
 from orchestrator.engine.worker.sequence import LogitsAreNaN, NoTokenAllowed, Sequence
 from orchestrator.engine.worker.sequences import Sequences
@@ -35,6 +36,8 @@ from registry.options import Adapters, SamplingOptions
 _Scheduled = tuple[Sequence, Tokens]
 """A sequence and the tokens that a step computes for it: a chunk of its prefill, or draft tokens, which follow its last
 token."""
+_Request = protocol.Submit | protocol.Count | protocol.Tokenize | protocol.Detokenize | protocol.Render
+"""What needs the vocabulary or the chat template of the model."""
 MARK_TOKENS = 16
 """At most so many tokens are expected for the mark that opens a thought, and for white space around thoughts."""
 _NONE = as_tokens(())
@@ -152,8 +155,14 @@ class Loop:
     def _handle(self, commands: list[protocol.EngineCommand]) -> None:
         for command in commands:
             match command:
-                case protocol.Submit(number) | protocol.Count(number):
-                    self._handle_request(number, command)
+                case (
+                    protocol.Submit()
+                    | protocol.Count()
+                    | protocol.Tokenize()
+                    | protocol.Detokenize()
+                    | protocol.Render()
+                ):
+                    self._handle_request(command)
                 case protocol.Cancel(number):
                     if number in self._sequences.all:
                         self._finish_early(self._sequences.all[number], "cancelled")
@@ -167,18 +176,24 @@ class Loop:
                 case protocol.Load():
                     raise protocol.ProtocolError("a second Load")
 
-    def _handle_request(self, number: int, command: protocol.Submit | protocol.Count) -> None:
+    def _handle_request(self, command: _Request) -> None:
         """Take in a request. Whatever is wrong with it fails this request and no other."""
         try:
-            if isinstance(command, protocol.Submit):
-                self._submit(command)
-            else:
-                self._outbox.add(protocol.Counted(number, len(self._prompt(command.messages)[0])))
+            match command:
+                case protocol.Submit():
+                    self._submit(command)
+                case protocol.Count(number, messages):
+                    self._outbox.add(protocol.Counted(number, len(self._prompt(messages)[0])))
+                case protocol.Render(number, messages, arguments):
+                    segments = self._template.segments(messages, arguments)
+                    self._outbox.add(protocol.Rendered(number, "".join(one.text for one in segments)))
+                case _:
+                    self._outbox.add(convert_text(self._llama.vocab, command))
         except EngineError as error:
-            self._refuse(number, error)
+            self._refuse(command.seq, error)
         except Exception as error:  # noqa: BLE001 (boundary: one request's failure must not take the others with it)
             traceback.print_exc(file=sys.stderr)
-            self._refuse(number, EngineError(f"the engine failed on this request: {error!r}"))
+            self._refuse(command.seq, EngineError(f"the engine failed on this request: {error!r}"))
 
     def _submit(self, command: protocol.Submit) -> None:
         request = command.generation
@@ -186,11 +201,15 @@ class Loop:
             asked = ", ".join(adapter.file for adapter in request.lora)
             accepted = ", ".join(self._spec.adapters) or "none"
             raise AdapterNotLoaded(f"the adapter {asked} is not loaded with this model; accepted: {accepted}")
-        arguments = {**request.template_arguments, **self._thinking.arguments(request.thinking)}
-        prompt, prompt_end = self._prompt(request.messages, arguments)
+        chat = bool(request.messages)
+        if chat:
+            arguments = {**request.template_arguments, **self._thinking.arguments(request.thinking)}
+            prompt, prompt_end = self._prompt(request.messages, arguments)
+        else:
+            prompt, prompt_end = self._raw_prompt(request), ""
         most = max_answer = clamp_max_tokens(request, len(prompt), self._llama.context_limit)
         thoughts = None
-        if self._thinking.markers is not None:
+        if chat and self._thinking.markers is not None:
             room = max_answer if request.limits_thoughts else self._llama.context_limit - len(prompt)
             marks = len(self._thinking.closing)
             budget = thinking_room(room, max_answer, self._thinking.budget(request.thinking), marks)
@@ -202,7 +221,7 @@ class Loop:
             request,
             prompt,
             max_tokens=most,
-            stops=self._template.stops,
+            stops=self._template.stops if chat else (),
             grammar=grammar,
             stream=command.stream,
             max_answer=max_answer,
@@ -212,6 +231,17 @@ class Loop:
         self._stop_measuring()
         self._sequences.add(sequence)
         self._counts["prompt_tokens"] += len(prompt)
+
+    def _raw_prompt(self, request: Generation) -> Tokens:
+        """Return the tokens of a prompt that is no chat. Raises BadPrompt."""
+        self._link.heartbeat(sum(map(len, request.prompt_texts)) / _READ_A_SECOND)
+        vocab, before = self._llama.vocab, self._llama.vocab.llama_seconds
+        if request.infill is not None:
+            tokens = infill_tokens(vocab, request.infill)
+        else:
+            tokens = raw_tokens(vocab, request.prompt if request.prompt is not None else ())
+        self._llama_seconds += vocab.llama_seconds - before
+        return tokens
 
     def _penalties(self, options: SamplingOptions) -> Penalties | None:
         """Return the penalties of a new sequence, or None where it has none."""

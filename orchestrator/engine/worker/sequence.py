@@ -251,6 +251,7 @@ class Sequence:
             work_seconds=self.work_seconds,
             alone_seconds=self.alone_seconds,
             packed_seconds=self.packed_seconds,
+            stop_string=self.text.stopped_by,
         )
 
     def _count_wait(self, now: float) -> None:

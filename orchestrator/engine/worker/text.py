@@ -7,11 +7,12 @@ class TextStream:
     """The text of one generation. Bytes that are not UTF-8 become U+FFFD.
 
     Text is held back while it may still turn out to be the beginning of a stop string, and bytes while a character is
-    not complete. `stopped` becomes true at a stop string; no text is returned after that.
+    not complete. `stopped` becomes true at a stop string, which is then `stopped_by`; no text is returned after that.
     """
 
     def __init__(self, stops: tuple[str, ...]) -> None:
         self.stopped = False
+        self.stopped_by = ""
         self._stops = stops
         self._rest = b""
         self._held = ""
@@ -49,10 +50,11 @@ class TextStream:
 
     def _cut(self, text: str) -> str:
         """Return the part before a stop string, or before what may become one, which is held back."""
-        found = [at for at in (text.find(stop) for stop in self._stops) if at >= 0]
+        found = [(at, stop) for at, stop in ((text.find(stop), stop) for stop in self._stops) if at >= 0]
         if found:
+            at, self.stopped_by = min(found)
             self.stopped, self._held = True, ""
-            return text[: min(found)]
+            return text[:at]
         keep = max((_overlap(text, stop) for stop in self._stops), default=0)
         self._held = text[len(text) - keep :]
         return text[: len(text) - keep]

@@ -15,7 +15,7 @@ from orchestrator.engine.contract import EngineSpec, Generation, Message
 from orchestrator.engine.errors import BadRequest, ModelLoadFailed, TextTooLong
 
 TEXTS = ["a", "the ship sails at dawn", "tax", "a b c d e f g", "quarterly figures", "z" * 40, "the ship sails at dusk"]
-KINDS = {"bert": ("mean", "cls"), "llama": (None, "mean", "cls", "last", "rank")}
+KINDS = {"bert": ("mean", "cls", "rank"), "llama": (None, "mean", "cls", "last", "rank")}
 Opened = Callable[..., AbstractAsyncContextManager[Engine]]
 
 
@@ -129,6 +129,29 @@ async def test_an_engine_embeds_or_writes(opened: Opened) -> None:
         with pytest.raises(BadRequest, match="loaded to write, and was asked to embed"):
             await engine.embed(["hello"])
         assert (await engine.generate(hello)).usage.output_tokens > 0
+
+
+async def test_texts_are_ranked_by_a_model_with_a_classifier(opened: Opened) -> None:
+    query = "the ship"
+    async with opened("bert-rank", ranks=True) as engine:
+        assert engine.info.embedding is None
+        alone = [await engine.rank(query, [text]) for text in TEXTS]
+        together = await engine.rank(query, TEXTS)
+        assert together.scores == pytest.approx([one.scores[0] for one in alone], abs=1e-4)
+        assert len({round(score, 4) for score in together.scores}) > 1
+        around = 3  # tokens that begin, divide and end the pair
+        assert together.tokens == sum(len((query + text).replace(" ", "")) + around for text in TEXTS)
+        assert (await engine.rank("tax", TEXTS)).scores != pytest.approx(together.scores)
+        with pytest.raises(TextTooLong, match="text 1 has 71 tokens"):
+            await engine.rank("a" * 28, ["b", "c" * 40])
+        with pytest.raises(BadRequest, match="loaded to rank texts, and was asked to embed texts"):
+            await engine.embed(["a"])
+    async with opened("bert-mean") as engine:
+        with pytest.raises(BadRequest, match="loaded to embed texts, and was asked to rank texts"):
+            await engine.rank(query, ["a"])
+    with pytest.raises(ModelLoadFailed, match="no classifier that ranks texts"):
+        async with opened("bert-mean", ranks=True):
+            pass
 
 
 async def test_what_cannot_embed_is_not_loaded(opened: Opened, folder: Path) -> None:
