@@ -9,16 +9,23 @@ from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
 
 from orchestrator.api import admin, chats, events, memory, metrics, models, runs
+from orchestrator.api.anthropic import messages
 from orchestrator.api.errors import add_error_handlers
 from orchestrator.api.limiter import GenerationLimiter
-from orchestrator.api.openai import chat, embeddings, responses
+from orchestrator.api.llama_server import completion as native_completion
+from orchestrator.api.llama_server import state, tokens
+from orchestrator.api.openai import chat, embeddings, rerank, responses, text_completions
 from orchestrator.api.openai import models as openai_models
 from orchestrator.service.service import Service
+from orchestrator.service.stored_responses import StoredResponses
 
 TITLE: Final = "orchestrator"
 DESCRIPTION: Final = """Runs on local models: submit, watch, cancel and export them. Part of it is OpenAI-compatible.
 
 Over the Unix socket no token is needed; over TCP every request needs one. The body of every error is an `ErrorBody`."""
+
+OPENAI_MODULES: Final = (chat, text_completions, responses, embeddings, rerank, openai_models)
+"""The modules with endpoints below `/v1` that are there without it, too."""
 
 
 def make_app(service: Service, tasks: asyncio.TaskGroup) -> FastAPI:
@@ -29,9 +36,11 @@ def make_app(service: Service, tasks: asyncio.TaskGroup) -> FastAPI:
     """
     app = FastAPI(title=TITLE, description=DESCRIPTION, version=version("orchestrator"), docs_url=None, redoc_url=None)
     app.state.service = service
+    app.state.responses = StoredResponses(service.home)
     app.state.limiter = GenerationLimiter(tasks, lambda: service.configuration.server.max_generations)
     add_error_handlers(app)
-    for module in (runs, events, chats, models, memory, admin, metrics, chat, responses, embeddings, openai_models):
+    upkeep = (runs, events, chats, models, memory, admin, metrics)
+    for module in (*upkeep, *OPENAI_MODULES, tokens, native_completion, state, messages):
         app.include_router(module.router)
     _add_short_paths(app)
     app.openapi = lambda: _schema(app)  # type: ignore[method-assign]
@@ -40,12 +49,18 @@ def make_app(service: Service, tasks: asyncio.TaskGroup) -> FastAPI:
 
 def _add_short_paths(app: FastAPI) -> None:
     """Let the OpenAI-compatible endpoints be reached without `/v1` too, as clients with another base URL expect."""
-    for module in (chat, responses, embeddings, openai_models):
+    for module in OPENAI_MODULES:
         for route in module.router.routes:
             if isinstance(route, APIRoute):
                 path, methods = route.path.removeprefix("/v1"), sorted(route.methods or ())
-                model = route.response_model
-                app.add_api_route(path, route.endpoint, methods=methods, response_model=model, include_in_schema=False)
+                app.add_api_route(
+                    path,
+                    route.endpoint,
+                    methods=methods,
+                    response_model=route.response_model,
+                    response_model_exclude_none=route.response_model_exclude_none,
+                    include_in_schema=False,
+                )
 
 
 def _schema(app: FastAPI) -> dict[str, Any]:

@@ -35,13 +35,14 @@ def load_or_create_token(home: Path) -> str:
     return token
 
 
-def is_authorized(header: str | None, token: str) -> bool:
-    """Return whether an Authorization header carries the token.
+def is_authorized(header: str | None, token: str, api_key: str | None = None) -> bool:
+    """Return whether an Authorization header carries the token, or the header `x-api-key` of Anthropic's clients does.
 
     The comparison takes the same time however much of a wrong token is right, so that it cannot be guessed by pieces.
     """
     scheme, _, given = (header or "").partition(" ")
-    return hmac.compare_digest(given.strip().encode("latin-1"), token.encode()) and scheme.lower() == "bearer"
+    is_bearer = hmac.compare_digest(given.strip().encode("latin-1"), token.encode()) and scheme.lower() == "bearer"
+    return hmac.compare_digest((api_key or "").strip().encode("latin-1"), token.encode()) or is_bearer
 
 
 def _load(path: Path) -> str:

@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, model_validator
 
 from orchestrator.api.limiter import GenerationLimiter
 from orchestrator.service.service import Service
+from orchestrator.service.stored_responses import StoredResponses
 
 
 class RequestBody(BaseModel):
@@ -45,6 +46,10 @@ def _limiter(request: Request) -> GenerationLimiter:
     return cast(GenerationLimiter, request.app.state.limiter)
 
 
+def _stored_responses(request: Request) -> StoredResponses:
+    return cast(StoredResponses, request.app.state.responses)
+
+
 def _is_local(request: Request) -> bool:
     """Return whether a request came over the Unix socket, and so from the user whom the daemon runs as."""
     return bool(getattr(request.state, "local", False))
@@ -52,6 +57,7 @@ def _is_local(request: Request) -> bool:
 
 ServiceDep = Annotated[Service, Depends(_service)]
 LimiterDep = Annotated[GenerationLimiter, Depends(_limiter)]
+StoredResponsesDep = Annotated[StoredResponses, Depends(_stored_responses)]
 IsLocal = Annotated[bool, Depends(_is_local)]
 ForcedModel = Annotated[
     str | None,

@@ -1,11 +1,12 @@
 """Answer every error with the body of OpenAI's API: `{"error": {"message", "type", "param", "code", "problems"}}`.
 
-`problems` is an addition of ours.
+`problems` is an addition of ours. Below `/v1/messages` the body is that of Anthropic's API.
 """
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import structlog
 from fastapi import FastAPI, Request
@@ -15,11 +16,12 @@ from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 
 from orchestrator.engine.errors import BadRequest, EngineError, PromptTooLong
-from orchestrator.errors import InputError, OrchestratorError
+from orchestrator.errors import InputError, OrchestratorError, Problem
 from orchestrator.journal import DiskFull, JournalClosed, ObjectMissing, UnknownChat, UnknownRun
 from orchestrator.planning import PlanError
 from orchestrator.pool import ModelPinned, ModelRemote, PoolError, UnknownModel
 from orchestrator.service.errors import Busy, Conflict, FolderFull, MemoryUnavailable, NotReady
+from orchestrator.service.stored_responses import UnknownResponse
 
 log = structlog.get_logger(__name__)
 
@@ -54,6 +56,20 @@ class ErrorBody(BaseModel):
     error: ErrorDetail
 
 
+class MessagesErrorDetail(BaseModel):
+    """What went wrong, as Anthropic's API says it."""
+
+    type: str
+    message: str
+
+
+class MessagesErrorBody(BaseModel):
+    """The body of every answer below `/v1/messages` whose status is not a success."""
+
+    type: Literal["error"] = "error"
+    error: MessagesErrorDetail
+
+
 class RunFailed(OrchestratorError):
     """The run that should have answered a chat ended without an answer. Sending the request again starts a new run."""
 
@@ -67,6 +83,25 @@ DOCUMENTED: Final[Mapping[int | str, dict[str, Any]]] = {
     "5XX": {"model": ErrorBody, "description": "The daemon cannot carry it out; the error says why."},
 }
 
+MESSAGES_DOCUMENTED: Final[Mapping[int | str, dict[str, Any]]] = {
+    status: {**documented, "model": MessagesErrorBody} for status, documented in DOCUMENTED.items()
+}
+"""The same for the endpoints below `/v1/messages`."""
+MESSAGES_PATH: Final = "/v1/messages"
+_MESSAGES_TYPES: Final = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+}
+"""How Anthropic's API names errors, by status. Others are `invalid_request_error` up to 499, and `api_error` above."""
+_SHOWN_PROBLEMS: Final = 5
+"""How many problems of an invalid body the message says."""
+_SHOWN_CHARACTERS: Final = 80
+"""How much of a value that is wrong a message shows."""
+
 CONTEXT_LENGTH: Final = "context_length_exceeded"
 """The code by which clients know that a prompt is too long for the model's context."""
 
@@ -76,6 +111,7 @@ _STATUS: Final[tuple[tuple[type[OrchestratorError], HTTPStatus], ...]] = (
     (AnswerRefused, HTTPStatus.UNPROCESSABLE_ENTITY),
     (UnknownRun, HTTPStatus.NOT_FOUND),
     (UnknownChat, HTTPStatus.NOT_FOUND),
+    (UnknownResponse, HTTPStatus.NOT_FOUND),
     (ObjectMissing, HTTPStatus.NOT_FOUND),
     (Conflict, HTTPStatus.CONFLICT),
     (Busy, HTTPStatus.TOO_MANY_REQUESTS),
@@ -124,9 +160,24 @@ def status_of(error: OrchestratorError) -> int:
     return next(status for kind, status in _STATUS if isinstance(error, kind))
 
 
-def error_response(status: int, message: str, code: str, headers: Mapping[str, str] | None = None) -> JSONResponse:
-    """Return an answer with an `ErrorBody`."""
-    body = ErrorBody(error=ErrorDetail(message=message, type=_error_type(status), code=code))
+def error_response(
+    status: int, message: str, code: str, headers: Mapping[str, str] | None = None, *, path: str = ""
+) -> JSONResponse:
+    """Return an answer with an `ErrorBody`, or for a `path` below `/v1/messages` with a `MessagesErrorBody`."""
+    return _answer(path, status, ErrorDetail(message=message, type=_error_type(status), code=code), headers)
+
+
+def messages_error(status: int, message: str) -> MessagesErrorBody:
+    """Return the body of an error, as Anthropic's API has it."""
+    usual = "invalid_request_error" if status < HTTPStatus.INTERNAL_SERVER_ERROR else "api_error"
+    detail = MessagesErrorDetail(type=_MESSAGES_TYPES.get(status, usual), message=message)
+    return MessagesErrorBody(error=detail)
+
+
+def _answer(path: str, status: int, detail: ErrorDetail, headers: Mapping[str, str] | None = None) -> JSONResponse:
+    body: BaseModel = ErrorBody(error=detail)
+    if path == MESSAGES_PATH or path.startswith(f"{MESSAGES_PATH}/"):
+        body = messages_error(status, detail.message)
     return JSONResponse(body.model_dump(), status, dict(headers or {}))
 
 
@@ -144,22 +195,94 @@ async def _handle_ours(request: Request, error: Exception) -> JSONResponse:
     headers = {"Retry-After": str(error.retry_seconds)} if isinstance(error, Busy | NotReady) else None
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         log.warning("a request failed", path=request.url.path, status=status, error=str(error))
-    return JSONResponse(ErrorBody(error=error_detail(error)).model_dump(), status, headers)
+    return _answer(request.url.path, status, error_detail(error), headers)
 
 
 async def _handle_invalid(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestValidationError)
-    problems = [ProblemBody(where="/".join(map(str, item["loc"])), what=str(item["msg"])) for item in error.errors()]
+    problems = list(plain_problems(error.errors(), error.body))
     if any(item["loc"] == ("body",) for item in error.errors()) and not _is_json(request):
         kind = request.headers.get("content-type", "missing")
         problems = [
             ProblemBody(where="header Content-Type", what=f"is {kind}", accepted="Content-Type: application/json")
         ]
-    message = "; ".join(f"{item.where}: {item.what}" for item in problems[:5])
+    message = "; ".join(_sentence(item) for item in problems[:_SHOWN_PROBLEMS])
     detail = ErrorDetail(
         message=message, type=_error_type(400), param=problems[0].where, code="invalid_request", problems=problems
     )
-    return JSONResponse(ErrorBody(error=detail).model_dump(), HTTPStatus.BAD_REQUEST)
+    return _answer(request.url.path, HTTPStatus.BAD_REQUEST, detail)
+
+
+def plain_problems(errors: Sequence[Any], body: object) -> Iterator[ProblemBody]:
+    """Yield what is wrong with a request, from the errors of pydantic.
+
+    Where a value may have several forms, pydantic has an error for each of them, and its path names the form. Here it
+    is one problem, at the deepest place that an error is about, and the path has nothing but names and numbers that
+    the request itself has, or lacks.
+    """
+    found: dict[str, list[Any]] = {}
+    for error in errors:
+        if error["type"] == "json_invalid":
+            what = f"is no JSON: {error['ctx']['error']}, at character {error['loc'][-1]}"
+            yield ProblemBody(where="body", what=what, accepted="a JSON object")
+            return
+        found.setdefault("/".join(_path(error, body)) or "body", []).append(error)
+    for where, alike in found.items():
+        if any(other.startswith(f"{where}/") for other in found):
+            continue  # another form of the value was recognised, and something inside of it is wrong
+        accepted = dict.fromkeys(_accepted(error) for error in alike if _accepted(error))
+        given = "is missing" if alike[0]["type"] == "missing" else f"is {_shown(alike[0].get('input'))}"
+        told = next((str(error["ctx"]["error"]) for error in alike if "error" in error.get("ctx", {})), "")
+        if told or not accepted:
+            yield ProblemBody(where=where, what=told or _plain_message(alike[0]))
+        else:
+            yield ProblemBody(where=where, what=given, accepted=" or ".join(accepted))
+
+
+def _path(error: Any, body: object) -> Iterator[str]:
+    """Yield the parts of a path, without the names that pydantic gives to the forms of a value."""
+    source, *parts = error["loc"]
+    if source != "body":
+        yield str(source)
+        yield from map(str, parts)
+        return
+    value = body
+    for index, part in enumerate(parts):
+        is_lacking = error["type"] in ("missing", "extra_forbidden") and index == len(parts) - 1
+        if isinstance(value, list) and isinstance(part, int) and part < len(value):
+            value = value[part]
+        elif isinstance(value, Mapping) and part in value:
+            value = value[part]
+        elif not is_lacking:
+            continue
+        yield str(part)
+
+
+def _accepted(error: Any) -> str:
+    """Return what would be accepted, from a message such as `Input should be a valid string`; empty for others."""
+    text = str(error["msg"])
+    if not text.startswith("Input should be "):
+        return ""
+    wanted = text.removeprefix("Input should be ").removeprefix("a valid ").partition(", unable to parse")[0]
+    return "object" if wanted.startswith("dictionary") else wanted
+
+
+def _plain_message(error: Any) -> str:
+    text = str(error["msg"])
+    return "is missing" if error["type"] == "missing" else text.removeprefix("Value error, ")
+
+
+def _shown(value: object) -> str:
+    """Return a value that was given as JSON, cut after 80 characters."""
+    try:
+        text = json.dumps(value, ensure_ascii=False).encode(errors="replace").decode()
+    except (TypeError, ValueError, RecursionError):
+        return "no JSON"
+    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"
+
+
+def _sentence(problem: ProblemBody) -> str:
+    return str(Problem(problem.where, problem.what, problem.accepted))
 
 
 def _is_json(request: Request) -> bool:
@@ -171,12 +294,13 @@ async def _handle_http(request: Request, error: Exception) -> JSONResponse:
     phrases = (one.phrase for one in HTTPStatus if one == error.status_code)
     code = next(phrases, "client closed request").lower().replace(" ", "_").replace("-", "_")
     message = f"{request.method} {request.url.path}: {error.detail}"
-    return error_response(error.status_code, message, code, error.headers)
+    return error_response(error.status_code, message, code, error.headers, path=request.url.path)
 
 
 async def _handle_defect(request: Request, error: Exception) -> JSONResponse:
     log.error("a request failed because of a defect", path=request.url.path, exc_info=error)
-    return error_response(HTTPStatus.INTERNAL_SERVER_ERROR, f"internal error: {type(error).__name__}", "internal_error")
+    message = f"internal error: {type(error).__name__}"
+    return error_response(HTTPStatus.INTERNAL_SERVER_ERROR, message, "internal_error", path=request.url.path)
 
 
 def _error_type(status: int) -> str:

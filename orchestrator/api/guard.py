@@ -44,19 +44,20 @@ class Guard:
         if scope["type"] != "http":
             await _close(scope, receive, send)
             return
-        app = self._refusal(Headers(scope=scope), self._service.configuration.server) or self._app
+        app = self._refusal(scope["path"], Headers(scope=scope), self._service.configuration.server) or self._app
         await app(scope, receive, send)
 
-    def _refusal(self, headers: Headers, settings: ServerSettings) -> Response | None:
+    def _refusal(self, path: str, headers: Headers, settings: ServerSettings) -> Response | None:
         """Return the answer to a request that must not pass, or None."""
         hosts = LOOPBACK | {name.lower() for name in (self._address, *settings.hosts)}
         host, origin = headers.get("host", ""), headers.get("origin")
         if _host_name(host) not in hosts:
             accepted = ", ".join(sorted(hosts))
-            return error_response(421, f"the host {host!r} is not served here; accepted: {accepted}", "wrong_host")
-        if origin is not None and origin not in settings.origins:
+            message = f"the host {host!r} is not served here; accepted: {accepted}"
+            return error_response(421, message, "wrong_host", path=path)
+        if origin is not None and not accepts_origin(origin, settings):
             message = f"pages of {origin!r} may send no requests; see origins of [server]"
-            return error_response(403, message, "wrong_origin")
+            return error_response(403, message, "wrong_origin", path=path)
         return None
 
 
@@ -72,7 +73,7 @@ class Cors(CORSMiddleware):
 
     def is_allowed_origin(self, origin: str) -> bool:
         """Return whether pages of this origin are accepted at the moment."""
-        return origin in self._service.configuration.server.origins
+        return accepts_origin(origin, self._service.configuration.server)
 
 
 class Admission:
@@ -103,15 +104,16 @@ class Admission:
     def _refusal(self, path: str, headers: Headers, settings: ServerSettings) -> Response | None:
         """Return the answer to a request that must not pass, or None."""
         if self._token is not None and path not in OPEN_PATHS:
-            if not is_authorized(headers.get("authorization"), self._token):
-                message = "the token is missing or wrong; accepted: Authorization: Bearer TOKEN"
-                return error_response(401, message, "token", {"WWW-Authenticate": "Bearer"})
+            if not is_authorized(headers.get("authorization"), self._token, headers.get("x-api-key")):
+                message = "the token is missing or wrong; accepted: Authorization: Bearer TOKEN, or x-api-key: TOKEN"
+                return error_response(401, message, "token", {"WWW-Authenticate": "Bearer"}, path=path)
         length = headers.get("content-length", "0")
         if not length.isdecimal() or int(length) > settings.max_body:
             message = f"the body has {length} bytes; accepted: at most {settings.max_body}"
-            return error_response(413, message, "too_large")
+            return error_response(413, message, "too_large", path=path)
         if self._in_progress >= settings.max_requests:
-            return error_response(429, f"{self._in_progress} requests are in progress", "busy", {"Retry-After": "1"})
+            message = f"{self._in_progress} requests are in progress"
+            return error_response(429, message, "busy", {"Retry-After": "1"}, path=path)
         return None
 
 
@@ -142,6 +144,11 @@ class BoundedReceive:
             raise HTTPException(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "the body is too large", {"Connection": "close"})
         self._complete = not message.get("more_body", False)
         return message
+
+
+def accepts_origin(origin: str, settings: ServerSettings) -> bool:
+    """Return whether pages of this origin may send requests."""
+    return origin in settings.origins or "*" in settings.origins
 
 
 def _host_name(host: str) -> str:

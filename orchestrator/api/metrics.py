@@ -15,6 +15,8 @@ from orchestrator.pool import ModelStatus, PoolSnapshot
 from orchestrator.service.service import Service
 
 PREFIX: Final = "orchestrator"
+LLAMA_SERVER: Final = "llamacpp"
+"""The prefix of llama-server's metrics."""
 
 router = APIRouter(tags=["upkeep"], responses=dict(DOCUMENTED))
 
@@ -52,6 +54,7 @@ class _ServiceCollector(Collector):
         yield _counter("tokens", "tokens of finished generations", ("model", "kind"), totals.tokens.items())
         if self._pool is not None:
             yield from _pool_metrics(self._pool)
+            yield from _llama_server_metrics(self._pool)
 
 
 async def exposition(service: Service) -> bytes:
@@ -76,6 +79,7 @@ def _pool_metrics(snapshot: PoolSnapshot) -> Iterator[Metric]:
         for one in snapshot.models:
             family.add_metric([one.model], value(one))
         yield family
+    yield from _speeds(snapshot)
     counted = {one.model: one.counters for one in snapshot.models if one.counters is not None}
     kinds = ("prompt_tokens", "reused_tokens", "output_tokens", "drafted", "accepted", "preempted")
     numbers = [((name, kind), getattr(one, kind)) for name, one in counted.items() for kind in kinds]
@@ -90,6 +94,55 @@ def _pool_metrics(snapshot: PoolSnapshot) -> Iterator[Metric]:
     for name, counters in counted.items():
         saved.add_metric([name], counters.saved_seconds)
     yield saved
+
+
+def _speeds(snapshot: PoolSnapshot) -> Iterator[Metric]:
+    """Yield how many tokens a second each model computes of a prompt, and writes in a sequence, on the average."""
+    family = GaugeMetricFamily(
+        f"{PREFIX}_model_tokens_per_second",
+        "tokens a second and sequence, on the average since the daemon started",
+        labels=("model", "kind"),
+    )
+    for model in snapshot.models:
+        uses = model.roles.values()
+        computed = sum(use.prompt_tokens - use.cached_tokens for use in uses)
+        family.add_metric([model.model, "prompt"], _rate(computed, sum(use.prefill_seconds for use in uses)))
+        written = sum(use.output_tokens for use in uses)
+        family.add_metric([model.model, "output"], _rate(written, sum(use.decode_seconds for use in uses)))
+    yield family
+
+
+def _llama_server_metrics(snapshot: PoolSnapshot) -> Iterator[Metric]:
+    """Yield what llama-server's dashboards read, under its names: sums over all models, since the daemon started."""
+    uses = [use for model in snapshot.models for use in model.roles.values()]
+    counters = [model.counters for model in snapshot.models if model.counters is not None]
+    computed = sum(use.prompt_tokens - use.cached_tokens for use in uses)
+    written = sum(use.output_tokens for use in uses)
+    prefill, decode = sum(use.prefill_seconds for use in uses), sum(use.decode_seconds for use in uses)
+    cells, used = sum(one.cells for one in counters), sum(one.used_cells for one in counters)
+    waiting = sum(model.waiting for model in snapshot.models) + sum(one.queued for one in counters)
+    counted = {
+        "prompt_tokens": ("prompt tokens that were computed", computed),
+        "prompt_seconds": ("seconds in which prompts were computed", prefill),
+        "tokens_predicted": ("tokens that were generated", written),
+        "tokens_predicted_seconds": ("seconds in which tokens were generated", decode),
+    }
+    for name, (text, number) in counted.items():
+        yield CounterMetricFamily(f"{LLAMA_SERVER}:{name}", text, value=number)
+    measured = {
+        "prompt_tokens_seconds": ("prompt tokens a second, on the average", _rate(computed, prefill)),
+        "predicted_tokens_seconds": ("generated tokens a second and sequence, on the average", _rate(written, decode)),
+        "kv_cache_usage_ratio": ("share of the KV cells that are in use", used / cells if cells else 0.0),
+        "kv_cache_tokens": ("KV cells that are in use", used),
+        "requests_processing": ("requests that generate", sum(model.active for model in snapshot.models)),
+        "requests_deferred": ("requests that wait", waiting),
+    }
+    for name, (text, value) in measured.items():
+        yield GaugeMetricFamily(f"{LLAMA_SERVER}:{name}", text, value=value)
+
+
+def _rate(tokens: int, seconds: float) -> float:
+    return tokens / seconds if seconds else 0.0
 
 
 def _gauge(name: str, text: str, value: float) -> Metric:

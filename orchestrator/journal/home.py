@@ -57,6 +57,10 @@ class Home:
         return self.path / "footprints.json"
 
     @property
+    def responses(self) -> Path:
+        return self.path / "responses"
+
+    @property
     def prefixes(self) -> Path:
         return self.path / "prefixes"
 

@@ -21,9 +21,24 @@ PREFIX = "ORCHESTRATOR"
 
 def _listed(value: object) -> object:
     """Split the text of an environment variable at its commas; leave a list of the file as it is."""
-    return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+    return _split(value) if isinstance(value, str) else value
 
 
+def _paired(value: object) -> object:
+    """Return a table of the pairs NAME=TARGET of an environment variable; leave a table of the file as it is."""
+    if not isinstance(value, str):
+        return value
+    pairs = [part.partition("=") for part in _split(value)]
+    if any(not target.strip() for _, _, target in pairs):
+        raise ValueError(f"{value!r} is no list of pairs; accepted: NAME=TARGET, separated by commas")
+    return {name.strip(): target.strip() for name, _, target in pairs}
+
+
+def _split(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+NameTable = Annotated[dict[str, str], BeforeValidator(_paired)]
 NameList = Annotated[tuple[str, ...], BeforeValidator(_listed)]
 
 
@@ -39,7 +54,12 @@ class ServerSettings(_Section):
     tls_key: str = Field(default="", description="PEM file of the certificate's key")
     insecure: bool = Field(default=False, description="allow TCP beyond this machine's loopback without TLS")
     hosts: NameList = Field(default=(), description="names that requests may be addressed to, besides localhost")
-    origins: NameList = Field(default=(), description="web origins whose pages may send requests; none otherwise")
+    origins: NameList = Field(
+        default=(), description="web origins whose pages may send requests (CORS), `*` for any; none otherwise"
+    )
+    aliases: NameTable = Field(
+        default={}, description='other names for `model` in requests, as `gpt-4o-mini = "auto"` or `claude-* = "auto"`'
+    )
     max_body: int = Field(default=16 << 20, ge=1024, description="bytes of one request's body")
     body_seconds: float = Field(
         default=30.0, gt=0, description="for a request's head to arrive, for its body, and for a client to read on"
@@ -251,4 +271,6 @@ def _lines(configuration: Configuration) -> Iterator[str]:
 
 def _toml(value: object) -> str:
     """Return a value in TOML: for strings, numbers, booleans and lists this is JSON, except for the character DEL."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{_toml(key)} = {_toml(one)}" for key, one in value.items()) + "}"
     return json.dumps(list(value) if isinstance(value, tuple) else value, ensure_ascii=False).replace("\x7f", "\\u007f")

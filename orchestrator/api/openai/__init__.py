@@ -1,9 +1,12 @@
 """The OpenAI-compatible part of the API, so that existing clients work unchanged.
 
 chat        /v1/chat/completions
+text_completions  /v1/completions: go on with a text
 responses   /v1/responses
 embeddings  /v1/embeddings, by the built-in lexical embedder or the registry's own
-models      /v1/models, and what the name of a model stands for: a role, a persona, a model, `auto`, `orchestrate`
+rerank      /v1/rerank, by the vectors of an embedder
+models      /v1/models
+names       what the name of a model stands for: a role, a persona, a model, `auto`, `orchestrate`, or an alias
 protocol    what chats and responses have in common: messages, options, the format of an answer
 tools       functions that a model may call
 completion  carries out a request of either: by generations on an engine, or by a whole run

@@ -224,21 +224,17 @@ def request_of(body: ChatBody) -> CompletionRequest:
         },
         body.model_extra,
     )
-    tools = [
-        ClientTool(one.function.name, one.function.description or "", one.function.parameters)
-        for one in body.tools or ()
-    ]
     return CompletionRequest(
         id=f"chatcmpl-{secrets.token_hex(12)}",
         model=body.model,
         messages=engine_messages(body.messages),
-        toolbox=ClientTools.of(tools, body.tool_choice),
+        toolbox=ClientTools.of(client_tools(body.tools), body.tool_choice),
         schema=answer_schema(body.response_format, "response_format"),
         max_tokens=body.max_completion_tokens or body.max_tokens,
         temperature=body.temperature,
         top_p=body.top_p,
         seed=body.seed,
-        sampling=_penalties(body),
+        sampling=penalties(body),
         stop=(body.stop,) if isinstance(body.stop, str) else tuple(body.stop or ()),
         thinking=requested_thinking(body.thinking, body.chat_template_kwargs, body.reasoning_effort),
         template_arguments=body.chat_template_kwargs or {},
@@ -246,11 +242,19 @@ def request_of(body: ChatBody) -> CompletionRequest:
     )
 
 
-def _penalties(body: ChatBody) -> dict[str, Any]:
-    """Return the `SamplingOptions` that the body gives; -1 stands for all of the answer, as in llama.cpp."""
-    given = {name: getattr(body, name) for name in PENALTIES if getattr(body, name) is not None}
-    if body.repetition_penalty is not None:
-        given.setdefault("repeat_penalty", body.repetition_penalty)
+def client_tools(tools: Sequence[ToolBody] | None) -> list[ClientTool]:
+    """Return the functions that a chat offers."""
+    return [
+        ClientTool(one.function.name, one.function.description or "", one.function.parameters) for one in tools or ()
+    ]
+
+
+def penalties(body: BaseModel) -> dict[str, Any]:
+    """Return the `SamplingOptions` that a body gives; -1 stands for all of the answer, as in llama.cpp."""
+    stated = {name: value for name, value in body if value is not None}
+    given = {name: stated[name] for name in PENALTIES if name in stated}
+    if "repetition_penalty" in stated:
+        given.setdefault("repeat_penalty", stated["repetition_penalty"])
     if "dry_sequence_breakers" in given:
         given["dry_sequence_breakers"] = tuple(given["dry_sequence_breakers"])
     return {name: None if name.endswith("last_n") and value == -1 else value for name, value in given.items()}
@@ -270,7 +274,7 @@ def _answer(common: _Common, completions: Sequence[Completion], toolbox: ClientT
         model=common.model,
         system_fingerprint=common.fingerprint,
         choices=[_choice(index, completion, toolbox) for index, completion in enumerate(completions)],
-        usage=_usage([completion.usage for completion in completions]),
+        usage=usage_of([completion.usage for completion in completions]),
     )
 
 
@@ -288,11 +292,16 @@ def _call(call: ParsedToolCall) -> CallBody:
     return CallBody(id=f"call_{secrets.token_hex(12)}", function=CalledBody(name=call.name, arguments=call.arguments))
 
 
-def _usage(usages: Sequence[Usage]) -> UsageBody:
-    """Return the tokens of all answers; the prompt, which they share, counts once."""
-    prompt = max((usage.prompt_tokens for usage in usages), default=0)
+def usage_of(usages: Sequence[Usage], answers_each: int | None = None) -> UsageBody:
+    """Return the tokens of all answers, which are given in order. A prompt counts once.
+
+    `answers_each` is how many answers there are to each of several prompts; None where all share one prompt.
+    """
+    each = answers_each or max(1, len(usages))
+    of_prompts = [usages[first : first + each] for first in range(0, len(usages), each)]
+    prompt = sum(max(usage.prompt_tokens for usage in group) for group in of_prompts)
     output = sum(usage.output_tokens for usage in usages)
-    cached = max((usage.cached_tokens for usage in usages), default=0)
+    cached = sum(max(usage.cached_tokens for usage in group) for group in of_prompts)
     return UsageBody(
         prompt_tokens=prompt,
         completion_tokens=output,
@@ -322,7 +331,7 @@ async def _chunks(common: _Common, handle: GenerationHandle, request: Completion
         yield format_event({"error": error_detail(error).model_dump()})
         return
     if with_usage:
-        yield common.chunk([], _usage(usages))
+        yield common.chunk([], usage_of(usages))
     yield DONE
 
 

@@ -8,12 +8,12 @@ from typing import Any, Final
 
 from orchestrator.api.errors import AnswerRefused, RunFailed
 from orchestrator.api.limiter import Generate
-from orchestrator.api.openai.models import ORCHESTRATE, resolve_name
+from orchestrator.api.openai.names import ORCHESTRATE, known_name, resolve_name
 from orchestrator.api.openai.protocol import prompt_messages
 from orchestrator.api.openai.tools import ClientTools
 from orchestrator.engine.client.engine import Completion
 from orchestrator.engine.client.grammar import left_to_validator
-from orchestrator.engine.contract import Generation, Message
+from orchestrator.engine.contract import Generation, Infill, Message
 from orchestrator.errors import InputError, OrchestratorError, Problem
 from orchestrator.events import Usage
 from orchestrator.gates import BadSchema, OutputSchema, SchemaMismatch
@@ -42,7 +42,11 @@ class CompletionRequest:
     """The name of who is asked, as in `openai.models`."""
     forced_model: str | None = None
     """The model that has to answer, whoever is asked; None for no matter which."""
-    messages: Sequence[Message]
+    messages: Sequence[Message] = ()
+    prompt: str | tuple[int, ...] | None = None
+    """Instead of messages, a text or tokens to go on with, as in `Generation`."""
+    infill: Infill | None = None
+    """Instead of messages, a place in a text to fill, as in `Generation`."""
     toolbox: ClientTools = NO_TOOLS
     schema: dict[str, Any] | bool | None = None
     """The JSON Schema that each answer has to match; None for any text."""
@@ -51,6 +55,8 @@ class CompletionRequest:
     top_p: float | None = None
     sampling: Mapping[str, Any] = field(default_factory=dict)
     """The `SamplingOptions` that the client gives, by name."""
+    deadline_seconds: float | None = None
+    """How long each answer may take, as in `Generation`."""
     seed: int | None = None
     """The seed of the first answer; each further answer has the next number."""
     stop: tuple[str, ...] = ()
@@ -61,18 +67,27 @@ class CompletionRequest:
     count: int = 1
     """How many answers to the same messages are wanted."""
 
+    @property
+    def objective(self) -> str:
+        """What is asked, for the router to go by: what the user said last, or the text to go on with or to fill."""
+        if isinstance(self.prompt, str):
+            return self.prompt
+        if self.infill is not None:
+            return self.infill.prefix
+        return next((message.content for message in reversed(self.messages) if message.role == "user"), "")
+
 
 async def generates_for(request: CompletionRequest, service: Service) -> tuple[list[Generate], str]:
     """Return what generates each answer, and the id of the model that does it (`orchestrate` for a run).
 
     Raises UnknownName, and InputError for a request that cannot be carried out.
     """
-    if request.model == ORCHESTRATE:
+    if known_name(request.model, service) == ORCHESTRATE:
         _check_fits_run(request)
         run = _run(service, run_request(request.messages), request.forced_model)
         return [run] * request.count, ORCHESTRATE
-    objective = next((message.content for message in reversed(request.messages) if message.role == "user"), "")
-    role, chat = await resolve_name(request.model, objective, service.orchestrator, request.id, request.forced_model)
+    name = known_name(request.model, service)
+    role, chat = await resolve_name(name, request.objective, service.orchestrator, request.id, request.forced_model)
     generation = engine_request(request, role)
     seeds = [None if request.seed is None else request.seed + index for index in range(request.count)]
     generates = [_checked(service, role.model, request, replace(generation, seed=seed)) for seed in seeds]
@@ -84,16 +99,14 @@ async def generates_for(request: CompletionRequest, service: Service) -> tuple[l
 def engine_request(request: CompletionRequest, role: ResolvedRole) -> Generation:
     """Return the request to the engine for one answer. What the client leaves out is the role's. Raises InputError."""
     toolbox = request.toolbox
-    if toolbox.forced and request.schema is not None:
-        raise InputError(
-            Problem("response_format", "cannot be combined with a tool that has to be called", "one of both")
-        )
+    is_raw = request.prompt is not None or request.infill is not None
     generation = role.request(
-        prompt_messages(request.messages, role, toolbox.instructions),
+        () if is_raw else prompt_messages(request.messages, role, toolbox.instructions),
         max_tokens=request.max_tokens,
         temperature=request.temperature,
         top_p=request.top_p,
         seed=request.seed,
+        deadline_seconds=request.deadline_seconds,
         stop=request.stop,
         schema=toolbox.schema if toolbox.forced else request.schema,
         thinking=request.thinking,
@@ -101,6 +114,8 @@ def engine_request(request: CompletionRequest, role: ResolvedRole) -> Generation
         template_arguments=request.template_arguments,
         fit=1,  # an answer that the context has no more room for ends there, with the finish reason "length"
     )
+    if is_raw:
+        generation = replace(generation, prompt=request.prompt, infill=request.infill)
     if request.sampling:
         generation = replace(generation, sampling=replace(generation.sampling, **request.sampling))
     if (problem := generation.problem()) is not None:
@@ -215,6 +230,9 @@ def _usage(report: Report) -> Usage:
 
 def _check_fits_run(request: CompletionRequest) -> None:
     """Raise InputError for what a whole run cannot be asked."""
+    if not request.messages:
+        accepted = "a role, a persona or a model; or a chat"
+        raise InputError(Problem("prompt", f"{ORCHESTRATE} takes no raw prompts", accepted))
     if request.toolbox.tools:
         raise InputError(Problem("tools", f"{ORCHESTRATE} does not take tools", "a role, a persona or a model"))
     if request.schema is not None:

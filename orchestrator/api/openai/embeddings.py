@@ -14,12 +14,11 @@ from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, Field
 
 from orchestrator.api.dependencies import LenientBody, LimiterDep, RequestBody, ServiceDep
-from orchestrator.api.errors import DOCUMENTED, UnknownName
+from orchestrator.api.errors import DOCUMENTED
+from orchestrator.api.openai.names import find_embedder, known_name
 from orchestrator.errors import InputError, Problem
 from orchestrator.lexical import DIMENSIONS, NAME, Vectors, embed
 from orchestrator.pool import Pool
-from registry.forms import EMBEDDER as ROLE
-from registry.models import Registry
 
 MAX_TEXTS: Final = 2048
 MIN_DIMENSIONS: Final = 64
@@ -34,7 +33,7 @@ class EmbeddingBody(RequestBody, LenientBody):
 
     model: str
     input: str | Annotated[list[str | int | list[int]], Field(min_length=1, max_length=MAX_TEXTS)]
-    """One text or several. Token ids are refused, as they mean nothing to another model than the client's."""
+    """One text or several, or the token ids of one or several. Ids are those of the model's own vocabulary."""
     encoding_format: Literal["float", "base64"] | None = None
     dimensions: Annotated[int, Field(ge=1)] | None = None
 
@@ -66,8 +65,8 @@ class EmbeddingList(BaseModel):
 @router.post("/embeddings", response_model=EmbeddingList)
 async def create(body: EmbeddingBody, request: Request, service: ServiceDep, limiter: LimiterDep) -> Response:
     """Embed texts. `model` is `lexical`, or `embedder` for the registry's role (`lexical`, if there is none)."""
-    model = find_embedder(body.model, service.orchestrator.registry)
-    texts = _texts(body.input)
+    model = find_embedder(known_name(body.model, service), service.orchestrator.registry)
+    texts = await _texts(body.input, model, service.orchestrator.pool)
     if model is None:
         dimensions = _lexical_dimensions(body.dimensions)
         answer = await limiter.run_in_thread(lambda: _lexical_answer(texts, dimensions, body))
@@ -77,43 +76,25 @@ async def create(body: EmbeddingBody, request: Request, service: ServiceDep, lim
     return Response(answer, media_type="application/json")
 
 
-def _texts(given: str | list[str | int | list[int]]) -> list[str]:
-    """Return the texts of a request. Raises InputError for one that is empty, and for token ids."""
+async def _texts(given: str | list[str | int | list[int]], model: str | None, pool: Pool) -> list[str]:
+    """Return the texts of a request; token ids as the text that they stand for in the vocabulary of the model.
+
+    Raises InputError for a text that is empty, and for token ids where the lexical embedder, which has none, is asked.
+    """
+    if isinstance(given, list) and all(isinstance(one, int) for one in given):
+        given = [[one for one in given if isinstance(one, int)]]  # a list of ids is one text
     texts: list[str] = []
     for number, text in enumerate([given] if isinstance(given, str) else given):
-        if not isinstance(text, str):
-            raise InputError(Problem(f"input/{number}", "is a token id, or several", "text, which is tokenized here"))
+        if isinstance(text, int):
+            raise InputError(Problem(f"input/{number}", "is a token id among texts", "texts alone, or ids alone"))
+        if isinstance(text, list):
+            if model is None:
+                raise InputError(Problem(f"input/{number}", f"is a list of token ids, and {NAME} has none", "text"))
+            text = await pool.detokenize(model, text)
         if not text:
             raise InputError(Problem(f"input/{number}", "is empty", "text"))
         texts.append(text)
     return texts
-
-
-def embedder_names(registry: Registry) -> list[str]:
-    """Return the names of the embedders that can be used."""
-    return [NAME, ROLE] if ROLE not in registry.roles or _unusable_reason(registry) is None else [NAME]
-
-
-def find_embedder(name: str, registry: Registry) -> str | None:
-    """Return the id of the model that an embedder's name stands for, or None for the lexical embedder.
-
-    Raises UnknownName for a name that is no embedder's, and InputError for an embedder that cannot be used.
-    """
-    if name == NAME or (name == ROLE and ROLE not in registry.roles):
-        return None
-    if name != ROLE:
-        raise UnknownName(f"there is no embedder {name!r}; accepted: {', '.join(embedder_names(registry))}")
-    model = registry.roles[ROLE].model
-    if (reason := _unusable_reason(registry)) is not None:
-        raise InputError(Problem("model", f"role {ROLE} is of model {model}, which cannot embed: {reason}", NAME))
-    return model
-
-
-def _unusable_reason(registry: Registry) -> str | None:
-    """Return why the model of the registry's role `embedder` cannot embed, or None if it can."""
-    if registry.models[registry.roles[ROLE].model].remote is not None:
-        return "another server runs it, and only models that are loaded here embed"
-    return registry.why_not(ROLE)
 
 
 def _lexical_dimensions(wanted: int | None) -> int:

@@ -1,16 +1,28 @@
-"""Answer /v1/responses, as a whole or as a stream. Nothing is kept: each request carries the whole conversation."""
+"""Answer /v1/responses, as a whole or as a stream.
 
+An answer is stored, unless `store` is false, and a later request may go on with it by its id. A request may also carry
+the whole conversation itself.
+"""
+
+import asyncio
 import itertools
 import secrets
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, Field
 
-from orchestrator.api.dependencies import ForcedModel, LenientBody, LimiterDep, RequestBody, ServiceDep
+from orchestrator.api.dependencies import (
+    ForcedModel,
+    LenientBody,
+    LimiterDep,
+    RequestBody,
+    ServiceDep,
+    StoredResponsesDep,
+)
 from orchestrator.api.errors import DOCUMENTED, error_detail
 from orchestrator.api.limiter import GenerationHandle, Thought
 from orchestrator.api.openai.completion import CUT_OFF, CompletionRequest, generates_for
@@ -34,6 +46,7 @@ from orchestrator.engine.client.engine import Completion
 from orchestrator.engine.contract import Message, ToolCall
 from orchestrator.errors import InputError, OrchestratorError, Problem
 from orchestrator.events import Usage
+from orchestrator.service.stored_responses import StoredResponse
 
 Status = Literal["in_progress", "completed", "incomplete", "failed"]
 
@@ -91,6 +104,8 @@ class ResponseBody(RequestBody, LenientBody):
     chat_template_kwargs: TemplateArguments | None = None
     metadata: dict[str, str] | None = None
     previous_response_id: str | None = None
+    store: bool | None = None
+    """Whether the answer is stored; so it is if nothing is said."""
     background: bool | None = None
 
 
@@ -190,34 +205,100 @@ class ResponseAnswer(BaseModel):
     top_p: float | None
     max_output_tokens: int | None
     parallel_tool_calls: bool = False
+    previous_response_id: str | None = None
+    store: bool = True
     tool_choice: str | dict[str, Any]
     tools: list[dict[str, Any]]
 
 
+class DeletedBody(BaseModel):
+    """A response was removed."""
+
+    id: str
+    object: Literal["response"] = "response"
+    deleted: bool = True
+
+
+class ItemList(BaseModel):
+    """The items that a request has added to its conversation."""
+
+    object: Literal["list"] = "list"
+    data: list[dict[str, Any]]
+    first_id: str | None
+    last_id: str | None
+    has_more: bool = False
+
+
 @router.post("/responses", response_model=ResponseAnswer, responses={200: DOCUMENTED_STREAM})
 async def respond(
-    body: ResponseBody, request: Request, service: ServiceDep, limiter: LimiterDep, forced: ForcedModel = None
+    body: ResponseBody,
+    request: Request,
+    service: ServiceDep,
+    limiter: LimiterDep,
+    responses: StoredResponsesDep,
+    forced: ForcedModel = None,
 ) -> ResponseAnswer | Response:
     """Answer. `model` is a role, a persona, a model of the registry, `auto` or `orchestrate`."""
-    completion_request = replace(request_of(body), forced_model=forced)
+    earlier: list[InputItem] = []
+    if (previous := body.previous_response_id) is not None:
+        items = await asyncio.to_thread(responses.conversation, previous)
+        earlier = [InputItem.model_validate(item) for item in items]
+    completion_request = replace(request_of(body, earlier), forced_model=forced)
     generates, _ = await generates_for(completion_request, service)
     handle = limiter.start(generates)
     created, toolbox = _created(body, completion_request.id), completion_request.toolbox
+
+    async def store(answer: ResponseAnswer) -> None:
+        if answer.store:
+            stored = StoredResponse(previous, _given_items(body.input), answer.model_dump())
+            await asyncio.to_thread(responses.store, answer.id, stored)
+
     if not body.stream:
         (completion,) = await handle.completions(request)
-        return _ended(created, _item(completion, toolbox.parse(completion.text)), completion)
+        answer = _ended(created, _item(completion, toolbox.parse(completion.text)), completion)
+        await store(answer)
+        return answer
     await handle.wait_started(request)
-    return EventStream(_stream_events(created, handle, toolbox), handle.cancel)
+    return EventStream(_stream_events(created, handle, toolbox, store), handle.cancel)
 
 
-def request_of(body: ResponseBody) -> CompletionRequest:
-    """Return what the body asks for. Raises InputError."""
-    refuse_options({"previous_response_id": body.previous_response_id, "background": body.background})
+@router.get("/responses/{response}")
+async def show(response: str, responses: StoredResponsesDep) -> ResponseAnswer:
+    """Return an answer that is stored."""
+    return ResponseAnswer.model_validate((await asyncio.to_thread(responses.load, response)).answer)
+
+
+@router.get("/responses/{response}/input_items")
+async def input_items(response: str, responses: StoredResponsesDep) -> ItemList:
+    """List what the request for an answer has added to the conversation. The newest item comes first."""
+    items = [dict(item) for item in reversed((await asyncio.to_thread(responses.load, response)).given)]
+    first, last = (items[0]["id"], items[-1]["id"]) if items else (None, None)
+    return ItemList(data=items, first_id=first, last_id=last)
+
+
+@router.delete("/responses/{response}")
+async def delete(response: str, responses: StoredResponsesDep) -> DeletedBody:
+    """Remove an answer that is stored. No request can go on with it, or with one that has gone on with it."""
+    await asyncio.to_thread(responses.delete, response)
+    return DeletedBody(id=response)
+
+
+def _given_items(given: str | Sequence[InputItem]) -> list[dict[str, Any]]:
+    """Return the items of an input as they are stored."""
+    if isinstance(given, str):
+        given = [InputItem(role="user", content=[TextPart(type="input_text", text=given)])]
+    return [{"id": f"item_{secrets.token_hex(12)}", **item.model_dump(exclude_none=True)} for item in given]
+
+
+def request_of(body: ResponseBody, earlier: Sequence[InputItem] = ()) -> CompletionRequest:
+    """Return what the body asks for, as the next turn of a conversation with the items `earlier`. Raises InputError."""
+    refuse_options({"background": body.background})
+    given = [InputItem(role="user", content=body.input)] if isinstance(body.input, str) else body.input
     tools = [ClientTool(one.name, one.description or "", one.parameters or {}) for one in body.tools or ()]
     return CompletionRequest(
         id=f"resp_{secrets.token_hex(12)}",
         model=body.model,
-        messages=input_messages(body.input, body.instructions),
+        messages=input_messages([*earlier, *given], body.instructions),
         toolbox=ClientTools.of(tools, body.tool_choice),
         schema=answer_schema(body.text.format if body.text is not None else None, "text/format"),
         max_tokens=body.max_output_tokens,
@@ -230,14 +311,12 @@ def request_of(body: ResponseBody) -> CompletionRequest:
     )
 
 
-def input_messages(given: str | Sequence[InputItem], instructions: str | None) -> list[Message]:
+def input_messages(given: Sequence[InputItem], instructions: str | None) -> list[Message]:
     """Return the input as messages for an engine, after the instructions, without earlier thoughts.
 
     Calls in a row are one message's. Raises InputError for items of an unknown type, and for content that is no text.
     """
     messages = [Message("system", instructions)] if instructions else []
-    if isinstance(given, str):
-        return [*messages, Message("user", given)]
     for index, item in enumerate(given):
         if item.type == "reasoning":
             continue
@@ -276,6 +355,8 @@ def _created(body: ResponseBody, response_id: str) -> ResponseAnswer:
         temperature=body.temperature,
         top_p=body.top_p,
         max_output_tokens=body.max_output_tokens,
+        previous_response_id=body.previous_response_id,
+        store=body.store is not False,
         tool_choice=body.tool_choice or "auto",
         tools=[{**tool.model_dump(), "strict": False} for tool in body.tools or ()],
     )
@@ -341,7 +422,7 @@ class _EventBuilder:
     """
 
     def __init__(self, created: ResponseAnswer) -> None:
-        self._created = created
+        self._created = self.answer = created
         self._numbers = itertools.count()
         self._message = _message_item("")
         self._text = ""
@@ -371,7 +452,10 @@ class _EventBuilder:
         yield self._event("response.output_text.delta", **self._part(), delta=piece, logprobs=[])
 
     def end(self, completion: Completion, held_text: str, call: ParsedToolCall | None) -> Iterator[bytes]:
-        """Yield the events at the end of the answer: the text that was held back or the call, then the whole answer."""
+        """Yield the events at the end of the answer, but for the last one: the text that was held back, or the call.
+
+        `answer` is then the whole answer.
+        """
         if call is not None:
             item: AnswerItem = _call_item(call)
             assert isinstance(item, CallItem)
@@ -383,13 +467,18 @@ class _EventBuilder:
             item = _item(completion, None).model_copy(update={"id": self._message.id})
             assert isinstance(item, MessageItem)
             yield from self._message_done(item)
-        answer = _ended(self._created, item, completion, self._reasoning)
-        yield self._event(f"response.{answer.status}", response=answer.model_dump())
+        self.answer = _ended(self._created, item, completion, self._reasoning)
 
-    def error(self, error: OrchestratorError) -> bytes:
-        """Return the event of an error, which ends the stream."""
+    def last(self) -> bytes:
+        """Return the last event, which has the whole answer."""
+        return self._event(f"response.{self.answer.status}", response=self.answer.model_dump())
+
+    def failed(self, error: OrchestratorError) -> bytes:
+        """Return the event of an answer that has failed, which ends the stream."""
         detail = error_detail(error)
-        return self._event("error", code=detail.code, message=detail.message, param=detail.param)
+        failure = {"code": detail.code, "message": detail.message, "param": detail.param}
+        answer = self._created.model_copy(update={"status": "failed", "error": failure})
+        return self._event("response.failed", response=answer.model_dump())
 
     def _message_added(self) -> Iterator[bytes]:
         empty = self._message.model_copy(update={"status": "in_progress", "content": []})
@@ -437,7 +526,12 @@ class _EventBuilder:
         return format_event({"type": kind, "sequence_number": next(self._numbers), **fields}, kind)
 
 
-async def _stream_events(created: ResponseAnswer, handle: GenerationHandle, toolbox: ClientTools) -> Events:
+async def _stream_events(
+    created: ResponseAnswer,
+    handle: GenerationHandle,
+    toolbox: ClientTools,
+    store: Callable[[ResponseAnswer], Awaitable[None]],
+) -> Events:
     builder, buffer = _EventBuilder(created), ToolCallBuffer(toolbox)
     for event in builder.start():
         yield event
@@ -452,5 +546,7 @@ async def _stream_events(created: ResponseAnswer, handle: GenerationHandle, tool
                 events = builder.text(text) if text else iter(())
             for event in events:
                 yield event
+        await store(builder.answer)
+        yield builder.last()
     except OrchestratorError as error:
-        yield builder.error(error)
+        yield builder.failed(error)

@@ -14,7 +14,7 @@ from starlette.exceptions import HTTPException
 
 from benchmarks.models import ModelShape, write_bert
 from orchestrator.api.limiter import CLIENT_CLOSED_REQUEST, GenerationLimiter
-from orchestrator.api.openai.embeddings import embedder_names, find_embedder
+from orchestrator.api.openai.names import embedder_names, find_embedder
 from orchestrator.errors import InputError
 from orchestrator.lexical import embed
 from registry.load import load_registry
@@ -25,12 +25,15 @@ TEXTS = ["the ship sails at dawn", "tax figures", "x"]
 
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    """A daemon whose registry has nothing but an embedder, with vectors of 64 numbers."""
+    """A daemon whose registry has nothing but an embedder, with vectors of 64 numbers, and a reranker."""
     folder = tmp_path_factory.mktemp("embedder")
-    write_bert(folder / "bert.gguf", ModelShape(context=64, pooling="mean"))
+    for name, pooling in (("bert", "mean"), ("ranker", "rank")):
+        write_bert(folder / f"{name}.gguf", ModelShape(context=64, pooling=pooling))
     registry = folder / "model_registry.yaml"
     registry.write_text(
-        "models: {bert: {file: bert.gguf, context: 64, threads: 1}}\nroles: {embedder: {model: bert, tier: D}}\n"
+        "models:\n  bert: {file: bert.gguf, context: 64, threads: 1}\n"
+        "  ranker: {file: ranker.gguf, context: 64, threads: 1}\n"
+        "roles: {embedder: {model: bert, tier: D}, reranker: {model: ranker}}\n"
     )
     with running_daemon(folder / "home", ORCHESTRATOR_REGISTRY=str(registry)) as running:
         yield running
@@ -84,6 +87,32 @@ def test_texts_that_cannot_be_embedded_are_refused(ai: OpenAI) -> None:
     with pytest.raises(openai.BadRequestError, match="loaded to embed texts, and was asked to write"):
         ai.chat.completions.create(model="bert", messages=[{"role": "user", "content": "x"}])
     assert len(vectors_of(ai, "x")) == 1
+
+
+def test_token_ids_are_embedded_as_their_text(ai: OpenAI, daemon: Running) -> None:
+    with daemon.client() as client:
+        asked = {"model": "embedder", "content": "tax figures"}
+        ids = client.post("/tokenize", json=asked).raise_for_status().json()["tokens"]
+    text = vectors_of(ai, "tax figures")
+    for given in (ids, [ids]):
+        answer = ai.embeddings.create(model="embedder", input=given)
+        np.testing.assert_allclose([answer.data[0].embedding], text, atol=1e-5)
+    with pytest.raises(openai.BadRequestError, match="9999 is no token of the model"):
+        ai.embeddings.create(model="embedder", input=[9999])
+
+
+def test_documents_are_ranked_by_the_reranker_or_by_cosines(daemon: Running) -> None:
+    with daemon.client() as client:
+        asked = {"query": "the ship", "documents": TEXTS}
+        ranked = client.post("/v1/rerank", json=asked).raise_for_status().json()
+        assert ranked["model"] == "ranker"
+        scores = [one["relevance_score"] for one in ranked["results"]]
+        assert scores == sorted(scores, reverse=True)
+        compared = client.post("/v1/rerank", json={**asked, "model": "embedder"}).json()
+        assert compared["model"] == "bert"
+        assert all(-1.001 <= one["relevance_score"] <= 1.001 for one in compared["results"])
+        assert client.post("/v1/rerank", json={**asked, "documents": ["z" * 80]}).status_code == 400
+        assert client.post("/v1/embeddings", json={"model": "reranker", "input": "a"}).status_code == 404
 
 
 def test_the_lexical_embedder_can_still_be_used(ai: OpenAI) -> None:

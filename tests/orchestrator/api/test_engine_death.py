@@ -84,6 +84,41 @@ def test_a_client_gets_one_sentence_on_how_its_engine_died(
     assert len(logged["engine_log"].splitlines()) > 3
 
 
+LONG: dict[str, dict[str, Any]] = {
+    "/v1/responses": {"model": "tiny-medium", "input": "Write.", "max_output_tokens": 1500},
+    "/v1/messages": {"model": "tiny-small", "messages": CHAT["messages"], "max_tokens": 1500},
+    "/completion": {"model": "tiny-medium", "prompt": "1 2 3", "n_predict": 1500},
+}
+"""They ask other models than the tests above: one whose engine dies too often is not loaded again for a while."""
+FORMATS: dict[str, dict[str, Any]] = {
+    "/v1/responses": {"text": {"format": {"type": "json_schema", "name": "n", "schema": NUMBERS}}},
+    "/v1/messages": {"output_config": {"format": {"type": "json_schema", "schema": NUMBERS}}},
+    "/completion": {"json_schema": NUMBERS},
+}
+
+
+@pytest.mark.parametrize("path", ["/v1/responses", "/v1/messages", "/completion"])
+def test_a_stream_that_fails_ends_with_an_error_in_the_form_of_its_api(
+    daemon: Running, client: httpx2.Client, path: str
+) -> None:
+    body = {"stream": True, **LONG[path], **FORMATS[path]}
+    with client.stream("POST", path, json=body) as answer:
+        assert answer.status_code == 200
+        lines = answer.iter_lines()
+        next(line for line in lines if "delta" in line or "content" in line)
+        model = kill_what_generates(client, signal.SIGKILL)
+        last = [json.loads(line.removeprefix("data: ")) for line in lines if line.startswith("data: ")][-1]
+    expected = sentence(daemon, model, "SIGKILL: the system may have run out of memory")
+    match path:
+        case "/v1/responses":
+            assert (last["type"], last["response"]["status"]) == ("response.failed", "failed")
+            assert last["response"]["error"]["message"] == expected
+        case "/v1/messages":
+            assert last == {"type": "error", "error": {"type": "api_error", "message": expected}}
+        case _:
+            assert last["error"]["message"] == expected
+
+
 def test_a_report_has_one_sentence_on_how_an_engine_died(daemon: Running, client: httpx2.Client) -> None:
     body = lasting()
     del body["task"]["plan"]["steps"][1:]

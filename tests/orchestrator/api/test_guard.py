@@ -7,10 +7,11 @@ import httpx2
 import pytest
 
 from orchestrator.api.auth import is_authorized, load_or_create_token
+from orchestrator.api.guard import accepts_origin
 from orchestrator.api.runs import RunBody, job_from
 from orchestrator.errors import InputError
 from orchestrator.journal import Home, JournalError
-from orchestrator.service.configuration import Configuration, RunSettings
+from orchestrator.service.configuration import Configuration, RunSettings, ServerSettings
 from orchestrator.service.service import Service
 from registry.load import find_registry, load_registry
 from tests.orchestrator.api.daemon_process import Running, executed, finished, summary
@@ -37,6 +38,13 @@ def test_a_request_for_another_host_or_from_a_foreign_page_is_refused(daemon: Ru
         assert client.get("/v1/runs", headers={"Origin": "https://evil.example"}).status_code == 403
     with daemon.client() as client:
         assert client.get("/v1/runs", headers={"Host": "evil.example"}).status_code == 421
+
+
+def test_pages_of_any_origin_are_accepted_where_the_setting_says_so() -> None:
+    page = "https://page.example"
+    assert not accepts_origin(page, ServerSettings())
+    assert accepts_origin(page, ServerSettings(origins=(page,)))
+    assert accepts_origin(page, ServerSettings(origins=("*",)))
 
 
 def test_a_run_submitted_over_tcp_may_not_name_a_folder(daemon: Running) -> None:
@@ -104,4 +112,6 @@ def test_a_token_is_made_once_and_others_must_not_read_it(tmp_path: Path) -> Non
 )
 def test_only_a_bearer_header_with_the_token_is_authorized(header: str | None) -> None:
     assert is_authorized("Bearer token", "token")
+    assert is_authorized(header, "token", "token"), "Anthropic's clients send the token as x-api-key"
+    assert not is_authorized(header, "token", "other")
     assert not is_authorized(header, "token")

@@ -44,6 +44,7 @@ def narrow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
         "SERVER_BODY_SECONDS": "2",
         "SERVER_HOSTS": "Models.Example",
         "SERVER_ORIGINS": "https://page.example",
+        "SERVER_ALIASES": "gpt-4o-mini=worker, claude-*=auto, text-embedding-3-small=embedder, lost=nobody",
     }
     home = tmp_path_factory.mktemp("narrow") / "home"
     with running_daemon(home, **{f"ORCHESTRATOR_{name}": text for name, text in settings.items()}) as running:
@@ -130,6 +131,23 @@ def test_requests_are_limited_for_each_listener(narrow: Running, tcp: httpx2.Cli
         local.post(f"/v1/runs/{run}/cancel")
         assert finished(local, run)["status"] == "cancelled"
     assert ai.with_options(max_retries=8).models.list().data
+
+
+def test_aliases_stand_for_other_names(tcp: httpx2.Client) -> None:
+    listed = {one["id"]: one for one in tcp.get("/v1/models").json()["data"]}
+    assert listed["gpt-4o-mini"]["context_length"] == listed["worker"]["context_length"]
+    assert listed["worker"]["aliases"] == ["gpt-4o-mini"]
+    assert "claude-*" not in listed
+    assert tcp.get("/v1/models/claude-opus").json()["aliases"] == []
+    chat = {**CHAT, "max_tokens": 4}
+    answer = tcp.post("/v1/chat/completions", json={**chat, "model": "gpt-4o-mini"}).raise_for_status().json()
+    assert answer["model"] == "gpt-4o-mini"
+    told = {"messages": CHAT["messages"], "max_tokens": 4}
+    assert tcp.post("/v1/messages", json={**told, "model": "claude-opus"}).is_success
+    assert tcp.post("/v1/embeddings", json={"model": "text-embedding-3-small", "input": "a"}).is_success
+    refused = tcp.post("/v1/chat/completions", json={**chat, "model": "lost"})
+    assert refused.status_code == 404
+    assert "there is no model 'nobody'" in refused.json()["error"]["message"]
 
 
 @pytest.mark.parametrize("place", PLACES)

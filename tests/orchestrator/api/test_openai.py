@@ -326,6 +326,47 @@ def test_responses_have_schemas_and_tools(ai: OpenAI) -> None:
     assert ai.responses.create(model="worker", input=talk, max_output_tokens=16).output_text
 
 
+def test_a_response_goes_on_with_one_that_is_stored(ai: OpenAI) -> None:
+    asked: dict[str, Any] = {"model": "worker", "max_output_tokens": 24}
+    first = ai.responses.create(**asked, input=QUESTION[0]["content"])
+    second = ai.responses.create(**asked, input="And who sails it?", previous_response_id=first.id, instructions="No.")
+    assert second.previous_response_id == first.id
+    talk: list[Any] = [*QUESTION, {"role": "assistant", "content": first.output_text}]
+    talk += [{"role": "user", "content": "And who sails it?"}]
+    whole = ai.responses.create(**asked, input=talk, store=False, instructions="No.")
+    assert second.output_text == whole.output_text
+    with ai.responses.stream(**asked, input="Why?", previous_response_id=second.id) as stream:
+        third = stream.get_final_response()
+    for stored in (first, second, third):
+        assert ai.responses.retrieve(stored.id).output_text == stored.output_text
+    (item,) = ai.responses.input_items.list(second.id).model_dump()["data"]
+    assert item["content"][0]["text"] == "And who sails it?"
+    with pytest.raises(openai.NotFoundError, match="no response"):
+        ai.responses.retrieve(whole.id)
+    ai.responses.delete(second.id)
+    for gone in (second.id, third.id, "resp_../../x"):
+        with pytest.raises(openai.NotFoundError, match="no response"):
+            ai.responses.create(**asked, input="Go on.", previous_response_id=gone)
+    with pytest.raises(openai.NotFoundError):
+        ai.responses.delete(second.id)
+
+
+def test_a_response_has_a_format_beside_a_tool_that_has_to_be_called(ai: OpenAI) -> None:
+    form: Any = {"format": {"type": "json_schema", "name": "n", "schema": LIST, "strict": True}}
+    tool: Any = {"type": "function", "name": "paint", "parameters": COLOURS, "strict": True}
+    asked: dict[str, Any] = {"model": "worker", "input": "Which colour?", "tools": [tool]}
+    (call,) = ai.responses.create(**asked, text=form, tool_choice="required").output
+    assert (call.type, call.name) == ("function_call", "paint")
+
+
+def test_a_response_that_breaks_its_format_is_an_error(ai: OpenAI) -> None:
+    """What the grammar cannot express is checked at the end: the items of an enum of one never differ."""
+    schema = {"type": "array", "items": {"enum": [1]}, "minItems": 2, "maxItems": 3, "uniqueItems": True}
+    form: Any = {"format": {"type": "json_schema", "name": "n", "schema": schema, "strict": True}}
+    with pytest.raises(openai.UnprocessableEntityError, match="non-unique"):
+        ai.responses.create(model="worker", input="List.", text=form, stream=True)
+
+
 def test_responses_are_routed_and_whole_runs_too(ai: OpenAI, daemon: Running) -> None:
     assert ai.responses.create(model="auto", input="Count the stars.", max_output_tokens=8).output_text
     text = "Write a Python function that adds two numbers."
@@ -414,7 +455,8 @@ def test_texts_that_share_words_are_near_each_other(ai: OpenAI) -> None:
 def test_texts_that_cannot_be_embedded_are_refused(ai: OpenAI) -> None:
     with pytest.raises(openai.NotFoundError, match="accepted: lexical, embedder"):
         ai.embeddings.create(model="worker", input="x")
-    for wrong in ("", [], ["x", ""], [1, 2], ["x"] * 2049):
+    refused: list[Any] = ["", [], ["x", ""], [1, 2], ["x", 1], ["x"] * 2049]
+    for wrong in refused:
         with pytest.raises(openai.BadRequestError, match="input"):
             ai.embeddings.create(model="lexical", input=wrong)
     with pytest.raises(openai.BadRequestError, match="dimensions"):

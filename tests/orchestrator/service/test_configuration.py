@@ -40,6 +40,15 @@ def test_the_environment_stands_before_the_file_and_the_file_before_the_default(
     assert found.logs == LogSettings()
 
 
+def test_aliases_are_a_table_of_the_file_or_pairs_of_the_environment(tmp_path: Path) -> None:
+    text = '[server]\naliases = {gpt-4o-mini = "auto", "claude-*" = "worker"}\n'
+    assert loaded(tmp_path, text).server.aliases == {"gpt-4o-mini": "auto", "claude-*": "worker"}
+    found = loaded(tmp_path, text, ORCHESTRATOR_SERVER_ALIASES="a=b, c = d")
+    assert found.server.aliases == {"a": "b", "c": "d"}
+    with pytest.raises(InputError, match=r"ORCHESTRATOR_SERVER_ALIASES: .*accepted: NAME=TARGET"):
+        loaded(tmp_path, text, ORCHESTRATOR_SERVER_ALIASES="a")
+
+
 @pytest.mark.parametrize(
     ("text", "variables", "told"),
     [
@@ -70,7 +79,9 @@ def test_the_file_is_found_where_xdg_says(tmp_path: Path) -> None:
 @given(
     st.builds(
         Configuration,
-        server=st.builds(ServerSettings, tcp=st.text(), hosts=st.lists(st.text()), insecure=st.booleans()),
+        server=st.builds(
+            ServerSettings, tcp=st.text(), hosts=st.lists(st.text()), aliases=st.dictionaries(st.text(), st.text())
+        ),
         runs=st.builds(RunSettings, max_running=st.integers(1, 100), max_seconds=st.floats(0, 1e9)),
         folder=st.builds(FolderSettings, max_bytes=st.integers(0, 1 << 50)),
         logs=st.builds(LogSettings, level=st.sampled_from(["debug", "error"])),

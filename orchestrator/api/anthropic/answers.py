@@ -1,0 +1,196 @@
+"""Make the bodies of answers to /v1/messages, and the events of those that are streamed."""
+
+import json
+import secrets
+from collections.abc import Iterator
+from typing import Any, Literal
+
+from pydantic import BaseModel
+
+from orchestrator.api.errors import messages_error, status_of
+from orchestrator.api.limiter import GenerationHandle, Thought
+from orchestrator.api.openai.completion import CUT_OFF, CompletionRequest
+from orchestrator.api.openai.tools import ParsedToolCall, ToolCallBuffer
+from orchestrator.api.sse import Events, format_event
+from orchestrator.engine.client.engine import Completion
+from orchestrator.errors import OrchestratorError
+from orchestrator.events import Usage
+
+StopReason = Literal["end_turn", "max_tokens", "stop_sequence", "tool_use"]
+
+
+class TextBlock(BaseModel):
+    """A text of the answer."""
+
+    type: Literal["text"] = "text"
+    text: str
+
+
+class ThinkingBlock(BaseModel):
+    """What the model has thought before it answered."""
+
+    type: Literal["thinking"] = "thinking"
+    thinking: str
+    signature: str = ""
+    """Empty: thoughts are not signed here, and are passed over when a client sends them back."""
+
+
+class ToolUseBlock(BaseModel):
+    """A call of a function."""
+
+    type: Literal["tool_use"] = "tool_use"
+    id: str
+    name: str
+    input: dict[str, Any]
+
+
+class MessageUsage(BaseModel):
+    """How many tokens prompt and answer have."""
+
+    input_tokens: int
+    """Those of the prompt that were computed."""
+    cache_creation_input_tokens: int = 0
+    cache_read_input_tokens: int = 0
+    """Those of the prompt that the KV cache had."""
+    output_tokens: int
+
+
+class MessageAnswer(BaseModel):
+    """An answer, or what there is of it so far."""
+
+    id: str
+    type: Literal["message"] = "message"
+    role: Literal["assistant"] = "assistant"
+    model: str
+    content: list[ThinkingBlock | TextBlock | ToolUseBlock]
+    stop_reason: StopReason | None
+    stop_sequence: str | None = None
+    """The stop string that has ended the answer."""
+    usage: MessageUsage
+
+
+def message_answer(asked: CompletionRequest, completion: Completion) -> MessageAnswer:
+    """Return a complete answer."""
+    call = asked.toolbox.parse(completion.text)
+    content: list[ThinkingBlock | TextBlock | ToolUseBlock] = []
+    if completion.reasoning:
+        content.append(ThinkingBlock(thinking=completion.reasoning))
+    if call is not None:
+        content.append(_tool_use(call))
+    elif completion.text:
+        content.append(TextBlock(text=completion.text))
+    return MessageAnswer(
+        id=asked.id,
+        model=asked.model,
+        content=content,
+        stop_reason=_stop_reason(completion, called=call is not None),
+        stop_sequence=completion.stop_string or None,
+        usage=_usage(completion.usage),
+    )
+
+
+async def message_events(asked: CompletionRequest, prompt_tokens: int, handle: GenerationHandle) -> Events:
+    """Yield the events of an answer. An error ends the stream with an event of that name.
+
+    `prompt_tokens` is told at the start; how many of them the KV cache had, at the end.
+    """
+    stream, buffer = _BlockStream(), ToolCallBuffer(asked.toolbox)
+    usage = MessageUsage(input_tokens=prompt_tokens, output_tokens=0)
+    begun = MessageAnswer(id=asked.id, model=asked.model, content=[], stop_reason=None, usage=usage)
+    yield _event("message_start", message=begun.model_dump())
+    yield _event("ping")
+    try:
+        async for _, item in handle.items():
+            if isinstance(item, Completion):
+                text, call = buffer.finish(item.text)
+                events = [*stream.text(text), *stream.calls([call] if call is not None else []), *stream.end()]
+                events += _message_end(item, called=call is not None)
+            elif isinstance(item, Thought):
+                events = list(stream.thought(item.text))
+            else:
+                events = list(stream.text(buffer.push(item)))
+            for event in events:
+                yield event
+    except OrchestratorError as error:
+        yield _event("error", error=messages_error(status_of(error), str(error)).error.model_dump())
+
+
+class _BlockStream:
+    """Makes the events of the blocks of an answer: each begins, grows and ends before the next one begins."""
+
+    def __init__(self) -> None:
+        self._index = -1
+        self._open = ""
+        """The type of the block that has begun and not ended; empty for none."""
+
+    def thought(self, piece: str) -> Iterator[bytes]:
+        """Yield the events of a piece of thoughts."""
+        yield from self._begin(ThinkingBlock(thinking=""))
+        yield self._delta(type="thinking_delta", thinking=piece)
+
+    def text(self, piece: str) -> Iterator[bytes]:
+        """Yield the events of a piece of text; none for an empty one."""
+        if piece:
+            yield from self._begin(TextBlock(text=""))
+            yield self._delta(type="text_delta", text=piece)
+
+    def calls(self, calls: list[ParsedToolCall]) -> Iterator[bytes]:
+        """Yield the events of calls."""
+        for call in calls:
+            yield from self.end()
+            yield from self._begin(_tool_use(call).model_copy(update={"input": {}}))
+            yield self._delta(type="input_json_delta", partial_json=call.arguments)
+
+    def end(self) -> Iterator[bytes]:
+        """Yield the event that ends the open block, if there is one."""
+        if self._open == "thinking":
+            yield self._delta(type="signature_delta", signature="")
+        if self._open:
+            yield _event("content_block_stop", index=self._index)
+        self._open = ""
+
+    def _begin(self, block: BaseModel) -> Iterator[bytes]:
+        """Begin a block, unless one of its type is open."""
+        fields = block.model_dump()
+        if self._open != fields["type"]:
+            yield from self.end()
+            self._index += 1
+            self._open = fields["type"]
+            yield _event("content_block_start", index=self._index, content_block=fields)
+
+    def _delta(self, **fields: str) -> bytes:
+        return _event("content_block_delta", index=self._index, delta=fields)
+
+
+def _message_end(completion: Completion, *, called: bool) -> Iterator[bytes]:
+    """Yield the events that say how an answer has ended."""
+    delta = {
+        "stop_reason": _stop_reason(completion, called=called),
+        "stop_sequence": completion.stop_string or None,
+    }
+    yield _event("message_delta", delta=delta, usage=_usage(completion.usage).model_dump())
+    yield _event("message_stop")
+
+
+def _tool_use(call: ParsedToolCall) -> ToolUseBlock:
+    return ToolUseBlock(id=f"toolu_{secrets.token_hex(12)}", name=call.name, input=json.loads(call.arguments))
+
+
+def _stop_reason(completion: Completion, *, called: bool) -> StopReason:
+    if called:
+        return "tool_use"
+    if completion.finish in CUT_OFF:
+        return "max_tokens"
+    return "stop_sequence" if completion.stop_string else "end_turn"
+
+
+def _usage(usage: Usage) -> MessageUsage:
+    return MessageUsage(
+        input_tokens=usage.prompt_tokens - usage.cached_tokens,
+        cache_read_input_tokens=usage.cached_tokens,
+        output_tokens=usage.output_tokens,
+    )
+
+
+def _event(kind: str, **fields: Any) -> bytes:
+    return format_event({"type": kind, **fields}, kind)

@@ -1,0 +1,63 @@
+"""Answer /v1/messages, as a whole or as a stream, and count the tokens of its prompts.
+
+The token is accepted as `x-api-key`, too, and any `anthropic-version`. Errors have the form of Anthropic's API.
+"""
+
+import secrets
+from dataclasses import replace
+
+from fastapi import APIRouter, Request, Response
+from pydantic import BaseModel
+
+from orchestrator.api.anthropic.answers import MessageAnswer, message_answer, message_events
+from orchestrator.api.anthropic.requests import CountBody, MessagesBody, messages_of, request_of, toolbox_of
+from orchestrator.api.dependencies import ForcedModel, LimiterDep, ServiceDep
+from orchestrator.api.errors import MESSAGES_DOCUMENTED
+from orchestrator.api.openai.completion import generates_for
+from orchestrator.api.openai.names import role_named
+from orchestrator.api.openai.protocol import prompt_messages
+from orchestrator.api.sse import DOCUMENTED_STREAM, EventStream
+from orchestrator.pool import ModelRemote
+from orchestrator.service.service import Service
+
+router = APIRouter(prefix="/v1/messages", tags=["anthropic"], responses=dict(MESSAGES_DOCUMENTED))
+
+
+class TokenCount(BaseModel):
+    """How many tokens a prompt has."""
+
+    input_tokens: int
+
+
+@router.post("", response_model=MessageAnswer, responses={200: DOCUMENTED_STREAM})
+async def create(
+    body: MessagesBody, request: Request, service: ServiceDep, limiter: LimiterDep, forced: ForcedModel = None
+) -> MessageAnswer | Response:
+    """Answer a conversation. `model` is a role, a persona, a model, `auto`, `orchestrate`, or an alias of one."""
+    asked = replace(request_of(body, f"msg_{secrets.token_hex(12)}"), forced_model=forced)
+    generates, _ = await generates_for(asked, service)
+    handle = limiter.start(generates)
+    if not body.stream:
+        (completion,) = await handle.completions(request)
+        return message_answer(asked, completion)
+    await handle.wait_started(request)
+    try:
+        tokens = await _count(body, service)
+    except ModelRemote:
+        tokens = 0  # only its server can count them, and says so at the end
+    except BaseException:
+        handle.cancel()
+        raise
+    return EventStream(message_events(asked, tokens, handle), handle.cancel)
+
+
+@router.post("/count_tokens")
+async def count_tokens(body: CountBody, service: ServiceDep) -> TokenCount:
+    """Count the tokens that a conversation has as a prompt, with the role's own system prompt and the tools."""
+    return TokenCount(input_tokens=await _count(body, service))
+
+
+async def _count(body: CountBody, service: Service) -> int:
+    role = role_named(body.model, service)
+    prompt = prompt_messages(messages_of(body), role, toolbox_of(body).instructions)
+    return await service.orchestrator.pool.count(role.model, prompt)

@@ -1,0 +1,227 @@
+"""Answer /completion and /infill in the form of llama-server, which plugins of editors ask for.
+
+/completion goes on with a text or tokens, and /infill writes what stands between two texts.
+"""
+
+import secrets
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Annotated, Any, Final, Literal
+
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel, ConfigDict, Field
+
+from orchestrator.api.dependencies import ForcedModel, LenientBody, LimiterDep, RequestBody, ServiceDep
+from orchestrator.api.errors import DOCUMENTED, error_detail
+from orchestrator.api.limiter import Generate, GenerationHandle, Thought
+from orchestrator.api.openai.chat import penalties
+from orchestrator.api.openai.completion import CUT_OFF, CompletionRequest, generates_for
+from orchestrator.api.openai.names import AUTO
+from orchestrator.api.openai.protocol import FormatBody, SchemaBody, Temperature, TopP, answer_schema, refuse_options
+from orchestrator.api.openai.text_completions import Prompts, prompts_in
+from orchestrator.api.sse import DOCUMENTED_STREAM, Events, EventStream, format_event
+from orchestrator.engine.client.engine import Completion
+from orchestrator.engine.contract import Infill
+from orchestrator.errors import OrchestratorError
+from orchestrator.events import Usage
+
+RANDOM_SEED: Final = 0xFFFFFFFF
+"""The seed that stands for a random one, beside -1."""
+
+router = APIRouter(tags=["llama-server"], responses=dict(DOCUMENTED))
+
+
+class NativeOptions(RequestBody, LenientBody):
+    """What /completion and /infill have in common. Of fields that have no name here, `refuse_options` refuses some."""
+
+    model_config = ConfigDict(extra="allow")
+
+    model: str = AUTO
+    n_predict: Annotated[int, Field(ge=-1, le=1 << 22)] | None = None
+    """The most tokens of the answer; -1: as many as there is room for. With 0 only the prompt is computed."""
+    temperature: Temperature | None = None
+    top_p: TopP | None = None
+    seed: Annotated[int, Field(ge=-1, lt=1 << 63)] | None = None
+    stop: Annotated[list[str], Field(max_length=16)] | None = None
+    stream: bool | None = None
+    json_schema: dict[str, Any] | None = None
+    t_max_predict_ms: Annotated[float, Field(ge=0, le=1e9)] | None = None
+    """How many milliseconds an answer may take; 0: as many as it needs."""
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    repeat_penalty: float | None = None
+    repeat_last_n: int | None = None
+    dry_multiplier: float | None = None
+    dry_base: float | None = None
+    dry_allowed_length: int | None = None
+    dry_penalty_last_n: int | None = None
+    dry_sequence_breakers: list[str] | None = None
+
+
+class NativeBody(NativeOptions):
+    """A request to go on with a text, or with each of several texts."""
+
+    prompt: Prompts
+
+
+class ExtraFile(LenientBody):
+    """Another file of the project."""
+
+    filename: str = ""
+    text: str
+
+
+class InfillBody(NativeOptions):
+    """A request for what stands between two texts."""
+
+    input_prefix: str
+    input_suffix: str
+    input_extra: Annotated[list[ExtraFile], Field(max_length=256)] | None = None
+    prompt: str = ""
+    """What the place begins with already."""
+
+
+class Timings(BaseModel):
+    """How long prompt and answer took."""
+
+    cache_n: int
+    """Tokens of the prompt that the KV cache had."""
+    prompt_n: int
+    """Tokens of the prompt that were computed."""
+    prompt_ms: float
+    prompt_per_second: float
+    predicted_n: int
+    """Tokens of the answer."""
+    predicted_ms: float
+    predicted_per_second: float
+
+
+class NativeAnswer(BaseModel):
+    """An answer."""
+
+    index: int
+    content: str
+    tokens: list[int] = []
+    """Empty: an answer is text here."""
+    stop: bool = True
+    id_slot: int = -1
+    """-1: sequences have no fixed slots here."""
+    model: str
+    tokens_predicted: int
+    tokens_evaluated: int
+    tokens_cached: int
+    truncated: bool = False
+    """Always false: what does not fit the context is refused, and not cut."""
+    stop_type: Literal["eos", "limit", "word"]
+    """Why it ended: by an end token, at a limit, or by a stop string, which is the `stopping_word`."""
+    stopping_word: str = ""
+    timings: Timings
+
+
+@router.post("/completion", response_model=NativeAnswer | list[NativeAnswer], responses={200: DOCUMENTED_STREAM})
+async def complete(
+    body: NativeBody, request: Request, service: ServiceDep, limiter: LimiterDep, forced: ForcedModel = None
+) -> Response:
+    """Go on with a text or with several, and answer in the form of llama-server."""
+    prompts = prompts_in(body.prompt)
+    asked = [replace(_request(body), prompt=prompt, forced_model=forced) for prompt in prompts]
+    return await _carried_out(asked, body, request, service, limiter)
+
+
+@router.post("/infill", response_model=NativeAnswer, responses={200: DOCUMENTED_STREAM})
+async def infill(
+    body: InfillBody, request: Request, service: ServiceDep, limiter: LimiterDep, forced: ForcedModel = None
+) -> Response:
+    """Write what stands between two texts. The vocabulary of the model has to have tokens for that."""
+    files = tuple((one.filename or f"file{index}", one.text) for index, one in enumerate(body.input_extra or ()))
+    place = Infill(body.input_prefix, body.input_suffix, files, body.prompt)
+    asked = replace(_request(body), infill=place, forced_model=forced)
+    return await _carried_out([asked], body, request, service, limiter)
+
+
+async def _carried_out(
+    requests: Sequence[CompletionRequest],
+    body: NativeOptions,
+    request: Request,
+    service: ServiceDep,
+    limiter: LimiterDep,
+) -> Response:
+    generates: list[Generate] = []
+    model = ""
+    for one in requests:
+        found, model = await generates_for(one, service)
+        generates += found
+    handle = limiter.start(generates)
+    empty = body.n_predict == 0
+    if body.stream:
+        await handle.wait_started(request)
+        return EventStream(_events(model, handle, empty=empty), handle.cancel)
+    answers = [
+        _answer(index, model, "" if empty else one.text, one)
+        for index, one in enumerate(await handle.completions(request))
+    ]
+    found_answers = [one.model_dump() for one in answers]
+    return JSONResponse(found_answers[0] if len(found_answers) == 1 else found_answers)
+
+
+def _request(body: NativeOptions) -> CompletionRequest:
+    refuse_options({}, body.model_extra)
+    form = FormatBody(type="json_schema", json_schema=SchemaBody(schema=body.json_schema))
+    seconds = (body.t_max_predict_ms or 0) / 1000
+    return CompletionRequest(
+        id=f"cmpl-{secrets.token_hex(12)}",
+        model=body.model,
+        schema=None if body.json_schema is None else answer_schema(form, "json_schema"),
+        max_tokens=None if body.n_predict in (None, -1) else max(1, body.n_predict or 0),
+        temperature=body.temperature,
+        top_p=body.top_p,
+        seed=None if body.seed in (-1, RANDOM_SEED) else body.seed,
+        sampling=penalties(body),
+        stop=tuple(body.stop or ()),
+        deadline_seconds=seconds or None,
+    )
+
+
+def _answer(index: int, model: str, text: str, completion: Completion) -> NativeAnswer:
+    usage = completion.usage
+    if completion.finish in CUT_OFF:
+        ended: Literal["eos", "limit", "word"] = "limit"
+    else:
+        ended = "word" if completion.stop_string else "eos"
+    return NativeAnswer(
+        index=index,
+        content=text,
+        model=model,
+        tokens_predicted=usage.output_tokens,
+        tokens_evaluated=usage.prompt_tokens,
+        tokens_cached=usage.cached_tokens,
+        stop_type=ended,
+        stopping_word=completion.stop_string,
+        timings=_timings(usage),
+    )
+
+
+def _timings(usage: Usage) -> Timings:
+    computed = usage.prompt_tokens - usage.cached_tokens
+    return Timings(
+        cache_n=usage.cached_tokens,
+        prompt_n=computed,
+        prompt_ms=1000 * usage.prefill_seconds,
+        prompt_per_second=computed / usage.prefill_seconds if usage.prefill_seconds else 0.0,
+        predicted_n=usage.output_tokens,
+        predicted_ms=1000 * usage.decode_seconds,
+        predicted_per_second=usage.output_tokens / usage.decode_seconds if usage.decode_seconds else 0.0,
+    )
+
+
+async def _events(model: str, handle: GenerationHandle, *, empty: bool) -> Events:
+    """Yield an event for each piece of text, and for each answer one that says how it ended."""
+    try:
+        async for index, item in handle.items():
+            if isinstance(item, Completion):
+                yield format_event(_answer(index, model, "", item).model_dump())
+            elif not isinstance(item, Thought) and item and not empty:
+                yield format_event({"index": index, "content": item, "tokens": [], "stop": False, "id_slot": -1})
+    except OrchestratorError as error:
+        yield format_event({"error": error_detail(error).model_dump()})

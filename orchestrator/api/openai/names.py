@@ -1,0 +1,151 @@
+"""Say what the name of a model in a request stands for.
+
+`auto` lets the router choose, and `orchestrate` is a whole run. Any other name is that of a role, else that of a
+persona (of the role that plans fall back on), else that of a model of the registry, or an alias of it; the model is
+then asked directly. A name that is none of these may stand for another one by the setting `aliases` of `[server]`.
+"""
+
+from fnmatch import fnmatchcase
+from typing import Final
+
+from orchestrator.api.errors import UnknownName
+from orchestrator.errors import InputError, Problem
+from orchestrator.lexical import NAME as LEXICAL
+from orchestrator.runs import Orchestrator
+from orchestrator.runs.job import check_model
+from orchestrator.service.chats import RoutedChat, route_chat
+from orchestrator.service.service import Service
+from orchestrator.steps.role import ResolvedRole, resolve_model, resolve_role
+from registry.forms import EMBEDDER, RERANKER
+from registry.models import Registry
+
+AUTO: Final = "auto"
+ORCHESTRATE: Final = "orchestrate"
+
+
+def chat_names(registry: Registry) -> list[str]:
+    """Return every name that can be used as `model` of a chat or a response, the general ones first."""
+    general = [AUTO, ORCHESTRATE] if registry.step_roles else []
+    roles = [name for name in registry.roles if registry.why_not(name) is None]
+    return list(dict.fromkeys([*general, *roles, *registry.personas, *sorted(registry.usable_names)]))
+
+
+def all_names(registry: Registry) -> list[str]:
+    """Return every name that can be used as `model` of some request."""
+    return list(dict.fromkeys([*chat_names(registry), *embedder_names(registry)]))
+
+
+def known_name(name: str, service: Service) -> str:
+    """Return the name that `name` stands for by the setting `aliases` of `[server]`; else the name itself.
+
+    A name that is known already never stands for another one. An alias may hold `*`, for any characters.
+    """
+    if name in all_names(service.orchestrator.registry):
+        return name
+    aliases = service.configuration.server.aliases
+    matching = (target for alias, target in aliases.items() if "*" in alias and fnmatchcase(name, alias))
+    return aliases.get(name) or next(matching, name)
+
+
+def role_named(name: str | None, service: Service) -> ResolvedRole:
+    """Return the role or the model that a name stands for where no router has to choose, as when tokens are counted.
+
+    None, `auto`, `orchestrate` and personas stand for the role that plans fall back on; where there is none, for the
+    first role. Raises UnknownName.
+    """
+    registry = service.orchestrator.registry
+    found = known_name(name or AUTO, service)
+    if found in (AUTO, ORCHESTRATE) or found in registry.personas:
+        steps = registry.step_roles
+        usable = steps or [one for one in registry.roles if registry.why_not(one) is None]
+        default = next((one for one in steps if registry.roles[one].tier == "C"), next(iter(usable), None))
+        if default is not None:
+            return resolve_role(registry, default, found if found in registry.personas else None)
+    if found in registry.roles and registry.why_not(found) is None:
+        return resolve_role(registry, found, registry.roles[found].persona)
+    if found in registry.usable_names and (model := registry.model_named(found)) is not None:
+        return resolve_model(registry, model)
+    raise UnknownName(f"there is no model {found!r}; accepted: {', '.join(all_names(registry))}")
+
+
+async def resolve_name(
+    name: str, objective: str, orchestrator: Orchestrator, response_id: str, forced: str | None = None
+) -> tuple[ResolvedRole, RoutedChat | None]:
+    """Return the role or the model that a name other than `orchestrate` stands for.
+
+    A `forced` model answers whoever is asked. Raises UnknownName, and InputError for a model that cannot be forced.
+
+    `objective` is what the user wants, for the router to go by. Where the router has chosen, its choice is returned as
+    well, under the id of the response.
+    """
+    registry = orchestrator.registry
+    if forced is not None:
+        check_model(registry, forced)
+        forced = registry.model_named(forced)
+    if name == AUTO and registry.step_roles:
+        return await _routed(None, objective, orchestrator, response_id, forced)
+    if name in registry.roles and registry.why_not(name) is None:
+        return resolve_role(registry, name, registry.roles[name].persona, forced), None
+    if name in registry.personas and registry.step_roles:
+        return await _routed(name, objective, orchestrator, response_id, forced)
+    if name in registry.usable_names and (model := registry.model_named(name)) is not None:
+        return resolve_model(registry, forced or model), None
+    raise UnknownName(f"there is no model {name!r}; accepted: {', '.join(chat_names(registry))}")
+
+
+async def _routed(
+    persona: str | None, objective: str, orchestrator: Orchestrator, response_id: str, forced: str | None
+) -> tuple[ResolvedRole, RoutedChat]:
+    """Let the router choose. Raises UnknownName for a choice that cannot be carried out."""
+    chat = await route_chat(orchestrator, response_id, objective, persona, forced)
+    decision = chat.decision
+    if decision.problem is not None:
+        raise UnknownName(str(decision.problem))
+    registry = orchestrator.registry
+    return resolve_role(registry, decision.role, decision.persona, decision.model, thinking=decision.thinking), chat
+
+
+def embedder_names(registry: Registry) -> list[str]:
+    """Return the names of the embedders that can be used."""
+    return [LEXICAL, EMBEDDER] if EMBEDDER not in registry.roles or _unusable_reason(registry) is None else [LEXICAL]
+
+
+def find_embedder(name: str, registry: Registry) -> str | None:
+    """Return the id of the model that an embedder's name stands for, or None for the lexical embedder.
+
+    Raises UnknownName for a name that is no embedder's, and InputError for an embedder that cannot be used.
+    """
+    if name == LEXICAL or (name == EMBEDDER and EMBEDDER not in registry.roles):
+        return None
+    if name != EMBEDDER:
+        raise UnknownName(f"there is no embedder {name!r}; accepted: {', '.join(embedder_names(registry))}")
+    model = registry.roles[EMBEDDER].model
+    if (reason := _unusable_reason(registry)) is not None:
+        raise InputError(
+            Problem("model", f"role {EMBEDDER} is of model {model}, which cannot embed: {reason}", LEXICAL)
+        )
+    return model
+
+
+def default_reranker(registry: Registry) -> str:
+    """Return the name of what orders documents where a request does not say it."""
+    return RERANKER if RERANKER in registry.roles else EMBEDDER
+
+
+def find_reranker(registry: Registry) -> str:
+    """Return the id of the model that ranks. Raises UnknownName, and InputError for one that cannot be used."""
+    if RERANKER not in registry.roles:
+        accepted = ", ".join(embedder_names(registry))
+        raise UnknownName(f"the registry has no role {RERANKER!r}; accepted: {accepted}")
+    model = registry.roles[RERANKER].model
+    if (reason := _unusable_reason(registry, RERANKER)) is not None:
+        what = f"role {RERANKER} is of model {model}, which cannot rank: {reason}"
+        raise InputError(Problem("model", what, ", ".join(embedder_names(registry))))
+    return model
+
+
+def _unusable_reason(registry: Registry, role: str = EMBEDDER) -> str | None:
+    """Return why the model of a role that embeds or ranks cannot do that, or None if it can."""
+    if registry.models[registry.roles[role].model].remote is not None:
+        return "another server runs it, and only models that are loaded here embed and rank"
+    return registry.why_not(role)

@@ -1,0 +1,241 @@
+"""Answer /v1/completions: go on with a text, or with tokens, as a whole or as a stream.
+
+The text goes to the model as it is, without a chat template, a system prompt or a persona. With `suffix`, the model
+fills the place between both texts, which its vocabulary has to have tokens for.
+"""
+
+import secrets
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Final, Literal
+
+from fastapi import APIRouter, Request, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from orchestrator.api.dependencies import ForcedModel, LenientBody, LimiterDep, RequestBody, ServiceDep
+from orchestrator.api.errors import DOCUMENTED, error_detail
+from orchestrator.api.limiter import Generate, GenerationHandle, Thought
+from orchestrator.api.openai.chat import DONE, MAX_ANSWERS, StreamOptions, UsageBody, penalties, usage_of
+from orchestrator.api.openai.completion import CUT_OFF, CompletionRequest, generates_for
+from orchestrator.api.openai.names import role_named
+from orchestrator.api.openai.protocol import MaxTokens, Seed, Temperature, TopP, refuse_options
+from orchestrator.api.sse import DOCUMENTED_STREAM, Events, EventStream, format_event
+from orchestrator.engine.client.engine import Completion
+from orchestrator.engine.contract import Infill
+from orchestrator.errors import InputError, OrchestratorError, Problem
+from orchestrator.events import Usage
+from orchestrator.service.service import Service
+
+MAX_PROMPTS: Final = 64
+"""How many prompts one request may have."""
+
+TokenIds = Annotated[list[Annotated[int, Field(ge=0, lt=1 << 31)]], Field(min_length=1, max_length=1 << 22)]
+Prompts = str | TokenIds | Annotated[list[str | TokenIds], Field(min_length=1, max_length=MAX_PROMPTS)]
+"""One text or the tokens of one, or several of them."""
+
+router = APIRouter(prefix="/v1", tags=["openai"], responses=dict(DOCUMENTED))
+
+
+class TextCompletionBody(RequestBody, LenientBody):
+    """A request to go on with each of some texts `n` times."""
+
+    model_config = ConfigDict(extra="allow")
+
+    model: str
+    prompt: Prompts
+    suffix: str | None = None
+    max_tokens: MaxTokens | None = None
+    temperature: Temperature | None = None
+    top_p: TopP | None = None
+    n: Annotated[int, Field(ge=1, le=MAX_ANSWERS)] | None = None
+    best_of: Annotated[int, Field(ge=1, le=MAX_ANSWERS)] | None = None
+    """Only the same as `n` is accepted."""
+    echo: bool | None = None
+    """Whether the answers begin with the prompt."""
+    seed: Seed | None = None
+    stop: str | Annotated[list[str], Field(max_length=16)] | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
+    logit_bias: dict[str, float] | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    repeat_penalty: float | None = None
+    repetition_penalty: float | None = None
+    repeat_last_n: int | None = None
+    dry_multiplier: float | None = None
+    dry_base: float | None = None
+    dry_allowed_length: int | None = None
+    dry_penalty_last_n: int | None = None
+    dry_sequence_breakers: list[str] | None = None
+
+
+class TextChoice(BaseModel):
+    """One answer."""
+
+    text: str
+    index: int
+    logprobs: None = None
+    finish_reason: Literal["stop", "length"]
+
+
+class TextCompletionAnswer(BaseModel):
+    """All answers to a request: those to the first prompt, then those to the second, and so on."""
+
+    id: str
+    object: Literal["text_completion"] = "text_completion"
+    created: int
+    model: str
+    system_fingerprint: str
+    choices: list[TextChoice]
+    usage: UsageBody
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What a stream and an answer as a whole have in common."""
+
+    id: str
+    created: int
+    model: str
+    fingerprint: str
+    """The id of the model that answers."""
+    echoes: tuple[str, ...]
+    """What each answer begins with: its prompt, or nothing."""
+    answers_each: int
+    """How many answers each prompt gets."""
+
+    def chunk(self, choices: Sequence[dict[str, Any]], usage: UsageBody | None = None) -> bytes:
+        """Return the server-sent event of a chunk."""
+        chunk: dict[str, Any] = {
+            "id": self.id,
+            "object": "text_completion",
+            "created": self.created,
+            "model": self.model,
+            "system_fingerprint": self.fingerprint,
+            "choices": list(choices),
+        }
+        return format_event(chunk if usage is None else chunk | {"usage": usage.model_dump()})
+
+
+@router.post("/completions", response_model=TextCompletionAnswer, responses={200: DOCUMENTED_STREAM})
+async def complete(
+    body: TextCompletionBody, request: Request, service: ServiceDep, limiter: LimiterDep, forced: ForcedModel = None
+) -> TextCompletionAnswer | Response:
+    """Go on with a text. `model` is a role, a persona, a model of the registry or `auto`."""
+    generates: list[Generate] = []
+    requests, model = [replace(one, forced_model=forced) for one in requests_of(body)], ""
+    for one in requests:
+        found, model = await generates_for(one, service)
+        generates += found
+    echoes = await _echoes(requests, service) if body.echo else [""] * len(requests)
+    asked = _Asked(
+        id=requests[0].id,
+        created=int(time.time()),
+        model=body.model,
+        fingerprint=model,
+        echoes=tuple(echo for echo, one in zip(echoes, requests, strict=True) for _ in range(one.count)),
+        answers_each=requests[0].count,
+    )
+    handle = limiter.start(generates)
+    if not body.stream:
+        return _answer(asked, await handle.completions(request))
+    await handle.wait_started(request)
+    with_usage = bool(body.stream_options and body.stream_options.include_usage)
+    return EventStream(_chunks(asked, handle, with_usage), handle.cancel)
+
+
+def requests_of(body: TextCompletionBody) -> list[CompletionRequest]:
+    """Return what the body asks for, one request for each prompt. Raises InputError."""
+    refuse_options({"logprobs": body.logprobs, "logit_bias": body.logit_bias}, body.model_extra)
+    if body.best_of not in (None, body.n or 1):
+        raise InputError(Problem("best_of", f"is {body.best_of}, and n is {body.n or 1}", "the same number as n"))
+    if body.echo and body.suffix is not None:
+        raise InputError(Problem("echo", "cannot be combined with suffix", "one of both"))
+    token = secrets.token_hex(12)
+    return [
+        CompletionRequest(
+            id=f"cmpl-{token}" if index == 0 else f"cmpl-{token}-{index}",
+            model=body.model,
+            prompt=prompt if body.suffix is None else None,
+            infill=None if body.suffix is None else _infill(prompt, body.suffix, index),
+            max_tokens=body.max_tokens,
+            temperature=body.temperature,
+            top_p=body.top_p,
+            seed=body.seed,
+            sampling=penalties(body),
+            stop=(body.stop,) if isinstance(body.stop, str) else tuple(body.stop or ()),
+            count=body.n or 1,
+        )
+        for index, prompt in enumerate(prompts_in(body.prompt))
+    ]
+
+
+def prompts_in(given: str | Sequence[int] | Sequence[str | list[int]]) -> list[str | tuple[int, ...]]:
+    """Return each prompt: a list of numbers is the tokens of one."""
+    if isinstance(given, str):
+        return [given]
+    ids = tuple(one for one in given if isinstance(one, int))
+    return [ids] if ids else [one if isinstance(one, str) else tuple(one) for one in given if not isinstance(one, int)]
+
+
+def _infill(prompt: str | tuple[int, ...], suffix: str, index: int) -> Infill:
+    if not isinstance(prompt, str):
+        raise InputError(Problem(f"prompt/{index}", "is token ids, which cannot have a suffix", "text"))
+    return Infill(prompt, suffix)
+
+
+async def _echoes(requests: Sequence[CompletionRequest], service: Service) -> list[str]:
+    """Return the text of each prompt."""
+    echoes = []
+    for one in requests:
+        if isinstance(one.prompt, str):
+            echoes.append(one.prompt)
+        else:
+            model = role_named(one.forced_model or one.model, service).model
+            echoes.append(await service.orchestrator.pool.detokenize(model, one.prompt or ()))
+    return echoes
+
+
+def _answer(asked: _Asked, completions: Sequence[Completion]) -> TextCompletionAnswer:
+    return TextCompletionAnswer(
+        id=asked.id,
+        created=asked.created,
+        model=asked.model,
+        system_fingerprint=asked.fingerprint,
+        choices=[
+            TextChoice(text=echo + one.text, index=index, finish_reason=_finish_reason(one))
+            for index, (echo, one) in enumerate(zip(asked.echoes, completions, strict=True))
+        ],
+        usage=usage_of([one.usage for one in completions], asked.answers_each),
+    )
+
+
+async def _chunks(asked: _Asked, handle: GenerationHandle, with_usage: bool) -> Events:
+    """Yield the chunks of all answers. An error ends the stream with an event that has the body of an error."""
+    usages: dict[int, Usage] = {}
+    for index, echo in enumerate(asked.echoes):
+        if echo:
+            yield asked.chunk([_choice(index, echo)])
+    try:
+        async for index, item in handle.items():
+            if isinstance(item, Completion):
+                usages[index] = item.usage
+                yield asked.chunk([_choice(index, "", _finish_reason(item))])
+            elif not isinstance(item, Thought) and item:
+                yield asked.chunk([_choice(index, item)])
+    except OrchestratorError as error:
+        yield format_event({"error": error_detail(error).model_dump()})
+        return
+    if with_usage:
+        yield asked.chunk([], usage_of([usages[index] for index in sorted(usages)], asked.answers_each))
+    yield DONE
+
+
+def _choice(index: int, text: str, finish: Literal["stop", "length"] | None = None) -> dict[str, Any]:
+    return {"index": index, "text": text, "logprobs": None, "finish_reason": finish}
+
+
+def _finish_reason(completion: Completion) -> Literal["stop", "length"]:
+    return "length" if completion.finish in CUT_OFF else "stop"

@@ -1,0 +1,179 @@
+"""The official client of Anthropic's API works unchanged: whole and streamed answers, tools, tokens, errors."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import anthropic
+import httpx2
+import pytest
+from anthropic import Anthropic
+
+from orchestrator.api.anthropic.requests import CountBody, messages_of
+from orchestrator.engine.contract import Message, ToolCall
+from orchestrator.errors import InputError
+from tests.orchestrator.api.daemon_process import Running, active_requests
+
+COLOURS: dict[str, Any] = {
+    "type": "object",
+    "properties": {"colour": {"enum": ["red", "green"]}},
+    "required": ["colour"],
+    "additionalProperties": False,
+}
+PAINT: Any = {"name": "paint", "description": "Paint it.", "input_schema": COLOURS}
+QUESTION: list[Any] = [{"role": "user", "content": "Summarize the text: Zilthir is a ship. Its owner is Renzer."}]
+PIXEL: Any = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "aGk="}}
+
+
+@pytest.fixture
+def ai(daemon: Running) -> Iterator[Anthropic]:
+    """The client as users make it: with an address and a key, which it sends as `x-api-key`."""
+    with Anthropic(base_url=f"http://127.0.0.1:{daemon.port}", api_key=daemon.token, max_retries=0) as client:
+        yield client
+
+
+def ask(ai: Anthropic, **more: Any) -> Any:
+    asked: dict[str, Any] = {"model": "worker", "messages": QUESTION, "max_tokens": 48, **more}
+    return ai.messages.create(**asked)
+
+
+def test_a_message_is_answered(ai: Anthropic, client: httpx2.Client) -> None:
+    answer = ask(ai, system="Be brief.")
+    (block,) = answer.content
+    assert (answer.type, answer.role, block.type) == ("message", "assistant", "text")
+    assert answer.stop_reason in ("end_turn", "max_tokens")
+    assert answer.usage.output_tokens > 0
+    chat = [{"role": "system", "content": "Be brief."}, *QUESTION]
+    asked = {"model": "worker", "messages": chat, "max_tokens": 48}
+    same = client.post("/v1/chat/completions", json=asked).json()
+    assert block.text == same["choices"][0]["message"]["content"]
+    assert ask(ai, model="auto", max_tokens=4).content
+
+
+def test_a_stream_has_the_answer_in_pieces(ai: Anthropic) -> None:
+    whole = ask(ai)
+    with ai.messages.stream(model="worker", messages=QUESTION, max_tokens=48) as stream:
+        kinds = [event.type for event in stream]
+        last = stream.get_final_message()
+    assert last.content[0].text == whole.content[0].text  # type: ignore[union-attr]
+    assert (last.stop_reason, last.usage.output_tokens) == (whole.stop_reason, whole.usage.output_tokens)
+    assert kinds[0] == "message_start"
+    assert [kind for kind in kinds if kind.startswith(("content_block_s", "message"))] == [
+        "message_start",
+        "content_block_start",
+        "content_block_stop",
+        "message_delta",
+        "message_stop",
+    ]
+
+
+def test_the_events_of_a_stream_are_those_of_the_api(client: httpx2.Client) -> None:
+    asked = {"model": "worker", "messages": QUESTION, "max_tokens": 8, "stream": True}
+    text = client.post("/v1/messages", json=asked, headers={"anthropic-version": "2023-06-01"}).text
+    names = [line.removeprefix("event: ") for line in text.splitlines() if line.startswith("event: ")]
+    data = [json.loads(line.removeprefix("data: ")) for line in text.splitlines() if line.startswith("data: ")]
+    assert names == [event["type"] for event in data]
+    assert names[:3] == ["message_start", "ping", "content_block_start"]
+    start = data[0]["message"]
+    counted = client.post("/v1/messages/count_tokens", json={"model": "worker", "messages": QUESTION}).json()
+    assert start["usage"]["input_tokens"] == counted["input_tokens"] > 0
+    assert (start["content"], start["stop_reason"]) == ([], None)
+
+
+def test_a_stop_sequence_is_named(ai: Anthropic) -> None:
+    whole = ask(ai).content[0].text
+    mark = whole[len(whole) // 2 :][:3]
+    answer = ask(ai, stop_sequences=[mark])
+    assert answer.content[0].text == whole[: whole.index(mark)]
+    assert (answer.stop_reason, answer.stop_sequence) == ("stop_sequence", mark)
+    assert ask(ai, max_tokens=2).stop_reason == "max_tokens"
+
+
+@pytest.mark.parametrize("choice", [{"type": "any"}, {"type": "tool", "name": "paint"}])
+def test_a_tool_that_has_to_be_called_is_called(ai: Anthropic, choice: Any) -> None:
+    answer = ask(ai, tools=[PAINT], tool_choice=choice)
+    (call,) = [block for block in answer.content if block.type == "tool_use"]
+    assert (answer.stop_reason, call.name) == ("tool_use", "paint")
+    assert call.input["colour"] in ("red", "green")
+    with ai.messages.stream(
+        model="worker", messages=QUESTION, max_tokens=48, tools=[PAINT], tool_choice=choice
+    ) as stream:
+        assert stream.get_final_message().content[-1].input == call.input  # type: ignore[union-attr]
+    result = {"type": "tool_result", "tool_use_id": call.id, "content": [{"type": "text", "text": "painted"}]}
+    made = {"type": "tool_use", "id": call.id, "name": call.name, "input": call.input}
+    talk = [*QUESTION, {"role": "assistant", "content": [made]}, {"role": "user", "content": [result]}]
+    assert ask(ai, messages=talk, tools=[PAINT]).content
+
+
+def test_the_format_of_an_answer_is_obeyed(ai: Anthropic) -> None:
+    form = {"output_config": {"format": {"type": "json_schema", "schema": COLOURS}}}
+    assert json.loads(ask(ai, extra_body=form).content[0].text)["colour"] in ("red", "green")
+
+
+def test_tokens_are_counted(ai: Anthropic) -> None:
+    counted = ai.messages.count_tokens(model="worker", messages=QUESTION).input_tokens
+    answer = ask(ai)
+    assert counted == answer.usage.input_tokens + answer.usage.cache_read_input_tokens
+    assert ai.messages.count_tokens(model="worker", messages=QUESTION, tools=[PAINT]).input_tokens > counted
+
+
+def test_errors_raise_the_exceptions_of_the_client(ai: Anthropic) -> None:
+    with pytest.raises(anthropic.NotFoundError, match="there is no model 'claude'"):
+        ask(ai, model="claude")
+    with pytest.raises(anthropic.BadRequestError, match="'image' is not supported here"):
+        ask(ai, messages=[{"role": "user", "content": [PIXEL]}])
+    with pytest.raises(anthropic.BadRequestError, match="'web_search_20250305', which Anthropic's servers carry out"):
+        ask(ai, tools=[{"type": "web_search_20250305", "name": "web_search"}])
+    with pytest.raises(anthropic.BadRequestError, match="max_tokens: is 0") as caught:
+        ask(ai, max_tokens=0)
+    body: Any = caught.value.body
+    assert (body["type"], body["error"]["type"]) == ("error", "invalid_request_error")
+    with pytest.raises(anthropic.AuthenticationError) as refused:
+        ask(ai.with_options(api_key="wrong"))
+    body = refused.value.body
+    assert (body["type"], body["error"]["type"]) == ("error", "authentication_error")
+
+
+def test_an_answer_is_cancelled_when_the_client_disconnects(ai: Anthropic, daemon: Running) -> None:
+    stream = ask(ai, max_tokens=1500, stream=True, extra_body={"output_config": {"format": LIST}})
+    next(iter(stream))
+    stream.close()
+    ask(ai, max_tokens=48)
+    assert active_requests(daemon) == 0
+
+
+LIST = {
+    "type": "json_schema",
+    "schema": {"type": "array", "items": {"type": "integer"}, "minItems": 900},
+}
+
+
+def parsed(*turns: dict[str, Any], **more: Any) -> list[Message]:
+    return messages_of(CountBody.model_validate({"model": "m", "messages": list(turns), **more}))
+
+
+def test_blocks_become_messages_in_their_order() -> None:
+    call = {"type": "tool_use", "id": "t1", "name": "paint", "input": {"colour": "red"}}
+    thought = {"type": "thinking", "thinking": "hm", "signature": ""}
+    said = {"type": "text", "text": "Painting."}
+    result = {"type": "tool_result", "tool_use_id": "t1", "content": "no paint", "is_error": True}
+    file = {"type": "document", "title": "a.txt", "source": {"type": "text", "media_type": "text/plain", "data": "x"}}
+    assert parsed(
+        {"role": "user", "content": [{"type": "text", "text": "Paint."}, file]},
+        {"role": "assistant", "content": [thought, said, call]},
+        {"role": "user", "content": [result, {"type": "text", "text": "Go on."}]},
+        system=[{"type": "text", "text": "One."}, {"type": "text", "text": "Two."}],
+    ) == [
+        Message("system", "One.\nTwo."),
+        Message("user", "Paint.\na.txt\nx"),
+        Message("assistant", "Painting.", (ToolCall("t1", "paint", '{"colour": "red"}'),)),
+        Message("tool", "Error: no paint", tool_call_id="t1"),
+        Message("user", "Go on."),
+    ]
+
+
+def test_a_block_that_holds_no_text_is_named() -> None:
+    with pytest.raises(InputError, match="messages/0/content/1/type: 'image' is not supported here; accepted: text"):
+        parsed({"role": "user", "content": [{"type": "text", "text": "a"}, PIXEL]})
+    with pytest.raises(InputError, match="messages/0/content/0/content/0/type: 'image'"):
+        parsed({"role": "user", "content": [{"type": "tool_result", "tool_use_id": "1", "content": [PIXEL]}]})

@@ -1,0 +1,130 @@
+"""/v1/completions with the official OpenAI client, and /completion and /infill as editors ask for them."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import httpx2
+import openai
+import pytest
+from openai import OpenAI
+
+from tests.orchestrator.api.daemon_process import Running, active_requests
+
+PROMPT = "The ship sails at"
+
+
+@pytest.fixture
+def ai(daemon: Running) -> Iterator[OpenAI]:
+    with OpenAI(base_url=f"http://127.0.0.1:{daemon.port}/v1", api_key=daemon.token, max_retries=0) as client:
+        yield client
+
+
+def go_on(ai: OpenAI, **more: Any) -> Any:
+    asked = {"model": "worker", "prompt": PROMPT, "max_tokens": 12, "temperature": 0, **more}
+    return ai.completions.create(**asked)
+
+
+def test_a_text_is_gone_on_with(ai: OpenAI) -> None:
+    answer = go_on(ai)
+    (choice,) = answer.choices
+    assert answer.object == "text_completion"
+    assert choice.finish_reason in ("stop", "length")
+    assert answer.usage.total_tokens == answer.usage.prompt_tokens + answer.usage.completion_tokens
+    assert 0 < answer.usage.completion_tokens <= 12
+    assert go_on(ai, max_tokens=3).choices[0].text == choice.text[: len(go_on(ai, max_tokens=3).choices[0].text)]
+    assert go_on(ai, model="auto").choices[0].text
+
+
+def test_tokens_are_gone_on_with_as_their_text(ai: OpenAI, client: httpx2.Client) -> None:
+    asked = {"content": PROMPT, "add_special": True}
+    tokens = client.post("/tokenize", json=asked).json()["tokens"]
+    text = go_on(ai).choices[0].text
+    assert go_on(ai, prompt=tokens).choices[0].text == text
+    both = go_on(ai, prompt=[tokens, tokens], n=2)
+    assert [choice.text for choice in both.choices] == [text] * 4
+    assert [choice.index for choice in both.choices] == [0, 1, 2, 3]
+    assert both.usage.prompt_tokens == 2 * len(tokens)
+
+
+def test_an_answer_may_begin_with_the_prompt(ai: OpenAI) -> None:
+    text = go_on(ai).choices[0].text
+    assert go_on(ai, echo=True).choices[0].text == PROMPT + text
+    chunks = list(go_on(ai, echo=True, prompt=[PROMPT, "A"], stream=True))
+    for index, prompt in enumerate((PROMPT, "A")):
+        said = "".join(c.text for chunk in chunks for c in chunk.choices if c.index == index)
+        assert said == prompt + go_on(ai, prompt=prompt).choices[0].text
+
+
+def test_a_stream_has_the_whole_text_in_pieces(ai: OpenAI) -> None:
+    whole = go_on(ai)
+    chunks = list(go_on(ai, stream=True, stream_options={"include_usage": True}))
+    assert "".join(c.text for chunk in chunks for c in chunk.choices) == whole.choices[0].text
+    assert chunks[-1].usage == whole.usage
+    assert chunks[-2].choices[0].finish_reason == whole.choices[0].finish_reason
+
+
+def test_a_text_ends_at_a_stop_string(ai: OpenAI, client: httpx2.Client) -> None:
+    whole = go_on(ai).choices[0].text
+    mark = whole[len(whole) // 2 :][:2]
+    assert go_on(ai, stop=mark).choices[0].text == whole[: whole.index(mark)]
+    native = client.post("/completion", json={"prompt": PROMPT, "n_predict": 12, "temperature": 0, "stop": [mark]})
+    answer = native.json()
+    assert answer["content"] == whole[: whole.index(mark)]
+    assert (answer["stop_type"], answer["stopping_word"]) == ("word", mark)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"prompt": []}, "prompt"),
+        ({"prompt": [5_000_000]}, "5000000 is no token of the model"),
+        ({"best_of": 3}, "best_of: is 3, and n is 1; accepted: the same number as n"),
+        ({"suffix": "end", "echo": True}, "echo"),
+        ({"suffix": "end"}, "the model cannot fill a place in a text: its vocabulary has no FIM tokens"),
+        ({"max_tokens": 0}, "max_tokens: is 0; accepted: greater than or equal to 1"),
+        ({"prompt": "word " * 9000}, "tokens"),
+        ({"model": "orchestrate"}, "orchestrate takes no raw prompts"),
+        ({"extra_body": {"guided_json": {}}}, "guided_json"),
+    ],
+)
+def test_what_cannot_be_done_is_refused(ai: OpenAI, wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises(openai.BadRequestError, match=message):
+        go_on(ai, **wrong)
+
+
+def test_a_text_is_no_longer_written_when_the_client_has_gone(ai: OpenAI, daemon: Running) -> None:
+    stream = go_on(ai, max_tokens=1500, stream=True)
+    next(iter(stream))
+    stream.close()
+    go_on(ai, max_tokens=60)
+    assert active_requests(daemon) == 0
+
+
+def test_the_form_of_llama_server(client: httpx2.Client) -> None:
+    asked = {"prompt": PROMPT, "n_predict": 12, "temperature": 0, "cache_prompt": True, "id_slot": -1}
+    whole = client.post("/completion", json=asked).raise_for_status().json()
+    assert whole["stop"] is True
+    assert whole["tokens_predicted"] == whole["timings"]["predicted_n"] > 0
+    assert whole["tokens_evaluated"] == whole["timings"]["prompt_n"] + whole["timings"]["cache_n"]
+    events = lines(client.post("/completion", json={**asked, "stream": True}).text)
+    assert "".join(event["content"] for event in events) == whole["content"]
+    assert [event["stop"] for event in events] == [False] * (len(events) - 1) + [True]
+    several = client.post("/completion", json={**asked, "prompt": [PROMPT, PROMPT]}).json()
+    assert [one["content"] for one in several] == [whole["content"]] * 2
+    warmed = client.post("/completion", json={**asked, "n_predict": 0}).json()
+    assert warmed["content"] == ""
+    schema = {"type": "object", "properties": {"a": {"enum": [1]}}, "required": ["a"], "additionalProperties": False}
+    assert json.loads(client.post("/completion", json={**asked, "json_schema": schema}).json()["content"]) == {"a": 1}
+
+
+def test_a_place_cannot_be_filled_without_fim_tokens(client: httpx2.Client) -> None:
+    asked = {"input_prefix": "def f(", "input_suffix": "return 1", "input_extra": [{"filename": "a", "text": "b"}]}
+    refused = client.post("/infill", json=asked)
+    assert refused.status_code == 400
+    assert "FIM" in refused.json()["error"]["message"]
+
+
+def lines(text: str) -> list[dict[str, Any]]:
+    """Return the data of the events of a stream."""
+    return [json.loads(line.removeprefix("data: ")) for line in text.splitlines() if line.startswith("data: ")]

@@ -1,0 +1,74 @@
+"""Responses that are stored: a conversation is found by its last one, and the oldest ones are removed."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator.journal import JournalError
+from orchestrator.service import stored_responses
+from orchestrator.service.stored_responses import StoredResponse, StoredResponses, UnknownResponse
+
+
+def name(number: int) -> str:
+    return f"resp_{number:024x}"
+
+
+def turn(number: int, previous: int | None = None) -> StoredResponse:
+    answer: dict[str, Any] = {"output": [{"said": number}]}
+    return StoredResponse(None if previous is None else name(previous), [{"asked": number}], answer)
+
+
+def test_a_conversation_is_followed_back_to_its_begin(tmp_path: Path) -> None:
+    kept = StoredResponses(tmp_path)
+    for number in range(3):
+        kept.store(name(number), turn(number, number - 1 if number else None))
+    items = [{"asked": 0}, {"said": 0}, {"asked": 1}, {"said": 1}, {"asked": 2}, {"said": 2}]
+    assert StoredResponses(tmp_path).conversation(name(2)) == items
+    assert kept.conversation(name(1)) == items[:4]
+    kept.delete(name(0))
+    with pytest.raises(UnknownResponse, match=name(0)):
+        kept.conversation(name(2))
+    assert kept.load(name(2)) == turn(2, 1)
+
+
+@pytest.mark.parametrize("wrong", ["", "resp_1", "../api", name(7)])
+def test_an_id_of_nothing_is_refused(tmp_path: Path, wrong: str) -> None:
+    kept = StoredResponses(tmp_path)
+    for action in (kept.load, kept.delete, kept.conversation):
+        with pytest.raises(UnknownResponse, match="no response"):
+            action(wrong)
+
+
+def test_a_circle_ends(tmp_path: Path) -> None:
+    kept = StoredResponses(tmp_path)
+    kept.store(name(0), turn(0, 0))
+    with pytest.raises(UnknownResponse):
+        kept.conversation(name(0))
+
+
+def test_the_oldest_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stored_responses, "MAX_RESPONSES", 5)
+    monkeypatch.setattr(stored_responses, "_SPARE", 2)
+    kept = StoredResponses(tmp_path)
+    for number in range(20):
+        kept.store(name(number), turn(number))
+        file = tmp_path / "responses" / f"{name(number)}.json"
+        os.utime(file, (number, number))
+        assert len(list(file.parent.iterdir())) <= 8
+    assert kept.load(name(19)) == turn(19)
+    with pytest.raises(UnknownResponse):
+        kept.load(name(0))
+
+
+def test_a_file_that_cannot_be_written_or_read_is_no_crash(tmp_path: Path) -> None:
+    kept = StoredResponses(tmp_path)
+    kept.store(name(0), turn(0))
+    (tmp_path / "responses" / f"{name(0)}.json").write_text("{")
+    with pytest.raises(UnknownResponse):
+        kept.load(name(0))
+    blocked = StoredResponses(tmp_path / "file")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(JournalError, match="cannot be written"):
+        blocked.store(name(0), turn(0))
