@@ -90,6 +90,8 @@ def registry_change(arguments: Mapping[str, Any], registry: Path, files: Files) 
                 raise StepFailed(f"the entry of {new['id']} is {new['entry']!r}; accepted: keys and values")
             after = add_model(after, registry, new["id"], new["entry"])
         if (changed := arguments.get("set_model")) is not None:
+            if not isinstance(changed["values"], Mapping):
+                raise StepFailed(f"the values of {changed['id']} are {changed['values']!r}; accepted: keys and values")
             after = change_model(after, registry, changed["id"], changed["values"])
         if (given := arguments.get("give_role")) is not None:
             after = give_role(after, registry, given["role"], given["model"], given.get("tier") or "C")

@@ -82,7 +82,8 @@ class ModelChangeForm(Form):
     """Keys of a model's entry that get other values; null removes a key."""
 
     id: Template
-    values: dict[str, Json]
+    values: dict[str, Json] | Template
+    """Keys and values, or a template that has them."""
 
 
 class NewModelForm(Form):

@@ -50,6 +50,8 @@ class Work:
     """Set when the execution is to stop. Long work looks at it now and then, or waits for it."""
     say: Callable[[str], None]
     """Tells watchers how far the step is."""
+    attempt: int = 1
+    """The number of the attempt at the step. It counts from 1 again when an interrupted execution is resumed."""
 
     @property
     def seconds_left(self) -> float:
@@ -99,6 +101,10 @@ class Operation(Generic[F]):
     """Whether it changes nothing and is quick, so that it is also carried out when a plan is made."""
     irreversible: str = ""
     """Why copying what it changes does not undo it; empty if it does."""
+    undone: Callable[[F, Work], None] | None = None
+    """Is called after what the operation has changed was put back, to stop what it has begun, or to tell a daemon. It
+    gets the arguments and the key of the operation, may be called again, and is not called for a step that was
+    interrupted and is carried out again. Raises StepFailed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ import json
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Event
 from typing import Any, Final
@@ -40,6 +40,8 @@ from registry.errors import GgufError, RegistryError
 MAX_OUTPUTS: Final = 1 << 20
 """How many bytes the outputs of a step may have, as JSON."""
 SHOWN_OUTPUT: Final = 2000
+UNDO: Final = "/undo"
+"""What the idempotency key of a compensation ends with."""
 _FAILURES: Final = (StepFailed, ChangedMeanwhile, ProcedureBusy, ExpressionError, NotKnownYet, OSError)
 _EXACT: Final = frozenset({"resources", "checkpoint", "digest", "after", "step", "state", "plan"})
 """What is written down as it is, because it is needed exactly."""
@@ -139,9 +141,10 @@ class Run:
 
     def put_back_interrupted(self) -> None:
         """Put back what steps that were interrupted have changed."""
+        again = self.procedure.form.on_interruption == "resume"
         for identity, state in self.execution.acted():
             if state.state in ("acting", "undoing"):
-                self._undo(identity, state)
+                self._undo(identity, state, again=again)
 
     def check_undoable(self, *, force: bool) -> None:
         """Raise ProcedureRefused if checkpoints are gone, and without `force` ChangedMeanwhile if resources differ."""
@@ -197,7 +200,7 @@ class Run:
         self.append("step_begun", step=step.id, attempt=attempt)
         state = self.execution.steps[step.id]
         try:
-            work = self._work(step)
+            work = self._work(step, attempt=attempt)
             work.seconds_left  # noqa: B018 - raises if there are none
             action = self._prepared(step, resources_of(step.changes, self._names()))
             self._check_planned(step, action)
@@ -284,14 +287,15 @@ class Run:
             raise StepFailed(f"{program.command[0]} ended with {ended.exit_code}: {told or 'it said nothing'}")
         return {"exit_code": ended.exit_code, "stdout": ended.stdout, "stderr": ended.stderr}
 
-    def _undo(self, identity: str, state: StepState) -> None:
+    def _undo(self, identity: str, state: StepState, *, again: bool = False) -> None:
+        """Undo a step. `again` tells that it is carried out once more afterwards."""
         self.append("undoing", step=identity)
-        if problems := self._put_back(identity, state):
+        if problems := self._put_back(identity, state, again=again):
             self.append("not_undone", step=identity, error="; ".join(problems))
         else:
             self.append("undone", step=identity)
 
-    def _put_back(self, identity: str, state: StepState) -> list[str]:
+    def _put_back(self, identity: str, state: StepState, *, again: bool = False) -> list[str]:
         """Compensate a step, and put back what it has changed. Return what could not be done."""
         step, problems = self.procedure.steps[identity], []
         if step.compensation is not None:
@@ -307,19 +311,37 @@ class Run:
                 checkpoints.restore(self._folder / state.checkpoint, state.digest, self._before_write)
             except _FAILURES as error:
                 problems.append(f"what it has changed could not be put back: {error}")
+        if not again:
+            try:
+                self._tell_undone(step)
+            except _FAILURES as error:
+                problems.append(f"what it has begun could not be stopped: {error}")
         if reason := self._irreversible(step):
             problems.append(f"it cannot be undone: {reason}")
         return problems
 
+    def _tell_undone(self, step: StepForm) -> None:
+        """Tell the operation of a step that the step was undone. Raises what `_FAILURES` names."""
+        operation = self._operation(step)
+        if operation is None or operation.undone is None:
+            return
+        called = operation_of(kind_of(step), render_action(step, self._names()), self._ports)
+        assert called is not None, "the step has an operation"
+        work = self._work(step, undoing=True)
+        operation.undone(called[1], replace(work, key=work.key.removesuffix(UNDO)))
+
     def _irreversible(self, step: StepForm) -> str:
         if step.irreversible is not None or step.compensation is not None:
             return step.irreversible or ""
-        arguments = getattr(step, kind_of(step)).model_dump()
-        name = {"call": arguments.get("operation"), "memory": f"memory.{arguments.get('operation')}"}.get(
-            kind_of(step), kind_of(step)
-        )
-        operation = self._ports.operations.get(str(name))
+        operation = self._operation(step)
         return "" if operation is None else operation.irreversible
+
+    def _operation(self, step: StepForm) -> Operation[Any] | None:
+        """Return the operation that a step calls, or None."""
+        kind = kind_of(step)
+        named = getattr(getattr(step, kind), "operation", None)
+        name = {"call": named, "memory": f"memory.{named}"}.get(kind, kind)
+        return self._ports.operations.get(str(name))
 
     def _keep_displaced(self, identity: str, state: StepState) -> None:
         """Copy what somebody else has changed since a step was done, before it is put back."""
@@ -379,14 +401,15 @@ class Run:
         told = {name: {"state": step.state, **step.outputs} for name, step in self.execution.steps.items()}
         return {"inputs": self._inputs, "places": dict(self._ports.places), "steps": told}
 
-    def _work(self, step: StepForm, *, undoing: bool = False) -> Work:
+    def _work(self, step: StepForm, *, attempt: int = 1, undoing: bool = False) -> Work:
         seconds = step.timeout_seconds or self.procedure.form.timeout_seconds
         deadline = time.monotonic() + seconds
         return Work(
-            key=f"{self.execution.id}/{step.id}{'/undo' if undoing else ''}",
+            key=f"{self.execution.id}/{step.id}{UNDO if undoing else ''}",
             deadline=deadline if undoing else min(deadline, self._deadline),
             cancelled=Event() if undoing else self._cancelled,
             say=lambda text: self._watcher.say(step.id, text),
+            attempt=attempt,
         )
 
 

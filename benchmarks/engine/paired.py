@@ -1,33 +1,12 @@
-"""Compare two series of rounds pair by pair. Pure."""
+"""Say how many rounds of pairs are enough. Pure."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from statistics import fmean, median, stdev
 
-_T95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131)
-"""The 97.5 % quantiles of Student's t for 1, 2, ... degrees of freedom."""
+from procedures.paired import Ratio, ratio
 
-WIDEST = 1.06
-"""The largest quotient of the ends of an interval for which its ratio counts as known."""
-
-
-@dataclass(frozen=True, slots=True)
-class Ratio:
-    """The median of paired ratios, and a 95 % interval of their geometric mean (Student's t on logarithms).
-
-    The interval of a single pair is unbounded.
-    """
-
-    median: float
-    low: float
-    high: float
-    rounds: int
-
-    @property
-    def known(self) -> bool:
-        """Whether the interval is so narrow that further rounds would tell little more."""
-        return self.high <= WIDEST * self.low
+__all__ = ["Ratio", "Rounds", "ratio"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,17 +26,3 @@ class Rounds:
         if number < self.least:
             return False
         return number >= self.most or seconds >= self.seconds or all(each.known for each in ratios)
-
-
-def ratio(numerators: Sequence[float], denominators: Sequence[float]) -> Ratio:
-    """Return the ratio of the first series to the second. Raises ValueError for unequal lengths or empty series."""
-    if not numerators or len(numerators) != len(denominators):
-        raise ValueError(f"{len(numerators)} and {len(denominators)} rounds cannot be paired")
-    ratios = [top / bottom for top, bottom in zip(numerators, denominators, strict=True)]
-    if len(ratios) == 1:
-        return Ratio(ratios[0], 0.0, math.inf, 1)
-    logarithms = [math.log(value) for value in ratios]
-    t = _T95[min(len(ratios) - 1, len(_T95)) - 1]
-    reach = t * stdev(logarithms) / math.sqrt(len(ratios))
-    centre = fmean(logarithms)
-    return Ratio(median(ratios), math.exp(centre - reach), math.exp(centre + reach), len(ratios))

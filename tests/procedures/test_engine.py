@@ -20,6 +20,7 @@ from procedures.errors import (
 )
 from procedures.locks import Locks
 from procedures.ports import Caller, Operation, Work
+from procedures.resources import PathResource
 from procedures.run import Watcher
 from registry.edit import replace_registry
 from registry.errors import RegistryError
@@ -383,3 +384,89 @@ steps:
     ended = execute(engine_for(world, text), "sent")
     assert ended.state == "rollback failed"
     assert ended.look_at == ("step one: it cannot be undone: a letter was sent",)
+
+
+def test_an_operation_is_told_that_it_was_undone_after_its_changes_were_put_back(world: Path) -> None:
+    notes, told = world / "notes.txt", list[tuple[str, str, str]]()
+    before = notes.read_text()
+
+    def write(arguments: TextArguments, work: Work) -> Mapping[str, Any]:
+        if work.attempt == 1:
+            raise StepFailed("not at once")
+        notes.write_text(arguments.text)
+        told.append(("done", work.key, arguments.text))
+        return {}
+
+    def undone(arguments: TextArguments, work: Work) -> None:
+        told.append((notes.read_text(), work.key, arguments.text))
+
+    write_operation = Operation(
+        name="write",
+        description="Write.",
+        form=TextArguments,
+        run=write,
+        changes=lambda _: [PathResource(notes)],
+        undone=undone,
+    )
+    steps = """steps:
+  - id: write
+    retries: 1
+    call: {operation: write, arguments: {text: new}}
+"""
+    engine = engine_for(world, f"id: notes\n{HEAD}{steps}", write=write_operation)
+    done = execute(engine, "notes")
+    assert (done.state, notes.read_text()) == ("done", "new")
+    assert engine.rollback(done.id, OWNER).state == "rolled back"
+    key = f"{done.id}/write"
+    assert told == [(before, key, "new"), ("done", key, "new"), (before, key, "new")]
+
+
+def test_a_step_of_a_resumed_execution_is_not_told_that_it_was_undone(world: Path) -> None:
+    told = list[str]()
+
+    class Killed(BaseException):
+        pass
+
+    def begin(_arguments: Nothing, _work: Work) -> Mapping[str, Any]:
+        told.append("begun")
+        if len(told) == 1:
+            raise Killed
+        return {}
+
+    operation = Operation(
+        name="begin",
+        description="Begin.",
+        form=Nothing,
+        run=begin,
+        undone=lambda _arguments, _work: told.append("undone"),
+    )
+    text = f"id: begun\n{HEAD}on_interruption: resume\nsteps:\n  - {{id: begin, call: {{operation: begin}}}}\n"
+    engine = engine_for(world, text, begin=operation)
+    with pytest.raises(Killed):
+        execute(engine, "begun")
+    (recovered,) = engine.recover()
+    assert (recovered.state, told) == ("done", ["begun", "begun"])
+
+
+def test_values_of_a_models_entry_may_come_from_an_earlier_step(world: Path) -> None:
+    operation = Operation(
+        name="found",
+        description="Return values.",
+        form=TextArguments,
+        run=lambda arguments, _work: {"values": {"description": arguments.text} if arguments.text else "none"},
+    )
+    text = f"""id: tune
+{HEAD}inputs: {{text: {{description: A text.}}}}
+steps:
+  - id: find
+    call: {{operation: found, arguments: {{text: "{{{{ inputs.text }}}}"}}}}
+  - id: write
+    depends_on: [find]
+    registry_update: {{set_model: {{id: small, values: "{{{{ steps.find.values }}}}"}}}}
+"""
+    engine = engine_for(world, text, found=operation)
+    assert execute(engine, "tune", text="quick").state == "done"
+    assert "description: quick" in (world / "registry.yaml").read_text()
+    failed = execute(engine, "tune", text="")
+    assert failed.state == "rolled back"
+    assert "accepted: keys and values" in failed.error
