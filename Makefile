@@ -75,7 +75,7 @@ bench-daemon: $(READY)  ## what the daemon costs and bears, part by part (half a
 bench-routing: $(READY)  ## learned routing on the outcomes of two real models (ARGS="--data FOLDER", of gsm8k.csv and mmlu.csv of RouteLLM)
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.routing $(ARGS)
 
-bench-procedures: $(READY)  ## what procedures cost and bear: actions, 1,000 kills, a rollback of 1 GiB, a log of a million entries (half an hour)
+bench-procedures: $(READY)  ## what procedures cost and bear: actions, 1,000 kills, a rollback of 1 GiB, a log of a million entries; goes on where it was stopped (ten minutes)
 	$(BIN)/python -m benchmarks.procedures $(ARGS)
 
 lock: $(READY)  ## pin what is installed now

@@ -1,13 +1,18 @@
-"""Measure procedures: `python -m benchmarks.procedures [--kills N] [--entries N] [--gib N]`.
+"""Measure procedures: `python -m benchmarks.procedures [--only PART] [--kills N] [--entries N] [--gib N] [--anew]`.
 
 Part `actions`: the time of one action of the engine (a small file that is written) beside the syncs of the disk that it
 waits for. Part `kills`: processes killed at random moments, after each of which everything is as before or as after.
 Part `rollback`: a file of so many GiB that a step removed is put back. Part `audit`: the whole log is checked.
+
+What was measured is kept, part by part, and of the kills a hundred at a time. So the same command goes on where it was
+stopped. When nothing is missing, the results are written, and the next command measures anew.
 """
 
 import argparse
+import itertools
 import json
 import os
+import shutil
 import sqlite3
 import statistics
 import subprocess
@@ -15,7 +20,10 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,7 +37,11 @@ from procedures.ports import Caller, Ports
 RESULT: Final = results.FOLDER / "procedures.json"
 ROOT: Final = results.FOLDER.parents[1]
 CALLER: Final = Caller("the benchmark", frozenset({"owner"}), person=True)
+PARTS: Final = ("actions", "rollback", "audit", "kills")
+KEPT: Final = ROOT / "build" / "bench" / "procedures"
 ACTIONS: Final = 200
+KILLS_AT_ONCE: Final = 100
+say = partial(print, flush=True)
 WRITES: Final = """\
 id: writes
 version: 1.0.0
@@ -52,34 +64,94 @@ steps:
 """
 
 
-def main() -> None:
-    """Measure every part, and write the results."""
-    parser = argparse.ArgumentParser(description=__doc__)
+def main() -> int:
+    """Measure what is missing, and write the results. Return 1 if a goal is missed, else 0."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.procedures", description=__doc__)
+    parser.add_argument("--only", action="append", choices=PARTS, help="only this part; may be given several times")
     parser.add_argument("--kills", type=int, default=1000)
     parser.add_argument("--entries", type=int, default=1_000_000)
     parser.add_argument("--gib", type=float, default=1.0)
+    parser.add_argument("--workers", type=int, default=2, help="how many processes kill at a time")
+    parser.add_argument("--anew", action="store_true", help="forget what was measured by a command that was stopped")
+    parser.add_argument("--kept", type=Path, default=KEPT, help="where what was measured is kept until all is")
     parser.add_argument("--write", type=Path, default=RESULT)
     given = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="procedures-", dir=ROOT) as name:
-        folder = Path(name)
-        actions, actions_goal = measure_actions(folder / "actions")
-        rollback = measure_rollback(folder / "rollback", int(given.gib * (1 << 30)))
-        audit, audit_goal = measure_audit(folder / "audit", given.entries)
-    kills, kills_goal = measure_kills(given.kills)
+    kept = Kept(given.kept, {"kills": given.kills, "entries": given.entries, "gib": given.gib})
+    if given.anew:
+        kept.forget()
+    wanted = tuple(given.only or PARTS)
+    for part in wanted:
+        if kept.has(part):
+            say(f"{part}: was measured already")
+            continue
+        begun = time.perf_counter()
+        row, goal = _measured(part, given, kept)
+        seconds = round(time.perf_counter() - begun, 1)
+        kept.keep(part, {"row": {**row, "measuring_seconds": seconds}, "goal": None if goal is None else asdict(goal)})
+        say(f"{part}: {json.dumps(row)}, in {seconds:g} s")
+    if missing := [part for part in PARTS if not kept.has(part)]:
+        say(f"not measured yet: {', '.join(missing)}; what was measured is kept in {given.kept}")
+        return 0
+    found = [kept.read(part) for part in PARTS]
+    goals = [one["goal"] for one in found if one["goal"] is not None]
     results.write(
         given.write,
         {
             "command": "make bench-procedures",
             "machine": results.machine(),
             "versions": results.versions("simpleeval"),
-            "rows": [actions, rollback, audit, kills],
-            "goals": [
-                {"name": one.name, "value": one.value, "goal": one.goal, "met": one.met}
-                for one in (actions_goal, audit_goal, kills_goal)
-            ],
+            "rows": [one["row"] for one in found],
+            "goals": goals,
         },
     )
-    print(given.write.read_text(), end="")
+    kept.forget()
+    for goal in goals:
+        say(f"{'met   ' if goal['met'] else 'MISSED'} {goal['name']}: {goal['value']} (goal: {goal['goal']})")
+    say(f"written to {given.write}")
+    return 0 if all(goal["met"] for goal in goals) else 1
+
+
+class Kept:
+    """What was measured by commands that were stopped, or of single parts: a file for each."""
+
+    def __init__(self, folder: Path, sizes: dict[str, float]) -> None:
+        """`sizes` says how much is measured; what was measured with other sizes is not used."""
+        self._folder = folder / "-".join(f"{name}{size:g}" for name, size in sizes.items())
+
+    def has(self, name: str) -> bool:
+        """Return whether there is something with this name."""
+        return (self._folder / f"{name}.json").exists()
+
+    def read(self, name: str) -> dict[str, Any]:
+        """Return what was kept with this name."""
+        found: dict[str, Any] = json.loads((self._folder / f"{name}.json").read_text())
+        return found
+
+    def keep(self, name: str, what: dict[str, Any]) -> None:
+        """Keep something, as a whole or not at all."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        fresh = self._folder / f"{name}.new"
+        fresh.write_text(json.dumps(what))
+        fresh.replace(self._folder / f"{name}.json")
+
+    def forget(self) -> None:
+        """Remove everything that was measured with these sizes."""
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _measured(part: str, given: argparse.Namespace, kept: Kept) -> tuple[dict[str, Any], Goal | None]:
+    if part == "kills":
+        return measure_kills(given.kills, given.workers, kept)
+    KEPT.mkdir(parents=True, exist_ok=True)  # on a disk, unlike most folders for temporary files
+    with tempfile.TemporaryDirectory(prefix="measuring-", dir=KEPT) as name:
+        folder = Path(name) / part
+        match part:
+            case "actions":
+                return measure_actions(folder)
+            case "rollback":
+                return measure_rollback(folder, int(given.gib * (1 << 30))), None
+            case _:
+                return measure_audit(folder, given.entries)
 
 
 def measure_actions(folder: Path) -> tuple[dict[str, Any], Goal]:
@@ -180,27 +252,44 @@ def measure_audit(folder: Path, entries: int) -> tuple[dict[str, Any], Goal]:
     )
 
 
-def measure_kills(count: int) -> tuple[dict[str, Any], Goal]:
-    """Kill processes at random moments, half of them while all is rolled back, and return how many were killed."""
-    killed = 0
-    rounds = {"--fail": 0, "--resume": 0}
-    while killed < count:
-        for way in rounds:
-            if killed >= count:
+def measure_kills(count: int, workers: int, kept: Kept) -> tuple[dict[str, Any], Goal]:
+    """Kill processes at random moments, half of them while all is rolled back, and return how many were killed.
+
+    Every `KILLS_AT_ONCE` kills are done by a process of its own, with a seed of its own, and what they have found is
+    kept. One that finds something half-changed ends with an error, whose story is printed and counted.
+    """
+    found = {"kills": 0, "second_kills": 0, "half_changed": 0}
+    rounds = itertools.count(1)
+    with ThreadPoolExecutor(workers) as pool:
+        while found["kills"] + found["second_kills"] < count:
+            seeds = [next(rounds) for _ in range(workers)]
+            for one in pool.map(lambda seed: _killed(seed, min(KILLS_AT_ONCE, count), kept), seeds):
+                for name, value in one.items():
+                    found[name] += value
+            say(f"kills: {found['kills'] + found['second_kills']} of {count}")
+            if found["half_changed"]:
                 break
-            rounds[way] += 1
-            with tempfile.TemporaryDirectory(prefix="procedures-", dir="/dev/shm") as name:
-                command = [sys.executable, "-m", "tests.procedures.kill_points", f"{name}/kills"]
-                options = ["--random", str(min(200, count)), "--seed", str(rounds[way]), way]
-                ended = subprocess.run(  # noqa: S603 - our own program
-                    [*command, *options], cwd=ROOT, capture_output=True, text=True, check=False
-                )
-            if ended.returncode:
-                print(ended.stderr, file=sys.stderr)
-                return {"part": "kills", "kills": killed}, exactly("half-changed after a kill", 1, 0)
-            told = json.loads(ended.stdout)["random"]
-            killed += told["kills"] + told["second_kills"]
-    return {"part": "kills", "kills": killed}, exactly("half-changed after a kill", 0, 0)
+    row = {"part": "kills", **found}
+    return row, exactly("half-changed after a kill", found["half_changed"], 0)
+
+
+def _killed(seed: int, count: int, kept: Kept) -> dict[str, int]:
+    """Return what some kills have found, from what was kept if they were done before."""
+    name, way = f"kills-{seed}", ("--fail", "--resume")[seed % 2]
+    if kept.has(name):
+        return kept.read(name)
+    with tempfile.TemporaryDirectory(prefix="procedures-", dir="/dev/shm") as folder:
+        command = [sys.executable, "-m", "tests.procedures.kill_points", f"{folder}/kills"]
+        options = ["--random", str(count), "--seed", str(seed), way]
+        ended = subprocess.run(  # noqa: S603 - our own program
+            [*command, *options], cwd=ROOT, capture_output=True, text=True, check=False
+        )
+    if ended.returncode:
+        print(ended.stderr, file=sys.stderr)
+        return {"half_changed": 1}
+    told: dict[str, int] = json.loads(ended.stdout)["random"]
+    kept.keep(name, told)
+    return told
 
 
 def make_engine(folder: Path, text: str) -> Engine:
@@ -220,4 +309,4 @@ def timed(work: Callable[[], object]) -> float:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
