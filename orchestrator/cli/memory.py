@@ -128,17 +128,21 @@ def ask(
 @app.command()
 def rebuild(context: typer.Context, as_json: JsonFlag = False) -> None:
     """Make the index and the graph anew from the memory's database."""
-    chosen = settings(context)
-    if answers(chosen.home):
-        with DaemonClient(chosen.home) as daemon:
-            daemon.ask("POST", "/v1/memory/rebuild")
-    else:
-        with offline(chosen.home, chosen.registry(), load_configuration().memory) as learning:
-            rebuild_memory(learning)
+    rebuild_index_and_graph(settings(context), load_configuration().memory)
     if as_json:
         print_json({"rebuilt": ["index", "graph"]})
     else:
         write(lambda: print("index and graph were made anew"))
+
+
+def rebuild_index_and_graph(chosen: Settings, memory: MemorySettings) -> None:
+    """Make the index and the graph of the memory anew: by the daemon, or in this process without one."""
+    if answers(chosen.home):
+        with DaemonClient(chosen.home) as daemon:
+            daemon.ask("POST", "/v1/memory/rebuild")
+    else:
+        with offline(chosen.home, chosen.registry(), memory) as learning:
+            rebuild_memory(learning)
 
 
 @app.command("train")

@@ -15,9 +15,10 @@ from typing import Annotated, Any, Final
 import typer
 
 from orchestrator.api.auth import token_path
-from orchestrator.cli.backend import ask_backend
+from orchestrator.cli.backend import ask_backend, backend
 from orchestrator.cli.client import DaemonClient, answers
 from orchestrator.cli.errors import ExitCode
+from orchestrator.cli.memory import rebuild_index_and_graph
 from orchestrator.cli.settings import JsonFlag, Settings, settings
 from orchestrator.cli.terminal import print_json, printable, write
 from orchestrator.errors import InputError, Problem
@@ -325,7 +326,13 @@ def _engine(chosen: Settings) -> Iterator[Engine]:
         models=models_folder(configuration.models, os.environ),
         token=token_path(home),
         backup=lambda: _backup(home),
-        vacuum=lambda request: ask_backend(chosen, lambda backend: backend.vacuum(request)),
+        vacuum=lambda request: ask_backend(chosen, lambda one: one.vacuum(request)),
+        runs=lambda: backend(chosen),
+        add_persona=lambda proposal: ask_backend(chosen, lambda one: one.add_persona(proposal)),
+        retire_persona=lambda name: ask_backend(chosen, lambda one: one.retire_persona(name)),
+        personas_put_back=lambda: _personas_put_back(home),
+        rebuild_memory=lambda: rebuild_index_and_graph(chosen, configuration.memory),
+        memory=configuration.memory,
     )
     engine = procedures_engine(installation, configuration)
     try:
@@ -340,6 +347,12 @@ def _backup(home: Path) -> Backup:
             return Backup(**daemon.ask("POST", "/v1/backups"))
     with Journal.open(home) as journal:
         return make_backup(journal)
+
+
+def _personas_put_back(home: Path) -> None:
+    if answers(home):
+        with DaemonClient(home) as daemon:
+            daemon.ask("POST", "/v1/personas/reload")
 
 
 def _recover(engine: Engine) -> None:

@@ -196,6 +196,10 @@ class Orchestrator:
         """Retire a persona that was made at run time. Runs that name it go on. Raises InputError, JournalError."""
         return await self._personas.retire(name, self._registry, self._clock.now())
 
+    async def reload_personas(self) -> None:
+        """Take up the personas that the journal has, after another process has changed them. Raises JournalError."""
+        await self._personas.reload()
+
     async def retire_useless_personas(self, shares: Callable[[str], float]) -> list[str]:
         """Retire the personas of plans that bring nothing, and return their names. Raises JournalError.
 

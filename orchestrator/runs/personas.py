@@ -173,6 +173,13 @@ class PersonaBook:
             await self._retire(one)
         return one
 
+    async def reload(self) -> None:
+        """Take up what the journal has, after another process has put rows of it back. Raises JournalError."""
+        async with self._changing:
+            made = await asyncio.to_thread(self._journal.personas)
+            self._made = {one.name: one for one in made}
+            self._adopt()
+
     async def retire_useless(self, shares: Callable[[str], float], at: float) -> list[str]:
         """Retire the personas of plans that bring nothing, and return their names. Raises JournalError."""
         async with self._changing:

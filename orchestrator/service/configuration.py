@@ -6,6 +6,7 @@ file; else it has its default.
 
 import json
 import os
+import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -213,6 +214,41 @@ def show_configuration(configuration: Configuration) -> str:
     return "\n".join(_lines(configuration))
 
 
+def with_value(text: str, path: Path, section: str, key: str, value: object) -> str:
+    """Return the text of a configuration file with another value of one key. Everything else stays as it is.
+
+    `path` is for errors. Raises InputError for a key or a value that the configuration cannot have, for a text that is
+    no TOML, and for one that cannot be changed without changing more.
+    """
+    before = _parsed(text, path)
+    after = {**before, section: {**_table(before.get(section, {})), key: value}}
+    try:
+        Configuration.model_validate(after)
+    except ValidationError as error:
+        raise InputError(*(_problem(path, {}, item) for item in error.errors())) from error
+    lines = text.splitlines()
+    head = next((at for at, line in enumerate(lines) if re.fullmatch(rf"\s*\[\s*{section}\s*\]\s*(#.*)?", line)), None)
+    if head is None:
+        lines += [*([""] if lines else []), f"[{section}]"]
+        head = len(lines) - 1
+    end = next((at for at in range(head + 1, len(lines)) if lines[at].lstrip().startswith("[")), len(lines))
+    stated = re.compile(rf"(\s*{key}\s*=\s*)(\"[^\"]*\"|'[^']*'|[^#\s]+)(.*)")
+    at = next((at for at in range(head + 1, end) if stated.fullmatch(lines[at])), None)
+    if at is None:
+        lines.insert(head + 1, f"{key} = {_toml(value)}")
+    elif (found := stated.fullmatch(lines[at])) is not None:
+        lines[at] = f"{found[1]}{_toml(value)}{found[3]}"
+    made = "\n".join(lines) + "\n"
+    try:
+        same = tomllib.loads(made) == after
+    except tomllib.TOMLDecodeError:
+        same = False
+    if not same:
+        what = f"{section}.{key} cannot be changed without changing more"
+        raise InputError(Problem(str(path), what, "the value, put there by hand"))
+    return made
+
+
 def variable(section: str, key: str) -> str:
     """Return the name of the environment variable for a value."""
     return f"{PREFIX}_{section}_{key}".upper()
@@ -220,15 +256,26 @@ def variable(section: str, key: str) -> str:
 
 def _read(path: Path, *, required: bool) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return _parsed(path.read_text(encoding="utf-8"), path)
     except FileNotFoundError as error:
         if required:
             raise InputError(Problem(str(path), "does not exist", "a file, or no ORCHESTRATOR_CONFIG")) from error
         return {}
     except OSError as error:
         raise InputError(Problem(str(path), f"cannot be read: {error.strerror}", "a TOML file")) from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(Problem(str(path), str(error), "TOML; `orchestrator config show` prints it")) from error
+    except UnicodeDecodeError as error:
+        raise _no_toml(path, error) from error
+
+
+def _parsed(text: str, path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise _no_toml(path, error) from error
+
+
+def _no_toml(path: Path, error: ValueError) -> InputError:
+    return InputError(Problem(str(path), str(error), "TOML; `orchestrator config show` prints it"))
 
 
 def _table(stated: object) -> dict[str, Any]:

@@ -7,6 +7,7 @@ outcome has been learned from exactly once. Reading and learning happen in a thr
 
 import asyncio
 import json
+import math
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
@@ -21,7 +22,7 @@ import structlog
 from memrl.episodes import Action, Reward
 from memrl.errors import CypherFailed, CypherRefused, CypherTimeout, MemrlError
 from memrl.graph import Answer
-from memrl.memory import Memory, Settings, Stats
+from memrl.memory import Compacted, Memory, Settings, Stats
 from memrl.policy import ExplorationSettings, Policy, PolicySettings
 from memrl.reward import judge_weight, staged, teaches
 from orchestrator.errors import InputError, OrchestratorError, Problem
@@ -433,6 +434,14 @@ def rebuild_memory(learning: Learning) -> None:
         raise MemoryUnavailable(str(error)) from error
 
 
+def compact_memory(learning: Learning) -> Compacted:
+    """Merge what the memory holds twice, and drop what is beyond its capacity. Blocks. Raises MemoryUnavailable."""
+    try:
+        return _open_memory(learning).compact()
+    except MemrlError as error:
+        raise MemoryUnavailable(str(error)) from error
+
+
 def _open_memory(learning: Learning) -> Memory:
     if learning.learned is None:
         why = learning.problem or 'the configuration has [memory] use = "off"'
@@ -476,13 +485,16 @@ def _told(advice: RouteAdvice | None) -> dict[str, Any] | None:
     return None if advice is None else asdict(advice)
 
 
-def evaluate_router(journal: JournalReader, router: str) -> dict[str, Any]:
-    """Return what a router would have earned on the choices of all runs that are kept. Blocks. Raises InputError."""
+def evaluate_router(journal: JournalReader, router: str, since: float = -math.inf) -> dict[str, Any]:
+    """Return what a router would have earned on the choices of all runs that are kept. Blocks. Raises InputError.
+
+    Only runs that have ended after `since`, in seconds since the epoch, count.
+    """
     if router not in ROUTERS:
         evaluate(router, [])
     choices: list[LoggedChoice] = []
     for row in journal.runs():
-        if row.finished is not None:
+        if row.finished is not None and row.finished > since:
             try:
                 choices += choices_of([event for _, event in journal.events(row.run)])
             except (UnknownRun, JournalCorrupt, IllegalTransition) as error:

@@ -1,15 +1,17 @@
 """The operations that steps of procedures can call: on models, gates, benchmarks, the state folder and the token.
 
-Each says what it changes, so that the engine of procedures can copy it before and put it back.
+Each says what it changes, so that the engine of procedures can copy it before and put it back. Runs are in
+`run_operations`, what was learned and personas in `memory_operations`, and the tuning of models in `tuning`.
 """
 
 import asyncio
 import secrets
 import time
-from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, Final, TypeVar
+from types import TracebackType
+from typing import Annotated, Any, Final, NoReturn, Protocol, Self, TypeVar
 
 from pydantic import Field
 
@@ -18,9 +20,14 @@ from orchestrator.engine.contract import EngineSpec, Generation, Message
 from orchestrator.errors import OrchestratorError
 from orchestrator.gates import BUILTIN_GATES, Artifact, GateContext, JobRunner, Scope, run_gates
 from orchestrator.journal import Home, Journal, JournalReader
+from orchestrator.personas import Placed
 from orchestrator.pool import memory_budget
+from orchestrator.runs.job import Job
+from orchestrator.runs.personas import Proposal
 from orchestrator.runs.sandboxes import SandboxOnDemand
+from orchestrator.runs.updates import Update
 from orchestrator.service.backup import Backup, discard_backup, find_backup, restore_backup
+from orchestrator.service.configuration import MemorySettings
 from orchestrator.service.doctor import examine
 from orchestrator.service.retention import VacuumRequest, VacuumResult
 from orchestrator.taskir import Step
@@ -40,11 +47,42 @@ from registry.sources.contract import SourceError
 from registry.sources.get import get_model
 
 T = TypeVar("T")
+
+
+class RunBackend(Protocol):
+    """Carries out runs on the state folder: its daemon, or this process. An async context manager."""
+
+    async def __aenter__(self) -> Self: ...
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+    async def prepare(self, job: Job | None = None) -> None:
+        """Make ready for jobs, which may take minutes. `job` is one that is going to be submitted."""
+
+    async def submit(self, job: Job) -> str:
+        """Accept a job, start it and return the id of its run."""
+
+    async def resume(self, run: str) -> str:
+        """Go on with a run that was interrupted, and return its id."""
+
+    def watch(self, run: str) -> AsyncGenerator[Update, None]:
+        """Yield the updates of a run, from its first event until it has ended."""
+
+    async def cancel(self, run: str) -> None:
+        """Request that a run is cancelled."""
+
+
 MAX_RUNS_AT_ONCE: Final = 20_000
 MAX_FILES: Final = 1000
 MOST_CONTEXT: Final = 4096
 ANSWER_TOKENS: Final = 128
 PROMPT: Final = "Describe a harbour town, its people and its weather, in as much detail as you can. " * 4
+
+
+def _not_here(*_: object) -> NoReturn:
+    raise StepFailed("this cannot be done here, but by `orchestrator procedures`")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +99,16 @@ class Installation:
     """Makes a backup of the state folder: by its daemon, or by this process without one."""
     vacuum: Callable[[VacuumRequest], VacuumResult]
     """Removes runs and chats: by the daemon, or by this process without one."""
+    runs: Callable[[], RunBackend] = _not_here
+    """Returns what carries out runs, which has to be entered."""
+    add_persona: Callable[[Proposal], Placed] = _not_here
+    retire_persona: Callable[[str], object] = _not_here
+    personas_put_back: Callable[[], None] = _not_here
+    """Tells a daemon, if there is one, that the personas in the journal were put back to what they were."""
+    rebuild_memory: Callable[[], None] = _not_here
+    """Makes the index and the graph of the memory anew."""
+    memory: MemorySettings = field(default_factory=MemorySettings)
+    """The section [memory] of the configuration."""
 
 
 class NoArguments(Form):
@@ -224,6 +272,13 @@ class Operations:
                 run=self._check_backup,
             ),
             Operation(
+                name="state.check",
+                description="Check that the journal of the state folder is whole. Fails if it is damaged.",
+                form=NoArguments,
+                outputs={"runs": "how many it has"},
+                run=lambda _arguments, _work: {"runs": told(lambda: _runs_of_whole(self._on.home, "the journal"))},
+            ),
+            Operation(
                 name="state.discard_backup",
                 description="Remove a backup; none if the name is empty.",
                 form=BackupArguments,
@@ -269,7 +324,7 @@ class Operations:
         )
 
     def _registry(self) -> Registry:
-        return _told(lambda: load_registry(self._on.registry))
+        return told(lambda: load_registry(self._on.registry))
 
     def _entry(self, name: str) -> ModelEntry:
         registry = self._registry()
@@ -280,7 +335,7 @@ class Operations:
 
     def _propose(self, arguments: ProposeArguments, _work: Work) -> Mapping[str, Any]:
         registry, file = self._registry(), Path(arguments.file)
-        header = _told(lambda: read_header(file))
+        header = told(lambda: read_header(file))
         budget = memory_budget() if registry.defaults.memory is None else registry.defaults.memory
         room = Room(budget=budget)
         found = propose(header, file, registry, room, name=arguments.id, roles=arguments.roles)
@@ -289,7 +344,7 @@ class Operations:
 
     def _get(self, arguments: GetArguments, work: Work) -> Mapping[str, Any]:
         self._on.models.mkdir(parents=True, exist_ok=True)
-        obtained, _ = _told(lambda: get_model(arguments.source, self._on.models, _Reported(work)))
+        obtained, _ = told(lambda: get_model(arguments.source, self._on.models, _Reported(work)))
         return {"file": str(obtained.file), "downloaded": obtained.downloaded}
 
     def _usage(self, arguments: ModelArguments, _work: Work) -> Mapping[str, Any]:
@@ -319,7 +374,7 @@ class Operations:
         if entry.file is None or entry.why_not is not None or entry.embeds:
             why = entry.why_not or "it makes vectors, or another server runs it"
             raise StepFailed(f"{entry.id} cannot be measured: {why}")
-        return _run(_measured(entry, entry.file, arguments.seconds, work), work)
+        return run_to_end(_measured(entry, entry.file, arguments.seconds, work), work)
 
     def _gate(self, arguments: GateArguments, work: Work) -> Mapping[str, Any]:
         folder = Path(arguments.folder)
@@ -329,7 +384,7 @@ class Operations:
         artifacts = _artifacts(folder)
         step = Step(id="S1", actor="worker", action="check", outputs=tuple(one.name for one in artifacts))
         context = GateContext(Scope(step), run=JobRunner(SandboxOnDemand(), 1).run)
-        found = _run(run_gates(names, artifacts, context), work)
+        found = run_to_end(run_gates(names, artifacts, context), work)
         results = [{"gate": one.gate, "status": one.status, "evidence": one.evidence} for one in found.results]
         if found.failure is not None:
             raise StepFailed(f"{found.failure.message}\n{found.failure.evidence}".strip())
@@ -342,25 +397,20 @@ class Operations:
         return {"checks": [asdict(one) for one in checks], "notes": sum(one.state == "note" for one in checks)}
 
     def _check_backup(self, arguments: BackupArguments, _work: Work) -> Mapping[str, Any]:
-        def checked() -> int:
-            with JournalReader.open_to_read(find_backup(self._on.home, arguments.name)) as journal:
-                if damage := journal.damage():
-                    raise StepFailed(f"backup {arguments.name} is damaged: {damage[0]}")
-                return len(journal.runs())
-
-        return {"runs": _told(checked)}
+        name = arguments.name
+        return {"runs": told(lambda: _runs_of_whole(find_backup(self._on.home, name), f"backup {name}"))}
 
     def _discard_backup(self, arguments: BackupArguments, _work: Work) -> Mapping[str, Any]:
         if arguments.name:
-            _told(lambda: discard_backup(self._on.home, arguments.name))
+            told(lambda: discard_backup(self._on.home, arguments.name))
         return {}
 
     def _restore(self, arguments: BackupArguments, _work: Work) -> Mapping[str, Any]:
-        _told(lambda: restore_backup(self._on.home, arguments.name))
+        told(lambda: restore_backup(self._on.home, arguments.name))
         return {}
 
     def _vacuum(self, arguments: VacuumArguments, _work: Work) -> Mapping[str, Any]:
-        done = _told(lambda: self._on.vacuum(_request(arguments, dry_run=False)))
+        done = told(lambda: self._on.vacuum(_request(arguments, dry_run=False)))
         return {"runs": list(done.runs), "objects": done.objects, "bytes": done.object_bytes}
 
     def _removed(self, arguments: VacuumArguments) -> Sequence[Resource]:
@@ -384,14 +434,14 @@ class Operations:
     def _expired(self, arguments: VacuumArguments) -> VacuumResult:
         if not Home(self._on.home).database.exists():
             raise StepFailed(f"{self._on.home} has no journal yet, so there are no runs to remove")
-        return _told(lambda: self._on.vacuum(_request(arguments, dry_run=True)))
+        return told(lambda: self._on.vacuum(_request(arguments, dry_run=True)))
 
     def _upgrade(self, _arguments: NoArguments, _work: Work) -> Mapping[str, Any]:
         def upgraded() -> int:
             with Journal.open(self._on.home) as journal:
                 return len(journal.runs())
 
-        return {"runs": _told(upgraded)}
+        return {"runs": told(upgraded)}
 
     def _rotate(self, _arguments: NoArguments, _work: Work) -> Mapping[str, Any]:
         write_secret(self._on.token, secrets.token_urlsafe(32))
@@ -402,7 +452,7 @@ class Operations:
         return DatabaseResource(home.database, home.lock_file)
 
     def _backup_folder(self, name: str) -> PathResource:
-        return PathResource(_told(lambda: find_backup(self._on.home, name)), written="once")
+        return PathResource(told(lambda: find_backup(self._on.home, name)), written="once")
 
 
 class _Reported:
@@ -455,6 +505,14 @@ async def _measured(entry: ModelEntry, file: Path, seconds: float, work: Work) -
     return {**rates, "load_seconds": round(load_seconds, 3), "generations": count - 1}
 
 
+def _runs_of_whole(folder: Path, what: str) -> int:
+    """Return how many runs the journal in a folder has. Raises StepFailed if it is damaged, JournalError."""
+    with JournalReader.open_to_read(folder) as journal:
+        if damage := journal.damage():
+            raise StepFailed(f"{what} is damaged: {damage[0]}")
+        return len(journal.runs())
+
+
 def write_secret(path: Path, text: str) -> None:
     """Write a secret into a file that only its owner can read, at once and as a whole. Raises StepFailed."""
     try:
@@ -486,11 +544,11 @@ def _plain(value: Any) -> Any:
     return list(map(_plain, value)) if isinstance(value, Collection) and not isinstance(value, str) else value
 
 
-def _run(work: Coroutine[Any, Any, T], told: Work) -> T:
+def run_to_end(work: Coroutine[Any, Any, T], given: Work) -> T:
     """Run a coroutine to its end in this thread. Raises StepFailed if it fails, or when the step's time is over."""
 
     async def limited() -> T:
-        async with asyncio.timeout(told.seconds_left):
+        async with asyncio.timeout(given.seconds_left):
             return await work
 
     try:
@@ -501,7 +559,7 @@ def _run(work: Coroutine[Any, Any, T], told: Work) -> T:
         raise StepFailed(str(error)) from error
 
 
-def _told(work: Callable[[], T]) -> T:
+def told(work: Callable[[], T]) -> T:
     """Return what `work` returns. Raises StepFailed in place of the errors of the packages that do the work."""
     try:
         return work()

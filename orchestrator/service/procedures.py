@@ -12,7 +12,10 @@ from orchestrator.errors import OrchestratorError
 from orchestrator.runs.sandboxes import SandboxOnDemand
 from orchestrator.sandbox import SandboxJob, SandboxLimits
 from orchestrator.service.configuration import Configuration, configuration_path, procedures_folder
+from orchestrator.service.memory_operations import MemoryOperations
 from orchestrator.service.operations import Installation, Operations
+from orchestrator.service.run_operations import RunOperations
+from orchestrator.service.tuning import TuningOperations
 from procedures.engine import Engine
 from procedures.errors import StepFailed
 from procedures.library import SHIPPED, Library
@@ -35,7 +38,12 @@ def procedures_engine(
             "models": str(installation.models),
             "configuration": str(configuration_path(environ)),
         },
-        operations=Operations(installation).by_name(),
+        operations={
+            **Operations(installation).by_name(),
+            **RunOperations(installation).by_name(),
+            **MemoryOperations(installation, environ).by_name(),
+            **TuningOperations(installation).by_name(),
+        },
         run_program=Programs(configuration.procedures.commands).run,
     )
     return Engine(installation.home, ports, Library((folder, SHIPPED)))

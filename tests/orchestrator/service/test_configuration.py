@@ -1,5 +1,6 @@
 """The configuration file, and the environment over it."""
 
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from orchestrator.service.configuration import (
     configuration_path,
     load_configuration,
     show_configuration,
+    with_value,
 )
 
 
@@ -98,3 +100,40 @@ def test_every_value_is_shown_with_what_it_means() -> None:
             assert field.description
             assert f"\n# {field.description} [ORCHESTRATOR_" in shown
             assert f"\n{key} = " in shown
+
+
+VALUES = st.one_of(
+    st.tuples(st.just("memory"), st.just("use"), st.sampled_from(["auto", "off", "shadow", "on"])),
+    st.tuples(st.just("runs"), st.sampled_from(["max_running", "max_queued"]), st.integers(1, 10_000)),
+    st.tuples(st.just("server"), st.just("insecure"), st.booleans()),
+)
+FILES = (
+    "",
+    "# mine\n[memory]\nexplore = 0.2 # less\n",
+    '[server]\ntcp = "127.0.0.1:80"\n\n[ memory ] # learned\n  use  =  "off"   # why\n[runs]\nmax_running=3\n',
+    '[logs]\nlevel = "debug"',
+    show_configuration(Configuration()),
+)
+
+
+@given(text=st.sampled_from(FILES), change=VALUES)
+def test_a_value_is_changed_and_nothing_else(text: str, change: tuple[str, str, object]) -> None:
+    section, key, value = change
+    made = with_value(text, Path("config.toml"), section, key, value)
+    before, after = tomllib.loads(text), tomllib.loads(made)
+    assert after == {**before, section: {**before.get(section, {}), key: value}}
+    kept = [line for line in text.splitlines() if not line.strip().startswith(key)]
+    assert [line for line in made.splitlines() if line in kept] == kept
+    assert with_value(made, Path("config.toml"), section, key, value) == made
+
+
+def test_what_cannot_be_changed_is_refused() -> None:
+    path = Path("config.toml")
+    for text, section, key, told in (
+        ("", "memory", "use_it", "memory.use_it"),
+        ("", "memmory", "use", "memmory"),
+        ("[memory", "memory", "use", "TOML"),
+        ('memory = {use = "off"}', "memory", "use", "put there by hand"),
+    ):
+        with pytest.raises(InputError, match=told):
+            with_value(text, path, section, key, "on")

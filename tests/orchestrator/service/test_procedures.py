@@ -13,14 +13,45 @@ from typing import Any, Final
 import pytest
 import yaml
 
+from memrl.episodes import Action, Outcome, Reward, Situation
+from memrl.memory import Memory
+from memrl.memory import Settings as MemoryRules
+from orchestrator.cli.backend import EmbeddedBackend
+from orchestrator.cli.settings import Settings
+from orchestrator.events import (
+    AdviceEstimate,
+    AttemptFailed,
+    AttemptStarted,
+    AttemptSucceeded,
+    Event,
+    Failure,
+    FailureKind,
+    GateResult,
+    PlanFinished,
+    RouteAdvice,
+    RunAccepted,
+    RunFinished,
+    StepsPlanned,
+)
 from orchestrator.journal import Home, HomeLock, Journal, JournalReader
 from orchestrator.journal.migrations import VERSION
+from orchestrator.lexical import DIMENSIONS, NAME, embed
+from orchestrator.routing.hybrid import named
+from orchestrator.runs.personas import Proposal, add_without_daemon, retire_without_daemon, with_made_personas
 from orchestrator.sandbox import Sandbox, SandboxUnavailable
 from orchestrator.service.backup import backups, make_backup
-from orchestrator.service.configuration import Configuration, ProcedureSettings, RetentionSettings
+from orchestrator.service.configuration import (
+    Configuration,
+    MemorySettings,
+    ProcedureSettings,
+    RetentionSettings,
+    load_configuration,
+)
+from orchestrator.service.learning import offline, rebuild_memory
 from orchestrator.service.operations import Installation
 from orchestrator.service.procedures import owner, procedures_engine
 from orchestrator.service.retention import Retention, vacuum_without_daemon
+from orchestrator.taskir import task_from
 from procedures.engine import Engine
 from procedures.errors import StepFailed
 from procedures.library import SHIPPED, Library
@@ -28,10 +59,15 @@ from procedures.ports import Operation, Program
 from procedures.ports import planning_work as work
 from registry.forms import Form
 from registry.load import load_registry
+from registry.models import Registry
 from tests.orchestrator.service.test_retention import journaled
 from tests.procedures.maintained import contents
 
+RECORDS: Final = Path(__file__).resolve().parents[3] / "examples" / "records"
 TINY: Final = Path(__file__).resolve().parents[3] / "registry" / "tiny"
+KEEPER: Final = "Speak as a lighthouse keeper of the last century would have spoken to his cat."
+PROJECTIONS: Final = ("home/memory/index", "home/memory/graph")
+"""What is made anew from the memory's database."""
 OURS: Final = ("home/procedures/", "home/procedures", "home", "home/lock")
 """What belongs to the engine of procedures itself, and the lock of the state folder."""
 
@@ -49,6 +85,10 @@ class Case:
     holds: Callable[[Path], object]
     undone: bool = True
     """Whether it changes something that a rollback undoes."""
+    prepare: Callable[[Path], object] = lambda _root: None
+    """Makes what it needs."""
+    stays: tuple[str, ...] = ()
+    """The beginnings of the names of what it leaves: what can be made anew, and the history of runs."""
 
 
 def fail(_arguments: Nothing, _work: object) -> dict[str, Any]:
@@ -66,7 +106,7 @@ def make_installation(root: Path) -> Installation:
         f"""\
 models:
   # The large one.
-  large: {{file: {TINY}/large.gguf, threads: 1, context: 512, slots: 2}}
+  large: {{file: {TINY}/large.gguf, threads: 1, context: 2048, slots: 2}}
   # The small one.
   small: {{file: small.gguf, threads: 1, context: 512, slots: 2}}
 roles:
@@ -89,7 +129,23 @@ roles:
         vacuum=lambda request: vacuum_without_daemon(
             home, Retention.of(RetentionSettings(), request), dry_run=request.dry_run
         ),
+        runs=lambda: EmbeddedBackend(Settings(root / "registry.yaml", home)),
+        add_persona=lambda proposal: add_without_daemon(home, proposal, registry_of(root), time.time()),
+        retire_persona=lambda name: retire_without_daemon(home, name, registry_of(root), time.time()),
+        personas_put_back=lambda: None,
+        rebuild_memory=lambda: rebuilt(root),
+        memory=MemorySettings(),
     )
+
+
+def registry_of(root: Path) -> Registry:
+    """Return the registry with the personas that were made at run time."""
+    return with_made_personas(load_registry(root / "registry.yaml"), root / "home")
+
+
+def rebuilt(root: Path) -> None:
+    with offline(root / "home", registry_of(root), MemorySettings()) as learning:
+        rebuild_memory(learning)
 
 
 async def journaled_on(journal: Journal, run: str, content: bytes, ended: float) -> None:
@@ -116,6 +172,138 @@ def downgrade(root: Path) -> None:
         connection.execute("DROP TABLE chat_events")
         connection.execute("DELETE FROM schema_version WHERE version = ?", (VERSION,))
         connection.commit()
+
+
+def add_keeper(root: Path) -> None:
+    add_without_daemon(root / "home", Proposal(name="keeper", text=KEEPER), registry_of(root), 1.0)
+
+
+def fill_memory(root: Path) -> None:
+    """Give the memory three episodes of which two are about nearly the same request."""
+    memory = Memory.open(root / "home" / "memory", NAME, DIMENSIONS, MemoryRules(most_alike=0))
+    letter = "Summarize the letter that the harbour master wrote to the council about the new quay"
+    for number, text in enumerate((letter, f"{letter}.", "Write a song about rain.")):
+        situation = Situation(task_type="doc", kind="generate", role="worker", text=text)
+        memory.observe(
+            situation,
+            embed([text])[0],
+            Action("worker", "", "large"),
+            outcome=Outcome(success=1.0, source="gate", by="unit", weight=1.0),
+            reward=Reward(total=1.0),
+            propensity=1.0,
+            at=1000.0 + number,
+            key=("R0", "S1", number),
+        )
+    memory.close()
+
+
+def episodes(root: Path) -> int:
+    memory = Memory.open(root / "home" / "memory", NAME, DIMENSIONS, MemoryRules(most_alike=0))
+    try:
+        stats = memory.stats()
+        assert stats.index.vectors == stats.episodes
+        return stats.episodes
+    finally:
+        memory.close()
+
+
+def advised(root: Path, *, better: str) -> None:
+    """Journal 120 runs whose models were drawn with equal chance: `better` succeeded always, the other one never.
+
+    The memory advised `small`, and the rules `large`.
+    """
+    with Journal.open(root / "home") as journal:
+        asyncio.run(_advised(journal, better))
+
+
+async def _advised(journal: Journal, better: str) -> None:
+    task = task_from(
+        {"objective": "x", "plan": {"steps": [{"id": "S1", "actor": "worker", "action": "a", "outputs": ["o"]}]}}
+    )
+    digest, now = journal.put(b"made"), time.time()
+    estimates = tuple(
+        AdviceEstimate(
+            role="worker",
+            persona="",
+            model=model,
+            thinking="",
+            mode="",
+            value=0.5,
+            worth=0.5,
+            error=0.1,
+            price=0.0,
+            head=0.5,
+            head_part=1.0,
+            support=1.0,
+            probability=0.5,
+        )
+        for model in ("small", "large")
+    )
+    advice = RouteAdvice(
+        asked="worker",
+        role="worker",
+        persona="",
+        model="small",
+        thinking="",
+        mode="",
+        confidence=0.9,
+        followed=False,
+        explored=True,
+        why="a test",
+        rules=named(Action("worker", "", "large")),
+        estimates=estimates,
+    )
+    for number in range(120):
+        model, at = ("small", "large")[number % 2], now + number / 1000
+        ended: Event = AttemptSucceeded(
+            at=at, step="S1", number=1, outputs={"o": digest}, gates=(GateResult("unit", "passed"),)
+        )
+        if model != better:
+            failure = Failure(FailureKind.CODE, "the tests have failed", final=True)
+            ended = AttemptFailed(at=at, step="S1", number=1, failure=failure, gates=(GateResult("unit", "failed"),))
+        await journal.append(
+            f"A{number}",
+            [
+                RunAccepted(at=at, run=f"A{number}", mode="as-planned", task=task),
+                StepsPlanned(at=at, steps=task.plan.steps),
+                PlanFinished(at=at, origin="taskir"),
+                AttemptStarted(
+                    at=at,
+                    step="S1",
+                    number=1,
+                    role="worker",
+                    persona=None,
+                    model=model,
+                    reason="a test",
+                    propensity=0.5,
+                    advice=advice,
+                ),
+                ended,
+                RunFinished(at=at, status="done" if model == better else "failed"),
+            ],
+        )
+
+
+def use_of(root: Path) -> str:
+    return load_configuration({"HOME": str(root)}).memory.use
+
+
+def one_request(root: Path) -> str:
+    """Write a file with the one request that a model is tuned on, and return its path."""
+    (root / "requests.jsonl").write_text('{"prompt": "Summarize: The bell rang.", "max_tokens": 8}\n')
+    return str(root / "requests.jsonl")
+
+
+def tuned(root: Path) -> bool:
+    """Return whether the registry has what the evidence says, and that is certain to be faster."""
+    evidence = json.loads((root / "home" / "benchmarks" / "large-tuning.json").read_text())
+    written = models(root)["large"].options.threads
+    certain = evidence["ratio"] is not None and evidence["ratio"]["low"] > 1
+    return (
+        bool(evidence["tried"])
+        and (evidence["found"] == {} or certain)
+        and written == (evidence["found"].get("threads", 1))
+    )
 
 
 def models(root: Path) -> Any:
@@ -164,7 +352,48 @@ CASES = [
         lambda root: len((root / "home/api.token").read_text()) > 40,
     ),
     Case("verify-installation", lambda _: {}, lambda _: True, undone=False),
-    Case("upgrade-journal", lambda _: {}, lambda root: version_of(root) == VERSION),
+    Case("upgrade-journal", lambda _: {}, lambda root: version_of(root) == VERSION, prepare=downgrade),
+    Case(
+        "add-persona",
+        lambda _: {"name": "keeper", "text": KEEPER},
+        lambda root: "keeper" in registry_of(root).personas_in_use,
+        stays=("home/objects",),
+    ),
+    Case(
+        "retire-persona",
+        lambda _: {"name": "keeper"},
+        lambda root: "keeper" not in registry_of(root).personas_in_use,
+        prepare=add_keeper,
+    ),
+    Case("rebuild-memory", lambda _: {}, lambda root: episodes(root) == 3, prepare=fill_memory, stays=PROJECTIONS),
+    Case("compact-memory", lambda _: {}, lambda root: episodes(root) == 2, prepare=fill_memory, stays=PROJECTIONS),
+    Case(
+        "compare-routers",
+        lambda _: {},
+        lambda _: True,
+        undone=False,
+        prepare=lambda root: advised(root, better="small"),
+    ),
+    Case(
+        "promote-router",
+        lambda _: {},
+        lambda root: use_of(root) == "on",
+        prepare=lambda root: advised(root, better="small"),
+    ),
+    Case(
+        "autotune-model",
+        lambda root: {"model": "large", "seconds": 3, "only": "threads,replicas", "requests": one_request(root)},
+        tuned,
+        prepare=one_request,
+        stays=("home/curves",),
+    ),
+    Case(
+        "run-task",
+        lambda _: {"request": "Summarize a", "folder": str(RECORDS)},
+        lambda root: len(runs_of(root)) == 4,  # two that were there, and one of each execution
+        undone=False,
+        stays=("home/",),
+    ),
     Case("run-gates", lambda root: {"folder": str(root / "code"), "gates": ["lint"]}, lambda _: True, undone=False),
 ]
 
@@ -174,12 +403,12 @@ def version_of(root: Path) -> int:
         return int(connection.execute("SELECT max(version) FROM schema_version").fetchone()[0])
 
 
-def everything_in(root: Path) -> dict[str, Any]:
+def everything_in(root: Path, stays: tuple[str, ...] = ()) -> dict[str, Any]:
     """Return the contents of the installation, without what a restored backup keeps beside the others."""
     return {
         name: found
         for name, found in contents(root, times=False).items()
-        if not name.startswith(("home/procedures", "home/backups/replaced-", "own"))
+        if not name.startswith(("home/procedures", "home/backups/replaced-", "own", *stays))
         and name not in OURS
         and name != "home/backups"
     }
@@ -234,14 +463,13 @@ def test_every_procedure_that_ships_is_tested() -> None:
 def test_a_procedure_does_what_it_says_and_is_undone(case: Case, root: Path, engine: Engine) -> None:
     if case.name == "run-gates":
         skip_without_sandbox()
-    if case.name == "upgrade-journal":
-        downgrade(root)
-    inputs, before = case.inputs(root), everything_in(root)
+    case.prepare(root)
+    inputs, before = case.inputs(root), everything_in(root, case.stays)
     shipped, engine.library = engine.library, failing_twin(root, case.name)
     failed = carry_out(engine, case.name, inputs)
     assert failed.error == "step told_to_fail: it was told to fail"
     assert failed.state == "rolled back", failed.look_at
-    assert everything_in(root) == before
+    assert everything_in(root, case.stays) == before
 
     engine.library = shipped
     done = carry_out(engine, case.name, inputs)
@@ -249,7 +477,7 @@ def test_a_procedure_does_what_it_says_and_is_undone(case: Case, root: Path, eng
     assert case.holds(root)
     if case.undone:
         assert engine.rollback(done.id, owner()).state == "rolled back"
-    assert everything_in(root) == before
+    assert everything_in(root, case.stays) == before
     engine.audit.verify()
 
 
@@ -281,6 +509,48 @@ def test_gates_that_fail_fail_the_procedure(root: Path, engine: Engine) -> None:
     failed = carry_out(engine, "run-gates", {"folder": str(root / "code"), "gates": "lint"})
     assert failed.state == "rolled back"
     assert "gate lint failed" in failed.error
+
+
+def test_a_router_that_is_worse_is_only_journaled_and_one_that_is_not_certain_changes_nothing(
+    root: Path, engine: Engine
+) -> None:
+    configuration = root / ".config" / "orchestrator" / "config.toml"
+    configuration.parent.mkdir(parents=True)
+    text = '# mine\n[runs]\nmax_running = 2\n\n[memory]  # what was learned\nuse = "on" # for now\n'
+    configuration.write_text(text)
+    advised(root, better="large")
+    uncertain = carry_out(engine, "promote-router", {"least": 1000})
+    assert (uncertain.outputs["verdict"], configuration.read_text()) == ("not certain, nothing was changed", text)
+    worse = carry_out(engine, "promote-router", {})
+    assert (worse.state, worse.outputs["verdict"]) == ("done", "worse, use = shadow")
+    assert worse.outputs["high"] < 0
+    assert configuration.read_text() == text.replace('"on"', '"shadow"')
+    assert engine.rollback(worse.id, owner()).state == "rolled back"
+    assert configuration.read_text() == text
+
+
+def test_a_router_without_choices_is_not_judged(engine: Engine) -> None:
+    plan = engine.plan("promote-router", {}, owner())
+    assert any("has no choice that the memory advised on" in problem for problem in plan.problems)
+
+
+def test_the_present_setting_stays_where_another_one_is_not_certain_to_be_faster(root: Path, engine: Engine) -> None:
+    before = (root / "registry.yaml").read_bytes()
+    inputs = {"model": "large", "seconds": 1, "only": "prompt_lookup", "requests": one_request(root)}
+    done = carry_out(engine, "autotune-model", inputs)
+    assert (done.state, done.outputs["changed"]) == ("done", False)
+    assert done.outputs["told"]
+    assert (root / "registry.yaml").read_bytes() == before
+
+
+def test_settings_that_change_answers_are_only_searched_where_that_is_allowed(root: Path, engine: Engine) -> None:
+    inputs = {"model": "large", "seconds": 5, "only": "kv_types,experts,speculation"}
+    shown = engine.plan("autotune-model", inputs, owner()).steps[0].shown
+    assert "kv_types: it changes answers; accepted: kv_types: true" in shown
+    assert "speculation: no role has a smaller model with the same vocabulary" in shown
+    allowed = engine.plan("autotune-model", {**inputs, "kv_types": True, "experts": True}, owner()).steps[0].shown
+    assert '{"kv_type_k": "q8_0", "kv_type_v": "q8_0"}' in allowed
+    assert "experts: the model is no mixture of experts" in allowed
 
 
 def test_a_model_that_a_role_has_is_not_removed(engine: Engine) -> None:

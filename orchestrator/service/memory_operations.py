@@ -1,0 +1,210 @@
+"""The operations of procedures on personas, on the memory of learned routing, and on which router is followed."""
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from memrl.memory import DATABASE
+from orchestrator.journal import Home, JournalReader
+from orchestrator.runs.personas import Proposal
+from orchestrator.service.configuration import configuration_path, variable, with_value
+from orchestrator.service.learning import FOLDER, compact_memory, evaluate_router, offline
+from orchestrator.service.operations import Installation, NoArguments, told
+from procedures.errors import StepFailed
+from procedures.ports import Operation, Work
+from procedures.resources import DatabaseResource, RowsResource
+from registry.forms import Form
+from registry.load import load_registry
+
+DAY_SECONDS = 86_400.0
+
+
+class NewPersonaArguments(Form):
+    """A persona that is to be added."""
+
+    name: str
+    text: str
+    description: str = ""
+    distinct: bool = False
+    """Whether it is added even if it says nearly the same as another one."""
+
+
+class PersonaArguments(Form):
+    """A persona."""
+
+    name: str
+
+
+class ReplayArguments(Form):
+    """A router, and the time whose choices it is judged by."""
+
+    router: Literal["memory", "best", "random"] = "memory"
+    days: Annotated[float, Field(gt=0, le=36_500)] = 1.0
+    """Only runs count that have ended within so many days before the last event of the journal."""
+
+
+class SettingArguments(Form):
+    """A value of the configuration's file."""
+
+    section: str
+    key: str
+    value: str | bool | int | float
+
+
+class MemoryOperations:
+    """The operations on one installation."""
+
+    def __init__(self, installation: Installation, environ: Mapping[str, str]) -> None:
+        self._on = installation
+        self._environ = environ
+
+    def by_name(self) -> dict[str, Operation[Any]]:
+        """Return all operations by name."""
+        every: tuple[Operation[Any], ...] = (*self._personas(), *self._memory(), self._setting())
+        return {one.name: one for one in every}
+
+    def _personas(self) -> tuple[Operation[Any], ...]:
+        return (
+            Operation(
+                name="personas.add",
+                description="Add a persona, which takes effect at once. Fails if another one says nearly the same.",
+                form=NewPersonaArguments,
+                outputs={"name": "of the persona"},
+                run=self._add_persona,
+                changes=lambda arguments: [self._row(arguments.name)],
+                preview=lambda arguments: f"add the persona {arguments.name}:\n{arguments.text}",
+                undone=lambda _arguments, _work: told(self._on.personas_put_back),
+            ),
+            Operation(
+                name="personas.retire",
+                description="Retire a persona that was made at run time. Runs that name it go on with it.",
+                form=PersonaArguments,
+                run=self._retire_persona,
+                changes=lambda arguments: [self._row(arguments.name)],
+                preview=lambda arguments: f"retire the persona {arguments.name}",
+                undone=lambda _arguments, _work: told(self._on.personas_put_back),
+            ),
+        )
+
+    def _memory(self) -> tuple[Operation[Any], ...]:
+        return (
+            Operation(
+                name="memory.rebuild",
+                description="Make the index and the graph of the memory anew from its database.",
+                form=NoArguments,
+                run=self._rebuild,
+                preview=lambda _: "make index and graph anew; the database, which they are made from, stays as it is",
+            ),
+            Operation(
+                name="memory.compact",
+                description="Merge what the memory holds twice, and drop what is beyond its capacity. No daemon may use"
+                " the state folder; one that runs does this every hour by itself.",
+                form=NoArguments,
+                outputs={"merged": "episodes that went into others", "dropped": "episodes beyond the capacity"},
+                run=self._compact,
+                changes=lambda _: [self._database()],
+                undone=lambda _arguments, _work: self._rebuild_if_there(),
+            ),
+            Operation(
+                name="memory.replay",
+                description="Estimate from the choices of the last days what another router would have earned, and by"
+                " how much that is more than what the rules would have earned (doubly robust, 95 % interval).",
+                form=ReplayArguments,
+                outputs={
+                    "choices": "how many were logged",
+                    "logged": "the mean reward that they have really earned",
+                    "over_rules": "by how much the router earns more than the rules",
+                    "low": "the lower end of the interval of that",
+                    "high": "its upper end",
+                    "effective": "the choices that the estimate is worth",
+                    "estimates": "of the router's mean reward, by estimator",
+                },
+                run=self._replay,
+                reads_only=True,
+            ),
+        )
+
+    def _setting(self) -> Operation[Any]:
+        return Operation(
+            name="configuration.with",
+            description="Return the configuration's file with another value, to be written by a step after this one.",
+            form=SettingArguments,
+            outputs={"content": "of the file", "path": "of the file"},
+            run=self._with_value,
+            reads_only=True,
+        )
+
+    def _row(self, name: str) -> RowsResource:
+        quoted = name.replace("'", "''")
+        return RowsResource(Home(self._on.home).database, "personas", f"name = '{quoted}'")
+
+    def _database(self) -> DatabaseResource:
+        home = Home(self._on.home)
+        return DatabaseResource(home.path / FOLDER / DATABASE, home.lock_file)
+
+    def _add_persona(self, arguments: NewPersonaArguments, _work: Work) -> Mapping[str, Any]:
+        proposal = Proposal(
+            name=arguments.name,
+            text=arguments.text,
+            description=arguments.description,
+            by="a procedure",
+            distinct=arguments.distinct,
+        )
+        placed = told(lambda: self._on.add_persona(proposal))
+        if placed.name != arguments.name:
+            said = f"{placed.name} says nearly the same ({placed.similarity:.2f} alike)"
+            raise StepFailed(f"{arguments.name} is not added: {said}; accepted: another text, or distinct: true")
+        return {"name": placed.name}
+
+    def _retire_persona(self, arguments: PersonaArguments, _work: Work) -> Mapping[str, Any]:
+        told(lambda: self._on.retire_persona(arguments.name))
+        return {}
+
+    def _rebuild(self, _arguments: NoArguments, _work: Work) -> Mapping[str, Any]:
+        told(self._on.rebuild_memory)
+        return {}
+
+    def _rebuild_if_there(self) -> None:
+        """Make index and graph anew after the database was put back, unless there was none."""
+        if self._database().database.exists():
+            told(self._on.rebuild_memory)
+
+    def _compact(self, _arguments: NoArguments, _work: Work) -> Mapping[str, Any]:
+        def compacted() -> dict[str, Any]:
+            with offline(self._on.home, load_registry(self._on.registry), self._on.memory) as learning:
+                return asdict(compact_memory(learning))
+
+        return told(compacted)
+
+    def _replay(self, arguments: ReplayArguments, _work: Work) -> Mapping[str, Any]:
+        def replayed() -> dict[str, Any]:
+            with JournalReader.open_to_read(self._on.home) as journal:
+                since = journal.last_time() - arguments.days * DAY_SECONDS
+                return evaluate_router(journal, arguments.router, since)
+
+        found = told(replayed)
+        over = found["over_rules"]
+        return {
+            "choices": found["choices"],
+            "logged": found["logged"],
+            "over_rules": over["value"],
+            "low": over["low"],
+            "high": over["high"],
+            "effective": over["effective"],
+            "estimates": found["estimates"],
+        }
+
+    def _with_value(self, arguments: SettingArguments, _work: Work) -> Mapping[str, Any]:
+        name = variable(arguments.section, arguments.key)
+        if name in self._environ:
+            what = f"the environment variable {name} overrides the configuration's file"
+            raise StepFailed(f"{what}, so that a change of it would have no effect; accepted: no such variable")
+        path = configuration_path(self._environ)
+        try:
+            before = path.read_text(encoding="utf-8") if path.exists() else ""
+        except (OSError, UnicodeDecodeError) as error:
+            raise StepFailed(f"{path} cannot be read: {error}") from error
+        after = told(lambda: with_value(before, path, arguments.section, arguments.key, arguments.value))
+        return {"content": after, "path": str(path)}

@@ -1,0 +1,156 @@
+"""The operation of procedures that carries out a run, whose outcome is what the step returns.
+
+The run has the step's idempotency key. So a step that is carried out again, since its process was killed, finds the run
+that it had begun, and does not begin another one. A step that is undone before its run has ended cancels it.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any, Final
+
+from orchestrator.history import load_report
+from orchestrator.journal import JournalReader, RunRow
+from orchestrator.runs.job import Job, check_job
+from orchestrator.runs.sandboxes import SandboxOnDemand
+from orchestrator.service.operations import Installation, RunBackend, run_to_end, told
+from orchestrator.taskir import InvalidTask, task_from
+from procedures.errors import StepFailed
+from procedures.forms import TaskForm
+from procedures.ports import Operation, Work
+from registry.load import load_registry
+
+CANCEL_SECONDS: Final = 30.0
+"""How long a run that was cancelled may take to end."""
+MAX_TEXT: Final = 64 * 1024
+"""Artifacts up to so many bytes are returned as texts, of the others only the digests."""
+MAX_TEXTS: Final = 512 * 1024
+"""How many bytes of artifacts are returned as texts altogether."""
+
+
+class RunOperations:
+    """The operation `taskir`, on one installation."""
+
+    def __init__(self, installation: Installation) -> None:
+        self._on = installation
+
+    def by_name(self) -> dict[str, Operation[Any]]:
+        """Return the operation by its name."""
+        operation = Operation(
+            name="taskir",
+            description="Carry out a run, and return its outcome. Fails if the run does.",
+            form=TaskForm,
+            outputs={
+                "run": "the id of the run",
+                "answer": "its answer, or null",
+                "texts": "its artifacts by name, the short ones that are texts",
+                "digests": "the SHA-256 of each artifact by name",
+                "seconds": "how long it took",
+            },
+            run=self._run,
+            preview=self._preview,
+            undone=self._cancel,
+        )
+        return {operation.name: operation}
+
+    def _preview(self, arguments: TaskForm) -> str:
+        """Return what will run. Raises StepFailed for a task that cannot be run here."""
+        job = _job(arguments, None)
+
+        async def checked() -> None:
+            with JournalReader.open_to_read(self._on.home) as journal:
+                await check_job(job, load_registry(self._on.registry), journal, SandboxOnDemand())
+
+        told(lambda: asyncio.run(checked()))
+        if job.task is None:
+            return f"have this request planned, and carry out the plan: {job.request}"
+        steps = "\n".join(f"  {step.id} [{step.actor}] {step.action}" for step in job.task.plan.steps)
+        return f"carry out a run: {job.task.objective}\n{steps}"
+
+    def _run(self, arguments: TaskForm, work: Work) -> Mapping[str, Any]:
+        run = run_to_end(self._carried_out(_job(arguments, _key(work)), work), work)
+        return told(lambda: self._outcome(run))
+
+    async def _carried_out(self, job: Job, work: Work) -> str:
+        """Carry out the run with the job's key, from its beginning or from where it is, and return its id."""
+        assert job.key is not None
+        known = await asyncio.to_thread(self._known, job.key)
+        if known is not None and known.finished is not None:
+            return known.run
+        async with self._on.runs() as runs:
+            await runs.prepare(job if known is None else None)
+            run = await runs.submit(job) if known is None else await runs.resume(known.run)
+            work.say(f"run {run}" if known is None else f"run {run}, which had begun before")
+            try:
+                async with aclosing(runs.watch(run)) as updates:
+                    async for _ in updates:
+                        work.seconds_left  # noqa: B018 - raises if there are none
+            except (StepFailed, asyncio.CancelledError):
+                await _cancelled(runs, run)
+                raise
+        return run
+
+    def _known(self, key: str) -> RunRow | None:
+        with JournalReader.open_to_read(self._on.home) as journal:
+            run = journal.run_with_key(key)
+            return None if run is None else journal.run(run)
+
+    def _outcome(self, run: str) -> Mapping[str, Any]:
+        """Return the outputs of a step whose run has ended. Raises StepFailed for a run that is not done."""
+        with JournalReader.open_to_read(self._on.home) as journal:
+            report = load_report(journal, run)
+            if report.status != "done":
+                raise StepFailed(f"run {run} has ended: {report.status}: {report.error or 'nothing says why'}")
+            texts: dict[str, str] = {}
+            for name, digest in sorted(report.artifacts.items()):
+                content = journal.get(digest)
+                if len(content) <= MAX_TEXT and sum(map(len, texts.values())) + len(content) <= MAX_TEXTS:
+                    try:
+                        texts[name] = content.decode()
+                    except UnicodeDecodeError:
+                        continue
+        return {
+            "run": run,
+            "answer": report.answer,
+            "texts": texts,
+            "digests": dict(report.artifacts),
+            "seconds": round(report.wall_seconds, 3),
+        }
+
+    def _cancel(self, _arguments: TaskForm, work: Work) -> None:
+        """Cancel the run of a step that is undone, if it has not ended."""
+        attempt = 1
+        while (known := told(lambda: self._known(_key(work, attempt)))) is not None:  # noqa: B023 - called at once
+            if known.finished is None:
+                run_to_end(self._cancelled(known.run), work)
+            attempt += 1
+
+    async def _cancelled(self, run: str) -> None:
+        async with self._on.runs() as runs:
+            await runs.prepare()
+            await _cancelled(runs, run)
+
+
+def _job(arguments: TaskForm, key: str | None) -> Job:
+    """Return the job of a step. Raises StepFailed for a task that is none."""
+    try:
+        task = None if arguments.task is None else task_from(arguments.task)
+    except InvalidTask as error:
+        raise StepFailed(f"the task cannot be used: {error}") from error
+    folder = None if arguments.folder is None else Path(arguments.folder)
+    return Job(request=arguments.request, task=task, directory=folder, mode="as-planned", priority="batch", key=key)
+
+
+def _key(work: Work, attempt: int | None = None) -> str:
+    """Return the idempotency key of the run of an attempt at a step."""
+    number = work.attempt if attempt is None else attempt
+    return f"procedure/{work.key}" if number == 1 else f"procedure/{work.key}/{number}"
+
+
+async def _cancelled(runs: RunBackend, run: str) -> None:
+    """Cancel a run, and wait until it has ended."""
+    await runs.cancel(run)
+    async with asyncio.timeout(CANCEL_SECONDS), aclosing(runs.watch(run)) as updates:
+        async for _ in updates:
+            pass

@@ -1,0 +1,516 @@
+"""The operation of procedures that searches the settings with which a model is fastest on this machine.
+
+Settings are measured in pairs on a mix of requests: each round asks engines with the present and with the other setting
+the same, in turns, one request after the other and then all at a time. Of two engines that are loaded together, one
+rests while the other is asked.
+"""
+
+import asyncio
+import json
+import statistics
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import Field, TypeAdapter, ValidationError
+
+from orchestrator.engine.client.engine import Completion, Engine
+from orchestrator.engine.contract import Generation, Message
+from orchestrator.engine.errors import EngineError
+from orchestrator.journal import Home
+from orchestrator.pool import Topology, memory_budget, read_topology
+from orchestrator.pool.managed_model import Replica
+from orchestrator.pool.placement import nodes_for
+from orchestrator.pool.residency import Folders, engine_spec
+from orchestrator.service.operations import Installation, run_to_end
+from procedures.errors import StepFailed
+from procedures.ports import Operation, Work
+from procedures.tuning import Compared, Dimension, Setting, TriedSetting, TuningResult, search
+from registry.checks import why_no_draft
+from registry.edit import change_model
+from registry.errors import RegistryError
+from registry.forms import Form
+from registry.load import registry_from
+from registry.memory import estimate
+from registry.models import ModelEntry, Registry
+from registry.strict_yaml import parse_text
+
+Name = Literal["threads", "speculation", "prompt_lookup", "replicas", "kv_types", "experts"]
+MOST_CONTEXT: Final = 4096
+"""Contexts are not longer than this while settings are measured, so that two engines fit into memory."""
+MOST_AT_ONCE: Final = 4
+CALIBRATION_SHARE: Final = 0.03
+"""Which share of the time an engine may take, once, to measure how long its steps take, by which it chooses drafts."""
+DRAFT_TOKENS: Final = (4, 8, 16)
+LOOKUPS: Final = ((3, 4), (3, 8), (3, 16), (2, 8))
+KV_TYPES: Final = ("q8_0", "q4_0", "f16")
+NOTE: Final = (
+    "The harbour lies north of the town. Ships from eleven countries unload grain, timber and machines there. In 1931 "
+    "the old quay burned down, and a new one of concrete was built within two years by four hundred workers. "
+)
+
+
+class AskedRequest(Form):
+    """One of the requests that a model has to be fast on."""
+
+    prompt: Annotated[str, Field(min_length=1, max_length=1 << 20)]
+    system: str = ""
+    max_tokens: Annotated[int, Field(ge=1, le=4096)] = 96
+    output_schema: dict[str, Any] | None = None
+    """A JSON Schema that the answer has to satisfy."""
+
+
+FACTS: Final[dict[str, Any]] = {
+    "type": "object",
+    "properties": {"place": {"type": "string", "maxLength": 40}, "year": {"type": "integer"}},
+    "required": ["place", "year"],
+    "additionalProperties": False,
+}
+MIX: Final = (
+    AskedRequest(prompt="Describe a small town by the sea, its people and its weather."),
+    AskedRequest(prompt=f"Repeat this text, word for word, with `harbour` replaced by `port`:\n{NOTE}"),
+    AskedRequest(prompt=f"{NOTE}\nWhich place burned down, and in which year?", max_tokens=48, output_schema=FACTS),
+    AskedRequest(prompt=f"Answer in one sentence: who built the new quay?\n{NOTE * 2}", max_tokens=32),
+)
+"""Prose, a copy, facts under a schema, and a short answer to a longer text."""
+
+
+class TuneArguments(Form):
+    """A model of the registry, and how it is tuned."""
+
+    model: str
+    seconds: Annotated[float, Field(gt=0, le=86_400)] = 600.0
+    only: tuple[Name, ...] = ()
+    """Which settings are searched; all without it."""
+    kv_types: bool = False
+    """Whether types of the KV cache are tried, which change answers."""
+    experts: bool = False
+    """Whether fewer experts are tried, which changes answers."""
+    requests: str | None = None
+    """A file with requests of one's own, one JSON object a line."""
+
+
+class TuningOperations:
+    """The operation `models.tune`, on one installation."""
+
+    def __init__(self, installation: Installation) -> None:
+        self._on = installation
+
+    def by_name(self) -> dict[str, Operation[Any]]:
+        """Return the operation by its name."""
+        operation = Operation(
+            name="models.tune",
+            description="Search the settings with which a model is fastest on this machine, and return them. Nothing is"
+            " changed; a setting counts only if it is faster with a certainty of 95 %.",
+            form=TuneArguments,
+            outputs={
+                "changed": "whether other settings are certain to be faster",
+                "values": "the values of these settings for the model's entry, null for one that is removed",
+                "told": "what was found, in a sentence",
+                "low": "how many times as fast they are, at least; null if nothing was measured",
+                "high": "the same, at most",
+                "evidence": "all that was measured, as JSON",
+            },
+            run=self._tune,
+            preview=self._preview,
+        )
+        return {operation.name: operation}
+
+    def _preview(self, arguments: TuneArguments) -> str:
+        """Return what is going to be searched. Raises StepFailed."""
+        requests(arguments.requests)
+        entry, registry = self._entry(arguments.model)
+        lines = [f"measure {entry.id} for up to {arguments.seconds:g} s; of these, what is certain to be faster:"]
+        for one in dimensions(entry, registry, arguments, read_topology()):
+            choices = ", ".join(json.dumps(dict(choice)) for choice in one.choices)
+            lines.append(f"  {one.name}: {choices or one.refused}")
+        return "\n".join(lines)
+
+    def _entry(self, model: str) -> tuple[ModelEntry, Registry]:
+        path = self._on.registry.absolute()
+        try:
+            registry = registry_from(parse_text(path.read_bytes(), path))
+        except (OSError, RegistryError) as error:
+            raise StepFailed(str(error)) from error
+        found = registry.model_named(model)
+        if found is None:
+            raise StepFailed(f"{path} has no model {model!r}; accepted: {', '.join(registry.models)}")
+        entry = registry.models[found]
+        if entry.file is None or entry.why_not is not None or entry.embeds:
+            raise StepFailed(
+                f"{entry.id} cannot be tuned: {entry.why_not or 'it makes vectors, or another server runs it'}"
+            )
+        return entry, registry
+
+    def _tune(self, arguments: TuneArguments, work: Work) -> Mapping[str, Any]:
+        entry, registry = self._entry(arguments.model)
+        topology, asked = read_topology(), requests(arguments.requests)
+        every = dimensions(entry, registry, arguments, topology)
+
+        async def tuned() -> TuningResult:
+            with TemporaryDirectory(prefix="tuning-") as logs:
+                folders = Folders(Path(logs), Home(self._on.home).step_costs)
+                measured = SettingComparison(
+                    self._on.registry, entry.id, asked, topology, folders, arguments.seconds, work
+                )
+                async with measured:
+                    return await search(every, measured, arguments.seconds, time.monotonic)
+
+        found = run_to_end(tuned(), work)
+        work.say(found.told)
+        return {
+            "changed": bool(found.setting),
+            "values": dict(found.setting),
+            "told": found.told,
+            "low": None if found.ratio is None else found.ratio.low,
+            "high": None if found.ratio is None else found.ratio.high,
+            "evidence": _evidence(entry, arguments, asked, topology, found),
+        }
+
+
+def requests(file: str | None) -> tuple[AskedRequest, ...]:
+    """Return the requests in a file, or the usual mix without one. Raises StepFailed."""
+    if file is None:
+        return MIX
+    try:
+        lines = [line for line in Path(file).read_text(encoding="utf-8").splitlines() if line.strip()]
+        found = tuple(TypeAdapter(AskedRequest).validate_json(line) for line in lines)
+    except (OSError, UnicodeDecodeError) as error:
+        raise StepFailed(f"{file} cannot be read: {error}") from error
+    except ValidationError as error:
+        raise StepFailed(f"{file}: {error.errors()[0]['msg']}; accepted: lines with a prompt each, in JSON") from error
+    if not found:
+        raise StepFailed(f"{file} has no requests; accepted: lines with a prompt each, in JSON")
+    return found
+
+
+def dimensions(
+    entry: ModelEntry, registry: Registry, arguments: TuneArguments, topology: Topology
+) -> tuple[Dimension, ...]:
+    """Return what is searched for a model. Settings that change answers are only among it where that is allowed."""
+    every: dict[Name, Dimension] = {
+        "threads": _threads(entry, topology),
+        "speculation": _speculation(entry, registry),
+        "prompt_lookup": _prompt_lookup(entry),
+        "replicas": _replicas(entry, topology),
+    }
+    if arguments.kv_types or "kv_types" in arguments.only:
+        every["kv_types"] = _kv_types(entry, allowed=arguments.kv_types)
+    if arguments.experts or "experts" in arguments.only:
+        every["experts"] = _experts(entry, allowed=arguments.experts)
+    return tuple(one for name, one in every.items() if not arguments.only or name in arguments.only)
+
+
+def _threads(entry: ModelEntry, topology: Topology) -> Dimension:
+    cores = topology.cores
+    present = min(entry.options.threads or cores, cores)
+    counts = sorted({cores, max(1, 3 * cores // 4), max(1, cores // 2), max(1, cores // 4)} - {present}, reverse=True)
+    refused = "" if counts else "this machine has one core"
+    return Dimension("threads", tuple({"threads": count} for count in counts), refused=refused)
+
+
+def _speculation(entry: ModelEntry, registry: Registry) -> Dimension:
+    present, header = entry.options.speculation, entry.header
+    assert header is not None, "a model that can be used has a header"
+    roles: dict[str, str] = {}
+    for role in registry.roles.values():
+        model = registry.models[role.model]
+        smaller = model.header is not None and model.header.weight_bytes < header.weight_bytes
+        if smaller and model.header is not None and why_no_draft(header, model.header) is None:
+            roles.setdefault(model.id, role.name)
+    choices: list[Setting] = [{"speculation": {"draft": role, "k": k}} for role in roles.values() for k in DRAFT_TOKENS]
+    if present is not None:
+        choices = [{"speculation": None}, *choices]
+    refused = "" if choices else "no role has a smaller model with the same vocabulary"
+    return Dimension("speculation", tuple(choices), refused=refused)
+
+
+def _prompt_lookup(entry: ModelEntry) -> Dimension:
+    present = entry.options.prompt_lookup
+    choices: list[Setting] = [
+        {"prompt_lookup": {"ngram": ngram, "k": k}}
+        for ngram, k in LOOKUPS
+        if present is None or (present.ngram, present.k) != (ngram, k)
+    ]
+    return Dimension("prompt_lookup", (*([] if present is None else [{"prompt_lookup": None}]), *choices))
+
+
+def _replicas(entry: ModelEntry, topology: Topology) -> Dimension:
+    nodes = len(topology.nodes)
+    counts = [count for count in range(1, nodes + 1) if count != min(entry.instances, nodes)]
+    refused = "" if counts else "this machine has one NUMA node, and a second engine would share its cores and memory"
+    return Dimension("replicas", tuple({"instances": count} for count in counts), refused=refused)
+
+
+def _kv_types(entry: ModelEntry, *, allowed: bool) -> Dimension:
+    if not allowed:
+        return Dimension("kv_types", (), exact=False, refused="it changes answers; accepted: kv_types: true")
+    present = (entry.options.kv_type_k, entry.options.kv_type_v)
+    choices = tuple({"kv_type_k": one, "kv_type_v": one} for one in KV_TYPES if (one, one) != present)
+    return Dimension("kv_types", choices, exact=False)
+
+
+def _experts(entry: ModelEntry, *, allowed: bool) -> Dimension:
+    header = entry.header
+    assert header is not None, "a model that can be used has a header"
+    if not allowed:
+        return Dimension("experts", (), exact=False, refused="it changes answers; accepted: experts: true")
+    if not header.experts:
+        return Dimension("experts", (), exact=False, refused="the model is no mixture of experts")
+    present = entry.options.experts or header.experts_used
+    counts = sorted({max(1, 3 * present // 4), max(1, present // 2)} - {present}, reverse=True)
+    return Dimension("experts", tuple({"experts": count} for count in counts), exact=False)
+
+
+@dataclass(slots=True)
+class _Round:
+    """How an engine, or several, have answered all requests once one by one, and once all at a time."""
+
+    seconds: float
+    tokens: int
+    texts: tuple[str, ...]
+    """The answers of the requests that were asked one by one. They depend in their last bits on what an engine was
+    asked before, so only those of fresh engines can be compared."""
+
+    @property
+    def cost(self) -> float:
+        """The seconds for each token of an answer, prompts included. Answers of other settings may be shorter."""
+        return self.seconds / max(1, self.tokens)
+
+
+Texts = tuple[tuple[str, ...], tuple[str, ...]]
+"""The answers with the present setting, and with the other one."""
+
+
+class _Loaded:
+    """A model that is loaded with one setting: its engines, which rest or are asked."""
+
+    def __init__(self, engines: Sequence[Engine], threads: Sequence[int]) -> None:
+        self.first_texts: tuple[str, ...] = ()
+        """What the engines answered when they were fresh."""
+        self._engines = engines
+        self._threads = threads
+
+    async def rest(self, *, resting: bool = True) -> None:
+        """Have the engines rest, or go on."""
+        for engine, threads in zip(self._engines, self._threads, strict=True):
+            await engine.set_threads(0 if resting else threads)
+
+    async def round(self, asked: Sequence[AskedRequest], number: int) -> _Round:
+        """Ask all requests. `number` begins each prompt, so that no earlier one is found again."""
+        begun = time.monotonic()
+        alone = [await self._ask(one, number, place) for place, one in enumerate(asked)]
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(self._ask(one, -number - 1, place)) for place, one in enumerate(asked)]
+        seconds = time.monotonic() - begun
+        tokens = sum(one.usage.output_tokens for one in (*alone, *(task.result() for task in tasks)))
+        return _Round(seconds, tokens, tuple(one.text for one in alone))
+
+    async def _ask(self, asked: AskedRequest, number: int, place: int) -> Completion:
+        system = (Message("system", asked.system),) if asked.system else ()
+        request = Generation(
+            messages=(*system, Message("user", f"({number}) {asked.prompt}")),
+            max_tokens=asked.max_tokens,
+            schema=asked.output_schema,
+            thinking="off",
+            fit=1,
+        )
+        return await self._engines[place % len(self._engines)].generate(request)
+
+    async def calibrate(self, seconds: float) -> None:
+        """Let the engines measure how long their steps take, for so many seconds at most, unless that is known."""
+        try:
+            async with asyncio.timeout(seconds):
+                while not all([(await one.stats()).calibrated for one in self._engines]):  # noqa: ASYNC110 (they tell nobody)
+                    await asyncio.sleep(0.2)
+        except TimeoutError:
+            pass
+
+
+class SettingComparison:
+    """Measures settings of a model of the registry: see `procedures.tuning.Comparison`. An async context manager."""
+
+    def __init__(
+        self,
+        path: Path,
+        model: str,
+        asked: Sequence[AskedRequest],
+        topology: Topology,
+        folders: Folders,
+        seconds: float,
+        work: Work,
+    ) -> None:
+        """`path` is the registry's file, and `seconds` the time for the whole search."""
+        self._path = path.absolute()
+        self._model = model
+        self._asked = asked
+        self._topology = topology
+        self._folders = folders
+        self._seconds = seconds
+        self._work = work
+        self._raw = self._path.read_bytes()
+        self._number = 0
+        self._kept: tuple[str, _Loaded, AsyncExitStack] | None = None
+
+    async def __aenter__(self) -> "SettingComparison":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._drop()
+
+    def why_refused(self, setting: Setting) -> str:
+        """Return why the registry refuses a setting; empty if it does not."""
+        try:
+            self._entry(setting)
+        except RegistryError as error:
+            return "; ".join(f"{one.what}" for one in error.problems) or str(error)
+        return ""
+
+    async def compare(self, present: Setting, other: Setting, rounds: int) -> Compared:
+        """Measure two settings in turns. Raises StepFailed for one whose engine cannot be loaded or fails."""
+        begun = time.monotonic()
+        entries = [self._entry(present), self._entry(other)]
+        needs = [_need(entry, self._reduced(entry)) for entry in entries]
+        try:
+            if sum(needs) <= memory_budget():
+                pairs, texts = await self._together(present, entries, rounds)
+            else:
+                pairs, texts = await self._by_turns(entries, rounds)
+        except EngineError as error:
+            raise StepFailed(str(error)) from error
+        differing = sum(one != other_one for one, other_one in zip(*texts, strict=True))
+        compared = Compared(
+            ratios=tuple(first.cost / second.cost for first, second in pairs),
+            differing=differing,
+            answers=len(self._asked),
+            seconds=time.monotonic() - begun,
+        )
+        faster = statistics.geometric_mean(compared.ratios)
+        self._work.say(f"{json.dumps(dict(other))}: {faster:.2f} times as fast in {rounds} rounds")
+        return compared
+
+    async def _together(
+        self, present: Setting, entries: Sequence[ModelEntry], rounds: int
+    ) -> tuple[list[tuple[_Round, _Round]], Texts]:
+        """Return the rounds of both settings, whose engines are loaded at the same time, and their first texts."""
+        first = await self._keep(present, entries[0])
+        pairs = []
+        async with self._loaded(entries[1]) as second:
+            both = (first, second)
+            for number in range(rounds):
+                made: list[_Round] = []
+                self._number += 1
+                for one in both if number % 2 == 0 else both[::-1]:
+                    self._work.seconds_left  # noqa: B018 - raises if there are none
+                    await one.rest(resting=False)
+                    made.append(await one.round(self._asked, self._number))
+                    await one.rest()
+                pairs.append((made[0], made[1]) if number % 2 == 0 else (made[1], made[0]))
+            return pairs, (first.first_texts, second.first_texts)
+
+    async def _by_turns(self, entries: Sequence[ModelEntry], rounds: int) -> tuple[list[tuple[_Round, _Round]], Texts]:
+        """Return the same for settings that are loaded one after the other, since both do not fit."""
+        await self._drop()
+        pairs, texts = list[tuple[_Round, _Round]](), dict[int, tuple[str, ...]]()
+        for number in range(rounds):
+            made: dict[int, _Round] = {}
+            self._number += 1
+            for which in (0, 1) if number % 2 == 0 else (1, 0):
+                self._work.seconds_left  # noqa: B018 - raises if there are none
+                async with self._loaded(entries[which]) as one:
+                    await one.rest(resting=False)
+                    made[which] = await one.round(self._asked, self._number)
+                    texts[which] = one.first_texts
+            pairs.append((made[0], made[1]))
+        return pairs, (texts[0], texts[1])
+
+    async def _keep(self, setting: Setting, entry: ModelEntry) -> _Loaded:
+        """Return the loaded model of the present setting, which stays loaded for the next comparison."""
+        key = json.dumps(dict(setting), sort_keys=True)
+        if self._kept is not None and self._kept[0] == key:
+            return self._kept[1]
+        await self._drop()
+        async with AsyncExitStack() as stack:
+            loaded = await stack.enter_async_context(self._loaded(entry))
+            self._kept = key, loaded, stack.pop_all()
+        return loaded
+
+    async def _drop(self) -> None:
+        kept, self._kept = self._kept, None
+        if kept is not None:
+            await kept[2].aclose()
+
+    @asynccontextmanager
+    async def _loaded(self, entry: ModelEntry) -> AsyncIterator[_Loaded]:
+        """Return a context manager with the engines of a model, which have answered once, and rest."""
+        reduced = self._reduced(entry)
+        nodes = nodes_for(self._topology, entry.instances, entry.numa)
+        if self._kept is not None:
+            await self._kept[1].rest()
+        async with AsyncExitStack() as stack:
+            engines, threads = [], []
+            for number, node in enumerate(nodes):
+                most = self._topology.cores_of(node)
+                threads.append(min(entry.options.threads or most, most))
+                replica = Replica((entry.id, number), node)
+                spec = engine_spec(reduced, threads[-1], replica, self._topology, folders=self._folders)
+                engines.append(await stack.enter_async_context(await Engine.start(spec)))
+            loaded = _Loaded(engines, threads)
+            await loaded.calibrate(CALIBRATION_SHARE * self._seconds)
+            loaded.first_texts = (await loaded.round(self._asked, 0)).texts
+            await loaded.rest()
+            yield loaded
+
+    def _entry(self, setting: Setting) -> ModelEntry:
+        """Return the model's entry with a setting. Raises RegistryError for what the registry refuses."""
+        raw = change_model(self._raw, self._path, self._model, setting) if setting else self._raw
+        return registry_from(parse_text(raw, self._path)).models[self._model]
+
+    def _reduced(self, entry: ModelEntry) -> ModelEntry:
+        """Return the entry with no more context and slots than measuring needs."""
+        most = min(entry.slots, max(1, min(MOST_AT_ONCE, len(self._asked))))
+        options = replace(entry.options, context=min(entry.context, MOST_CONTEXT), slots=most, cells=None)
+        return replace(entry, options=options)
+
+
+def _need(entry: ModelEntry, reduced: ModelEntry) -> int:
+    """Return how many bytes the engines of a model take, with the context and the slots of `reduced`."""
+    if entry.header is None or entry.memory is None:
+        return 0
+    spared = estimate(entry.header, entry.options).total - estimate(entry.header, reduced.options).total
+    return entry.instances * (entry.memory.total - spared)
+
+
+def _evidence(
+    entry: ModelEntry, arguments: TuneArguments, asked: Sequence[AskedRequest], topology: Topology, found: TuningResult
+) -> str:
+    told = {
+        "model": entry.id,
+        "file": str(entry.file),
+        "measured": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "cores": topology.cores,
+        "seconds": arguments.seconds,
+        "requests": arguments.requests or f"the usual mix of {len(asked)}",
+        "present": json.loads(json.dumps(asdict(entry.options))),
+        "found": dict(found.setting),
+        "told": found.told,
+        "ratio": None if found.ratio is None else asdict(found.ratio),
+        "tried": list(map(_tried_json, found.tried)),
+    }
+    return json.dumps(told, indent=1) + "\n"
+
+
+def _tried_json(one: TriedSetting) -> dict[str, Any]:
+    return {
+        "dimension": one.dimension,
+        "setting": dict(one.setting),
+        "times_as_fast": round(one.faster, 4) or None,
+        "ratios": [round(each, 4) for each in one.ratios],
+        "differing_answers": one.differing,
+        "answers": one.answers,
+        "refused": one.refused,
+    }
