@@ -1,7 +1,9 @@
 """Settings of all tests, and their order."""
 
+import gc
 import os
 import sys
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -37,8 +39,28 @@ LONGEST = (
 )
 """The files that take longest. They come first, because a process that took one of them last would work alone."""
 
+ALL_SLOW = ("orchestrator/api/test_contract.py",)
+"""Files whose tests are all slow."""
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put the tests of the longest files first, and leave the others in their order."""
     places = {TESTS / name: place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: places.get(item.path, len(places)))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collect no garbage while tests are collected, which are none, and never look through them later."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out files whose tests are all slow, and whose imports take a second, where no slow tests are run."""
+    is_slow = collection_path.is_relative_to(TESTS) and collection_path.relative_to(TESTS).as_posix() in ALL_SLOW
+    return True if is_slow and "not slow" in config.option.markexpr else None
