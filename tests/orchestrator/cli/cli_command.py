@@ -1,9 +1,10 @@
 """Run the real command line, as a process of its own or inside of this one, in a state folder of its own.
 
 Most of what a command does is the same inside of this process, where it need not import the whole program again. What
-depends on the process has one of its own: signals, terminals, broken pipes, encodings, and how the program starts.
+depends on the process has one of its own: signals, terminals, broken pipes, and how the program starts.
 """
 
+import io
 import json
 import os
 import subprocess
@@ -73,12 +74,16 @@ def make_cli(home: Path) -> Cli:
     return run
 
 
-def run_here(*arguments: str | Path) -> Result:
-    """Run a command inside of this process, with its environment. Where it logs to is forgotten afterwards."""
+def run_here(*arguments: str | Path, stdin: str = "", encoding: str = "utf-8") -> Result:
+    """Run a command inside of this process, with its environment. Where it logs to is forgotten afterwards.
+
+    `encoding` is that of stdout and stderr.
+    """
     logging = structlog.get_config()
     with (
-        tempfile.TemporaryFile("w+", encoding="utf-8", newline="") as out,
-        tempfile.TemporaryFile("w+", encoding="utf-8", newline="") as err,
+        tempfile.TemporaryFile("w+", encoding=encoding, newline="") as out,
+        tempfile.TemporaryFile("w+", encoding=encoding, newline="") as err,
+        patch("sys.stdin", io.TextIOWrapper(io.BytesIO(stdin.encode()))),
     ):
         try:
             with redirect_stdout(out), redirect_stderr(err), pytest.raises(SystemExit) as ended:
@@ -113,7 +118,7 @@ def wait_socket(process: subprocess.Popen[bytes], path: Path) -> None:
 class Finished:
     """A state folder with two finished runs: the request of the example (an export of it in `out`) and its fan-out.
 
-    They were run by processes of their own. `command` runs further commands inside of this process.
+    The request was run by a process of its own, the fan-out inside of this one, as `command` runs further commands.
     """
 
     command: Cli

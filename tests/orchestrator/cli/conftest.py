@@ -24,12 +24,6 @@ def home(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def cli(home: Path) -> Cli:
-    """The command line on an empty state folder."""
-    return make_cli(home)
-
-
-@pytest.fixture
 def command(home: Path, monkeypatch: pytest.MonkeyPatch) -> Cli:
     """The command line inside of this process, on an empty state folder. A test may set further variables."""
     for name in [name for name in os.environ if name.startswith(("ORCHESTRATOR_", "XDG_"))]:
@@ -43,7 +37,7 @@ def command(home: Path, monkeypatch: pytest.MonkeyPatch) -> Cli:
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     """Both examples, run by the embedded models."""
     folder = tmp_path_factory.mktemp("finished")
-    cli = make_cli(folder / "home")
-    request = cli("run", REQUEST, "--dir", RECORDS, "--json", "--out", folder / "out")
-    fanout = cli("run", FANOUT, "--dir", RECORDS)
-    return Finished(make_command(folder / "home"), folder / "out", request, fanout)
+    command = make_command(folder / "home")
+    request = make_cli(folder / "home")("run", REQUEST, "--dir", RECORDS, "--json", "--out", folder / "out")
+    fanout = command("run", FANOUT, "--dir", RECORDS)
+    return Finished(command, folder / "out", request, fanout)

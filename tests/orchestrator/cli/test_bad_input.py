@@ -2,11 +2,13 @@
 
 import json
 import subprocess
+from contextlib import redirect_stdout
 from pathlib import Path
 
 import jsonschema
 import pytest
 
+from tests.orchestrator.cli import cli_command
 from tests.orchestrator.cli.cli_command import COMMAND, FANOUT, RECORDS, Cli, environment
 
 STEP = {"id": "S1", "actor": "worker", "action": "Do it.", "outputs": ["a.txt"]}
@@ -72,11 +74,11 @@ def test_what_is_wrong_with_a_task_is_reported_by_pointer(
     assert not home.exists(), "a task that cannot be run loads no model, and leaves nothing behind"
 
 
-def test_a_valid_task_is_reported_from_a_file_and_from_stdin(command: Cli, cli: Cli, tmp_path: Path) -> None:
+def test_a_valid_task_is_reported_from_a_file_and_from_stdin(command: Cli, tmp_path: Path) -> None:
     file = _write(tmp_path, TASK)
     plain = command("validate", file)
     assert (plain.code, plain.out, plain.err) == (0, "✓ valid: 1 step in 1 wave, width 1\n", "")
-    told = cli("validate", "-", "--json", stdin=file.read_text()).json
+    told = command("validate", "-", "--json", stdin=file.read_text()).json
     assert told == {
         "valid": True,
         "steps": 1,
@@ -150,29 +152,38 @@ def test_a_reader_that_goes_away_ends_nothing_badly(home: Path) -> None:
     assert (done.stdout, done.stderr) == ("{0\n", "")
 
 
+NO_SPACE = "error: No space left on device\n"
+
+
+def test_output_that_cannot_be_written_is_reported_in_one_line(home: Path) -> None:
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [*COMMAND, "version"], stdout=full, stderr=subprocess.PIPE, env=environment(home), check=False, text=True
+        )
+    assert (done.returncode, done.stderr) == (1, NO_SPACE)
+
+
 @pytest.mark.parametrize(
     ("words", "code", "told"),
     [
-        (("version", "--json"), 1, "error: No space left on device\n"),
-        (("version",), 1, "error: No space left on device\n"),
+        (("version", "--json"), 1, NO_SPACE),
         (("run", "", "--json"), 2, "error: the request: is empty; accepted: a request in plain language"),
     ],
 )
-def test_output_that_cannot_be_written_is_reported_in_one_line(
-    home: Path, words: tuple[str, ...], code: int, told: str
+def test_json_that_cannot_be_written_is_an_error_in_one_line(
+    command: Cli, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], code: int, told: str
 ) -> None:
-    with open("/dev/full", "wb") as full:
-        done = subprocess.run(
-            [*COMMAND, *words], stdout=full, stderr=subprocess.PIPE, env=environment(home), check=False, text=True
-        )
-    assert done.returncode == code
-    assert done.stderr.startswith(told)
-    assert done.stderr.count("\n") == 1
+    with open("/dev/full", "w") as full:
+        monkeypatch.setattr(cli_command, "redirect_stdout", lambda _: redirect_stdout(full))
+        done = command(*words)
+    assert done.code == code
+    assert done.err.startswith(told)
+    assert done.err.count("\n") == 1
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
-def test_an_encoding_without_our_characters_is_no_obstacle(cli: Cli, encoding: str) -> None:
-    result = cli("run", FANOUT, "--dir", RECORDS, "--dry-run", PYTHONIOENCODING=encoding)
+def test_an_encoding_without_our_characters_is_no_obstacle(command: Cli, encoding: str) -> None:
+    result = command("run", FANOUT, "--dir", RECORDS, "--dry-run", encoding=encoding)
     assert (result.code, result.err) == (0, "")
     assert result.out.isascii()
     assert "S1 -> S2  data" in result.out
