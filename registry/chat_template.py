@@ -9,6 +9,9 @@ Templates differ in what they accept. Some know no system message, some want tur
 some know nothing of tools. So a conversation is arranged in several ways, from the one that it was given in to the one
 that every template should take, until the template renders one of them without losing any of its words.
 
+Many templates take the tools that the model may call, too (`takes_tools`). Of these, only what is plain stays in sight,
+such as names and types; descriptions are placeholders like contents.
+
 A template comes with a model from somewhere, so it may also be written to take for ever. It gets a limited time, and no
 operator makes a text, a list or a number out of proportion (`_BoundedEnvironment`).
 """
@@ -104,6 +107,22 @@ class MessageLike(Protocol):
         """The id of the call that a message of a tool answers."""
 
 
+class ToolLike(Protocol):
+    """A tool that the model may call."""
+
+    @property
+    def name(self) -> str:
+        """What the model calls it by."""
+
+    @property
+    def description(self) -> str:
+        """What it does."""
+
+    @property
+    def parameters(self) -> str:
+        """The JSON Schema of its arguments, as JSON."""
+
+
 @dataclass(frozen=True, slots=True)
 class Segment:
     """A piece of a prompt. `special` says whether it is the template's own text, in which control tokens are meant."""
@@ -137,8 +156,12 @@ class ChatTemplate:
         except (jinja2.TemplateError, RecursionError) as error:
             self._broken = f"the model's chat template is broken: {_one_line(error)}"
 
-    def segments(self, messages: Sequence[MessageLike], arguments: Arguments | None = None) -> list[Segment]:
+    def segments(
+        self, messages: Sequence[MessageLike], arguments: Arguments | None = None, tools: Sequence[ToolLike] = ()
+    ) -> list[Segment]:
         """Return the prompt that asks for the assistant's next message. `arguments` are variables of the template.
+
+        `tools` are given to the template, which does with them what its author meant; see `takes_tools`.
 
         Raises ChatTemplateError where the template is broken, takes too long, refuses the messages in every
         arrangement, or would lose some of their words.
@@ -152,18 +175,19 @@ class ChatTemplate:
                 )
         self._environment.begin()
         hidden = _Hidden(self._in_sight)
+        shown = hidden.tools(tools) if tools else ""
         turns = hidden.turns(messages)
-        return _cut(self._arranged(turns, tuple(sorted((arguments or {}).items()))), hidden.texts)
+        return _cut(self._arranged(turns, tuple(sorted((arguments or {}).items())), shown), hidden.texts)
 
-    def _arrange(self, turns: "_Turns", arguments: tuple[tuple[str, Any], ...]) -> str:
+    def _arrange(self, turns: "_Turns", arguments: tuple[tuple[str, Any], ...], tools: str) -> str:
         """Return the conversation as the template renders it in the first arrangement that keeps all words.
 
-        It depends on nothing but the turns, and on the time where the template tells it.
+        It depends on nothing but the turns and the tools, which are JSON, and on the time where the template tells it.
         """
         refusal, lost, best = "", "", None
         for parts, arranged in itertools.product((False, True), _arrangements(turns, knows_tools=self._knows_tools)):
             try:
-                rendered = self._render(arranged, arguments, parts=parts)
+                rendered = self._render(arranged, arguments, tools, parts=parts)
             except _TooMuch:
                 raise  # it would be the same in every arrangement
             except ChatTemplateError as error:
@@ -180,8 +204,9 @@ class ChatTemplate:
             raise ChatTemplateError(f"the model's chat template loses words of the {lost}" if lost else refusal)
         return best
 
-    def _render(self, turns: "_Turns", arguments: tuple[tuple[str, Any], ...], *, parts: bool) -> str:
-        variables = {"tools": None, "documents": None, **dict(arguments), **self._tokens}
+    def _render(self, turns: "_Turns", arguments: tuple[tuple[str, Any], ...], tools: str, *, parts: bool) -> str:
+        given = {"tools": json.loads(tools)} if tools else {}
+        variables = {"tools": None, "documents": None, **dict(arguments), **given, **self._tokens}
         messages = [_as_dict(turn, parts=parts) for turn in turns]
         try:
             return self._template.render(variables, messages=messages, add_generation_prompt=True)
@@ -206,6 +231,35 @@ def why_words_are_lost(source: str) -> str | None:
             roles = ", ".join(message.role for message in messages)
             return f"{error} (in a conversation of the roles {roles})"
     return None
+
+
+@lru_cache(_KEPT)
+def takes_tools(source: str | None) -> bool:
+    """Return whether a chat template shows the model the tools that it is given, with and without a system message."""
+    if source is None or "tools" not in source:
+        return False
+    template = ChatTemplate(source, "<s>", "</s>")
+    for messages in ((_Said("user", "u"),), (_Said("system", "s"), _Said("user", "u"))):
+        try:
+            without, shown = template.segments(messages), template.segments(messages, tools=(_SAMPLE,))
+        except ChatTemplateError:
+            return False
+        if any(_SAMPLE.name in segment.text for segment in without):
+            return False
+        if not any(_SAMPLE.name in segment.text for segment in shown):
+            return False
+    return True
+
+
+class _Offered(NamedTuple):
+    name: str
+    description: str
+    parameters: str
+
+
+_SAMPLE: Final = _Offered(
+    "sample_tool_7", "Looks a word up.", '{"type": "object", "properties": {"word": {"type": "string"}}}'
+)
 
 
 class _Said(NamedTuple):
@@ -257,6 +311,27 @@ class _Hidden:
         names = {call.id: call.name for message in messages for call in message.tool_calls}
         return tuple(self._turn(message, names) for message in messages)
 
+    def tools(self, tools: Sequence[ToolLike]) -> str:
+        """Return the tools as templates know them, as JSON, with placeholders for all texts that are not plain."""
+        return json.dumps([self._tool(tool) for tool in tools], ensure_ascii=False)
+
+    def _tool(self, tool: ToolLike) -> dict[str, Any]:
+        function = {
+            "name": self._key(tool.name),
+            "description": self._hide(tool.description),
+            "parameters": self._plain_values(_parsed(tool.parameters)),
+        }
+        return {"type": "function", "function": function}
+
+    def _plain_values(self, value: Any) -> Any:
+        if isinstance(value, str):
+            return self._key(value)
+        if isinstance(value, list):
+            return [self._plain_values(one) for one in value]
+        if isinstance(value, dict):
+            return {self._key(name): self._plain_values(one) for name, one in value.items()}
+        return value
+
     def _turn(self, message: MessageLike, names: Mapping[str, str]) -> _Turn:
         content, call_id = self._hide(message.content), message.tool_call_id
         if message.role == "tool":
@@ -280,7 +355,7 @@ class _Hidden:
         return value
 
     def _key(self, name: str) -> str:
-        """Return the name of an argument, by which a template may sort."""
+        """Return the name of an argument, or another word of a schema, by which a template may sort or look."""
         return name if _PLAIN_ID.fullmatch(name) else self._whole(name)
 
     def _hide(self, text: str) -> str:
@@ -342,11 +417,12 @@ def _arrangements(turns: _Turns, *, knows_tools: bool) -> Iterator[_Turns]:
     """Yield ways to lay out a conversation, each once: first as it is, then more and more simply.
 
     For a template that `knows_tools`, tool calls and results come as such, then with ids as Mistral wants them, then
-    with arguments in JSON; at last, and for others, they come as text. For each, turns come as they are, then those of
-    one role in a row as one, then with system messages as the user's. An assistant that begins gets an empty turn of
-    the user in front.
+    with arguments in JSON, then one call a turn, as Llama wants them; at last, and for others, they come as text. For
+    each, turns come as they are, then those of one role in a row as one, then with system messages as the user's. An
+    assistant that begins gets an empty turn of the user in front.
     """
-    with_tools: list[Callable[[_Turns], _Turns]] = [_unchanged, _with_short_ids, _with_json] if knows_tools else []
+    native: list[Callable[[_Turns], _Turns]] = [_unchanged, _with_short_ids, _with_json, _one_by_one]
+    with_tools = native if knows_tools else []
     has_tools = any(turn.calls or turn.role == "tool" for turn in turns)
     found: dict[_Turns, None] = {}
     for tools in [*with_tools, _as_text] if has_tools else [_unchanged]:
@@ -372,6 +448,27 @@ def _with_short_ids(turns: _Turns) -> _Turns:
 
 def _with_json(turns: _Turns) -> _Turns:
     return tuple(turn._replace(parsed=False) for turn in turns)
+
+
+def _one_by_one(turns: _Turns) -> _Turns:
+    """Return each call of a tool in a turn of its own, followed by its result, and after what was said before it."""
+    arranged: list[_Turn] = []
+    taken: set[int] = set()
+    for index, turn in enumerate(turns):
+        if index in taken:
+            continue
+        if not turn.calls:
+            arranged.append(turn)
+            continue
+        arranged += [turn._replace(calls=())] if turn.content else []
+        for call in turn.calls:
+            arranged.append(turn._replace(content="", calls=(call,)))
+            results = itertools.takewhile(lambda place: turns[place].role == "tool", range(index + 1, len(turns)))
+            found = next((place for place in results if turns[place].call_id == call.id and place not in taken), None)
+            if found is not None:
+                taken.add(found)
+                arranged.append(turns[found])
+    return tuple(arranged)
 
 
 def _as_text(turns: _Turns) -> _Turns:

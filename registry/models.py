@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import Literal, TypeVar
 from urllib.parse import urlsplit
 
+from registry.call_syntax import CallSyntax, call_syntax
 from registry.forms import Level, ResidencyTier, Tier
 from registry.gguf import GgufHeader
 from registry.memory import MemoryEstimate
@@ -107,6 +108,11 @@ class ModelEntry:
     def countable_context(self) -> int | None:
         """How many tokens prompt and answer may have; None for a remote model, whose tokens its server counts."""
         return None if self.remote is not None else self.context
+
+    @property
+    def calls(self) -> CallSyntax | None:
+        """How it writes calls of tools; None where it is not known to be given tools by its chat template."""
+        return None if self.header is None else call_syntax(self.header.chat_template)
 
     @property
     def why_not(self) -> str | None:

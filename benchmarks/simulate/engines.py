@@ -15,6 +15,7 @@ from orchestrator.engine.contract import (
     Generation,
     Message,
     ModelInfo,
+    OfferedTool,
     Ranking,
     TokenizedText,
 )
@@ -125,7 +126,7 @@ class SimulatedEngine:
             on_text(completion.text)
         return completion
 
-    async def count(self, messages: Sequence[Message]) -> int:
+    async def count(self, messages: Sequence[Message], tools: Sequence[OfferedTool] = ()) -> int:
         """Return the number of words."""
         return _tokens(messages)
 
@@ -139,7 +140,10 @@ class SimulatedEngine:
         return " ".join(map(str, tokens))
 
     async def render(
-        self, messages: Sequence[Message], arguments: Mapping[str, bool | int | float | str | None] | None = None
+        self,
+        messages: Sequence[Message],
+        arguments: Mapping[str, bool | int | float | str | None] | None = None,
+        tools: Sequence[OfferedTool] = (),
     ) -> str:
         """Return the contents of the messages, in lines."""
         return "\n".join(message.content for message in messages)

@@ -19,9 +19,38 @@ CLIENT_CLOSED_REQUEST = 499
 
 Made = TypeVar("Made")
 
-Generate = Callable[[Callable[[str], None], Callable[[str], None]], Awaitable[Completion]]
-"""Generates one answer. It calls its first argument with each piece of text as soon as the piece is there, and its
-second one with each piece of what the model thinks before."""
+
+@dataclass(frozen=True, slots=True)
+class CallStarted:
+    """A call of a tool begins in an answer."""
+
+    index: int
+    """Its number among the calls of the answer, from 0."""
+    id: str
+    name: str
+    """The name of the tool."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallArguments:
+    """A piece of the arguments of a call, which are JSON."""
+
+    index: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class CallEnded:
+    """A call is complete. The `Completion` has it among its calls."""
+
+    index: int
+
+
+Piece = str | CallStarted | CallArguments | CallEnded
+"""A piece of an answer: of its text, or of a call of a tool, of which one ends before the next one begins."""
+Generate = Callable[[Callable[[Piece], None], Callable[[str], None]], Awaitable[Completion]]
+"""Generates one answer. It calls its first argument with each piece of the answer as soon as the piece is there, and
+its second one with each piece of what the model thinks before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +60,8 @@ class Thought:
     text: str
 
 
-Item = str | Thought | Completion
-"""What there is of an answer: a piece of its text or of the thoughts before it, and in the end the whole."""
+Item = Piece | Thought | Completion
+"""What there is of an answer: a piece of it or of the thoughts before it, and in the end the whole."""
 
 log = structlog.get_logger(__name__)
 
@@ -194,8 +223,11 @@ class GenerationHandle:
         left = len(self._generation_tasks)
         while left:
             index, item = await self._items.get()
-            left -= not isinstance(item, str | Thought)
-            yield index, item if isinstance(item, str | Thought) else _result(item)
+            if isinstance(item, Completion | OrchestratorError):
+                left -= 1
+                yield index, _result(item)
+            else:
+                yield index, item
 
     def cancel(self) -> None:
         """Cancel the answers that are not complete, and release the handle's place in the limiter."""
@@ -206,7 +238,7 @@ class GenerationHandle:
     async def _generate(self, index: int, generate: Generate) -> None:
         try:
             outcome: Completion | OrchestratorError = await generate(
-                lambda text: self._put(index, text), lambda text: self._put(index, Thought(text))
+                lambda piece: self._put(index, piece), lambda text: self._put(index, Thought(text))
             )
         except OrchestratorError as error:
             outcome = error
@@ -228,7 +260,7 @@ class GenerationHandle:
         found: dict[int, Completion | OrchestratorError] = {}
         while len(found) < len(self._generation_tasks):
             index, item = await self._items.get()
-            if not isinstance(item, str | Thought):
+            if isinstance(item, Completion | OrchestratorError):
                 found[index] = item
         return [found[index] for index in sorted(found)]
 

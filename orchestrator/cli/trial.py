@@ -16,6 +16,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
+from orchestrator.api.openai.calling import CallTask, with_tools
 from orchestrator.api.openai.tools import ClientTool, ClientTools
 from orchestrator.cli.errors import ExitCode
 from orchestrator.cli.get import downloads
@@ -25,10 +26,12 @@ from orchestrator.cli.terminal import glyphs, make_console, one_line, print_json
 from orchestrator.engine.client.engine import Completion, Engine
 from orchestrator.engine.contract import EngineSpec, Generation, Message
 from orchestrator.engine.errors import BadPrompt, EngineError
+from orchestrator.engine.tool_calls import ToolCallFinished
 from orchestrator.errors import InputError, Problem
 from orchestrator.events import Usage
 from orchestrator.gates.json_schema import BadSchema, OutputSchema, SchemaMismatch
 from orchestrator.remote import RemoteModel
+from registry.call_syntax import CallSyntax, call_syntax
 from registry.checks import why_no_text
 from registry.errors import GgufError
 from registry.fit import Room, fit
@@ -206,7 +209,13 @@ async def _asked(subject: Subject, ask: AskModel, load_seconds: float | None) ->
     if template.works == "no":
         skipped = "the chat template does not work"
         return speed, [template, *(TrialCheck(name, "not asked", skipped) for name in ("thinking", "JSON", "tools"))]
-    return speed, [template, plain, _thinking(plain, usage, deep=deep), await _json(ask), await _tools(ask, limit)]
+    return speed, [
+        template,
+        plain,
+        _thinking(plain, usage, deep=deep),
+        await _json(ask),
+        await _tools(subject, ask, limit),
+    ]
 
 
 async def _plain(ask: AskModel, limit: int) -> tuple[TrialCheck, Usage]:
@@ -278,25 +287,40 @@ async def _json(ask: AskModel) -> TrialCheck:
     return TrialCheck("JSON", "partly", "it matches the schema, but not what the text says", done.text.strip())
 
 
-async def _tools(ask: AskModel, limit: int) -> TrialCheck:
-    """Offer a tool that the question needs."""
-    toolbox = ClientTools.of([WEATHER], "auto")
-    messages = (Message("system", toolbox.instructions), Message("user", "What is the weather in Lisbon right now?"))
+async def _tools(subject: Subject, ask: AskModel, limit: int) -> TrialCheck:
+    """Offer a tool that the question needs, as the model's own template shows tools, or else in words."""
+    syntax = None if subject.header is None else call_syntax(subject.header.chat_template)
+    free, forced = (_tool_task(choice, syntax) for choice in ("auto", "required"))
+    question = Message("user", "What is the weather in Lisbon right now?")
     try:
-        done = await ask(Generation(messages=messages, max_tokens=limit, fit=1))
+        done = await ask(with_tools(_tool_request(free, question, limit), free))
         text = done.text.strip()
-        if (call := toolbox.parse(text)) is not None:
-            right = "Lisbon" in call.arguments
+        if calls := _calls(free, done.text):
+            right = "Lisbon" in calls[0].arguments
             why = "it called the tool by itself" + ("" if right else ", with a wrong argument")
             return TrialCheck("tools", "yes" if right else "partly", why, text)
-        forced = ClientTools.of([WEATHER], "required")
-        asked = (Message("system", forced.instructions), messages[1])
-        done = await ask(Generation(messages=asked, max_tokens=ANSWER_TOKENS, schema=forced.schema, fit=1))
+        done = await ask(with_tools(_tool_request(forced, question, ANSWER_TOKENS), forced))
     except EngineError as error:
         return TrialCheck("tools", "no", str(error))
-    if forced.parse(done.text) is None:
+    if not _calls(forced, done.text):
         return TrialCheck("tools", "no", "it writes no call, not even where it has to", text)
     return TrialCheck("tools", "partly", "it calls the tool only where it has to (tool_choice: required)", text)
+
+
+def _tool_task(choice: str, syntax: CallSyntax | None) -> CallTask:
+    return CallTask(toolbox=ClientTools.of([WEATHER], choice), syntax=syntax)
+
+
+def _tool_request(task: CallTask, question: Message, limit: int) -> Generation:
+    told = (Message("system", task.toolbox.instructions),) if task.syntax is None else ()
+    return Generation(messages=(*told, question), max_tokens=limit, fit=1)
+
+
+def _calls(task: CallTask, text: str) -> list[ToolCallFinished]:
+    """Return the calls in an answer that are right."""
+    parser = task.parser(forced=task.toolbox.forced)
+    found = (one for one in [*parser.push(text), *parser.finish()] if isinstance(one, ToolCallFinished))
+    return [one for one in found if not task.toolbox.problem(one.name, one.arguments)]
 
 
 def _speed(usage: Usage, load_seconds: float | None) -> Speed:

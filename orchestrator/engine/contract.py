@@ -88,6 +88,25 @@ class Infill(NamedTuple):
             yield from file
 
 
+class OfferedTool(NamedTuple):
+    """A tool that the model may call, as its chat template shows it."""
+
+    name: str
+    description: str
+    parameters: str
+    """The JSON Schema of its arguments, as JSON."""
+
+
+class GrammarTrigger(NamedTuple):
+    """A place in a text from which on a grammar holds."""
+
+    pattern: str
+    """A regular expression for the text up to this place. One that begins with `^` is for the begin of the answer, all
+    others are found anywhere. Only its match within the last 64 bytes counts."""
+    grammar: str
+    """A GBNF grammar, with the rule `root` as its start, for all of the text that follows."""
+
+
 class SystemPrompt(NamedTuple):
     """A system message that many prompts begin with."""
 
@@ -208,6 +227,12 @@ class Generation:
     """A JSON Schema that the text has to satisfy. At most one of `schema` and `grammar` may be given."""
     grammar: str | None = None
     """A GBNF grammar that the text has to satisfy, with the rule `root` as its start."""
+    tools: tuple[OfferedTool, ...] = ()
+    """The tools that the model's chat template is given. The marks of calls are then part of the text, even where the
+    vocabulary has them as control tokens."""
+    triggers: tuple[GrammarTrigger, ...] = ()
+    """Grammars that begin to hold within the text: the first one whose place is reached. None with a grammar for all of
+    the text."""
     deadline_seconds: float | None = None
     """How long the request may take from the call on, in the queue too. What there is of the text is returned then."""
     slack: float = 0.0
@@ -222,13 +247,15 @@ class Generation:
 
     @property
     def prompt_texts(self) -> Iterator[str]:
-        """The texts of the prompt: of messages, of a raw prompt or of a place to fill. A prompt of ids has none."""
+        """The texts of the prompt: of messages and tools, of a raw prompt or of a place to fill. Ids have none."""
         for message in self.messages:
             yield from message.texts
         if isinstance(self.prompt, str):
             yield self.prompt
         if self.infill is not None:
             yield from self.infill.texts
+        for tool in self.tools:
+            yield from tool
 
     def problem(self) -> str | None:
         """Return what makes this request impossible for any engine, or None."""
@@ -251,6 +278,11 @@ class Generation:
             (all(0 < len(s.encode()) <= MAX_STOP_BYTES for s in self.stop), "a stop string is empty or too long"),
             (self.schema is None or self.grammar is None, "both a schema and a grammar are given"),
             (len(self.grammar or "") <= MAX_GRAMMAR_BYTES, "the grammar is above 256 KiB"),
+            (
+                not self.triggers or (self.schema is None and self.grammar is None),
+                "triggers are given beside a grammar",
+            ),
+            (all(len(one.grammar) <= MAX_GRAMMAR_BYTES for one in self.triggers), "a grammar is above 256 KiB"),
             (self.fit is None or self.fit >= 1, f"fit is {self.fit}; accepted: at least 1"),
             (
                 isinstance(self.thinking, str) or self.thinking >= 0,

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from orchestrator.engine.contract import EngineSpec, EngineStats, Finish, Generation, Message, ModelInfo
+from orchestrator.engine.contract import EngineSpec, EngineStats, Finish, Generation, Message, ModelInfo, OfferedTool
 
 VERSION = 5
 MAX_FRAME = 256 << 20
@@ -51,6 +51,8 @@ class Count(WireMessage, frozen=True):
 
     seq: int
     messages: tuple[Message, ...]
+    tools: tuple[OfferedTool, ...] = ()
+    """The tools that the model's chat template is given."""
 
 
 class Tokenize(WireMessage, frozen=True):
@@ -78,6 +80,7 @@ class Render(WireMessage, frozen=True):
     messages: tuple[Message, ...]
     arguments: dict[str, bool | int | float | str | None]
     """Variables of the template."""
+    tools: tuple[OfferedTool, ...] = ()
 
 
 class Embed(WireMessage, frozen=True):

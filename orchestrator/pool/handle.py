@@ -16,6 +16,7 @@ from orchestrator.engine.contract import (
     Generation,
     Message,
     ModelInfo,
+    OfferedTool,
     Ranking,
     TokenizedText,
 )
@@ -45,8 +46,11 @@ class EngineHandle(Protocol):
         Raises EngineError, or what these raise.
         """
 
-    async def count(self, messages: Sequence[Message]) -> int:
-        """Return how many tokens the prompt of these messages has. Raises EngineError."""
+    async def count(self, messages: Sequence[Message], tools: Sequence[OfferedTool] = ()) -> int:
+        """Return how many tokens the prompt of these messages has, with these tools in its chat template.
+
+        Raises EngineError.
+        """
 
     async def tokenize(self, text: str, *, special: bool = True, whole: bool = False) -> TokenizedText:
         """Return the tokens of a text, as `Engine.tokenize` does. Raises EngineError."""
@@ -55,9 +59,12 @@ class EngineHandle(Protocol):
         """Return the text of tokens. Raises EngineError."""
 
     async def render(
-        self, messages: Sequence[Message], arguments: Mapping[str, bool | int | float | str | None] | None = None
+        self,
+        messages: Sequence[Message],
+        arguments: Mapping[str, bool | int | float | str | None] | None = None,
+        tools: Sequence[OfferedTool] = (),
     ) -> str:
-        """Return the prompt that the model's chat template makes of messages. Raises EngineError."""
+        """Return the prompt that the model's chat template makes of messages and tools. Raises EngineError."""
 
     async def embed(self, texts: Sequence[str]) -> Embeddings:
         """Make a vector of each text. Raises EngineError."""

@@ -9,7 +9,16 @@ from types import TracebackType
 from typing import Final, Self
 
 from orchestrator.engine.client.engine import Completion, Engine, OnText
-from orchestrator.engine.contract import Embeddings, Generation, Message, Priority, Ranking, SystemPrompt, TokenizedText
+from orchestrator.engine.contract import (
+    Embeddings,
+    Generation,
+    Message,
+    OfferedTool,
+    Priority,
+    Ranking,
+    SystemPrompt,
+    TokenizedText,
+)
 from orchestrator.engine.errors import EngineDied, EngineError
 from orchestrator.events import Usage
 from orchestrator.pool.admission import PoolBudget
@@ -100,15 +109,23 @@ class Pool:
         finally:
             await self._tasks.__aexit__(None, None, None)
 
-    async def count(self, model: str, messages: Sequence[Message], priority: Priority = "interactive") -> int:
+    async def count(
+        self,
+        model: str,
+        messages: Sequence[Message],
+        priority: Priority = "interactive",
+        tools: Sequence[OfferedTool] = (),
+    ) -> int:
         """Return how many tokens the prompt of these messages has. Loads the model if needed.
+
+        `tools` are those that the model's chat template is given, as in `Generation`.
 
         Raises what `generate` raises, and ModelRemote, since only its server can count the tokens of a remote model.
         """
         managed = self._model(model)
         wanted = LeaseRequest(interactive=priority == "interactive", due=asyncio.get_running_loop().time())
         async with self._lease(managed, wanted) as (_, engine):
-            return await engine.count(messages)
+            return await engine.count(messages, tools)
 
     async def tokenize(self, model: str, text: str, *, special: bool = True, whole: bool = False) -> TokenizedText:
         """Return the tokens of a text in a model's vocabulary, see `Engine.tokenize`. Loads the model if needed.
@@ -128,10 +145,11 @@ class Pool:
         model: str,
         messages: Sequence[Message],
         arguments: Mapping[str, bool | int | float | str | None] | None = None,
+        tools: Sequence[OfferedTool] = (),
     ) -> str:
-        """Return the prompt that a model's chat template makes of messages, see `Engine.render`."""
+        """Return the prompt that a model's chat template makes of messages and tools, see `Engine.render`."""
         async with self._lease_now(model) as engine:
-            return await engine.render(messages, arguments)
+            return await engine.render(messages, arguments, tools)
 
     async def generate(
         self, model: str, request: Generation, on_text: OnText | None = None, on_thought: OnText | None = None

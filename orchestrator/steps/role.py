@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import cast
 
 from orchestrator.engine.contract import Generation, Message, Priority
+from registry.call_syntax import CallSyntax
 from registry.models import Registry
 from registry.options import NO_PENALTIES, Adapters, SamplingOptions
 from registry.prompts import PromptSet, prompt_set
@@ -41,6 +42,8 @@ class ResolvedRole:
     """The role's adapters; none on another model than the role's own, for which they were not made."""
     thinking: Thinking = "auto"
     """How much the model thinks before it answers."""
+    calls: CallSyntax | None = None
+    """How the model writes calls of tools that its chat template is given; None where that is not known."""
     priority: Priority = "interactive"
     """The class of whoever asks: models are loaded for interactive requests before those of a batch."""
 
@@ -118,6 +121,7 @@ def resolve_role(
         top_p=entry.top_p,
         sampling=registry.models[chosen].sampling if entry.sampling is None else entry.sampling,
         lora=entry.lora if fits else (),
+        calls=registry.models[chosen].calls,
         thinking=next(
             level
             for level in (_thinking(thinking), entry.thinking, registry.models[chosen].thinking)
@@ -148,4 +152,5 @@ def resolve_model(registry: Registry, model: str) -> ResolvedRole:
         max_tokens=limit,
         thinking=entry.thinking,
         sampling=entry.sampling,
+        calls=entry.calls,
     )

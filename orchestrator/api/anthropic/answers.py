@@ -1,16 +1,15 @@
 """Make the bodies of answers to /v1/messages, and the events of those that are streamed."""
 
 import json
-import secrets
 from collections.abc import Iterator
 from typing import Any, Literal
 
 from pydantic import BaseModel
 
 from orchestrator.api.errors import messages_error, status_of
-from orchestrator.api.limiter import GenerationHandle, Thought
-from orchestrator.api.openai.completion import CUT_OFF, CompletionRequest
-from orchestrator.api.openai.tools import ParsedToolCall, ToolCallBuffer
+from orchestrator.api.limiter import CallArguments, CallEnded, CallStarted, GenerationHandle, Piece, Thought
+from orchestrator.api.openai.calling import CUT_OFF
+from orchestrator.api.openai.completion import CompletionRequest
 from orchestrator.api.sse import Events, format_event
 from orchestrator.engine.client.engine import Completion
 from orchestrator.errors import OrchestratorError
@@ -71,19 +70,18 @@ class MessageAnswer(BaseModel):
 
 def message_answer(asked: CompletionRequest, completion: Completion) -> MessageAnswer:
     """Return a complete answer."""
-    call = asked.toolbox.parse(completion.text)
     content: list[ThinkingBlock | TextBlock | ToolUseBlock] = []
     if completion.reasoning:
         content.append(ThinkingBlock(thinking=completion.reasoning))
-    if call is not None:
-        content.append(_tool_use(call))
-    elif completion.text:
+    if completion.text:
         content.append(TextBlock(text=completion.text))
+    for call in completion.calls:
+        content.append(ToolUseBlock(id=call.id, name=call.name, input=json.loads(call.arguments)))
     return MessageAnswer(
         id=asked.id,
         model=asked.model,
         content=content,
-        stop_reason=_stop_reason(completion, called=call is not None),
+        stop_reason=_stop_reason(completion),
         stop_sequence=completion.stop_string or None,
         usage=_usage(completion.usage),
     )
@@ -94,7 +92,7 @@ async def message_events(asked: CompletionRequest, prompt_tokens: int, handle: G
 
     `prompt_tokens` is told at the start; how many of them the KV cache had, at the end.
     """
-    stream, buffer = _BlockStream(), ToolCallBuffer(asked.toolbox)
+    stream = _BlockStream()
     usage = MessageUsage(input_tokens=prompt_tokens, output_tokens=0)
     begun = MessageAnswer(id=asked.id, model=asked.model, content=[], stop_reason=None, usage=usage)
     yield _event("message_start", message=begun.model_dump())
@@ -102,13 +100,9 @@ async def message_events(asked: CompletionRequest, prompt_tokens: int, handle: G
     try:
         async for _, item in handle.items():
             if isinstance(item, Completion):
-                text, call = buffer.finish(item.text)
-                events = [*stream.text(text), *stream.calls([call] if call is not None else []), *stream.end()]
-                events += _message_end(item, called=call is not None)
-            elif isinstance(item, Thought):
-                events = list(stream.thought(item.text))
+                events = [*stream.end(), *_message_end(item)]
             else:
-                events = list(stream.text(buffer.push(item)))
+                events = list(stream.piece(item))
             for event in events:
                 yield event
     except OrchestratorError as error:
@@ -123,23 +117,23 @@ class _BlockStream:
         self._open = ""
         """The type of the block that has begun and not ended; empty for none."""
 
-    def thought(self, piece: str) -> Iterator[bytes]:
-        """Yield the events of a piece of thoughts."""
-        yield from self._begin(ThinkingBlock(thinking=""))
-        yield self._delta(type="thinking_delta", thinking=piece)
-
-    def text(self, piece: str) -> Iterator[bytes]:
-        """Yield the events of a piece of text; none for an empty one."""
-        if piece:
-            yield from self._begin(TextBlock(text=""))
-            yield self._delta(type="text_delta", text=piece)
-
-    def calls(self, calls: list[ParsedToolCall]) -> Iterator[bytes]:
-        """Yield the events of calls."""
-        for call in calls:
-            yield from self.end()
-            yield from self._begin(_tool_use(call).model_copy(update={"input": {}}))
-            yield self._delta(type="input_json_delta", partial_json=call.arguments)
+    def piece(self, piece: Piece | Thought) -> Iterator[bytes]:
+        """Yield the events of a piece of the answer; none for an empty text."""
+        match piece:
+            case str():
+                if piece:
+                    yield from self._begin(TextBlock(text=""))
+                    yield self._delta(type="text_delta", text=piece)
+            case Thought(text):
+                yield from self._begin(ThinkingBlock(thinking=""))
+                yield self._delta(type="thinking_delta", thinking=text)
+            case CallStarted(_, call_id, name):
+                yield from self.end()
+                yield from self._begin(ToolUseBlock(id=call_id, name=name, input={}))
+            case CallArguments(_, text):
+                yield self._delta(type="input_json_delta", partial_json=text)
+            case CallEnded():
+                yield from self.end()
 
     def end(self) -> Iterator[bytes]:
         """Yield the event that ends the open block, if there is one."""
@@ -162,25 +156,21 @@ class _BlockStream:
         return _event("content_block_delta", index=self._index, delta=fields)
 
 
-def _message_end(completion: Completion, *, called: bool) -> Iterator[bytes]:
+def _message_end(completion: Completion) -> Iterator[bytes]:
     """Yield the events that say how an answer has ended."""
     delta = {
-        "stop_reason": _stop_reason(completion, called=called),
+        "stop_reason": _stop_reason(completion),
         "stop_sequence": completion.stop_string or None,
     }
     yield _event("message_delta", delta=delta, usage=_usage(completion.usage).model_dump())
     yield _event("message_stop")
 
 
-def _tool_use(call: ParsedToolCall) -> ToolUseBlock:
-    return ToolUseBlock(id=f"toolu_{secrets.token_hex(12)}", name=call.name, input=json.loads(call.arguments))
-
-
-def _stop_reason(completion: Completion, *, called: bool) -> StopReason:
-    if called:
-        return "tool_use"
+def _stop_reason(completion: Completion) -> StopReason:
     if completion.finish in CUT_OFF:
         return "max_tokens"
+    if completion.calls:
+        return "tool_use"
     return "stop_sequence" if completion.stop_string else "end_turn"
 
 

@@ -13,9 +13,9 @@ from orchestrator.api.anthropic.answers import MessageAnswer, message_answer, me
 from orchestrator.api.anthropic.requests import CountBody, MessagesBody, messages_of, request_of, toolbox_of
 from orchestrator.api.dependencies import ForcedModel, LimiterDep, ServiceDep
 from orchestrator.api.errors import MESSAGES_DOCUMENTED
+from orchestrator.api.openai.calling import tool_prompt
 from orchestrator.api.openai.completion import generates_for
 from orchestrator.api.openai.names import role_named
-from orchestrator.api.openai.protocol import prompt_messages
 from orchestrator.api.sse import DOCUMENTED_STREAM, EventStream
 from orchestrator.pool import ModelRemote
 from orchestrator.service.service import Service
@@ -59,5 +59,5 @@ async def count_tokens(body: CountBody, service: ServiceDep) -> TokenCount:
 
 async def _count(body: CountBody, service: Service) -> int:
     role = role_named(body.model, service)
-    prompt = prompt_messages(messages_of(body), role, toolbox_of(body).instructions)
-    return await service.orchestrator.pool.count(role.model, prompt)
+    prompt, tools = tool_prompt(messages_of(body), role, toolbox_of(body))
+    return await service.orchestrator.pool.count(role.model, prompt, tools=tools)

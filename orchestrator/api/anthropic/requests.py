@@ -142,7 +142,8 @@ def toolbox_of(body: CountBody) -> ClientTools:
             choice = {"name": body.tool_choice.name}
         case _:
             choice = "required" if body.tool_choice.type == "any" else body.tool_choice.type
-    return ClientTools.of(tools, choice)
+    several = not (body.tool_choice is not None and body.tool_choice.disable_parallel_tool_use)
+    return ClientTools.of(tools, choice, several)
 
 
 def messages_of(body: CountBody) -> list[Message]:

@@ -14,9 +14,10 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from orchestrator.api.dependencies import ForcedModel, LenientBody, LimiterDep, RequestBody, ServiceDep
 from orchestrator.api.errors import DOCUMENTED, error_detail
-from orchestrator.api.limiter import Generate, GenerationHandle, Thought
+from orchestrator.api.limiter import Generate, GenerationHandle
+from orchestrator.api.openai.calling import CUT_OFF
 from orchestrator.api.openai.chat import penalties
-from orchestrator.api.openai.completion import CUT_OFF, CompletionRequest, generates_for
+from orchestrator.api.openai.completion import CompletionRequest, generates_for
 from orchestrator.api.openai.names import AUTO
 from orchestrator.api.openai.protocol import FormatBody, SchemaBody, Temperature, TopP, answer_schema, refuse_options
 from orchestrator.api.openai.text_completions import Prompts, prompts_in
@@ -221,7 +222,7 @@ async def _events(model: str, handle: GenerationHandle, *, empty: bool) -> Event
         async for index, item in handle.items():
             if isinstance(item, Completion):
                 yield format_event(_answer(index, model, "", item).model_dump())
-            elif not isinstance(item, Thought) and item and not empty:
+            elif isinstance(item, str) and item and not empty:
                 yield format_event({"index": index, "content": item, "tokens": [], "stop": False, "id_slot": -1})
     except OrchestratorError as error:
         yield format_event({"error": error_detail(error).model_dump()})

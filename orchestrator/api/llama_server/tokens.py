@@ -10,9 +10,10 @@ from pydantic import BaseModel, Field
 
 from orchestrator.api.dependencies import LenientBody, RequestBody, ServiceDep
 from orchestrator.api.errors import DOCUMENTED
+from orchestrator.api.openai.calling import tool_prompt
 from orchestrator.api.openai.chat import ToolBody, client_tools
 from orchestrator.api.openai.names import role_named
-from orchestrator.api.openai.protocol import ChatMessage, TemplateArguments, engine_messages, prompt_messages
+from orchestrator.api.openai.protocol import ChatMessage, TemplateArguments, engine_messages
 from orchestrator.api.openai.tools import MAX_TOOLS, ClientTools
 from orchestrator.errors import InputError, Problem
 
@@ -109,8 +110,8 @@ async def apply_template(body: TemplateBody, service: ServiceDep) -> TemplateAns
     """Return the prompt that a chat with these messages would give the model, without asking it."""
     role = role_named(body.model, service)
     toolbox = ClientTools.of(client_tools(body.tools), None)
-    messages = prompt_messages(engine_messages(body.messages), role, toolbox.instructions)
-    rendered = await service.orchestrator.pool.render(role.model, messages, body.chat_template_kwargs)
+    messages, tools = tool_prompt(engine_messages(body.messages), role, toolbox)
+    rendered = await service.orchestrator.pool.render(role.model, messages, body.chat_template_kwargs, tools)
     return TemplateAnswer(prompt=rendered)
 
 

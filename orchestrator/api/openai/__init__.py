@@ -9,5 +9,6 @@ models      /v1/models
 names       what the name of a model stands for: a role, a persona, a model, `auto`, `orchestrate`, or an alias
 protocol    what chats and responses have in common: messages, options, the format of an answer
 tools       functions that a model may call
+calling     generates an answer that may call them: reads, checks and repairs its calls
 completion  carries out a request of either: by generations on an engine, or by a whole run
 """

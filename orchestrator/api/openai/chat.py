@@ -6,7 +6,7 @@ The classes of bodies have the fields of OpenAI's API. They are our own and not 
 
 import secrets
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Annotated, Any, Final, Literal
 
@@ -15,8 +15,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from orchestrator.api.dependencies import ForcedModel, LenientBody, LimiterDep, RequestBody, ServiceDep
 from orchestrator.api.errors import DOCUMENTED, error_detail
-from orchestrator.api.limiter import GenerationHandle, Thought
-from orchestrator.api.openai.completion import CUT_OFF, CompletionRequest, generates_for
+from orchestrator.api.limiter import CallArguments, CallEnded, CallStarted, GenerationHandle, Piece, Thought
+from orchestrator.api.openai.calling import CUT_OFF
+from orchestrator.api.openai.completion import CompletionRequest, generates_for
 from orchestrator.api.openai.protocol import (
     ChatMessage,
     FormatBody,
@@ -32,7 +33,7 @@ from orchestrator.api.openai.protocol import (
     refuse_options,
     requested_thinking,
 )
-from orchestrator.api.openai.tools import MAX_TOOLS, ClientTool, ClientTools, ParsedToolCall, ToolCallBuffer
+from orchestrator.api.openai.tools import MAX_TOOLS, ClientTool, ClientTools
 from orchestrator.api.sse import DOCUMENTED_STREAM, Events, EventStream, format_event
 from orchestrator.engine.client.engine import Completion
 from orchestrator.errors import OrchestratorError
@@ -89,6 +90,7 @@ class ChatBody(RequestBody, LenientBody):
     response_format: FormatBody | None = None
     tools: Annotated[list[ToolBody], Field(max_length=MAX_TOOLS)] | None = None
     tool_choice: str | dict[str, Any] | None = None
+    parallel_tool_calls: bool | None = None
     logprobs: bool | None = None
     logit_bias: dict[str, float] | None = None
     presence_penalty: float | None = None
@@ -209,7 +211,7 @@ async def complete(
     handle = limiter.start(generates)
     common = _Common(completion_request.id, int(time.time()), body.model, model)
     if not body.stream:
-        return _answer(common, await handle.completions(request), completion_request.toolbox)
+        return _answer(common, await handle.completions(request))
     await handle.wait_started(request)
     with_usage = bool(body.stream_options and body.stream_options.include_usage)
     return EventStream(_chunks(common, handle, completion_request, with_usage), handle.cancel)
@@ -228,7 +230,7 @@ def request_of(body: ChatBody) -> CompletionRequest:
         id=f"chatcmpl-{secrets.token_hex(12)}",
         model=body.model,
         messages=engine_messages(body.messages),
-        toolbox=ClientTools.of(client_tools(body.tools), body.tool_choice),
+        toolbox=ClientTools.of(client_tools(body.tools), body.tool_choice, body.parallel_tool_calls),
         schema=answer_schema(body.response_format, "response_format"),
         max_tokens=body.max_completion_tokens or body.max_tokens,
         temperature=body.temperature,
@@ -260,36 +262,34 @@ def penalties(body: BaseModel) -> dict[str, Any]:
     return {name: None if name.endswith("last_n") and value == -1 else value for name, value in given.items()}
 
 
-def finish_reason(completion: Completion, call: ParsedToolCall | None) -> FinishReason:
+def finish_reason(completion: Completion) -> FinishReason:
     """Return why an answer ended, as OpenAI's API names it."""
-    if call is not None:
-        return "tool_calls"
-    return "length" if completion.finish in CUT_OFF else "stop"
+    if completion.finish in CUT_OFF:
+        return "length"
+    return "tool_calls" if completion.calls else "stop"
 
 
-def _answer(common: _Common, completions: Sequence[Completion], toolbox: ClientTools) -> ChatAnswer:
+def _answer(common: _Common, completions: Sequence[Completion]) -> ChatAnswer:
     return ChatAnswer(
         id=common.id,
         created=common.created,
         model=common.model,
         system_fingerprint=common.fingerprint,
-        choices=[_choice(index, completion, toolbox) for index, completion in enumerate(completions)],
+        choices=[_choice(index, completion) for index, completion in enumerate(completions)],
         usage=usage_of([completion.usage for completion in completions]),
     )
 
 
-def _choice(index: int, completion: Completion, toolbox: ClientTools) -> ChoiceBody:
-    call = toolbox.parse(completion.text)
+def _choice(index: int, completion: Completion) -> ChoiceBody:
+    calls = [
+        CallBody(id=call.id, function=CalledBody(name=call.name, arguments=call.arguments)) for call in completion.calls
+    ]
     message = AnswerBody(
-        content=completion.text if call is None else None,
+        content=completion.text or None if calls else completion.text,
         reasoning_content=completion.reasoning or None,
-        tool_calls=None if call is None else [_call(call)],
+        tool_calls=calls or None,
     )
-    return ChoiceBody(index=index, message=message, finish_reason=finish_reason(completion, call))
-
-
-def _call(call: ParsedToolCall) -> CallBody:
-    return CallBody(id=f"call_{secrets.token_hex(12)}", function=CalledBody(name=call.name, arguments=call.arguments))
+    return ChoiceBody(index=index, message=message, finish_reason=finish_reason(completion))
 
 
 def usage_of(usages: Sequence[Usage], answers_each: int | None = None) -> UsageBody:
@@ -313,7 +313,6 @@ def usage_of(usages: Sequence[Usage], answers_each: int | None = None) -> UsageB
 
 async def _chunks(common: _Common, handle: GenerationHandle, request: CompletionRequest, with_usage: bool) -> Events:
     """Yield the chunks of all answers. An error ends the stream with an event that has the body of an error."""
-    buffers = [ToolCallBuffer(request.toolbox) for _ in range(request.count)]
     usages: list[Usage] = []
     for index in range(request.count):
         yield common.chunk([_delta(index, {"role": "assistant", "content": ""})])
@@ -321,12 +320,9 @@ async def _chunks(common: _Common, handle: GenerationHandle, request: Completion
         async for index, item in handle.items():
             if isinstance(item, Completion):
                 usages.append(item.usage)
-                for choice in _last_choices(index, item, buffers[index]):
-                    yield common.chunk([choice])
-            elif isinstance(item, Thought):
-                yield common.chunk([_delta(index, {"reasoning_content": item.text})])
-            elif text := buffers[index].push(item):
-                yield common.chunk([_delta(index, {"content": text})])
+                yield common.chunk([_delta(index, {}, finish_reason(item))])
+            elif delta := _piece_delta(item):
+                yield common.chunk([_delta(index, delta)])
     except OrchestratorError as error:
         yield format_event({"error": error_detail(error).model_dump()})
         return
@@ -335,14 +331,20 @@ async def _chunks(common: _Common, handle: GenerationHandle, request: Completion
     yield DONE
 
 
-def _last_choices(index: int, completion: Completion, buffer: ToolCallBuffer) -> Iterator[dict[str, Any]]:
-    """Yield what is still to be sent of an answer that is complete: held-back text or the call, then the end."""
-    text, call = buffer.finish(completion.text)
-    if text:
-        yield _delta(index, {"content": text})
-    if call is not None:
-        yield _delta(index, {"tool_calls": [{"index": 0, **_call(call).model_dump()}]})
-    yield _delta(index, {}, finish_reason(completion, call))
+def _piece_delta(piece: Piece | Thought) -> dict[str, Any]:
+    """Return what a piece of an answer adds to its message; empty for nothing."""
+    match piece:
+        case str():
+            return {"content": piece} if piece else {}
+        case Thought(text):
+            return {"reasoning_content": text}
+        case CallStarted(index, call_id, name):
+            call = CallBody(id=call_id, function=CalledBody(name=name, arguments=""))
+            return {"tool_calls": [{"index": index, **call.model_dump()}]}
+        case CallArguments(index, text):
+            return {"tool_calls": [{"index": index, "function": {"arguments": text}}]}
+        case CallEnded():
+            return {}
 
 
 def _delta(index: int, delta: dict[str, Any], finish: FinishReason | None = None) -> dict[str, Any]:

@@ -1,15 +1,16 @@
 """Carry out a request for answers, of either API: by generations on an engine, or by a whole run."""
 
 import asyncio
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any
 
 from orchestrator.api.errors import AnswerRefused, RunFailed
-from orchestrator.api.limiter import Generate
+from orchestrator.api.limiter import Generate, Piece
+from orchestrator.api.openai.calling import CUT_OFF, MOST_ASKED, CallTask, calling, tool_prompt, with_tools
 from orchestrator.api.openai.names import ORCHESTRATE, known_name, resolve_name
-from orchestrator.api.openai.protocol import prompt_messages
 from orchestrator.api.openai.tools import ClientTools
 from orchestrator.engine.client.engine import Completion
 from orchestrator.engine.client.grammar import left_to_validator
@@ -26,10 +27,6 @@ from orchestrator.steps.role import ResolvedRole
 from registry.thinking import Thinking
 
 NO_TOOLS = ClientTools()
-CUT_OFF: Final = ("length", "deadline", "repetition")
-"""The reasons for which an answer ends before the model has ended it."""
-MOST_ASKED: Final = 3
-"""How often a model is asked for an answer that has to obey a schema, at most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +87,7 @@ async def generates_for(request: CompletionRequest, service: Service) -> tuple[l
     role, chat = await resolve_name(name, request.objective, service.orchestrator, request.id, request.forced_model)
     generation = engine_request(request, role)
     seeds = [None if request.seed is None else request.seed + index for index in range(request.count)]
-    generates = [_checked(service, role.model, request, replace(generation, seed=seed)) for seed in seeds]
+    generates = [_answer(service, role, request, replace(generation, seed=seed)) for seed in seeds]
     if chat is not None:
         generates = [_recorded(chat, index, request, generate) for index, generate in enumerate(generates)]
     return generates, role.model
@@ -98,10 +95,11 @@ async def generates_for(request: CompletionRequest, service: Service) -> tuple[l
 
 def engine_request(request: CompletionRequest, role: ResolvedRole) -> Generation:
     """Return the request to the engine for one answer. What the client leaves out is the role's. Raises InputError."""
-    toolbox = request.toolbox
+    toolbox, task = request.toolbox, _call_task(request, role)
     is_raw = request.prompt is not None or request.infill is not None
+    prompt = () if is_raw else tool_prompt(request.messages, role, toolbox)[0]
     generation = role.request(
-        () if is_raw else prompt_messages(request.messages, role, toolbox.instructions),
+        prompt,
         max_tokens=request.max_tokens,
         temperature=request.temperature,
         top_p=request.top_p,
@@ -116,6 +114,8 @@ def engine_request(request: CompletionRequest, role: ResolvedRole) -> Generation
     )
     if is_raw:
         generation = replace(generation, prompt=request.prompt, infill=request.infill)
+    if toolbox.tools:
+        generation = with_tools(generation, task)
     if request.sampling:
         generation = replace(generation, sampling=replace(generation.sampling, **request.sampling))
     if (problem := generation.problem()) is not None:
@@ -136,8 +136,22 @@ def run_request(messages: Sequence[Message]) -> str:
     return "\n".join(f"{message.role}: {message.content}" for message in written)
 
 
+def _call_task(request: CompletionRequest, role: ResolvedRole) -> CallTask:
+    """Return what is asked for of answers that may call tools. Only remote models have no context that is known."""
+    syntax = role.calls if request.toolbox.tools else None
+    return CallTask(toolbox=request.toolbox, syntax=syntax, schema=request.schema, guides=role.context is not None)
+
+
+def _answer(service: Service, role: ResolvedRole, request: CompletionRequest, generation: Generation) -> Generate:
+    """Return what generates an answer that is checked."""
+    if request.toolbox.tools:
+        ask = functools.partial(service.orchestrator.pool.generate, role.model)
+        return calling(ask, role.model, generation, _call_task(request, role))
+    return _checked(service, role.model, request, generation)
+
+
 def _checked(service: Service, model: str, request: CompletionRequest, generation: Generation) -> Generate:
-    """Return what generates an answer that obeys the schema or the tool that the request prescribes.
+    """Return what generates an answer that obeys the schema that the request prescribes.
 
     Most of a schema is enforced while the answer is written. Where something is left to be checked, the text is held
     back until it is complete, and the model is asked again with what is wrong. An answer that is cut off is passed on
@@ -168,10 +182,10 @@ def _checked(service: Service, model: str, request: CompletionRequest, generatio
 def _recorded(chat: RoutedChat, index: int, request: CompletionRequest, generate: Generate) -> Generate:
     """Return what generates an answer and journals how it ended, as the router chose who answers."""
 
-    async def recorded(on_text: Callable[[str], None], on_thought: Callable[[str], None]) -> Completion:
+    async def recorded(on_text: Callable[[Piece], None], on_thought: Callable[[str], None]) -> Completion:
         with chat.answering(index) as end:
             completion = await generate(on_text, on_thought)
-            end(completion, _mismatch(request, completion.text))
+            end(completion, "" if completion.calls else _mismatch(request, completion.text))
             return completion
 
     return recorded
@@ -180,7 +194,7 @@ def _recorded(chat: RoutedChat, index: int, request: CompletionRequest, generate
 def _mismatch(request: CompletionRequest, text: str) -> str:
     """Return what is wrong with an answer that had to be the call of a tool or to match a schema; empty if it does."""
     if request.toolbox.forced:
-        return "" if request.toolbox.parse(text) is not None else "the answer is no call of a tool that was offered"
+        return "the answer is no call of a tool that was offered"
     if request.schema is None:
         return ""
     try:

@@ -24,8 +24,9 @@ from orchestrator.api.dependencies import (
     StoredResponsesDep,
 )
 from orchestrator.api.errors import DOCUMENTED, error_detail
-from orchestrator.api.limiter import GenerationHandle, Thought
-from orchestrator.api.openai.completion import CUT_OFF, CompletionRequest, generates_for
+from orchestrator.api.limiter import CallArguments, CallEnded, CallStarted, GenerationHandle, Piece, Thought
+from orchestrator.api.openai.calling import CUT_OFF
+from orchestrator.api.openai.completion import CompletionRequest, generates_for
 from orchestrator.api.openai.protocol import (
     FormatBody,
     MaxTokens,
@@ -40,7 +41,7 @@ from orchestrator.api.openai.protocol import (
     requested_thinking,
     text_of,
 )
-from orchestrator.api.openai.tools import MAX_TOOLS, ClientTool, ClientTools, ParsedToolCall, ToolCallBuffer
+from orchestrator.api.openai.tools import MAX_TOOLS, ClientTool, ClientTools
 from orchestrator.api.sse import DOCUMENTED_STREAM, Events, EventStream, format_event
 from orchestrator.engine.client.engine import Completion
 from orchestrator.engine.contract import Message, ToolCall
@@ -99,6 +100,7 @@ class ResponseBody(RequestBody, LenientBody):
     text: TextOptions | None = None
     tools: Annotated[list[FunctionTool], Field(max_length=MAX_TOOLS)] | None = None
     tool_choice: str | dict[str, Any] | None = None
+    parallel_tool_calls: bool | None = None
     reasoning: ReasoningBody | None = None
     thinking: ThinkingValue | None = None
     chat_template_kwargs: TemplateArguments | None = None
@@ -132,7 +134,7 @@ class CallItem(BaseModel):
 
     id: str
     type: Literal["function_call"] = "function_call"
-    status: Literal["in_progress", "completed"]
+    status: Literal["in_progress", "completed", "incomplete"]
     call_id: str
     name: str
     arguments: str
@@ -155,8 +157,7 @@ class ReasoningItem(BaseModel):
     content: list[ReasoningText]
 
 
-AnswerItem = MessageItem | CallItem
-OutputItem = ReasoningItem | AnswerItem
+OutputItem = ReasoningItem | MessageItem | CallItem
 
 
 class InputDetails(BaseModel):
@@ -204,7 +205,7 @@ class ResponseAnswer(BaseModel):
     temperature: float | None
     top_p: float | None
     max_output_tokens: int | None
-    parallel_tool_calls: bool = False
+    parallel_tool_calls: bool = True
     previous_response_id: str | None = None
     store: bool = True
     tool_choice: str | dict[str, Any]
@@ -246,7 +247,7 @@ async def respond(
     completion_request = replace(request_of(body, earlier), forced_model=forced)
     generates, _ = await generates_for(completion_request, service)
     handle = limiter.start(generates)
-    created, toolbox = _created(body, completion_request.id), completion_request.toolbox
+    created = _created(body, completion_request.id)
 
     async def store(answer: ResponseAnswer) -> None:
         if answer.store:
@@ -255,11 +256,11 @@ async def respond(
 
     if not body.stream:
         (completion,) = await handle.completions(request)
-        answer = _ended(created, _item(completion, toolbox.parse(completion.text)), completion)
+        answer = _ended(created, _items(completion), completion)
         await store(answer)
         return answer
     await handle.wait_started(request)
-    return EventStream(_stream_events(created, handle, toolbox, store), handle.cancel)
+    return EventStream(_stream_events(created, handle, store), handle.cancel)
 
 
 @router.get("/responses/{response}")
@@ -299,7 +300,7 @@ def request_of(body: ResponseBody, earlier: Sequence[InputItem] = ()) -> Complet
         id=f"resp_{secrets.token_hex(12)}",
         model=body.model,
         messages=input_messages([*earlier, *given], body.instructions),
-        toolbox=ClientTools.of(tools, body.tool_choice),
+        toolbox=ClientTools.of(tools, body.tool_choice, body.parallel_tool_calls),
         schema=answer_schema(body.text.format if body.text is not None else None, "text/format"),
         max_tokens=body.max_output_tokens,
         temperature=body.temperature,
@@ -357,37 +358,36 @@ def _created(body: ResponseBody, response_id: str) -> ResponseAnswer:
         max_output_tokens=body.max_output_tokens,
         previous_response_id=body.previous_response_id,
         store=body.store is not False,
+        parallel_tool_calls=body.parallel_tool_calls is not False,
         tool_choice=body.tool_choice or "auto",
         tools=[{**tool.model_dump(), "strict": False} for tool in body.tools or ()],
     )
 
 
-def _ended(
-    created: ResponseAnswer, item: AnswerItem, completion: Completion, thought: ReasoningItem | None = None
-) -> ResponseAnswer:
-    """Return the answer as it is at its end. `thought` is the item of the thoughts, if it was made before."""
-    if thought is None and completion.reasoning:
-        thought = _reasoning_item(completion.reasoning)
-    incomplete = item.status == "incomplete"
+def _ended(created: ResponseAnswer, items: Sequence[OutputItem], completion: Completion) -> ResponseAnswer:
+    """Return the answer as it is at its end."""
+    incomplete = completion.finish in CUT_OFF
     return created.model_copy(
         update={
             "status": "incomplete" if incomplete else "completed",
             "incomplete_details": Incomplete(reason="max_output_tokens") if incomplete else None,
-            "output": [item] if thought is None else [thought, item],
+            "output": list(items),
             "usage": _usage(completion.usage),
         }
     )
 
 
+def _items(completion: Completion) -> list[OutputItem]:
+    """Return the items of a complete answer: its thoughts, its text, and its calls."""
+    items: list[OutputItem] = [_reasoning_item(completion.reasoning)] if completion.reasoning else []
+    if completion.text or not completion.calls:
+        items.append(_message_item(completion.text, complete=completion.finish not in CUT_OFF))
+    return items + [_call_item(call.id, call.name, call.arguments) for call in completion.calls]
+
+
 def _reasoning_item(text: str) -> ReasoningItem:
     content = [ReasoningText(text=text)]
     return ReasoningItem(id=f"rs_{secrets.token_hex(12)}", status="completed", content=content)
-
-
-def _item(completion: Completion, call: ParsedToolCall | None) -> AnswerItem:
-    if call is not None:
-        return _call_item(call)
-    return _message_item(completion.text, complete=completion.finish not in CUT_OFF)
 
 
 def _message_item(text: str, *, complete: bool = True) -> MessageItem:
@@ -398,10 +398,9 @@ def _message_item(text: str, *, complete: bool = True) -> MessageItem:
     )
 
 
-def _call_item(call: ParsedToolCall) -> CallItem:
-    token = secrets.token_hex(12)
+def _call_item(call_id: str, name: str, arguments: str) -> CallItem:
     return CallItem(
-        id=f"fc_{token}", status="completed", call_id=f"call_{token}", name=call.name, arguments=call.arguments
+        id=f"fc_{secrets.token_hex(12)}", status="completed", call_id=call_id, name=name, arguments=arguments
     )
 
 
@@ -418,56 +417,46 @@ def _usage(usage: Usage) -> ResponseUsage:
 class _EventBuilder:
     """Builds the events of one streamed answer, numbered from 0.
 
-    The answer has one item, which is a message or a call, and another one before it if the model thinks.
+    The answer is a row of items: thoughts, messages and calls. Each begins, grows and ends before the next one begins.
     """
 
     def __init__(self, created: ResponseAnswer) -> None:
         self._created = self.answer = created
         self._numbers = itertools.count()
-        self._message = _message_item("")
-        self._text = ""
-        self._reasoning: ReasoningItem | None = None
-        self._reasoning_ended = False
+        self._items: list[OutputItem] = []
+        self._open: OutputItem | None = None
+        """The item that has begun and has not ended, which is the last one of `_items`."""
 
     def start(self) -> Iterator[bytes]:
         """Yield the events that come before any output."""
         for kind in ("response.created", "response.in_progress"):
             yield self._event(kind, response=self._created.model_dump())
 
-    def thought(self, piece: str) -> Iterator[bytes]:
-        """Yield the event of a piece of the thoughts. Before the first piece, their item is added."""
-        if self._reasoning is None:
-            self._reasoning = _reasoning_item("")
-            empty = self._reasoning.model_copy(update={"status": "in_progress", "content": []})
-            yield self._event("response.output_item.added", output_index=0, item=empty.model_dump())
-        self._reasoning.content[0].text += piece
-        yield self._event("response.reasoning_text.delta", **self._thought_part(), delta=piece)
+    def piece(self, piece: Piece | Thought) -> Iterator[bytes]:
+        """Yield the events of a piece of the answer. The first piece of an item begins it."""
+        match piece:
+            case str():
+                yield from self._text(piece) if piece else ()
+            case Thought(text):
+                yield from self._thought(text)
+            case CallStarted(_, call_id, name):
+                yield from self._begin(_call_item(call_id, name, ""))
+            case CallArguments(_, text):
+                assert isinstance(self._open, CallItem), "arguments come within a call"
+                self._open.arguments += text
+                yield self._event("response.function_call_arguments.delta", **self._place, delta=text)
+            case CallEnded():
+                yield from self._end()
 
-    def text(self, piece: str) -> Iterator[bytes]:
-        """Yield the event of a piece of text, after those that add the message where it is the first piece."""
-        if not self._text:
-            yield from self._thought_done()
-            yield from self._message_added()
-        self._text += piece
-        yield self._event("response.output_text.delta", **self._part(), delta=piece, logprobs=[])
-
-    def end(self, completion: Completion, held_text: str, call: ParsedToolCall | None) -> Iterator[bytes]:
-        """Yield the events at the end of the answer, but for the last one: the text that was held back, or the call.
+    def end(self, completion: Completion) -> Iterator[bytes]:
+        """Yield the events at the end of the answer, but for the last one: those of its last item.
 
         `answer` is then the whole answer.
         """
-        if call is not None:
-            item: AnswerItem = _call_item(call)
-            assert isinstance(item, CallItem)
-            yield from self._thought_done()
-            yield from self._call_events(item)
-        else:
-            if held_text or not self._text:
-                yield from self.text(held_text)
-            item = _item(completion, None).model_copy(update={"id": self._message.id})
-            assert isinstance(item, MessageItem)
-            yield from self._message_done(item)
-        self.answer = _ended(self._created, item, completion, self._reasoning)
+        if all(isinstance(item, ReasoningItem) for item in self._items):
+            yield from self._text(completion.text)
+        yield from self._end("incomplete" if completion.finish in CUT_OFF else "completed")
+        self.answer = _ended(self._created, self._items, completion)
 
     def last(self) -> bytes:
         """Return the last event, which has the whole answer."""
@@ -480,71 +469,71 @@ class _EventBuilder:
         answer = self._created.model_copy(update={"status": "failed", "error": failure})
         return self._event("response.failed", response=answer.model_dump())
 
-    def _message_added(self) -> Iterator[bytes]:
-        empty = self._message.model_copy(update={"status": "in_progress", "content": []})
-        yield self._event("response.output_item.added", output_index=self._place, item=empty.model_dump())
-        part = {"type": "output_text", "text": "", "annotations": []}
-        yield self._event("response.content_part.added", **self._part(), part=part)
+    def _text(self, piece: str) -> Iterator[bytes]:
+        if not isinstance(self._open, MessageItem):
+            yield from self._begin(_message_item(""))
+            part = {"type": "output_text", "text": "", "annotations": []}
+            yield self._event("response.content_part.added", **self._part, part=part)
+        assert isinstance(self._open, MessageItem), "a message has begun"
+        self._open.content[0].text += piece
+        yield self._event("response.output_text.delta", **self._part, delta=piece, logprobs=[])
 
-    def _message_done(self, item: MessageItem) -> Iterator[bytes]:
-        text = item.content[0].text
-        yield self._event("response.output_text.done", **self._part(), text=text, logprobs=[])
-        yield self._event("response.content_part.done", **self._part(), part=item.content[0].model_dump())
-        yield self._event("response.output_item.done", output_index=self._place, item=item.model_dump())
+    def _thought(self, piece: str) -> Iterator[bytes]:
+        if not isinstance(self._open, ReasoningItem):
+            yield from self._begin(_reasoning_item(""))
+        assert isinstance(self._open, ReasoningItem), "a thought has begun"
+        self._open.content[0].text += piece
+        yield self._event("response.reasoning_text.delta", **self._part, delta=piece)
 
-    def _thought_done(self) -> Iterator[bytes]:
-        """Yield the events at the end of the thoughts, if there are any and they have not been sent."""
-        if self._reasoning is None or self._reasoning_ended:
+    def _begin(self, item: OutputItem) -> Iterator[bytes]:
+        """Begin an item that is empty, after the end of the one before it."""
+        yield from self._end()
+        self._items.append(item)
+        self._open = item
+        item.status = "in_progress"
+        shown = item.model_dump() if isinstance(item, CallItem) else item.model_dump() | {"content": []}
+        yield self._event("response.output_item.added", output_index=len(self._items) - 1, item=shown)
+
+    def _end(self, status: Literal["completed", "incomplete"] = "completed") -> Iterator[bytes]:
+        """End the item that is open, if one is."""
+        item = self._open
+        if item is None:
             return
-        self._reasoning_ended = True
-        text = self._reasoning.content[0].text
-        yield self._event("response.reasoning_text.done", **self._thought_part(), text=text)
-        yield self._event("response.output_item.done", output_index=0, item=self._reasoning.model_dump())
-
-    def _call_events(self, item: CallItem) -> Iterator[bytes]:
-        place = {"item_id": item.id, "output_index": self._place}
-        empty = item.model_copy(update={"arguments": "", "status": "in_progress"})
-        yield self._event("response.output_item.added", output_index=self._place, item=empty.model_dump())
-        yield self._event("response.function_call_arguments.delta", **place, delta=item.arguments)
-        done = {"arguments": item.arguments, "name": item.name}
-        yield self._event("response.function_call_arguments.done", **place, **done)
-        yield self._event("response.output_item.done", output_index=self._place, item=item.model_dump())
+        item.status = status
+        match item:
+            case MessageItem():
+                text = item.content[0]
+                yield self._event("response.output_text.done", **self._part, text=text.text, logprobs=[])
+                yield self._event("response.content_part.done", **self._part, part=text.model_dump())
+            case ReasoningItem():
+                yield self._event("response.reasoning_text.done", **self._part, text=item.content[0].text)
+            case CallItem():
+                done = {"arguments": item.arguments, "name": item.name}
+                yield self._event("response.function_call_arguments.done", **self._place, **done)
+        self._open = None
+        yield self._event("response.output_item.done", output_index=len(self._items) - 1, item=item.model_dump())
 
     @property
-    def _place(self) -> int:
-        """The index of the message or the call among the items."""
-        return 0 if self._reasoning is None else 1
+    def _place(self) -> dict[str, Any]:
+        return {"item_id": self._items[-1].id, "output_index": len(self._items) - 1}
 
+    @property
     def _part(self) -> dict[str, Any]:
-        return {"item_id": self._message.id, "output_index": self._place, "content_index": 0}
-
-    def _thought_part(self) -> dict[str, Any]:
-        assert self._reasoning is not None, "there are thoughts"
-        return {"item_id": self._reasoning.id, "output_index": 0, "content_index": 0}
+        return {**self._place, "content_index": 0}
 
     def _event(self, kind: str, **fields: Any) -> bytes:
         return format_event({"type": kind, "sequence_number": next(self._numbers), **fields}, kind)
 
 
 async def _stream_events(
-    created: ResponseAnswer,
-    handle: GenerationHandle,
-    toolbox: ClientTools,
-    store: Callable[[ResponseAnswer], Awaitable[None]],
+    created: ResponseAnswer, handle: GenerationHandle, store: Callable[[ResponseAnswer], Awaitable[None]]
 ) -> Events:
-    builder, buffer = _EventBuilder(created), ToolCallBuffer(toolbox)
+    builder = _EventBuilder(created)
     for event in builder.start():
         yield event
     try:
         async for _, item in handle.items():
-            if isinstance(item, Completion):
-                events = builder.end(item, *buffer.finish(item.text))
-            elif isinstance(item, Thought):
-                events = builder.thought(item.text)
-            else:
-                text = buffer.push(item)
-                events = builder.text(text) if text else iter(())
-            for event in events:
+            for event in builder.end(item) if isinstance(item, Completion) else builder.piece(item):
                 yield event
         await store(builder.answer)
         yield builder.last()

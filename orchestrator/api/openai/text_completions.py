@@ -15,9 +15,10 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from orchestrator.api.dependencies import ForcedModel, LenientBody, LimiterDep, RequestBody, ServiceDep
 from orchestrator.api.errors import DOCUMENTED, error_detail
-from orchestrator.api.limiter import Generate, GenerationHandle, Thought
+from orchestrator.api.limiter import Generate, GenerationHandle
+from orchestrator.api.openai.calling import CUT_OFF
 from orchestrator.api.openai.chat import DONE, MAX_ANSWERS, StreamOptions, UsageBody, penalties, usage_of
-from orchestrator.api.openai.completion import CUT_OFF, CompletionRequest, generates_for
+from orchestrator.api.openai.completion import CompletionRequest, generates_for
 from orchestrator.api.openai.names import role_named
 from orchestrator.api.openai.protocol import MaxTokens, Seed, Temperature, TopP, refuse_options
 from orchestrator.api.sse import DOCUMENTED_STREAM, Events, EventStream, format_event
@@ -223,7 +224,7 @@ async def _chunks(asked: _Asked, handle: GenerationHandle, with_usage: bool) -> 
             if isinstance(item, Completion):
                 usages[index] = item.usage
                 yield asked.chunk([_choice(index, "", _finish_reason(item))])
-            elif not isinstance(item, Thought) and item:
+            elif isinstance(item, str) and item:
                 yield asked.chunk([_choice(index, item)])
     except OrchestratorError as error:
         yield format_event({"error": error_detail(error).model_dump()})

@@ -1,30 +1,22 @@
-"""Offer functions to a model, and parse its calls of them.
+"""Offer functions to a model, and check its calls of them.
 
-A call is the JSON object `{"tool": NAME, "arguments": {...}}`, or only the arguments where one certain tool has to be
-called. Where the model has to call a tool, a grammar makes sure that it does. Where it may, an answer that is a valid
-call counts as one, and any other answer is text. A call counts in the forms that models were trained on, too: with
-`name` and `parameters`, in a list, in a code block, or in the tag `tool_call`.
+Where the model's chat template takes tools (`registry.call_syntax`), they are given to it, and the model calls them in
+the syntax that it was trained on. Any other model is told in words to answer with the JSON object `{"tool": NAME,
+"arguments": {...}}`, or only with the arguments where one certain tool has to be called. `calling` reads the calls.
 """
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from orchestrator.engine.client.grammar import rebased
+from orchestrator.engine.contract import OfferedTool
 from orchestrator.errors import InputError, Problem
 from orchestrator.gates.json_schema import BadSchema, OutputSchema, SchemaMismatch
 from orchestrator.taskir import MAX_DEPTH
 
 MAX_TOOLS: Final = 128
-
-_FORMS: Final = (("tool", "arguments"), ("name", "arguments"), ("name", "parameters"))
-"""The keys of the name and of the arguments of a call: those that the instructions ask for, and those that models were
-trained on."""
-_TAG: Final = "<tool_call>"
-_WRAPPED: Final = re.compile(r"```(?:json)?\s(?P<fenced>.*)```|<tool_call>(?P<tagged>.*)</tool_call>", re.DOTALL)
-_BEGUN: Final = re.compile(r"`{1,3}|```(?:j|js|jso|json)|(?:```(?:json)?\s+)?(?:\[?\s*(?:\{.*)?)", re.DOTALL)
-"""The beginning of a call: a code block, and in it perhaps a list, with an object."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,128 +35,93 @@ class ClientTool:
 
 
 @dataclass(frozen=True, slots=True)
-class ParsedToolCall:
-    """A model's call of a tool."""
-
-    name: str
-    arguments: str
-    """JSON that matches the tool's schema."""
-
-
-@dataclass(frozen=True, slots=True)
 class ClientTools:
     """The tools that the model may call in its answer to one request."""
 
     tools: tuple[ClientTool, ...] = ()
     forced: bool = False
     """Whether the answer has to be a call of one of them."""
+    parallel: bool = True
+    """Whether one answer may hold several calls."""
 
     @classmethod
-    def of(cls, tools: Sequence[ClientTool], choice: str | Mapping[str, Any] | None) -> "ClientTools":
-        """Return the tools that may be called with this `tool_choice`: none, auto, required, or the name of one.
+    def of(
+        cls, tools: Sequence[ClientTool], choice: str | Mapping[str, Any] | None, parallel: bool | None = None
+    ) -> "ClientTools":
+        """Return the tools that may be called with these `tool_choice` and `parallel_tool_calls`.
 
-        Raises InputError for another choice, and for a tool whose parameters are no JSON Schema.
+        The choice is none, auto, required, the name of one tool, or `allowed_tools`, which names some of them. Raises
+        InputError for another choice, and for a tool whose parameters are no JSON Schema.
         """
         for tool in tools:
             _check(tool)
+        several = parallel is not False
+        if isinstance(choice, Mapping) and choice.get("type") == "allowed_tools":
+            tools, choice = _allowed(tools, choice)
         if choice is None or choice == "auto":
-            return cls(tuple(tools))
+            return cls(tuple(tools), False, several)
         if choice == "none":
             return cls()
         if choice == "required" and tools:
-            return cls(tuple(tools), True)
+            return cls(tuple(tools), True, several)
         named = _named(choice)
         found = tuple(tool for tool in tools if tool.name == named)
         if not found:
             names = ", ".join(tool.name for tool in tools)
-            accepted = f"none, auto, required, or a function: {names or 'there is none'}"
+            accepted = f"none, auto, required, allowed_tools, or a function: {names or 'there is none'}"
             raise InputError(Problem("tool_choice", f"{choice!r} is not supported", accepted))
-        return cls(found, True)
+        return cls(found, True, parallel=False)
+
+    @property
+    def offered(self) -> tuple[OfferedTool, ...]:
+        """The tools as a chat template gets them."""
+        return tuple(
+            OfferedTool(tool.name, tool.description, json.dumps(tool.schema, ensure_ascii=False)) for tool in self.tools
+        )
+
+    @property
+    def schemas(self) -> dict[str, dict[str, Any]]:
+        """The JSON Schemas of the arguments, by the names of the tools."""
+        return {tool.name: tool.schema for tool in self.tools}
+
+    @property
+    def only(self) -> ClientTool | None:
+        """The tool that has to be called, where it is the only one."""
+        return self.tools[0] if self.forced and len(self.tools) == 1 else None
 
     @property
     def instructions(self) -> str:
-        """The text that describes the tools to the model, and how to call them; empty where there are none."""
+        """The text that describes the tools to a model whose template takes none; empty where there are none."""
         if not self.tools:
             return ""
         listed = [json.dumps(_described(tool), ensure_ascii=False) for tool in self.tools]
-        if self._only is not None:
-            return "\n".join([f"Answer with the arguments of {self._only.name}, as JSON.", *listed])
+        if self.only is not None:
+            return "\n".join([f"Answer with the arguments of {self.only.name}, as JSON.", *listed])
         when = "Use one of these tools" if self.forced else "To use one of these tools"
         return "\n".join([f'{when}: answer with JSON, {{"tool": NAME, "arguments": {{...}}}}, only.', *listed])
 
     @property
     def schema(self) -> dict[str, Any] | None:
-        """The JSON Schema of the answer where it has to be a call, else None."""
+        """The JSON Schema of the answer of such a model where it has to be a call, else None."""
         if not self.forced:
             return None
-        if self._only is not None:
-            return self._only.schema
-        return {"anyOf": [_call_schema(tool, f"#/anyOf/{number}") for number, tool in enumerate(self.tools)]}
-
-    def parse(self, text: str) -> ParsedToolCall | None:
-        """Return the call that an answer is, or None for an answer that is text."""
-        if not self.tools:
-            return None
-        if self._only is not None:
-            return _valid(self._only, text.strip())
-        name, arguments = _named_call(text) or ("", None)
-        tool = next((tool for tool in self.tools if tool.name == name), None)
-        return None if tool is None else _valid(tool, json.dumps(arguments, ensure_ascii=False))
+        return self.only.schema if self.only is not None else self.call_schema
 
     @property
-    def _only(self) -> ClientTool | None:
-        """The tool that has to be called, where it is the only one."""
-        return self.tools[0] if self.forced and len(self.tools) == 1 else None
+    def call_schema(self) -> dict[str, Any]:
+        """The JSON Schema of a call of any of the tools, as such a model writes it."""
+        return {"anyOf": [_call_schema(tool, f"#/anyOf/{number}") for number, tool in enumerate(self.tools)]}
 
-
-class ToolCallBuffer:
-    """Holds back the text of a streamed answer while it may still turn out to be a tool call.
-
-    Text that cannot be a call passes through at once. A call is only known as one when the answer is complete.
-    """
-
-    def __init__(self, toolbox: ClientTools) -> None:
-        self._toolbox = toolbox
-        self._held = ""
-        self._is_text = not toolbox.tools
-
-    def push(self, piece: str) -> str:
-        """Take the next piece of the answer, and return the text that can be sent now, which may be empty."""
-        if self._is_text:
-            return piece
-        self._held += piece
-        begun = self._held.lstrip()
-        self._is_text = bool(begun) and not self._toolbox.forced and not _may_become_call(begun)
-        return self._held if self._is_text else ""
-
-    def finish(self, text: str) -> tuple[str, ParsedToolCall | None]:
-        """Return the text that is still to be sent, and the call that the complete answer `text` is, if it is one."""
-        if self._is_text:
-            return "", None
-        call = self._toolbox.parse(text)
-        return ("" if call is not None else self._held), call
-
-
-def _named_call(text: str) -> tuple[str, object] | None:
-    """Return the name and the arguments of the call that a text is, in one of the forms that models know; else None."""
-    text = text.strip()
-    if wrapped := _WRAPPED.fullmatch(text):
-        text = wrapped["fenced"] or wrapped["tagged"] or ""
-    try:
-        call = json.loads(text)
-    except (ValueError, RecursionError):  # a model may write brackets without end
-        return None
-    if isinstance(call, list) and len(call) == 1:
-        call = call[0]
-    for name, arguments in _FORMS:
-        if isinstance(call, dict) and call.keys() == {name, arguments} and isinstance(call[name], str):
-            return call[name], call[arguments]
-    return None
-
-
-def _may_become_call(begun: str) -> bool:
-    """Return whether a text that begins so, without white space in front, may be a call when it is complete."""
-    return begun.startswith(_TAG) or _TAG.startswith(begun) or _BEGUN.fullmatch(begun) is not None
+    def problem(self, name: str, arguments: str) -> str:
+        """Return what is wrong with a call; empty if nothing is."""
+        tool = next((tool for tool in self.tools if tool.name == name), None)
+        if tool is None:
+            return f"there is no tool {name!r:.80}; accepted: {', '.join(self.schemas) or 'none'}"
+        try:
+            value = OutputSchema(tool.schema).read(arguments)
+        except (SchemaMismatch, BadSchema) as error:
+            return f"the arguments of {name} do not match: {error}"
+        return "" if isinstance(value, dict) else f"the arguments of {name} are no JSON object"
 
 
 def _check(tool: ClientTool) -> None:
@@ -191,12 +148,25 @@ def _named(choice: str | Mapping[str, Any]) -> object:
     return function.get("name") if isinstance(function, Mapping) else choice.get("name")
 
 
-def _valid(tool: ClientTool, arguments: str) -> ParsedToolCall | None:
-    try:
-        OutputSchema(tool.schema).read(arguments)
-    except (SchemaMismatch, BadSchema):
-        return None
-    return ParsedToolCall(tool.name, arguments)
+def _allowed(
+    tools: Sequence[ClientTool], choice: Mapping[str, Any]
+) -> tuple[Sequence[ClientTool], str | Mapping[str, Any] | None]:
+    """Return the tools that an `allowed_tools` leaves, and its mode as a choice. Raises InputError.
+
+    Chats have mode and tools in a field of the same name, responses have them beside the type.
+    """
+    inner = choice.get("allowed_tools", choice)
+    listed = inner.get("tools") if isinstance(inner, Mapping) else None
+    mode = inner.get("mode", "auto") if isinstance(inner, Mapping) else None
+    if not isinstance(listed, list) or mode not in ("auto", "required"):
+        accepted = 'a list "tools" and a "mode", which is auto or required'
+        raise InputError(Problem("tool_choice/allowed_tools", "has no tools, or no mode", accepted))
+    names = [_named(one) if isinstance(one, Mapping) else None for one in listed]
+    known = {tool.name for tool in tools}
+    if unknown := [name for name in names if name not in known]:
+        accepted = ", ".join(tool.name for tool in tools) or "none"
+        raise InputError(Problem("tool_choice/allowed_tools/tools", f"{unknown[0]!r:.80} is not offered", accepted))
+    return [tool for tool in tools if tool.name in names], mode
 
 
 def _described(tool: ClientTool) -> dict[str, Any]:
@@ -208,17 +178,6 @@ def _call_schema(tool: ClientTool, place: str) -> dict[str, Any]:
 
     References inside the tool's parameters are rewritten, because the parameters are no longer the whole schema.
     """
-    arguments = _rebased(tool.schema, f"{place}/properties/arguments")
+    arguments = rebased(tool.schema, f"{place}/properties/arguments")
     properties = {"tool": {"const": tool.name}, "arguments": arguments}
     return {"type": "object", "properties": properties, "required": [*properties], "additionalProperties": False}
-
-
-def _rebased(schema: Any, place: str) -> Any:
-    if isinstance(schema, list):
-        return [_rebased(item, place) for item in schema]
-    if not isinstance(schema, dict):
-        return schema
-    rebased = {key: _rebased(value, place) for key, value in schema.items()}
-    if isinstance(target := rebased.get("$ref"), str) and (target == "#" or target.startswith("#/")):
-        rebased["$ref"] = place + target[1:]
-    return rebased

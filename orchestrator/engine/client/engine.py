@@ -25,8 +25,10 @@ from orchestrator.engine.contract import (
     Generation,
     Message,
     ModelInfo,
+    OfferedTool,
     Ranking,
     TokenizedText,
+    ToolCall,
     texts_problem,
 )
 from orchestrator.engine.errors import BadRequest, EngineDied, EngineHung, EngineStopped, ModelLoadFailed
@@ -91,6 +93,8 @@ class Completion:
     """What the model has thought before; it is no part of the text."""
     stop_string: str = ""
     """The stop string that has ended the text; empty where none has, or another server has not told it."""
+    calls: tuple[ToolCall, ...] = ()
+    """The calls of tools that were read from the text and are no part of it any more. An engine reads none."""
 
 
 @dataclass(slots=True)
@@ -231,10 +235,13 @@ class Engine(asyncio.Protocol):
         stop = done.stop_string if done.stop_string in request.stop else ""  # not one of the chat template's own
         return Completion(done.text, done.finish, usage, done.reasoning, stop_string=stop)
 
-    async def count(self, messages: Sequence[Message]) -> int:
-        """Return how many tokens the prompt of these messages has. Raises BadRequest, BadPrompt, EngineDied."""
+    async def count(self, messages: Sequence[Message], tools: Sequence[OfferedTool] = ()) -> int:
+        """Return how many tokens the prompt of these messages has, with these tools in its chat template.
+
+        Raises BadRequest, BadPrompt, EngineDied.
+        """
         self._check_kind("write")
-        counted: Counted = await self._ask(lambda seq: Count(seq, tuple(messages)))
+        counted: Counted = await self._ask(lambda seq: Count(seq, tuple(messages), tuple(tools)))
         return counted.tokens
 
     async def tokenize(self, text: str, *, special: bool = True, whole: bool = False) -> TokenizedText:
@@ -257,14 +264,17 @@ class Engine(asyncio.Protocol):
         return done.text
 
     async def render(
-        self, messages: Sequence[Message], arguments: Mapping[str, bool | int | float | str | None] | None = None
+        self,
+        messages: Sequence[Message],
+        arguments: Mapping[str, bool | int | float | str | None] | None = None,
+        tools: Sequence[OfferedTool] = (),
     ) -> str:
-        """Return the prompt that the model's chat template makes of messages. `arguments` are variables for it.
+        """Return the prompt that the model's chat template makes of messages and tools. `arguments` are its variables.
 
         Raises BadRequest, BadPrompt, EngineDied.
         """
         self._check_kind("write")
-        done: Rendered = await self._ask(lambda seq: Render(seq, tuple(messages), dict(arguments or {})))
+        done: Rendered = await self._ask(lambda seq: Render(seq, tuple(messages), dict(arguments or {}), tuple(tools)))
         return done.text
 
     async def embed(self, texts: Sequence[str]) -> Embeddings:

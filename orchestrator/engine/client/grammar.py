@@ -10,7 +10,8 @@ has to check the result in any case. Keywords that JSON Schema does not know are
 
 import functools
 import json
-from collections.abc import Iterable, Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import unquote
 
@@ -27,6 +28,7 @@ from orchestrator.engine.client.schema import (
     without,
 )
 from orchestrator.engine.errors import BadGrammar
+from registry.call_syntax import CallSyntax
 
 MAX_STRING = 8192
 """Characters of a string without `maxLength`."""
@@ -42,6 +44,8 @@ MAX_RULES = 20_000
 """Rules of one grammar."""
 ANY_DEPTH = 3
 """How deep a value of any type may be nested."""
+MAX_CALLS = 16
+"""Calls of tools in one answer."""
 _BLOCK = 64
 
 LARGEST = 10**15 - 1
@@ -117,6 +121,71 @@ def _grammar(text: str) -> str:
     except UnicodeEncodeError as error:
         raise BadGrammar(f"the schema holds text that is not valid Unicode: {error}") from error
     return text
+
+
+def calls_grammar(
+    syntax: CallSyntax,
+    tools: Sequence[tuple[str, Mapping[str, Any]]],
+    *,
+    most: int = MAX_CALLS,
+    begun: str | None = None,
+    answer: Schema | None = None,
+) -> str:
+    """Return the GBNF grammar of an answer that is one to `most` calls of tools, as a family of models writes them.
+
+    `tools` are their names and the JSON Schemas of their arguments. Where a call has begun already, `begun` is what is
+    left of `syntax.start` and `syntax.opening`. An answer without any call is allowed where `answer` is its JSON
+    Schema. Raises BadGrammar.
+    """
+    try:
+        key = json.dumps([[[name, schema] for name, schema in tools], answer])
+    except RecursionError:
+        raise BadGrammar("the schema is nested too deeply") from None
+    return _calls_grammar(syntax, key, most if syntax.several else 1, begun)
+
+
+@functools.lru_cache(maxsize=64)
+def _calls_grammar(syntax: CallSyntax, tools: str, most: int, begun: str | None) -> str:
+    """Return the grammar. It is cached, since a conversation offers the same tools again and again.
+
+    `tools` are in JSON, with the schema of an answer without calls.
+    """
+    listed, answer = json.loads(tools)
+    named: list[tuple[str, Schema]] = [(name, schema) for name, schema in listed]
+    whole = [rebased(schema, f"#/tools/{index}") for index, (_, schema) in enumerate(named)]
+    writer = _Writer({"tools": whole, "answer": rebased(answer, "#/answer")})
+    bodies = []
+    try:
+        for index, (name, _) in enumerate(named):
+            arguments = writer.value({"$ref": f"#/tools/{index}"}, 0, ())
+            middle = writer.flexible(syntax.middle)
+            bodies.append(" ".join(filter(None, (literal(json.dumps(name)[1:-1]), middle, arguments))))
+        other = "" if answer is None else " | " + writer.value({"$ref": "#/answer"}, 0, ())
+    except _Impossible:
+        raise BadGrammar("no JSON value satisfies the schema") from None
+    except RecursionError:
+        raise BadGrammar("the schema is nested too deeply") from None
+    except (AttributeError, TypeError) as error:
+        raise BadGrammar(f"not a JSON Schema: {error}") from None
+    first = writer.flexible(syntax.start + syntax.opening if begun is None else begun)
+    writer.rules["call"] = f"({' | '.join(bodies)}) {writer.flexible(syntax.closing)}"
+    next_call = f"({writer.flexible(syntax.separator + syntax.opening)} call)"
+    more = f"{next_call}{{0,{most - 1}}}" if most > 1 else ""
+    root = " ".join(filter(None, (first, "call", more, writer.flexible(syntax.end))))
+    rules = "".join(f"{name} ::= {body}\n" for name, body in writer.rules.items())
+    return f"root ::= {root}{other}\n{rules}"
+
+
+def rebased(schema: Any, place: str) -> Any:
+    """Return a schema that stands at the JSON pointer `place` of another one, with its references rewritten so."""
+    if isinstance(schema, list):
+        return [rebased(item, place) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    found = {key: rebased(value, place) for key, value in schema.items()}
+    if isinstance(target := found.get("$ref"), str) and (target == "#" or target.startswith("#/")):
+        found["$ref"] = place + target[1:]
+    return found
 
 
 def literal(text: str) -> str:
@@ -199,6 +268,11 @@ class _Writer:
             case "boolean" | "null":
                 return self._terminal(kinds)
         raise BadGrammar(f"type: {kinds!r:.80}; accepted: {', '.join(_TYPES)}", "type")
+
+    def flexible(self, text: str) -> str:
+        """Return an expression of a text in which white space may be of any kind, or be missing; may be empty."""
+        pieces = re.split(r"(\s+)", text)
+        return " ".join(self._terminal("ws") if piece.isspace() else literal(piece) for piece in pieces if piece)
 
     # Choices and references
 

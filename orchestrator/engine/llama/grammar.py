@@ -1,6 +1,7 @@
 """Restrict the tokens of a sequence to those that its grammar allows."""
 
 import ctypes
+from collections.abc import Collection
 from typing import Any
 
 import llama_cpp.llama_cpp as lib
@@ -70,15 +71,19 @@ class Grammars:
         silent = [token for token in range(vocab.size) if not vocab.piece(token) and token not in vocab.end]
         self._forbidden = np.array(silent, np.int32)
 
-    def start(self, text: str) -> Grammar:
-        """Return a grammar in its first state. Raises BadGrammar."""
+    def start(self, text: str, marks: Collection[int] = ()) -> Grammar:
+        """Return a grammar in its first state. Raises BadGrammar.
+
+        `marks` are control tokens that it may allow, because they make text here.
+        """
         master = self._parsed.get(text)
         if master is None:
             master = self._parse(text)
             if len(self._parsed) >= _CACHED:
                 lib.llama_sampler_free(self._parsed.pop(next(iter(self._parsed))))
             self._parsed[text] = master
-        return Grammar(lib.llama_sampler_clone(master), self._vocab.size, self._forbidden)
+        forbidden = self._forbidden[~np.isin(self._forbidden, list(marks))] if marks else self._forbidden
+        return Grammar(lib.llama_sampler_clone(master), self._vocab.size, forbidden)
 
     def _parse(self, text: str) -> Any:
         if _nesting(text) > MAX_NESTING:

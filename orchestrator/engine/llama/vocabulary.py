@@ -2,6 +2,7 @@
 
 import ctypes
 import time
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -108,6 +109,15 @@ class Vocabulary:
     def piece(self, token: int) -> bytes:
         """Return the bytes of a token's text; none for control tokens."""
         return self._pieces[token]
+
+    def silent(self, texts: Sequence[str]) -> dict[int, bytes]:
+        """Return the tokens that are spelled like one of these texts but have no text as pieces, with that text."""
+        found: dict[int, bytes] = {}
+        for text in texts:
+            tokens = self.tokenize(text, special=True)
+            if len(tokens) == 1 and not self.piece(tokens[0]) and self.text(tokens[0]) == text:
+                found[tokens[0]] = text.encode()
+        return found
 
     def holding(self, texts: tuple[str, ...]) -> npt.NDArray[np.bool_]:
         """Return which tokens hold one of these texts, as an array of shape (vocabulary,)."""

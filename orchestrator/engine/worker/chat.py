@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from orchestrator.engine.contract import Message
+from orchestrator.engine.contract import Message, OfferedTool
 from orchestrator.engine.errors import BadPrompt
 from orchestrator.engine.llama import Tokens, Vocabulary, as_tokens
 from registry.chat_template import Arguments, ChatTemplate, Segment
@@ -27,13 +27,16 @@ class PromptTemplate:
         self._template = ChatTemplate(source, vocab.text(vocab.bos), vocab.text(vocab.eos), vocab.control)
         self.stops = self._template.stops
 
-    def segments(self, messages: Sequence[Message], arguments: Arguments | None = None) -> list[Segment]:
+    def segments(
+        self, messages: Sequence[Message], arguments: Arguments | None = None, tools: Sequence[OfferedTool] = ()
+    ) -> list[Segment]:
         """Return the text of the prompt that asks for the assistant's next message, in segments.
 
-        `arguments` are variables of the template, such as `enable_thinking`. Raises BadPrompt.
+        `arguments` are variables of the template, such as `enable_thinking`; `tools` those that the model may call.
+        Raises BadPrompt.
         """
         try:
-            return self._template.segments(messages, arguments)
+            return self._template.segments(messages, arguments, tools)
         except ChatTemplateError as error:
             raise BadPrompt(str(error)) from error
 
@@ -55,16 +58,16 @@ class PromptTemplate:
         """Return the tokens of text that begins with a control token or has none; `first`: it begins the prompt."""
         vocab, token = self._vocab, self._control.at(text, 0)
         if token and vocab.adds_space and text.startswith(" ", len(token)):
-            return [vocab.tokens_of(token, special=True), _continued(vocab, text[len(token) :], special=True)]
-        return [vocab.tokens_of(text, special=True) if token or first else _continued(vocab, text, special=True)]
+            return [vocab.tokens_of(token, special=True), continued(vocab, text[len(token) :], special=True)]
+        return [vocab.tokens_of(text, special=True) if token or first else continued(vocab, text, special=True)]
 
     def _quoted(self, token: str) -> list[Tokens]:
         """Return the tokens of the name of a control token as text."""
-        tokens = _continued(self._vocab, token, special=False)
+        tokens = continued(self._vocab, token, special=False)
         if len(tokens) > 1:
             return [tokens]
         # llama.cpp counts some control tokens as text, and finds them in any that holds the whole name
-        return [_continued(self._vocab, piece, special=False) for piece in (token[:1], token[1:])]
+        return [continued(self._vocab, piece, special=False) for piece in (token[:1], token[1:])]
 
 
 class _ControlTokens:
@@ -106,8 +109,8 @@ class _ControlTokens:
             yield text[start:], True
 
 
-def _continued(vocab: Vocabulary, text: str, special: bool) -> Tokens:
-    """Tokenize text that does not begin the prompt.
+def continued(vocab: Vocabulary, text: str, special: bool) -> Tokens:
+    """Return the tokens of text that does not begin a prompt or an answer.
 
     SentencePiece vocabularies put a space before whatever they are given. A line break in front takes it, and goes.
     """

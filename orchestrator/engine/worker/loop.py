@@ -6,7 +6,7 @@ import traceback
 from collections import Counter
 
 from orchestrator.engine import protocol
-from orchestrator.engine.contract import NOT_SET_UP, EngineSpec, EngineStats, Finish, Generation, Message
+from orchestrator.engine.contract import NOT_SET_UP, EngineSpec, EngineStats, Finish, Generation, Message, OfferedTool
 from orchestrator.engine.errors import AdapterNotLoaded, BadGrammar, BrokenModel, EngineError, PromptTooLong
 from orchestrator.engine.kv.layout import AttentionReads, CacheLayout, layout_may_change
 from orchestrator.engine.llama import CannotLoad, Llama, Logits, Tokens, as_tokens
@@ -18,7 +18,7 @@ from orchestrator.engine.step_cost.learned import LEARNED_EVERY, LearnedStepCost
 from orchestrator.engine.step_cost.model import attended_cells, divide_step, round_robin
 from orchestrator.engine.worker.adapters import AdapterCosts, AdapterTurns
 from orchestrator.engine.worker.batching import Prefill, chunks_of, group_equal_chunks
-from orchestrator.engine.worker.chat import PromptTemplate
+from orchestrator.engine.worker.chat import PromptTemplate, continued
 from orchestrator.engine.worker.contention import CpuUse
 from orchestrator.engine.worker.link import Link, Outbox
 from orchestrator.engine.worker.penalties import Penalties
@@ -30,6 +30,8 @@ from orchestrator.engine.worker.sequences import Sequences
 from orchestrator.engine.worker.stored_prefixes import StoredPrefixes
 from orchestrator.engine.worker.thinking import ThoughtFormat, Thoughts
 from orchestrator.engine.worker.threads import ThreadTuner
+from orchestrator.engine.worker.triggers import TriggeredGrammars
+from registry.call_syntax import CALL_MARKS
 from registry.chat_template import Arguments
 from registry.options import Adapters, SamplingOptions
 
@@ -65,6 +67,7 @@ class Loop:
         self._outbox = Outbox(link)
         self._template = PromptTemplate(llama.vocab, llama.chat_template())
         self._thinking = ThoughtFormat(llama.vocab, llama.chat_template())
+        self._call_marks = llama.vocab.silent(CALL_MARKS)
         self._counts: Counter[str] = Counter()
         self._sequences = Sequences(llama, self._counts, self._forget_drafts)
         self._stored_prefixes = StoredPrefixes(llama, spec, self._template)
@@ -182,10 +185,10 @@ class Loop:
             match command:
                 case protocol.Submit():
                     self._submit(command)
-                case protocol.Count(number, messages):
-                    self._outbox.add(protocol.Counted(number, len(self._prompt(messages)[0])))
-                case protocol.Render(number, messages, arguments):
-                    segments = self._template.segments(messages, arguments)
+                case protocol.Count(number, messages, tools):
+                    self._outbox.add(protocol.Counted(number, len(self._prompt(messages, tools=tools)[0])))
+                case protocol.Render(number, messages, arguments, tools):
+                    segments = self._template.segments(messages, arguments, tools)
                     self._outbox.add(protocol.Rendered(number, "".join(one.text for one in segments)))
                 case _:
                     self._outbox.add(convert_text(self._llama.vocab, command))
@@ -204,7 +207,7 @@ class Loop:
         chat = bool(request.messages)
         if chat:
             arguments = {**request.template_arguments, **self._thinking.arguments(request.thinking)}
-            prompt, prompt_end = self._prompt(request.messages, arguments)
+            prompt, prompt_end = self._prompt(request.messages, arguments, request.tools)
         else:
             prompt, prompt_end = self._raw_prompt(request), ""
         most = max_answer = clamp_max_tokens(request, len(prompt), self._llama.context_limit)
@@ -215,7 +218,14 @@ class Loop:
             budget = thinking_room(room, max_answer, self._thinking.budget(request.thinking), marks)
             most = min(room, max_answer + budget + marks + MARK_TOKENS)
             thoughts = Thoughts(self._thinking, prompt_end, budget, grammar=request.grammar is not None)
-        grammar = None if request.grammar is None else self._llama.grammars.start(request.grammar)
+        grammars = self._llama.grammars
+        call_marks = self._call_marks if request.tools else {}
+        grammar = None if request.grammar is None else grammars.start(request.grammar, call_marks)
+        triggered = None
+        if request.triggers:
+            started = [(one.pattern, grammars.start(one.grammar, call_marks)) for one in request.triggers]
+            vocab = self._llama.vocab
+            triggered = TriggeredGrammars(started, lambda text: continued(vocab, text, special=False).tolist())
         sequence = Sequence(
             command.seq,
             request,
@@ -227,6 +237,8 @@ class Loop:
             max_answer=max_answer,
             thoughts=thoughts,
             penalties=self._penalties(request.sampling),
+            marks=call_marks,
+            triggered=triggered,
         )
         self._stop_measuring()
         self._sequences.add(sequence)
@@ -249,11 +261,13 @@ class Loop:
             return None
         return Penalties(options, self._llama.vocab.holding(options.dry_sequence_breakers))
 
-    def _prompt(self, messages: tuple[Message, ...], arguments: Arguments | None = None) -> tuple[Tokens, str]:
+    def _prompt(
+        self, messages: tuple[Message, ...], arguments: Arguments | None = None, tools: tuple[OfferedTool, ...] = ()
+    ) -> tuple[Tokens, str]:
         """Return the tokens of a prompt, and what the template has put behind the last message."""
         self._link.heartbeat(sum(len(text) for message in messages for text in message.texts) / _READ_A_SECOND)
         before = self._llama.vocab.llama_seconds
-        segments = self._template.segments(messages, arguments)
+        segments = self._template.segments(messages, arguments, tools)
         tokens = self._template.tokens_of(segments)
         self._llama_seconds += self._llama.vocab.llama_seconds - before
         if not len(tokens):
@@ -444,7 +458,8 @@ class Loop:
 
         The first `proposed` of the drafts were proposed by the speculator; the others only pad the batch.
         """
-        before, piece = len(sequence.output), self._llama.vocab.piece
+        before = len(sequence.output)
+        piece = sequence.piece_of(self._llama.vocab.piece)
         try:
             for token in (
                 verify_drafts(drafts, lambda row: sequence.sample(logits[row], best[row], piece))
@@ -467,7 +482,8 @@ class Loop:
 
     def _append(self, sequence: Sequence, token: int) -> None:
         end = sequence.is_end(token, self._llama.vocab.end)
-        text = sequence.append(token, b"" if end else self._llama.vocab.piece(token), end)
+        data = b"" if end else sequence.piece_of(self._llama.vocab.piece)(token)
+        text = sequence.append(token, data, end)
         self._counts["output_tokens"] += not end
         self._emit(sequence, text)
         if sequence.finish is not None:

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Mapping
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from orchestrator.engine.worker.priority import priority
 from orchestrator.engine.worker.sampling import Sampler
 from orchestrator.engine.worker.text import TextStream, utf8_rest
 from orchestrator.engine.worker.thinking import Thoughts
+from orchestrator.engine.worker.triggers import TriggeredGrammars
 
 _LOOP_TOKENS = 256
 _LOOP_PERIOD = 32
@@ -37,7 +38,8 @@ class Sequence:
     adapters that it is computed with beside the model's own. `steps_left_out` counts the steps in which it was ready to
     decode and others with the same adapters were chosen. The states of sampler and penalties survive a preemption.
     `max_tokens` is for thoughts and answer together, and `max_answer` for the answer alone. `work_seconds`,
-    `alone_seconds` and `packed_seconds` are as in `orchestrator.events.Usage`.
+    `alone_seconds` and `packed_seconds` are as in `orchestrator.events.Usage`. `marks` are control tokens that are part
+    of its text, with their bytes, and `triggered` the grammars that may begin to hold within its text.
     """
 
     __slots__ = (
@@ -51,6 +53,7 @@ class Sequence:
         "first",
         "grammar",
         "lora",
+        "marks",
         "max_answer",
         "max_tokens",
         "number",
@@ -70,6 +73,7 @@ class Sequence:
         "stream",
         "text",
         "thoughts",
+        "triggered",
         "work_seconds",
     )
 
@@ -86,6 +90,8 @@ class Sequence:
         max_answer: int | None = None,
         thoughts: Thoughts | None = None,
         penalties: Penalties | None = None,
+        marks: Mapping[int, bytes] | None = None,
+        triggered: TriggeredGrammars | None = None,
     ) -> None:
         now = time.monotonic()
         self.number = number
@@ -94,6 +100,8 @@ class Sequence:
         self.max_answer = max_tokens if max_answer is None else max_answer
         self.thoughts = thoughts
         self.penalties = penalties
+        self.marks = marks or {}
+        self.triggered = triggered
         self.stream = stream
         self.lora = request.lora
         self.grammar = grammar
@@ -178,6 +186,10 @@ class Sequence:
                 return token
             masked[token] = -np.inf
 
+    def piece_of(self, piece: Callable[[int], bytes]) -> Callable[[int], bytes]:
+        """Return what returns the bytes of a token in this text, given what does so for any text."""
+        return (lambda token: self.marks.get(token) or piece(token)) if self.marks else piece
+
     def _is_text(self, data: bytes) -> bool:
         """Return whether these bytes continue the text as UTF-8, which llama.cpp's grammars do not check."""
         return utf8_rest(self.pending, data) is not None
@@ -211,13 +223,26 @@ class Sequence:
             self.finish = "stop"
         elif len(self.output) >= self.max_tokens or len(self.output) - self.reasoning_tokens >= self.max_answer:
             text += self.finish_early("length")
-        if self.grammar is not None and self.finish is None and answers:
+        if self.finish is None and answers:
+            text += self._follow_grammar(token, data)
+        return text
+
+    def _follow_grammar(self, token: int, data: bytes) -> str:
+        """Tell the grammar a token of the answer, or see whether one begins to hold with it.
+
+        Returns text that was held back, where the answer ends because it only repeats itself.
+        """
+        if self.grammar is not None:
             self.grammar.accept(token)
             self.pending = utf8_rest(self.pending, data) or b""
             if len(self.output) % _LOOP_PERIOD == 0 and loops(self.output):
                 self.finish = "repetition"
-                text += self.text.finish()
-        return text
+                return self.text.finish()
+        elif self.triggered is not None and data:
+            self.grammar = self.triggered.push(data)
+            if self.grammar is not None:
+                self.triggered = None
+        return ""
 
     def finish_early(self, finish: Finish) -> str:
         """Finish here, and return the text that was held back."""
@@ -263,10 +288,13 @@ class Sequence:
         self.first = None if self.first is None else self.first + waited
 
     def close(self) -> None:
-        """Free its grammar, which is memory of llama.cpp."""
+        """Free its grammars, which are memory of llama.cpp."""
         if self.grammar is not None:
             self.grammar.close()
             self.grammar = None
+        if self.triggered is not None:
+            self.triggered.close()
+            self.triggered = None
 
 
 def loops(output: list[int]) -> bool:

@@ -1,57 +1,62 @@
-"""Calls of a client's tools are recognized in the forms that models write them in."""
+"""Which tools may be called, what is wrong with a call, and how a model without a template for tools is told."""
 
-import json
+from typing import Any
 
 import pytest
 
-from orchestrator.api.openai.tools import ClientTool, ClientTools, ParsedToolCall, ToolCallBuffer
+from orchestrator.api.openai.tools import ClientTool, ClientTools
+from orchestrator.errors import InputError
 
 PARAMETERS = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
-TOOLS = ClientTools.of([ClientTool("weather", "", PARAMETERS)], None)
-ARGUMENTS = {"city": "Zürich"}
-CALLS = [
-    json.dumps({"tool": "weather", "arguments": ARGUMENTS}),
-    json.dumps({"name": "weather", "arguments": ARGUMENTS}),
-    json.dumps({"name": "weather", "parameters": ARGUMENTS}, indent=1),
-    json.dumps([{"name": "weather", "arguments": ARGUMENTS}]),
-    "<tool_call>\n" + json.dumps({"name": "weather", "arguments": ARGUMENTS}) + "\n</tool_call>",
-    "```json\n" + json.dumps({"tool": "weather", "arguments": ARGUMENTS}) + "\n```",
-    "\n```\n" + json.dumps({"tool": "weather", "arguments": ARGUMENTS}) + "```\n",
-]
-TEXTS = [
-    "It is sunny.",
-    json.dumps({"tool": "weather", "arguments": {"town": "B"}}),
-    json.dumps({"tool": "clock", "arguments": ARGUMENTS}),
-    json.dumps({"tool": ["weather"], "arguments": ARGUMENTS}),
-    json.dumps({"name": "weather", "arguments": ARGUMENTS, "why": "?"}),
-    "```python\nprint({})\n```",
-    "<b>no</b>",
-    "[1] says so.",
-    "`weather`",
-    "[" * 100_000,
-]
+WEATHER, CLOCK = ClientTool("weather", "", PARAMETERS), ClientTool("clock", "Tells the time.", {})
 
 
-@pytest.mark.parametrize("text", CALLS)
-def test_a_call_is_recognized_and_not_streamed_as_text(text: str) -> None:
-    call = TOOLS.parse(text)
-    assert call is not None
-    assert (call.name, json.loads(call.arguments)) == ("weather", ARGUMENTS)
-    buffer = ToolCallBuffer(TOOLS)
-    assert "".join(map(buffer.push, text)) == ""
-    assert buffer.finish(text) == ("", ParsedToolCall("weather", call.arguments))
+def allowed(mode: str, *names: str) -> dict[str, Any]:
+    return {"type": "allowed_tools", "mode": mode, "tools": [{"type": "function", "name": name} for name in names]}
 
 
-@pytest.mark.parametrize("text", TEXTS)
-def test_any_other_answer_is_text(text: str) -> None:
-    assert TOOLS.parse(text) is None
-    buffer = ToolCallBuffer(TOOLS)
-    sent = buffer.push(text)
-    assert sent + buffer.finish(text)[0] == text
+@pytest.mark.parametrize(
+    ("choice", "names", "forced"),
+    [
+        (None, ["weather", "clock"], False),
+        ("auto", ["weather", "clock"], False),
+        ("none", [], False),
+        ("required", ["weather", "clock"], True),
+        ({"type": "function", "name": "clock"}, ["clock"], True),
+        ({"type": "function", "function": {"name": "clock"}}, ["clock"], True),
+        (allowed("auto", "clock"), ["clock"], False),
+        (allowed("required", "clock", "weather"), ["weather", "clock"], True),
+        ({"type": "allowed_tools", "allowed_tools": allowed("required", "clock")}, ["clock"], True),
+    ],
+)
+def test_a_choice_leaves_some_tools(choice: Any, names: list[str], forced: bool) -> None:
+    toolbox = ClientTools.of([WEATHER, CLOCK], choice)
+    assert [tool.name for tool in toolbox.tools] == names
+    assert toolbox.forced == forced
+    assert bool(toolbox.instructions) == bool(names)
+    assert (toolbox.schema is not None) == forced
 
 
-@pytest.mark.parametrize(("text", "at"), [("It is", 1), ("```python\n", 4), ("<b>", 2), ("[1]", 2), ("`w`", 2)])
-def test_text_is_sent_as_soon_as_it_cannot_be_a_call(text: str, at: int) -> None:
-    buffer = ToolCallBuffer(TOOLS)
-    assert [buffer.push(character) for character in text[: at - 1]] == [""] * (at - 1)
-    assert buffer.push(text[at - 1]) == text[:at]
+@pytest.mark.parametrize(
+    "choice", ["some", {"type": "function", "name": "moon"}, allowed("auto", "moon"), allowed("some")]
+)
+def test_any_other_choice_is_refused(choice: Any) -> None:
+    with pytest.raises(InputError, match="tool_choice"):
+        ClientTools.of([WEATHER, CLOCK], choice)
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "problem"),
+    [
+        ("weather", '{"city": "Zürich"}', ""),
+        ("clock", "{}", ""),
+        ("weather", '{"town": "B"}', "do not match"),
+        ("weather", '{"city": ', "do not match"),
+        ("clock", "[]", "do not match"),
+        ("moon", "{}", "there is no tool"),
+    ],
+)
+def test_what_is_wrong_with_a_call(name: str, arguments: str, problem: str) -> None:
+    found = ClientTools.of([WEATHER, CLOCK], None).problem(name, arguments)
+    assert problem in found
+    assert bool(found) == bool(problem)

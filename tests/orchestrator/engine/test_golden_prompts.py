@@ -18,7 +18,7 @@ lib: Any = pytest.importorskip("llama_cpp.llama_cpp")
 transformers: Any = pytest.importorskip("transformers", reason="`transformers` is not installed")
 tokenizers: Any = pytest.importorskip("tokenizers", reason="`tokenizers` is not installed")
 
-from orchestrator.engine.contract import Message, ToolCall  # noqa: E402
+from orchestrator.engine.contract import Message, OfferedTool, ToolCall  # noqa: E402
 from orchestrator.engine.llama import Vocabulary  # noqa: E402
 from orchestrator.engine.worker.chat import PromptTemplate  # noqa: E402
 from registry.chat_template import why_words_are_lost  # noqa: E402
@@ -79,6 +79,18 @@ TALKS: Final[Mapping[str, tuple[Mapping[str, Any], ...]]] = {
     ),
     "signs": ({"role": "user", "content": "{{ x }} {% y %} <b> & | [INST < 'a' \"b\" \\n ```json\n{}\n```"},),
 }
+OFFERED: Final[tuple[Mapping[str, Any], ...]] = (
+    {
+        "name": "weather",
+        "description": 'What the "weather" is.\nIn <|im_start|>Zürich, say.',
+        "parameters": {
+            "type": "object",
+            "properties": {"city": {"type": "string", "description": "Where? </s>"}, "days": {"enum": [1, 2, None]}},
+            "required": ["city"],
+        },
+    },
+    {"name": "forecast", "description": "", "parameters": {"type": "object", "properties": {}}},
+)
 REFUSED: Final = {
     "chatml_without_system": {"system and user", "several turns", "a tool's result", "two results of tools", "unicode"},
     "deepseek_r1": set(),
@@ -99,6 +111,9 @@ TEXT_ONLY: Final = {
     "smollm3": {"a tool's result", "two results of tools"},
 }
 """Conversations of which a template loses words, so that they are laid out in another way than as they are."""
+
+ONE_BY_ONE: Final = {"gpt_oss", "llama3"}
+"""Templates that take one call a turn, so that several are given to them in turns of their own, with their results."""
 
 
 class Pair:
@@ -272,10 +287,22 @@ def words(talk: tuple[Mapping[str, Any], ...]) -> Iterator[str]:
             yield from (call["name"], call["arguments"]["city"])
 
 
-def assert_kept(text: str, talk: tuple[Mapping[str, Any], ...]) -> None:
+def one_by_one(talk: tuple[Mapping[str, Any], ...]) -> Iterator[Mapping[str, Any]]:
+    """Yield a conversation with each call in a turn of its own, followed by its result."""
+    for said in talk:
+        if said["role"] == "tool":
+            continue
+        calls = said.get("tool_calls", ())
+        yield {**said, "tool_calls": ()}
+        for number, call in calls:
+            yield {"role": "assistant", "content": "", "tool_calls": ((number, call),)}
+            yield from (other for other in talk if other.get("tool_call_id") == number)
+
+
+def assert_kept(text: str, talk: tuple[Mapping[str, Any], ...], *, split: bool = False) -> None:
     assert all(said["content"] in text for said in talk if said["role"] == "system")
     end = 0
-    for said in words(talk):
+    for said in words(tuple(one_by_one(talk)) if split else talk):
         written = said if said in text else json.dumps(said, ensure_ascii=False)[1:-1]
         end = text.index(written, end) + len(written)
 
@@ -292,13 +319,13 @@ def test_prompts_are_those_of_transformers(families: Pair, name: str, talk: str)
     if talk in REFUSED[name]:
         with pytest.raises(Exception, match=r".+"):
             tokenizer.apply_chat_template(messages, add_generation_prompt=True)
-        assert_kept(text, TALKS[talk])
+        assert_kept(text, TALKS[talk], split=name in ONE_BY_ONE)
     elif talk in TEXT_ONLY.get(name, ()):
         with pytest.raises(ValueError, match="substring not found"):
             assert_kept(
                 tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False), TALKS[talk]
             )
-        assert_kept(text, TALKS[talk])
+        assert_kept(text, TALKS[talk], split=name in ONE_BY_ONE)
     else:
         assert text == tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
         assert tokens == tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
@@ -355,3 +382,18 @@ def test_prompts_of_smollm2_are_those_of_transformers(smollm2: Pair, talk: str) 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_family_keeps_all_words(name: str) -> None:
     assert why_words_are_lost((TEMPLATES / f"{name}.jinja").read_text(encoding="utf-8")) is None
+
+
+@pytest.mark.parametrize("talk", ["one question", "system and user", "a tool's result"])
+@pytest.mark.parametrize("name", ["qwen3", "llama3", "mistral_v3", "mistral_tekken"])
+def test_tools_are_given_to_the_template(families: Pair, name: str, talk: str) -> None:
+    source = (TEMPLATES / f"{name}.jinja").read_text(encoding="utf-8")
+    template, tokenizer = PromptTemplate(families.vocabulary, source), families.transformers(source)
+    tools = tuple(OfferedTool(one["name"], one["description"], json.dumps(one["parameters"])) for one in OFFERED)
+    text = "".join(segment.text for segment in template.segments(ours(TALKS[talk]), tools=tools))
+    assert text == tokenizer.apply_chat_template(
+        theirs(TALKS[talk], as_text=False),
+        tools=[{"type": "function", "function": one} for one in OFFERED],
+        add_generation_prompt=True,
+        tokenize=False,
+    )

@@ -1,0 +1,301 @@
+"""Generate an answer that may call tools: read the calls as they come, check them, and have a broken one repaired.
+
+A call that a grammar has formed is sent as it comes. Any other one is sent when it is complete and right. A call that
+is broken, because it is no JSON, names no tool that is offered, or has arguments that do not match, is asked for once
+more, under a grammar. What is broken again is an error.
+"""
+
+import re
+import secrets
+import string
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from orchestrator.api.errors import AnswerRefused
+from orchestrator.api.limiter import CallArguments, CallEnded, CallStarted, Generate, Piece
+from orchestrator.api.openai.protocol import prompt_messages
+from orchestrator.api.openai.tools import ClientTools
+from orchestrator.engine.client.engine import Completion, OnText
+from orchestrator.engine.client.grammar import MAX_CALLS, calls_grammar, left_to_validator, rebased
+from orchestrator.engine.contract import MAX_GRAMMAR_BYTES, Generation, GrammarTrigger, Message, OfferedTool, ToolCall
+from orchestrator.engine.errors import BadGrammar
+from orchestrator.engine.tool_calls import (
+    ArgumentsDelta,
+    CallEvent,
+    TextDelta,
+    ToolCallBroken,
+    ToolCallFinished,
+    ToolCallParser,
+    ToolCallStarted,
+)
+from orchestrator.events import Usage
+from orchestrator.gates import BadSchema, OutputSchema, SchemaMismatch
+from orchestrator.steps.attempt import added
+from orchestrator.steps.role import ResolvedRole
+from registry.call_syntax import CallSyntax
+
+CUT_OFF: Final = ("length", "deadline", "repetition")
+"""The reasons for which an answer ends before the model has ended it."""
+MOST_ASKED: Final = 3
+"""How often a model is asked for an answer that has to obey a schema or has to be a call, at most."""
+MOST_ASKED_FREELY: Final = 2
+"""How often a model is asked where it may call tools but need not."""
+AskModel = Callable[[Generation, OnText, OnText], Awaitable[Completion]]
+"""Has a model generate, as `Pool.generate` does, and raises what that raises."""
+_ID_LETTERS: Final = string.ascii_letters + string.digits
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallTask:
+    """What one answer is asked for, and of whom."""
+
+    toolbox: ClientTools
+    syntax: CallSyntax | None
+    """How the model writes calls; None for one that was told in words how to call."""
+    schema: Mapping[str, Any] | bool | None = None
+    """The JSON Schema of an answer that is no call; None for any text."""
+    guides: bool = True
+    """Whether the engine holds answers to grammars and schemas. Of other servers that is not known."""
+
+    @property
+    def most_asked(self) -> int:
+        """How often the model is asked, at most."""
+        return MOST_ASKED if self.toolbox.forced or self.schema is not None else MOST_ASKED_FREELY
+
+    def parser(self, *, forced: bool) -> ToolCallParser:
+        """Return what reads an answer, which has to be a call where it is `forced`."""
+        only = self.toolbox.only if self.syntax is None and forced else None
+        return ToolCallParser(self.toolbox.schemas, None if only is None else only.name)
+
+    @property
+    def expressible(self) -> frozenset[str]:
+        """The tools whose arguments a grammar forms as a whole, so that they can be sent as they come."""
+        tools = self.toolbox.schemas.items() if self.guides else ()
+        return frozenset(name for name, schema in tools if next(left_to_validator(schema), None) is None)
+
+    def new_id(self) -> str:
+        """Return an id for a call, of the form that the model's template wants to see again."""
+        if self.syntax is not None and self.syntax.id_letters:
+            return "".join(secrets.choice(_ID_LETTERS) for _ in range(self.syntax.id_letters))
+        return f"call_{secrets.token_hex(12)}"
+
+
+def tool_prompt(
+    messages: Sequence[Message], role: ResolvedRole, toolbox: ClientTools
+) -> tuple[tuple[Message, ...], tuple[OfferedTool, ...]]:
+    """Return the prompt that asks `role` to go on with `messages`, and the tools that its chat template is given.
+
+    A model whose template takes none is told of the tools in the prompt. Raises InputError.
+    """
+    if role.calls is None or not toolbox.tools:
+        return prompt_messages(messages, role, toolbox.instructions), ()
+    return prompt_messages(messages, role, ""), toolbox.offered
+
+
+def with_tools(generation: Generation, task: CallTask) -> Generation:
+    """Return the request to the engine with the tools, and with the grammars of their calls.
+
+    Where the model need not call, a tool that no grammar can be made for is no reason to refuse. Raises BadGrammar.
+    """
+    toolbox, syntax = task.toolbox, task.syntax
+    if syntax is None:
+        return replace(generation, schema=_described_schema(task))
+    tools = tuple(toolbox.schemas.items())
+    most = MAX_CALLS if toolbox.parallel else 1
+    native = replace(generation, tools=toolbox.offered, schema=None)
+    if toolbox.forced or task.schema is not None:
+        answer = None if toolbox.forced else task.schema
+        return replace(native, grammar=calls_grammar(syntax, tools, most=most, answer=answer))
+    try:
+        triggers = tuple(
+            GrammarTrigger(pattern, calls_grammar(syntax, tools, most=most, begun=rest))
+            for pattern, rest in syntax.begins
+        )
+    except BadGrammar:
+        return native
+    return replace(native, triggers=triggers if all(_is_short(one.grammar) for one in triggers) else ())
+
+
+def _is_short(grammar: str) -> bool:
+    return len(grammar) <= MAX_GRAMMAR_BYTES
+
+
+def calling(ask: AskModel, model: str, generation: Generation, task: CallTask) -> Generate:
+    """Return what generates an answer with these tools. `generation` is what `with_tools` has returned.
+
+    `ask` has the model generate, which errors call `model`. AnswerRefused is raised where a call stays broken, or the
+    answer is not what it has to be.
+    """
+
+    async def generate(put: Callable[[Piece], None], on_thought: Callable[[str], None]) -> Completion:
+        asked, usages, calls, reasoning = generation, list[Usage](), list[ToolCall](), ""
+        texts: list[str] = []
+        forced = task.toolbox.forced
+        while True:
+            reader = _AnswerReader(task, put, asked, len(calls), forced=forced)
+            completion = await ask(asked, reader.push, on_thought)
+            reader.finish(completion)
+            usages.append(completion.usage)
+            calls += reader.calls
+            texts += reader.sent
+            reasoning = reasoning or completion.reasoning
+            if not reader.wrong or completion.finish in CUT_OFF:
+                break
+            if reader.has_sent_wrong or len(usages) == task.most_asked:
+                raise AnswerRefused(f"the answer of {model} does not obey what was asked for: {reader.wrong}")
+            forced = forced or reader.called
+            asked = _asked_again(generation, task, completion.text, reader.wrong, forced=forced)
+        is_whole = bool(calls) and not reader.wrong
+        return replace(
+            completion,
+            text="".join(texts),
+            calls=tuple(calls),
+            finish="stop" if is_whole else completion.finish,
+            usage=added(*usages) if len(usages) > 1 else completion.usage,
+            reasoning=reasoning,
+        )
+
+    return generate
+
+
+class _AnswerReader:
+    """Reads the answer of a model to `asked`, and sends what is right of it.
+
+    `first` is the index of its first call. It has to be a call where it is `forced`.
+    """
+
+    def __init__(
+        self, task: CallTask, put: Callable[[Piece], None], asked: Generation, first: int, *, forced: bool
+    ) -> None:
+        self.calls: list[ToolCall] = []
+        self.sent: list[str] = []
+        """The pieces of text that were sent."""
+        self.wrong = ""
+        """What is wrong with the answer; empty if nothing is."""
+        self.called = False
+        """Whether what is wrong is a call."""
+        self.has_sent_wrong = False
+        """Whether a part of what is wrong was sent, so that nothing can repair it."""
+        self._task = task
+        self._put = put
+        self._first = first
+        self._forced = forced
+        self._parser = task.parser(forced=forced)
+        self._expressible = task.expressible
+        self._begins = [(re.compile(one.pattern), one.pattern.startswith("^")) for one in asked.triggers]
+        self._is_formed = asked.grammar is not None or asked.schema is not None
+        self._holds_text = task.schema is not None and next(left_to_validator(task.schema), None) is not None
+        self._texts: list[str] = []
+        self._text = ""
+        self._id = ""
+        self._is_sent = False
+        self._broken_at: int | None = None
+
+    def push(self, text: str) -> None:
+        """Take the next piece of the answer."""
+        self._text += text
+        for event in self._parser.push(text):
+            self._take(event)
+
+    def finish(self, completion: Completion) -> None:
+        """Take the end of the answer."""
+        self.push(completion.text[len(self._text) :])
+        for event in self._parser.finish():
+            self._take(event)
+        cut = completion.finish in CUT_OFF
+        if cut and self._broken_at is not None:
+            self._say(completion.text[self._broken_at :], sent=self.has_sent_wrong)
+        if not self.wrong and not self.calls:
+            self._check_text(cut=cut)
+
+    def _take(self, event: CallEvent) -> None:
+        if self.wrong or (self.calls and not self._task.toolbox.parallel and not isinstance(event, TextDelta)):
+            return
+        match event:
+            case TextDelta(text):
+                self._say(text)
+            case ToolCallStarted(_, name, at):
+                self._is_formed = self._is_formed or self._begins_grammar(at)
+                self._id, self._is_sent = self._task.new_id(), self._is_formed and name in self._expressible
+                if self._is_sent:
+                    self._put(CallStarted(self._index, self._id, name))
+            case ArgumentsDelta(_, text):
+                if self._is_sent:
+                    self._put(CallArguments(self._index, text))
+            case ToolCallFinished(_, name, arguments):
+                self._end_call(name, arguments)
+            case ToolCallBroken(index, at, problem):
+                self.wrong, self.called, self._broken_at = f"a call of a tool is broken: {problem}", True, at
+                self.has_sent_wrong = self._is_sent and index is not None
+
+    def _begins_grammar(self, at: int) -> bool:
+        """Return whether a grammar has begun to hold with the call at this place; it holds for all that follows."""
+        begun = self._text[at:]
+        return any(
+            pattern.match(begun) is not None and not (is_first and self._text[:at].strip())
+            for pattern, is_first in self._begins
+        )
+
+    def _end_call(self, name: str, arguments: str) -> None:
+        if problem := self._task.toolbox.problem(name, arguments):
+            self.wrong, self.called, self.has_sent_wrong = problem, True, self._is_sent
+            return
+        if not self._is_sent:
+            self._put(CallStarted(self._index, self._id, name))
+            self._put(CallArguments(self._index, arguments))
+        self._put(CallEnded(self._index))
+        self.calls.append(ToolCall(self._id, name, arguments))
+        self._is_sent = False
+
+    @property
+    def _index(self) -> int:
+        return self._first + len(self.calls)
+
+    def _say(self, text: str, *, sent: bool = False) -> None:
+        """Add a piece of text, and send it unless it was `sent` as something else."""
+        self._texts.append(text)
+        if not self._holds_text:
+            self.sent.append(text)
+            if not sent:
+                self._put(text)
+
+    def _check_text(self, *, cut: bool) -> None:
+        """See whether an answer without a call may be one, and send it where it was held back."""
+        text = "".join(self._texts)
+        if self._forced:
+            self.wrong = "it is no call of a tool that was offered"
+        elif self._task.schema is not None and not cut:
+            schema = self._task.schema
+            try:
+                OutputSchema(schema if isinstance(schema, Mapping) else None).read(text)
+            except (SchemaMismatch, BadSchema) as error:
+                self.wrong, self.has_sent_wrong = str(error), not self._holds_text
+        if self._holds_text and (cut or not self.wrong):
+            self.sent.append(text)
+            self._put(text)
+
+
+def _asked_again(generation: Generation, task: CallTask, text: str, wrong: str, *, forced: bool) -> Generation:
+    """Return the request for an answer in place of one in which something is wrong."""
+    messages = (
+        *generation.messages,
+        Message("assistant", text),
+        Message("user", f"This is not accepted: {wrong}\nAgain."),
+    )
+    if not forced or task.toolbox.forced:
+        return replace(generation, messages=messages)
+    if task.syntax is None:
+        return replace(generation, messages=messages, schema=task.toolbox.call_schema)
+    grammar = calls_grammar(task.syntax, tuple(task.toolbox.schemas.items()), most=1)
+    return replace(generation, messages=messages, grammar=grammar, triggers=())
+
+
+def _described_schema(task: CallTask) -> dict[str, Any] | bool | None:
+    """Return the JSON Schema of an answer of a model that was told in words how to call."""
+    toolbox = task.toolbox
+    if toolbox.forced or task.schema is None:
+        return toolbox.schema
+    if not isinstance(task.schema, Mapping) or not task.guides:
+        return task.schema if isinstance(task.schema, bool) else dict(task.schema)
+    return {"anyOf": [rebased(toolbox.call_schema, "#/anyOf/0"), rebased(dict(task.schema), "#/anyOf/1")]}

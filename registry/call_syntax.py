@@ -1,0 +1,138 @@
+"""Say how models write calls of tools, as their chat templates show it. Pure.
+
+A call is the name of a tool and its arguments, which are a JSON object. What stands around them is what families of
+models differ in. `orchestrator.engine.tool_calls` reads calls of all families; what is here is for writing them: the
+grammar of a call that a model has to make, and where the grammar of one that it may make begins.
+"""
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+from registry.chat_template import takes_tools
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallSyntax:
+    """How a family of models writes calls of tools. White space in the texts may be of any kind."""
+
+    family: str
+    """The family's name, for people."""
+    opening: str
+    """What stands before the name of a tool."""
+    middle: str
+    """What stands between name and arguments."""
+    closing: str
+    """What stands after the arguments."""
+    start: str = ""
+    """What stands before the first call."""
+    separator: str = "\n"
+    """What stands between two calls."""
+    end: str = ""
+    """What stands after the last call."""
+    several: bool = True
+    """Whether one answer may hold more than one call."""
+    begins: tuple[tuple[str, str], ...] = ()
+    """How the model begins calls by itself: pairs of a regular expression for the text up to a place inside or behind
+    `start` or `opening`, and what is left of these there. One that begins with `^` is for the start of an answer."""
+    id_letters: int = 0
+    """How many letters and digits the id of a call has to have; 0 for any id."""
+
+
+HERMES: Final = CallSyntax(
+    family="hermes",
+    opening='<tool_call>\n{"name": "',
+    middle='", "arguments": ',
+    closing="}\n</tool_call>",
+    begins=((r"<tool_call>", '\n{"name": "'),),
+)
+"""Hermes, Qwen 2.5 and 3, SmolLM3 and others."""
+QWEN_CODER: Final = CallSyntax(
+    family="qwen-coder", opening=HERMES.opening, middle=HERMES.middle, closing=HERMES.closing
+)
+"""Qwen3-Coder writes arguments as XML by itself, which no grammar is made for; one that has to call uses JSON."""
+LLAMA3: Final = CallSyntax(
+    family="llama3",
+    opening='{"name": "',
+    middle='", "parameters": ',
+    closing="}",
+    several=False,
+    begins=((r'^\s*\{\s*"name"', ': "'), (r"<\|python_tag\|>", '{"name": "')),
+)
+"""Llama 3.1 and later: bare JSON, with or without the token `<|python_tag|>` before it."""
+BARE_JSON: Final = CallSyntax(
+    family="json",
+    opening='{"name": "',
+    middle='", "arguments": ',
+    closing="}",
+    begins=((r'^\s*\{\s*"name"', ': "'),),
+)
+"""Models whose templates show calls as JSON, with nothing around them."""
+MISTRAL: Final = CallSyntax(
+    family="mistral",
+    start="[TOOL_CALLS] [",
+    opening='{"name": "',
+    middle='", "arguments": ',
+    closing="}",
+    separator=", ",
+    end="]",
+    begins=((r"\[TOOL_CALLS\]", ' [{"name": "'),),
+    id_letters=9,
+)
+"""Mistral up to version 7 of its tokenizer: a list in JSON."""
+MISTRAL_TEKKEN: Final = CallSyntax(
+    family="mistral-tekken",
+    opening="[TOOL_CALLS]",
+    middle="[ARGS]",
+    closing="",
+    separator="",
+    begins=((r"\[TOOL_CALLS\]", ""),),
+    id_letters=9,
+)
+"""Mistral from version 11 on: a name and its arguments behind control tokens."""
+FUNCTION_TAGS: Final = CallSyntax(
+    family="function-tags",
+    opening="<function=",
+    middle=">",
+    closing="</function>",
+    begins=((r"<function=", ""),),
+)
+"""Functionary 3 for Llama 3.1, and others whose tags hold the name."""
+TOOL_CALL_LIST: Final = CallSyntax(
+    family="tool-call-list",
+    start="<|tool_call|>[",
+    opening='{"name": "',
+    middle='", "arguments": ',
+    closing="}",
+    separator=", ",
+    end="]<|/tool_call|>",
+    begins=((r"<\|tool_call\|>", '[{"name": "'),),
+)
+"""Phi-4-mini and Granite: a list in JSON behind a control token."""
+
+CALL_MARKS: Final = (
+    *("<tool_call>", "</tool_call>", "<|tool_call|>", "<|/tool_call|>", "<function=", "</function>"),
+    *("<|python_tag|>", "[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"),
+)
+"""The texts around calls that are control tokens in some vocabularies."""
+_PARAMETERS: Final = re.compile(r'\\?"parameters\\?": ')
+_ARGUMENTS: Final = re.compile(r'\\?"arguments\\?": ')
+
+
+@lru_cache(64)
+def call_syntax(template: str | None) -> CallSyntax | None:
+    """Return how a model with this chat template writes calls; None where it is not known to be given tools by it."""
+    if template is None or not takes_tools(template):
+        return None
+    found = (
+        (QWEN_CODER, "<parameter=" in template),
+        (MISTRAL_TEKKEN, "[TOOL_CALLS]" in template and "[ARGS]" in template),
+        (MISTRAL, "[TOOL_CALLS]" in template),
+        (TOOL_CALL_LIST, "<|tool_call|>" in template),
+        (FUNCTION_TAGS, "<function=" in template),
+        (HERMES, "<tool_call>" in template),
+        (LLAMA3, "<|python_tag|>" in template or _PARAMETERS.search(template) is not None),
+        (BARE_JSON, _ARGUMENTS.search(template) is not None),
+    )
+    return next((syntax for syntax, holds in found if holds), None)

@@ -1,0 +1,161 @@
+"""Calls are sent as they come where a grammar forms them, and otherwise when they are complete and right."""
+
+import json
+from collections.abc import Sequence
+from typing import Any, Final
+
+import pytest
+
+from orchestrator.api.errors import AnswerRefused
+from orchestrator.api.limiter import CallArguments, CallEnded, CallStarted, Piece
+from orchestrator.api.openai.calling import CallTask, calling, with_tools
+from orchestrator.api.openai.tools import ClientTool, ClientTools
+from orchestrator.engine.client.engine import Completion, OnText
+from orchestrator.engine.contract import Finish, Generation, Message
+from orchestrator.events import Usage
+from registry.call_syntax import HERMES, LLAMA3, MISTRAL, CallSyntax
+
+WEATHER: Final = ClientTool(
+    "weather", "", {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+)
+CLOCK: Final = ClientTool("clock", "", {"type": "object", "properties": {}, "maxProperties": 0})
+RIGHT: Final = '{"name": "weather", "arguments": {"city": "B"}}'
+WRONG: Final = '{"name": "weather", "arguments": {"town": "B"}}'
+TIMED: Final = '{"name": "clock", "arguments": {}}'
+
+
+class Asked:
+    """A model that gives these answers, one character at a time, and keeps what it was asked."""
+
+    def __init__(self, *answers: str, finish: Finish = "stop") -> None:
+        self.requests: list[Generation] = []
+        self._answers = list(answers)
+        self._finish = finish
+
+    async def __call__(self, request: Generation, on_text: OnText, on_thought: OnText) -> Completion:
+        self.requests.append(request)
+        text = self._answers.pop(0)
+        for character in text:
+            on_text(character)
+        return Completion(text, self._finish, Usage(output_tokens=1))
+
+
+async def answered(
+    asked: Asked, syntax: CallSyntax | None, choice: Any = "auto", *, schema: Any = None, **more: Any
+) -> tuple[Completion, list[Piece]]:
+    """Return a model's answer, and the pieces that were sent of it."""
+    task = CallTask(toolbox=ClientTools.of([WEATHER, CLOCK], choice, **more), syntax=syntax, schema=schema)
+    generation = with_tools(Generation(messages=(Message("user", "?"),), schema=schema), task)
+    assert generation.problem() is None
+    sent: list[Piece] = []
+    completion = await calling(asked, "m", generation, task)(sent.append, lambda _: None)
+    return completion, sent
+
+
+def arguments(sent: Sequence[Piece], index: int) -> list[str]:
+    return [piece.text for piece in sent if isinstance(piece, CallArguments) and piece.index == index]
+
+
+def calls(completion: Completion) -> list[tuple[str, Any]]:
+    return [(call.name, json.loads(call.arguments)) for call in completion.calls]
+
+
+@pytest.mark.parametrize(
+    ("syntax", "text"),
+    [
+        (HERMES, f"I look.\n<tool_call>\n{RIGHT}\n</tool_call>"),
+        (LLAMA3, RIGHT.replace("arguments", "parameters")),
+        (LLAMA3, f"<|python_tag|>{RIGHT}"),
+        (MISTRAL, f"[TOOL_CALLS] [{RIGHT}]"),
+    ],
+)
+async def test_arguments_are_sent_as_they_come_where_a_grammar_forms_them(syntax: CallSyntax, text: str) -> None:
+    completion, sent = await answered(Asked(text), syntax)
+    assert calls(completion) == [("weather", {"city": "B"})]
+    assert arguments(sent, 0) == list('{"city": "B"}')
+    started = next(piece for piece in sent if isinstance(piece, CallStarted))
+    assert (started.id, started.name) == (completion.calls[0].id, "weather")
+    assert sent[-1] == CallEnded(0)
+    assert "".join(piece for piece in sent if isinstance(piece, str)) == completion.text
+
+
+@pytest.mark.parametrize(
+    ("syntax", "text", "index"),
+    [
+        (HERMES, RIGHT, 0),
+        (HERMES, f"```json\n{RIGHT}\n```", 0),
+        (LLAMA3, f"See: {RIGHT}", 0),
+        (None, json.dumps({"tool": "weather", "arguments": {"city": "B"}}), 0),
+        (HERMES, f"<tool_call>{RIGHT}</tool_call><tool_call>{TIMED}</tool_call>", 1),
+    ],
+)
+async def test_other_calls_are_sent_as_a_whole(syntax: CallSyntax | None, text: str, index: int) -> None:
+    completion, sent = await answered(Asked(text), syntax)
+    assert len(arguments(sent, index)) == 1
+    assert len(completion.calls) == index + 1
+
+
+async def test_a_broken_call_is_asked_for_once_more_with_what_is_wrong() -> None:
+    model = Asked(f"Hm. {WRONG}", f"<tool_call>{RIGHT}</tool_call>")
+    completion, sent = await answered(model, HERMES)
+    assert (completion.text, calls(completion), completion.finish) == ("Hm.", [("weather", {"city": "B"})], "stop")
+    assert completion.usage.output_tokens == 2
+    first, second = model.requests
+    assert first.triggers
+    assert not first.grammar
+    assert second.grammar
+    assert not second.triggers
+    assert second.messages[1] == Message("assistant", f"Hm. {WRONG}")
+    assert "'city' is a required property" in second.messages[2].content
+    assert [piece.index for piece in sent if isinstance(piece, CallStarted)] == [0]
+
+
+async def test_calls_that_were_right_are_kept_when_a_later_one_is_broken() -> None:
+    model = Asked(f"[{RIGHT}, {WRONG}]", f"<tool_call>{TIMED}</tool_call>")
+    completion, sent = await answered(model, HERMES)
+    assert calls(completion) == [("weather", {"city": "B"}), ("clock", {})]
+    assert [piece.index for piece in sent if isinstance(piece, CallStarted)] == [0, 1]
+
+
+@pytest.mark.parametrize("wrong", [WRONG, "<tool_call>weather</tool_call>", '<tool_call>{"name": "moon"}</tool_call>'])
+@pytest.mark.parametrize("syntax", [HERMES, None])
+async def test_what_is_broken_twice_is_refused(syntax: CallSyntax | None, wrong: str) -> None:
+    model = Asked(wrong, wrong)
+    with pytest.raises(AnswerRefused, match="m does not obey what was asked for"):
+        await answered(model, syntax)
+    assert len(model.requests) == 2
+
+
+async def test_a_call_that_has_to_be_made_is_under_a_grammar() -> None:
+    model = Asked(f"<tool_call>{TIMED}</tool_call>")
+    completion, _ = await answered(model, HERMES, {"type": "function", "name": "clock"})
+    assert calls(completion) == [("clock", {})]
+    (request,) = model.requests
+    assert "weather" not in (request.grammar or "")
+    assert [tool.name for tool in request.tools] == ["clock"]
+    told = Asked("{}")
+    assert calls((await answered(told, None, {"type": "function", "name": "clock"}))[0]) == [("clock", {})]
+    assert told.requests[0].schema == CLOCK.schema
+
+
+async def test_further_calls_are_left_out_where_only_one_is_wanted() -> None:
+    completion, sent = await answered(Asked(f"[{RIGHT}, {TIMED}]"), HERMES, parallel=False)
+    assert len(completion.calls) == len([piece for piece in sent if isinstance(piece, CallStarted)]) == 1
+
+
+async def test_an_answer_without_a_call_matches_its_schema() -> None:
+    schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+    completion, _ = await answered(Asked('{"n": 1}'), HERMES, schema=schema)
+    assert (completion.text, completion.calls) == ('{"n": 1}', ())
+    completion, _ = await answered(Asked(f"<tool_call>{RIGHT}</tool_call>"), HERMES, schema=schema)
+    assert (completion.text, len(completion.calls)) == ("", 1)
+    with pytest.raises(AnswerRefused, match="'n' is a required property"):
+        await answered(Asked("{}"), HERMES, schema=schema)
+    checked = {**schema, "minProperties": 1}
+    completion, sent = await answered(Asked("{}", '{"n": 2}'), HERMES, schema=checked)
+    assert sent == [completion.text] == ['{"n": 2}']
+
+
+async def test_a_cut_off_answer_is_passed_on() -> None:
+    completion, _ = await answered(Asked("<tool_call>\n{", finish="length"), HERMES)
+    assert (completion.text, completion.calls, completion.finish) == ("<tool_call>\n{", (), "length")
