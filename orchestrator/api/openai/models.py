@@ -7,8 +7,13 @@ from pydantic import BaseModel
 
 from orchestrator.api.dependencies import ServiceDep
 from orchestrator.api.errors import DOCUMENTED, UnknownName
-from orchestrator.api.openai.names import all_names, known_name
+from orchestrator.api.openai.names import ORCHESTRATE, all_names, known_name
+from orchestrator.lexical import NAME as LEXICAL
 from orchestrator.service.service import Service
+from registry.forms import EMBEDDER
+from registry.models import ModelEntry
+
+Ability = Literal["chat", "completion", "embeddings", "rerank"]
 
 router = APIRouter(prefix="/v1", tags=["openai"], responses=dict(DOCUMENTED))
 
@@ -24,6 +29,8 @@ class ModelBody(BaseModel):
     """How many tokens prompt and answer may have together; None where it is not one model's, or not known."""
     max_model_len: int | None = None
     """The same, as vLLM calls it."""
+    abilities: list[Ability] = []
+    """What it can be asked: chats and responses, completions of texts, vectors, or the order of documents."""
     aliases: list[str] = []
     """Other names of the same model."""
 
@@ -63,7 +70,28 @@ def _body(name: str, service: Service) -> ModelBody:
     role = registry.roles.get(found)
     model = role.model if role is not None else registry.model_named(found)
     if model is None:
-        return ModelBody(id=name, aliases=aliases)
+        return ModelBody(id=name, abilities=_general_abilities(found), aliases=aliases)
     entry = registry.models[model]
     context = entry.countable_context
-    return ModelBody(id=name, context_length=context, max_model_len=context, aliases=[*entry.aliases, *aliases])
+    return ModelBody(
+        id=name,
+        context_length=context,
+        max_model_len=context,
+        abilities=_abilities(entry),
+        aliases=[*entry.aliases, *aliases],
+    )
+
+
+def _abilities(entry: ModelEntry) -> list[Ability]:
+    if entry.ranks:
+        return ["rerank"]
+    if entry.embeds:
+        return ["embeddings", "rerank"]
+    return ["chat"] if entry.remote is not None else ["chat", "completion"]
+
+
+def _general_abilities(name: str) -> list[Ability]:
+    """Return what can be asked of a name that is none of a role or a model: `auto`, a persona, the lexical embedder."""
+    if name in (LEXICAL, EMBEDDER):
+        return ["embeddings", "rerank"]
+    return ["chat"] if name == ORCHESTRATE else ["chat", "completion"]

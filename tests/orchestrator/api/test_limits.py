@@ -137,6 +137,13 @@ def test_aliases_stand_for_other_names(tcp: httpx2.Client) -> None:
     listed = {one["id"]: one for one in tcp.get("/v1/models").json()["data"]}
     assert listed["gpt-4o-mini"]["context_length"] == listed["worker"]["context_length"]
     assert listed["worker"]["aliases"] == ["gpt-4o-mini"]
+    abilities = {name: listed[name]["abilities"] for name in ("gpt-4o-mini", "orchestrate", "lexical", "embedder")}
+    assert abilities == {
+        "gpt-4o-mini": ["chat", "completion"],
+        "orchestrate": ["chat"],
+        "lexical": ["embeddings", "rerank"],
+        "embedder": ["embeddings", "rerank"],
+    }
     assert "claude-*" not in listed
     assert tcp.get("/v1/models/claude-opus").json()["aliases"] == []
     chat = {**CHAT, "max_tokens": 4}

@@ -106,6 +106,28 @@ def test_a_schema_is_for_the_answer(client: httpx2.Client) -> None:
     assert (message["reasoning_content"], message["content"]) == ("hmah", '"yes"')
 
 
+def test_a_message_has_a_block_of_thoughts_where_they_are_asked_for(client: httpx2.Client) -> None:
+    asked: dict[str, Any] = {"model": "endless", "messages": MESSAGES, "max_tokens": 24}
+
+    def blocks(**more: Any) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = client.post("/v1/messages", json={**asked, **more}).json()["content"]
+        return found
+
+    budget = {"type": "enabled", "budget_tokens": 3}
+    assert blocks() == [{"type": "text", "text": "42"}]
+    assert blocks(thinking={"type": "disabled"}) == blocks()
+    thought, said = blocks(thinking=budget)
+    assert (thought["type"], thought["thinking"], said["text"]) == ("thinking", "hm" * 3, "42")
+    again = blocks(messages=[*MESSAGES, {"role": "assistant", "content": [thought, said]}, *MESSAGES])
+    assert again == [said], "thoughts that a client sends back are passed over"
+    told = events(client, "/v1/messages", **{**asked, "thinking": budget})
+    deltas = [event["delta"] for event in told if event["type"] == "content_block_delta"]
+    assert "".join(delta.get("thinking", "") for delta in deltas) == "hm" * 3
+    assert "".join(delta.get("text", "") for delta in deltas) == "42"
+    starts = [event["content_block"]["type"] for event in told if event["type"] == "content_block_start"]
+    assert starts == ["thinking", "text"]
+
+
 def test_a_response_has_an_item_of_thoughts(client: httpx2.Client) -> None:
     answer = client.post("/v1/responses", json={"model": "worker", "input": "hi"}).json()
     thought, message = answer["output"]
