@@ -50,7 +50,9 @@ class Compared:
     answers: int
     """How many were compared."""
     seconds: float
-    """How long all of it took, loading included."""
+    """How long the rounds took."""
+    loading: float = 0.0
+    """How many seconds passed besides, until both settings were ready."""
 
 
 class Comparison(Protocol):
@@ -120,7 +122,9 @@ class _Search:
         self.begun = until - seconds
         self._tried: list[TriedSetting] = []
         self._round_seconds = 0.0
-        """The longest that a round of a comparison has taken, its share of loading included."""
+        """The longest that a round has taken."""
+        self._loading = 0.0
+        """The longest that it has taken until settings were ready."""
 
     async def dimension(self, dimension: Dimension, best: Setting, until: float) -> Setting:
         """Return the best setting with the best choice of a dimension, and without one if none is better."""
@@ -159,6 +163,7 @@ class _Search:
             one.refused = str(error)
             return
         self._round_seconds = max(self._round_seconds, compared.seconds / rounds)
+        self._loading = max(self._loading, compared.loading)
         one.ratios += compared.ratios
         one.differing += compared.differing
         one.answers += compared.answers
@@ -170,9 +175,10 @@ class _Search:
         tried = tuple(self._tried)
         if not best:
             return TuningResult({}, None, "no other setting was faster than the present one", tried)
-        rounds = int((self._until - self._clock()) / self._round_seconds)
+        left = self._until - self._clock() - 2 * self._loading  # the present setting may have to be loaded again too
+        rounds = int(left / self._round_seconds)
         if rounds < LEAST_ROUNDS:
-            missing = LEAST_ROUNDS * self._round_seconds - (self._until - self._clock())
+            missing = LEAST_ROUNDS * self._round_seconds - left
             what = f"the time was over before a faster setting was certain; about {missing:.0f} s more are needed"
             return TuningResult({}, None, what, tried)
         compared = await self._comparison.compare({}, best, min(rounds, MOST_ROUNDS))
