@@ -268,8 +268,8 @@ def _accepted(error: Any) -> str:
 
 
 def _plain_message(error: Any) -> str:
-    text = str(error["msg"])
-    return "is missing" if error["type"] == "missing" else text.removeprefix("Value error, ")
+    known = {"missing": "is missing", "extra_forbidden": "is not known"}
+    return known.get(error["type"], str(error["msg"]).removeprefix("Value error, "))
 
 
 def _shown(value: object) -> str:

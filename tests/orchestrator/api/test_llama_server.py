@@ -141,6 +141,8 @@ def test_messages_about_bad_bodies_are_plain(client: httpx2.Client) -> None:
         answer = client.post("/v1/chat/completions", json=body)
         assert answer.status_code == 400
         assert answer.json()["error"]["message"].startswith(message)
+    unknown = client.post("/v1/runs", json={"request": "Count.", "limits": {"tokenz": 1}})
+    assert unknown.json()["error"]["message"] == "limits/tokenz: is not known"
     raw = client.post("/v1/chat/completions", content=b"{nope", headers={"Content-Type": "application/json"})
     assert raw.json()["error"]["message"].startswith("body: is no JSON: ")
     assert not re.search(r"b'|Input should|Value error|list\[", raw.text)
