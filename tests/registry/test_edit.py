@@ -111,7 +111,7 @@ MODEL = st.sampled_from(
 )
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(models=st.lists(st.tuples(LINES, MODEL), min_size=1, max_size=3), last=LINES, end=st.sampled_from(["\n", ""]))
 def test_every_comment_stays_and_the_rest_means_what_it_meant(
     registry: Path, models: list[tuple[list[str], list[str]]], last: list[str], end: str

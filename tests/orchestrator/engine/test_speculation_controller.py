@@ -417,7 +417,7 @@ def test_what_never_pays_costs_little_in_the_long_run() -> None:
     assert carry_on(SpeculationController(), 10_000, -0.3)[0] < 0.02 * 10_000
 
 
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(
     st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30), st.integers(1, 200)), max_size=20),
     st.sampled_from(["lookup", "draft"]),

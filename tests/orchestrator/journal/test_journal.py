@@ -246,7 +246,7 @@ async def test_a_journal_can_be_closed_while_others_read(home: Path) -> None:
 
     with Journal.open(home) as journal:
         await journal.append("R", [accepted(), *[CancelRequested(at=2.0)] * 3000])
-    for _ in range(20):
+    for _ in range(8):
         with Journal.open(home) as journal:
             reading = [asyncio.create_task(asyncio.to_thread(read_on, journal)) for _ in range(3)]
             await asyncio.sleep(0.01)
@@ -350,7 +350,7 @@ async def test_plans_of_an_earlier_version_are_read_on(home: Path) -> None:
 
 async def test_what_is_committed_is_seen_whatever_else_is_being_read(home: Path) -> None:
     with Journal.open(home) as journal:
-        for number in range(300):
+        for number in range(100):
             await journal.append(f"R{number}", [RunAccepted(at=0.0, run=f"R{number}", mode="serial", request="x")])
         over = threading.Event()
 
@@ -360,7 +360,7 @@ async def test_what_is_committed_is_seen_whatever_else_is_being_read(home: Path)
 
         readers = [asyncio.create_task(asyncio.to_thread(read_on)) for _ in range(2)]
         try:
-            for number in range(300, 500):
+            for number in range(100, 200):
                 accepted = RunAccepted(at=0.0, run=f"R{number}", mode="serial", request="x")
                 await journal.append(accepted.run, [accepted])
                 assert (await asyncio.to_thread(journal.run, accepted.run)).status == "queued"

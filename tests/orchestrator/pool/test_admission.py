@@ -1,4 +1,4 @@
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.pool.admission import Admitted, MustWait, NeverFits, PoolBudget, Resident, Verdict, admit
@@ -65,7 +65,6 @@ RESIDENTS = st.lists(
 )
 
 
-@settings(max_examples=100)
 @given(
     wanted=st.integers(1, 120),
     node=st.sampled_from([None, 0, 1]),

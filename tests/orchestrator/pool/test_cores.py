@@ -82,7 +82,6 @@ TOPOLOGIES = st.lists(st.integers(1, 12), min_size=1, max_size=4).map(
 )
 
 
-@settings(max_examples=100)
 @given(TOPOLOGIES, st.data())
 def test_cores_are_used_up_and_never_overused(topology: Topology, data: st.DataObject) -> None:
     nodes = st.none() | st.sampled_from([node.id for node in topology.nodes])
@@ -116,7 +115,7 @@ def test_cores_are_used_up_and_never_overused(topology: Topology, data: st.DataO
             assert at_most or (other.node is not None and not free[other.node])
 
 
-@settings(max_examples=50)
+@settings(max_examples=20)
 @given(cores=st.integers(1, 4), engines=st.integers(1, 9), data=st.data())
 def test_everyone_has_a_turn_before_long_whatever_is_due(cores: int, engines: int, data: st.DataObject) -> None:
     topology = _flat(cores)

@@ -3,7 +3,7 @@
 import math
 from dataclasses import replace
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.pool.admission import PoolBudget
@@ -172,7 +172,6 @@ def test_an_instance_is_loaded_on_the_node_that_has_room() -> None:
     assert [(refusal.why.node, refusal.why.short) for refusal in refused] == [(1, 10)]
 
 
-@settings(max_examples=100)
 @given(st.data())
 def test_any_single_decision_keeps_the_promises(data: st.DataObject) -> None:
     number = st.floats(0, 100)

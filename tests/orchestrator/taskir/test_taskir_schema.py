@@ -54,7 +54,7 @@ def is_unlimited(node: dict[str, Any]) -> bool:
     return kind == "object" and node.get("additionalProperties") is not False and "maxProperties" not in node
 
 
-@settings(max_examples=40, suppress_health_check=SLOW, deadline=None)
+@settings(max_examples=25, suppress_health_check=SLOW, deadline=None)
 @given(DOCUMENTS)
 def test_every_document_of_the_schema_loads_and_dumps_to_the_same_document(document: dict[str, Any]) -> None:
     VALIDATOR.validate(document)
@@ -99,7 +99,7 @@ BAD_LEAVES: st.SearchStrategy[object] = st.sampled_from(
 )
 
 
-@settings(max_examples=60, suppress_health_check=SLOW, deadline=None)
+@settings(max_examples=30, suppress_health_check=SLOW, deadline=None)
 @given(DOCUMENTS, st.data())
 def test_a_document_with_a_value_or_key_changed_is_accepted_as_it_is_or_refused(
     document: dict[str, Any], data: st.DataObject
@@ -177,7 +177,7 @@ def test_any_other_json_is_refused(text: str) -> None:
         parse_task(text)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(ANYTHING | st.binary() | st.sets(st.integers()) | st.tuples(st.text()))
 def test_task_from_refuses_what_is_no_document(data: object) -> None:
     with pytest.raises(InvalidTask):
