@@ -34,9 +34,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return found
 
 
-def plan(folder: Path, told: list[str], **options: object) -> BenchmarkPlan:
-    """Return a plan for one cell with all systems that need no server."""
-    place = Place(folder, Peers.under(folder), (OURS, SERIAL, POOLED, SPLIT))
+def plan(
+    folder: Path, told: list[str], systems: tuple[str, ...] = (OURS, SERIAL, POOLED, SPLIT), **options: object
+) -> BenchmarkPlan:
+    """Return a plan for one cell, with all systems that need no server unless others are given."""
+    place = Place(folder, Peers.under(folder), systems)
     kept = {"stamp": STAMP, "engine": "this one", "file": folder / "rows.jsonl"}
     settings = {"cells": (CELL,), "rounds": Rounds(2, 2), **kept, **options}
     return BenchmarkPlan(place=place, tell=told.append, **settings)  # type: ignore[arg-type]
@@ -75,13 +77,14 @@ async def test_what_drafts_could_bring_at_best_is_reported_for_all_rounds(folder
     told: list[str] = []
     cell = Cell(model="trial", width=1, own=40, answer=24, task="copy")
     once, kept = tmp_path / "once.jsonl", tmp_path / "rows.jsonl"
-    assert await run(plan(folder, told, cells=(cell,), file=once)) == []
+    systems = (OURS, SERIAL)
+    assert await run(plan(folder, told, systems, cells=(cell,), file=once)) == []
     drafting = {speculating(OURS, method) for method in METHODS}
     first = rows.read(once, STAMP, [cell])[cell.name].rows
     assert {row.system for row in first if row.bound is not None} == drafting
     noisy = [dataclasses.replace(row, seconds=(1.0, 9.0 if row.system == OURS else 0.1), bound=None) for row in first]
     options = {"cells": (cell,), "file": kept, "before": {cell.name: noisy}, "rounds": Rounds(2, 4)}
-    assert await run(plan(folder, told, **options)) == []
+    assert await run(plan(folder, told, systems, **options)) == []
     found = rows.read(kept, STAMP, [cell])[cell.name].rows
     assert {len(row.seconds) for row in found} == {4}
     assert {row.system for row in found if row.bound is not None} == drafting
