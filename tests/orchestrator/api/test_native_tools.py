@@ -9,8 +9,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+import gguf
 import openai
 import pytest
+from gguf.scripts.gguf_new_metadata import MetadataDetails, copy_with_new_metadata
 from openai import OpenAI
 
 from benchmarks.models import ModelShape, write_chain
@@ -67,8 +69,11 @@ CHAINS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     "talker": (HERMES, ("It is", " {sunny}", " [1]", " <b>")),
 }
 """Models: their templates, and the tokens that they write after a question, if nothing keeps them from it."""
+TRAINED: Final = {"trained-hermes": HERMES, "trained-llama": LLAMA, "trained-mistral": MISTRAL}
+"""Copies of an embedded model, whose weights and vocabulary are real, with other chat templates."""
+TINY: Final = Path(__file__).parents[3] / "registry" / "tiny" / "medium.gguf"
 REGISTRY: Final = "models:\n" + "".join(
-    f"  {name}: {{file: {name}.gguf, context: 1024, slots: 2, threads: 1}}\n" for name in (*CHAINS, "marks")
+    f"  {name}: {{file: {name}.gguf, context: 1024, slots: 2, threads: 1}}\n" for name in (*CHAINS, *TRAINED, "marks")
 )
 ROLES: Final = "roles:\n  worker: {model: talker, tier: C, system: Be brief., max_tokens: 64}\n"
 
@@ -83,6 +88,10 @@ def write_models(folder: Path) -> None:
     follows = {":": "<tool_call>", "<tool_call>": "{", "</tool_call>": END, ">": END}
     shape = ModelShape(weights="f32", chat_template=HERMES, marks=marks, control_marks=True)
     write_chain(folder / "marks.gguf", follows, shape)
+    for name, template in TRAINED.items():
+        writer = gguf.GGUFWriter(folder / f"{name}.gguf", "llama")
+        changed = {"tokenizer.chat_template": MetadataDetails(gguf.GGUFValueType.STRING, template)}
+        copy_with_new_metadata(gguf.GGUFReader(TINY), writer, changed, [])
 
 
 @pytest.fixture(scope="module")
@@ -207,6 +216,22 @@ def test_a_model_that_has_to_call_does_so(ai: OpenAI, model: str, choice: Any) -
     _, pieces, _, reason = streamed(ai, model, **more)
     assert [json.loads("".join(parts)) for _, *parts in pieces.values()] == [arguments for _, arguments in calls]
     assert reason == "tool_calls"
+
+
+@pytest.mark.parametrize("model", TRAINED)
+def test_a_trained_model_calls_under_the_grammar_of_its_template(ai: OpenAI, model: str) -> None:
+    for choice in ("required", {"type": "function", "function": {"name": "weather"}}):
+        more = {"tool_choice": choice, "parallel_tool_calls": False, "max_tokens": 120}
+        message = ask(ai, model, **more).choices[0].message
+        ((name, arguments),) = made(message)
+        assert name in ("weather", "clock")
+        assert arguments in ({}, {"city": "Oslo"}, {"city": "Paris"})
+        _, calls, _, reason = streamed(ai, model, **more)
+        assert [(one, json.loads("".join(pieces))) for one, *pieces in calls.values()] == [(name, arguments)]
+        assert reason == "tool_calls"
+    result = {"role": "tool", "tool_call_id": message.tool_calls[0].id, "content": "sun"}
+    talk = [*QUESTION, message.model_dump(exclude_none=True), result]
+    assert ask(ai, model, messages=talk, tool_choice="none", max_tokens=16).choices[0].message.content
 
 
 def test_a_model_that_may_not_call_does_not(ai: OpenAI) -> None:
