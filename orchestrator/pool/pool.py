@@ -174,7 +174,7 @@ class Pool:
     ) -> Completion:
         clock = asyncio.get_running_loop().time
         asked = clock()
-        hashes = hash_prefixes(request.messages, request.lora) if len(managed.instances) > 1 else ()
+        hashes = hash_prefixes(request.messages, request.lora, request.tools) if len(managed.instances) > 1 else ()
         wanted = LeaseRequest(
             interactive=request.priority == "interactive", due=asked + request.slack, prefix_hashes=hashes
         )

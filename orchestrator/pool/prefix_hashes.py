@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Final
 
-from orchestrator.engine.contract import Message
+from orchestrator.engine.contract import Message, OfferedTool
 from registry.options import Adapters
 
 BLOCK: Final = 256
@@ -22,13 +22,14 @@ MAX_REMEMBERED: Final = 4096
 PrefixHashes = tuple[bytes, ...]
 
 
-def hash_prefixes(messages: Sequence[Message], lora: Adapters = ()) -> PrefixHashes:
+def hash_prefixes(messages: Sequence[Message], lora: Adapters = (), tools: Sequence[OfferedTool] = ()) -> PrefixHashes:
     """Return a hash for each whole block at the beginning of a prompt. A hash covers all blocks before it, too.
 
-    `lora` are the adapters that the prompt is computed with, since prompts with different ones share nothing.
+    `lora` are the adapters that the prompt is computed with, since prompts with different ones share nothing. Neither
+    do those with different `tools`, which most chat templates put before all messages.
     """
     text = "\0".join("\0".join((message.role, *message.texts)) for message in messages)
-    digest = repr(lora).encode("utf-8", "surrogatepass") if lora else b""
+    digest = "".join(map(repr, filter(None, (lora, tuple(tools))))).encode("utf-8", "surrogatepass")
     hashes: list[bytes] = []
     for start in range(0, min(len(text) - BLOCK + 1, MAX_BLOCKS * BLOCK), BLOCK):
         block = text[start : start + BLOCK].encode("utf-8", "surrogatepass")

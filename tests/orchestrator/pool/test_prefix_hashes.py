@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.engine.contract import Message
+from orchestrator.engine.contract import Message, OfferedTool
 from orchestrator.pool.prefix_hashes import BLOCK, MAX_BLOCKS, MAX_REMEMBERED, SeenPrefixes, hash_prefixes
 from registry.options import Lora
 
@@ -15,6 +15,8 @@ def test_prompts_match_as_far_as_they_begin_alike() -> None:
     assert seen.match(hash_prefixes([Message("system", "t" * 2 * BLOCK), Message("user", "a" * 3 * BLOCK)])) == 0
     assert seen.match(hash_prefixes([SYSTEM, Message("user", "a" * 3 * BLOCK)])) == 5
     assert seen.match(hash_prefixes([SYSTEM, Message("user", "a" * 3 * BLOCK)], (Lora("plans.gguf"),))) == 0
+    tools = (OfferedTool("clock", "Tells the time.", "{}"),)
+    assert seen.match(hash_prefixes([SYSTEM, Message("user", "a" * 3 * BLOCK)], tools=tools)) == 0
 
 
 def test_the_same_text_in_another_role_is_another_prompt() -> None:
