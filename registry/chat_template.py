@@ -157,11 +157,17 @@ class ChatTemplate:
             self._broken = f"the model's chat template is broken: {_one_line(error)}"
 
     def segments(
-        self, messages: Sequence[MessageLike], arguments: Arguments | None = None, tools: Sequence[ToolLike] = ()
+        self,
+        messages: Sequence[MessageLike],
+        arguments: Arguments | None = None,
+        tools: Sequence[ToolLike] = (),
+        *,
+        continued: bool = False,
     ) -> list[Segment]:
         """Return the prompt that asks for the assistant's next message. `arguments` are variables of the template.
 
-        `tools` are given to the template, which does with them what its author meant; see `takes_tools`.
+        `tools` are given to the template, which does with them what its author meant; see `takes_tools`. Where the last
+        message is to be `continued`, the prompt ends with what that says, and its turn stays open.
 
         Raises ChatTemplateError where the template is broken, takes too long, refuses the messages in every
         arrangement, or would lose some of their words.
@@ -177,9 +183,11 @@ class ChatTemplate:
         hidden = _Hidden(self._in_sight)
         shown = hidden.tools(tools) if tools else ""
         turns = hidden.turns(messages)
-        return _cut(self._arranged(turns, tuple(sorted((arguments or {}).items())), shown), hidden.texts)
+        turns = (*turns[:-1], hidden.marked(turns[-1])) if continued else turns
+        rendered = self._arranged(turns, tuple(sorted((arguments or {}).items())), shown, continued)
+        return _cut(_up_to_mark(turns[-1], rendered) if continued else rendered, hidden.texts)
 
-    def _arrange(self, turns: "_Turns", arguments: tuple[tuple[str, Any], ...], tools: str) -> str:
+    def _arrange(self, turns: "_Turns", arguments: tuple[tuple[str, Any], ...], tools: str, continued: bool) -> str:
         """Return the conversation as the template renders it in the first arrangement that keeps all words.
 
         It depends on nothing but the turns and the tools, which are JSON, and on the time where the template tells it.
@@ -187,7 +195,7 @@ class ChatTemplate:
         refusal, lost, best = "", "", None
         for parts, arranged in itertools.product((False, True), _arrangements(turns, knows_tools=self._knows_tools)):
             try:
-                rendered = self._render(arranged, arguments, tools, parts=parts)
+                rendered = self._render(arranged, arguments, tools, parts=parts, continued=continued)
             except _TooMuch:
                 raise  # it would be the same in every arrangement
             except ChatTemplateError as error:
@@ -204,12 +212,14 @@ class ChatTemplate:
             raise ChatTemplateError(f"the model's chat template loses words of the {lost}" if lost else refusal)
         return best
 
-    def _render(self, turns: "_Turns", arguments: tuple[tuple[str, Any], ...], tools: str, *, parts: bool) -> str:
+    def _render(
+        self, turns: "_Turns", arguments: tuple[tuple[str, Any], ...], tools: str, *, parts: bool, continued: bool
+    ) -> str:
         given = {"tools": json.loads(tools)} if tools else {}
         variables = {"tools": None, "documents": None, **dict(arguments), **given, **self._tokens}
         messages = [_as_dict(turn, parts=parts) for turn in turns]
         try:
-            return self._template.render(variables, messages=messages, add_generation_prompt=True)
+            return self._template.render(variables, messages=messages, add_generation_prompt=not continued)
         except _TooMuch:
             raise
         except Exception as error:  # boundary: a template is foreign code, whatever it raises is its refusal
@@ -331,6 +341,11 @@ class _Hidden:
         if isinstance(value, dict):
             return {self._key(name): self._plain_values(one) for name, one in value.items()}
         return value
+
+    def marked(self, turn: "_Turn") -> "_Turn":
+        """Return the turn with a placeholder for nothing at the end of its content, up to which it is continued."""
+        self.texts.append("")
+        return turn._replace(content=f"{turn.content}\ue0f0{len(self.texts) - 1}\ue0f1")
 
     def _turn(self, message: MessageLike, names: Mapping[str, str]) -> _Turn:
         content, call_id = self._hide(message.content), message.tool_call_id
@@ -518,6 +533,15 @@ def _as_dict(turn: _Turn, *, parts: bool) -> dict[str, Any]:
 def _call_dict(call: _Call, *, parsed: bool) -> dict[str, Any]:
     arguments = json.loads(call.fields) if parsed and call.fields is not None else call.arguments
     return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": arguments}}
+
+
+def _up_to_mark(turn: _Turn, rendered: str) -> str:
+    """Return a rendered conversation up to the end of what its last turn says. Raises ChatTemplateError."""
+    (number, _) = _PLACEHOLDER.findall(turn.content)[-1]
+    marks = [found.start() for found in _PLACEHOLDER.finditer(rendered) if found[1] == number]
+    if not marks:
+        raise ChatTemplateError("the model's chat template leaves the last message out, so it cannot be continued")
+    return rendered[: marks[-1]]
 
 
 def _lost(turns: _Turns, rendered: str) -> list[str]:

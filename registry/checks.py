@@ -42,6 +42,8 @@ def check_registry(
         if model.backend == "llama.cpp":
             for option, what, accepted in options[name].conflicts():
                 yield document.problem((*place, option), what, accepted)
+        if (clash := model.sampling.conflict()) is not None:
+            yield document.problem((*place, "sampling", clash.option), clash.what, clash.accepted)
         if model.backend == "llama.cpp" and model.numa is not None and model.instances > 1:
             what = f"binds the model to node {model.numa}, but {model.instances} instances have a node each"
             yield document.problem((*place, "numa"), what, "numa, or instances")
@@ -137,6 +139,7 @@ def _role(
     reason = why_no_text(header) if header is not None else None
     if (role.tier or usual_tier(str(place[-1]))) != "D" and reason is not None:
         yield document.problem((*place, "model"), f"{role.model} cannot do this: {reason}", "a model that writes text")
+    yield from _role_sampling(place, role, form, document)
     if role.lora:
         yield from _role_adapters(place, role, form, document)
     if role.persona is not None and role.persona not in personas:
@@ -144,6 +147,19 @@ def _role(
         yield document.problem((*place, "persona"), what, nearest(role.persona, personas))
     if role.escalates_to is not None:
         yield from _escalation((*place, "escalates_to"), role, role.escalates_to, form.roles, document)
+
+
+def _role_sampling(
+    place: KeyPath, role: RoleForm, form: RegistryForm, document: YamlDocument
+) -> Iterator[RegistryProblem]:
+    if role.sampling is not None and (clash := role.sampling.conflict()) is not None:
+        yield document.problem((*place, "sampling", clash.option), clash.what, clash.accepted)
+    sampling = role.sampling
+    if sampling is None and role.model in form.models:
+        sampling = form.models[role.model].sampling
+    if sampling is not None and sampling.mirostat and (role.top_p or form.defaults.top_p) < 1:
+        what = "is below 1, and Mirostat chooses by itself from how many tokens to sample"
+        yield document.problem((*place, "top_p"), what, "top_p: 1, or no mirostat in `sampling:`")
 
 
 def _aliases(form: RegistryForm, personas: Collection[str], document: YamlDocument) -> Iterator[RegistryProblem]:

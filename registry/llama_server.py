@@ -23,7 +23,7 @@ MACRO: Final = re.compile(r"\$\{([A-Za-z0-9_.-]+)\}")
 _CPU: Final = "models run on the CPU here"
 SERVER: Final = "is about the server and not about the model; `orchestrator config show` lists what the daemon has"
 SAMPLING: Final = "belongs to a role (temperature, top_p, max_tokens) or to the request"
-_PENALTIES: Final = "belongs into `sampling:` of the model or of a role, with `_` for `-`"
+_SAMPLING_KEYS: Final = "belongs into `sampling:` of the model or of a role, with `_` for `-`"
 _ALWAYS: Final = "is always so here"
 _DRAFTING: Final = "how many tokens are drafted is decided by what pays; only the most of them (draft-max) is taken"
 _ENGINE: Final = "is chosen by the engine"
@@ -96,13 +96,13 @@ _REASONS: Final[Mapping[str, str]] = {
         SERVER,
     ),
     **dict.fromkeys(
-        "temp top-p top-k min-p seed predict samplers mirostat xtc-probability typical".split(),
+        "temp top-p seed predict samplers xtc-probability".split(),
         SAMPLING,
     ),
     **dict.fromkeys(
         "repeat-penalty repeat-last-n presence-penalty frequency-penalty dry-multiplier dry-base dry-allowed-length "
-        "dry-penalty-last-n dry-sequence-breaker".split(),
-        _PENALTIES,
+        "dry-penalty-last-n dry-sequence-breaker top-k min-p mirostat".split(),
+        _SAMPLING_KEYS,
     ),
     **dict.fromkeys("jinja cont-batching no-context-shift".split(), _ALWAYS),
     **dict.fromkeys("batch-size ubatch-size warmup no-warmup swa-full".split(), _ENGINE),
@@ -114,6 +114,9 @@ _REASONS: Final[Mapping[str, str]] = {
     **dict.fromkeys(
         "chat-template chat-template-file chat-template-kwargs".split(), "the file's own chat template is used"
     ),
+    "typical": "is `typical_p` in `sampling:` of the model or of a role",
+    "mirostat-lr": "is `mirostat_eta` in `sampling:` of the model or of a role",
+    "mirostat-ent": "is `mirostat_tau` in `sampling:` of the model or of a role",
     "threads-batch": "one number of threads serves prompts and answers",
     "numa": "a model is bound to a node by `numa: NODE`, or runs on several by `instances: N`",
     "mmproj": "pictures are no inputs here",

@@ -17,7 +17,7 @@ from registry.call_syntax import CallSyntax, call_syntax
 from registry.forms import Level, ResidencyTier, Tier
 from registry.gguf import GgufHeader
 from registry.memory import MemoryEstimate
-from registry.options import NO_PENALTIES, Adapters, LoadOptions, SamplingOptions
+from registry.options import DEFAULT_SAMPLING, Adapters, LoadOptions, SamplingOptions
 from registry.prompts import PromptSet, prompt_set
 from registry.thinking import Thinking
 
@@ -82,7 +82,7 @@ class ModelEntry:
     """The prompts that ship for models of its kind."""
     thinking: Thinking = "auto"
     """How much it thinks before it answers, where neither role nor request says so."""
-    sampling: SamplingOptions = NO_PENALTIES
+    sampling: SamplingOptions = DEFAULT_SAMPLING
     """What keeps its answers from repeating themselves, where neither role nor request says so."""
     header: GgufHeader | None = None
     """What the file says of the model; None for a remote one and for a file that cannot be read."""

@@ -6,10 +6,10 @@ imports nothing heavy, because every engine's process imports it.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Final, Literal, NamedTuple
 
-from annotated_types import Ge, Le, Len
+from annotated_types import Ge, Gt, Le, Len
 
 MAX_CONTEXT: Final = 1 << 20
 MAX_SLOTS: Final = 128
@@ -62,15 +62,39 @@ Adapters = tuple[Lora, ...]
 """Adapters that are used together."""
 
 
+class OptionProblem(NamedTuple):
+    """Two options that do not go together: which one to change, what is wrong with it, and what would be accepted."""
+
+    option: str
+    what: str
+    accepted: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingOptions:
-    """How much less likely tokens become that would repeat what the answer says already, as a loaded model is asked.
+    """How a token is chosen from the logits, beside temperature and `top_p`: which tokens are left to choose from, and
+    how much less likely those become that would repeat what the answer says already.
 
-    Only generated tokens count, and not the prompt, from which answers may copy. What the fields are called and mean
-    comes from llama.cpp, and for `frequency_penalty` and `presence_penalty` from OpenAI's API. The values of the fields
-    change nothing unless they are given.
+    What the fields are called and mean comes from llama.cpp, and for `frequency_penalty` and `presence_penalty` from
+    OpenAI's API. The values of the fields change nothing unless they are given. Penalties come first, then the
+    temperature, then top_k, typical_p, top_p and min_p, each among the tokens that the one before has left. For
+    penalties only generated tokens count, and not the prompt, from which answers may copy.
     """
 
+    top_k: Annotated[int, Ge(0), Le(1 << 20)] = 0
+    """Sample among so many of the most likely tokens; 0 for all."""
+    min_p: Annotated[float, Ge(0), Le(1)] = 0.0
+    """Sample among the tokens that are at least this many times as likely as the most likely one."""
+    typical_p: Annotated[float, Gt(0), Le(1)] = 1.0
+    """Sample among the tokens whose surprise is nearest to what is to be expected, whose probabilities come to this:
+    locally typical sampling."""
+    mirostat: Literal[0, 1, 2] = 0
+    """The version of Mirostat that chooses from how many tokens to sample, in place of top_k, typical_p, top_p and
+    min_p; 0 for none."""
+    mirostat_tau: Annotated[float, Gt(0), Le(100)] = 5.0
+    """The surprise in bits that Mirostat aims at."""
+    mirostat_eta: Annotated[float, Gt(0), Le(1)] = 0.1
+    """How fast Mirostat follows the surprise that it observes."""
     repeat_penalty: Annotated[float, Ge(0.1), Le(10)] = 1.0
     """The logit of a token that was generated before is divided by this if it is positive, else multiplied with it."""
     frequency_penalty: Annotated[float, Ge(-2), Le(2)] = 0.0
@@ -91,19 +115,51 @@ class SamplingOptions:
     """No repetition goes on over a token that holds one of these, and such a token is never made less likely by DRY."""
 
     @property
+    def truncates(self) -> bool:
+        """Whether some tokens are left out before one is sampled."""
+        return (self.top_k, self.min_p, self.typical_p, self.mirostat) != (0, 0.0, 1.0, 0)
+
+    def without_penalties(self) -> "SamplingOptions":
+        """Return the same options without penalties."""
+        return replace(
+            DEFAULT_SAMPLING,
+            top_k=self.top_k,
+            min_p=self.min_p,
+            typical_p=self.typical_p,
+            mirostat=self.mirostat,
+            mirostat_tau=self.mirostat_tau,
+            mirostat_eta=self.mirostat_eta,
+        )
+
+    @property
     def penalises_tokens(self) -> bool:
         """Whether single tokens become less or more likely by having been generated."""
         return (self.repeat_penalty, self.frequency_penalty, self.presence_penalty) != (1.0, 0.0, 0.0)
 
     @property
     def penalises(self) -> bool:
-        """Whether these options change anything."""
+        """Whether any token becomes less or more likely by having been generated."""
         return self.penalises_tokens or self.dry_multiplier > 0
+
+    def conflict(self) -> "OptionProblem | None":
+        """Return what is impossible about these options together, or None. Each is within its own bounds."""
+        if not self.mirostat:
+            return None
+        for name, given in (("top_k", self.top_k), ("min_p", self.min_p), ("typical_p", self.typical_p < 1)):
+            if given:
+                return OptionProblem("mirostat", f"chooses by itself what {name} chooses", f"no {name}, or mirostat: 0")
+        return None
 
     def problem(self) -> str | None:
         """Return which of the options is outside its bounds, or None. A registry's file is checked when it is read."""
         most, repeat_n, dry_n = MAX_CONTEXT, self.repeat_last_n, self.dry_penalty_last_n
         checks = (
+            ("top_k", 0 <= self.top_k <= 1 << 20, f"0 to {1 << 20}"),
+            ("min_p", 0 <= self.min_p <= 1, "0 to 1"),
+            ("typical_p", 0 < self.typical_p <= 1, "above 0, at most 1"),
+            ("mirostat", self.mirostat in (0, 1, 2), "0, 1 or 2"),
+            ("mirostat_tau", 0 < self.mirostat_tau <= 100, "above 0, at most 100"),
+            ("mirostat_eta", 0 < self.mirostat_eta <= 1, "above 0, at most 1"),
             ("repeat_penalty", 0.1 <= self.repeat_penalty <= 10, "0.1 to 10"),
             ("frequency_penalty", -2 <= self.frequency_penalty <= 2, "-2 to 2"),
             ("presence_penalty", -2 <= self.presence_penalty <= 2, "-2 to 2"),
@@ -122,18 +178,12 @@ class SamplingOptions:
                 "up to 16 texts of 1 to 40 characters",
             ),
         )
-        return next((f"{name} is {getattr(self, name)}; accepted: {fine}" for name, ok, fine in checks if not ok), None)
+        wrong = (f"{name} is {getattr(self, name)}; accepted: {fine}" for name, ok, fine in checks if not ok)
+        clash = self.conflict()
+        return next(wrong, None if clash is None else f"{clash.option} {clash.what}; accepted: {clash.accepted}")
 
 
-NO_PENALTIES: Final = SamplingOptions()
-
-
-class OptionProblem(NamedTuple):
-    """Two options that do not go together: which one to change, what is wrong with it, and what would be accepted."""
-
-    option: str
-    what: str
-    accepted: str
+DEFAULT_SAMPLING: Final = SamplingOptions()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from registry.options import (
+    DEFAULT_SAMPLING,
     MAX_CELLS,
     MAX_SLOTS,
     MAX_THREADS,
-    NO_PENALTIES,
     Adapters,
     LoadOptions,
     SamplingOptions,
@@ -31,6 +31,8 @@ ROLES = ("system", "user", "assistant", "tool")
 """The roles of messages."""
 MAX_STOPS = 16
 MAX_STOP_BYTES = 256
+MAX_BIASES = 1024
+MAX_LOGPROBS = 20
 MAX_PROMPT_BYTES = 64 << 20
 MAX_GRAMMAR_BYTES = 1 << 18
 
@@ -105,6 +107,30 @@ class GrammarTrigger(NamedTuple):
     others are found anywhere. Only its match within the last 64 bytes counts."""
     grammar: str
     """A GBNF grammar, with the rule `root` as its start, for all of the text that follows."""
+
+
+class TokenLikelihood(NamedTuple):
+    """A token that might have come next, and how likely it was."""
+
+    id: int
+    """Its number in the vocabulary; -1 where another server has not told it."""
+    data: bytes
+    """Its bytes; of a control token, its name."""
+    logprob: float
+    """The natural logarithm of its probability, which is minus infinity for a token that cannot come."""
+
+
+class TokenLogprob(NamedTuple):
+    """A token of an answer, and how likely it was."""
+
+    id: int
+    """Its number in the vocabulary; -1 where another server has not told it."""
+    data: bytes
+    """Its bytes, as far as they are part of the text."""
+    logprob: float
+    """The natural logarithm of its probability, before anything that the request asks for has changed it."""
+    top: tuple[TokenLikelihood, ...] = ()
+    """The most likely tokens in its place, the most likely one first."""
 
 
 class SystemPrompt(NamedTuple):
@@ -217,8 +243,23 @@ class Generation:
     `LoadOptions` says of logits."""
     top_p: float = 1.0
     """Sample among the most likely tokens whose probabilities come to this."""
-    sampling: SamplingOptions = NO_PENALTIES
-    """What keeps the text from repeating itself. It holds under a grammar too, among the tokens that are allowed."""
+    sampling: SamplingOptions = DEFAULT_SAMPLING
+    """Which tokens may be sampled, and what keeps the text from repeating itself. It holds under a grammar too, among
+    the tokens that are allowed."""
+    logit_bias: tuple[tuple[int | str, float], ...] = ()
+    """What is added to the logits of tokens before anything else is done with them: pairs of a token, or of a text all
+    of whose tokens are meant, and a number from -100 to 100. Minus infinity rules a token out."""
+    logprobs: int | None = None
+    """Return for each token of the text how likely it was, and so many of the most likely ones in its place, see
+    `TokenLogprob`; None for nothing of that."""
+    min_tokens: int = 0
+    """Before so many tokens of the answer, neither an end token nor a stop string ends it. A grammar that allows only
+    an end token does."""
+    ignore_end: bool = False
+    """Whether no end token ends the text, which then goes on up to its limit."""
+    continues: bool = False
+    """Whether the text goes on with the last message, which has to be the assistant's, in place of a new message. The
+    model does not think before."""
     seed: int | None = None
     """None: a random one."""
     stop: tuple[str, ...] = ()
@@ -283,6 +324,27 @@ class Generation:
                 "triggers are given beside a grammar",
             ),
             (all(len(one.grammar) <= MAX_GRAMMAR_BYTES for one in self.triggers), "a grammar is above 256 KiB"),
+            (
+                len(self.logit_bias) <= MAX_BIASES,
+                f"logit_bias has {len(self.logit_bias)} entries; accepted: at most {MAX_BIASES}",
+            ),
+            *((bias == -math.inf or -100 <= bias <= 100, _bias_problem(one, bias)) for one, bias in self.logit_bias),
+            (
+                self.logprobs is None or 0 <= self.logprobs <= MAX_LOGPROBS,
+                f"logprobs is {self.logprobs}; accepted: 0 to {MAX_LOGPROBS}",
+            ),
+            (
+                0 <= self.min_tokens <= (self.max_tokens or self.min_tokens),
+                f"min_tokens is {self.min_tokens}; accepted: 0 to max_tokens",
+            ),
+            (
+                not self.continues or _may_continue(self.messages),
+                "the last message is to be continued; accepted: one of the assistant's that calls no tool",
+            ),
+            (
+                not self.sampling.mirostat or self.top_p == 1,
+                "mirostat chooses by itself what top_p chooses; accepted: no top_p, or mirostat: 0",
+            ),
             (self.fit is None or self.fit >= 1, f"fit is {self.fit}; accepted: at least 1"),
             (
                 isinstance(self.thinking, str) or self.thinking >= 0,
@@ -302,6 +364,14 @@ class TokenizedText:
     """The ids."""
     pieces: tuple[bytes, ...]
     """The bytes that each token stands for; of a control token, its name."""
+
+
+def _may_continue(messages: tuple[Message, ...]) -> bool:
+    return bool(messages) and messages[-1].role == "assistant" and not messages[-1].tool_calls
+
+
+def _bias_problem(one: int | str, bias: float) -> str:
+    return f"the logit_bias of {one!r:.80} is {bias}; accepted: -100 to 100, or minus infinity"
 
 
 def texts_problem(texts: Sequence[str]) -> str | None:

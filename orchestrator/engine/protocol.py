@@ -10,7 +10,16 @@ from typing import Any
 
 import msgspec
 
-from orchestrator.engine.contract import EngineSpec, EngineStats, Finish, Generation, Message, ModelInfo, OfferedTool
+from orchestrator.engine.contract import (
+    EngineSpec,
+    EngineStats,
+    Finish,
+    Generation,
+    Message,
+    ModelInfo,
+    OfferedTool,
+    TokenLogprob,
+)
 
 VERSION = 5
 MAX_FRAME = 256 << 20
@@ -38,6 +47,8 @@ class Submit(WireMessage, frozen=True):
     """Its schema, if it had one, is a grammar by now, and its seed is set."""
     stream: bool
     """Whether Texts are to be sent on the way."""
+    is_json: bool = False
+    """Whether the grammar was made of a schema."""
 
 
 class Cancel(WireMessage, frozen=True):
@@ -129,6 +140,8 @@ class Texts(WireMessage, frozen=True):
     """Pairs of the request's number and the text."""
     thoughts: list[tuple[int, str]] = []
     """The same for thoughts, which come before the text."""
+    logprobs: list[tuple[int, list[TokenLogprob]]] = []
+    """The tokens that make these pieces of text, of requests that want to know how likely they were."""
 
 
 class Finished(WireMessage, frozen=True):
@@ -158,6 +171,8 @@ class Finished(WireMessage, frozen=True):
     packed_seconds: float = 0.0
     stop_string: str = ""
     """The stop string that has ended the text."""
+    logprobs: tuple[TokenLogprob, ...] = ()
+    """All tokens of the text, where the request wants to know how likely they were."""
 
 
 class Failed(WireMessage, frozen=True):

@@ -10,8 +10,8 @@ from typing import Final
 
 import structlog
 
-from orchestrator.engine.client.engine import Completion, OnText, StopGenerating
-from orchestrator.engine.contract import Finish, Generation
+from orchestrator.engine.client.engine import Completion, OnText, StopGenerating, TextPiece
+from orchestrator.engine.contract import Finish, Generation, TokenLogprob
 from orchestrator.engine.errors import BadRequest, EngineError, EngineStopped
 from orchestrator.engine.thinking import ThoughtSplitter
 from orchestrator.events import Usage
@@ -241,6 +241,8 @@ class _Answer:
         self._first: float | None = None
         self._last = now
         self._pieces: list[str] = []
+        self._logprobs: list[TokenLogprob] = []
+        self._sent_logprobs = 0
         self._counts = Counts()
 
     @property
@@ -258,6 +260,7 @@ class _Answer:
         """Add a chunk, and pass its thought and its text to the caller. Raises what they raise, and _ThoughtTooLong."""
         self._last = now
         self.count(chunk.counts)
+        self._logprobs += chunk.logprobs
         if chunk.text or chunk.thought:
             self._first = self._first or now
         thought, text = self._splitter.push(_encoded(chunk.text)) if chunk.text else (b"", b"")
@@ -279,8 +282,9 @@ class _Answer:
     def _add_text(self, text: str) -> None:
         if text:
             self._pieces.append(text)
+            sent, self._sent_logprobs = self._sent_logprobs, len(self._logprobs)
             if self._on_text is not None:
-                self._on_text(text)
+                self._on_text(TextPiece(text, self._logprobs[sent:]) if self._logprobs[sent:] else text)
 
     def count(self, counts: Counts | None) -> None:
         """Note the token counts that the server has sent; None if it has sent none."""
@@ -289,7 +293,8 @@ class _Answer:
     def completion(self, finish: Finish, now: float) -> Completion:
         """Return the answer as far as it has arrived."""
         usage = self._usage(now)
-        return Completion("".join(self._pieces), finish, usage, "".join(self._thoughts))
+        text, thoughts = "".join(self._pieces), "".join(self._thoughts)
+        return Completion(text, finish, usage, thoughts, logprobs=tuple(self._logprobs))
 
     def end(self) -> None:
         """Pass on what was held back, since it might have been the beginning of a tag. Raises what callbacks raise."""

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from orchestrator.engine.contract import Finish, Generation, Message
+from orchestrator.engine.contract import Finish, Generation, Message, TokenLikelihood, TokenLogprob
 from orchestrator.engine.errors import BadGrammar, BadRequest, EngineError
 from orchestrator.remote.errors import (
     ParameterRefused,
@@ -20,7 +20,7 @@ from orchestrator.remote.errors import (
     RemotePromptTooLong,
     RemoteRefused,
 )
-from registry.options import NO_PENALTIES, SamplingOptions
+from registry.options import DEFAULT_SAMPLING, SamplingOptions
 from registry.thinking import thinking_budget
 
 BYTES_A_TOKEN: Final = 4
@@ -51,6 +51,8 @@ THOUGHT_TOKENS: Final = 8192
 MAX_MESSAGE: Final = 400
 """The most characters of a server's message that an error repeats."""
 _SEED_BITS: Final = 31
+_RULED_OUT: Final = -100.0
+"""The bias with which OpenAI's API rules a token out."""
 _FINISHES: Final[dict[str, Finish]] = {"stop": "stop", "length": "length", "abort": "cancelled"}
 _TOO_LONG: Final = re.compile(r"maximum context length|context (size|length|window)|exceed_context_size|n_ctx", re.I)
 _LIMIT: Final = re.compile(r"context (?:length is|size \(|window is|window of) ?(\d+)", re.I)
@@ -108,7 +110,7 @@ def wire_request(model: str, request: Generation, context: int, refused: Set[str
             fields["stop"] = list(request.stop)
         if schema is not None:
             fields["response_format"] = {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema}}
-        fields |= _sampling(request.sampling)
+        fields |= _sampling(request.sampling) | _shaping(request)
         fields |= _thinking(request)
         fields = {name: value for key, value in fields.items() if (name := _name(key, refused)) is not None}
         body = json.dumps(fields, ensure_ascii=False, allow_nan=False).encode()
@@ -140,8 +142,31 @@ def _thought_tokens(request: Generation) -> int:
 
 def _sampling(options: SamplingOptions) -> dict[str, Any]:
     """Return the options that are not the usual ones, by the names that OpenAI's API and llama-server have for them."""
-    usual = asdict(NO_PENALTIES)
+    usual = asdict(DEFAULT_SAMPLING)
     return {name: value for name, value in asdict(options).items() if value != usual[name]}
+
+
+def _shaping(request: Generation) -> dict[str, Any]:
+    """Return what else shapes the answer, by the names of OpenAI's API, and where that has none by those of vLLM.
+
+    Raises BadRequest for biases of texts, whose tokens only the server knows.
+    """
+    fields: dict[str, Any] = {}
+    if request.logit_bias:
+        for one, _ in request.logit_bias:
+            if isinstance(one, str):
+                what = f"logit_bias names the text {one!r:.80}, and another server runs the model"
+                raise BadRequest(f"{what}; accepted: ids of tokens")
+        fields["logit_bias"] = {str(token): max(bias, _RULED_OUT) for token, bias in request.logit_bias}
+    if request.logprobs is not None:
+        fields |= {"logprobs": True, "top_logprobs": request.logprobs}
+    if request.min_tokens:
+        fields["min_tokens"] = request.min_tokens
+    if request.ignore_end:
+        fields["ignore_eos"] = True
+    if request.continues:
+        fields |= {"continue_final_message": True, "add_generation_prompt": False}
+    return fields
 
 
 def _thinking(request: Generation) -> dict[str, Any]:
@@ -222,8 +247,25 @@ class _Delta(msgspec.Struct, frozen=True):
         return next((one for one in (self.reasoning_content, self.reasoning) if isinstance(one, str) and one), "")
 
 
+class _Likelihood(msgspec.Struct, frozen=True):
+    token: str = ""
+    logprob: float = 0.0
+    octets: list[int] | None = msgspec.field(default=None, name="bytes")
+    top_logprobs: "list[_Likelihood] | None" = None
+
+    @property
+    def data(self) -> bytes:
+        """The bytes of the token."""
+        return self.token.encode() if self.octets is None else bytes(one % 256 for one in self.octets)
+
+
+class _Logprobs(msgspec.Struct, frozen=True):
+    content: list[_Likelihood] | None = None
+
+
 class _Choice(msgspec.Struct, frozen=True):
     delta: _Delta | None = None
+    logprobs: _Logprobs | None = None
     finish_reason: str | None = None
 
 
@@ -268,6 +310,8 @@ class Chunk:
     """The error that ends the stream, or None."""
     thought: str = ""
     """What the model thinks before it answers."""
+    logprobs: tuple[TokenLogprob, ...] = ()
+    """How likely the tokens were, if that was asked for."""
 
 
 def read_chunk(data: str) -> Chunk:
@@ -279,7 +323,14 @@ def read_chunk(data: str) -> Chunk:
     choice = body.choices[0] if body.choices else _Choice()
     delta = choice.delta or _Delta()
     reason = choice.finish_reason or None  # some servers send "" until the end
-    return Chunk(delta.content or "", reason, body.usage, body.problem(), delta.thought)
+    listed = choice.logprobs.content if choice.logprobs is not None else None
+    logprobs = tuple(_token_logprob(one) for one in listed or ())
+    return Chunk(delta.content or "", reason, body.usage, body.problem(), delta.thought, logprobs)
+
+
+def _token_logprob(one: _Likelihood) -> TokenLogprob:
+    top = tuple(TokenLikelihood(-1, other.data, other.logprob) for other in one.top_logprobs or ())
+    return TokenLogprob(-1, one.data, one.logprob, top)
 
 
 def read_problem(body: bytes) -> ServerProblem:

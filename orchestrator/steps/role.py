@@ -7,7 +7,7 @@ from typing import cast
 from orchestrator.engine.contract import Generation, Message, Priority
 from registry.call_syntax import CallSyntax
 from registry.models import Registry
-from registry.options import NO_PENALTIES, Adapters, SamplingOptions
+from registry.options import DEFAULT_SAMPLING, Adapters, SamplingOptions
 from registry.prompts import PromptSet, prompt_set
 from registry.thinking import THINKING_WORDS, Thinking
 
@@ -36,8 +36,9 @@ class ResolvedRole:
     """The most tokens of an answer that has no limit of its own; None for as many as the context has room for."""
     temperature: float = 0.0
     top_p: float = 1.0
-    sampling: SamplingOptions = NO_PENALTIES
-    """What keeps free text from repeating itself. What a schema asks for repeats its keys and signs by right."""
+    sampling: SamplingOptions = DEFAULT_SAMPLING
+    """Which tokens may be sampled, and what keeps free text from repeating itself. What a schema asks for repeats its
+    keys and signs by right."""
     lora: Adapters = ()
     """The role's adapters; none on another model than the role's own, for which they were not made."""
     thinking: Thinking = "auto"
@@ -68,16 +69,18 @@ class ResolvedRole:
         """Return the request to the model.
 
         `max_tokens`, `temperature`, `top_p`, `sampling` and `thinking` are the role's where they are not given; with a
-        `schema`, however, the role's `sampling` is left out. The others are as in `Generation`.
+        `schema`, however, without the role's penalties. The others are as in `Generation`.
         """
-        usual = self.sampling if schema is None else NO_PENALTIES
+        usual = self.sampling if schema is None else self.sampling.without_penalties()
+        chosen = usual if sampling is None else sampling
+        usual_top_p = 1.0 if chosen.mirostat else self.top_p
         return Generation(
             messages=messages,
             role=self.name,
             max_tokens=max_tokens or self.max_tokens,
             temperature=self.temperature if temperature is None else temperature,
-            top_p=self.top_p if top_p is None else top_p,
-            sampling=usual if sampling is None else sampling,
+            top_p=usual_top_p if top_p is None else top_p,
+            sampling=chosen,
             seed=seed,
             stop=stop,
             schema=schema,

@@ -144,7 +144,7 @@ def test_a_preset_file_becomes_entries(tmp_path: Path) -> None:
     assert hub.hub == "hf:owner/Some-GGUF/some-q8_0.gguf"
     assert hub.options["context"] == 1024
     assert [str(one) for one in servers.not_taken][-2:] == [
-        "[nothing]: top-k 3: belongs to a role (temperature, top_p, max_tokens) or to the request",
+        "[nothing]: top-k 3: belongs into `sampling:` of the model or of a role, with `_` for `-`",
         "[nothing]: is not taken: it names no model",
     ]
 

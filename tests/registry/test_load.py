@@ -395,6 +395,23 @@ def test_what_keeps_answers_from_repeating_themselves_is_of_a_model_or_of_a_role
     assert "roles.coder.sampling.repetition_penalty: unknown key; accepted: repeat_penalty?" in problem
 
 
+@pytest.mark.parametrize(
+    ("sampling", "where", "words"),
+    [
+        ("{top_k: -1}", "sampling.top_k", "is -1; accepted: greater than or equal to 0"),
+        ("{min_p: 1.5}", "sampling.min_p", "is 1.5; accepted: less than or equal to 1"),
+        ("{typical_p: 0}", "sampling.typical_p", "is 0; accepted: greater than 0"),
+        ("{mirostat: 3}", "sampling.mirostat", "is 3; accepted: 0, 1 or 2"),
+        ("{mirostat: 2, top_k: 40}", "sampling.mirostat", "chooses by itself what top_k chooses"),
+        ("{mirostat: 2}, top_p: 0.9", "top_p", "accepted: top_p: 1, or no mirostat"),
+    ],
+)
+def test_which_tokens_are_sampled_is_bounded(folder: Path, sampling: str, where: str, words: str) -> None:
+    (problem,) = _problems(folder, GOOD.replace("max_tokens: 7", f"sampling: {sampling}"))
+    assert f"roles.coder.{where}: " in problem
+    assert words in problem
+
+
 @pytest.mark.parametrize("option", ["thinking: high", "sampling: {dry_multiplier: 0.8}"])
 def test_an_engine_goes_on_when_only_what_a_request_says_changes(folder: Path, option: str) -> None:
     before = _load(folder)

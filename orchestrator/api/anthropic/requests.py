@@ -13,14 +13,12 @@ from orchestrator.api.dependencies import LenientBody, RequestBody
 from orchestrator.api.openai.completion import CompletionRequest
 from orchestrator.api.openai.protocol import (
     FormatBody,
-    MaxTokens,
-    Temperature,
     ThinkingBody,
-    TopP,
     answer_schema,
-    refuse_options,
+    may_be_continued,
     requested_thinking,
 )
+from orchestrator.api.openai.sampling import MaxTokens, Temperature, TopK, TopP, limit_of, refuse_options
 from orchestrator.api.openai.tools import MAX_TOOLS, ClientTool, ClientTools
 from orchestrator.engine.contract import Message, ToolCall
 from orchestrator.errors import InputError, Problem
@@ -102,6 +100,7 @@ class MessagesBody(CountBody):
     stream: bool | None = None
     temperature: Temperature | None = None
     top_p: TopP | None = None
+    top_k: TopK | None = None
     output_config: OutputConfig | None = None
     output_format: FormatBody | None = None
 
@@ -111,15 +110,18 @@ def request_of(body: MessagesBody, answer_id: str) -> CompletionRequest:
     extra = body.model_extra or {}
     refuse_options({name: extra.get(name) for name in ("mcp_servers", "container")}, extra)
     form = body.output_format or (body.output_config.format if body.output_config is not None else None)
+    messages, toolbox = messages_of(body), toolbox_of(body)
     return CompletionRequest(
         id=answer_id,
         model=body.model,
-        messages=messages_of(body),
-        toolbox=toolbox_of(body),
+        messages=messages,
+        toolbox=toolbox,
         schema=answer_schema(form, "output_config/format"),
-        max_tokens=body.max_tokens,
+        max_tokens=limit_of(body.max_tokens),
         temperature=body.temperature,
         top_p=body.top_p,
+        sampling={} if body.top_k is None else {"top_k": max(0, body.top_k)},
+        continues=form is None and not toolbox.forced and may_be_continued(messages),
         stop=tuple(body.stop_sequences or ()),
         # Without `thinking`, clients expect no thoughts, and the first block to be the answer.
         thinking=requested_thinking(body.thinking, None, None) or "off",

@@ -6,7 +6,7 @@
 import secrets
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Final, Literal
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
@@ -16,10 +16,9 @@ from orchestrator.api.dependencies import ForcedModel, LenientBody, LimiterDep, 
 from orchestrator.api.errors import DOCUMENTED, error_detail
 from orchestrator.api.limiter import Generate, GenerationHandle
 from orchestrator.api.openai.calling import CUT_OFF
-from orchestrator.api.openai.chat import penalties
 from orchestrator.api.openai.completion import CompletionRequest, generates_for
 from orchestrator.api.openai.names import AUTO
-from orchestrator.api.openai.protocol import FormatBody, SchemaBody, Temperature, TopP, answer_schema, refuse_options
+from orchestrator.api.openai.sampling import SamplingBody, answer_form, refuse_options, shaping_options
 from orchestrator.api.openai.text_completions import Prompts, prompts_in
 from orchestrator.api.sse import DOCUMENTED_STREAM, Events, EventStream, format_event
 from orchestrator.engine.client.engine import Completion
@@ -33,7 +32,7 @@ RANDOM_SEED: Final = 0xFFFFFFFF
 router = APIRouter(tags=["llama-server"], responses=dict(DOCUMENTED))
 
 
-class NativeOptions(RequestBody, LenientBody):
+class NativeOptions(RequestBody, SamplingBody):
     """What /completion and /infill have in common. Of fields that have no name here, `refuse_options` refuses some."""
 
     model_config = ConfigDict(extra="allow")
@@ -41,23 +40,9 @@ class NativeOptions(RequestBody, LenientBody):
     model: str = AUTO
     n_predict: Annotated[int, Field(ge=-1, le=1 << 22)] | None = None
     """The most tokens of the answer; -1: as many as there is room for. With 0 only the prompt is computed."""
-    temperature: Temperature | None = None
-    top_p: TopP | None = None
-    seed: Annotated[int, Field(ge=-1, lt=1 << 63)] | None = None
-    stop: Annotated[list[str], Field(max_length=16)] | None = None
     stream: bool | None = None
-    json_schema: dict[str, Any] | None = None
     t_max_predict_ms: Annotated[float, Field(ge=0, le=1e9)] | None = None
     """How many milliseconds an answer may take; 0: as many as it needs."""
-    presence_penalty: float | None = None
-    frequency_penalty: float | None = None
-    repeat_penalty: float | None = None
-    repeat_last_n: int | None = None
-    dry_multiplier: float | None = None
-    dry_base: float | None = None
-    dry_allowed_length: int | None = None
-    dry_penalty_last_n: int | None = None
-    dry_sequence_breakers: list[str] | None = None
 
 
 class NativeBody(NativeOptions):
@@ -168,18 +153,18 @@ async def _carried_out(
 
 def _request(body: NativeOptions) -> CompletionRequest:
     refuse_options({}, body.model_extra)
-    form = FormatBody(type="json_schema", json_schema=SchemaBody(schema=body.json_schema))
+    form = answer_form(body, None, "")
+    options = shaping_options(body)
+    if body.seed == RANDOM_SEED:
+        options["seed"] = None
     seconds = (body.t_max_predict_ms or 0) / 1000
     return CompletionRequest(
         id=f"cmpl-{secrets.token_hex(12)}",
         model=body.model,
-        schema=None if body.json_schema is None else answer_schema(form, "json_schema"),
+        schema=form.schema,
+        grammar=form.grammar,
         max_tokens=None if body.n_predict in (None, -1) else max(1, body.n_predict or 0),
-        temperature=body.temperature,
-        top_p=body.top_p,
-        seed=None if body.seed in (-1, RANDOM_SEED) else body.seed,
-        sampling=penalties(body),
-        stop=tuple(body.stop or ()),
+        **options,
         deadline_seconds=seconds or None,
     )
 

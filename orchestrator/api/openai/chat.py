@@ -7,7 +7,7 @@ The classes of bodies have the fields of OpenAI's API. They are our own and not 
 import secrets
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Final, Literal
 
 from fastapi import APIRouter, Request, Response
@@ -18,31 +18,37 @@ from orchestrator.api.errors import DOCUMENTED, error_detail
 from orchestrator.api.limiter import CallArguments, CallEnded, CallStarted, GenerationHandle, Piece, Thought
 from orchestrator.api.openai.calling import CUT_OFF
 from orchestrator.api.openai.completion import CompletionRequest, generates_for
+from orchestrator.api.openai.logprobs import ListedTokens, LogprobsBody, logprobs_body
 from orchestrator.api.openai.protocol import (
     ChatMessage,
     FormatBody,
-    MaxTokens,
     RequestedEffort,
-    Seed,
-    Temperature,
     TemplateArguments,
     ThinkingValue,
-    TopP,
     answer_schema,
     engine_messages,
-    refuse_options,
+    may_be_continued,
     requested_thinking,
+)
+from orchestrator.api.openai.sampling import (
+    MaxTokens,
+    SamplingBody,
+    TopLogprobs,
+    answer_form,
+    limit_of,
+    refuse_options,
+    requested_logprobs,
+    shaping_options,
 )
 from orchestrator.api.openai.tools import MAX_TOOLS, ClientTool, ClientTools
 from orchestrator.api.sse import DOCUMENTED_STREAM, Events, EventStream, format_event
 from orchestrator.engine.client.engine import Completion
-from orchestrator.errors import OrchestratorError
+from orchestrator.engine.contract import Message, TokenLogprob
+from orchestrator.errors import InputError, OrchestratorError, Problem
 from orchestrator.events import Usage
-from registry.options import SamplingOptions
 
 DONE: Final = format_event("[DONE]")
 """What ends a stream whose answers are all complete."""
-PENALTIES: Final = tuple(field.name for field in fields(SamplingOptions))
 MAX_ANSWERS: Final = 8
 
 FinishReason = Literal["stop", "length", "tool_calls"]
@@ -71,7 +77,7 @@ class StreamOptions(LenientBody):
     include_usage: bool | None = None
 
 
-class ChatBody(RequestBody, LenientBody):
+class ChatBody(RequestBody, SamplingBody):
     """A request for `n` answers to a chat. Of fields that have no name here, `refuse_options` refuses some."""
 
     model_config = ConfigDict(extra="allow")
@@ -82,28 +88,17 @@ class ChatBody(RequestBody, LenientBody):
     stream_options: StreamOptions | None = None
     max_tokens: MaxTokens | None = None
     max_completion_tokens: MaxTokens | None = None
-    temperature: Temperature | None = None
-    top_p: TopP | None = None
     n: Annotated[int, Field(ge=1, le=MAX_ANSWERS)] | None = None
-    seed: Seed | None = None
-    stop: str | Annotated[list[str], Field(max_length=16)] | None = None
     response_format: FormatBody | None = None
     tools: Annotated[list[ToolBody], Field(max_length=MAX_TOOLS)] | None = None
     tool_choice: str | dict[str, Any] | None = None
     parallel_tool_calls: bool | None = None
     logprobs: bool | None = None
-    logit_bias: dict[str, float] | None = None
-    presence_penalty: float | None = None
-    frequency_penalty: float | None = None
-    repeat_penalty: float | None = None
-    repetition_penalty: float | None = None
-    """The same as `repeat_penalty`, as vLLM calls it."""
-    repeat_last_n: int | None = None
-    dry_multiplier: float | None = None
-    dry_base: float | None = None
-    dry_allowed_length: int | None = None
-    dry_penalty_last_n: int | None = None
-    dry_sequence_breakers: list[str] | None = None
+    top_logprobs: TopLogprobs | None = None
+    continue_final_message: bool | None = None
+    """Whether the answer goes on with the last message, which is the assistant's, as vLLM calls it."""
+    add_generation_prompt: bool | None = None
+    """Whether the answer is a new message, as vLLM calls it."""
     reasoning_effort: RequestedEffort | None = None
     thinking: ThinkingValue | None = None
     chat_template_kwargs: TemplateArguments | None = None
@@ -140,7 +135,7 @@ class ChoiceBody(BaseModel):
 
     index: int
     message: AnswerBody
-    logprobs: None = None
+    logprobs: LogprobsBody | None = None
     finish_reason: FinishReason
 
 
@@ -211,7 +206,7 @@ async def complete(
     handle = limiter.start(generates)
     common = _Common(completion_request.id, int(time.time()), body.model, model)
     if not body.stream:
-        return _answer(common, await handle.completions(request))
+        return _answer(common, await handle.completions(request), completion_request)
     await handle.wait_started(request)
     with_usage = bool(body.stream_options and body.stream_options.include_usage)
     return EventStream(_chunks(common, handle, completion_request, with_usage), handle.cancel)
@@ -219,25 +214,23 @@ async def complete(
 
 def request_of(body: ChatBody) -> CompletionRequest:
     """Return what the body asks for. Raises InputError."""
-    refuse_options(
-        {
-            "logprobs": body.logprobs,
-            "logit_bias": body.logit_bias,
-        },
-        body.model_extra,
+    refuse_options({}, body.model_extra)
+    form = answer_form(body, answer_schema(body.response_format, "response_format"), "response_format")
+    messages, toolbox = (
+        engine_messages(body.messages),
+        ClientTools.of(client_tools(body.tools), body.tool_choice, body.parallel_tool_calls),
     )
     return CompletionRequest(
         id=f"chatcmpl-{secrets.token_hex(12)}",
         model=body.model,
-        messages=engine_messages(body.messages),
-        toolbox=ClientTools.of(client_tools(body.tools), body.tool_choice, body.parallel_tool_calls),
-        schema=answer_schema(body.response_format, "response_format"),
-        max_tokens=body.max_completion_tokens or body.max_tokens,
-        temperature=body.temperature,
-        top_p=body.top_p,
-        seed=body.seed,
-        sampling=penalties(body),
-        stop=(body.stop,) if isinstance(body.stop, str) else tuple(body.stop or ()),
+        messages=messages,
+        toolbox=toolbox,
+        schema=form.schema,
+        grammar=form.grammar,
+        max_tokens=limit_of(body.max_completion_tokens, body.max_tokens),
+        **shaping_options(body),
+        logprobs=requested_logprobs(body.logprobs, body.top_logprobs),
+        continues=_continues(body, messages, is_free=form.schema is None and not toolbox.forced),
         thinking=requested_thinking(body.thinking, body.chat_template_kwargs, body.reasoning_effort),
         template_arguments=body.chat_template_kwargs or {},
         count=body.n or 1,
@@ -251,15 +244,27 @@ def client_tools(tools: Sequence[ToolBody] | None) -> list[ClientTool]:
     ]
 
 
-def penalties(body: BaseModel) -> dict[str, Any]:
-    """Return the `SamplingOptions` that a body gives; -1 stands for all of the answer, as in llama.cpp."""
-    stated = {name: value for name, value in body if value is not None}
-    given = {name: stated[name] for name in PENALTIES if name in stated}
-    if "repetition_penalty" in stated:
-        given.setdefault("repeat_penalty", stated["repetition_penalty"])
-    if "dry_sequence_breakers" in given:
-        given["dry_sequence_breakers"] = tuple(given["dry_sequence_breakers"])
-    return {name: None if name.endswith("last_n") and value == -1 else value for name, value in given.items()}
+def _continues(body: ChatBody, messages: Sequence[Message], *, is_free: bool) -> bool:
+    """Return whether the answer goes on with the last message, in place of a new message.
+
+    So it is where that is the assistant's, unless the client says otherwise, or the answer is not `is_free`: a schema
+    or a tool that has to be called is for an answer as a whole. Raises InputError where it cannot be.
+    """
+    asked, may = body.continue_final_message, may_be_continued(messages)
+    if body.add_generation_prompt is not None:
+        if body.add_generation_prompt == asked:
+            what = f"is {str(asked).lower()}, as continue_final_message is"
+            raise InputError(Problem("add_generation_prompt", what, "the opposite of continue_final_message"))
+        asked = not body.add_generation_prompt
+    if asked is None:
+        return may and is_free
+    if asked and not may:
+        what = "says that the last message is to be continued"
+        raise InputError(Problem("continue_final_message", what, "a last message of the assistant without tool calls"))
+    if asked and not is_free:
+        accepted = "an answer without a schema and without a tool that has to be called"
+        raise InputError(Problem("continue_final_message", "cannot be combined with a form of the answer", accepted))
+    return asked
 
 
 def finish_reason(completion: Completion) -> FinishReason:
@@ -269,18 +274,18 @@ def finish_reason(completion: Completion) -> FinishReason:
     return "tool_calls" if completion.calls else "stop"
 
 
-def _answer(common: _Common, completions: Sequence[Completion]) -> ChatAnswer:
+def _answer(common: _Common, completions: Sequence[Completion], request: CompletionRequest) -> ChatAnswer:
     return ChatAnswer(
         id=common.id,
         created=common.created,
         model=common.model,
         system_fingerprint=common.fingerprint,
-        choices=[_choice(index, completion) for index, completion in enumerate(completions)],
+        choices=[_choice(index, completion, request) for index, completion in enumerate(completions)],
         usage=usage_of([completion.usage for completion in completions]),
     )
 
 
-def _choice(index: int, completion: Completion) -> ChoiceBody:
+def _choice(index: int, completion: Completion, request: CompletionRequest) -> ChoiceBody:
     calls = [
         CallBody(id=call.id, function=CalledBody(name=call.name, arguments=call.arguments)) for call in completion.calls
     ]
@@ -289,7 +294,8 @@ def _choice(index: int, completion: Completion) -> ChoiceBody:
         reasoning_content=completion.reasoning or None,
         tool_calls=calls or None,
     )
-    return ChoiceBody(index=index, message=message, finish_reason=finish_reason(completion))
+    logprobs = None if request.logprobs is None else logprobs_body(completion.logprobs)
+    return ChoiceBody(index=index, message=message, logprobs=logprobs, finish_reason=finish_reason(completion))
 
 
 def usage_of(usages: Sequence[Usage], answers_each: int | None = None) -> UsageBody:
@@ -301,7 +307,8 @@ def usage_of(usages: Sequence[Usage], answers_each: int | None = None) -> UsageB
     of_prompts = [usages[first : first + each] for first in range(0, len(usages), each)]
     prompt = sum(max(usage.prompt_tokens for usage in group) for group in of_prompts)
     output = sum(usage.output_tokens for usage in usages)
-    cached = sum(max(usage.cached_tokens for usage in group) for group in of_prompts)
+    # The first answer to a prompt computes it for the others.
+    cached = sum(min(usage.cached_tokens for usage in group) for group in of_prompts)
     return UsageBody(
         prompt_tokens=prompt,
         completion_tokens=output,
@@ -313,6 +320,7 @@ def usage_of(usages: Sequence[Usage], answers_each: int | None = None) -> UsageB
 
 async def _chunks(common: _Common, handle: GenerationHandle, request: CompletionRequest, with_usage: bool) -> Events:
     """Yield the chunks of all answers. An error ends the stream with an event that has the body of an error."""
+    listed = [ListedTokens() for _ in range(request.count)]
     usages: list[Usage] = []
     for index in range(request.count):
         yield common.chunk([_delta(index, {"role": "assistant", "content": ""})])
@@ -320,9 +328,11 @@ async def _chunks(common: _Common, handle: GenerationHandle, request: Completion
         async for index, item in handle.items():
             if isinstance(item, Completion):
                 usages.append(item.usage)
-                yield common.chunk([_delta(index, {}, finish_reason(item))])
+                rest = listed[index].rest(item)
+                yield common.chunk([_delta(index, {}, finish_reason(item), rest)])
             elif delta := _piece_delta(item):
-                yield common.chunk([_delta(index, delta)])
+                tokens = listed[index].take_with(item) if request.logprobs is not None else None
+                yield common.chunk([_delta(index, delta, tokens=tokens)])
     except OrchestratorError as error:
         yield format_event({"error": error_detail(error).model_dump()})
         return
@@ -347,5 +357,11 @@ def _piece_delta(piece: Piece | Thought) -> dict[str, Any]:
             return {}
 
 
-def _delta(index: int, delta: dict[str, Any], finish: FinishReason | None = None) -> dict[str, Any]:
-    return {"index": index, "delta": delta, "logprobs": None, "finish_reason": finish}
+def _delta(
+    index: int,
+    delta: dict[str, Any],
+    finish: FinishReason | None = None,
+    tokens: Sequence[TokenLogprob] | None = None,
+) -> dict[str, Any]:
+    logprobs = None if tokens is None else logprobs_body(tokens).model_dump()
+    return {"index": index, "delta": delta, "logprobs": logprobs, "finish_reason": finish}

@@ -11,8 +11,9 @@ from orchestrator.api.errors import AnswerRefused, RunFailed
 from orchestrator.api.limiter import Generate, Piece
 from orchestrator.api.openai.calling import CUT_OFF, MOST_ASKED, CallTask, calling, tool_prompt, with_tools
 from orchestrator.api.openai.names import ORCHESTRATE, known_name, resolve_name
+from orchestrator.api.openai.sampling import merged_sampling
 from orchestrator.api.openai.tools import ClientTools
-from orchestrator.engine.client.engine import Completion
+from orchestrator.engine.client.engine import Completion, TextPiece
 from orchestrator.engine.client.grammar import left_to_validator
 from orchestrator.engine.contract import Generation, Infill, Message
 from orchestrator.errors import InputError, OrchestratorError, Problem
@@ -47,6 +48,8 @@ class CompletionRequest:
     toolbox: ClientTools = NO_TOOLS
     schema: dict[str, Any] | bool | None = None
     """The JSON Schema that each answer has to match; None for any text."""
+    grammar: str | None = None
+    """The GBNF grammar that each answer has to follow; None for any text. At most one of both is given."""
     max_tokens: int | None = None
     temperature: float | None = None
     top_p: float | None = None
@@ -57,6 +60,12 @@ class CompletionRequest:
     seed: int | None = None
     """The seed of the first answer; each further answer has the next number."""
     stop: tuple[str, ...] = ()
+    logit_bias: tuple[tuple[int | str, float], ...] = ()
+    """This and the four that follow are as in `Generation`."""
+    logprobs: int | None = None
+    min_tokens: int = 0
+    ignore_end: bool = False
+    continues: bool = False
     thinking: Thinking | None = None
     """How much the model shall think before it answers."""
     template_arguments: Mapping[str, bool | int | float | str | None] = field(default_factory=dict)
@@ -98,6 +107,8 @@ def engine_request(request: CompletionRequest, role: ResolvedRole) -> Generation
     toolbox, task = request.toolbox, _call_task(request, role)
     is_raw = request.prompt is not None or request.infill is not None
     prompt = () if is_raw else tool_prompt(request.messages, role, toolbox)[0]
+    if toolbox.tools and request.grammar is not None:
+        raise InputError(Problem("grammar", "cannot be combined with tools", "one of both"))
     generation = role.request(
         prompt,
         max_tokens=request.max_tokens,
@@ -116,8 +127,21 @@ def engine_request(request: CompletionRequest, role: ResolvedRole) -> Generation
         generation = replace(generation, prompt=request.prompt, infill=request.infill)
     if toolbox.tools:
         generation = with_tools(generation, task)
-    if request.sampling:
-        generation = replace(generation, sampling=replace(generation.sampling, **request.sampling))
+    usual = generation.sampling if request.grammar is None else generation.sampling.without_penalties()
+    sampling = merged_sampling(usual, request.sampling)
+    if request.top_p is not None and "mirostat" not in request.sampling:
+        sampling = replace(sampling, mirostat=0)
+    generation = replace(
+        generation,
+        sampling=sampling,
+        top_p=1.0 if sampling.mirostat and request.top_p is None else generation.top_p,
+        grammar=generation.grammar if request.grammar is None else request.grammar,
+        logit_bias=request.logit_bias,
+        logprobs=request.logprobs,
+        min_tokens=request.min_tokens,
+        ignore_end=request.ignore_end,
+        continues=request.continues,
+    )
     if (problem := generation.problem()) is not None:
         raise InputError(Problem("request", problem))
     return generation
@@ -169,7 +193,7 @@ def _checked(service: Service, model: str, request: CompletionRequest, generatio
             wrong = "" if completion.finish in CUT_OFF else _mismatch(request, completion.text)
             if not wrong:
                 if hold:
-                    on_text(completion.text)
+                    on_text(TextPiece(completion.text, completion.logprobs))
                 return replace(completion, usage=added(*usages)) if len(usages) > 1 else completion
             if not hold or len(usages) == MOST_ASKED:
                 raise AnswerRefused(f"the answer of {model} does not obey what was asked for: {wrong}")
@@ -252,5 +276,16 @@ def _check_fits_run(request: CompletionRequest) -> None:
     if request.schema is not None:
         accepted = "a role, a persona or a model"
         raise InputError(Problem("response_format", f"{ORCHESTRATE} does not take a schema", accepted))
+    unfit = {
+        "grammar": request.grammar is not None,
+        "logprobs": request.logprobs is not None,
+        "logit_bias": bool(request.logit_bias),
+        "min_tokens": bool(request.min_tokens),
+        "ignore_eos": request.ignore_end,
+        **dict.fromkeys(request.sampling, True),
+    }
+    for name in (name for name, given in unfit.items() if given):
+        accepted = "leave it out, or a role, a persona or a model"
+        raise InputError(Problem(name, f"{ORCHESTRATE} gives no answer of a single model", accepted))
     if request.count > 1:
         raise InputError(Problem("n", f"is {request.count}, and {ORCHESTRATE} gives one answer", "1"))

@@ -1,7 +1,6 @@
-"""What requests to /v1/chat/completions and /v1/responses have in common: messages, options, the format of an answer.
+"""What requests to /v1/chat/completions and /v1/responses have in common: messages, thinking, the format of an answer.
 
-Messages become those of an engine: the system message first, then the others in their order. An
-option whose value cannot be obeyed is refused where ignoring it would change what the answer means.
+Messages become those of an engine: the system message first, then the others in their order.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,6 +9,7 @@ from typing import Annotated, Any, Final, Literal, cast
 from pydantic import Field
 
 from orchestrator.api.dependencies import LenientBody
+from orchestrator.api.openai.sampling import ANY_OBJECT
 from orchestrator.engine.contract import Message, ToolCall
 from orchestrator.errors import InputError, Problem
 from orchestrator.gates.json_schema import BadSchema, OutputSchema
@@ -18,21 +18,6 @@ from orchestrator.steps.role import ResolvedRole
 from registry.options import MAX_CONTEXT
 from registry.thinking import Thinking
 
-_OTHER_GRAMMARS: Final = "grammar guided_grammar guided_regex guided_choice guided_json structured_outputs json_schema"
-_OTHER_SAMPLERS: Final = "top_k min_p typical_p tfs_z xtc_probability mirostat top_logprobs best_of suffix"
-_OTHER_CONTENTS: Final = "modalities audio prediction web_search_options"
-REFUSED: Final = {
-    **dict.fromkeys(("functions", "function_call"), "tools and tool_choice"),
-    **dict.fromkeys(_OTHER_GRAMMARS.split(), "response_format with a JSON Schema"),
-    **dict.fromkeys([*_OTHER_SAMPLERS.split(), *_OTHER_CONTENTS.split()], "leave it out"),
-}
-"""Options of OpenAI's and other servers' APIs that are not supported here and shape an answer, and what is accepted."""
-ANY_OBJECT: Final = {"type": "object"}
-
-TopP = Annotated[float, Field(gt=0, le=1)]
-Temperature = Annotated[float, Field(ge=0, le=2)]
-MaxTokens = Annotated[int, Field(ge=1, le=1 << 22)]
-Seed = Annotated[int, Field(ge=0, lt=1 << 63)]
 ThinkingBudget = Annotated[int, Field(ge=0, le=MAX_CONTEXT)]
 RequestedEffort = Literal["none", "minimal", "low", "medium", "high", "xhigh"]
 _EFFORTS: Final[dict[str, Thinking]] = {"none": "off", "minimal": "low", "xhigh": "high"}
@@ -138,6 +123,11 @@ def prompt_messages(messages: Sequence[Message], role: ResolvedRole, instruction
     return (Message("system", system), *turns) if system else tuple(turns)
 
 
+def may_be_continued(messages: Sequence[Message]) -> bool:
+    """Return whether the last message is one of the assistant's that an answer may go on with."""
+    return bool(messages) and messages[-1].role == "assistant" and not messages[-1].tool_calls
+
+
 def answer_schema(form: FormatBody | None, where: str) -> dict[str, Any] | bool | None:
     """Return the JSON Schema that an answer has to match, or None where it may be any text.
 
@@ -185,20 +175,6 @@ def requested_thinking(
     if isinstance(switch, bool):
         return "on" if switch else "off"
     return None if effort is None else cast(Thinking, _EFFORTS.get(effort, effort))
-
-
-def refuse_options(options: Mapping[str, object], unknown: Mapping[str, object] | None = None) -> None:
-    """Raise InputError for an option that is set but not supported: ignoring it would change what the answer means.
-
-    `unknown` are the fields of a body that it has no name for. Most of them concern nothing that an answer means, and
-    are ignored; those of other servers' APIs that shape an answer are refused.
-    """
-    for name, value in options.items():
-        if value:
-            raise InputError(Problem(name, f"{value!r:.80} is not supported", "leave it out"))
-    for name, value in (unknown or {}).items():
-        if name in REFUSED and value is not None:
-            raise InputError(Problem(name, "is not supported, and would change the answer", REFUSED[name]))
 
 
 def _engine_message(message: ChatMessage, where: str) -> Message:

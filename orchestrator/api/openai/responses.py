@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Request, Response
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from orchestrator.api.dependencies import (
     ForcedModel,
@@ -29,17 +29,22 @@ from orchestrator.api.openai.calling import CUT_OFF
 from orchestrator.api.openai.completion import CompletionRequest, generates_for
 from orchestrator.api.openai.protocol import (
     FormatBody,
-    MaxTokens,
     RequestedEffort,
-    Temperature,
     TemplateArguments,
     TextPart,
     ThinkingValue,
-    TopP,
     answer_schema,
-    refuse_options,
     requested_thinking,
     text_of,
+)
+from orchestrator.api.openai.sampling import (
+    MaxTokens,
+    SamplingBody,
+    TopLogprobs,
+    answer_form,
+    limit_of,
+    refuse_options,
+    shaping_options,
 )
 from orchestrator.api.openai.tools import MAX_TOOLS, ClientTool, ClientTools
 from orchestrator.api.sse import DOCUMENTED_STREAM, Events, EventStream, format_event
@@ -87,16 +92,18 @@ class ReasoningBody(LenientBody):
     effort: RequestedEffort | None = None
 
 
-class ResponseBody(RequestBody, LenientBody):
-    """A request for an answer."""
+class ResponseBody(RequestBody, SamplingBody):
+    """A request for an answer. Of fields that have no name here, `refuse_options` refuses some."""
+
+    model_config = ConfigDict(extra="allow")
 
     model: str
     input: str | Annotated[list[InputItem], Field(min_length=1, max_length=4096)]
     instructions: str | None = None
     stream: bool | None = None
     max_output_tokens: MaxTokens | None = None
-    temperature: Temperature | None = None
-    top_p: TopP | None = None
+    top_logprobs: TopLogprobs | None = None
+    include: list[str] | None = None
     text: TextOptions | None = None
     tools: Annotated[list[FunctionTool], Field(max_length=MAX_TOOLS)] | None = None
     tool_choice: str | dict[str, Any] | None = None
@@ -293,7 +300,16 @@ def _given_items(given: str | Sequence[InputItem]) -> list[dict[str, Any]]:
 
 def request_of(body: ResponseBody, earlier: Sequence[InputItem] = ()) -> CompletionRequest:
     """Return what the body asks for, as the next turn of a conversation with the items `earlier`. Raises InputError."""
-    refuse_options({"background": body.background})
+    refuse_options(
+        {
+            "background": body.background,
+            "top_logprobs": body.top_logprobs,
+            "include": [one for one in body.include or () if one == "message.output_text.logprobs"],
+        },
+        body.model_extra,
+    )
+    schema = answer_schema(body.text.format if body.text is not None else None, "text/format")
+    form = answer_form(body, schema, "text/format")
     given = [InputItem(role="user", content=body.input)] if isinstance(body.input, str) else body.input
     tools = [ClientTool(one.name, one.description or "", one.parameters or {}) for one in body.tools or ()]
     return CompletionRequest(
@@ -301,10 +317,10 @@ def request_of(body: ResponseBody, earlier: Sequence[InputItem] = ()) -> Complet
         model=body.model,
         messages=input_messages([*earlier, *given], body.instructions),
         toolbox=ClientTools.of(tools, body.tool_choice, body.parallel_tool_calls),
-        schema=answer_schema(body.text.format if body.text is not None else None, "text/format"),
-        max_tokens=body.max_output_tokens,
-        temperature=body.temperature,
-        top_p=body.top_p,
+        schema=form.schema,
+        grammar=form.grammar,
+        max_tokens=limit_of(body.max_output_tokens),
+        **shaping_options(body),
         thinking=requested_thinking(
             body.thinking, body.chat_template_kwargs, body.reasoning.effort if body.reasoning is not None else None
         ),

@@ -13,14 +13,23 @@ from typing import Annotated, Any, Final, Literal
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from orchestrator.api.dependencies import ForcedModel, LenientBody, LimiterDep, RequestBody, ServiceDep
+from orchestrator.api.dependencies import ForcedModel, LimiterDep, RequestBody, ServiceDep
 from orchestrator.api.errors import DOCUMENTED, error_detail
 from orchestrator.api.limiter import Generate, GenerationHandle
 from orchestrator.api.openai.calling import CUT_OFF
-from orchestrator.api.openai.chat import DONE, MAX_ANSWERS, StreamOptions, UsageBody, penalties, usage_of
+from orchestrator.api.openai.chat import DONE, MAX_ANSWERS, StreamOptions, UsageBody, usage_of
 from orchestrator.api.openai.completion import CompletionRequest, generates_for
+from orchestrator.api.openai.logprobs import ListedTokens, TextLogprobs, text_logprobs
 from orchestrator.api.openai.names import role_named
-from orchestrator.api.openai.protocol import MaxTokens, Seed, Temperature, TopP, refuse_options
+from orchestrator.api.openai.sampling import (
+    MaxTokens,
+    SamplingBody,
+    TopLogprobs,
+    answer_form,
+    limit_of,
+    refuse_options,
+    shaping_options,
+)
 from orchestrator.api.sse import DOCUMENTED_STREAM, Events, EventStream, format_event
 from orchestrator.engine.client.engine import Completion
 from orchestrator.engine.contract import Infill
@@ -38,7 +47,7 @@ Prompts = str | TokenIds | Annotated[list[str | TokenIds], Field(min_length=1, m
 router = APIRouter(prefix="/v1", tags=["openai"], responses=dict(DOCUMENTED))
 
 
-class TextCompletionBody(RequestBody, LenientBody):
+class TextCompletionBody(RequestBody, SamplingBody):
     """A request to go on with each of some texts `n` times."""
 
     model_config = ConfigDict(extra="allow")
@@ -47,29 +56,15 @@ class TextCompletionBody(RequestBody, LenientBody):
     prompt: Prompts
     suffix: str | None = None
     max_tokens: MaxTokens | None = None
-    temperature: Temperature | None = None
-    top_p: TopP | None = None
     n: Annotated[int, Field(ge=1, le=MAX_ANSWERS)] | None = None
     best_of: Annotated[int, Field(ge=1, le=MAX_ANSWERS)] | None = None
     """Only the same as `n` is accepted."""
     echo: bool | None = None
     """Whether the answers begin with the prompt."""
-    seed: Seed | None = None
-    stop: str | Annotated[list[str], Field(max_length=16)] | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
-    logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
-    logit_bias: dict[str, float] | None = None
-    presence_penalty: float | None = None
-    frequency_penalty: float | None = None
-    repeat_penalty: float | None = None
-    repetition_penalty: float | None = None
-    repeat_last_n: int | None = None
-    dry_multiplier: float | None = None
-    dry_base: float | None = None
-    dry_allowed_length: int | None = None
-    dry_penalty_last_n: int | None = None
-    dry_sequence_breakers: list[str] | None = None
+    logprobs: TopLogprobs | None = None
+    """Of how many of the most likely tokens the logprobs are wanted, beside those that were chosen."""
 
 
 class TextChoice(BaseModel):
@@ -77,7 +72,7 @@ class TextChoice(BaseModel):
 
     text: str
     index: int
-    logprobs: None = None
+    logprobs: TextLogprobs | None = None
     finish_reason: Literal["stop", "length"]
 
 
@@ -106,6 +101,8 @@ class _Asked:
     """What each answer begins with: its prompt, or nothing."""
     answers_each: int
     """How many answers each prompt gets."""
+    with_logprobs: bool
+    """Whether it is wanted how likely the tokens of the answers were."""
 
     def chunk(self, choices: Sequence[dict[str, Any]], usage: UsageBody | None = None) -> bytes:
         """Return the server-sent event of a chunk."""
@@ -138,6 +135,7 @@ async def complete(
         fingerprint=model,
         echoes=tuple(echo for echo, one in zip(echoes, requests, strict=True) for _ in range(one.count)),
         answers_each=requests[0].count,
+        with_logprobs=body.logprobs is not None,
     )
     handle = limiter.start(generates)
     if not body.stream:
@@ -149,7 +147,10 @@ async def complete(
 
 def requests_of(body: TextCompletionBody) -> list[CompletionRequest]:
     """Return what the body asks for, one request for each prompt. Raises InputError."""
-    refuse_options({"logprobs": body.logprobs, "logit_bias": body.logit_bias}, body.model_extra)
+    refuse_options({}, body.model_extra)
+    form = answer_form(body, None, "")
+    if body.echo and body.logprobs is not None:
+        raise InputError(Problem("echo", "cannot be combined with logprobs, which are for the answer", "one of both"))
     if body.best_of not in (None, body.n or 1):
         raise InputError(Problem("best_of", f"is {body.best_of}, and n is {body.n or 1}", "the same number as n"))
     if body.echo and body.suffix is not None:
@@ -161,12 +162,11 @@ def requests_of(body: TextCompletionBody) -> list[CompletionRequest]:
             model=body.model,
             prompt=prompt if body.suffix is None else None,
             infill=None if body.suffix is None else _infill(prompt, body.suffix, index),
-            max_tokens=body.max_tokens,
-            temperature=body.temperature,
-            top_p=body.top_p,
-            seed=body.seed,
-            sampling=penalties(body),
-            stop=(body.stop,) if isinstance(body.stop, str) else tuple(body.stop or ()),
+            max_tokens=limit_of(body.max_tokens),
+            schema=form.schema,
+            grammar=form.grammar,
+            logprobs=body.logprobs,
+            **shaping_options(body),
             count=body.n or 1,
         )
         for index, prompt in enumerate(prompts_in(body.prompt))
@@ -206,7 +206,12 @@ def _answer(asked: _Asked, completions: Sequence[Completion]) -> TextCompletionA
         model=asked.model,
         system_fingerprint=asked.fingerprint,
         choices=[
-            TextChoice(text=echo + one.text, index=index, finish_reason=_finish_reason(one))
+            TextChoice(
+                text=echo + one.text,
+                index=index,
+                logprobs=text_logprobs(one.logprobs) if asked.with_logprobs else None,
+                finish_reason=_finish_reason(one),
+            )
             for index, (echo, one) in enumerate(zip(asked.echoes, completions, strict=True))
         ],
         usage=usage_of([one.usage for one in completions], asked.answers_each),
@@ -216,6 +221,8 @@ def _answer(asked: _Asked, completions: Sequence[Completion]) -> TextCompletionA
 async def _chunks(asked: _Asked, handle: GenerationHandle, with_usage: bool) -> Events:
     """Yield the chunks of all answers. An error ends the stream with an event that has the body of an error."""
     usages: dict[int, Usage] = {}
+    listed = [ListedTokens() for _ in asked.echoes]
+    sent = [0] * len(asked.echoes)
     for index, echo in enumerate(asked.echoes):
         if echo:
             yield asked.chunk([_choice(index, echo)])
@@ -223,9 +230,13 @@ async def _chunks(asked: _Asked, handle: GenerationHandle, with_usage: bool) -> 
         async for index, item in handle.items():
             if isinstance(item, Completion):
                 usages[index] = item.usage
-                yield asked.chunk([_choice(index, "", _finish_reason(item))])
+                rest = listed[index].rest(item)
+                logprobs = None if rest is None else text_logprobs(rest, sent[index])
+                yield asked.chunk([_choice(index, "", _finish_reason(item), logprobs)])
             elif isinstance(item, str) and item:
-                yield asked.chunk([_choice(index, item)])
+                logprobs = text_logprobs(listed[index].take_with(item), sent[index]) if asked.with_logprobs else None
+                sent[index] += sum(map(len, logprobs.tokens)) if logprobs is not None else 0
+                yield asked.chunk([_choice(index, item, logprobs=logprobs)])
     except OrchestratorError as error:
         yield format_event({"error": error_detail(error).model_dump()})
         return
@@ -234,8 +245,11 @@ async def _chunks(asked: _Asked, handle: GenerationHandle, with_usage: bool) -> 
     yield DONE
 
 
-def _choice(index: int, text: str, finish: Literal["stop", "length"] | None = None) -> dict[str, Any]:
-    return {"index": index, "text": text, "logprobs": None, "finish_reason": finish}
+def _choice(
+    index: int, text: str, finish: Literal["stop", "length"] | None = None, logprobs: TextLogprobs | None = None
+) -> dict[str, Any]:
+    shown = None if logprobs is None else logprobs.model_dump()
+    return {"index": index, "text": text, "logprobs": shown, "finish_reason": finish}
 
 
 def _finish_reason(completion: Completion) -> Literal["stop", "length"]:

@@ -28,6 +28,7 @@ from orchestrator.engine.contract import (
     OfferedTool,
     Ranking,
     TokenizedText,
+    TokenLogprob,
     ToolCall,
     texts_problem,
 )
@@ -66,11 +67,26 @@ from orchestrator.engine.protocol import (
 from orchestrator.events import Usage
 
 OnText = Callable[[str], None]
-"""Called with the pieces of a text as they arrive. It may raise `StopGenerating`."""
+"""Called with the pieces of a text as they arrive: with a `TextPiece` where the request asks for `logprobs`. It may
+raise `StopGenerating`."""
 _STOP_SECONDS = 5.0
 """How long a process may take to end after Stop before it is killed."""
 _EXIT_SECONDS = 1.0
 """How long a process that has closed its socket may take to exit before it is killed."""
+
+
+class TextPiece(str):
+    """A piece of a text that also says how likely its tokens were."""
+
+    __slots__ = ("logprobs",)
+
+    def __new__(cls, text: str, logprobs: Sequence[TokenLogprob]) -> Self:
+        """Return the piece `text`, which is made of the tokens `logprobs`."""
+        piece = super().__new__(cls, text)
+        piece.logprobs = tuple(logprobs)
+        return piece
+
+    logprobs: tuple[TokenLogprob, ...]
 
 
 class StopGenerating(Exception):
@@ -95,6 +111,8 @@ class Completion:
     """The stop string that has ended the text; empty where none has, or another server has not told it."""
     calls: tuple[ToolCall, ...] = ()
     """The calls of tools that were read from the text and are no part of it any more. An engine reads none."""
+    logprobs: tuple[TokenLogprob, ...] = ()
+    """The tokens of the text, where the request asks how likely they were."""
 
 
 @dataclass(slots=True)
@@ -219,7 +237,9 @@ class Engine(asyncio.Protocol):
         grammar = request.grammar if request.schema is None else schema_grammar(request.schema)
         wire = dataclasses.replace(request, schema=None, grammar=grammar, seed=seed)
         streamed = on_text is not None or on_thought is not None
-        done: Finished = await self._ask(lambda seq: Submit(seq, wire, streamed), on_text, on_thought)
+        done: Finished = await self._ask(
+            lambda seq: Submit(seq, wire, streamed, request.schema is not None), on_text, on_thought
+        )
         usage = Usage(
             prompt_tokens=done.prompt_tokens,
             cached_tokens=done.cached_tokens,
@@ -233,7 +253,7 @@ class Engine(asyncio.Protocol):
             packed_seconds=done.packed_seconds,
         )
         stop = done.stop_string if done.stop_string in request.stop else ""  # not one of the chat template's own
-        return Completion(done.text, done.finish, usage, done.reasoning, stop_string=stop)
+        return Completion(done.text, done.finish, usage, done.reasoning, stop, logprobs=done.logprobs)
 
     async def count(self, messages: Sequence[Message], tools: Sequence[OfferedTool] = ()) -> int:
         """Return how many tokens the prompt of these messages has, with these tools in its chat template.
@@ -392,12 +412,13 @@ class Engine(asyncio.Protocol):
 
     def _handle(self, reply: Reply) -> None:
         match reply:
-            case Texts(texts, thoughts):
+            case Texts(texts, thoughts, logprobs):
                 self._watchdog.set_limit(self.spec.hung_seconds)  # a step that takes longer is announced anew
                 for seq, text in thoughts:
                     self._stream(seq, text, thought=True)
+                tokens = dict(logprobs)
                 for seq, text in texts:
-                    self._stream(seq, text)
+                    self._stream(seq, TextPiece(text, tokens[seq]) if seq in tokens else text)
             case Finished(seq) | Counted(seq) | Tokenized(seq) | Rendered(seq) | Embedded(seq) | Stats(seq):
                 self._watchdog.set_limit(self.spec.hung_seconds)
                 self._resolve(seq, reply)

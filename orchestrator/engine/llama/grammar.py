@@ -39,6 +39,21 @@ class Grammar:
         lib.llama_sampler_apply(self._sampler, ctypes.byref(self._one_array))
         return bool(self._one["logit"][0] == 0.0) and token not in self._never
 
+    def allows_each(self, tokens: npt.NDArray[np.int32]) -> npt.NDArray[np.bool_]:
+        """Return which of these tokens may come next; a negative number is no token, and may not."""
+        known = np.flatnonzero(tokens >= 0)
+        candidates = np.zeros(len(known), _CANDIDATE)
+        candidates["id"] = tokens[known]
+        if len(known):
+            lib.llama_sampler_apply(self._sampler, ctypes.byref(_candidates(candidates)))
+        allowed = np.zeros(len(tokens), np.bool_)
+        allowed[known] = (candidates["logit"] == 0.0) & ~np.isin(tokens[known], self._forbidden)
+        return allowed
+
+    def clone(self) -> "Grammar":
+        """Return a grammar in the same state, which goes its own way from here on."""
+        return Grammar(lib.llama_sampler_clone(self._sampler), self._size, self._forbidden)
+
     def mask(self, logits: Logits) -> Logits:
         """Return a copy of the logits, with minus infinity for tokens that may not come next."""
         candidates = np.empty(self._size, _CANDIDATE)

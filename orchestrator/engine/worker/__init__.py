@@ -11,6 +11,7 @@ batching         what goes into one call of llama_decode; pure functions
 chat             messages to the tokens of a prompt, through the model's own template
 raw_prompts      prompts that are no chats to tokens; tokens to text
 sampling         logits to a token
+logprobs         how likely the tokens of an answer were
 text             bytes of tokens to text: whole characters, stop strings
 stored_prefixes  KV cells of system prompts, kept on disk from one engine to the next
 threads          how many threads compute beside other processes; a pure state machine

@@ -28,15 +28,20 @@ class PromptTemplate:
         self.stops = self._template.stops
 
     def segments(
-        self, messages: Sequence[Message], arguments: Arguments | None = None, tools: Sequence[OfferedTool] = ()
+        self,
+        messages: Sequence[Message],
+        arguments: Arguments | None = None,
+        tools: Sequence[OfferedTool] = (),
+        *,
+        continued: bool = False,
     ) -> list[Segment]:
         """Return the text of the prompt that asks for the assistant's next message, in segments.
 
-        `arguments` are variables of the template, such as `enable_thinking`; `tools` those that the model may call.
-        Raises BadPrompt.
+        It asks for the rest of the last message where that is to be `continued`. `arguments` are variables of the
+        template, such as `enable_thinking`; `tools` those that the model may call. Raises BadPrompt.
         """
         try:
-            return self._template.segments(messages, arguments, tools)
+            return self._template.segments(messages, arguments, tools, continued=continued)
         except ChatTemplateError as error:
             raise BadPrompt(str(error)) from error
 

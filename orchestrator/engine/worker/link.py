@@ -4,7 +4,9 @@ import math
 import select
 import socket
 import time
+from collections.abc import Sequence
 
+from orchestrator.engine.contract import TokenLogprob
 from orchestrator.engine.errors import EngineError, format_error
 from orchestrator.engine.protocol import (
     EngineCommand,
@@ -105,6 +107,7 @@ class Outbox:
         self._link = link
         self._texts: dict[int, str] = {}
         self._thoughts: dict[int, str] = {}
+        self._logprobs: dict[int, list[TokenLogprob]] = {}
         self._texts_due = 0.0
         self._replies: list[Reply] = []
 
@@ -112,9 +115,14 @@ class Outbox:
         """Send a reply with the next `flush`."""
         self._replies.append(reply)
 
-    def add_text(self, number: int, text: str) -> None:
-        """Send a piece of a sequence's text: at the latest with the next reply, and before it."""
+    def add_text(self, number: int, text: str, logprobs: Sequence[TokenLogprob] = ()) -> None:
+        """Send a piece of a sequence's text: at the latest with the next reply, and before it.
+
+        `logprobs` has its tokens, where the request wants to know how likely they were.
+        """
         self._texts[number] = self._texts.get(number, "") + text
+        if logprobs:
+            self._logprobs.setdefault(number, []).extend(logprobs)
 
     def add_thought(self, number: int, text: str) -> None:
         """Send a piece of a sequence's thoughts, as `add_text` does, and before text of the same message."""
@@ -127,7 +135,9 @@ class Outbox:
     def flush(self) -> None:
         """Send what was added. Pieces of text without any reply wait until the last ones are 20 milliseconds old."""
         if (self._texts or self._thoughts) and (self._replies or time.monotonic() >= self._texts_due):
-            self._replies.insert(0, Texts(list(self._texts.items()), list(self._thoughts.items())))
+            logprobs = list(self._logprobs.items())
+            self._replies.insert(0, Texts(list(self._texts.items()), list(self._thoughts.items()), logprobs))
+            self._logprobs = {}
             self._texts.clear()
             self._thoughts.clear()
             self._texts_due = time.monotonic() + _TEXT_SECONDS

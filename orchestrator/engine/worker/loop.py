@@ -5,9 +5,18 @@ import time
 import traceback
 from collections import Counter
 
+import numpy as np
+
 from orchestrator.engine import protocol
 from orchestrator.engine.contract import NOT_SET_UP, EngineSpec, EngineStats, Finish, Generation, Message, OfferedTool
-from orchestrator.engine.errors import AdapterNotLoaded, BadGrammar, BrokenModel, EngineError, PromptTooLong
+from orchestrator.engine.errors import (
+    AdapterNotLoaded,
+    BadGrammar,
+    BadRequest,
+    BrokenModel,
+    EngineError,
+    PromptTooLong,
+)
 from orchestrator.engine.kv.layout import AttentionReads, CacheLayout, layout_may_change
 from orchestrator.engine.llama import CannotLoad, Llama, Logits, Tokens, as_tokens
 from orchestrator.engine.speculation.speculator import Speculator
@@ -21,11 +30,13 @@ from orchestrator.engine.worker.batching import Prefill, chunks_of, group_equal_
 from orchestrator.engine.worker.chat import PromptTemplate, continued
 from orchestrator.engine.worker.contention import CpuUse
 from orchestrator.engine.worker.link import Link, Outbox
+from orchestrator.engine.worker.logprobs import AnswerLogprobs
 from orchestrator.engine.worker.penalties import Penalties
 from orchestrator.engine.worker.priority import ALIKE
 from orchestrator.engine.worker.raw_prompts import convert_text, infill_tokens, raw_tokens
+from orchestrator.engine.worker.repetition import RepetitionGuard, SingleBytes
 from orchestrator.engine.worker.sampling import verify_drafts
-from orchestrator.engine.worker.sequence import LogitsAreNaN, NoTokenAllowed, Sequence
+from orchestrator.engine.worker.sequence import Biases, LogitsAreNaN, NoTokenAllowed, Sequence
 from orchestrator.engine.worker.sequences import Sequences
 from orchestrator.engine.worker.stored_prefixes import StoredPrefixes
 from orchestrator.engine.worker.thinking import ThoughtFormat, Thoughts
@@ -68,6 +79,8 @@ class Loop:
         self._template = PromptTemplate(llama.vocab, llama.chat_template())
         self._thinking = ThoughtFormat(llama.vocab, llama.chat_template())
         self._call_marks = llama.vocab.silent(CALL_MARKS)
+        self._single_bytes = SingleBytes(llama.vocab)
+        self._ends = as_tokens(sorted(llama.vocab.end))
         self._counts: Counter[str] = Counter()
         self._sequences = Sequences(llama, self._counts, self._forget_drafts)
         self._stored_prefixes = StoredPrefixes(llama, spec, self._template)
@@ -204,15 +217,15 @@ class Loop:
             asked = ", ".join(adapter.file for adapter in request.lora)
             accepted = ", ".join(self._spec.adapters) or "none"
             raise AdapterNotLoaded(f"the adapter {asked} is not loaded with this model; accepted: {accepted}")
-        chat = bool(request.messages)
+        chat, biases = bool(request.messages), self._biases(request.logit_bias)
         if chat:
             arguments = {**request.template_arguments, **self._thinking.arguments(request.thinking)}
-            prompt, prompt_end = self._prompt(request.messages, arguments, request.tools)
+            prompt, prompt_end = self._prompt(request.messages, arguments, request.tools, continued=request.continues)
         else:
             prompt, prompt_end = self._raw_prompt(request), ""
         most = max_answer = clamp_max_tokens(request, len(prompt), self._llama.context_limit)
         thoughts = None
-        if chat and self._thinking.markers is not None:
+        if chat and self._thinking.markers is not None and not request.continues:
             room = max_answer if request.limits_thoughts else self._llama.context_limit - len(prompt)
             marks = len(self._thinking.closing)
             budget = thinking_room(room, max_answer, self._thinking.budget(request.thinking), marks)
@@ -239,6 +252,11 @@ class Loop:
             penalties=self._penalties(request.sampling),
             marks=call_marks,
             triggered=triggered,
+            biases=biases,
+            ends=self._ends,
+            logprobs=None if request.logprobs is None else AnswerLogprobs(request.logprobs, self._llama.vocab),
+            vocabulary=self._llama.vocab.size,
+            guard=RepetitionGuard(self._llama.vocab, self._single_bytes, is_json=command.is_json),
         )
         self._stop_measuring()
         self._sequences.add(sequence)
@@ -261,13 +279,33 @@ class Loop:
             return None
         return Penalties(options, self._llama.vocab.holding(options.dry_sequence_breakers))
 
+    def _biases(self, wanted: tuple[tuple[int | str, float], ...]) -> Biases | None:
+        """Return the biases of a new sequence, or None where it has none. Raises BadRequest for an unknown token."""
+        if not wanted:
+            return None
+        vocab = self._llama.vocab
+        found = [
+            (token, bias)
+            for one, bias in wanted
+            for token in ([one] if isinstance(one, int) else vocab.tokenize(one, special=False))
+        ]
+        for token, _ in found:
+            if not 0 <= token < vocab.size:
+                raise BadRequest(f"logit_bias names the token {token}; accepted: 0 to {vocab.size - 1}")
+        return as_tokens([token for token, _ in found]), np.array([bias for _, bias in found], np.float32)
+
     def _prompt(
-        self, messages: tuple[Message, ...], arguments: Arguments | None = None, tools: tuple[OfferedTool, ...] = ()
+        self,
+        messages: tuple[Message, ...],
+        arguments: Arguments | None = None,
+        tools: tuple[OfferedTool, ...] = (),
+        *,
+        continued: bool = False,
     ) -> tuple[Tokens, str]:
         """Return the tokens of a prompt, and what the template has put behind the last message."""
         self._link.heartbeat(sum(len(text) for message in messages for text in message.texts) / _READ_A_SECOND)
         before = self._llama.vocab.llama_seconds
-        segments = self._template.segments(messages, arguments, tools)
+        segments = self._template.segments(messages, arguments, tools, continued=continued)
         tokens = self._template.tokens_of(segments)
         self._llama_seconds += self._llama.vocab.llama_seconds - before
         if not len(tokens):
@@ -470,7 +508,7 @@ class Loop:
                 if sequence.finish is not None:
                     break
         except NoTokenAllowed:
-            self._fail(sequence, BadGrammar("no token of the model's vocabulary continues the grammar"))
+            self._fail(sequence, _no_token_allowed(sequence))
         except LogitsAreNaN:
             self._fail(sequence, BrokenModel("the model's logits are NaN: its weights or its KV types are unfit"))
         accepted = max(0, len(sequence.output) - before - 1)
@@ -501,7 +539,8 @@ class Loop:
         if sequence.thoughts is not None and (thought := sequence.thoughts.unsent()):
             self._outbox.add_thought(sequence.number, thought)
         if text:
-            self._outbox.add_text(sequence.number, text)
+            tokens = sequence.logprobs.unsent() if sequence.logprobs is not None else ()
+            self._outbox.add_text(sequence.number, text, tokens)
 
     def _finish(self, sequence: Sequence) -> None:
         self._outbox.add(sequence.report())
@@ -612,6 +651,12 @@ def thinking_room(room: int, answer: int, budget: int | None, closing: int) -> i
     """
     left = max(0, room - closing - min(answer, max(1, room // 4)))
     return left if budget is None else min(left, budget)
+
+
+def _no_token_allowed(sequence: Sequence) -> BadRequest:
+    if sequence.grammar is None:
+        return BadRequest("logit_bias rules every token of the model's vocabulary out")
+    return BadGrammar("no token of the model's vocabulary continues the grammar")
 
 
 def _seq(share: _Scheduled) -> int:

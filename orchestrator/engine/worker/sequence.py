@@ -10,19 +10,21 @@ from orchestrator.engine.contract import Finish, Generation
 from orchestrator.engine.llama import Grammar, Logits, Tokens, as_tokens
 from orchestrator.engine.protocol import Finished
 from orchestrator.engine.step_cost.model import StepShare
+from orchestrator.engine.worker.logprobs import AnswerLogprobs
 from orchestrator.engine.worker.penalties import Penalties
 from orchestrator.engine.worker.priority import priority
+from orchestrator.engine.worker.repetition import LOOP_PERIOD, RepetitionGuard, cycle_length
 from orchestrator.engine.worker.sampling import Sampler
 from orchestrator.engine.worker.text import TextStream, utf8_rest
 from orchestrator.engine.worker.thinking import Thoughts
 from orchestrator.engine.worker.triggers import TriggeredGrammars
 
-_LOOP_TOKENS = 256
-_LOOP_PERIOD = 32
+Biases = tuple[Tokens, Logits]
+"""Tokens, which may repeat, and what is added to the logit of each."""
 
 
 class NoTokenAllowed(Exception):
-    """The grammar of a sequence allows none of the model's tokens next."""
+    """The grammar or the biases of a sequence allow none of the model's tokens next."""
 
 
 class LogitsAreNaN(Exception):
@@ -37,7 +39,8 @@ class Sequence:
     shared prefix saved when it first entered the cache. `seq` is its number in the cache, -1 outside. `lora` are the
     adapters that it is computed with beside the model's own. `steps_left_out` counts the steps in which it was ready to
     decode and others with the same adapters were chosen. The states of sampler and penalties survive a preemption.
-    `max_tokens` is for thoughts and answer together, and `max_answer` for the answer alone. `work_seconds`,
+    `max_tokens` is for thoughts and answer together, and `max_answer` for the answer alone. `biases` are the tokens of
+    the request's `logit_bias` and what is added to their logits, and `ends` the tokens that end a text. `work_seconds`,
     `alone_seconds` and `packed_seconds` are as in `orchestrator.events.Usage`. `marks` are control tokens that are part
     of its text, with their bytes, and `triggered` the grammars that may begin to hold within its text.
     """
@@ -45,17 +48,23 @@ class Sequence:
     __slots__ = (
         "alone_seconds",
         "arrived",
+        "biases",
         "cached",
         "computed",
         "deadline",
+        "ends",
         "entered",
         "finish",
         "first",
         "grammar",
+        "guard",
+        "ignore_end",
+        "logprobs",
         "lora",
         "marks",
         "max_answer",
         "max_tokens",
+        "min_tokens",
         "number",
         "output",
         "packed_seconds",
@@ -92,6 +101,11 @@ class Sequence:
         penalties: Penalties | None = None,
         marks: Mapping[int, bytes] | None = None,
         triggered: TriggeredGrammars | None = None,
+        biases: Biases | None = None,
+        ends: Tokens | None = None,
+        logprobs: AnswerLogprobs | None = None,
+        vocabulary: int = 0,
+        guard: RepetitionGuard | None = None,
     ) -> None:
         now = time.monotonic()
         self.number = number
@@ -102,10 +116,16 @@ class Sequence:
         self.penalties = penalties
         self.marks = marks or {}
         self.triggered = triggered
+        self.biases = biases
+        self.ends = as_tokens(()) if ends is None else ends
+        self.min_tokens = request.min_tokens
+        self.ignore_end = request.ignore_end
+        self.logprobs = logprobs
+        self.guard = guard
         self.stream = stream
         self.lora = request.lora
         self.grammar = grammar
-        self.sampler = Sampler(request.temperature, request.top_p, request.seed or 0)
+        self.sampler = Sampler(request.temperature, request.top_p, request.seed or 0, request.sampling, vocabulary)
         self.text = TextStream(request.stop + stops)
         self.arrived = now
         self.priority = priority(now, now + request.slack)
@@ -166,9 +186,17 @@ class Sequence:
         """
         if math.isnan(logits.item(greedy)):
             raise LogitsAreNaN
-        if self.penalties is not None:
-            logits = self.penalties.apply(logits)
+        token = self._choose(logits, greedy, piece)
+        if self.logprobs is not None:
+            self.logprobs.choose(logits, token)
+        return token
+
+    def _choose(self, logits: Logits, greedy: int, piece: Callable[[int], bytes]) -> int:
+        logits, ends = self._adjusted(logits)
+        if self.penalties is not None or self.biases is not None or ends is not None:
             greedy = int(logits.argmax())
+            if logits[greedy] == -np.inf:
+                raise NoTokenAllowed
         token = greedy if self.sampler.greedy else self.sampler.pick(logits)
         if self.thoughts is not None and not self.thoughts.answering:
             thought = self.thoughts.choose(token)
@@ -178,6 +206,9 @@ class Sequence:
             return token
         self.rejections += 1
         masked = self.grammar.mask(logits)
+        if ends is not None and masked.max() == -np.inf:
+            logits[self.ends] = ends
+            masked = self.grammar.mask(logits)
         while True:
             if masked.max() == -np.inf:
                 raise NoTokenAllowed
@@ -189,6 +220,25 @@ class Sequence:
     def piece_of(self, piece: Callable[[int], bytes]) -> Callable[[int], bytes]:
         """Return what returns the bytes of a token in this text, given what does so for any text."""
         return (lambda token: self.marks.get(token) or piece(token)) if self.marks else piece
+
+    def _adjusted(self, logits: Logits) -> tuple[Logits, Logits | None]:
+        """Return the logits with biases and penalties, and without end tokens where none may come yet.
+
+        That is a copy where anything changes. The second value are the logits of the end tokens that were taken out.
+        """
+        adjusted = logits
+        if self.biases is not None:
+            adjusted = logits.copy()
+            np.add.at(adjusted, *self.biases)
+        if self.penalties is not None:
+            adjusted = self.penalties.apply(adjusted)
+        is_thinking = self.thoughts is not None and self.thoughts.thinking  # an end token ends the thought then
+        if is_thinking or (not self.ignore_end and self.answer_tokens >= self.min_tokens):
+            return adjusted, None
+        adjusted = logits.copy() if adjusted is logits else adjusted
+        ends = adjusted[self.ends]
+        adjusted[self.ends] = -np.inf
+        return adjusted, ends
 
     def _is_text(self, data: bytes) -> bool:
         """Return whether these bytes continue the text as UTF-8, which llama.cpp's grammars do not check."""
@@ -211,17 +261,18 @@ class Sequence:
         if end:
             return self.finish_early("stop")
         self.output.append(token)
+        self.sampler.accept(token)
         if self.penalties is not None:
             self.penalties.append(token)
         answers = True
         if self.thoughts is not None and not self.thoughts.answering:
             data, answers = self.thoughts.take(token, data)
-            if self.thoughts.thinking and len(self.output) % _LOOP_PERIOD == 0 and loops(self.output):
+            if self.thoughts.thinking and len(self.output) % LOOP_PERIOD == 0 and cycle_length(self.output):
                 self.thoughts.close()
-        text = self.text.push(data)
+        text = self._push(data, answers or bool(data))
         if self.text.stopped:
             self.finish = "stop"
-        elif len(self.output) >= self.max_tokens or len(self.output) - self.reasoning_tokens >= self.max_answer:
+        elif len(self.output) >= self.max_tokens or self.answer_tokens >= self.max_answer:
             text += self.finish_early("length")
         if self.finish is None and answers:
             text += self._follow_grammar(token, data)
@@ -235,20 +286,40 @@ class Sequence:
         if self.grammar is not None:
             self.grammar.accept(token)
             self.pending = utf8_rest(self.pending, data) or b""
-            if len(self.output) % _LOOP_PERIOD == 0 and loops(self.output):
-                self.finish = "repetition"
-                return self.text.finish()
+            if self.guard is not None and self.guard.ends(self.output, self.grammar, self.text):
+                return self.finish_early("repetition")
         elif self.triggered is not None and data:
             self.grammar = self.triggered.push(data)
             if self.grammar is not None:
                 self.triggered = None
         return ""
 
+    def _push(self, data: bytes, listed: bool) -> str:
+        """Add bytes of the answer, and return the text that is certain by now.
+
+        `listed` says whether their token is one of the answer's, for those that want to know its logprobs.
+        """
+        start = self.text.characters
+        text = self.text.push(data, may_stop=not self.min_tokens or self.answer_tokens > self.min_tokens)
+        if self.logprobs is not None and listed:
+            self.logprobs.append(data, self.text.decoded, start, unfinished=self.text.unfinished)
+            self.logprobs.release(self.text.released, stopped=self.text.stopped)
+        return text
+
     def finish_early(self, finish: Finish) -> str:
         """Finish here, and return the text that was held back."""
         self.finish = finish
         held = b"" if self.thoughts is None else self.thoughts.finish()
-        return (self.text.push(held) if held else "") + self.text.finish()
+        text = (self.text.push(held) if held else "") + self.text.finish()
+        if self.logprobs is not None:
+            self.logprobs.release(self.text.released, stopped=self.text.stopped)
+            self.logprobs.finish()
+        return text
+
+    @property
+    def answer_tokens(self) -> int:
+        """How many tokens of its output belong to the answer."""
+        return len(self.output) - self.reasoning_tokens
 
     @property
     def reasoning_tokens(self) -> int:
@@ -277,6 +348,7 @@ class Sequence:
             alone_seconds=self.alone_seconds,
             packed_seconds=self.packed_seconds,
             stop_string=self.text.stopped_by,
+            logprobs=() if self.logprobs is None else tuple(self.logprobs.released),
         )
 
     def _count_wait(self, now: float) -> None:
@@ -295,11 +367,3 @@ class Sequence:
         if self.triggered is not None:
             self.triggered.close()
             self.triggered = None
-
-
-def loops(output: list[int]) -> bool:
-    """Return whether the last 256 tokens only repeat a cycle of at most 32 tokens."""
-    if len(output) < _LOOP_TOKENS:
-        return False
-    tail = np.asarray(output[-_LOOP_TOKENS:])
-    return any(bool((tail[period:] == tail[:-period]).all()) for period in range(1, _LOOP_PERIOD + 1))

@@ -13,14 +13,24 @@ class TextStream:
     def __init__(self, stops: tuple[str, ...]) -> None:
         self.stopped = False
         self.stopped_by = ""
+        self.released = 0
+        """How many characters were returned so far."""
+        self.decoded = ""
+        """The characters that the bytes of the last token have completed."""
         self._stops = stops
         self._rest = b""
         self._held = ""
         self._parts: list[str] = []
 
-    def push(self, data: bytes) -> str:
-        """Add the bytes of a token, and return the text that is certain by now."""
-        text = self._decode(data, final=False)
+    def push(self, data: bytes, *, may_stop: bool = True) -> str:
+        """Add the bytes of a token, and return the text that is certain by now.
+
+        Unless it `may_stop`, no stop string in this piece ends the text.
+        """
+        self.decoded = text = self._decode(data, final=False)
+        if not may_stop:
+            held, self._held = self._held, ""
+            return self._release(held + text)
         return self._release(self._cut(self._held + text)) if self._stops else self._release(text)
 
     def finish(self) -> str:
@@ -30,6 +40,21 @@ class TextStream:
         text = self._cut(self._held + self._decode(b"", final=True))
         held, self._held = self._held, ""
         return self._release(text + held)
+
+    @property
+    def characters(self) -> int:
+        """How many characters were decoded and not cut off, also those that are held back."""
+        return self.released + len(self._held)
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether a character is not complete."""
+        return bool(self._rest)
+
+    @property
+    def whole(self) -> bytes:
+        """All bytes so far, also those that are held back."""
+        return (self.text + self._held).encode() + self._rest
 
     @property
     def text(self) -> str:
@@ -46,6 +71,7 @@ class TextStream:
     def _release(self, text: str) -> str:
         if text:
             self._parts.append(text)
+            self.released += len(text)
         return text
 
     def _cut(self, text: str) -> str:

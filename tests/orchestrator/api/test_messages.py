@@ -37,6 +37,14 @@ def ask(ai: Anthropic, **more: Any) -> Any:
     return ai.messages.create(**asked)
 
 
+def test_an_answer_goes_on_with_what_the_assistant_has_begun(ai: Anthropic) -> None:
+    whole = ask(ai).content[0].text
+    begun = whole[: whole.index(" ", 6)]
+    options = {"temperature": 1.0, "top_k": 1}
+    rest = ask(ai, messages=[*QUESTION, {"role": "assistant", "content": begun}], extra_body=options)
+    assert begun + rest.content[0].text == whole
+
+
 def test_a_message_is_answered(ai: Anthropic, client: httpx2.Client) -> None:
     answer = ask(ai, system="Be brief.")
     (block,) = answer.content

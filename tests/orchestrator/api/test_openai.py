@@ -165,7 +165,7 @@ def test_json_mode_takes_a_schema(ai: OpenAI) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("functions", []), ("guided_json", COLOURS), ("grammar", 'root ::= "a"'), ("top_k", 3)]
+    ("name", "value"), [("functions", []), ("guided_regex", "a+"), ("best_of", 3), ("xtc_probability", 0.5)]
 )
 def test_options_that_shape_an_answer_are_never_dropped(ai: OpenAI, name: str, value: Any) -> None:
     with pytest.raises(openai.BadRequestError, match=name):
@@ -285,8 +285,8 @@ def test_errors_raise_the_exceptions_of_the_client(ai: OpenAI) -> None:
         ask(ai, model="nobody")
     with pytest.raises(openai.BadRequestError, match="temperature"):
         ask(ai, temperature=9)
-    with pytest.raises(openai.BadRequestError, match="logprobs"):
-        ask(ai, logprobs=True)
+    with pytest.raises(openai.BadRequestError, match="top_logprobs"):
+        ask(ai, top_logprobs=1)
     with pytest.raises(openai.BadRequestError, match="image_url"):
         ask(ai, messages=[{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}])
     with pytest.raises(openai.BadRequestError, match="tokens"):

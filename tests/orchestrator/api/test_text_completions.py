@@ -74,6 +74,20 @@ def test_a_text_ends_at_a_stop_string(ai: OpenAI, client: httpx2.Client) -> None
     assert (answer["stop_type"], answer["stopping_word"]) == ("word", mark)
 
 
+def test_it_is_said_how_likely_the_tokens_were(ai: OpenAI) -> None:
+    (choice,) = go_on(ai, logprobs=2).choices
+    said = choice.logprobs
+    assert "".join(said.tokens) == choice.text
+    assert [choice.text[at : at + len(token)] for at, token in zip(said.text_offset, said.tokens, strict=True)] == (
+        said.tokens
+    )
+    assert all(len(one) == 2 for one in said.top_logprobs)
+    chunks = [chunk.choices[0] for chunk in go_on(ai, logprobs=2, stream=True)]
+    parts = [chunk.logprobs for chunk in chunks if chunk.logprobs]
+    assert [token for part in parts for token in part.tokens] == said.tokens
+    assert [at for part in parts for at in part.text_offset] == said.text_offset
+
+
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
@@ -85,7 +99,8 @@ def test_a_text_ends_at_a_stop_string(ai: OpenAI, client: httpx2.Client) -> None
         ({"max_tokens": 0}, "max_tokens: is 0; accepted: greater than or equal to 1"),
         ({"prompt": "word " * 9000}, "tokens"),
         ({"model": "orchestrate"}, "orchestrate takes no raw prompts"),
-        ({"extra_body": {"guided_json": {}}}, "guided_json"),
+        ({"extra_body": {"guided_regex": "a"}}, "guided_regex"),
+        ({"echo": True, "logprobs": 1}, "echo: cannot be combined with logprobs"),
     ],
 )
 def test_what_cannot_be_done_is_refused(ai: OpenAI, wrong: dict[str, Any], message: str) -> None:

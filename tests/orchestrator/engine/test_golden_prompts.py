@@ -333,6 +333,16 @@ def test_prompts_are_those_of_transformers(families: Pair, name: str, talk: str)
 
 
 @pytest.mark.parametrize("name", NAMES)
+def test_a_message_is_continued_as_by_transformers(families: Pair, name: str) -> None:
+    source = (TEMPLATES / f"{name}.jinja").read_text(encoding="utf-8")
+    talk = (*TALKS["several turns"][1:], {"role": "assistant", "content": "Well, I"})
+    template, tokenizer = PromptTemplate(families.vocabulary, source), families.transformers(source)
+    text = "".join(segment.text for segment in template.segments(ours(talk), continued=True))
+    messages = theirs(talk, as_text=name == "deepseek_r1")
+    assert text == tokenizer.apply_chat_template(messages, continue_final_message=True, tokenize=False)
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_no_content_has_a_control_token(families: Pair, name: str) -> None:
     template = PromptTemplate(families.vocabulary, (TEMPLATES / f"{name}.jinja").read_text(encoding="utf-8"))
     harmless = template.tokens(ours(TALKS["several turns"])).tolist()

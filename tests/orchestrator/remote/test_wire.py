@@ -1,4 +1,5 @@
 import json
+import math
 from dataclasses import replace
 
 import pytest
@@ -84,6 +85,33 @@ def test_penalties_are_sent_where_they_are_asked_for() -> None:
     body = json.loads(wire_request("m", request, 4096).body)
     assert body == {**plain, "presence_penalty": 0.5, "dry_multiplier": 0.8}
     assert json.loads(wire_request("m", request, 4096, {"dry_multiplier"}).body) == {**plain, "presence_penalty": 0.5}
+
+
+def test_what_shapes_an_answer_is_sent_by_the_names_that_servers_have() -> None:
+    request = Generation(
+        messages=(Message("user", "hello"), Message("assistant", "I")),
+        sampling=SamplingOptions(top_k=3, min_p=0.1),
+        logit_bias=((5, 1.5), (7, -math.inf)),
+        logprobs=2,
+        min_tokens=4,
+        ignore_end=True,
+        continues=True,
+    )
+    body = json.loads(wire_request("m", request, 4096).body)
+    assert (body["top_k"], body["min_p"], body["min_tokens"], body["ignore_eos"]) == (3, 0.1, 4, True)
+    assert body["logit_bias"] == {"5": 1.5, "7": -100}
+    assert (body["logprobs"], body["top_logprobs"]) == (True, 2)
+    assert (body["continue_final_message"], body["add_generation_prompt"]) == (True, False)
+    with pytest.raises(BadRequest, match=r"logit_bias names the text 'no'.*accepted: ids of tokens"):
+        wire_request("m", replace(request, logit_bias=(("no", 1.0),)), 4096)
+
+
+def test_logprobs_of_a_server_are_read() -> None:
+    entry = {"token": "é", "logprob": -0.5, "bytes": [195, 169], "top_logprobs": [{"token": "e", "logprob": -0.5}]}
+    chunk = read_chunk(json.dumps({"choices": [{"delta": {"content": "é"}, "logprobs": {"content": [entry]}}]}))
+    (token,) = chunk.logprobs
+    assert (token.data, token.logprob, token.top[0].data) == ("é".encode(), -0.5, b"e")
+    assert read_chunk('{"choices": [{"delta": {"content": "x"}, "logprobs": {"content": null}}]}').logprobs == ()
 
 
 def test_text_that_is_no_unicode_is_refused() -> None:

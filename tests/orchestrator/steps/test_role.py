@@ -61,6 +61,14 @@ def test_free_text_is_kept_from_repeating_itself_and_structure_is_not() -> None:
     assert role.request(HELLO, schema={"type": "array"}, sampling=of_model).sampling == of_model
 
 
+def test_a_schema_ends_the_penalties_and_not_the_choice_of_tokens() -> None:
+    sampling = SamplingOptions(top_k=20, min_p=0.1, repeat_penalty=1.2, dry_multiplier=0.8)
+    role = ResolvedRole(model="m", temperature=0.5, top_p=0.9, sampling=sampling)
+    assert role.request(HELLO, schema={}).sampling == SamplingOptions(top_k=20, min_p=0.1)
+    mirostat = ResolvedRole(model="m", temperature=0.5, top_p=0.9, sampling=SamplingOptions(mirostat=2))
+    assert mirostat.request(HELLO).problem() is None
+
+
 def test_a_request_is_the_roles_where_nothing_else_is_asked_for() -> None:
     role = ResolvedRole(model="m", max_tokens=40, temperature=0.5, top_p=0.9, priority="batch")
     plain = Generation(messages=HELLO, max_tokens=40, temperature=0.5, top_p=0.9, priority="batch")

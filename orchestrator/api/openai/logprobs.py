@@ -1,0 +1,93 @@
+"""Say how likely the tokens of an answer were, in the form of chats and in that of completions."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from pydantic import BaseModel
+
+from orchestrator.engine.client.engine import Completion, TextPiece
+from orchestrator.engine.contract import TokenLikelihood, TokenLogprob
+
+_LEAST: Final = -9999.0
+"""Stands for minus infinity, which JSON does not know, as in OpenAI's API."""
+
+
+class LikelihoodBody(BaseModel):
+    """A token that might have come, and the logarithm of its probability."""
+
+    token: str
+    logprob: float
+    bytes: list[int]
+
+
+class LogprobBody(LikelihoodBody):
+    """A token of an answer, and the most likely ones in its place."""
+
+    top_logprobs: list[LikelihoodBody]
+
+
+class LogprobsBody(BaseModel):
+    """The tokens of an answer to a chat, or of a piece of it."""
+
+    content: list[LogprobBody]
+    refusal: None = None
+
+
+class TextLogprobs(BaseModel):
+    """The tokens with which a text goes on, or those of a piece of that, and how likely they were."""
+
+    tokens: list[str]
+    token_logprobs: list[float]
+    top_logprobs: list[dict[str, float]]
+    text_offset: list[int]
+    """At which character of the answer each token begins."""
+
+
+def logprobs_body(tokens: Sequence[TokenLogprob]) -> LogprobsBody:
+    """Return the tokens of an answer as OpenAI's API has them in chats."""
+    return LogprobsBody(
+        content=[
+            LogprobBody(**_likelihood(token).model_dump(), top_logprobs=[_likelihood(other) for other in token.top])
+            for token in tokens
+        ]
+    )
+
+
+def text_logprobs(tokens: Sequence[TokenLogprob], offset: int = 0) -> TextLogprobs:
+    """Return the tokens as OpenAI's API has them in completions. The first one begins at the character `offset`."""
+    found = [_likelihood(token) for token in tokens]
+    offsets = [offset]
+    for one in found:
+        offsets.append(offsets[-1] + len(one.token))
+    tops = [{other.token: other.logprob for other in map(_likelihood, token.top)} for token in tokens]
+    return TextLogprobs(
+        tokens=[one.token for one in found],
+        token_logprobs=[one.logprob for one in found],
+        top_logprobs=tops,
+        text_offset=offsets[:-1],
+    )
+
+
+def _likelihood(token: TokenLogprob | TokenLikelihood) -> LikelihoodBody:
+    text = token.data.decode("utf-8", "replace")
+    return LikelihoodBody(token=text, logprob=max(token.logprob, _LEAST), bytes=list(token.data))
+
+
+class ListedTokens:
+    """The tokens of one streamed answer, each of which is sent with the text that it makes."""
+
+    def __init__(self) -> None:
+        self._tokens: list[TokenLogprob] = []
+        self._sent = 0
+
+    def take_with(self, piece: object) -> list[TokenLogprob]:
+        """Add the tokens of a piece of an answer, and return those that have not been sent."""
+        if isinstance(piece, TextPiece):
+            self._tokens += piece.logprobs
+        sent, self._sent = self._sent, len(self._tokens)
+        return self._tokens[sent:]
+
+    def rest(self, completion: Completion) -> list[TokenLogprob] | None:
+        """Return what has not been sent of the tokens of the complete answer; None where that is nothing."""
+        self._tokens = list(completion.logprobs)
+        return self.take_with(None) or None
