@@ -66,6 +66,7 @@ CHAINS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     ),
     "fenced": (HERMES, ("See:\n", "```json\n", '{"name": "weather", "arguments": {"city": "Oslo"}}', "\n```")),
     "wrong": (HERMES, ('{"name": "weather", "arguments": {"town": "Bergen"}}',)),
+    "stray": (LLAMA, ('{"name": "moon', '", "phase": 3', "}.")),
     "talker": (HERMES, ("It is", " {sunny}", " [1]", " <b>")),
 }
 """Models: their templates, and the tokens that they write after a question, if nothing keeps them from it."""
@@ -246,6 +247,13 @@ def test_text_that_only_looks_like_a_call_is_text(ai: OpenAI) -> None:
     assert ask(ai, "talker").choices[0].message.content == "It is {sunny} [1] <b>"
     text, calls, _, reason = streamed(ai, "talker")
     assert (text, calls, reason) == ("It is {sunny} [1] <b>", {}, "stop")
+
+
+def test_what_a_grammar_does_not_allow_where_it_would_begin_is_text(ai: OpenAI) -> None:
+    """The token in which the grammar would begin goes on in a way that is no call of a tool that is offered."""
+    assert ask(ai, "stray").choices[0].message.content == '{"name": "moon", "phase": 3}.'
+    text, calls, _, reason = streamed(ai, "stray")
+    assert (text, calls, reason) == ('{"name": "moon", "phase": 3}.', {}, "stop")
 
 
 def test_only_one_call_where_the_client_wants_no_more(ai: OpenAI) -> None:
