@@ -1,25 +1,29 @@
 """Keep the append-only log of everything that procedures do, each entry chained to the one before it by a hash.
 
 An entry is durable when `append` returns, and it is appended before what it tells is done; so the log is also what a
-killed execution is recovered from. `verify` finds an entry that was edited, removed, added or moved. The number and the
-hash of the last entry are kept in a file beside the database, by which entries that were cut off at the end are missed.
-They can be kept elsewhere as well, and given to `verify`. Only `rows` uses SQLite too.
+killed execution is recovered from. Processes that append take turns by a lock on the file with the head. `verify` finds
+an entry that was edited, removed, added or moved. The number and the hash of the last entry are kept in a file beside
+the database, by which entries that were cut off at the end are missed. They can be kept elsewhere as well, and given to
+`verify`. Only `rows` uses SQLite too.
 """
 
+import fcntl
 import hashlib
 import json
 import os
+import secrets
+import shutil
 import sqlite3
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
 from typing import Any, Final, Self
 
-from procedures.durable import BeforeWrite, no_fault
-from procedures.errors import AuditDamaged, ProcedureError
+from procedures.durable import BeforeWrite, no_fault, share_file, sync_folder
+from procedures.errors import AuditDamaged, ProcedureError, ProcedureRefused
 
 FILE: Final = "audit.db"
 HEAD_FILE: Final = "audit.head"
@@ -76,7 +80,7 @@ def head_from(text: str) -> Head:
 
 
 class Audit:
-    """The log of a folder. Any number of threads and processes may read; one process at a time appends."""
+    """The log of a folder, which any number of threads and processes may use."""
 
     def __init__(self, folder: Path, before_write: BeforeWrite = no_fault) -> None:
         self.path = folder / FILE
@@ -85,6 +89,7 @@ class Audit:
         self._lock = Lock()
         self._connection: sqlite3.Connection | None = None
         self._head: Head | None = None
+        self._head_file: int | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -96,13 +101,14 @@ class Audit:
         """Close the database."""
         if self._connection is not None:
             self._connection.close()
-        self._connection = self._head = None
+        if self._head_file is not None:
+            os.close(self._head_file)
+        self._connection = self._head = self._head_file = None
 
     def append(self, kind: str, execution: str, data: Mapping[str, Any]) -> Entry:
         """Append an entry, durably. Raises AuditDamaged if the end of the log is not what was written."""
-        with self._lock, self._errors():
-            connection = self._to_write()
-            head = self._head or self._checked_head(connection)
+        with self._lock, self._errors(), self._turn() as connection:
+            head = self._current_head(connection)
             at = time.time()
             body = body_of(head.number + 1, at, kind, execution, data)
             new = Head(head.number + 1, hash_of(head.hash, body))
@@ -128,7 +134,7 @@ class Audit:
 
     def executions(self, limit: int | None = None) -> list[str]:
         """Return the ids of the executions, newest first."""
-        asked = "SELECT execution FROM entries WHERE kind = 'planned' ORDER BY number DESC LIMIT ?"
+        asked = "SELECT execution FROM entries WHERE kind IN ('planned', 'missed') ORDER BY number DESC LIMIT ?"
         return [execution for (execution,) in self._read(asked, -1 if limit is None else limit)]
 
     def not_ended(self) -> list[str]:
@@ -172,31 +178,119 @@ class Audit:
             raise AuditDamaged(self._head_path, "the file with the number and the hash of the last entry is gone")
         return number
 
+    def begin_anew(self, caller: str) -> Entry:
+        """Keep a damaged log under another name, begin a new one whose first entry tells of it, and return that entry.
+
+        Its data are `kept`, the name of the folder beside the log that has the old one; `damage`; `sha256` of the old
+        database; `executions`, the ids of those that had begun and not ended; and `caller`. What was interrupted can no
+        longer be undone by the new log, so the old checkpoints are kept with the old log.
+
+        A process that is killed here leaves a log that is still damaged, so the same call may be made again. Raises
+        ProcedureRefused for a log that is whole.
+        """
+        damage = self._damage()
+        if not damage:
+            raise ProcedureRefused("the audit log is whole; accepted: a damaged one, as `audit --verify` finds it")
+        with self._lock, self._errors():
+            self.close()
+            folder = self.path.parent
+            kept = folder / f"audit-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{secrets.token_hex(3)}"
+            kept.mkdir(mode=0o700)
+            data = {
+                "kept": kept.name,
+                "damage": damage,
+                "sha256": _digest(self.path),
+                "executions": self._not_ended_as_far_as_known(),
+                "caller": caller,
+            }
+            fresh = kept / "new"
+            with Audit(fresh, self._before_write) as new:
+                entry = new.append("begun_anew", "", data)
+            names = [*(f"{FILE}{suffix}" for suffix in ("", "-wal", "-shm", "-journal")), "checkpoints"]
+            for name in names:
+                if os.path.lexists(folder / name):
+                    self._before_write(f"keep {name}")
+                    (folder / name).rename(kept / name)
+            self._before_write("name the new log")
+            (fresh / FILE).rename(self.path)
+            if self._head_path.exists():
+                self._before_write("keep the head")
+                share_file(self._head_path, kept / HEAD_FILE, link=False)
+            self._before_write("name the new head")
+            (fresh / HEAD_FILE).replace(self._head_path)
+            shutil.rmtree(fresh)
+            sync_folder(kept)
+            sync_folder(folder)
+        return entry
+
+    def _damage(self) -> str:
+        """Return what is wrong with the log, or an empty text."""
+        try:
+            self.verify()
+        except ProcedureError as error:
+            return str(error)
+        return ""
+
+    def _not_ended_as_far_as_known(self) -> list[str]:
+        try:
+            return self.not_ended()
+        except (ProcedureError, ValueError, KeyError):  # the database itself is damaged
+            return []
+
     def _to_write(self) -> sqlite3.Connection:
         if self._connection is None:
             self._before_write("open the audit log")
             self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            new = not self.path.exists()
+            if not self.path.exists():
+                self._create()
             connection = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False, timeout=30)
             try:
-                connection.execute("PRAGMA journal_mode = WAL")
                 connection.execute("PRAGMA synchronous = FULL")
-                connection.executescript(_SCHEMA)
-                if new:
-                    self.path.chmod(0o600)
-            except sqlite3.Error:
+                head = os.open(self._head_path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            except (sqlite3.Error, OSError):
                 connection.close()
                 raise
-            self._connection = connection
+            self._connection, self._head_file = connection, head
         return self._connection
 
-    def _checked_head(self, connection: sqlite3.Connection) -> Head:
+    def _create(self) -> None:
+        """Make an empty database, which has its name only when it is complete, since others may read it already."""
+        fresh = self.path.with_name(f".{FILE}-{secrets.token_hex(4)}")
+        try:
+            with closing(sqlite3.connect(fresh, isolation_level=None)) as connection:
+                connection.execute("PRAGMA journal_mode = WAL")
+                connection.executescript(_SCHEMA)
+            fresh.chmod(0o600)
+            with suppress(FileExistsError):  # another process has made one meanwhile
+                os.link(fresh, self.path)
+        finally:
+            fresh.unlink(missing_ok=True)
+
+    @contextmanager
+    def _turn(self) -> Iterator[sqlite3.Connection]:
+        """Keep other processes from appending, and hand on the connection to write by."""
+        if self._head_file is not None and not os.fstat(self._head_file).st_nlink:
+            self.close()  # the file was removed, or another process has begun a new log
+        connection = self._to_write()
+        assert self._head_file is not None, "it is opened with the connection"
+        fcntl.flock(self._head_file, fcntl.LOCK_EX)
+        try:
+            yield connection
+        finally:
+            fcntl.flock(self._head_file, fcntl.LOCK_UN)
+
+    def _current_head(self, connection: sqlite3.Connection) -> Head:
+        """Return the last entry, which is checked unless this process has written it."""
+        rows = connection.execute("SELECT number, hash FROM entries ORDER BY number DESC LIMIT 1").fetchall()
+        last = Head(*rows[0]) if rows else Head(0, START)
+        return last if last == self._head else self._checked_head(connection, last)
+
+    def _checked_head(self, connection: sqlite3.Connection, last: Head) -> Head:
         """Return the last entry, after it was compared with the file that keeps it.
 
         A process that was killed between the two leaves a file that is one entry behind.
         """
-        rows = connection.execute("SELECT number, hash FROM entries ORDER BY number DESC LIMIT 1").fetchall()
-        last, kept = (Head(*rows[0]) if rows else Head(0, START)), self._kept_head()
+        kept = self._kept_head()
         if kept is None:
             if last.number:
                 raise AuditDamaged(self._head_path, "the file with the number and the hash of the last entry is gone")
@@ -213,6 +307,8 @@ class Audit:
     def _kept_head(self) -> Head | None:
         try:
             text = self._head_path.read_text(encoding="ascii")
+            if not text:  # it was opened, and the first entry was not appended
+                return None
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -226,11 +322,8 @@ class Audit:
         """Write the head by one write of the same length, which a killed process does or does not do."""
         text = f"{head.number:020}:{head.hash}\n".encode()
         assert len(text) == _HEAD_LENGTH, "each head replaces the one before it"
-        descriptor = os.open(self._head_path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            os.pwrite(descriptor, text, 0)
-        finally:
-            os.close(descriptor)
+        assert self._head_file is not None, "it is opened with the connection"
+        os.pwrite(self._head_file, text, 0)
 
     def _read(self, sql: str, *parameters: object) -> list[Any]:
         if not self.path.exists():
@@ -260,6 +353,15 @@ def body_of(number: int, at: float, kind: str, execution: str, data: Mapping[str
 def hash_of(before: str, body: str) -> str:
     """Return the hash of an entry: SHA-256 of the hash of the entry before it, a line end, and its own text."""
     return hashlib.sha256(f"{before}\n{body}".encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _digest(path: Path) -> str:
+    """Return the SHA-256 of a file, or `absent`. Raises OSError."""
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except FileNotFoundError:
+        return "absent"
 
 
 def _entry(number: int, body: str) -> Entry:

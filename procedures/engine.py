@@ -16,9 +16,15 @@ from threading import Event
 from typing import Any, Final
 
 from procedures import checkpoints
-from procedures.audit import Audit
+from procedures.audit import Audit, Entry
 from procedures.durable import BeforeWrite, no_fault, replace_file
-from procedures.errors import ChangedMeanwhile, ProcedureError, ProcedureRefused, UnknownExecution
+from procedures.errors import (
+    ChangedMeanwhile,
+    ProcedureError,
+    ProcedureForbidden,
+    ProcedureRefused,
+    UnknownExecution,
+)
 from procedures.execution import Execution, execution_of
 from procedures.forms import Procedure, procedure_from
 from procedures.library import Library
@@ -29,6 +35,7 @@ from procedures.run import Run, Watcher
 
 KEPT_CHECKPOINTS: Final = 20
 """Of how many executions that have ended the checkpoints are kept, so that they can be rolled back."""
+_NOT_BEGUN: Final = ("planned", "approved", "queued")
 
 
 class Engine:
@@ -47,18 +54,27 @@ class Engine:
         """Close the audit log."""
         self.audit.close()
 
-    def plan(self, name: str, inputs: Mapping[str, Any], caller: Caller) -> Plan:
-        """Return the plan of a procedure; nothing is changed or written down. Raises ProcedureError."""
+    def plan(self, name: str, inputs: Mapping[str, Any], caller: Caller, *, proposed: bool = False) -> Plan:
+        """Return the plan of a procedure; nothing is changed or written down. Raises ProcedureError.
+
+        With `proposed` the caller need not have the right to run it, as `submit` says.
+        """
         procedure = self.library.procedure(name)
-        self._check_right(procedure, caller)
+        if not proposed:
+            caller.require(procedure.form.permissions.roles, f"run {procedure.id}")
         return make_plan(procedure, inputs, self.ports)
 
-    def submit(self, plan: Plan, caller: Caller) -> str:
-        """Keep a plan, to be approved and executed, and return the id of its execution. Raises ProcedureError."""
+    def submit(self, plan: Plan, caller: Caller, *, proposed: bool = False) -> str:
+        """Keep a plan, to be approved and executed, and return the id of its execution. Raises ProcedureError.
+
+        With `proposed` the caller need not have the right to run it; a person who has it then has to approve the plan,
+        whatever the procedure says.
+        """
         if plan.problems:
             raise ProcedureRefused("this plan would fail:\n" + "\n".join(plan.problems))
-        caller.require(plan.roles, f"run {plan.procedure}")
-        identity = f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{secrets.token_hex(3)}"
+        if not proposed:
+            caller.require(plan.roles, f"run {plan.procedure}")
+        identity = _new_identity()
         path = self._plan_path(identity)
         try:
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -82,8 +98,8 @@ class Engine:
     def approve(self, identity: str, digest: str, caller: Caller) -> None:
         """Approve the plan with this digest, or an unambiguous beginning of it, of 8 digits at least.
 
-        Raises ProcedureRefused for a caller who is no person, or has no right to run the procedure, and for another
-        plan than the execution has.
+        Nothing happens if it is approved already. Raises ProcedureForbidden for a caller who is no person, or has no
+        right to run the procedure, and ProcedureRefused for another plan than the execution has.
         """
         execution, plan = self._planned(identity)
         if not caller.person:
@@ -93,19 +109,52 @@ class Engine:
             raise ProcedureRefused(
                 f"the plan of {identity} is {execution.plan}; accepted: that digest, or its beginning"
             )
+        if execution.state == "approved":
+            return
         if execution.state != "planned":
             raise ProcedureRefused(f"{identity} is {execution.state}; accepted: an execution that is planned")
         self.audit.append(
             "approved", identity, {"plan": execution.plan, "caller": caller.name, "roles": sorted(caller.roles)}
         )
 
-    def withdraw(self, identity: str, caller: Caller) -> None:
+    def withdraw(self, identity: str, caller: Caller, why: str = "") -> None:
         """Give up an execution that has not begun. Raises ProcedureRefused."""
         execution, plan = self._planned(identity)
         self._check_roles(plan, identity, caller)
-        if execution.state not in ("planned", "approved"):
+        if execution.state not in _NOT_BEGUN:
             raise ProcedureRefused(f"{identity} is {execution.state}; accepted: an execution that has not begun")
-        self.audit.append("withdrawn", identity, {"why": f"{caller.name} withdrew it", "caller": caller.name})
+        data = {"why": why or f"{caller.name} withdrew it", "caller": caller.name}
+        self.audit.append("withdrawn", identity, data)
+
+    def queue(self, identity: str, caller: Caller) -> None:
+        """Write down that an execution is to be begun in its turn, so that a restart does not lose it.
+
+        Raises as `execute` does.
+        """
+        self._check_startable(identity, caller)
+        self.audit.append("queued", identity, {"caller": caller.name, "roles": sorted(caller.roles)})
+
+    def needs_approval(self, identity: str) -> bool:
+        """Return whether an execution still needs a person's approval. Raises UnknownExecution."""
+        execution, plan = self._planned(identity)
+        return _needs_approval(execution, plan)
+
+    def miss(self, schedule: str, procedure: str, why: str) -> str:
+        """Write down that a schedule was due and nothing was executed, and return the id under which history has it."""
+        identity = _new_identity()
+        self.audit.append("missed", identity, {"schedule": schedule, "procedure": procedure, "why": why})
+        return identity
+
+    def begin_new_log(self, caller: Caller) -> Entry:
+        """Keep the damaged audit log, and begin a new one: see `Audit.begin_anew`.
+
+        Raises ProcedureForbidden for everybody but the owner in person, and ProcedureRefused for a log that is whole.
+        """
+        if not caller.person:
+            raise ProcedureForbidden(f"{caller.name} may not begin a new audit log: only a person may")
+        caller.require(("owner",), "begin a new audit log")
+        with Locks(self.folder):
+            return self.audit.begin_anew(caller.name)
 
     def execute(self, identity: str, caller: Caller, watcher: Watcher = Watcher()) -> Execution:  # noqa: B008 - frozen
         """Execute a plan that was submitted, and return the execution when it has ended, also in failure.
@@ -113,15 +162,10 @@ class Engine:
         Raises ProcedureRefused without the approval that it needs, ChangedMeanwhile if the same plan would be another
         one now, and ProcedureBusy.
         """
-        execution, plan = self._planned(identity)
-        self._check_roles(plan, identity, caller)
-        if plan.needs_approval and execution.state != "approved":
-            if execution.state == "planned":
-                raise ProcedureRefused(f"{identity} needs a person's approval of its plan {execution.plan[:16]}")
-        if execution.state not in ("planned", "approved"):
-            raise ProcedureRefused(f"{identity} is {execution.state}; accepted: an execution that has not begun")
+        self._check_startable(identity, caller)
         with Locks(self.folder) as locks:
             self._recover(locks, watcher)
+            plan = self._check_startable(identity, caller)  # another process may have begun it meanwhile
             self._check_current(identity, plan)
             run = self._run(identity, plan, locks, watcher)
             run.append("begun", caller=caller.name, plan=plan.digest)
@@ -140,12 +184,13 @@ class Engine:
         Raises ChangedMeanwhile if something was changed since, unless `force` says to put that back too; a copy of it
         is kept.
         """
-        execution, plan = self._planned(identity)
-        self._check_roles(plan, identity, caller)
-        if execution.state not in ("done", "failed", "rollback failed"):
-            raise ProcedureRefused(f"{identity} is {execution.state}; accepted: an execution that is done or failed")
+        self._check_roles(self._planned(identity)[1], identity, caller)
         with Locks(self.folder) as locks:
             self._recover(locks, watcher)
+            execution, plan = self._planned(identity)
+            if execution.state not in ("done", "failed", "rollback failed"):
+                what = f"{identity} is {execution.state}"
+                raise ProcedureRefused(f"{what}; accepted: an execution that is done or failed")
             run = self._run(identity, plan, locks, watcher)
             run.check_undoable(force=force)
             return self._ended(run.roll_back(f"{caller.name} asked for it", force=force))
@@ -157,9 +202,18 @@ class Engine:
         with Locks(self.folder) as locks:
             return self._recover(locks, watcher)
 
-    def cancel(self, identity: str) -> None:
-        """Have an execution that this process carries out stop before its next action, and undo what it has done."""
-        if (event := self._cancelled.get(identity)) is not None:
+    def cancel(self, identity: str, caller: Caller) -> None:
+        """Have an execution that this process carries out stop before its next action, and undo what it has done.
+
+        One that has not begun is withdrawn. Raises ProcedureForbidden, and ProcedureRefused for one that is over.
+        """
+        execution, plan = self._planned(identity)
+        self._check_roles(plan, identity, caller)
+        if execution.is_over:
+            raise ProcedureRefused(f"{identity} is {execution.state}; accepted: an execution that is under way")
+        if execution.state in _NOT_BEGUN:
+            self.withdraw(identity, caller, f"{caller.name} cancelled it before it began")
+        elif (event := self._cancelled.get(identity)) is not None:
             event.set()
 
     def execution(self, identity: str) -> Execution:
@@ -214,8 +268,15 @@ class Engine:
     def _procedure(self, plan: Plan) -> Procedure:
         return procedure_from(plan.definition.encode(), Path(plan.path))
 
-    def _check_right(self, procedure: Procedure, caller: Caller) -> None:
-        caller.require(procedure.form.permissions.roles, f"run {procedure.id}")
+    def _check_startable(self, identity: str, caller: Caller) -> Plan:
+        """Return the plan of an execution that this caller may begin now. Raises ProcedureRefused."""
+        execution, plan = self._planned(identity)
+        if execution.state not in _NOT_BEGUN:
+            raise ProcedureRefused(f"{identity} is {execution.state}; accepted: an execution that has not begun")
+        self._check_roles(plan, identity, caller)
+        if _needs_approval(execution, plan):
+            raise ProcedureRefused(f"{identity} needs a person's approval of its plan {execution.plan[:16]}")
+        return plan
 
     def _check_roles(self, plan: Plan, identity: str, caller: Caller) -> None:
         if not caller.roles & set(plan.roles):
@@ -223,7 +284,7 @@ class Engine:
 
     def _refuse(self, identity: str, caller: Caller, why: str) -> None:
         self.audit.append("refused", identity, {"caller": caller.name, "roles": sorted(caller.roles), "why": why})
-        raise ProcedureRefused(f"{caller.name} may not do this: {why}")
+        raise ProcedureForbidden(f"{caller.name} may not do this: {why}")
 
     def _run(self, identity: str, plan: Plan, locks: Locks, watcher: Watcher) -> Run:
         return Run(
@@ -253,3 +314,12 @@ class Engine:
         if os.sep in identity or identity.startswith("."):
             raise UnknownExecution(identity)
         return self.folder / "plans" / f"{identity}.json"
+
+
+def _new_identity() -> str:
+    return f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{secrets.token_hex(3)}"
+
+
+def _needs_approval(execution: Execution, plan: Plan) -> bool:
+    """Return whether a person has to approve the plan first, because of the procedure, or of who proposed it."""
+    return not execution.approved_by and (plan.needs_approval or not set(execution.roles) & set(plan.roles))

@@ -4,7 +4,8 @@ ProcedureError
 ├── ProcedureInvalid    a procedure's file, or an input of it, cannot be used; `problems` has at least one reason
 ├── UnknownProcedure    there is no procedure of this name
 ├── UnknownExecution    there is no execution with this id
-├── ProcedureRefused    the caller may not do this, or an approval is missing
+├── ProcedureRefused    it cannot be done now: an approval is missing, or the execution is not in that state
+│   └── ProcedureForbidden  the caller has no right to do this
 ├── ChangedMeanwhile    what is to be changed or put back is not what it was
 ├── ProcedureBusy       another process is changing the same thing
 ├── StepFailed          a step has failed
@@ -34,8 +35,9 @@ class UnknownProcedure(ProcedureError):
     """There is no procedure called `name`; `known` are the names that there are."""
 
     def __init__(self, name: str, known: Iterable[str]) -> None:
-        super().__init__(f"there is no procedure {name!r}; accepted: {nearest(name, known)}")
         self.name = name
+        self.accepted = nearest(name, known)
+        super().__init__(f"there is no procedure {name!r}; accepted: {self.accepted}")
 
 
 class UnknownExecution(ProcedureError):
@@ -47,7 +49,11 @@ class UnknownExecution(ProcedureError):
 
 
 class ProcedureRefused(ProcedureError):
-    """The caller may not do this, or an approval is missing. Nothing was changed."""
+    """It cannot be done now: an approval is missing, or the execution is in another state. Nothing was changed."""
+
+
+class ProcedureForbidden(ProcedureRefused):
+    """The caller has no right to do this. Nothing was changed."""
 
 
 class ChangedMeanwhile(ProcedureError):

@@ -2,15 +2,29 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from procedures.audit import Entry
 from procedures.resources import Resource, resource_from_json
 
 State = Literal[
-    "planned", "approved", "running", "rolling back", "done", "failed", "rolled back", "rollback failed", "withdrawn"
+    "planned",
+    "approved",
+    "queued",
+    "running",
+    "rolling back",
+    "done",
+    "failed",
+    "rolled back",
+    "rollback failed",
+    "withdrawn",
+    "missed",
 ]
-"""`failed`: it has stopped, and what was done stays done. `rollback failed`: something could not be put back."""
+"""`queued`: a daemon begins with it when the one before has ended. `failed`: it has stopped, and what was done stays
+done. `rollback failed`: something could not be put back. `missed`: a schedule was due, and nothing was executed."""
+_CHANGES_NOTHING: Final = frozenset({"checkpoint", "wait", "gate", "benchmark"})
+"""Kinds of steps of which nothing has to be undone."""
+_OVER: Final = frozenset({"done", "failed", "rolled back", "rollback failed", "withdrawn", "missed"})
 
 
 @dataclass(slots=True)
@@ -48,6 +62,8 @@ class Execution:
     ended: float | None = None
     state: State = "planned"
     approved_by: str = ""
+    queued_by: tuple[str, frozenset[str]] = ("", frozenset())
+    """Who asked for it to be begun, and that caller's roles."""
     steps: dict[str, StepState] = field(default_factory=dict)
     outputs: Mapping[str, Any] = field(default_factory=dict)
     error: str = ""
@@ -63,6 +79,30 @@ class Execution:
     def is_under_way(self) -> bool:
         """Whether it has begun and not ended."""
         return self.state in ("running", "rolling back")
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more happens to it, unless somebody asks for a rollback."""
+        return self.state in _OVER
+
+    @property
+    def undone(self) -> list[str]:
+        """What was put back or compensated, by step; also what a failed step had changed before it has failed."""
+        return [
+            f"step {name}: {_what(step)}"
+            for name, step in self.steps.items()
+            if (step.state == "undone" and not _CHANGES_NOTHING & set(step.action or ()))
+            or (step.state == "failed" and step.resources)
+        ]
+
+    @property
+    def changed(self) -> list[str]:
+        """What is changed by now, by step: by steps that are done, and by those that could not be undone."""
+        return [
+            f"step {name}: {_what(step)}"
+            for name, step in self.steps.items()
+            if step.state == "not undone" or (step.state == "done" and step.resources)
+        ]
 
     def acted(self) -> list[tuple[str, StepState]]:
         """Return the steps that have acted and were not put back, the last one first."""
@@ -95,9 +135,16 @@ class Execution:
             ],
             "outputs": dict(self.outputs),
             "error": self.error,
+            "changed": self.changed,
+            "undone": self.undone,
             "look_at": list(self.look_at),
             "interruptions": self.interruptions,
         }
+
+
+def _what(step: StepState) -> str:
+    """Say what a step has changed, or what it has done where that is all that is known."""
+    return ", ".join(map(str, step.resources)) or next(iter(step.action or {}), "nothing")
 
 
 def execution_of(identity: str, entries: Iterable[Entry]) -> Execution:
@@ -112,14 +159,8 @@ def apply(execution: Execution, entry: Entry) -> None:
     """Bring an execution up to date with the next of its entries."""
     data = entry.data
     match entry.kind:
-        case "planned":
-            execution.procedure, execution.version = data["procedure"], data["version"]
-            execution.plan, execution.caller = data["plan"], data["caller"]
-            execution.roles, execution.planned = tuple(data["roles"]), entry.at
-        case "approved":
-            execution.state, execution.approved_by = "approved", data["caller"]
-        case "withdrawn":
-            execution.state, execution.error, execution.ended = "withdrawn", data["why"], entry.at
+        case "planned" | "approved" | "queued" | "missed" | "withdrawn":
+            _apply_before(execution, entry)
         case "begun":
             execution.state, execution.ended = "running", None
         case "displaced":
@@ -136,6 +177,26 @@ def apply(execution: Execution, entry: Entry) -> None:
             execution.look_at = tuple(data["look_at"])
         case _ if "step" in data:
             _apply_step(execution, entry.kind, data)
+
+
+def _apply_before(execution: Execution, entry: Entry) -> None:
+    """Take in an entry of what comes before an execution begins."""
+    data = entry.data
+    match entry.kind:
+        case "planned":
+            execution.procedure, execution.version = data["procedure"], data["version"]
+            execution.plan, execution.caller = data["plan"], data["caller"]
+            execution.roles, execution.planned = tuple(data["roles"]), entry.at
+        case "approved":
+            execution.state, execution.approved_by = "approved", data["caller"]
+        case "queued":
+            execution.state, execution.queued_by = "queued", (data["caller"], frozenset(data["roles"]))
+        case "missed":
+            execution.procedure, execution.caller = data["procedure"], data["schedule"]
+            execution.state, execution.error = "missed", data["why"]
+            execution.planned = execution.ended = entry.at
+        case "withdrawn":
+            execution.state, execution.error, execution.ended = "withdrawn", data["why"], entry.at
 
 
 def _apply_step(execution: Execution, kind: str, data: Mapping[str, Any]) -> None:

@@ -55,7 +55,8 @@ def render(template: str, names: Mapping[str, object]) -> Any:
     """Return a template with the values of its expressions. Raises as `evaluate` does."""
     whole = _PART.fullmatch(template)
     if whole is not None and "{{" not in whole[1]:
-        return evaluate(whole[1], names)
+        value = evaluate(whole[1], names)
+        return dict(value) if isinstance(value, Mapping) else value
     text = _PART.sub(lambda match: _as_text(evaluate(match[1], names)), template)
     if len(text) > MAX_TEXT:
         raise ExpressionError(f"a template gives {len(text):,} characters; accepted: at most {MAX_TEXT:,}")
@@ -141,7 +142,7 @@ def _parsed(expression: str) -> ast.expr:
 
 
 def _as_text(value: object) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=dict)
 
 
 def _numbers(action: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:

@@ -27,6 +27,9 @@ MAX_SECONDS: Final = 7 * 86_400.0
 VERSION: Final = r"^(0|[1-9]\d{0,5})\.(0|[1-9]\d{0,5})\.(0|[1-9]\d{0,5})$"
 STEP_ID: Final = r"^[a-z][a-z0-9_]{0,63}$"
 
+RESERVED: Final = ("audit", "executions")
+"""What no procedure may be called, since the API has these names beside those of procedures."""
+
 Id = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]{0,63}$")]
 StepId = Annotated[str, StringConstraints(pattern=STEP_ID)]
 InputName = Annotated[str, StringConstraints(pattern=STEP_ID)]
@@ -333,6 +336,8 @@ def templates_in(value: object, place: KeyPath = ()) -> Iterator[tuple[KeyPath, 
 def _checked(document: YamlDocument, text: bytes) -> Procedure:
     form = read_form(ProcedureForm, document)
     problems = [*_actions(form, document), *_inputs(form, document)]
+    if form.id in RESERVED:
+        problems.append(document.problem(("id",), f"{form.id} is a name of the API", "another name"))
     order, found = _order(form, document)
     problems += found
     if not found:

@@ -7,7 +7,7 @@ from pathlib import Path
 from threading import Event
 from typing import Any, Final, Generic, TypeVar
 
-from procedures.errors import ProcedureRefused, StepFailed
+from procedures.errors import ProcedureForbidden, StepFailed
 from procedures.resources import Resource
 from registry.forms import Form
 
@@ -30,10 +30,10 @@ class Caller:
     """Whether a person asks, who may approve; not a schedule or a model."""
 
     def require(self, accepted: Sequence[str], what: str) -> None:
-        """Raise ProcedureRefused if the caller has none of these roles."""
+        """Raise ProcedureForbidden if the caller has none of these roles."""
         if not self.roles & set(accepted):
             has = ", ".join(sorted(self.roles)) or "none"
-            raise ProcedureRefused(
+            raise ProcedureForbidden(
                 f"{self.name} may not {what}: it has the roles {has}; accepted: {', '.join(accepted)}"
             )
 

@@ -8,7 +8,7 @@ which names the checkpoint; the action; `step_done`. For undoing it: `undoing`; 
 import json
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Event
@@ -77,6 +77,23 @@ class _Action:
     resources: tuple[Resource, ...]
 
 
+class _Told(Mapping[str, Mapping[str, Any]]):
+    """What expressions see of the steps. It is made for the steps that they name only, since there may be many."""
+
+    def __init__(self, steps: Mapping[str, StepState]) -> None:
+        self._steps = steps
+
+    def __getitem__(self, name: str) -> Mapping[str, Any]:
+        step = self._steps[name]
+        return {"state": step.state, **step.outputs}
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._steps)
+
+    def __len__(self) -> int:
+        return len(self._steps)
+
+
 class Run:
     """One execution that is carried out by this process, which holds the locks."""
 
@@ -97,7 +114,7 @@ class Run:
         """`folder` is the one of the checkpoints of this execution."""
         self.execution = execution
         self.procedure = procedure
-        self._plan = plan
+        self._planned = {step.id: step for step in plan.steps}
         self._folder = folder
         self._audit = audit
         self._ports = ports
@@ -242,7 +259,7 @@ class Run:
 
     def _check_planned(self, step: StepForm, action: _Action) -> None:
         """Raise ChangedMeanwhile unless a file is as it was when the plan was made, and will be as was approved."""
-        planned = next(one for one in self._plan.steps if one.id == step.id)
+        planned = self._planned[step.id]
         if action.change is None or not planned.after:
             return
         path = str(action.change.path)
@@ -398,8 +415,7 @@ class Run:
         return self.execution
 
     def _names(self) -> dict[str, object]:
-        told = {name: {"state": step.state, **step.outputs} for name, step in self.execution.steps.items()}
-        return {"inputs": self._inputs, "places": dict(self._ports.places), "steps": told}
+        return {"inputs": self._inputs, "places": self._ports.places, "steps": _Told(self.execution.steps)}
 
     def _work(self, step: StepForm, *, attempt: int = 1, undoing: bool = False) -> Work:
         seconds = step.timeout_seconds or self.procedure.form.timeout_seconds

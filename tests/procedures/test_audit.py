@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from procedures.audit import FILE, HEAD_FILE, Audit, Head, head_from
-from procedures.errors import AuditDamaged
+from procedures.errors import AuditDamaged, ProcedureRefused
 
 Tamper = Callable[[sqlite3.Connection], object]
 
@@ -121,3 +121,83 @@ def test_what_is_no_head_is_refused(text: str) -> None:
 def test_an_empty_log_is_whole(tmp_path: Path) -> None:
     assert Audit(tmp_path).verify() == 0
     assert Audit(tmp_path).entries() == []
+
+
+def test_several_logs_of_one_folder_append_in_turn(tmp_path: Path) -> None:
+    first, second = Audit(tmp_path), Audit(tmp_path)
+    for number in range(4):
+        (first, second)[number % 2].append("test", "x", {"number": number})
+    assert first.verify() == 4
+    assert [entry.data["number"] for entry in second.entries()] == [0, 1, 2, 3]
+    first.close()
+    second.close()
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda folder: tampered(folder, "DELETE FROM entries WHERE number = 3"),
+        lambda folder: (folder / HEAD_FILE).unlink(),
+        lambda folder: (folder / FILE).unlink(),
+        lambda folder: (folder / FILE).write_bytes(b"this is no database" * 1000),
+    ],
+)
+def test_after_damage_a_new_log_is_begun_that_tells_of_it_and_the_old_one_is_kept(
+    tmp_path: Path, damage: Callable[[Path], object]
+) -> None:
+    audit = filled(tmp_path)
+    (tmp_path / "checkpoints" / "x").mkdir(parents=True)
+    with pytest.raises(ProcedureRefused, match="is whole"):
+        audit.begin_anew("somebody")
+    damage(tmp_path)
+    held = (tmp_path / FILE).read_bytes() if (tmp_path / FILE).exists() else None
+    begun = audit.begin_anew("somebody")
+    assert (begun.number, begun.kind, begun.data["caller"]) == (1, "begun_anew", "somebody")
+    assert begun.data["damage"]
+    kept = tmp_path / begun.data["kept"]
+    assert (kept / "checkpoints" / "x").is_dir()
+    assert ((kept / FILE).read_bytes() if held is not None else None) == held
+    assert audit.append("test", "y", {}).number == 2
+    assert audit.verify() == 2
+    audit.close()
+
+
+def test_a_process_that_is_killed_while_it_begins_a_new_log_leaves_one_to_begin(tmp_path: Path) -> None:
+    class Killed(BaseException):
+        pass
+
+    places: list[str] = []
+    filled(tmp_path / "counted")
+    tampered(tmp_path / "counted", "DELETE FROM entries WHERE number = 3")
+    with Audit(tmp_path / "counted", places.append) as audit:
+        audit.begin_anew("somebody")
+    for number in range(1, len(places) + 1):
+        folder, left = tmp_path / str(number), [number]
+        filled(folder)
+        tampered(folder, "DELETE FROM entries WHERE number = 3")
+
+        def kill(_place: str, left: list[int] = left) -> None:
+            left[0] -= 1
+            if not left[0]:
+                raise Killed
+
+        with Audit(folder, kill) as audit, pytest.raises(Killed):
+            audit.begin_anew("somebody")
+        with Audit(folder) as audit:
+            begun = audit.begin_anew("somebody") if audit_is_damaged(audit) else audit.entries()[0]
+            assert begun.kind == "begun_anew"
+            assert audit.verify() == 1
+        assert any(entries_in(path) == 4 for path in folder.glob(f"audit-*/{FILE}"))
+
+
+def audit_is_damaged(audit: Audit) -> bool:
+    try:
+        audit.verify()
+    except AuditDamaged:
+        return True
+    return False
+
+
+def entries_in(path: Path) -> int:
+    with closing(sqlite3.connect(path)) as connection:
+        return int(connection.execute("SELECT count(*) FROM entries").fetchone()[0])

@@ -9,9 +9,11 @@ import pytest
 
 from procedures.engine import Engine
 from procedures.errors import (
+    AuditDamaged,
     ChangedMeanwhile,
     ProcedureBusy,
     ProcedureError,
+    ProcedureForbidden,
     ProcedureInvalid,
     ProcedureRefused,
     StepFailed,
@@ -322,7 +324,7 @@ def test_a_cancelled_execution_stops_and_is_undone(world: Path) -> None:
 
     def say(step: str, text: str) -> None:
         assert (step, text) == ("scribble", "one.txt")
-        engine.cancel(identity)
+        engine.cancel(identity, OWNER)
 
     ended = engine.execute(identity, OWNER, Watcher(say=lambda step, text: say(step, text) if "one" in text else None))
     assert ended.state == "rolled back"
@@ -470,3 +472,80 @@ steps:
     failed = execute(engine, "tune", text="")
     assert failed.state == "rolled back"
     assert "accepted: keys and values" in failed.error
+
+
+FREE = f"""\
+id: free
+{HEAD}permissions: {{roles: [owner], requires_approval: false}}
+steps: [{{id: s, wait: {{seconds: 0}}}}]
+"""
+
+
+def test_what_somebody_without_the_right_proposes_waits_for_a_person_who_has_it(world: Path) -> None:
+    engine, nobody = engine_for(world, FREE), Caller("the plan of run R", frozenset({"model"}), person=False)
+    with pytest.raises(ProcedureForbidden, match="accepted: owner"):
+        engine.plan("free", {}, nobody)
+    plan = engine.plan("free", {}, nobody, proposed=True)
+    with pytest.raises(ProcedureForbidden):
+        engine.submit(plan, nobody)
+    identity = engine.submit(plan, nobody, proposed=True)
+    assert engine.needs_approval(identity)
+    with pytest.raises(ProcedureForbidden):
+        engine.execute(identity, nobody)
+    with pytest.raises(ProcedureRefused, match="needs a person's approval"):
+        engine.execute(identity, OWNER)
+    engine.approve(identity, plan.digest, OWNER)
+    assert engine.execute(identity, OWNER).state == "done"
+    own = engine.submit(engine.plan("free", {}, OWNER), OWNER)
+    assert not engine.needs_approval(own)
+
+
+def test_two_processes_do_not_begin_the_same_execution(world: Path) -> None:
+    first, second = engine_for(world, FREE), engine_for(world, FREE)
+    identity = first.submit(first.plan("free", {}, OWNER), OWNER)
+    first.queue(identity, OWNER)
+    assert first.execution(identity).state == "queued"
+    assert second.execute(identity, OWNER).state == "done"
+    with pytest.raises(ProcedureRefused, match="is done"):
+        first.execute(identity, OWNER)
+
+
+def test_a_missed_time_is_in_the_history_and_nothing_can_be_done_with_it(world: Path) -> None:
+    engine = engine_for(world, FREE)
+    identity = engine.miss("the schedule '0 * * * * free'", "free", "no daemon ran")
+    (missed,) = engine.executions()
+    assert (missed.id, missed.procedure, missed.state, missed.error) == (identity, "free", "missed", "no daemon ran")
+    assert missed.is_over
+    with pytest.raises(ProcedureError):
+        engine.execute(identity, OWNER)
+
+
+def test_a_new_log_after_damage_lets_procedures_run_again_and_only_the_owner_begins_it(world: Path) -> None:
+    engine = engine_for(world, FREE)
+    identity = engine.submit(engine.plan("free", {}, OWNER), OWNER)
+    (engine.folder / "audit.head").unlink()
+    with pytest.raises(AuditDamaged):
+        engine.execute(identity, OWNER)
+    for caller in (Caller("the token", frozenset({"operator"}), person=True), MODEL):
+        with pytest.raises(ProcedureForbidden):
+            engine.begin_new_log(caller)
+    engine.close()
+    begun = engine.begin_new_log(OWNER)
+    assert begun.data["caller"] == OWNER.name
+    assert engine.executions() == []
+    again = engine.submit(engine.plan("free", {}, OWNER), OWNER)
+    assert engine.execute(again, OWNER).state == "done"
+    engine.audit.verify()
+
+
+def test_a_failure_without_rollback_tells_what_stays_changed_and_what_was_put_back(world: Path) -> None:
+    text = everything().replace("on_interruption:", "on_failure: abort\non_interruption:")
+    engine = engine_for(world, text)
+    failed = execute(engine, "everything", folder=str(world), fail=True)
+    told = failed.to_json()
+    assert failed.state == "failed"
+    assert [line.partition(":")[0] for line in told["changed"]] == [
+        f"step {name}" for name, step in failed.steps.items() if step.state == "done"
+    ]
+    assert told["undone"] == []
+    assert len(told["look_at"]) == 8
