@@ -15,7 +15,7 @@ from orchestrator.taskir import Level, Step, TaskIR
 Mode = Literal["as-planned", "discover", "serial"]
 RunStatus = Literal["queued", "planning", "running", "done", "failed", "cancelled"]
 Priority = Literal["interactive", "batch"]
-PlanOrigin = Literal["taskir", "planned", "repaired", "fallback"]
+PlanOrigin = Literal["taskir", "planned", "repaired", "fallback", "procedure"]
 ReplanOutcome = Literal["planned", "repaired", "stopped"]
 CallOutcome = Literal["done", "refused", "failed"]
 NoteChange = Literal["added", "edited", "dropped"]

@@ -1,8 +1,10 @@
 """Make what the attempts of one run act with: tools, an interpreter, other models, and the run's notes."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from orchestrator.events import (
     Event,
@@ -23,13 +25,20 @@ from orchestrator.steps.repl.session import Open
 from orchestrator.steps.repl.subcalls import GenerateBatch, NoSuchRole, SubcallModels
 from orchestrator.steps.role import ResolvedRole, resolve_role
 from orchestrator.steps.tools.attempt import ToolRunner
-from orchestrator.steps.tools.contract import ToolContext
+from orchestrator.steps.tools.contract import ToolContext, no_procedures
 from orchestrator.steps.tools.notes import Notes, RunNotes
 from orchestrator.steps.tools.toolbox import Call, OnCall, Toolbox
 from orchestrator.steps.tools.workspace import Workspace
 from registry.models import Registry
 
 Emit = Callable[[Event], None]
+RunProposes = Callable[[str, str, Mapping[str, Any]], Awaitable[str]]
+"""Does for the run with this id what `Propose` says."""
+
+
+async def no_procedures_of_runs(_run: str, name: str, inputs: Mapping[str, Any]) -> str:
+    """Default for `RunProposes`: raise `ToolError`, as there are no procedures."""
+    return await no_procedures(name, inputs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +54,8 @@ class ToolDependencies:
     """Opens the sessions of interpreters in the sandbox."""
     batch: GenerateBatch
     """Asks a model many things at once."""
+    propose: RunProposes = no_procedures_of_runs
+    """Keeps the plans of procedures that runs propose."""
 
 
 class AttemptContextFactory:
@@ -89,7 +100,8 @@ class AttemptContextFactory:
             emit(event)
             return event
 
-        context = ToolContext(workspace, Notes(self.notes, step.id, journal), needs.run_tool)
+        notes, propose = Notes(self.notes, step.id, journal), partial(needs.propose, accepted.run)
+        context = ToolContext(workspace, notes, needs.run_tool, propose)
         return Toolbox(step.tools, context, self._journal_calls(attempt, number, needs, emit))
 
     @staticmethod

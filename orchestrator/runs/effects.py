@@ -35,7 +35,12 @@ from orchestrator.gates import GateSkipped, RunJob, no_sandbox, requested_gates,
 from orchestrator.journal import Journal, JournalError, publish, retry_when_disk_full
 from orchestrator.planning import PlanContext, PlanError, PlannedPart, Planner
 from orchestrator.routing import Decision, DecisionContext, Router
-from orchestrator.runs.attempt_context import AttemptContextFactory, ToolDependencies
+from orchestrator.runs.attempt_context import (
+    AttemptContextFactory,
+    RunProposes,
+    ToolDependencies,
+    no_procedures_of_runs,
+)
 from orchestrator.runs.clock import Clock
 from orchestrator.runs.job import JUDGE
 from orchestrator.runs.prompts import prompt_digests
@@ -88,11 +93,15 @@ class Services:
     run_job: RunJob = no_sandbox
     run_tool: RunJob = no_sandbox
     why_no_sandbox: Callable[[], Awaitable[str]] = sandbox_available
+    propose: RunProposes = no_procedures_of_runs
+    """Keeps the plans of procedures that runs propose."""
 
     @property
     def tool_dependencies(self) -> ToolDependencies:
         """The services that tools and interpreters need."""
-        return ToolDependencies(self.registry, self.journal.home, self.clock, self.run_tool, self.sessions, self.batch)
+        return ToolDependencies(
+            self.registry, self.journal.home, self.clock, self.run_tool, self.sessions, self.batch, self.propose
+        )
 
 
 class Meter:

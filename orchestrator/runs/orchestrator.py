@@ -38,6 +38,7 @@ from orchestrator.planning import PlanContext, PlannedPart, PlannedTask, Planner
 from orchestrator.pool import Pool, PoolSnapshot, StartEngine
 from orchestrator.pool.placement import Topology
 from orchestrator.routing import CheckedRouter, Decision, DecisionContext, Router, RuleRouter
+from orchestrator.runs.attempt_context import RunProposes, no_procedures_of_runs
 from orchestrator.runs.clock import Clock, SystemClock
 from orchestrator.runs.effects import RunEffects, Services
 from orchestrator.runs.job import (
@@ -73,6 +74,8 @@ class Ports:
     """Chooses which role makes an attempt or answers a chat."""
     planner: Planner = FRONTDOOR_PLANNER
     """Makes plans of requests."""
+    propose: RunProposes = no_procedures_of_runs
+    """Keeps the plans of procedures that runs propose, to wait for a person's approval."""
     start_engine: StartEngine = Engine.start
     """Loads a model: as a process of its own."""
     clock: Callable[[float], Clock] = SystemClock
@@ -159,6 +162,7 @@ class Orchestrator:
                 run_job=gates.run,
                 run_tool=tools.run,
                 why_no_sandbox=partial(why_no_sandbox, self._sandbox),
+                propose=self._ports.propose,
             )
             if self._ports.follows_registry:
                 self._drive_on(follow(self._reloader, self._take_up))

@@ -33,6 +33,16 @@ class ToolResult:
     """Set where the call itself went well, but what it ran failed: a test, or a command with an exit code."""
 
 
+Propose = Callable[[str, Mapping[str, Any]], Awaitable[str]]
+"""Keeps the plan of the procedure with this name and these inputs, to wait for a person's approval, and returns what to
+tell of it. Raises `ToolError`."""
+
+
+async def no_procedures(_name: str, _inputs: Mapping[str, Any]) -> str:
+    """Default for `Propose`: raise `ToolError`, as there are no procedures."""
+    raise ToolError("there are no procedures here")
+
+
 @dataclass(frozen=True, slots=True)
 class ToolContext:
     """What the calls of one attempt work on."""
@@ -42,6 +52,7 @@ class ToolContext:
     notes: Notes
     """The notes of the run."""
     run: RunJob = no_sandbox
+    propose: Propose = no_procedures
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from orchestrator.gates import GateError, OutputSchema, SchemaMismatch
 from orchestrator.steps.tools.contract import Tool, ToolContext, ToolError, ToolResult
 from orchestrator.steps.tools.files import GREP, LIST_FILES, READ_FILE, SEARCH, WRITE_ARTIFACT
 from orchestrator.steps.tools.notes import MAX_TEXT, NoSuchNote
+from orchestrator.steps.tools.procedures import PROCEDURE
 from orchestrator.steps.tools.running import RUN_TESTS, SHELL
 from orchestrator.steps.tools.workspace import NoSuchText
 
@@ -52,7 +53,8 @@ SHOWN_ARGUMENTS = 400
 """How many characters of a call's arguments are journaled and shown."""
 
 TOOLS: Mapping[str, Tool] = {
-    tool.name: tool for tool in (READ_FILE, LIST_FILES, SEARCH, GREP, WRITE_ARTIFACT, RUN_TESTS, SHELL, NOTES)
+    tool.name: tool
+    for tool in (READ_FILE, LIST_FILES, SEARCH, GREP, WRITE_ARTIFACT, RUN_TESTS, SHELL, NOTES, PROCEDURE)
 }
 """All tools, by name."""
 
