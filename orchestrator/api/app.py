@@ -8,7 +8,7 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
 
-from orchestrator.api import admin, chats, events, memory, metrics, models, runs
+from orchestrator.api import admin, chats, events, memory, metrics, models, procedures, runs
 from orchestrator.api.anthropic import messages
 from orchestrator.api.errors import add_error_handlers
 from orchestrator.api.limiter import GenerationLimiter
@@ -39,7 +39,7 @@ def make_app(service: Service, tasks: asyncio.TaskGroup) -> FastAPI:
     app.state.responses = StoredResponses(service.home)
     app.state.limiter = GenerationLimiter(tasks, lambda: service.configuration.server.max_generations)
     add_error_handlers(app)
-    upkeep = (runs, events, chats, models, memory, admin, metrics)
+    upkeep = (runs, events, chats, models, memory, procedures, admin, metrics)
     for module in (*upkeep, *OPENAI_MODULES, tokens, native_completion, state, messages):
         app.include_router(module.router)
     _add_short_paths(app)

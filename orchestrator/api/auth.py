@@ -6,15 +6,14 @@ import secrets
 from pathlib import Path
 from typing import Final
 
-from orchestrator.journal import JournalError
+from orchestrator.journal import Home, JournalError
 
-FILE_NAME: Final = "api.token"
 MIN_LENGTH: Final = 20
 
 
 def token_path(home: Path) -> Path:
     """Return the file that holds the token of a state folder."""
-    return home / FILE_NAME
+    return Home(home).token
 
 
 def load_or_create_token(home: Path) -> str:

@@ -5,6 +5,8 @@ request. A client that stops reading keeps its place among the requests in progr
 """
 
 import asyncio
+import socket
+import struct
 from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any, Final
@@ -36,6 +38,15 @@ class ConnectionConfig(uvicorn.Config):
         self.max_connections = max_connections
 
 
+def _peer_uid(transport: asyncio.Transport) -> int | None:
+    """Return the user id of the process at the other end of a Unix socket, which the kernel vouches for; else None."""
+    connection = transport.get_extra_info("socket")
+    if connection is None or connection.family != socket.AF_UNIX:
+        return None
+    _, uid, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")))
+    return int(uid)
+
+
 class Connection(H11Protocol):
     """A connection with time limits. uvicorn itself limits only how long it stays open between two requests."""
 
@@ -47,6 +58,8 @@ class Connection(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Wait for the first request, or close where there are too many connections: each takes a file descriptor."""
         super().connection_made(transport)
+        if (uid := _peer_uid(transport)) is not None:
+            self.app_state = {**self.app_state, "uid": uid}
         if len(self.connections) > self._settings.max_connections():
             transport.close()
         else:

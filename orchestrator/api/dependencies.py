@@ -7,8 +7,10 @@ from fastapi import Depends, Header, Request
 from pydantic import BaseModel, ConfigDict, model_validator
 
 from orchestrator.api.limiter import GenerationLimiter
+from orchestrator.service.procedures import owner, token_holder
 from orchestrator.service.service import Service
 from orchestrator.service.stored_responses import StoredResponses
+from procedures.ports import Caller
 
 
 class RequestBody(BaseModel):
@@ -55,10 +57,18 @@ def _is_local(request: Request) -> bool:
     return bool(getattr(request.state, "local", False))
 
 
+def _caller(request: Request) -> Caller:
+    """Return who asks, for procedures: the user at the other end of the Unix socket, or whoever has the token."""
+    if _is_local(request):
+        return owner(getattr(request.state, "uid", None))
+    return token_holder("an unknown address" if request.client is None else request.client.host)
+
+
 ServiceDep = Annotated[Service, Depends(_service)]
 LimiterDep = Annotated[GenerationLimiter, Depends(_limiter)]
 StoredResponsesDep = Annotated[StoredResponses, Depends(_stored_responses)]
 IsLocal = Annotated[bool, Depends(_is_local)]
+CallerDep = Annotated[Caller, Depends(_caller)]
 ForcedModel = Annotated[
     str | None,
     Header(

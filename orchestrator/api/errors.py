@@ -22,6 +22,17 @@ from orchestrator.planning import PlanError
 from orchestrator.pool import ModelPinned, ModelRemote, PoolError, UnknownModel
 from orchestrator.service.errors import Busy, Conflict, FolderFull, MemoryUnavailable, NotReady
 from orchestrator.service.stored_responses import UnknownResponse
+from procedures.errors import (
+    ChangedMeanwhile,
+    ProcedureBusy,
+    ProcedureError,
+    ProcedureForbidden,
+    ProcedureInvalid,
+    ProcedureRefused,
+    UnknownExecution,
+    UnknownProcedure,
+)
+from registry.errors import RegistryProblem
 
 log = structlog.get_logger(__name__)
 
@@ -131,6 +142,18 @@ _STATUS: Final[tuple[tuple[type[OrchestratorError], HTTPStatus], ...]] = (
 )
 
 
+_PROCEDURE_STATUS: Final[tuple[tuple[type[ProcedureError], HTTPStatus], ...]] = (
+    (UnknownProcedure, HTTPStatus.NOT_FOUND),
+    (UnknownExecution, HTTPStatus.NOT_FOUND),
+    (ProcedureInvalid, HTTPStatus.BAD_REQUEST),
+    (ProcedureForbidden, HTTPStatus.FORBIDDEN),
+    (ProcedureRefused, HTTPStatus.CONFLICT),
+    (ChangedMeanwhile, HTTPStatus.CONFLICT),
+    (ProcedureBusy, HTTPStatus.CONFLICT),
+    (ProcedureError, HTTPStatus.INTERNAL_SERVER_ERROR),
+)
+
+
 class NotFound(OrchestratorError):
     """There is nothing at the address, or under the name, that a request gives."""
 
@@ -184,6 +207,7 @@ def _answer(path: str, status: int, detail: ErrorDetail, headers: Mapping[str, s
 def add_error_handlers(app: FastAPI) -> None:
     """Have the application answer every error with an `ErrorBody`."""
     app.add_exception_handler(OrchestratorError, _handle_ours)
+    app.add_exception_handler(ProcedureError, _handle_procedure)
     app.add_exception_handler(RequestValidationError, _handle_invalid)
     app.add_exception_handler(HTTPException, _handle_http)
     app.add_exception_handler(Exception, _handle_defect)
@@ -196,6 +220,36 @@ async def _handle_ours(request: Request, error: Exception) -> JSONResponse:
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         log.warning("a request failed", path=request.url.path, status=status, error=str(error))
     return _answer(request.url.path, status, error_detail(error), headers)
+
+
+async def _handle_procedure(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, ProcedureError)
+    status = next(status for kind, status in _PROCEDURE_STATUS if isinstance(error, kind))
+    problems: list[ProblemBody] = []
+    match error:
+        case ProcedureInvalid():
+            problems = [_procedure_problem(item) for item in error.problems]
+        case UnknownProcedure():
+            what = f"there is no procedure {error.name!r}"
+            problems = [ProblemBody(where="procedure", what=what, accepted=error.accepted)]
+        case UnknownExecution():
+            what, accepted = f"there is no execution {error.execution!r}", "one that the history of procedures lists"
+            problems = [ProblemBody(where="execution", what=what, accepted=accepted)]
+    if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        log.warning("a request failed", path=request.url.path, status=status, error=str(error))
+    detail = ErrorDetail(
+        message=str(error),
+        type=_error_type(status),
+        param=problems[0].where if problems else None,
+        code=_snake(type(error).__name__),
+        problems=problems,
+    )
+    return JSONResponse(ErrorBody(error=detail).model_dump(), status)
+
+
+def _procedure_problem(item: RegistryProblem) -> ProblemBody:
+    place = f"{item.file}:{item.line}" if item.line is not None else str(item.file)
+    return ProblemBody(where=f"{place}: {item.key}" if item.key else place, what=item.what, accepted=item.accepted)
 
 
 async def _handle_invalid(request: Request, error: Exception) -> JSONResponse:

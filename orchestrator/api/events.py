@@ -41,7 +41,7 @@ async def events(
 ) -> EventStream:
     """Stream what has happened to a run, and then what happens until it has ended."""
     row = await service.row(run)
-    number = _event_number(last_event_id, after)
+    number = event_number(last_event_id, after)
     if row.finished is not None or not follow:
         return EventStream(journaled_events(service.orchestrator.journal, run, number))
     return EventStream(_formatted(service.watch(run, number)))
@@ -72,7 +72,7 @@ async def journaled_events(journal: JournalReader, run: str, after: int) -> Even
         last = page[-1][0]
 
 
-def _event_number(text: str | None, otherwise: int) -> int:
+def event_number(text: str | None, otherwise: int) -> int:
     """Return the event number that a `Last-Event-ID` header names, and `otherwise` where it names none."""
     is_number = text is not None and text.isascii() and text.isdigit() and len(text) < 16
     return int(text or 0) if is_number else otherwise

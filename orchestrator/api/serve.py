@@ -148,6 +148,7 @@ async def _drain(service: Service, limiter: GenerationLimiter) -> None:
         async with asyncio.timeout(seconds), asyncio.TaskGroup() as waiting:
             waiting.create_task(service.drain())
             waiting.create_task(limiter.drain())
+            waiting.create_task(service.procedures.drain())
     if service.running:
         log.warning("runs in progress go on at the next start", runs=sorted(service.running))
 

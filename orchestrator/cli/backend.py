@@ -1,30 +1,38 @@
 """One interface to what commands need done: by the daemon of the state folder, or by this process if there is none."""
 
 import asyncio
+import os
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import AsyncExitStack, aclosing
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack, aclosing, closing
+from dataclasses import replace
 from threading import Event
 from types import TracebackType
-from typing import Protocol, Self, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
 from orchestrator.cli.client import DaemonBackend, answers
 from orchestrator.cli.logs import log_to
 from orchestrator.cli.settings import Settings
 from orchestrator.errors import InputError, Problem
 from orchestrator.events import RatingGiven
+from orchestrator.frontdoor.procedures import ProcedurePlanner, managed_task
 from orchestrator.journal import ChatRated, Home, JournalReader
 from orchestrator.personas import Placed
 from orchestrator.pool import memory_budget
 from orchestrator.runs import Job, Orchestrator, PlannedTask, Ports, Update
-from orchestrator.runs.job import CheckedJob, check_job
+from orchestrator.runs.job import FRONTDOOR_PLANNER, CheckedJob, check_job
 from orchestrator.runs.personas import Proposal, add_without_daemon, retire_without_daemon
 from orchestrator.runs.sandboxes import SandboxOnDemand
-from orchestrator.service.backup import restore_backup
-from orchestrator.service.configuration import load_configuration
+from orchestrator.service.backup import make_backup, restore_backup
+from orchestrator.service.configuration import load_configuration, models_folder
 from orchestrator.service.learning import Learning
+from orchestrator.service.operations import Installation
+from orchestrator.service.procedures import procedure_library, procedures_engine, propose
 from orchestrator.service.ratings import rate_chat_without_daemon, rate_without_daemon
-from orchestrator.service.retention import Retention, VacuumRequest, VacuumResult, vacuum_without_daemon
+from orchestrator.service.retention import Retention, VacuumRequest, VacuumResult, vacuum, vacuum_without_daemon
+from orchestrator.steps.tools.contract import ToolError
+from procedures.errors import StepFailed
+from registry.models import Registry
 
 T = TypeVar("T")
 
@@ -110,18 +118,23 @@ class EmbeddedBackend:
         """
         registry = self._chosen.registry()
         if job is not None:
+            job = self._managed(job, registry)
             with JournalReader.open_to_read(self._chosen.home) as journal:
                 self._checked = job, await check_job(job, registry, journal, SandboxOnDemand())
         log_to(Home(self._chosen.home).logs / "orchestrator.log")
         memory = load_configuration().memory
         learning = Learning(self._chosen.home, lambda: memory)
-        opened = Orchestrator.open(self._chosen.home, registry, Ports(router=learning.router))
+        library = procedure_library(load_configuration())
+        planner = ProcedurePlanner(FRONTDOOR_PLANNER, lambda: library)
+        ports = Ports(router=learning.router, planner=planner, propose=self._propose)
+        opened = Orchestrator.open(self._chosen.home, registry, ports)
         self._orchestrator = await self._stack.enter_async_context(opened)
         await self._stack.enter_async_context(learning.running(self._orchestrator))
 
     async def submit(self, job: Job) -> str:
         """Accept a job, begin with it and return its run. It is checked unless `prepare` has done so."""
-        checked = self._checked[1] if self._checked is not None and self._checked[0] is job else None
+        job = self._managed(job, self._prepared.registry)
+        checked = self._checked[1] if self._checked is not None and self._checked[0] == job else None
         return await self._prepared.submit(job, checked)
 
     async def resume(self, run: str) -> str:
@@ -187,6 +200,41 @@ class EmbeddedBackend:
     async def memory(self) -> int:
         """Return how many bytes of memory are free for models now."""
         return memory_budget()
+
+    @staticmethod
+    def _managed(job: Job, registry: Registry) -> Job:
+        """Return a job whose task may have become one step that proposes a procedure: see `managed_task`."""
+        if job.task is None or job.task.task_type != "manage":
+            return job
+        return replace(job, task=managed_task(job.task, procedure_library(load_configuration()), registry))
+
+    async def _propose(self, run: str, name: str, inputs: Mapping[str, Any]) -> str:
+        """Keep the plan of a procedure that the plan of a run asks for. Raises ToolError."""
+        configuration, home = load_configuration(), self._chosen.home
+        journal, clock = self._prepared.journal, self._prepared.clock
+
+        def vacuumed(request: VacuumRequest) -> VacuumResult:
+            kept = Retention.of(configuration.retention, request)
+            return vacuum(journal, kept, clock.now(), dry_run=request.dry_run)
+
+        installation = Installation(
+            home=home,
+            registry=self._chosen.registry_path,
+            models=models_folder(configuration.models, os.environ),
+            token=Home(home).token,
+            backup=lambda: make_backup(journal),
+            vacuum=vacuumed,
+            memory=configuration.memory,
+        )
+
+        def proposed() -> str:
+            with closing(procedures_engine(installation, configuration)) as engine:
+                return propose(engine, name, inputs, run)
+
+        try:
+            return await asyncio.to_thread(proposed)
+        except StepFailed as error:
+            raise ToolError(str(error)) from error
 
     @property
     def _prepared(self) -> Orchestrator:

@@ -73,6 +73,15 @@ class DaemonClient:
         with _connection_errors(self._home):
             return read_answer(self._client.request(method, path, **more))
 
+    def events(self, path: str) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Yield the server-sent events at a path, each by its name and its data, until the daemon ends the stream."""
+        with _connection_errors(self._home), self._client.stream("GET", path) as response:
+            if response.status_code != HTTPStatus.OK:
+                response.read()
+                read_answer(response)
+            for message in httpx2.EventSource(response, max_event_size=None):
+                yield message.event, json.loads(message.data)
+
     def check_registry(self, ours: Path) -> None:
         """Raises InputError if the daemon uses another registry file than `ours`."""
         _refuse_other(self.ask("GET", "/v1/registry")["path"], ours, self._home)

@@ -1,40 +1,28 @@
 """The commands about procedures: list, show, run, approve, history, rollback, audit, new, validate and others.
 
-They do the work in this process, also beside a daemon: the daemon follows the files that procedures change, and what
-only the owner of the state folder can do is refused while a daemon owns it.
+The daemon of the state folder does the work, or this process if there is none: see `procedure_backend`.
 """
 
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
 
-from orchestrator.api.auth import token_path
-from orchestrator.cli.backend import ask_backend, backend
-from orchestrator.cli.client import DaemonClient, answers
+from orchestrator.cli.client import DaemonClient, path_part
 from orchestrator.cli.errors import ExitCode
-from orchestrator.cli.memory import rebuild_index_and_graph
-from orchestrator.cli.settings import JsonFlag, Settings, settings
+from orchestrator.cli.procedure_backend import Body, ProcedureBackend, Tell, embedded_engine, procedure_backend
+from orchestrator.cli.settings import JsonFlag, settings
 from orchestrator.cli.terminal import print_json, printable, write
 from orchestrator.errors import InputError, Problem
-from orchestrator.journal import Journal
-from orchestrator.service.backup import Backup, make_backup
-from orchestrator.service.configuration import load_configuration, models_folder, procedures_folder
-from orchestrator.service.operations import Installation
-from orchestrator.service.procedures import owner, procedures_engine
-from procedures.audit import Entry, Head, head_from
-from procedures.engine import Engine
+from orchestrator.service.configuration import load_configuration, procedures_folder
+from procedures.audit import Head, head_from
 from procedures.errors import ProcedureInvalid
-from procedures.execution import Execution, State
 from procedures.forms import Procedure, procedure_from, procedure_schema, read_procedure
 from procedures.library import read_named
-from procedures.plan import Plan, plan_to_json
-from procedures.run import Watcher
 
 app = typer.Typer(
     rich_markup_mode=None,
@@ -78,28 +66,30 @@ def procedures() -> None:
 
 @app.command("list")
 def list_procedures(context: typer.Context, as_json: JsonFlag = False) -> None:
-    """List the procedures that ship, and those of your own folder."""
-    with _engine(settings(context)) as engine:
-        found = list(engine.library.procedures())
-    good = [one for one in found if isinstance(one, Procedure)]
-    broken = [one for one in found if isinstance(one, ProcedureInvalid)]
+    """List the procedures that ship, those of your own folder, and the schedules with what was missed."""
+    with procedure_backend(settings(context)) as backend:
+        found = backend.listing()
     if as_json:
-        print_json({"procedures": [_described(one) for one in good], "broken": [str(one) for one in broken]})
+        print_json(found)
         return
-    width = max((len(one.id) for one in good), default=0)
-    lines = [f"{one.id:{width}}  {one.form.version:8}  {_first_line(one.form.description)}" for one in good]
-    write(lambda: print(printable("\n".join([*lines, *(f"broken: {one}" for one in broken)]))))
+    width = max((len(one["id"]) for one in found["procedures"]), default=0)
+    lines = [
+        f"{one['id']:{width}}  {one['version']:8}  {_first_line(one['description'])}" for one in found["procedures"]
+    ]
+    lines += [f"broken: {one}" for one in found["broken"]]
+    lines += [line for one in found["schedules"] for line in _schedule_lines(one)]
+    write(lambda: print(printable("\n".join(lines))))
 
 
 @app.command("show")
 def show(context: typer.Context, name: NameArgument, as_json: JsonFlag = False) -> None:
     """Show a procedure: what it does, its inputs, and its file."""
-    with _engine(settings(context)) as engine:
-        procedure = engine.library.procedure(name)
+    with procedure_backend(settings(context)) as backend:
+        procedure = backend.procedure(name)
     if as_json:
-        print_json({**_described(procedure), "file": str(procedure.path), "text": procedure.text.decode()})
+        print_json(procedure)
         return
-    write(lambda: print(printable(f"# {procedure.path}\n{procedure.text.decode()}"), end=""))
+    write(lambda: print(printable(f"# {procedure['file']}\n{procedure['text']}"), end=""))
 
 
 @app.command("run")
@@ -117,24 +107,26 @@ def run(
     """Plan a procedure, show what it will change, and execute it once it is approved.
 
     In a terminal you are asked to approve the plan. Elsewhere a plan that needs an approval is kept, and executed by
-    `procedures approve`. Exits with 1 if the execution fails; what was done is then undone, as the procedure says.
+    `procedures approve`. Exits with 1 if the execution fails; what was done is then undone, as the procedure says. The
+    daemon of the state folder executes it, or this command itself if there is no daemon.
     """
-    with _engine(settings(context)) as engine:
-        _recover(engine)
-        plan = engine.plan(name, _inputs(inputs or []), owner())
+    given = _inputs(inputs or [])
+    with procedure_backend(settings(context)) as backend:
+        _recover(backend)
+        plan = backend.plan(name, given)
         if not as_json:
             write(lambda: print(printable("\n".join(_plan_lines(plan)))))
         if dry_run:
             if as_json:
-                print_json({**plan_to_json(plan), "digest": plan.digest})
-            raise typer.Exit(ExitCode.FAILED if plan.problems else ExitCode.DONE)
-        identity = engine.submit(plan, owner())
-        if plan.needs_approval and not (yes or _confirmed(as_json=as_json)):
-            _tell_waiting(identity, plan, as_json=as_json)
-            return
-        if plan.needs_approval:
-            engine.approve(identity, plan.digest, owner())
-        _finish(engine.execute(identity, owner(), _watcher(as_json)), "done", as_json=as_json)
+                print_json(plan)
+            raise typer.Exit(ExitCode.FAILED if plan["problems"] else ExitCode.DONE)
+        asks = plan["needs_approval"] and not plan["problems"]
+        approved = plan["digest"] if asks and (yes or _confirmed(as_json=as_json)) else None
+        execution = backend.begin(name, given, approved, _tell(as_json))
+    if execution["state"] == "planned":
+        _tell_waiting(execution, as_json=as_json)
+        return
+    _finish(execution, "done", as_json=as_json)
 
 
 @app.command("approve")
@@ -150,18 +142,27 @@ def approve(
 
     A plan that would be another one by now is not executed: it has to be planned and approved anew.
     """
-    with _engine(settings(context)) as engine:
-        _recover(engine)
-        engine.approve(execution, digest, owner())
-        _finish(engine.execute(execution, owner(), _watcher(as_json)), "done", as_json=as_json)
+    with procedure_backend(settings(context)) as backend:
+        _recover(backend)
+        _finish(backend.approve(execution, digest, _tell(as_json)), "done", as_json=as_json)
 
 
 @app.command("withdraw")
 def withdraw(context: typer.Context, execution: ExecutionArgument, as_json: JsonFlag = False) -> None:
     """Give up an execution that has not begun."""
-    with _engine(settings(context)) as engine:
-        engine.withdraw(execution, owner())
-        _finish(engine.execution(execution), "withdrawn", as_json=as_json)
+    with procedure_backend(settings(context)) as backend:
+        _finish(backend.withdraw(execution), "withdrawn", as_json=as_json)
+
+
+@app.command("cancel")
+def cancel(context: typer.Context, execution: ExecutionArgument, as_json: JsonFlag = False) -> None:
+    """Have the daemon stop an execution before its next action, and undo what it has done."""
+    with DaemonClient(settings(context).home) as daemon:
+        found = daemon.ask("POST", f"/v1/procedures/executions/{path_part('EXECUTION', execution)}/cancel")
+    if as_json:
+        print_json(found)
+    else:
+        write(lambda: print(printable(f"{found['id']}: is to stop, and to undo what it has done")))
 
 
 @app.command("history")
@@ -170,21 +171,22 @@ def history(
     execution: Annotated[
         str | None, typer.Argument(metavar="EXECUTION", help="Show this execution and its plan; without it, list all.")
     ] = None,
-    limit: Annotated[int, typer.Option(min=1, help="List so many, the newest.")] = 50,
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="List so many, the newest.")] = 50,
     as_json: JsonFlag = False,
 ) -> None:
     """List executions, newest first, or show one: what it changed, what was undone, what to look at."""
-    with _engine(settings(context)) as engine:
+    with procedure_backend(settings(context)) as backend:
         if execution is not None:
-            one, plan = engine.execution(execution), engine.plan_of(execution)
+            one = backend.execution(execution)
             if as_json:
-                print_json({**one.to_json(), "plan_of_steps": plan_to_json(plan)["steps"]})
+                print_json(one)
             else:
-                write(lambda: print(printable("\n".join([*_plan_lines(plan), "", *_execution_lines(one)]))))
+                lines = [] if one["plan_of"] is None else [*_plan_lines(one["plan_of"]), ""]
+                write(lambda: print(printable("\n".join([*lines, *_execution_lines(one)]))))
             return
-        found = engine.executions(limit)
+        found = backend.executions(limit)
     if as_json:
-        print_json({"executions": [one.to_json() for one in found]})
+        print_json({"executions": found})
         return
     write(lambda: print(printable("\n".join(_line(one) for one in found) or "no procedure was executed yet")))
 
@@ -199,19 +201,19 @@ def rollback(
     as_json: JsonFlag = False,
 ) -> None:
     """Undo what an execution has changed, byte for byte."""
-    with _engine(settings(context)) as engine:
-        _recover(engine)
-        undone = engine.rollback(execution, owner(), force=force, watcher=_watcher(as_json))
+    with procedure_backend(settings(context)) as backend:
+        _recover(backend)
+        undone = backend.rollback(execution, force=force, tell=_tell(as_json))
         _finish(undone, "rolled back", as_json=as_json)
 
 
 @app.command("recover")
 def recover(context: typer.Context, as_json: JsonFlag = False) -> None:
     """Bring executions to their end whose process was killed. Other commands do this before they execute anything."""
-    with _engine(settings(context)) as engine:
-        found = engine.recover(_watcher(as_json))
+    with procedure_backend(settings(context)) as backend:
+        found = backend.recover(_tell(as_json))
     if as_json:
-        print_json({"recovered": [one.to_json() for one in found]})
+        print_json({"recovered": found})
         return
     lines = [line for one in found for line in _execution_lines(one)] or ["nothing was interrupted"]
     write(lambda: print(printable("\n".join(lines))))
@@ -225,26 +227,29 @@ def audit(
         str | None,
         typer.Option(metavar="NUMBER:HASH", help="With --verify: an entry that was noted elsewhere has to be there."),
     ] = None,
-    limit: Annotated[int, typer.Option(min=1, help="Print so many entries, the last.")] = 20,
+    new_log: Annotated[
+        bool, typer.Option("--begin-new", help="Keep a damaged log, and begin a new one that tells of the break.")
+    ] = False,
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="Print so many entries, the last.")] = 20,
     as_json: JsonFlag = False,
 ) -> None:
     """Print the audit log of everything that procedures did, or check it.
 
     The last line is the head of the log: its number and hash. Note it elsewhere to find a log that was written anew.
+    A damaged log takes no more entries, so nothing is executed. --begin-new keeps it in a folder of its own, with the
+    checkpoints by which its executions could be undone, and begins another one.
     """
     known = _head(head)
-    with _engine(settings(context)) as engine:
-        count = engine.audit.verify(known) if verify else None
-        last, entries = engine.audit.head(), [] if verify else engine.audit.last(limit)
+    with procedure_backend(settings(context)) as backend:
+        if new_log:
+            _tell_break(backend.new_log(), as_json=as_json)
+            return
+        found = backend.verify(known) if verify else backend.audit(limit)
     if as_json:
-        shown = [
-            {"number": one.number, "at": one.at, "kind": one.kind, "execution": one.execution, **one.data}
-            for one in entries
-        ]
-        print_json({"head": str(last), "verified": count, "entries": shown})
+        print_json({"verified": None, "entries": [], **found})
         return
-    lines = [_entry_line(one) for one in entries] if count is None else [f"{count} entries are what was written"]
-    write(lambda: print(printable("\n".join([*lines, f"head {last}"]))))
+    lines = [f"{found['verified']} entries are what was written"] if verify else map(_entry_line, found["entries"])
+    write(lambda: print(printable("\n".join([*lines, f"head {found['head']}"]))))
 
 
 @app.command("new")
@@ -279,7 +284,7 @@ def validate(
     as_json: JsonFlag = False,
 ) -> None:
     """Check files of procedures, and exit with 2 for one that cannot be used."""
-    with _engine(settings(context)) as engine:
+    with embedded_engine(settings(context)) as engine:
         names = [read_procedure(file).id if file.suffix != ".yaml" else read_named(file).id for file in files]
         known = frozenset(engine.ports.operations)
         for file in files:
@@ -299,7 +304,7 @@ def schema() -> None:
 @app.command("operations")
 def operations(context: typer.Context, as_json: JsonFlag = False) -> None:
     """List the operations that steps can call, with their arguments and outputs."""
-    with _engine(settings(context)) as engine:
+    with embedded_engine(settings(context)) as engine:
         found = sorted(engine.ports.operations.items())
     rows = [
         {
@@ -316,50 +321,24 @@ def operations(context: typer.Context, as_json: JsonFlag = False) -> None:
     write(lambda: print(printable("\n".join(line for row in rows for line in _operation_lines(row)))))
 
 
-@contextmanager
-def _engine(chosen: Settings) -> Iterator[Engine]:
-    configuration = load_configuration()
-    home = chosen.home
-    installation = Installation(
-        home=home,
-        registry=chosen.registry_path,
-        models=models_folder(configuration.models, os.environ),
-        token=token_path(home),
-        backup=lambda: _backup(home),
-        vacuum=lambda request: ask_backend(chosen, lambda one: one.vacuum(request)),
-        runs=lambda: backend(chosen),
-        add_persona=lambda proposal: ask_backend(chosen, lambda one: one.add_persona(proposal)),
-        retire_persona=lambda name: ask_backend(chosen, lambda one: one.retire_persona(name)),
-        personas_put_back=lambda: _personas_put_back(home),
-        rebuild_memory=lambda: rebuild_index_and_graph(chosen, configuration.memory),
-        memory=configuration.memory,
-    )
-    engine = procedures_engine(installation, configuration)
-    try:
-        yield engine
-    finally:
-        engine.close()
+def ask_about(backend: ProcedureBackend, execution: Body) -> None:
+    """Show a plan that waits for an approval, and execute it if the user approves it now; else tell how to approve it.
+
+    Exits with 1 if the execution fails.
+    """
+    plan = execution["plan_of"]
+    write(lambda: print(printable("\n".join(["", *_plan_lines(plan)]))))
+    if not _confirmed(as_json=False):
+        _tell_waiting(execution, as_json=False)
+        return
+    _finish(backend.approve(execution["id"], plan["digest"], _tell(as_json=False)), "done", as_json=False)
 
 
-def _backup(home: Path) -> Backup:
-    if answers(home):
-        with DaemonClient(home) as daemon:
-            return Backup(**daemon.ask("POST", "/v1/backups"))
-    with Journal.open(home) as journal:
-        return make_backup(journal)
-
-
-def _personas_put_back(home: Path) -> None:
-    if answers(home):
-        with DaemonClient(home) as daemon:
-            daemon.ask("POST", "/v1/personas/reload")
-
-
-def _recover(engine: Engine) -> None:
+def _recover(backend: ProcedureBackend) -> None:
     """Bring interrupted executions to their end, and tell on stderr how each has ended."""
-    for one in engine.recover():
-        lines = [f"interrupted earlier: {line}" for line in _execution_lines(one)]
-        write(lambda lines=lines: print(printable("\n".join(lines)), file=sys.stderr))  # type: ignore[misc]
+    for one in backend.recover(_tell(as_json=True)):
+        for line in _execution_lines(one):
+            _say(f"interrupted earlier: {line}")
 
 
 def _inputs(given: list[str]) -> dict[str, str]:
@@ -384,51 +363,42 @@ def _confirmed(*, as_json: bool) -> bool:
     return not as_json and sys.stdin.isatty() and typer.confirm("Approve and execute this plan?", err=True)
 
 
-def _tell_waiting(identity: str, plan: Plan, *, as_json: bool) -> None:
+def _tell_waiting(execution: Body, *, as_json: bool) -> None:
+    identity, digest = execution["id"], execution["plan"]
     if as_json:
-        print_json({"id": identity, "state": "planned", "plan": plan.digest})
+        print_json({"id": identity, "state": "planned", "plan": digest})
         return
-    command = f"orchestrator procedures approve {identity} {plan.digest[:16]}"
+    command = f"orchestrator procedures approve {identity} {digest[:16]}"
     write(lambda: print(f"\nThe plan is kept and waits for an approval. To approve and execute it: {command}"))
 
 
-def _watcher(as_json: bool) -> Watcher:
+def _tell_break(entry: Body, *, as_json: bool) -> None:
     if as_json:
-        return Watcher()
+        print_json(entry)
+        return
+    lines = [
+        f"the damaged log is kept in {entry['kept']}, beside the new one, which begins with: {entry['damage']}",
+        *(f"look at: execution {one} was under way, and can no longer be undone" for one in entry["executions"]),
+    ]
+    write(lambda: print(printable("\n".join(lines))))
 
-    def observe(entry: Entry) -> None:
-        if "step" in entry.data and entry.kind in ("acting", "step_done", "step_failed", "undone", "not_undone"):
-            _say(f"{entry.data['step']}: {entry.kind.replace('_', ' ').removeprefix('step ')}")
 
-    return Watcher(observe, lambda step, text: _say(f"{step}: {text}"))
+def _tell(as_json: bool) -> Tell:
+    return (lambda _step, _text: None) if as_json else (lambda step, text: _say(f"{step}: {text}"))
 
 
 def _say(text: str) -> None:
     write(lambda: print(printable(text), file=sys.stderr, flush=True))
 
 
-def _finish(execution: Execution, wanted: State, *, as_json: bool) -> None:
+def _finish(execution: Body, wanted: str, *, as_json: bool) -> None:
     """Print how an execution has ended, and exit with 1 if that is not as `wanted`."""
     if as_json:
-        print_json(execution.to_json())
+        print_json(execution)
     else:
         write(lambda: print(printable("\n".join(_execution_lines(execution)))))
-    if execution.state != wanted:
+    if execution["state"] != wanted:
         raise typer.Exit(ExitCode.FAILED)
-
-
-def _described(procedure: Procedure) -> dict[str, Any]:
-    form = procedure.form
-    return {
-        "id": form.id,
-        "version": form.version,
-        "category": form.category,
-        "description": form.description,
-        "permissions": form.permissions.model_dump(mode="json"),
-        "inputs": {name: one.model_dump(mode="json") for name, one in form.inputs.items()},
-        "outputs": {name: one.description for name, one in form.outputs.items()},
-        "steps": list(procedure.order),
-    }
 
 
 def _check_operations(procedure: Procedure, known: frozenset[str]) -> None:
@@ -446,45 +416,63 @@ def _check_operations(procedure: Procedure, known: frozenset[str]) -> None:
         raise ProcedureInvalid(*problems)
 
 
-def _plan_lines(plan: Plan) -> Iterator[str]:
-    yield f"plan {plan.digest[:16]} of {plan.procedure} {plan.version}"
-    for step in plan.steps:
-        told = f": {step.description}" if step.description else ""
-        runs = "" if step.runs == "yes" else f" ({step.runs})"
-        yield f"{step.id} [{step.kind}]{told}{runs}"
-        yield from (f"    {line}" for line in step.shown.splitlines())
-        yield f"    undo: {step.undo}"
-    if plan.destructive:
+def _plan_lines(plan: Body) -> Iterator[str]:
+    yield f"plan {plan['digest'][:16]} of {plan['procedure']} {plan['version']}"
+    for step in plan["steps"]:
+        told = f": {step['description']}" if step["description"] else ""
+        runs = "" if step["runs"] == "yes" else f" ({step['runs']})"
+        yield f"{step['id']} [{step['kind']}]{told}{runs}"
+        yield from (f"    {line}" for line in step["shown"].splitlines())
+        yield f"    undo: {step['undo']}"
+    if plan["destructive"]:
         yield "This procedure is destructive."
-    yield from (f"problem: {problem}" for problem in plan.problems)
+    yield from (f"problem: {problem}" for problem in plan["problems"])
 
 
-def _execution_lines(execution: Execution) -> Iterator[str]:
-    yield f"{execution.id}  {execution.procedure} {execution.version}: {execution.state}"
-    if execution.error:
-        yield f"  why: {execution.error}"
-    for name, step in execution.steps.items():
-        changed = f"; changed {', '.join(map(str, step.resources))}" if step.resources else ""
-        yield f"  {name}: {step.state}{changed}"
-    yield from (f"  {name} = {value}" for name, value in execution.outputs.items())
-    yield from (f"  look at: {text}" for text in execution.look_at)
+def _execution_lines(execution: Body) -> Iterator[str]:
+    yield f"{execution['id']}  {execution['procedure']} {execution['version']}: {execution['state']}"
+    if execution["error"]:
+        yield f"  why: {execution['error']}"
+    for step in execution["steps"]:
+        changed = f"; changed {', '.join(step['changed'])}" if step["changed"] else ""
+        yield f"  {step['id']}: {step['state']}{changed}"
+    if execution["state"] != "done":
+        yield from (f"  is changed: {text}" for text in execution["changed"])
+        yield from (f"  was undone: {text}" for text in execution["undone"])
+    yield from (f"  {name} = {value}" for name, value in execution["outputs"].items())
+    yield from (f"  look at: {text}" for text in execution["look_at"])
 
 
-def _line(execution: Execution) -> str:
-    planned = datetime.fromtimestamp(execution.planned).strftime("%Y-%m-%d %H:%M:%S")
-    return f"{execution.id}  {planned}  {execution.state:15}  {execution.procedure} {execution.version}"
+def _line(execution: Body) -> str:
+    version = f" {execution['version']}" if execution["version"] else ""
+    why = f": {execution['error']}" if execution["state"] == "missed" else ""
+    what = f"{execution['procedure']}{version}{why}"
+    return f"{execution['id']}  {_at(execution['planned'])}  {execution['state']:15}  {what}"
 
 
-def _entry_line(entry: Entry) -> str:
-    at = datetime.fromtimestamp(entry.at).strftime("%Y-%m-%d %H:%M:%S")
-    step = f" {entry.data['step']}" if "step" in entry.data else ""
-    return f"{entry.number:6}  {at}  {entry.execution}  {entry.kind}{step}"
+def _schedule_lines(schedule: Body) -> Iterator[str]:
+    due = "never again" if schedule["next"] is None else _at(schedule["next"])
+    last = schedule["last"]
+    told = f"; last {_at(last['at'])}: {last['state']} ({last['id']})" if last else ""
+    yield f"schedule {schedule['schedule']}: next {due}{told}"
+    if schedule["why_not"]:
+        yield f"  not executed: {schedule['why_not']}"
+    yield from (f"  missed {_at(one['at'])}: {one['why']}" for one in schedule["missed"])
+
+
+def _entry_line(entry: Body) -> str:
+    step = f" {entry['step']}" if "step" in entry else ""
+    return f"{entry['number']:6}  {_at(entry['at'])}  {entry['execution']}  {entry['kind']}{step}"
+
+
+def _at(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds).strftime("%Y-%m-%d %H:%M:%S")
 
 
 def _first_line(text: str) -> str:
     return text.strip().splitlines()[0]
 
 
-def _operation_lines(row: dict[str, Any]) -> Iterator[str]:
+def _operation_lines(row: Mapping[str, Any]) -> Iterator[str]:
     yield f"{row['name']}({', '.join(row['arguments'])}) -> {', '.join(row['outputs']) or 'nothing'}"
     yield f"    {row['description']}"

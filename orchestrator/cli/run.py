@@ -14,6 +14,8 @@ from orchestrator.cli.export import check_target, export
 from orchestrator.cli.foreground import Foreground, StartRun
 from orchestrator.cli.history import AllFlag, RunArgument, find_run
 from orchestrator.cli.live import choose_display
+from orchestrator.cli.procedure_backend import procedure_backend
+from orchestrator.cli.procedures import ask_about
 from orchestrator.cli.report_view import print_report
 from orchestrator.cli.settings import DirOption, JsonFlag, ModeOption, Settings, settings
 from orchestrator.cli.source import check_folder, read_source
@@ -21,11 +23,12 @@ from orchestrator.cli.speedup import compare_with_serial
 from orchestrator.cli.task import dry_run as print_dry_run
 from orchestrator.cli.terminal import make_console, one_line, print_json, write
 from orchestrator.errors import OrchestratorError
-from orchestrator.events import Mode
+from orchestrator.events import Mode, StepsPlanned
 from orchestrator.history.cache import ViewCache
 from orchestrator.history.report import Report
 from orchestrator.journal import JournalReader
 from orchestrator.runs import Job
+from orchestrator.service.procedures import proposer
 from orchestrator.taskir import TaskIR
 
 OutOption = Annotated[
@@ -64,6 +67,18 @@ def run(
         twin = Job(request=job.request, task=job.task, directory=job.directory, mode="serial")
         starts.append(lambda backend: backend.submit(twin))
     run_and_report(chosen, starts, out, job=job, full=full, as_json=as_json)
+
+
+def _ask_about_proposals(chosen: Settings, run: str) -> None:
+    """Show the plans of procedures that a run has proposed, and execute those that the user approves."""
+    with JournalReader.open_to_read(chosen.home) as journal:
+        planned = [event for _, event in journal.events(run) if isinstance(event, StepsPlanned)]
+    if not any("procedure" in step.tools for event in planned for step in event.steps):
+        return
+    with procedure_backend(chosen) as backend:
+        for one in backend.executions(20):
+            if one["caller"] == proposer(run) and one["state"] == "planned":
+                ask_about(backend, backend.execution(one["id"]))
 
 
 def resume(
@@ -115,7 +130,12 @@ def run_and_report(
         error = "; ".join(map(str, leaves(group)))
     finally:
         display.end()
-    report_runs(chosen, foreground.runs, error, out, pair=len(starts) > 1, full=full, as_json=as_json)
+    try:
+        report_runs(chosen, foreground.runs, error, out, pair=len(starts) > 1, full=full, as_json=as_json)
+    except typer.Exit as ended:
+        if ended.exit_code == ExitCode.DONE and job is not None and not as_json:
+            _ask_about_proposals(chosen, foreground.runs[0])
+        raise
 
 
 def report_runs(

@@ -76,6 +76,11 @@ class Home:
     def socket(self) -> Path:
         return self.path / "api.sock"
 
+    @property
+    def token(self) -> Path:
+        """The file with the token that requests over TCP carry."""
+        return self.path / "api.token"
+
     def artifacts(self, run: str) -> Path:
         """Return the folder of a run's artifacts. Raises `JournalError` for what cannot be the id of a run."""
         if not RUN_NAME.match(run):

@@ -12,9 +12,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from orchestrator.errors import InputError, Problem
+from orchestrator.service.schedules import schedules_from
 
 FILE_NAME = "config.toml"
 PREFIX = "ORCHESTRATOR"
@@ -41,6 +42,19 @@ def _split(text: str) -> list[str]:
 
 NameTable = Annotated[dict[str, str], BeforeValidator(_paired)]
 NameList = Annotated[tuple[str, ...], BeforeValidator(_listed)]
+
+
+def _schedule_lines(value: object) -> object:
+    """Split the text of an environment variable at its semicolons, since cron expressions have commas."""
+    return [part.strip() for part in value.split(";") if part.strip()] if isinstance(value, str) else value
+
+
+def _checked_schedules(lines: tuple[str, ...]) -> tuple[str, ...]:
+    schedules_from(lines)
+    return lines
+
+
+ScheduleList = Annotated[tuple[str, ...], BeforeValidator(_schedule_lines), AfterValidator(_checked_schedules)]
 
 
 class _Section(BaseModel):
@@ -137,6 +151,11 @@ class ProcedureSettings(_Section):
     folder: str = Field(default="", description="with procedures of your own; empty: `procedures` beside this file")
     commands: NameList = Field(
         default=(), description="programs, by their absolute paths, that steps may run outside the sandbox"
+    )
+    schedules: ScheduleList = Field(
+        default=(),
+        description='when the daemon runs which, in lines as of crontab: "0 3 * * * backup", "@weekly vacuum days=30";'
+        " one that needs an approval then waits for it; in the environment with ; between them",
     )
 
 

@@ -5,7 +5,9 @@ Each says what it changes, so that the engine of procedures can copy it before a
 """
 
 import asyncio
+import os
 import secrets
+import shutil
 import time
 from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -31,7 +33,7 @@ from orchestrator.service.configuration import MemorySettings
 from orchestrator.service.doctor import examine
 from orchestrator.service.retention import VacuumRequest, VacuumResult
 from orchestrator.taskir import Step
-from procedures.durable import replace_file
+from procedures.durable import replace_file, sync_folder
 from procedures.errors import StepFailed
 from procedures.ports import Operation, Work
 from procedures.resources import DatabaseResource, PathResource, Resource, RowsResource
@@ -168,6 +170,13 @@ class BackupArguments(Form):
     name: str
 
 
+class BackupCopyArguments(Form):
+    """A backup, and the folder that gets a copy of it."""
+
+    name: str
+    folder: str
+
+
 class VacuumArguments(Form):
     """Which runs that have ended are kept. 0 stands for no limit."""
 
@@ -277,6 +286,14 @@ class Operations:
                 form=NoArguments,
                 outputs={"runs": "how many it has"},
                 run=lambda _arguments, _work: {"runs": told(lambda: _runs_of_whole(self._on.home, "the journal"))},
+            ),
+            Operation(
+                name="state.copy_backup",
+                description="Copy a backup into another folder, such as one on another disk.",
+                form=BackupCopyArguments,
+                outputs={"folder": "that has the copy"},
+                run=self._copy_backup,
+                changes=lambda arguments: [_new_folder(Path(arguments.folder) / arguments.name)],
             ),
             Operation(
                 name="state.discard_backup",
@@ -400,6 +417,18 @@ class Operations:
         name = arguments.name
         return {"runs": told(lambda: _runs_of_whole(find_backup(self._on.home, name), f"backup {name}"))}
 
+    def _copy_backup(self, arguments: BackupCopyArguments, work: Work) -> Mapping[str, Any]:
+        source, target = told(lambda: find_backup(self._on.home, arguments.name)), Path(arguments.folder)
+        try:
+            target.mkdir(parents=True, exist_ok=True)
+            work.say(f"copy {source} into {target}")
+            shutil.copytree(source, target / arguments.name, copy_function=_copied)
+            (target / arguments.name).chmod(0o700)
+            sync_folder(target)
+        except (OSError, shutil.Error) as error:
+            raise StepFailed(f"{target}: the backup cannot be copied: {error}") from error
+        return {"folder": str(target / arguments.name)}
+
     def _discard_backup(self, arguments: BackupArguments, _work: Work) -> Mapping[str, Any]:
         if arguments.name:
             told(lambda: discard_backup(self._on.home, arguments.name))
@@ -511,6 +540,20 @@ def _runs_of_whole(folder: Path, what: str) -> int:
         if damage := journal.damage():
             raise StepFailed(f"{what} is damaged: {damage[0]}")
         return len(journal.runs())
+
+
+def _copied(source: str, target: str) -> str:
+    """Copy a file, durably, with its times and rights. Raises OSError."""
+    shutil.copy2(source, target)
+    with open(target, "rb") as file:
+        os.fsync(file.fileno())
+    return target
+
+
+def _new_folder(path: Path) -> PathResource:
+    """Return what changes when a folder is made: itself, or the first of the folders above it that is not there."""
+    missing = [folder for folder in (path, *path.parents) if not folder.exists()]
+    return PathResource(missing[-1] if missing else path, written="once")
 
 
 def write_secret(path: Path, text: str) -> None:

@@ -1,12 +1,12 @@
 """Give the engine of procedures what it acts on in this installation, and say who calls."""
 
 import asyncio
-import getpass
 import os
+import pwd
 import signal
 import subprocess
-from collections.abc import Mapping, Sequence
-from typing import Final
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
 
 from orchestrator.errors import OrchestratorError
 from orchestrator.runs.sandboxes import SandboxOnDemand
@@ -15,22 +15,41 @@ from orchestrator.service.configuration import Configuration, configuration_path
 from orchestrator.service.memory_operations import MemoryOperations
 from orchestrator.service.operations import Installation, Operations
 from orchestrator.service.run_operations import RunOperations
+from orchestrator.service.schedules import Schedule
 from orchestrator.service.tuning import TuningOperations
+from procedures.audit import Entry
 from procedures.engine import Engine
-from procedures.errors import StepFailed
+from procedures.errors import ProcedureError, ProcedureInvalid, StepFailed
+from procedures.execution import Execution
+from procedures.forms import Procedure
 from procedures.library import SHIPPED, Library
+from procedures.plan import Plan, plan_to_json
 from procedures.ports import MAX_OUTPUT, Caller, Ended, Ports, Program, Work
 
 SHELL_VARIABLES: Final = ("PATH", "HOME", "LANG", "LC_ALL", "TZ")
 """What a program outside the sandbox gets of the environment."""
+LOOKED_AT: Final = 200
+"""Among how many of the last executions those of one caller are looked for."""
 
 
 def procedures_engine(
     installation: Installation, configuration: Configuration, environ: Mapping[str, str] = os.environ
 ) -> Engine:
     """Return the engine of procedures of an installation. It has to be closed."""
-    folder = procedures_folder(configuration.procedures, environ)
-    ports = Ports(
+    ports = procedure_ports(installation, configuration, environ)
+    return Engine(installation.home, ports, procedure_library(configuration, environ))
+
+
+def procedure_library(configuration: Configuration, environ: Mapping[str, str] = os.environ) -> Library:
+    """Return the user's own procedures and those that ship."""
+    return Library((procedures_folder(configuration.procedures, environ), SHIPPED))
+
+
+def procedure_ports(
+    installation: Installation, configuration: Configuration, environ: Mapping[str, str] = os.environ
+) -> Ports:
+    """Return what procedures act on."""
+    return Ports(
         registry=installation.registry.absolute(),
         places={
             "home": str(installation.home),
@@ -46,16 +65,140 @@ def procedures_engine(
         },
         run_program=Programs(configuration.procedures.commands).run,
     )
-    return Engine(installation.home, ports, Library((folder, SHIPPED)))
 
 
-def owner() -> Caller:
-    """Return the user of this process as a caller: a person, whom the state folder belongs to."""
+def owner(uid: int | None = None) -> Caller:
+    """Return a user who can use the state folder as a caller: a person. Without `uid` that is the user of this process.
+
+    Others than its owner can use it only as root.
+    """
+    number = os.getuid() if uid is None else uid
     try:
-        name = getpass.getuser()
-    except (KeyError, OSError):
+        name = pwd.getpwuid(number).pw_name
+    except KeyError:
         name = "user"
-    return Caller(f"{name} (user {os.getuid()})", frozenset({"owner", "operator"}), person=True)
+    return Caller(f"{name} (user {number})", frozenset({"owner", "operator"}), person=True)
+
+
+def token_holder(address: str) -> Caller:
+    """Return whoever has sent the API's token from an address as a caller: an operator in person."""
+    return Caller(f"the API's token from {address}", frozenset({"operator"}), person=True)
+
+
+def described(procedure: Procedure) -> dict[str, Any]:
+    """Return what lists say of a procedure, as JSON has it."""
+    form = procedure.form
+    return {
+        "id": form.id,
+        "version": form.version,
+        "category": form.category,
+        "description": form.description,
+        "permissions": form.permissions.model_dump(mode="json"),
+        "inputs": {name: one.model_dump(mode="json") for name, one in form.inputs.items()},
+        "outputs": {name: one.description for name, one in form.outputs.items()},
+        "steps": list(procedure.order),
+    }
+
+
+def procedure_body(procedure: Procedure) -> dict[str, Any]:
+    """Return a procedure with its file, as JSON has it."""
+    return {**described(procedure), "file": str(procedure.path), "text": procedure.text.decode()}
+
+
+def plan_body(plan: Plan) -> dict[str, Any]:
+    """Return a plan with its digest, as JSON has it."""
+    return {**plan_to_json(plan), "digest": plan.digest}
+
+
+def entry_body(entry: Entry) -> dict[str, Any]:
+    """Return an entry of the audit log, as JSON has it."""
+    return {"number": entry.number, "at": entry.at, "kind": entry.kind, "execution": entry.execution, **entry.data}
+
+
+def execution_body(engine: Engine, identity: str) -> dict[str, Any]:
+    """Return an execution with the plan that it has, as JSON has it. Raises ProcedureError."""
+    execution = engine.execution(identity)
+    if execution.state == "missed":
+        return {**execution.to_json(), "needs_approval": False, "plan_of": None}
+    plan = plan_body(engine.plan_of(identity))
+    return {**execution.to_json(), "needs_approval": engine.needs_approval(identity), "plan_of": plan}
+
+
+def listing(engine: Engine, schedules: Sequence[Schedule], now: float, *, by_daemon: bool) -> dict[str, Any]:
+    """Return all procedures, the files that cannot be used, and the schedules, as JSON has them. Reads the disk."""
+    found = list(engine.library.procedures())
+    good = {one.id: one for one in found if isinstance(one, Procedure)}
+    return {
+        "procedures": [described(one) for one in good.values()],
+        "broken": [str(one) for one in found if isinstance(one, ProcedureInvalid)],
+        "schedules": [_scheduled(engine, one, good.get(one.procedure), now, by_daemon) for one in schedules],
+    }
+
+
+def schedule_caller(schedule: Schedule) -> Caller:
+    """Return a schedule as a caller, who is no person."""
+    return Caller(f"the schedule {schedule.text!r}", frozenset({"schedule"}), person=False)
+
+
+def last_of(engine: Engine, caller: str, limit: int = LOOKED_AT) -> list[Execution]:
+    """Return the executions that a caller has asked for among the last `limit`, newest first."""
+    return [one for one in engine.executions(limit) if one.caller == caller]
+
+
+def propose(engine: Engine, name: str, inputs: Mapping[str, Any], run: str) -> str:
+    """Keep the plan of a procedure that the plan of a run asks for, to wait for a person, and return what to tell.
+
+    The same proposal of the same run is kept once. What the text says of the plan does not quote files, which whoever
+    reads the run's artifacts may have no right to see. Raises StepFailed.
+    """
+    caller = Caller(proposer(run), frozenset({"model"}), person=False)
+    try:
+        plan = engine.plan(name, inputs, caller, proposed=True)
+        kept = [one.id for one in last_of(engine, caller.name) if (one.plan, one.state) == (plan.digest, "planned")]
+        identity = kept[0] if kept else engine.submit(plan, caller, proposed=True)
+    except ProcedureError as error:
+        raise StepFailed(str(error)) from error
+    return "\n".join(_proposal_lines(plan, identity))
+
+
+def proposer(run: str) -> str:
+    """Return the name of the plan of a run as a caller."""
+    return f"the plan of run {run}"
+
+
+def _proposal_lines(plan: Plan, identity: str) -> Iterator[str]:
+    yield f"{plan.procedure} {plan.version}: {plan.description.strip()}"
+    yield from (f"  {name} = {value}" for name, value in plan.inputs.items() if value is not None)
+    yield ""
+    for step in plan.steps:
+        changes = f" changes {', '.join(step.changes)}" if step.changes else " changes nothing"
+        yield f"{step.id} [{step.kind}]{changes if step.runs != 'no' else ' is skipped'}"
+    if plan.destructive:
+        yield "This procedure is destructive."
+    yield f"\nNothing was changed. The plan waits for the approval of a person, as execution {identity}."
+    yield f"Its exact changes: orchestrator procedures history {identity}"
+    yield f"To approve and execute it: orchestrator procedures approve {identity} {plan.digest[:16]}"
+
+
+def _scheduled(
+    engine: Engine, schedule: Schedule, procedure: Procedure | None, now: float, by_daemon: bool
+) -> dict[str, Any]:
+    past = last_of(engine, schedule_caller(schedule).name)
+    executed = next((one for one in past if one.state != "missed"), None)
+    missed = [one for one in past if one.state == "missed" and (executed is None or one.planned > executed.planned)]
+    why_not = "" if by_daemon else "no daemon runs, so nothing is executed by schedule"
+    if procedure is None:
+        why_not = f"there is no procedure {schedule.procedure} that can be used"
+    elif "schedule" not in procedure.form.permissions.roles:
+        why_not = f"{schedule.procedure} may not be run by a schedule: its roles lack `schedule`"
+    return {
+        "schedule": schedule.text,
+        "procedure": schedule.procedure,
+        "next": schedule.after(now),
+        "last": None if executed is None else {"id": executed.id, "at": executed.planned, "state": executed.state},
+        "missed": [{"id": one.id, "at": one.planned, "why": one.error} for one in missed],
+        "why_not": why_not,
+    }
 
 
 class Programs:

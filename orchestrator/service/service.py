@@ -5,33 +5,41 @@ The heart is `_hold`: it keeps an orchestrator open, and closes it only to resto
 
 import asyncio
 import math
+import os
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack, aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 import structlog
 
-from orchestrator.errors import OrchestratorError
+from orchestrator.errors import InputError, OrchestratorError, Problem
 from orchestrator.events import Priority, RatingGiven, RunAccepted
+from orchestrator.frontdoor.procedures import ProcedurePlanner, managed_task
 from orchestrator.history.view import accepted_in
-from orchestrator.journal import ChatRated, Journal, JournalError, JournalReader, RunRow
-from orchestrator.runs.job import Job, job_of
+from orchestrator.journal import ChatRated, Home, Journal, JournalError, JournalReader, RunRow
+from orchestrator.runs.job import FRONTDOOR_PLANNER, Job, job_of
 from orchestrator.runs.orchestrator import Orchestrator, Ports
 from orchestrator.runs.updates import Update
 from orchestrator.service.backup import Backup, find_backup, make_backup, restore_backup
-from orchestrator.service.configuration import Configuration
+from orchestrator.service.configuration import Configuration, models_folder
 from orchestrator.service.errors import Busy, Conflict, FolderFull, NotReady
-from orchestrator.service.learning import Learning
+from orchestrator.service.executions import ProcedureQueue
+from orchestrator.service.learning import Learning, rebuild_memory
+from orchestrator.service.operations import Installation
+from orchestrator.service.procedures import procedure_library, procedure_ports, procedures_engine, propose
 from orchestrator.service.queue import RunQueue
 from orchestrator.service.quota import effective_limits, enforce_quota, why_full
 from orchestrator.service.ratings import rate, rate_chat
-from orchestrator.service.retention import Retention, VacuumResult, vacuum
+from orchestrator.service.retention import Retention, VacuumRequest, VacuumResult, vacuum
+from orchestrator.service.schedules import schedules_from
 from orchestrator.service.totals import Totals
+from orchestrator.steps.tools.contract import ToolError
+from procedures.errors import StepFailed
 from registry.models import Registry
 
 T = TypeVar("T")
@@ -75,15 +83,20 @@ class Service:
         self._not_restored: OrchestratorError | None = None
         self._broken: JournalError | None = None
         self.learning = Learning(home, lambda: self._configuration.memory)
+        engine = procedures_engine(self._installation(), configuration)
+        self.procedures = ProcedureQueue(engine, lambda: schedules_from(self._configuration.procedures.schedules))
+        """Executes procedures on this installation."""
 
     async def __aenter__(self) -> Self:
         """Open the state folder, and resume the runs that have not ended. Raises JournalError."""
         async with AsyncExitStack() as stack:
+            self._loop = asyncio.get_running_loop()
             self._tasks = await stack.enter_async_context(asyncio.TaskGroup())
             stack.callback(self._end)
             ready = asyncio.Event()
             self._tasks.create_task(self._hold(ready))
             await ready.wait()
+            await stack.enter_async_context(self.procedures)
             self._stack = stack.pop_all()
         return self
 
@@ -133,8 +146,12 @@ class Service:
     async def submit(self, job: Job) -> Submitted:
         """Accept a job, and queue its run. For a job with the key of an earlier run, return that run.
 
-        Raises InputError, NotReady, Busy, FolderFull, and Conflict for a key that another job has been given.
+        A task to maintain this installation may become one step that proposes a procedure: see `managed_task`. Raises
+        InputError, NotReady, Busy, FolderFull, and Conflict for a key that another job has been given.
         """
+        if job.task is not None:
+            library, registry = self.procedures.engine.library, self.orchestrator.registry
+            job = replace(job, task=await asyncio.to_thread(managed_task, job.task, library, registry))
         if job.key is not None and (known := await self._known(job, job.key)) is not None:
             return known
         self._check_queue_space(job.urgency)
@@ -271,6 +288,9 @@ class Service:
     def adopt(self, configuration: Configuration) -> None:
         """Use another configuration from now on. Runs that were accepted keep their limits."""
         self._configuration = configuration
+        self.procedures.engine.ports = procedure_ports(self._installation(), configuration)
+        self.procedures.engine.library = procedure_library(configuration)
+        self.procedures.reconfigured()
         self._queue.max_running, self._queue.reserved = configuration.runs.max_running, configuration.runs.reserved
         self._pump()
 
@@ -285,7 +305,9 @@ class Service:
         while not self._closing:
             async with AsyncExitStack() as closed:
                 async with AsyncExitStack() as stack:
-                    opened = Orchestrator.open(self.home, self._registry, Ports(router=self.learning.router))
+                    planner = ProcedurePlanner(FRONTDOOR_PLANNER, lambda: self.procedures.engine.library)
+                    ports = Ports(router=self.learning.router, planner=planner, propose=self._propose)
+                    opened = Orchestrator.open(self.home, self._registry, ports)
                     self._orchestrator = await stack.enter_async_context(opened)
                     await stack.enter_async_context(self.learning.running(opened))
                     stack.callback(self._close)
@@ -324,6 +346,38 @@ class Service:
         if isinstance(found, Exception):
             raise found
         return found
+
+    def _installation(self) -> Installation:
+        """Return what procedures act on. What only a daemon may do, this service does, whichever thread asks."""
+
+        def wait_for(work: Coroutine[Any, Any, T]) -> T:
+            return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+        def vacuumed(request: VacuumRequest) -> VacuumResult:
+            kept = Retention.of(self._configuration.retention, request)
+            return wait_for(self.vacuum(kept, dry_run=request.dry_run, purge_outcomes=request.outcomes))
+
+        return Installation(
+            home=self.home,
+            registry=self._registry.path,
+            models=models_folder(self._configuration.models, os.environ),
+            token=Home(self.home).token,
+            backup=lambda: wait_for(self.backup()),
+            vacuum=vacuumed,
+            runs=lambda: _OwnRuns(self, self._loop),
+            add_persona=lambda proposal: wait_for(self.orchestrator.add_persona(proposal)),
+            retire_persona=lambda name: wait_for(self.orchestrator.retire_persona(name)),
+            personas_put_back=lambda: wait_for(self.orchestrator.reload_personas()),
+            rebuild_memory=lambda: rebuild_memory(self.learning),
+            memory=self._configuration.memory,
+        )
+
+    async def _propose(self, run: str, name: str, inputs: Mapping[str, Any]) -> str:
+        """Keep the plan of a procedure that the plan of a run asks for. Raises ToolError."""
+        try:
+            return await self.procedures.planning(lambda: propose(self.procedures.engine, name, inputs, run))
+        except StepFailed as error:
+            raise ToolError(str(error)) from error
 
     def _end(self) -> None:
         self._closing = True
@@ -435,6 +489,56 @@ class Service:
         if not earlier.asks_the_same(job):
             raise Conflict(f"the key was given to run {run}, which has another job; accepted: a new key")
         return Submitted(run, False)
+
+
+class _OwnRuns:
+    """The runs of a service, for procedures, which work in threads with event loops of their own."""
+
+    def __init__(self, service: Service, loop: asyncio.AbstractEventLoop) -> None:
+        self._service = service
+        self._loop = loop
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Do nothing: the service goes on."""
+
+    async def prepare(self, job: Job | None = None) -> None:
+        """Do nothing: a job is checked when it is submitted."""
+
+    async def submit(self, job: Job) -> str:
+        """Accept a job, queue its run and return its id. Raises as `Service.submit` does."""
+        return (await self._ask(self._service.submit(job))).run
+
+    async def resume(self, run: str) -> str:
+        """Return `run`, which the service resumes by itself. Raises InputError if it has ended."""
+        row = await self._ask(self._service.row(run))
+        if row.finished is not None:
+            raise InputError(Problem(f"run {run}", f"has ended: {row.status}", "a run that was interrupted"))
+        return run
+
+    async def watch(self, run: str) -> AsyncGenerator[Update, None]:
+        """Yield the updates of a run, from its first event until it has ended."""
+        updates = self._service.watch(run)
+        try:
+            while (update := await self._ask(_next(updates))) is not None:
+                yield update
+        finally:
+            await self._ask(updates.aclose())
+
+    async def cancel(self, run: str) -> None:
+        """Request that a run is cancelled."""
+        await self._ask(self._service.cancel(run))
+
+    async def _ask(self, work: Coroutine[Any, Any, T]) -> T:
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
+
+
+async def _next(updates: AsyncGenerator[Update, None]) -> Update | None:
+    return await anext(updates, None)
 
 
 def _unfinished(journal: JournalReader) -> list[tuple[str, Priority]]:

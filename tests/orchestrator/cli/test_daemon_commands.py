@@ -210,3 +210,34 @@ def test_words_are_completed(tmp_path: Path) -> None:
     asked = environment(tmp_path, _ORCHESTRATOR_COMPLETE="complete_bash", COMP_WORDS="orchestrator sub", COMP_CWORD="1")
     done = subprocess.run([*COMMAND], env=asked, capture_output=True, check=False)
     assert done.stdout.decode().split() == ["submit"]
+
+
+def test_procedures_are_executed_by_the_daemon(served: Served) -> None:
+    done = served.command("procedures", "run", "backup", "--json").json
+    assert (done["state"], done["caller"].endswith(f"(user {os.getuid()})")) == ("done", True)
+    assert done["outputs"]["name"] in [
+        one["name"] for one in served.command("backup", "--list", "--json").json["backups"]
+    ]
+    told = served.command("procedures", "run", "verify-installation", "--yes")
+    assert (told.code, "check: done" in told.err) == (0, True), told
+    kept = served.command("procedures", "run", "rotate-token")
+    assert "waits for an approval" in kept.out
+    identity = kept.out.split("approve ")[1].split()[0]
+    assert served.command("procedures", "withdraw", identity).code == 0
+    assert served.command("procedures", "approve", identity, "0" * 16).code == 1
+    assert identity in served.command("procedures", "history").out
+    assert served.command("procedures", "audit", "--verify", "--json").json["verified"] > 5
+    assert served.command("procedures", "audit", "--begin-new").code == 1
+    assert served.command("procedures", "recover").out == "nothing was interrupted\n"
+    for words, told_as in ((("show", "back-up"), "backup?"), (("history", "nothing"), "no execution 'nothing'")):
+        refused = served.command("procedures", *words)
+        assert (refused.code, told_as in refused.err) == (2, True), refused
+
+
+def test_a_request_to_maintain_the_installation_shows_its_plan_and_tells_how_to_approve_it(served: Served) -> None:
+    told = served.command("run", "deprecate the model tiny-small")
+    assert told.code == 0, told
+    assert "residency: cold" in told.out
+    identity, digest = told.out.rpartition("procedures approve ")[2].split()[:2]
+    waiting = served.command("procedures", "history", identity, "--json").json
+    assert (waiting["state"], waiting["plan"][:16], waiting["needs_approval"]) == ("planned", digest, True)

@@ -343,7 +343,11 @@ CASES = [
         lambda _: {"model": "small", "seconds": 0.1},
         lambda root: json.loads((root / "home/benchmarks/small.json").read_text())["decode_tokens_per_second"] > 0,
     ),
-    Case("backup", lambda _: {}, lambda root: len(backups(root / "home")) == 2),
+    Case(
+        "backup",
+        lambda root: {"folder": str(root / "elsewhere" / "backups")},
+        lambda root: (root / "elsewhere/backups" / last_backup(root) / "journal.db").exists(),
+    ),
     Case("restore-backup", lambda root: {"name": last_backup(root)}, lambda root: runs_of(root) == ["R1", "R2"]),
     Case("vacuum", lambda _: {"days": 30}, lambda root: runs_of(root) == ["R2"]),
     Case(

@@ -1,0 +1,203 @@
+"""Endpoints for procedures: list, show, plan, begin, approve, follow, undo, and the audit log of all that.
+
+Who asks is the user at the other end of the Unix socket, who has the roles `owner` and `operator`, or whoever has the
+token, who is an `operator`. Each procedure says which roles may run it.
+
+The events of an execution are server-sent events: each entry of the audit log about it under the name `entry`, with its
+number in the log as its id, and in between `progress` events without an id. A client that comes back with
+`Last-Event-ID` (or `after`) gets the entries behind that one.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from dataclasses import asdict
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Header, Query
+from fastapi.responses import StreamingResponse
+from pydantic import Field
+
+from orchestrator.api.dependencies import CallerDep, RequestBody, ServiceDep, StrictBody
+from orchestrator.api.errors import DOCUMENTED
+from orchestrator.api.events import event_number
+from orchestrator.api.sse import DOCUMENTED_STREAM, Events, EventStream, format_event
+from orchestrator.errors import InputError, Problem
+from orchestrator.service.executions import StepProgress
+from orchestrator.service.procedures import entry_body, execution_body, listing, plan_body, procedure_body
+from orchestrator.service.schedules import schedules_from
+from procedures.audit import Entry, Head, head_from
+
+router = APIRouter(prefix="/v1/procedures", tags=["procedures"], responses=dict(DOCUMENTED))
+
+
+class InputsBody(RequestBody, StrictBody):
+    """The inputs of a procedure."""
+
+    inputs: dict[str, Any] = Field(default_factory=dict, max_length=100, description="by name; text is converted")
+
+
+class BeginBody(InputsBody):
+    """The inputs of a procedure, and an approval of its plan."""
+
+    digest: str | None = Field(
+        default=None, description="the whole digest of the plan that was shown, to approve that one at once"
+    )
+
+
+class ApprovalBody(RequestBody, StrictBody):
+    """An approval of a plan."""
+
+    digest: str = Field(min_length=8, max_length=64, description="of the plan, or the beginning of it, from 8 digits")
+
+
+class RollbackBody(RequestBody, StrictBody):
+    """How an execution is undone."""
+
+    force: bool = Field(default=False, description="put back what others have changed since, too; a copy is kept")
+
+
+Limit = Annotated[int, Query(ge=1, le=1000, description="So many, the last.")]
+
+
+@router.get("")
+async def listed(service: ServiceDep) -> dict[str, Any]:
+    """List the procedures, the files that cannot be used, and the schedules with what is next and was missed."""
+    schedules, now = schedules_from(service.configuration.procedures.schedules), service.orchestrator.clock.now()
+    return await asyncio.to_thread(listing, service.procedures.engine, schedules, now, by_daemon=True)
+
+
+@router.get("/executions")
+async def history(service: ServiceDep, limit: Limit = 50) -> dict[str, Any]:
+    """List executions, newest first."""
+    found = await asyncio.to_thread(service.procedures.engine.executions, limit)
+    return {"executions": [one.to_json() for one in found]}
+
+
+@router.get("/executions/{execution}")
+async def show_execution(execution: str, service: ServiceDep) -> dict[str, Any]:
+    """Return an execution with its plan: how far it is, what is changed, what was undone, what to look at."""
+    return await asyncio.to_thread(execution_body, service.procedures.engine, execution)
+
+
+@router.get(
+    "/executions/{execution}/events",
+    response_class=StreamingResponse,
+    responses={200: {**DOCUMENTED_STREAM, "description": "Server-sent events."}},
+)
+async def events(
+    execution: str,
+    service: ServiceDep,
+    after: Annotated[int, Query(ge=0, le=1 << 53, description="Begin after the entry with this number.")] = 0,
+    last_event_id: Annotated[str | None, Header(description="As `after`, which it overrides.")] = None,
+    follow: Annotated[bool, Query(description="false: end after what has happened so far.")] = True,
+) -> EventStream:
+    """Stream what has happened in an execution, and then what happens until it is over."""
+    await service.procedures.execution(execution)  # raises before the answer begins
+    number = event_number(last_event_id, after)
+    if not follow:
+        entries = await asyncio.to_thread(service.procedures.engine.audit.entries, execution, number)
+        return EventStream(_past(entries))
+    return EventStream(_formatted(service.procedures.watch(execution, number)))
+
+
+@router.post("/executions/{execution}/approve", status_code=202)
+async def approve(execution: str, body: ApprovalBody, service: ServiceDep, caller: CallerDep) -> dict[str, Any]:
+    """Approve the plan of an execution, and begin with it in its turn."""
+    return (await service.procedures.approve(execution, body.digest, caller)).to_json()
+
+
+@router.post("/executions/{execution}/withdraw")
+async def withdraw(execution: str, service: ServiceDep, caller: CallerDep) -> dict[str, Any]:
+    """Give up an execution that has not begun."""
+    return (await service.procedures.withdraw(execution, caller)).to_json()
+
+
+@router.post("/executions/{execution}/cancel", status_code=202)
+async def cancel(execution: str, service: ServiceDep, caller: CallerDep) -> dict[str, Any]:
+    """Have an execution stop before its next action, and undo what it has done."""
+    return (await service.procedures.cancel(execution, caller)).to_json()
+
+
+@router.post("/executions/{execution}/rollback")
+async def rollback(
+    execution: str, service: ServiceDep, caller: CallerDep, body: RollbackBody | None = None
+) -> dict[str, Any]:
+    """Undo what an execution has changed, byte for byte. The answer comes when that is done."""
+    force = body is not None and body.force
+    return (await service.procedures.rollback(execution, caller, force=force)).to_json()
+
+
+@router.post("/recover")
+async def recover(service: ServiceDep) -> dict[str, Any]:
+    """Bring executions to their end whose process was killed. The daemon does so when it starts, too."""
+    return {"recovered": [one.to_json() for one in await service.procedures.recover()]}
+
+
+@router.get("/audit")
+async def audit(service: ServiceDep, limit: Limit = 20) -> dict[str, Any]:
+    """Return the last entries of the audit log, and its head: the number and the hash of the last one."""
+    log = service.procedures.engine.audit
+    head, entries = await asyncio.to_thread(lambda: (log.head(), log.last(limit)))
+    return {"head": str(head), "entries": [entry_body(one) for one in entries]}
+
+
+@router.get("/audit/verify")
+async def verify(
+    service: ServiceDep,
+    head: Annotated[str | None, Query(description="NUMBER:HASH of an entry that was noted elsewhere.")] = None,
+) -> dict[str, Any]:
+    """Check the whole audit log for edits, cuts and moves."""
+    known, log = _head(head), service.procedures.engine.audit
+    count, last = await asyncio.to_thread(lambda: (log.verify(known), log.head()))
+    return {"verified": count, "head": str(last)}
+
+
+@router.post("/audit/new", status_code=201)
+async def new_log(service: ServiceDep, caller: CallerDep) -> dict[str, Any]:
+    """Begin a new audit log after the old one was damaged. The old one is kept, and the new one tells of the break."""
+    return entry_body(await asyncio.to_thread(service.procedures.engine.begin_new_log, caller))
+
+
+@router.get("/{name}")
+async def show(name: str, service: ServiceDep) -> dict[str, Any]:
+    """Return a procedure: what it does, its inputs, and its file."""
+    return procedure_body(await asyncio.to_thread(service.procedures.engine.library.procedure, name))
+
+
+@router.post("/{name}/plan")
+async def plan(name: str, body: InputsBody, service: ServiceDep, caller: CallerDep) -> dict[str, Any]:
+    """Return what a procedure would do: its steps with the exact changes as diffs. Nothing is changed or kept."""
+    engine = service.procedures.engine
+    return plan_body(await service.procedures.planning(lambda: engine.plan(name, body.inputs, caller)))
+
+
+@router.post("/{name}/executions", status_code=201)
+async def begin(name: str, body: BeginBody, service: ServiceDep, caller: CallerDep) -> dict[str, Any]:
+    """Plan a procedure, and begin with it if it needs no approval, or has it; else the plan waits for one."""
+    return (await service.procedures.submit(name, body.inputs, caller, body.digest)).to_json()
+
+
+async def _past(entries: list[Entry]) -> Events:
+    for entry in entries:
+        yield _event(entry)
+
+
+async def _formatted(updates: AsyncGenerator[Entry | StepProgress, None]) -> Events:
+    async with aclosing(updates):
+        async for update in updates:
+            if isinstance(update, Entry):
+                yield _event(update)
+            else:
+                yield format_event(asdict(update), "progress")
+
+
+def _event(entry: Entry) -> bytes:
+    return format_event(entry_body(entry), "entry", entry.number)
+
+
+def _head(text: str | None) -> Head | None:
+    try:
+        return None if text is None else head_from(text)
+    except ValueError as error:
+        raise InputError(Problem("head", str(error))) from error

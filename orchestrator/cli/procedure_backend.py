@@ -1,0 +1,259 @@
+"""Have procedures planned and executed: by the daemon of the state folder, or by this process if there is none.
+
+Both ways answer with what the API answers, as JSON has it.
+"""
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from time import time
+from typing import Any, Final, Protocol
+
+from orchestrator.cli.backend import ask_backend, backend
+from orchestrator.cli.client import DaemonClient, answers, path_part
+from orchestrator.cli.memory import rebuild_index_and_graph
+from orchestrator.cli.settings import Settings
+from orchestrator.journal import Home, Journal
+from orchestrator.service.backup import Backup, make_backup
+from orchestrator.service.configuration import load_configuration, models_folder
+from orchestrator.service.operations import Installation
+from orchestrator.service.procedures import (
+    entry_body,
+    execution_body,
+    listing,
+    owner,
+    plan_body,
+    procedure_body,
+    procedures_engine,
+)
+from orchestrator.service.schedules import schedules_from
+from procedures.audit import Entry, Head
+from procedures.engine import Engine
+from procedures.errors import ChangedMeanwhile
+from procedures.run import Watcher
+
+Body = dict[str, Any]
+Tell = Callable[[str, str], None]
+"""Is told the id of a step, and what happens in it."""
+SHOWN_KINDS: Final = ("acting", "step_done", "step_failed", "undone", "not_undone")
+"""The kinds of entries that are shown while a procedure is executed."""
+
+
+class ProcedureBackend(Protocol):
+    """What the commands about procedures need done.
+
+    Every call raises ProcedureError, and NoDaemon, DaemonGone, DaemonRefused and InputError if a daemon does it. The
+    calls with `tell` return the execution when it is over.
+    """
+
+    def listing(self) -> Body: ...
+
+    def procedure(self, name: str) -> Body: ...
+
+    def plan(self, name: str, inputs: Mapping[str, Any]) -> Body: ...
+
+    def begin(self, name: str, inputs: Mapping[str, Any], digest: str | None, tell: Tell) -> Body:
+        """Plan a procedure and execute it, or keep a plan that needs an approval; `digest` is the one approved."""
+
+    def approve(self, execution: str, digest: str, tell: Tell) -> Body: ...
+
+    def withdraw(self, execution: str) -> Body: ...
+
+    def execution(self, execution: str) -> Body: ...
+
+    def executions(self, limit: int) -> list[Body]: ...
+
+    def rollback(self, execution: str, *, force: bool, tell: Tell) -> Body: ...
+
+    def recover(self, tell: Tell) -> list[Body]: ...
+
+    def audit(self, limit: int) -> Body: ...
+
+    def verify(self, head: Head | None) -> Body: ...
+
+    def new_log(self) -> Body: ...
+
+
+class EmbeddedProcedures:
+    """A `ProcedureBackend` that does the work in this process."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def listing(self) -> Body:
+        schedules = schedules_from(load_configuration().procedures.schedules)
+        return listing(self._engine, schedules, time(), by_daemon=False)
+
+    def procedure(self, name: str) -> Body:
+        return procedure_body(self._engine.library.procedure(name))
+
+    def plan(self, name: str, inputs: Mapping[str, Any]) -> Body:
+        return plan_body(self._engine.plan(name, inputs, owner()))
+
+    def begin(self, name: str, inputs: Mapping[str, Any], digest: str | None, tell: Tell) -> Body:
+        plan = self._engine.plan(name, inputs, owner())
+        if digest is not None and plan.digest != digest:
+            raise ChangedMeanwhile(f"the plan is another one now: {plan.digest}; look at it, and approve that one")
+        identity = self._engine.submit(plan, owner())
+        if digest is not None and plan.needs_approval:
+            self._engine.approve(identity, plan.digest, owner())
+        if self._engine.needs_approval(identity):
+            return self._engine.execution(identity).to_json()
+        return self._engine.execute(identity, owner(), _watcher(tell)).to_json()
+
+    def approve(self, execution: str, digest: str, tell: Tell) -> Body:
+        self._engine.approve(execution, digest, owner())
+        return self._engine.execute(execution, owner(), _watcher(tell)).to_json()
+
+    def withdraw(self, execution: str) -> Body:
+        self._engine.withdraw(execution, owner())
+        return self._engine.execution(execution).to_json()
+
+    def execution(self, execution: str) -> Body:
+        return execution_body(self._engine, execution)
+
+    def executions(self, limit: int) -> list[Body]:
+        return [one.to_json() for one in self._engine.executions(limit)]
+
+    def rollback(self, execution: str, *, force: bool, tell: Tell) -> Body:
+        return self._engine.rollback(execution, owner(), force=force, watcher=_watcher(tell)).to_json()
+
+    def recover(self, tell: Tell) -> list[Body]:
+        return [one.to_json() for one in self._engine.recover(_watcher(tell))]
+
+    def audit(self, limit: int) -> Body:
+        log = self._engine.audit
+        return {"head": str(log.head()), "entries": [entry_body(one) for one in log.last(limit)]}
+
+    def verify(self, head: Head | None) -> Body:
+        return {"verified": self._engine.audit.verify(head), "head": str(self._engine.audit.head())}
+
+    def new_log(self) -> Body:
+        return entry_body(self._engine.begin_new_log(owner()))
+
+
+class DaemonProcedures:
+    """A `ProcedureBackend` whose work the daemon of a state folder does."""
+
+    def __init__(self, daemon: DaemonClient) -> None:
+        self._daemon = daemon
+
+    def listing(self) -> Body:
+        return self._daemon.ask("GET", "/v1/procedures")
+
+    def procedure(self, name: str) -> Body:
+        return self._daemon.ask("GET", f"/v1/procedures/{path_part('NAME', name)}")
+
+    def plan(self, name: str, inputs: Mapping[str, Any]) -> Body:
+        path = f"/v1/procedures/{path_part('NAME', name)}/plan"
+        return self._daemon.ask("POST", path, json={"inputs": dict(inputs)})
+
+    def begin(self, name: str, inputs: Mapping[str, Any], digest: str | None, tell: Tell) -> Body:
+        path = f"/v1/procedures/{path_part('NAME', name)}/executions"
+        made = self._daemon.ask("POST", path, json={"inputs": dict(inputs), "digest": digest})
+        return made if made["state"] == "planned" else self._follow(made["id"], tell)
+
+    def approve(self, execution: str, digest: str, tell: Tell) -> Body:
+        self._daemon.ask("POST", self._path(execution, "/approve"), json={"digest": digest})
+        return self._follow(execution, tell)
+
+    def withdraw(self, execution: str) -> Body:
+        return self._daemon.ask("POST", self._path(execution, "/withdraw"))
+
+    def execution(self, execution: str) -> Body:
+        return self._daemon.ask("GET", self._path(execution))
+
+    def executions(self, limit: int) -> list[Body]:
+        found: list[Body] = self._daemon.ask("GET", "/v1/procedures/executions", params={"limit": limit})["executions"]
+        return found
+
+    def rollback(self, execution: str, *, force: bool, tell: Tell) -> Body:
+        return self._daemon.ask("POST", self._path(execution, "/rollback"), json={"force": force})
+
+    def recover(self, tell: Tell) -> list[Body]:
+        recovered: list[Body] = self._daemon.ask("POST", "/v1/procedures/recover")["recovered"]
+        return recovered
+
+    def audit(self, limit: int) -> Body:
+        return self._daemon.ask("GET", "/v1/procedures/audit", params={"limit": limit})
+
+    def verify(self, head: Head | None) -> Body:
+        given = {} if head is None else {"head": str(head)}
+        return self._daemon.ask("GET", "/v1/procedures/audit/verify", params=given)
+
+    def new_log(self) -> Body:
+        return self._daemon.ask("POST", "/v1/procedures/audit/new")
+
+    def _follow(self, execution: str, tell: Tell) -> Body:
+        """Tell what happens in an execution until it is over, and return it then."""
+        for name, data in self._daemon.events(self._path(execution, "/events")):
+            if name == "progress":
+                tell(data["step"], data["text"])
+            elif data["kind"] in SHOWN_KINDS:
+                tell(data["step"], shown_kind(data["kind"]))
+        return self._daemon.ask("GET", self._path(execution))
+
+    @staticmethod
+    def _path(execution: str, rest: str = "") -> str:
+        return f"/v1/procedures/executions/{path_part('EXECUTION', execution)}{rest}"
+
+
+@contextmanager
+def procedure_backend(chosen: Settings) -> Iterator[ProcedureBackend]:
+    """Return the backend of the state folder: its daemon if one answers, else this process.
+
+    This process first brings executions to their end that were interrupted; a daemon does so when it starts.
+    """
+    if answers(chosen.home):
+        with DaemonClient(chosen.home) as daemon:
+            if chosen.registry_flag is not None:
+                daemon.check_registry(chosen.registry_flag)
+            yield DaemonProcedures(daemon)
+        return
+    with embedded_engine(chosen) as engine:
+        yield EmbeddedProcedures(engine)
+
+
+@contextmanager
+def embedded_engine(chosen: Settings) -> Iterator[Engine]:
+    """Return the engine of procedures of this process."""
+    configuration = load_configuration()
+    home = chosen.home
+    installation = Installation(
+        home=home,
+        registry=chosen.registry_path,
+        models=models_folder(configuration.models, os.environ),
+        token=Home(home).token,
+        backup=lambda: _backup(home),
+        vacuum=lambda request: ask_backend(chosen, lambda one: one.vacuum(request)),
+        runs=lambda: backend(chosen),
+        add_persona=lambda proposal: ask_backend(chosen, lambda one: one.add_persona(proposal)),
+        retire_persona=lambda name: ask_backend(chosen, lambda one: one.retire_persona(name)),
+        personas_put_back=lambda: None,
+        rebuild_memory=lambda: rebuild_index_and_graph(chosen, configuration.memory),
+        memory=configuration.memory,
+    )
+    engine = procedures_engine(installation, configuration)
+    try:
+        yield engine
+    finally:
+        engine.close()
+
+
+def shown_kind(kind: str) -> str:
+    """Return what is told of an entry of one of the `SHOWN_KINDS`."""
+    return kind.replace("_", " ").removeprefix("step ")
+
+
+def _backup(home: Path) -> Backup:
+    with Journal.open(home) as journal:
+        return make_backup(journal)
+
+
+def _watcher(tell: Tell) -> Watcher:
+    def observe(entry: Entry) -> None:
+        if entry.kind in SHOWN_KINDS:
+            tell(entry.data["step"], shown_kind(entry.kind))
+
+    return Watcher(observe, tell)

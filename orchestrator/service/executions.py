@@ -1,0 +1,353 @@
+"""Have a daemon execute procedures: one at a time, in their turn and by schedule, and tell watchers what happens.
+
+The engine blocks, so it works in threads. An execution has a thread that the end of the process does not wait for:
+whatever is then interrupted is brought to its end at the next start, as after a crash.
+"""
+
+import asyncio
+import time
+from collections import defaultdict
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from threading import Thread
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar
+
+import structlog
+
+from orchestrator.service.procedures import last_of, schedule_caller
+from orchestrator.service.schedules import Calendar, Due, Schedule
+from procedures.audit import Entry
+from procedures.engine import Engine
+from procedures.errors import ChangedMeanwhile, ProcedureBusy, ProcedureError
+from procedures.execution import Execution
+from procedures.ports import Caller
+from procedures.run import Watcher
+
+T = TypeVar("T")
+LONGEST_SLEEP: Final = 60.0
+"""After so many seconds at most the clock is looked at again, because it may be set, or the machine may have slept."""
+MAX_PLANNERS: Final = 4
+_LAST_KINDS: Final = frozenset({"ended", "withdrawn", "missed"})
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class StepProgress:
+    """How far a step of an execution is. It is not in the audit log, and watchers may miss some of it."""
+
+    step: str
+    text: str
+
+
+class _Follower:
+    """What one watcher of an execution has not seen yet: only the latest progress of each step is kept for it."""
+
+    def __init__(self) -> None:
+        self.wake = asyncio.Event()
+        self.progress: dict[str, str] = {}
+
+
+class ProcedureQueue:
+    """Executes procedures in this process. An async context manager; its exit does not wait for an execution."""
+
+    def __init__(
+        self, engine: Engine, schedules: Callable[[], Sequence[Schedule]], now: Callable[[], float] = time.time
+    ) -> None:
+        """`schedules` returns those of the configuration in force; `now` the seconds since the epoch."""
+        self.engine = engine
+        self._schedules = schedules
+        self._now = now
+        self._turn = asyncio.Lock()
+        self._planners = asyncio.Semaphore(MAX_PLANNERS)
+        self._reconfigured = asyncio.Event()
+        self._followers: defaultdict[str, set[_Follower]] = defaultdict(set)
+        self._begun: set[asyncio.Task[None]] = set()
+        self._stack = AsyncExitStack()
+        self._at_work = 0
+        """How many threads of the engine are under way: one at most, unless the daemon ends."""
+
+    async def __aenter__(self) -> Self:
+        """Bring interrupted executions to their end, begin those that were queued, and look after the schedules."""
+        self._loop = asyncio.get_running_loop()
+        self._tasks = await self._stack.enter_async_context(asyncio.TaskGroup())
+        self._own: set[asyncio.Task[Any]] = {
+            self._tasks.create_task(self._resume()),
+            self._tasks.create_task(self._keep_schedules()),
+        }
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for task in (*self._own, *self._begun):
+            task.cancel()
+        await self._stack.__aexit__(kind, error, trace)
+        if not self._at_work:
+            self.engine.close()
+
+    def reconfigured(self) -> None:
+        """Look at the schedules again, because the configuration has changed."""
+        self._reconfigured.set()
+
+    async def drain(self) -> None:
+        """Wait until the executions that have begun or are queued have ended."""
+        while self._begun:
+            await asyncio.wait(set(self._begun))
+
+    async def planning(self, work: Callable[[], T]) -> T:
+        """Return what `work` returns, which makes plans of procedures, done in a thread. Raises what it raises.
+
+        Some operations tell by asking this process what they would change, and that takes one of the threads of the
+        event loop. So these are others, and there are only a few at a time.
+        """
+        async with self._planners:
+            found = await self._in_thread(work)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    async def submit(
+        self, name: str, inputs: Mapping[str, Any], caller: Caller, approved: str | None = None
+    ) -> Execution:
+        """Plan a procedure and keep the plan. Begin with it if it needs no approval, or has it.
+
+        `approved` is the digest of the plan that the caller has seen and approves. Raises ProcedureError, and
+        ChangedMeanwhile if the plan is another one now; nothing is kept then.
+        """
+
+        def submitted() -> str:
+            plan = self.engine.plan(name, inputs, caller)
+            if approved is not None and plan.digest != approved:
+                raise ChangedMeanwhile(f"the plan is another one now: {plan.digest}; look at it, and approve that one")
+            identity = self.engine.submit(plan, caller)
+            if approved is not None and plan.needs_approval:
+                self.engine.approve(identity, plan.digest, caller)
+            return identity
+
+        identity = await self.planning(submitted)
+        if not await asyncio.to_thread(self.engine.needs_approval, identity):
+            await self.begin(identity, caller)
+        return await self.execution(identity)
+
+    async def approve(self, identity: str, digest: str, caller: Caller) -> Execution:
+        """Approve the plan of an execution, and begin with it in its turn. Raises ProcedureError."""
+        await asyncio.to_thread(self.engine.approve, identity, digest, caller)
+        self._wake(identity)
+        await self.begin(identity, caller)
+        return await self.execution(identity)
+
+    async def begin(self, identity: str, caller: Caller) -> None:
+        """Begin with an execution when those before it have ended. Raises ProcedureError if it may not begin."""
+        await asyncio.to_thread(self.engine.queue, identity, caller)
+        self._wake(identity)
+        self._carry_on(identity, caller)
+
+    async def withdraw(self, identity: str, caller: Caller) -> Execution:
+        """Give up an execution that has not begun. Raises ProcedureError."""
+        await asyncio.to_thread(self.engine.withdraw, identity, caller)
+        self._wake(identity)
+        return await self.execution(identity)
+
+    async def cancel(self, identity: str, caller: Caller) -> Execution:
+        """Have an execution stop before its next action, and undo what it has done. Raises ProcedureError."""
+        await asyncio.to_thread(self.engine.cancel, identity, caller)
+        self._wake(identity)
+        return await self.execution(identity)
+
+    async def rollback(self, identity: str, caller: Caller, *, force: bool) -> Execution:
+        """Undo what an execution has changed, in its turn, and return it when that has ended. Raises ProcedureError.
+
+        It is completed even if the client goes away meanwhile.
+        """
+        work = partial(self.engine.rollback, identity, caller, force=force, watcher=self._watcher(identity))
+        return await self._in_turn(work)
+
+    async def recover(self) -> list[Execution]:
+        """Bring executions to their end that another process has left interrupted. Raises ProcedureError."""
+        return await self._in_turn(self.engine.recover)
+
+    async def execution(self, identity: str) -> Execution:
+        """Return an execution. Raises UnknownExecution."""
+        return await asyncio.to_thread(self.engine.execution, identity)
+
+    async def watch(self, identity: str, after: int = 0) -> AsyncGenerator[Entry | StepProgress, None]:
+        """Yield the entries of an execution behind number `after` of the audit log, and its progress, until it is over.
+
+        Raises UnknownExecution.
+        """
+        await self.execution(identity)
+        follower, audit = _Follower(), self.engine.audit
+        self._followers[identity].add(follower)
+        try:
+            last = ""
+            while True:
+                follower.wake.clear()
+                entries = await asyncio.to_thread(audit.entries, identity, after)
+                for entry in entries:
+                    yield entry
+                    after, last = entry.number, entry.kind
+                if entries:
+                    continue
+                if not last:  # it was asked for what comes after the last entry
+                    last = (await asyncio.to_thread(audit.entries, identity))[-1].kind
+                if last in _LAST_KINDS:
+                    return
+                while follower.progress:
+                    step = next(iter(follower.progress))
+                    yield StepProgress(step, follower.progress.pop(step))
+                await follower.wake.wait()
+        finally:
+            self._followers[identity].discard(follower)
+            if not self._followers[identity]:
+                del self._followers[identity]
+
+    async def _resume(self) -> None:
+        """Bring interrupted executions to their end, and begin those that were queued when the daemon ended."""
+        try:
+            for one in await self.recover():
+                log.warning("an interrupted procedure was brought to its end", execution=one.id, state=one.state)
+            executions = await asyncio.to_thread(self.engine.executions)
+            for one in reversed(executions):
+                if one.state == "queued":
+                    name, roles = one.queued_by
+                    self._carry_on(one.id, Caller(name, roles, person=False))
+        except Exception:
+            log.exception("interrupted procedures cannot be brought to their end")
+
+    def _carry_on(self, identity: str, caller: Caller) -> None:
+        task = self._tasks.create_task(self._execute(identity, caller))
+        self._begun.add(task)
+        task.add_done_callback(self._begun.discard)
+
+    async def _execute(self, identity: str, caller: Caller) -> None:
+        """Execute a queued execution in its turn. However that ends, the audit log tells it."""
+        structlog.contextvars.bind_contextvars(execution=identity)
+        try:
+            ended = await self._in_turn(partial(self.engine.execute, identity, caller, self._watcher(identity)))
+            tell = log.info if ended.state == "done" else log.warning
+            tell("a procedure has ended", procedure=ended.procedure, state=ended.state, error=ended.error)
+        except ProcedureBusy as error:
+            log.warning("a procedure cannot begin", error=str(error))
+            with suppress(ProcedureError):
+                await asyncio.to_thread(self.engine.withdraw, identity, caller, str(error))
+        except ProcedureError as error:
+            log.warning("a procedure does not begin", error=str(error))
+        except Exception:
+            log.exception("a procedure broke down; it is brought to its end at the next start")
+        finally:
+            self._wake(identity)
+
+    async def _in_turn(self, work: Callable[[], T]) -> T:
+        """Return what `work` returns, done in a thread when what came before has ended, whatever becomes of the caller.
+
+        Raises what `work` raises.
+        """
+
+        async def outcome() -> T | Exception:
+            async with self._turn:
+                return await self._in_thread(work)
+
+        task = self._tasks.create_task(outcome())
+        self._own.add(task)
+        task.add_done_callback(self._own.discard)
+        found = await asyncio.shield(task)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    async def _in_thread(self, work: Callable[[], T]) -> T | Exception:
+        """Return what `work` returns or raises, from a thread that does not keep the process from ending."""
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[T | Exception] = loop.create_future()
+
+        def tell(found: T | Exception) -> None:
+            self._at_work -= 1
+            if not done.done():
+                done.set_result(found)
+
+        def run() -> None:
+            found: T | Exception
+            try:
+                found = work()
+            except Exception as error:  # noqa: BLE001 - the caller raises it
+                found = error
+            with suppress(RuntimeError):  # the loop is closed: the daemon has ended
+                loop.call_soon_threadsafe(tell, found)
+
+        self._at_work += 1
+        Thread(target=run, name="procedure", daemon=True).start()
+        return await done
+
+    def _watcher(self, identity: str) -> Watcher:
+        """Return who is told of an execution in the thread that executes it."""
+
+        def observe(_: Entry) -> None:
+            with suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._wake, identity)
+
+        def say(step: str, text: str) -> None:
+            with suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._tell, identity, step, text)
+
+        return Watcher(observe, say)
+
+    def _wake(self, identity: str) -> None:
+        for follower in self._followers.get(identity, ()):
+            follower.wake.set()
+
+    def _tell(self, identity: str, step: str, text: str) -> None:
+        for follower in self._followers.get(identity, ()):
+            follower.progress[step] = text
+            follower.wake.set()
+
+    async def _keep_schedules(self) -> None:
+        """Carry out what is due by the schedules, for ever."""
+        calendar = await asyncio.to_thread(Calendar, self.engine.folder)
+        while True:
+            self._reconfigured.clear()
+            schedules = self._schedules()
+            try:
+                await asyncio.to_thread(calendar.begin, schedules, self._now())
+                for due in await asyncio.to_thread(calendar.due, schedules, self._now()):
+                    await self._carry_out(due)
+                    await asyncio.to_thread(calendar.handled, due.schedule, self._now())
+            except Exception:
+                log.exception("a schedule cannot be looked after")
+            now = self._now()
+            times = [time for one in schedules if (time := one.after(now)) is not None]
+            with suppress(TimeoutError):
+                async with asyncio.timeout(min(LONGEST_SLEEP, max(0.0, min(times) - now)) if times else None):
+                    await self._reconfigured.wait()
+
+    async def _carry_out(self, due: Due) -> None:
+        """Execute what a schedule says, or write down why it is not executed."""
+        schedule, caller = due.schedule, schedule_caller(due.schedule)
+        if lost := due.missed + due.is_late:
+            when = datetime.fromtimestamp(due.at).strftime("%Y-%m-%d %H:%M")
+            times = f"{lost} times, the last one at {when}" if due.is_late else f"{lost} times before {when}"
+            await self._miss(schedule, f"it was due {times}, while no daemon looked after it")
+        if due.is_late:
+            return
+        try:
+            past = await asyncio.to_thread(last_of, self.engine, caller.name)
+            executed = next((one for one in past if one.state != "missed"), None)
+            if executed is not None and executed.planned >= due.at:
+                return  # the daemon was killed before it could note that
+            if executed is not None and not executed.is_over:
+                await self._miss(schedule, f"the execution before, {executed.id}, is still {executed.state}")
+                return
+            made = await self.submit(schedule.procedure, schedule.inputs, caller)
+            log.info("a procedure was due", schedule=schedule.text, execution=made.id, state=made.state)
+            if made.state == "planned":
+                log.warning("a procedure that was due waits for an approval", execution=made.id)
+        except ProcedureError as error:
+            await self._miss(schedule, str(error))
+
+    async def _miss(self, schedule: Schedule, why: str) -> None:
+        log.warning("a procedure that was due is not executed", schedule=schedule.text, why=why)
+        await asyncio.to_thread(self.engine.miss, schedule_caller(schedule).name, schedule.procedure, why)

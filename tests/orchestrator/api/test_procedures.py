@@ -1,0 +1,235 @@
+"""Procedures over HTTP: shown, planned, approved, followed and undone, by whoever has the right to."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from procedures.library import SHIPPED
+from tests.orchestrator.api.daemon_process import Running, executed, finished, running_daemon, submitted
+
+HEAD = "version: 1.0.0\ncategory: test\n"
+NOTE = f"""\
+id: take-note
+{HEAD}description: Writes a note.
+permissions: {{roles: [owner]}}
+inputs:
+  text: {{type: string, description: What is written.}}
+  fail: {{type: boolean, description: Whether it fails., default: false}}
+steps:
+  - id: note
+    file_write: {{path: "{{{{ places.home }}}}/note.txt", content: "{{{{ inputs.text }}}}\\n"}}
+verification:
+  - {{that: not inputs.fail, otherwise: it was told to fail}}
+"""
+PAUSE = f"""\
+id: pause
+{HEAD}description: Waits.
+permissions: {{roles: [owner, operator], requires_approval: false}}
+inputs: {{seconds: {{type: number, description: How long., default: 0}}}}
+steps:
+  - id: wait
+    wait: {{seconds: "{{{{ inputs.seconds }}}}"}}
+"""
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """A daemon with procedures of its own, and a schedule."""
+    folder = tmp_path_factory.mktemp("daemon")
+    own = folder / "own"
+    own.mkdir()
+    (own / "take-note.yaml").write_text(NOTE)
+    (own / "pause.yaml").write_text(PAUSE)
+    settings = {
+        "ORCHESTRATOR_PROCEDURES_FOLDER": str(own),
+        "ORCHESTRATOR_PROCEDURES_SCHEDULES": "0 0 1 1 * backup; @yearly pause",
+    }
+    with running_daemon(folder / "home", **settings) as running:
+        yield running
+
+
+@pytest.fixture
+def operator(daemon: Running) -> Iterator[httpx2.Client]:
+    """A client on the TCP port that has the token."""
+    with daemon.tcp(Authorization=f"Bearer {daemon.token}") as opened:
+        yield opened
+
+
+def planned(client: httpx2.Client, **inputs: Any) -> dict[str, Any]:
+    answer = client.post("/v1/procedures/take-note/plan", json={"inputs": inputs})
+    assert answer.status_code == 200, answer.text
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+def begun(client: httpx2.Client, name: str, digest: str | None = None, **inputs: Any) -> dict[str, Any]:
+    answer = client.post(f"/v1/procedures/{name}/executions", json={"inputs": inputs, "digest": digest})
+    assert answer.status_code == 201, answer.text
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+def followed(client: httpx2.Client, execution: str, **query: Any) -> list[tuple[str, str]]:
+    """Return the ids and the kinds of the entries of an execution until it is over."""
+    found = []
+    with client.stream("GET", f"/v1/procedures/executions/{execution}/events", params=query) as response:
+        for event in httpx2.EventSource(response):
+            if event.event == "entry":
+                found.append((event.id, json.loads(event.data)["kind"]))
+    return found
+
+
+def shown(client: httpx2.Client, execution: str) -> dict[str, Any]:
+    found: dict[str, Any] = client.get(f"/v1/procedures/executions/{execution}").json()
+    return found
+
+
+def test_procedures_are_listed_with_schedules_and_shown(client: httpx2.Client) -> None:
+    told = client.get("/v1/procedures").json()
+    assert {one["id"] for one in told["procedures"]} == {path.stem for path in SHIPPED.glob("*.yaml")} | {
+        "take-note",
+        "pause",
+    }
+    backup, pause = told["schedules"]
+    assert (backup["procedure"], backup["why_not"], backup["missed"]) == ("backup", "", [])
+    assert "may not be run by a schedule" in pause["why_not"]
+    assert client.get("/v1/procedures/take-note").json()["text"] == NOTE
+    missing = client.get("/v1/procedures/take-nite")
+    assert missing.status_code == 404
+    assert missing.json()["error"]["problems"][0]["accepted"].startswith("take-note?")
+
+
+def test_a_plan_is_shown_approved_executed_followed_and_undone(client: httpx2.Client, daemon: Running) -> None:
+    note = daemon.home / "note.txt"
+    plan = planned(client, text="hello")
+    assert "+hello" in plan["steps"][0]["shown"]
+    waits = begun(client, "take-note", text="hello")
+    assert (waits["state"], waits["plan"], note.exists()) == ("planned", plan["digest"], False)
+    path = f"/v1/procedures/executions/{waits['id']}"
+    assert client.post(f"{path}/approve", json={"digest": "0" * 16}).status_code == 409
+    assert client.post(f"{path}/approve", json={"digest": plan["digest"][:16]}).status_code == 202
+    entries = followed(client, waits["id"])
+    kinds = ["planned", "approved", "queued", "begun", "step_begun", "acting", "step_done", "ended"]
+    assert [kind for _, kind in entries] == kinds
+    assert followed(client, waits["id"], after=entries[5][0]) == entries[6:]
+    assert followed(client, waits["id"], follow=False) == entries
+    done = shown(client, waits["id"])
+    assert (done["state"], note.read_text()) == ("done", "hello\n")
+    assert done["approved_by"].endswith(f"(user {note.stat().st_uid})")
+    assert done["changed"] == [f"step note: {note}"]
+    undone = client.post(f"{path}/rollback", json={}).json()
+    assert (undone["state"], undone["undone"], note.exists()) == ("rolled back", [f"step note: {note}"], False)
+    assert client.post(f"{path}/rollback").status_code == 409
+
+
+def test_a_failed_one_tells_what_was_undone(client: httpx2.Client, daemon: Running) -> None:
+    digest = planned(client, text="x", fail=True)["digest"]
+    refused = client.post("/v1/procedures/take-note/executions", json={"inputs": {"text": "y"}, "digest": digest})
+    assert (refused.status_code, refused.json()["error"]["code"]) == (409, "changed_meanwhile")
+    made = begun(client, "take-note", digest, text="x", fail=True)
+    assert followed(client, made["id"])[-1][1] == "ended"
+    failed = shown(client, made["id"])
+    assert (failed["state"], failed["error"]) == ("rolled back", "verification: it was told to fail")
+    assert (failed["changed"], failed["look_at"]) == ([], [])
+    assert failed["undone"] == [f"step note: {daemon.home / 'note.txt'}"]
+
+
+def test_the_token_may_do_what_is_for_operators_and_nothing_else(
+    operator: httpx2.Client, client: httpx2.Client
+) -> None:
+    for path, body in (
+        ("/v1/procedures/take-note/plan", {"inputs": {"text": "x"}}),
+        ("/v1/procedures/take-note/executions", {"inputs": {"text": "x"}}),
+        ("/v1/procedures/audit/new", None),
+    ):
+        refused = operator.post(path, json=body)
+        assert (refused.status_code, refused.json()["error"]["code"]) == (403, "procedure_forbidden")
+    waits = begun(client, "take-note", text="x")
+    for action, body in (("approve", {"digest": waits["plan"]}), ("withdraw", None), ("cancel", None)):
+        path = f"/v1/procedures/executions/{waits['id']}/{action}"
+        assert operator.post(path, json=body).status_code == 403
+    assert client.post(f"/v1/procedures/executions/{waits['id']}/withdraw").json()["state"] == "withdrawn"
+    made = begun(operator, "pause")
+    assert (made["caller"], followed(operator, made["id"])[-1][1]) == ("the API's token from 127.0.0.1", "ended")
+
+
+def test_one_under_way_is_cancelled_and_the_next_one_waits_its_turn(client: httpx2.Client) -> None:
+    long, short = begun(client, "pause", seconds=3600), begun(client, "pause")
+    assert client.post(f"/v1/procedures/executions/{long['id']}/cancel").status_code == 202
+    assert followed(client, short["id"])[-1][1] == "ended"
+    assert shown(client, long["id"])["state"] in ("rolled back", "withdrawn")
+    assert shown(client, short["id"])["state"] == "done"
+
+
+def test_a_backup_is_made_by_the_daemon_while_it_runs(client: httpx2.Client, tmp_path: Path) -> None:
+    made = begun(client, "backup", folder=str(tmp_path / "copies"))
+    followed(client, made["id"])
+    done = shown(client, made["id"])
+    assert done["state"] == "done", done
+    name = done["outputs"]["name"]
+    assert name in [one["name"] for one in client.get("/v1/backups").json()["backups"]]
+    assert (tmp_path / "copies" / name / "journal.db").exists()
+
+
+def test_what_only_a_stopped_daemon_allows_is_refused_and_undone(client: httpx2.Client) -> None:
+    plan = client.post("/v1/procedures/upgrade-journal/plan", json={}).json()
+    made = begun(client, "upgrade-journal", plan["digest"])
+    followed(client, made["id"])
+    failed = shown(client, made["id"])
+    assert failed["state"] == "rolled back"
+    assert "in use by another process" in failed["error"]
+
+
+def test_a_request_in_words_becomes_a_plan_that_waits_for_a_person(client: httpx2.Client) -> None:
+    run = executed(client, {"request": "remove the model tiny-large and its file"})
+    assert run["status"] == "failed"  # the frontdoor and other roles need it
+    run = executed(client, {"request": "deprecate model tiny-small"})
+    assert run["status"] == "done", run
+    assert "waits for the approval of a person" in run["answer"]
+    made = client.get("/v1/procedures/executions").json()["executions"][0]
+    assert (made["procedure"], made["state"]) == ("deprecate-model", "planned")
+    assert made["caller"] == f"the plan of run {run['run_id']}"
+    assert f"approve {made['id']} {made['plan'][:16]}" in run["answer"]
+    assert shown(client, made["id"])["needs_approval"]
+
+
+def test_a_task_to_manage_proposes_a_procedure_also_one_that_needs_no_approval_otherwise(
+    client: httpx2.Client,
+) -> None:
+    step = {"id": "S1", "actor": "worker", "action": "Do it.", "outputs": ["done.txt"]}
+    task = {"task_type": "manage", "objective": "Back up the state", "plan": {"steps": [step]}}
+    run = finished(client, submitted(client, {"task": task}))
+    assert run["status"] == "done", run
+    made = client.get("/v1/procedures/executions").json()["executions"][0]
+    assert (made["procedure"], made["state"]) == ("backup", "planned")
+    assert shown(client, made["id"])["needs_approval"]
+    client.post(f"/v1/procedures/executions/{made['id']}/approve", json={"digest": made["plan"]}).raise_for_status()
+    followed(client, made["id"])
+    assert shown(client, made["id"])["state"] == "done"
+
+
+def test_bad_input_gets_a_clear_error(client: httpx2.Client) -> None:
+    for method, path, body, status, told in (
+        ("POST", "/v1/procedures/take-note/plan", {"inputs": {"txt": "x"}}, 400, "text?"),
+        ("POST", "/v1/procedures/take-note/plan", {"inputs": {}}, 400, "is required"),
+        ("POST", "/v1/procedures/take-note/plan", {"input": {}}, 400, "Extra"),
+        ("POST", "/v1/procedures/take-note/executions", {"inputs": []}, 400, "dict"),
+        ("GET", "/v1/procedures/executions/nothing", None, 404, "no execution 'nothing'"),
+        ("GET", "/v1/procedures/executions/nothing/events", None, 404, "no execution 'nothing'"),
+        ("GET", "/v1/procedures/audit/verify?head=x", None, 400, "NUMBER:HASH"),
+        ("POST", "/v1/procedures/audit/new", None, 409, "is whole"),
+    ):
+        answer = client.request(method, path, json=body)
+        assert (answer.status_code, told in answer.json()["error"]["message"]) == (status, True), answer.text
+
+
+def test_the_audit_log_is_read_and_checked(client: httpx2.Client) -> None:
+    told = client.get("/v1/procedures/audit", params={"limit": 3}).json()
+    assert f"{told['entries'][-1]['number']}:" in told["head"]
+    checked = client.get("/v1/procedures/audit/verify", params={"head": told["head"]}).json()
+    assert checked["verified"] >= told["entries"][-1]["number"]
+    assert client.post("/v1/procedures/recover").json() == {"recovered": []}
