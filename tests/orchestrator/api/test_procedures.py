@@ -216,8 +216,8 @@ def test_bad_input_gets_a_clear_error(client: httpx2.Client) -> None:
     for method, path, body, status, told in (
         ("POST", "/v1/procedures/take-note/plan", {"inputs": {"txt": "x"}}, 400, "text?"),
         ("POST", "/v1/procedures/take-note/plan", {"inputs": {}}, 400, "is required"),
-        ("POST", "/v1/procedures/take-note/plan", {"input": {}}, 400, "Extra"),
-        ("POST", "/v1/procedures/take-note/executions", {"inputs": []}, 400, "dict"),
+        ("POST", "/v1/procedures/take-note/plan", {"input": {}}, 400, "input"),
+        ("POST", "/v1/procedures/take-note/executions", {"inputs": []}, 400, "object"),
         ("GET", "/v1/procedures/executions/nothing", None, 404, "no execution 'nothing'"),
         ("GET", "/v1/procedures/executions/nothing/events", None, 404, "no execution 'nothing'"),
         ("GET", "/v1/procedures/audit/verify?head=x", None, 400, "NUMBER:HASH"),

@@ -222,7 +222,7 @@ def test_procedures_are_executed_by_the_daemon(served: Served) -> None:
     assert (told.code, "check: done" in told.err) == (0, True), told
     kept = served.command("procedures", "run", "rotate-token")
     assert "waits for an approval" in kept.out
-    identity = kept.out.split("approve ")[1].split()[0]
+    identity = kept.out.split("procedures approve ")[1].split()[0]
     assert served.command("procedures", "withdraw", identity).code == 0
     assert served.command("procedures", "approve", identity, "0" * 16).code == 1
     assert identity in served.command("procedures", "history").out
