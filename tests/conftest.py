@@ -19,6 +19,9 @@ settings.load_profile("suite")
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
+# Each state folder would begin with measuring how long a spin takes here.
+os.environ.setdefault("GOMP_SPINCOUNT", "1000")
+
 TESTS = Path(__file__).parent
 LONGEST = (
     "benchmarks/test_user_path.py",
