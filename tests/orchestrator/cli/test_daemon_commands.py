@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.cli.client import DaemonClient
 from tests.orchestrator.cli.cli_command import (
     COMMAND,
     RECORDS,
@@ -96,6 +97,29 @@ def test_a_job_that_the_daemon_refuses_is_reported_as_the_daemon_has_it(served: 
         (problem,) = served.command(name, tmp_path / "task.json", "--dir", RECORDS, "--json").json["problems"]
         assert problem["where"] == "/plan/steps/0/actor"
         assert problem["what"] == 'unknown role "wizard"'
+
+
+def test_procedures_on_personas_memory_and_runs_are_carried_out_by_the_daemon(served: Served) -> None:
+    def known() -> list[str]:
+        with DaemonClient(served.home) as daemon:
+            return [one["name"] for one in daemon.ask("GET", "/v1/personas")["personas"]]
+
+    text = "text=Speak as a lighthouse keeper of the last century would have spoken to his cat."
+    words = ("procedures", "run", "add-persona", "-i", "name=keeper", "-i", text, "--yes")
+    added = served.command(*words, "--json").json
+    assert added["state"] == "done", added
+    assert "keeper" in known()
+    assert served.command("procedures", "rollback", added["id"]).code == 0
+    assert "keeper" not in known()
+    assert served.command("procedures", "run", "rebuild-memory", "--json").json["state"] == "done"
+    refused = served.command("procedures", "run", "compact-memory", "--yes", "--json")
+    assert refused.code == 1
+    assert "in use by another process" in json.loads(refused.out)["error"]
+
+    folder = f"folder={RECORDS}"
+    done = served.command("procedures", "run", "run-task", "-i", "request=Summarize a", "-i", folder, "--json").json
+    assert done["state"] == "done", done["error"]
+    assert served.command("result", done["outputs"]["run"]).out.strip() == done["outputs"]["answer"].strip()
 
 
 def test_separators_of_lines_that_json_allows_break_no_stream(served: Served, tmp_path: Path) -> None:
