@@ -283,12 +283,13 @@ def _asked_again(generation: Generation, task: CallTask, text: str, wrong: str, 
         Message("assistant", text),
         Message("user", f"This is not accepted: {wrong}\nAgain."),
     )
+    again = replace(generation, messages=messages, continues=False)
     if not forced or task.toolbox.forced:
-        return replace(generation, messages=messages)
+        return again
     if task.syntax is None:
-        return replace(generation, messages=messages, schema=task.toolbox.call_schema)
+        return replace(again, schema=task.toolbox.call_schema)
     grammar = calls_grammar(task.syntax, tuple(task.toolbox.schemas.items()), most=1)
-    return replace(generation, messages=messages, grammar=grammar, triggers=())
+    return replace(again, grammar=grammar, triggers=())
 
 
 def _described_schema(task: CallTask) -> dict[str, Any] | bool | None:

@@ -110,6 +110,15 @@ async def test_a_broken_call_is_asked_for_once_more_with_what_is_wrong() -> None
     assert [piece.index for piece in sent if isinstance(piece, CallStarted)] == [0]
 
 
+async def test_a_message_that_is_continued_is_not_continued_when_its_call_is_asked_for_again() -> None:
+    model = Asked(WRONG, f"<tool_call>{RIGHT}</tool_call>")
+    task = CallTask(toolbox=ClientTools.of([WEATHER], "auto"), syntax=HERMES)
+    messages = (Message("user", "?"), Message("assistant", "Well, "))
+    generation = with_tools(Generation(messages=messages, continues=True), task)
+    assert (await calling(model, "m", generation, task)(lambda _: None, lambda _: None)).calls
+    assert [request.problem() for request in model.requests] == [None, None]
+
+
 async def test_calls_that_were_right_are_kept_when_a_later_one_is_broken() -> None:
     model = Asked(f"[{RIGHT}, {WRONG}]", f"<tool_call>{TIMED}</tool_call>")
     completion, sent = await answered(model, HERMES)
