@@ -11,6 +11,7 @@ import os
 import secrets
 import time
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 from threading import Event
 from typing import Any, Final
@@ -266,7 +267,7 @@ class Engine:
             raise ChangedMeanwhile(f"{why}; plan it again, and have the new plan approved")
 
     def _procedure(self, plan: Plan) -> Procedure:
-        return procedure_from(plan.definition.encode(), Path(plan.path))
+        return _read_once(plan.definition, plan.path)
 
     def _check_startable(self, identity: str, caller: Caller) -> Plan:
         """Return the plan of an execution that this caller may begin now. Raises ProcedureRefused."""
@@ -314,6 +315,12 @@ class Engine:
         if os.sep in identity or identity.startswith("."):
             raise UnknownExecution(identity)
         return self.folder / "plans" / f"{identity}.json"
+
+
+@lru_cache(maxsize=8)
+def _read_once(definition: str, path: str) -> Procedure:
+    """Return the procedure of a plan, which an execution asks for several times: reading a long one takes a second."""
+    return procedure_from(definition.encode(), Path(path))
 
 
 def _new_identity() -> str:
