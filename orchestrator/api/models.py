@@ -184,12 +184,6 @@ async def add_persona(body: PersonaBody, service: ServiceDep, response: Response
     return PlacedBody(name=placed.name, new=placed.new, similarity=placed.similarity)
 
 
-@router.post("/personas/reload", status_code=HTTPStatus.NO_CONTENT)
-async def reload_personas(service: ServiceDep) -> None:
-    """Take up the personas that the journal has, after another process, such as a rollback, has put them back."""
-    await service.orchestrator.reload_personas()
-
-
 @router.get("/personas/{name}")
 async def persona(name: str, service: ServiceDep) -> PersonaUses:
     """Return a persona, and how it was used."""
