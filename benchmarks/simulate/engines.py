@@ -20,6 +20,7 @@ from orchestrator.engine.contract import (
     TokenizedText,
 )
 from orchestrator.engine.errors import EngineDied, EngineStopped
+from orchestrator.engine.worker.priority import priority
 from orchestrator.events import Usage
 
 GATHERING_SECONDS = 1e-6
@@ -89,7 +90,7 @@ class _Sequence:
 
 
 class SimulatedEngine:
-    """Decodes as many sequences at a time as it has slots, in order of their time of arrival plus slack."""
+    """Decodes as many sequences at a time as it has slots, in the order of priority of a real engine."""
 
     def __init__(self, spec: EngineSpec, info: ModelInfo, step_seconds: StepSeconds, write: Write) -> None:
         self.spec = spec
@@ -198,7 +199,7 @@ class SimulatedEngine:
         self._step = None
         if not self._threads:
             return
-        self._waiting.sort(key=lambda one: one.asked + one.request.slack)
+        self._waiting.sort(key=lambda one: priority(one.asked, one.asked + one.request.slack))
         while self._waiting and len(self._running) < self.spec.slots:
             one = self._waiting.pop(0)
             one.begun = self._loop.time()

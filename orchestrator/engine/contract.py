@@ -279,7 +279,8 @@ class Generation:
     slack: float = 0.0
     """How many seconds later than possible it may finish without harm. Requests with less slack go first."""
     priority: Priority = "interactive"
-    """Where models have to make room for each other, they are loaded for interactive requests first."""
+    """Where models have to make room for each other, they are loaded for interactive requests first; and the pool adds
+    slack to requests of a batch."""
     lora: Adapters = ()
     """The adapters that are used beside the model's own. Their files have to be among `EngineSpec.adapters`."""
     fit: int | None = None

@@ -1,6 +1,7 @@
 """The pool's state of one model: its replicas, the requests that use them or wait, and how its engines have failed."""
 
 import asyncio
+import heapq
 import math
 from collections import deque
 from collections.abc import Collection
@@ -203,18 +204,38 @@ class ManagedModel:
         """Whether it has an engine that is ready or being loaded."""
         return any(one.state in ("ready", "loading") for one in self.instances)
 
+    @property
+    def serves(self) -> bool:
+        """Whether any of its replicas takes new requests."""
+        return any(one.serves for one in self.instances)
+
     def choose(self, prefix_hashes: PrefixHashes) -> Replica | None:
-        """Return the replica that serves a request now, or None if the request has to wait."""
-        number = choose_replica(
+        """Return the replica that serves a request now, or None if the request has to wait.
+
+        As long as another replica may come, none gets more requests than it has slots: what waits inside an engine
+        could not move to the other one any more.
+        """
+        candidates = (
             ReplicaCandidate(one.replica_id[1], one.leases, self.entry.slots, one.seen.match(prefix_hashes))
             for one in self.instances
-            if one.serves
+            if one.serves and (self._complete or one.leases < self.entry.slots)
         )
+        number = choose_replica(candidates)
         return None if number is None else self.instances[number]
 
+    @property
+    def _complete(self) -> bool:
+        """Whether no further replica may come."""
+        return all(one.state not in ("absent", "loading") for one in self.instances)
+
     def serve(self) -> None:
-        """Lease replicas to the waiting requests, as far as there are any that take requests."""
-        for waiter in tuple(self.waiting):
+        """Lease replicas to the waiting requests, as far as there are any that take requests.
+
+        Interactive requests go before those of a batch, then goes what is due first, then what has waited longest.
+        """
+        free = sum(max(0, self.entry.slots - one.leases) for one in self.instances if one.serves)
+        most = len(self.waiting) if self._complete else free
+        for waiter in heapq.nsmallest(most, self.waiting, key=_turn):
             replica = self.choose(waiter.wanted.prefix_hashes)
             if replica is None:
                 return
@@ -295,9 +316,15 @@ class ManagedModel:
         return "broken" if self.broken_for(now) > 0 else "unloaded"
 
 
+def _turn(waiter: Waiter) -> tuple[bool, float, float]:
+    """Return what waiting requests are served by, the smallest first."""
+    return not waiter.wanted.interactive, waiter.wanted.due, waiter.since
+
+
 def _demand(waiting: Collection[Waiter]) -> Demand:
     return Demand(
         since=min(waiter.since for waiter in waiting),
         interactive_since=min((waiter.since for waiter in waiting if waiter.wanted.interactive), default=math.inf),
         due=min(waiter.wanted.due for waiter in waiting),
+        count=len(waiting),
     )

@@ -8,7 +8,8 @@
 - A loaded engine stays loaded for at least `residency_seconds`, or for as long as loading it took if that is longer, so
   that models which are used in turn are not loaded again and again. For an interactive request that cannot be served
   otherwise, the shorter of the two times counts.
-- A model with several instances gets another engine when a whole further batch waits and there is free memory.
+- A model with several instances gets further engines, one for each whole further batch of requests that use it or wait
+  for it, as far as there is free memory.
 - An engine that has not been used for `idle_unload_seconds` is stopped.
 """
 
@@ -60,6 +61,8 @@ class Demand:
     """Since when the oldest interactive one waits; infinite if none is interactive."""
     due: float = math.inf
     """When the most urgent one should be done."""
+    count: int = 1
+    """How many there are."""
 
     @property
     def interactive(self) -> bool:
@@ -234,16 +237,19 @@ class _Plan:
         return True
 
     def scale(self) -> None:
-        """Start another engine of each model for which a whole batch waits, if there is free memory."""
+        """Start further engines of each model for which whole batches wait, if there is free memory."""
         for model in self._view.models:
-            serving = [one for one in model.instances if one.serves]
-            absent = [one for one in model.instances if one.state == "absent"]
-            if not serving or not absent or any(one.state == "loading" for one in model.instances):
-                continue
-            if sum(one.requests for one in serving) >= model.slots * (len(serving) + 1):
-                free = (one for one in absent if self._fits(one, self._staying) and self._fits(one, self._holding))
-                if one := next(free, None):
+            staying = [self._staying[one.replica_id] for one in model.instances if one.replica_id in self._staying]
+            up = sum(one.serves or (one.state == "loading" and not one.leaving) for one in staying)
+            requests = sum(one.requests for one in staying if one.serves)
+            requests += model.demand.count if model.demand is not None else 0
+            absent = (one for one in model.instances if one.state == "absent")
+            for one in (one for one in absent if one.replica_id not in self._staying):
+                if not up or requests < model.slots * (up + 1):
+                    break
+                if self._fits(one, self._staying) and self._fits(one, self._holding):
                     self._load(one)
+                    up += 1
 
     def _verdict(self, one: ReplicaView, demand: Demand) -> Verdict:
         """Return whether the replica can be loaded. An interactive request may evict engines earlier than others."""

@@ -39,6 +39,10 @@ from registry.models import Registry
 
 _OF_A_NODE: Final = 0.9
 """The share of a node's memory that engines bound to it may take."""
+BATCH_SLACK: Final = 300.0
+"""How many seconds of slack the requests of a batch get in an engine besides their own, so that interactive ones, which
+come later and whose steps wait for each other, need not queue behind a whole fan-out. An engine bounds what slack is
+worth: this comes to 27 seconds, after which an older request of a batch goes first."""
 
 
 class Pool:
@@ -348,7 +352,8 @@ def _budget(total: int, topology: Topology) -> PoolBudget:
 
 
 def _later(request: Generation, seconds: float) -> Generation:
-    """Return the request with deadline and slack reduced by `seconds` of waiting."""
+    """Return the request with deadline and slack reduced by `seconds` of waiting, and with the slack of its class."""
     deadline = request.deadline_seconds
     left = None if deadline is None else deadline - seconds
-    return dataclasses.replace(request, deadline_seconds=left, slack=request.slack - seconds)
+    slack = request.slack - seconds + (BATCH_SLACK if request.priority == "batch" else 0.0)
+    return dataclasses.replace(request, deadline_seconds=left, slack=slack)

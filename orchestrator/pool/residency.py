@@ -135,7 +135,8 @@ class Residency:
             if len(model.instances) > 1 or any(other.waiting for other in self._managed.values()):
                 self.reconsider()  # another replica may be useful now, or other requests have waited for too long
             return replica
-        model.check(_now())
+        if not model.serves:
+            model.check(_now())
         waiter = Waiter(wanted, _now(), asyncio.get_running_loop().create_future())
         model.waiting[waiter] = None
         self.reconsider()
@@ -152,8 +153,11 @@ class Residency:
         """End a lease."""
         replica.leases -= 1
         replica.last_used = _now()
+        model = self._managed.get(replica.replica_id[0])
         if not replica.leases:
             self.reconsider()
+        elif model is not None and model.waiting and not self._closed:
+            model.serve()
 
     async def unload(self, model: ManagedModel) -> None:
         """Stop the engines of a model when no request uses them, and wait for that. New requests wait meanwhile."""
@@ -266,8 +270,7 @@ class Residency:
             self._tasks.create_task(self._watch(replica, engine))
             self._measure(model, replica)
             log.info("a model was loaded", model=model.entry.id, pid=engine.info.pid, seconds=engine.info.load_seconds)
-            model.serve()
-        self.reconsider()
+        self.reconsider()  # before any request is served: if many wait, further replicas are loaded for them
 
     def _stop(self, model: ManagedModel, replica: Replica) -> None:
         """Stop an engine. Its memory is free after `on_engine_exit`."""

@@ -260,7 +260,8 @@ class ResidencyFixture:
         assert self.residency.used <= self.budget
         for managed, one in self._instances():
             assert one.leases == sum(request.replica is one for request in self.requests)
-            assert not (managed.waiting and one.serves), "nobody waits for an engine that is there"
+            free = one.serves and one.leases < managed.entry.slots
+            assert not (managed.waiting and free), "nobody waits for an engine that has a free slot"
             assert not (one.draining and managed.pinned and not one.leaving), "what is pinned is not drained"
         for request in self.waiting:
             assert self.managed_models[request.model].waiting, "whoever waits is known to"

@@ -40,3 +40,13 @@ def test_nobody_queues_while_another_has_a_free_slot(loads: list[tuple[int, int]
     chosen = choose_replica(_candidate(number, requests, held) for number, (requests, held) in enumerate(loads))
     assert chosen is not None
     assert loads[chosen][0] < 4 or min(requests for requests, _ in loads) >= 4
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 9)), min_size=1, max_size=5))
+def test_of_those_with_a_free_slot_the_one_that_holds_most_is_chosen(
+    loads: list[tuple[int, int]],
+) -> None:
+    chosen = choose_replica(_candidate(number, requests, held) for number, (requests, held) in enumerate(loads))
+    assert chosen is not None
+    most = max(held for _, held in loads)
+    assert loads[chosen] == min((requests, held) for requests, held in loads if held == most)

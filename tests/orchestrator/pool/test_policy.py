@@ -164,6 +164,15 @@ def test_a_model_grows_when_a_whole_batch_waits_and_memory_is_free() -> None:
     assert grown(8, 120, waiting).loads == (("c", 0),)
 
 
+def test_a_model_grows_by_as_many_engines_as_whole_batches_wait_for() -> None:
+    def grown(waiting: int, budget: int) -> int:
+        model = _alone(*(_one("a", number=at) for at in range(5)), demand=Demand(since=100, count=waiting))
+        return len(_decide(100, model, budget=PoolBudget(budget)).loads)
+
+    assert [grown(waiting, 1000) for waiting in (1, 7, 8, 12, 100)] == [1, 1, 2, 3, 5]
+    assert grown(100, 190) == 3
+
+
 def test_an_instance_is_loaded_on_the_node_that_has_room() -> None:
     pinned = _alone(_one("p", "ready", pinned=True, node=0))
     model = _alone(_one("a", node=0), _one("a", number=1, node=1), demand=Demand(since=100, interactive_since=100))

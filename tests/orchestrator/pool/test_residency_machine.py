@@ -12,7 +12,7 @@ from orchestrator.pool.errors import ModelBroken, ModelTooLarge
 from orchestrator.pool.managed_model import LeaseRequest
 from orchestrator.pool.policy import Rules
 from registry.models import ModelEntry
-from tests.orchestrator.pool.residency_fixture import Request, ResidencyFixture, entry
+from tests.orchestrator.pool.residency_fixture import SLOTS, Request, ResidencyFixture, entry
 
 RULES = Rules(idle_unload_seconds=60, residency_seconds=10, pause_seconds=0.2, patience=5, batch_patience=30)
 MODELS = st.sampled_from(["a", "b", "c", "huge", "twin", "hot"])
@@ -214,3 +214,34 @@ def test_the_queue_of_a_model_that_cannot_be_loaded_gets_the_error() -> None:
         (load,) = fixture.loading
         fixture.fail_load(load)
         assert all(isinstance(request.error, EngineError) for request in requests)
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    crowd=st.lists(st.booleans(), min_size=1, max_size=12),
+    loads=st.tuples(st.floats(0.1, 5), st.floats(0.1, 5)),
+    done=st.integers(0, 3),
+)
+def test_no_replica_takes_what_another_one_could_do_that_is_coming(
+    crowd: list[bool], loads: tuple[float, float], done: int
+) -> None:
+    with ResidencyFixture([entry("twin", 30, instances=2)], 100, RULES) as fixture:
+        managed = fixture.managed_models["twin"]
+        for interactive in crowd:
+            fixture.ask("twin", interactive)
+        assert len(fixture.loading) == (2 if len(crowd) >= 2 * SLOTS else 1)
+        fixture.loading[0].set_result(None)
+        fixture.run(loads[0])
+        assert sum(one.leases for one in managed.instances) == min(SLOTS, len(crowd))
+        first = sorted(not one.interactive for one in fixture.served)
+        assert first == sorted(not one for one in crowd)[: len(first)], "interactive requests are served first"
+        for request in fixture.served[:done]:
+            fixture.give_back(request)
+        fixture.check()
+        if fixture.loading:
+            fixture.loading[0].set_result(None)
+            fixture.run(loads[1])
+            assert not fixture.waiting
+            leases = [one.leases for one in managed.instances]
+            assert max(leases) - min(leases) <= 1 or max(leases) <= SLOTS
+        fixture.check()

@@ -1,5 +1,7 @@
 """The real scheduler, loop, journal and pool in virtual time, on engines that are as fast as a `StepCostModel` says."""
 
+import asyncio
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +68,27 @@ def test_more_steps_than_slots_wait_for_each_other(tmp_path: Path) -> None:
     report, _, seconds = simulate(tmp_path / "home", [chain(number, 1)[0] for number in range(2 * slots)])
     assert report.status == "done"
     assert seconds == pytest.approx(LOAD_SECONDS + 2 * (WORDS + 1) * curve(slots, 1), rel=1e-4)
+
+
+def test_an_interactive_chain_does_not_queue_behind_a_whole_batch(tmp_path: Path) -> None:
+    slots = REGISTRY.models["tiny-large"].slots
+    machine = SimulatedMachine(lambda file: lambda load: curve(load.sequences, load.threads), write)
+
+    async def main() -> tuple[str, str]:
+        running = virtual_loop()
+        ports = Ports(start_engine=machine.start, clock=lambda last: VirtualClock(running), journal=StillJournal.open)
+        async with Orchestrator.open(tmp_path / "home", REGISTRY, ports) as orchestrator, asyncio.TaskGroup() as group:
+            many = replace(job([chain(number, 1)[0] for number in range(3 * slots)]), priority="batch")
+            batch = group.create_task(execute(orchestrator, many))
+            await asyncio.sleep(LOAD_SECONDS + 1.0)
+            interactive = group.create_task(execute(orchestrator, job(chain(0, 2))))
+        return batch.result(), interactive.result()
+
+    batch, interactive = (report_of(tmp_path / "home", run) for run in run_virtually(main))
+    assert (batch.status, interactive.status) == ("done", "done")
+    waited = (WORDS + 1) * curve(slots, 1)  # until the batch's first steps are done and leave their slots
+    assert interactive.wall_seconds == pytest.approx(3 * waited, abs=LOAD_SECONDS + 2.0), "two steps after one wait"
+    assert batch.wall_seconds > 1.3 * interactive.wall_seconds
 
 
 def test_the_same_run_takes_the_same_virtual_time_again(tmp_path: Path) -> None:
