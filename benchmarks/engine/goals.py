@@ -60,7 +60,7 @@ class EngineGoal:
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class FoundValue:
     """The value of a cell for a goal."""
 
     value: float
@@ -71,34 +71,34 @@ class _Found:
     rows: tuple[EngineRow, ...] = ()
     """For a ratio, the rows that it was computed from, or may be computed from after further rounds."""
 
-    def over(self, bound: float) -> "_Found":
+    def over(self, bound: float) -> "FoundValue":
         """Return the ratio divided by a bound."""
         interval = self.interval and (self.interval[0] / bound, self.interval[1] / bound)
         return replace(self, value=self.value / bound, interval=interval)
 
 
 @dataclass(frozen=True, slots=True)
-class _Wanted:
+class WantedGoal:
     """A goal, and the values that were found for it."""
 
     name: str
     goal: float
-    found: Sequence[_Found]
+    found: Sequence[FoundValue]
     least: bool = True
     """Whether values should be at least `goal`; at most, otherwise."""
 
-    def judged(self, found: _Found) -> float:
+    def judged(self, found: FoundValue) -> float:
         """Return the number that has to reach the goal: the favourable end of the interval, or the value."""
         low, high = found.interval or (found.value, found.value)
         return high if self.least else low
 
-    def reached(self, found: _Found) -> bool:
+    def reached(self, found: FoundValue) -> bool:
         """Return whether a value reaches the goal, with enough rounds."""
         fine = self.judged(found) >= self.goal if self.least else self.judged(found) <= self.goal
         return fine and found.rounds >= LEAST_ROUNDS
 
     @property
-    def undecided(self) -> Iterator[_Found]:
+    def undecided(self) -> Iterator[FoundValue]:
         """Yield the ratios whose interval contains the goal and that may get further rounds."""
         for each in self.found:
             if each.interval and each.interval[0] < self.goal < each.interval[1] and each.rounds < MOST_ROUNDS:
@@ -121,13 +121,13 @@ class Table:
         return (row for row in self.rows if row.system == system and (row.task is not None) is task)
 
 
-Goals = Callable[[Table], list[_Wanted]]
+Goals = Callable[[Table], list[WantedGoal]]
 """Returns a suite's goals with their values from a table: `engine_goals` or `user_goals`."""
 
 
 def goals(rows: Iterable[EngineRow], wanted: Goals) -> list[EngineGoal]:
     """Return the goals of a suite and their results."""
-    return [_goal(each) for each in wanted(Table(rows))]
+    return [judge(each) for each in wanted(Table(rows))]
 
 
 def undecided(rows: Iterable[EngineRow], wanted: Goals) -> dict[str, set[str]]:
@@ -143,7 +143,7 @@ def undecided(rows: Iterable[EngineRow], wanted: Goals) -> dict[str, set[str]]:
     return found
 
 
-def engine_goals(table: Table) -> list[_Wanted]:
+def engine_goals(table: Table) -> list[WantedGoal]:
     """Return the goals of the engine by itself."""
     ours = [row for row in table.of(OURS) if row.width != BETWEEN]
     warm = [row for row in ours if row.state == "warm" or not row.prefix]
@@ -151,33 +151,33 @@ def engine_goals(table: Table) -> list[_Wanted]:
     fan_out = [row for row in wide if row.prefix == 1024]
     serial = _against(table, list(table.of(OURS)), SERIAL)
     return [
-        _Wanted("ours ÷ ceiling with the same KV layout", OF_CEILING, _against_ceiling(table, ours)),
-        _Wanted("ours ÷ llama-server, both warm", 1.0, _against(table, warm, SERVER)),
-        _Wanted("ours ÷ example server", 1.0, _against(table, ours, EXAMPLE)),
-        _Wanted("ours ÷ llama-server, both cold, 16 requests", 1.5, _against(table, wide, SERVER)),
-        _Wanted("ours ÷ llama-server, both cold, 16 requests, prefix 1024", 6.0, _against(table, fan_out, SERVER)),
-        _Wanted("ours ÷ one after the other, any width", NEVER_SLOWER, serial),
-        _Wanted("speculation ÷ its bound", OF_BOUND, _of_bound(table)),
-        _Wanted("speculation ÷ llama-server's", 1.0, _speculation(table, _of_server)),
-        _Wanted("speculation ÷ no speculation", NEVER_SLOWER, _speculation(table, _of_none)),
-        _Wanted("own time per step outside llama.cpp", OWN_SHARE, _own_shares(table), least=False),
+        WantedGoal("ours ÷ ceiling with the same KV layout", OF_CEILING, _against_ceiling(table, ours)),
+        WantedGoal("ours ÷ llama-server, both warm", 1.0, _against(table, warm, SERVER)),
+        WantedGoal("ours ÷ example server", 1.0, _against(table, ours, EXAMPLE)),
+        WantedGoal("ours ÷ llama-server, both cold, 16 requests", 1.5, _against(table, wide, SERVER)),
+        WantedGoal("ours ÷ llama-server, both cold, 16 requests, prefix 1024", 6.0, _against(table, fan_out, SERVER)),
+        WantedGoal("ours ÷ one after the other, any width", NEVER_SLOWER, serial),
+        WantedGoal("speculation ÷ its bound", OF_BOUND, _of_bound(table)),
+        WantedGoal("speculation ÷ llama-server's", 1.0, _speculation(table, _of_server)),
+        WantedGoal("speculation ÷ no speculation", NEVER_SLOWER, _speculation(table, _of_none)),
+        WantedGoal("own time per step outside llama.cpp", OWN_SHARE, _own_shares(table), least=False),
     ]
 
 
-def user_goals(table: Table) -> list[_Wanted]:
+def user_goals(table: Table) -> list[WantedGoal]:
     """Return the goals of the user's own path: chats over HTTP, and runs of steps, also beside busy loops."""
     server, shared = "ours ÷ llama-server over HTTP", "16 sharing a document"
     spinning = _against(table, _served(table, "http/own/"), SPINNING)
     return [
-        _Wanted(f"{server}, own texts", 1.0, _against(table, _served(table, "http/own/"), SERVER)),
-        _Wanted(f"{server}, {shared}, new", SHARED, _against(table, _served(table, "http/shared/", "cold"), SERVER)),
-        _Wanted(f"{server}, {shared}, held", 1.0, _against(table, _served(table, "http/shared/", "warm"), SERVER)),
-        _Wanted(f"{server}, one core busy", 1.0, _against(table, _served(table, "busy/one/"), SERVER)),
-        _Wanted(f"{server}, each core busy", 1.0, _against(table, _served(table, "busy/each/"), SERVER)),
-        _Wanted("three steps, one core busy ÷ idle", WHEN_BUSY, _slower(table, "one"), least=False),
-        _Wanted("three steps, each core busy ÷ idle", WHEN_BUSY, _slower(table, "each"), least=False),
-        _Wanted("attempts that were lost", 0, _lost(table), least=False),
-        _Wanted("ours ÷ ours with threads that spin, idle machine", NEVER_SLOWER, spinning),
+        WantedGoal(f"{server}, own texts", 1.0, _against(table, _served(table, "http/own/"), SERVER)),
+        WantedGoal(f"{server}, {shared}, new", SHARED, _against(table, _served(table, "http/shared/", "cold"), SERVER)),
+        WantedGoal(f"{server}, {shared}, held", 1.0, _against(table, _served(table, "http/shared/", "warm"), SERVER)),
+        WantedGoal(f"{server}, one core busy", 1.0, _against(table, _served(table, "busy/one/"), SERVER)),
+        WantedGoal(f"{server}, each core busy", 1.0, _against(table, _served(table, "busy/each/"), SERVER)),
+        WantedGoal("three steps, one core busy ÷ idle", WHEN_BUSY, _slower(table, "one"), least=False),
+        WantedGoal("three steps, each core busy ÷ idle", WHEN_BUSY, _slower(table, "each"), least=False),
+        WantedGoal("attempts that were lost", 0, _lost(table), least=False),
+        WantedGoal("ours ÷ ours with threads that spin, idle machine", NEVER_SLOWER, spinning),
     ]
 
 
@@ -186,7 +186,7 @@ def _served(table: Table, cells: str, state: State | None = None) -> list[Engine
     return [row for row in table.of(OURS) if row.cell.startswith(cells) and state in (None, row.state)]
 
 
-def _slower(table: Table, busy: Busy) -> list[_Found]:
+def _slower(table: Table, busy: Busy) -> list[FoundValue]:
     """Return how much longer runs of steps take beside busy loops."""
     pairs = [(row, table.beside(row, OURS, "idle")) for row in table.of(OURS) if row.state == busy]
     return [
@@ -196,8 +196,8 @@ def _slower(table: Table, busy: Busy) -> list[_Found]:
     ]
 
 
-def _lost(table: Table) -> list[_Found]:
-    return [_Found(row.lost, f"{row.cell}, {row.state}", len(row.seconds)) for row in table.of(OURS)]
+def _lost(table: Table) -> list[FoundValue]:
+    return [FoundValue(row.lost, f"{row.cell}, {row.state}", len(row.seconds)) for row in table.of(OURS)]
 
 
 def speed(row: EngineRow, other: EngineRow) -> Ratio:
@@ -212,12 +212,12 @@ def own_share(row: EngineRow) -> float | None:
     return row.own_seconds / whole if whole else None
 
 
-def _against(table: Table, rows: Sequence[EngineRow], system: str) -> list[_Found]:
+def _against(table: Table, rows: Sequence[EngineRow], system: str) -> list[FoundValue]:
     pairs = ((row, table.beside(row, system)) for row in rows)
     return [_faster(row, other) for row, other in pairs if other is not None]
 
 
-def _against_ceiling(table: Table, rows: Sequence[EngineRow]) -> list[_Found]:
+def _against_ceiling(table: Table, rows: Sequence[EngineRow]) -> list[FoundValue]:
     """Compare with the ceiling that has the layout which our engine ended with. With further rounds it may end with the
     other one, so both ceilings belong to the ratio."""
     found = []
@@ -228,13 +228,13 @@ def _against_ceiling(table: Table, rows: Sequence[EngineRow]) -> list[_Found]:
     return found
 
 
-def _faster(row: EngineRow, other: EngineRow) -> _Found:
+def _faster(row: EngineRow, other: EngineRow) -> FoundValue:
     found = speed(row, other)
     where = f"{row.cell}, {row.state}" + (f", {row.system}" if row.task else "")
-    return _Found(found.median, where, found.rounds, (found.low, found.high), (row, other))
+    return FoundValue(found.median, where, found.rounds, (found.low, found.high), (row, other))
 
 
-def _speculation(table: Table, compare: Callable[[Table, EngineRow, str], _Found | None]) -> list[_Found]:
+def _speculation(table: Table, compare: Callable[[Table, EngineRow, str], FoundValue | None]) -> list[FoundValue]:
     found = []
     for method in METHODS:
         for row in table.of(speculating(OURS, method), task=True):
@@ -244,12 +244,12 @@ def _speculation(table: Table, compare: Callable[[Table, EngineRow, str], _Found
     return found
 
 
-def _of_none(table: Table, row: EngineRow, _: str) -> _Found | None:
+def _of_none(table: Table, row: EngineRow, _: str) -> FoundValue | None:
     plain = table.beside(row, OURS)
     return None if plain is None else _faster(row, plain)
 
 
-def _of_server(table: Table, row: EngineRow, method: str) -> _Found | None:
+def _of_server(table: Table, row: EngineRow, method: str) -> FoundValue | None:
     """Compare with the better of llama-server's settings."""
     beside = (table.beside(row, speculating(SERVER, method, settings)) for settings in SETTINGS)
     others = [other for other in beside if other]
@@ -257,7 +257,7 @@ def _of_server(table: Table, row: EngineRow, method: str) -> _Found | None:
     return least and replace(least, rows=(row, *others))
 
 
-def _of_bound(table: Table) -> list[_Found]:
+def _of_bound(table: Table) -> list[FoundValue]:
     found = []
     for method in METHODS:
         for row in table.of(speculating(OURS, method), task=True):
@@ -267,16 +267,17 @@ def _of_bound(table: Table) -> list[_Found]:
     return found
 
 
-def _own_shares(table: Table) -> list[_Found]:
+def _own_shares(table: Table) -> list[FoundValue]:
     shares = ((row, own_share(row)) for row in table.rows)
     return [
-        _Found(share, f"{row.cell}, {row.state}, {row.system}", len(row.seconds))
+        FoundValue(share, f"{row.cell}, {row.state}, {row.system}", len(row.seconds))
         for row, share in shares
         if share is not None
     ]
 
 
-def _goal(wanted: _Wanted) -> EngineGoal:
+def judge(wanted: WantedGoal) -> EngineGoal:
+    """Return the result of a goal: the worst value among those that miss it, or among all if none does."""
     found = wanted.found
     missed = [each for each in found if not wanted.reached(each)]
     decide = min if wanted.least else max

@@ -7,7 +7,7 @@ import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import httpx2
 import psutil
@@ -67,7 +67,7 @@ class Served:
     ) -> None:
         """`headers` are sent with every request. Requests have no time limit."""
         self.name = name
-        self._url = url
+        self.url = url
         self._process = process
         self._request = request
         self._answer = answer
@@ -80,7 +80,7 @@ class Served:
         started = time.perf_counter()
         try:
             async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(self._ask(body)) for body in bodies]
+                tasks = [group.create_task(self.ask(body)) for body in bodies]
         except* httpx2.HTTPError as errors:
             raise failure(self.name, errors.exceptions[0]) from errors
         seconds = time.perf_counter() - started
@@ -103,8 +103,9 @@ class Served:
         await self._client.aclose()
         end(self._process)
 
-    async def _ask(self, body: dict[str, Any]) -> dict[str, Any]:
-        response = await self._client.post(self._url, json=body)
+    async def ask(self, body: dict[str, Any]) -> dict[str, Any]:
+        """Send one request and return the response's JSON. Raises httpx2.HTTPError."""
+        response = await self._client.post(self.url, json=body)
         response.raise_for_status()
         found: dict[str, Any] = response.json()
         return found
@@ -151,7 +152,14 @@ def chat_answer(body: dict[str, Any]) -> Answered:
     return Answered(body["choices"][0]["message"]["content"], usage["prompt_tokens"], usage["completion_tokens"])
 
 
-async def until_quiet(servers: Sequence[Served], seconds: float) -> bool:
+class UsesCpu(Protocol):
+    """What computes in processes of its own."""
+
+    def cpu_seconds(self) -> float:
+        """Return the CPU seconds that its processes have used so far."""
+
+
+async def until_quiet(servers: Sequence[UsesCpu], seconds: float) -> bool:
     """Wait until the servers, which have no requests, have hardly computed for `seconds`, and return True.
 
     Returns False if they have not become quiet within MOST_QUIET_SECONDS.

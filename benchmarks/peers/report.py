@@ -1,0 +1,280 @@
+"""Make results, the README's table and a picture of a timeline from rows. Pure, except that it asks for versions."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from statistics import median
+from typing import Any, Final
+
+from benchmarks import results
+from benchmarks.critical_path.page import timeline_picture
+from benchmarks.engine.goals import EngineGoal, FoundValue, WantedGoal, judge
+from benchmarks.engine.paired import Ratio, ratio
+from benchmarks.peers.rows import CacheState, GrowthRow, PeerRow, Stamp
+from benchmarks.peers.suite import SUITE, PeerWorkload
+from benchmarks.peers.systems import AGENT, DISCOVER, GREEDY, LANGGRAPH, OURS, WAVES
+
+PEERS: Final = (AGENT, LANGGRAPH, GREEDY, WAVES, DISCOVER)
+BEGIN: Final = "<!-- the table is written by `python -m benchmarks.peers report` -->"
+END: Final = "<!-- end of the table -->"
+NOTHING: Final = "Not measured yet: `make bench` does it.\n"
+LEARNED: Final = 3
+"""The first round, counted from 1, before which a task of the workload has run twice at least."""
+ABOUT: Final = {
+    "ours": "our orchestrator, with the plan as it is: `orchestrator run`",
+    "ours, discover": "the same with --mode discover, for plans with an order that no artifact asks for",
+    "waves": "our orchestrator with a barrier between waves, where that changes anything",
+    "one agent": "llama-cpp-python, one conversation that does step after step; what it has read or written stays in "
+    "its context",
+    "LangGraph": "a StateGraph with a node for each step, langchain-openai, and llama-server with a slot for each step "
+    "that can run at once",
+    "greedy executor": "as LLMCompiler does it: a step starts when those that it waits for are done, on llama-server "
+    "with as many slots",
+    "prompts": "all get the prompts of our own run, and the others write exactly as many tokens for each as our run "
+    "did, without a grammar and whatever the model would like; one agent is told only what its context lacks",
+    "cold": "every round has a new task, so no cache holds more of it than the system prompt",
+    "warm": "the same task once more, right after the cold one",
+    "ratio": "the time of the other system over ours in the same round: the median over rounds, and a 95 % interval",
+}
+
+
+def ratio_of(rows: Sequence[PeerRow], model: str, workload: str, state: CacheState, system: str) -> Ratio | None:
+    """Return the time of a system over ours in the rounds that both did; None without such rounds."""
+    theirs, ours = (_seconds(rows, model, workload, state, one) for one in (system, OURS))
+    both = sorted(theirs.keys() & ours.keys())
+    return ratio([theirs[at] for at in both], [ours[at] for at in both]) if both else None
+
+
+def goals(rows: Sequence[PeerRow], growth: Sequence[GrowthRow]) -> list[EngineGoal]:
+    """Return the goals and their results."""
+    prefixed = [one for one in SUITE if one.prefix]
+    long = [one for one in prefixed if one.prefix >= 1000]
+    served = (LANGGRAPH, GREEDY)
+    wanted = [
+        WantedGoal("LangGraph, greedy executor ÷ ours, shared prefix, cold", 1.5, _found(rows, prefixed, served)),
+        WantedGoal("LangGraph, greedy executor ÷ ours, 16 share 1,000 tokens, cold", 3.0, _found(rows, long, served)),
+        WantedGoal("LangGraph, greedy executor ÷ ours, cold", 1.0, _found(rows, SUITE, served)),
+        WantedGoal("LangGraph, greedy executor ÷ ours, warm", 1.0, _found(rows, SUITE, served, "warm")),
+        WantedGoal("one agent ÷ ours, 16 longer notes", 2.2, _found(rows, [o for o in SUITE if o.decodes], (AGENT,))),
+        WantedGoal("waves ÷ ours, irregular lengths", 1.15, _found(rows, SUITE, (WAVES,))),
+        WantedGoal("efficiency, the best schedule's time ÷ ours", 0.85, _efficiencies(rows)),
+        WantedGoal("predicted path off the measured one, share", 0.25, _mispredicted(rows), least=False),
+        WantedGoal("our own time per step, ms", 3.0, _per_step(growth), least=False),
+        WantedGoal("tokens that we write off what the others write, share", 0.02, _off_tokens(rows), least=False),
+    ]
+    return [judge(each) for each in wanted]
+
+
+def document(
+    rows: Sequence[PeerRow],
+    growth: Sequence[GrowthRow],
+    stamp: Stamp,
+    models: Mapping[str, Mapping[str, Any]],
+    left: Mapping[str, Sequence[str]],
+) -> dict[str, Any]:
+    """Return the results as they are written. `models` describes the models, `left` names what is not complete."""
+    found = [
+        {"model": model, "workload": workload.name, "state": state, "system": system, **_interval(each)}
+        for model in dict.fromkeys(row.model for row in rows)
+        for workload in SUITE
+        for state in ("cold", "warm")
+        for system in PEERS
+        if (each := ratio_of(rows, model, workload.name, state, system)) is not None
+    ]
+    return {
+        "command": "make bench",
+        **stamp,
+        "models": dict(models),
+        "workloads": {one.name: one.about for one in SUITE},
+        "about": ABOUT,
+        "left": {model: [*names] for model, names in left.items() if names},
+        "ratios": found,
+        "efficiency": _by_workload(rows),
+        "growth": [
+            {"steps": one.steps, "seconds": round(one.seconds, 3), "ms_per_step": round(one.per_step, 3)}
+            for one in growth
+        ],
+        "rows": [_row(row) for row in rows],
+        "goals": [asdict(goal) for goal in goals(rows, growth)],
+    }
+
+
+def table(found: Mapping[str, Any] | None) -> str:
+    """Return the README's table for results as they are written, or what stands there without any."""
+    if found is None or not found["ratios"]:
+        return NOTHING
+    ratios = {(one["model"], one["workload"], one["system"]): one for one in found["ratios"] if one["state"] == "cold"}
+    lines = []
+    for model in dict.fromkeys(name for name, _, _ in ratios):
+        lines += [f"| {model}, cold | {' | '.join(PEERS)} | efficiency |", f"|---{'|---:' * (len(PEERS) + 1)}|"]
+        for workload, about in found["workloads"].items():
+            cells = [_cell(ratios.get((model, workload, system))) for system in PEERS]
+            if any(cells):
+                efficiency = found["efficiency"].get(model, {}).get(workload)
+                cells.append("" if efficiency is None else f"{efficiency:.2f}")
+                lines.append(f"| {workload}: {about} | {' | '.join(cells)} |")
+        lines.append("")
+    machine, goals_found = found["machine"], found["goals"]
+    met = sum(goal["met"] for goal in goals_found)
+    missed = "; ".join(_missed(goal) for goal in goals_found if not goal["met"])
+    told = f"{machine['processor']}, {machine['cores']} cores. {met} of {len(goals_found)} goals are met"
+    lines.append(f"{told}{f'; not: {missed}' if missed else ''}.")
+    return "\n".join(lines) + "\n"
+
+
+def with_table(readme: str, found: Mapping[str, Any] | None) -> str:
+    """Return the README with the table of these results. Raises ValueError for one without the place for it."""
+    before, begin, rest = readme.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise ValueError(f"the README lacks the lines {BEGIN!r} and {END!r}")
+    return f"{before}{BEGIN}\n{table(found)}{END}{after}"
+
+
+def picture(rows: Iterable[PeerRow], workload: str = "irregular") -> str | None:
+    """Return an SVG of the timeline of our last cold run of a workload, or None without one."""
+    runs = [row for row in rows if row.workload == workload and row.system == OURS and row.own and row.state == "cold"]
+    if not runs or runs[-1].own is None:
+        return None
+    one = runs[-1]
+    assert one.own is not None, "only rows with a report were chosen"
+    title = f"{workload} on {one.model}: {one.own.steps} steps in {one.own.wall:.2f} s"
+    return timeline_picture(title, one.own)
+
+
+def printed(rows: Sequence[PeerRow], growth: Sequence[GrowthRow]) -> str:
+    """Return all ratios and goals as text."""
+    lines = [f"{'model':10} {'workload':12} {'state':5} {'system':16} {'seconds':>8}  {'÷ ours':24} rounds"]
+    for model in dict.fromkeys(row.model for row in rows):
+        for workload in SUITE:
+            for state in ("cold", "warm"):
+                for system in (OURS, *PEERS):
+                    found = ratio_of(rows, model, workload.name, state, system)
+                    if found is None:
+                        continue
+                    seconds = median(_seconds(rows, model, workload.name, state, system).values())
+                    told = "" if system == OURS else f"{found.median:.2f} ({found.low:.2f} to {found.high:.2f})"
+                    lines.append(
+                        f"{model:10} {workload.name:12} {state:5} {system:16} {seconds:8.2f}  {told:24} {found.rounds}"
+                    )
+    lines += [f"{one.steps:7} steps: {one.seconds:.2f} s, {one.per_step:.2f} ms each" for one in growth]
+    for goal in goals(rows, growth):
+        value = "none" if goal.value is None else f"{goal.value:.2f}"
+        where = "" if goal.where is None else f"; {goal.reached} of {goal.cells}, worst: {goal.where}"
+        lines.append(f"{'met' if goal.met else 'NOT':4} {goal.name}: {value} ({goal.goal}){where}")
+    return "\n".join(lines)
+
+
+def _found(
+    rows: Sequence[PeerRow], workloads: Sequence[PeerWorkload], systems: Sequence[str], state: CacheState = "cold"
+) -> list[FoundValue]:
+    values = []
+    for model in dict.fromkeys(row.model for row in rows):
+        for workload in workloads:
+            for system in systems:
+                found = ratio_of(rows, model, workload.name, state, system)
+                if found is not None:
+                    where = f"{model}, {workload.name}, {state}, {system}"
+                    values.append(FoundValue(found.median, where, found.rounds, (found.low, found.high)))
+    return values
+
+
+def _own(rows: Sequence[PeerRow]) -> dict[tuple[str, str], list[PeerRow]]:
+    """Return our own rows by model and workload."""
+    found: dict[tuple[str, str], list[PeerRow]] = {}
+    for row in rows:
+        if row.system == OURS and row.own is not None:
+            found.setdefault((row.model, row.workload), []).append(row)
+    return found
+
+
+def _efficiencies(rows: Sequence[PeerRow]) -> list[FoundValue]:
+    return [
+        FoundValue(median(_efficiency(row) for row in some), f"{model}, {workload}", len({row.number for row in some}))
+        for (model, workload), some in _own(rows).items()
+    ]
+
+
+def _efficiency(row: PeerRow) -> float:
+    """Return what the best schedule takes at least over what our run took, acceptance and all."""
+    assert row.own is not None, "only our own rows have a report"
+    return row.own.best / row.seconds
+
+
+def _mispredicted(rows: Sequence[PeerRow]) -> list[FoundValue]:
+    found = []
+    for (model, workload), some in _own(rows).items():
+        later = [row.own for row in some if row.number + 1 >= LEARNED and row.own is not None and row.own.path > 0]
+        if later:
+            wrong = median(abs(one.predicted / one.path - 1) for one in later)
+            found.append(FoundValue(wrong, f"{model}, {workload}", len({row.number for row in some})))
+    return found
+
+
+def _off_tokens(rows: Sequence[PeerRow]) -> list[FoundValue]:
+    """Return by how much the numbers of tokens differ, which a grammar decides for us and the recording for others."""
+    found = []
+    for model, workload in _own(rows):
+        some = [row for row in rows if (row.model, row.workload) == (model, workload)]
+        theirs = {row.number: row.tokens for row in some if row.system in (LANGGRAPH, GREEDY, AGENT)}
+        off = [abs(row.tokens / theirs[row.number] - 1) for row in some if row.own and row.number in theirs]
+        if off:
+            found.append(FoundValue(median(off), f"{model}, {workload}", len(theirs)))
+    return found
+
+
+def _per_step(growth: Sequence[GrowthRow]) -> list[FoundValue]:
+    """Return the milliseconds for each step. A size is one run, as of so many steps."""
+    return [FoundValue(one.per_step, f"{one.steps} steps", max(5, one.steps)) for one in growth]
+
+
+def _by_workload(rows: Sequence[PeerRow]) -> dict[str, dict[str, float]]:
+    found: dict[str, dict[str, float]] = {}
+    for (model, workload), some in _own(rows).items():
+        found.setdefault(model, {})[workload] = round(median(_efficiency(row) for row in some), 4)
+    return found
+
+
+def _seconds(rows: Sequence[PeerRow], model: str, workload: str, state: CacheState, system: str) -> dict[int, float]:
+    wanted = (model, workload, state, system)
+    return {row.number: row.seconds for row in rows if (row.model, row.workload, row.state, row.system) == wanted}
+
+
+def _interval(found: Ratio) -> dict[str, float | int | None]:
+    known = found.rounds > 1
+    return {
+        "median": round(found.median, 4),
+        "low": round(found.low, 4) if known else None,
+        "high": round(found.high, 4) if known else None,
+        "rounds": found.rounds,
+    }
+
+
+def _cell(found: Mapping[str, Any] | None) -> str:
+    if found is None:
+        return ""
+    reach = "" if found["low"] is None else f" ({found['low']:.2f} to {found['high']:.2f})"
+    return f"{found['median']:.2f}{reach}"
+
+
+def _missed(goal: Mapping[str, Any]) -> str:
+    if goal["value"] is None:
+        return f"{goal['name']}, which is not measured ({goal['goal']})"
+    return f"{goal['name']} {goal['value']:.2f} ({goal['goal']}), {goal['where']}"
+
+
+def _row(row: PeerRow) -> dict[str, Any]:
+    found = {key: value for key, value in asdict(row).items() if key != "own"} | {"seconds": round(row.seconds, 4)}
+    if row.own is not None:
+        kept = ("predicted", "path", "best", "bound", "where", "cached_tokens", "width")
+        found["own"] = {name: value for name, value in asdict(row.own).items() if name in kept}
+    return found
+
+
+def stamp(threads: int, systems: Sequence[str]) -> Stamp:
+    """Return what the figures depend on besides models, tasks and our own code."""
+    return {
+        "machine": results.machine(),
+        "versions": results.versions("llama-cpp-python", "numpy"),
+        "threads": threads,
+        "systems": [*systems],
+    }

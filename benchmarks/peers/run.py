@@ -1,0 +1,285 @@
+"""Carry out the workloads in rounds, in which every system gets the same task, one system after the other.
+
+The order of the systems changes from round to round, and only rounds with the same number are compared. The rows of a
+round are kept together, so a round that was interrupted is measured again as a whole.
+"""
+
+import asyncio
+import hashlib
+import json
+import os
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final
+
+import llama_cpp
+
+from benchmarks.critical_path.workloads import sample_text
+from benchmarks.engine.measure import REST_SECONDS
+from benchmarks.engine.system import SystemSetup
+from benchmarks.engine.systems.served import until_quiet
+from benchmarks.peers.rows import CacheState, PeerRow, Stamp, append
+from benchmarks.peers.suite import ROLE, PeerWorkload, has_needless_order, has_use_for_barriers
+from benchmarks.peers.systems import (
+    AGENT,
+    DISCOVER,
+    GREEDY,
+    LANGGRAPH,
+    OURS,
+    WAVES,
+    GreedyExecutor,
+    LangGraph,
+    OneAgent,
+    OurTasks,
+    PeerFailed,
+    TaskSystem,
+    room_for_one_agent,
+    start_server,
+)
+from benchmarks.peers.trace import CallTrace, NotRecorded, Recorder, read_trace, write_trace
+from orchestrator.taskir import TaskIR
+from registry.load import load_registry
+from registry.models import Registry
+
+WARM_UP: Final = -1
+"""The number of the round that is not measured, in which each system does something for the first time."""
+FIRST_CALLS: Final = 2
+"""How many calls of it the peers carry out, for some would take long for all."""
+SETTLED_SECONDS: Final = 2.5
+"""Systems that have not computed for so long are ready to be measured. Our engine measures a model itself, after a
+second without requests."""
+RECORDING_SLOTS: Final = 16
+RECORDING_CONTEXT: Final = 2048
+CONTEXT_STEP: Final = 256
+"""Contexts are a multiple of so many tokens."""
+SPARE_TOKENS: Final = 32
+"""So many tokens more than recorded may a prompt have, as an artifact that is written again may be split otherwise."""
+SAMPLE_WORDS: Final = 200
+WARM: Final = (OURS, LANGGRAPH, GREEDY)
+"""The systems that do each task twice. One agent has the whole task in its context when it has done it."""
+MODEL: Final = "measured"
+"""What the model is called in the registries."""
+
+Round = tuple[TaskIR, CallTrace]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeerPlan:
+    """What is measured, and where everything is."""
+
+    folder: Path
+    """Keeps recorded prompts, state folders and logs."""
+    server: Path
+    """The binary of llama-server."""
+    python: Path
+    """The interpreter with the packages of LangGraph."""
+    systems: tuple[str, ...]
+    workloads: tuple[PeerWorkload, ...]
+    rounds: int
+    threads: int
+    file: Path
+    """Keeps the rows."""
+    stamp: Stamp
+    product: str
+    """The hash of our code, which the rows of a round have in common."""
+    deadline: float
+    """No round begins after this time of `time.monotonic`."""
+    tell: Callable[[str], None]
+    known: Sequence[PeerRow] = field(default=())
+    """What was measured before."""
+    settled_seconds: float = SETTLED_SECONDS
+
+    @property
+    def over(self) -> bool:
+        """Whether no further round may begin."""
+        return time.monotonic() >= self.deadline
+
+    def left(self, model: str, workload: PeerWorkload) -> list[int]:
+        """Return the rounds of a workload that are not measured yet."""
+        wanted = (model, workload.name, self.product)
+        done = {row.number for row in self.known if (row.model, row.workload, row.product) == wanted}
+        return [number for number in range(self.rounds) if number not in done]
+
+
+async def measure(plan: PeerPlan, model: str, file: Path) -> list[str]:
+    """Measure what is left of a model, whose file is `file`; return the names of the workloads that are not complete.
+
+    A workload that cannot be measured is told of, and the others go on. Raises JournalError, PoolError, EngineError.
+    """
+    unfinished = []
+    for workload in plan.workloads:
+        numbers = plan.left(model, workload)
+        try:
+            complete = not numbers or await _workload(plan, workload, model, file, numbers)
+        except (NotRecorded, PeerFailed) as error:
+            plan.tell(f"{model}, {workload.name}: {error}")
+            complete = False
+        if not complete:
+            unfinished.append(workload.name)
+    return unfinished
+
+
+async def _workload(plan: PeerPlan, workload: PeerWorkload, model: str, file: Path, numbers: Sequence[int]) -> bool:
+    """Measure some rounds of a workload. Return False if the time was up before the last one began."""
+    if plan.over:
+        return False
+    rounds = await _rounds(plan, workload, model, file)
+    async with _started(plan, model, file, rounds) as systems:
+        for number in numbers:
+            if plan.over:
+                return False
+            begun = time.monotonic()
+            turns = [await _turn(plan, system, rounds[number]) for system in _rotated(systems, number)]
+            rows = [
+                replace(row, model=model, workload=workload.name, number=number, product=plan.product)
+                for turn in turns
+                for row in turn
+            ]
+            append(plan.file, plan.stamp, *rows)
+            told = ", ".join(f"{row.system} {row.seconds:.2f} s" for row in rows if row.state == "cold")
+            plan.tell(f"{model}, {workload.name}, round {number} in {time.monotonic() - begun:.0f} s; cold: {told}")
+    return True
+
+
+async def _turn(plan: PeerPlan, system: TaskSystem, round_: Round) -> list[PeerRow]:
+    """Return the rows of a system in one round, or none if it fails."""
+    states: tuple[CacheState, ...] = ("cold", "warm") if system.name in WARM else ("cold",)
+    rows = []
+    await asyncio.sleep(REST_SECONDS)
+    for state in states:
+        try:
+            took = await system.run(*round_)
+        except PeerFailed as error:
+            plan.tell(str(error))
+            return []
+        rows.append(
+            PeerRow(
+                system=system.name,
+                state=state,
+                seconds=took.seconds,
+                tokens=took.tokens,
+                prompt_tokens=took.prompt_tokens,
+                own=took.measurement,
+            )
+        )
+    return rows
+
+
+def _rotated(systems: Sequence[TaskSystem], number: int) -> list[TaskSystem]:
+    at = number % len(systems)
+    return [*systems[at:], *systems[:at]]
+
+
+async def _rounds(plan: PeerPlan, workload: PeerWorkload, model: str, file: Path) -> dict[int, Round]:
+    """Return the tasks of the rounds with their calls. What was not recorded before is recorded now."""
+    ratio = _tokens_per_word(file)
+    tasks = {number: workload.task(number, ratio) for number in (WARM_UP, *range(plan.rounds))}
+    files = {number: plan.folder / "calls" / f"{_digest(plan, file, task)}.json" for number, task in tasks.items()}
+    traces = {number: read_trace(files[number]) for number in tasks}
+    if missing := [number for number, trace in traces.items() if trace is None]:
+        plan.tell(f"{model}, {workload.name}: recording {len(missing)} tasks")
+        registry = _registry(plan, "recording", file, RECORDING_SLOTS, RECORDING_CONTEXT)
+        async with Recorder(_home(plan, model, "recording"), registry) as recorder:
+            for number in missing:
+                traces[number] = trace = await recorder.record(tasks[number])
+                write_trace(files[number], trace)
+    return {number: (task, found) for number, task in tasks.items() if (found := traces[number]) is not None}
+
+
+@asynccontextmanager
+async def _started(
+    plan: PeerPlan, model: str, file: Path, rounds: Mapping[int, Round]
+) -> AsyncIterator[list[TaskSystem]]:
+    """Start the systems that take part, let each do something that is not measured, and wait until all are quiet.
+
+    Ours does the whole task, as its engine adapts to what it is asked for; the others do the first calls.
+    """
+    traces = [trace for _, trace in rounds.values()]
+    longest = max(trace.longest for trace in traces) + SPARE_TOKENS
+    width = max(trace.width for trace in traces)
+    context = CONTEXT_STEP * -(-longest // CONTEXT_STEP)
+    setup = SystemSetup(model=file, width=width, context=context, threads=plan.threads, folder=plan.folder)
+    roomy = max((room_for_one_agent(setup, trace) for trace in traces), key=lambda one: one.context)
+    registry = _registry(plan, model, file, width, context)
+
+    async def ours(system: OurTasks) -> OurTasks:
+        return await system.open(_home(plan, model, system.name), registry)
+
+    starters: dict[str, Callable[[], Awaitable[TaskSystem]]] = {
+        OURS: lambda: ours(OurTasks(OURS)),
+        AGENT: lambda: OneAgent.start(roomy),
+        LANGGRAPH: lambda: _langgraph(plan, setup),
+        GREEDY: lambda: _greedy(plan, setup),
+        WAVES: lambda: ours(OurTasks.waves()),
+        DISCOVER: lambda: ours(OurTasks(DISCOVER, "discover")),
+    }
+    task, trace = rounds[WARM_UP]
+    async with AsyncExitStack() as stack:
+        systems = []
+        for name in _taking_part(plan, task):
+            system = await starters[name]()
+            stack.push_async_callback(system.close)
+            systems.append(system)
+        for system in systems:
+            await system.run(task, CallTrace(trace.calls[:FIRST_CALLS]))
+        await until_quiet(systems, plan.settled_seconds)
+        yield systems
+
+
+async def _greedy(plan: PeerPlan, setup: SystemSetup) -> GreedyExecutor:
+    return GreedyExecutor(await start_server(setup, plan.server, GREEDY))
+
+
+async def _langgraph(plan: PeerPlan, setup: SystemSetup) -> LangGraph:
+    served = await start_server(setup, plan.server, LANGGRAPH)
+    try:
+        return await LangGraph.start(served, plan.python)
+    except BaseException:
+        await served.close()
+        raise
+
+
+def _taking_part(plan: PeerPlan, task: TaskIR) -> list[str]:
+    """Return the systems for a task. Waves and `discover` take part only where they change something."""
+    idle = {WAVES} if not has_use_for_barriers(task) else set()
+    idle |= {DISCOVER} if not has_needless_order(task) else set()
+    return [
+        name for name in (OURS, AGENT, LANGGRAPH, GREEDY, WAVES, DISCOVER) if name in plan.systems and name not in idle
+    ]
+
+
+def _home(plan: PeerPlan, model: str, name: str) -> Path:
+    """Return the state folder of one of our orchestrators, which keeps what it has learned of lengths and times."""
+    home = plan.folder / "state" / f"{model}-{name.replace(', ', '-')}"
+    home.mkdir(parents=True, exist_ok=True)
+    return home
+
+
+def _registry(plan: PeerPlan, name: str, file: Path, slots: int, context: int) -> Registry:
+    """Return a registry of one model with the shipped prompts, as a file that is written anew."""
+    model = {"file": str(file), "residency": "hot", "context": context, "slots": slots, "threads": plan.threads}
+    roles = {"frontdoor": {"model": MODEL, "tier": "A"}, ROLE: {"model": MODEL, "tier": "C"}}
+    path = plan.folder / f"{name}.registry.yaml"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({"models": {MODEL: model}, "roles": roles}), encoding="utf-8")  # JSON is YAML
+    return load_registry(path)
+
+
+def _tokens_per_word(file: Path) -> float:
+    """Return how many tokens a word of our texts has for a model, by its vocabulary alone."""
+    llama: Any = llama_cpp.Llama(str(file), vocab_only=True, verbose=False)
+    try:
+        return len(llama.tokenize(sample_text(SAMPLE_WORDS).encode(), add_bos=False)) / SAMPLE_WORDS
+    finally:
+        llama.close()
+
+
+def _digest(plan: PeerPlan, file: Path, task: TaskIR) -> str:
+    """Return what the calls of a task depend on: the task, the model, the versions and our own code."""
+    what = json.dumps(
+        [task.model_dump_json(), file.name, os.stat(file).st_size, plan.stamp, plan.product], sort_keys=True
+    )
+    return hashlib.sha256(what.encode()).hexdigest()[:24]

@@ -1,0 +1,266 @@
+"""The benchmark of whole tasks beside peers: tasks, rows and results, and real systems on the embedded model."""
+
+import asyncio
+import json
+import math
+import random
+from collections.abc import Mapping
+from dataclasses import replace
+from itertools import combinations, pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from benchmarks import results
+from benchmarks.critical_path.workloads import Document
+from benchmarks.engine.peers import Peers
+from benchmarks.peers import growth, report
+from benchmarks.peers.__main__ import FOLDER, LOCK, ROOT, SYSTEMS, main
+from benchmarks.peers.rows import CacheState, GrowthRow, PeerRow, append, read
+from benchmarks.peers.run import PeerPlan, measure
+from benchmarks.peers.suite import SUITE, PeerWorkload, find, has_needless_order, has_use_for_barriers, with_barriers
+from benchmarks.peers.systems import AGENT, DISCOVER, GREEDY, LANGGRAPH, OURS, WAVES, default_python
+from benchmarks.peers.trace import CallTrace, ModelCall
+from orchestrator.analysis import analyze_task
+from tests.benchmarks.test_critical_path import row as own_row
+
+STAMP: Mapping[str, Any] = {"machine": {"processor": "p", "cores": 2}, "threads": 1}
+
+
+def small(ratio: float) -> Document:
+    """Return a document in which barriers and `discover` change something, and a fan-out is known only at run time."""
+    text = {"type": "string", "minLength": 4, "maxLength": 4}
+    listed = {"type": "array", "minItems": 2, "maxItems": 2, "items": text}
+    plan: list[Document] = [
+        {"id": "S1", "action": "Write.", "outputs": ["a.json"], "output_schema": text},
+        {"id": "S2", "action": "List.", "outputs": ["b.json"], "output_schema": listed, "depends_on": ["S1"]},
+        {"id": "S3", "action": "Go on.", "outputs": ["c.json"], "output_schema": text, "inputs": ["a.json"]},
+        {"id": "S4", "action": "Go on.", "outputs": ["d.json"], "output_schema": text, "inputs": ["c.json"]},
+        {"id": "S5", "action": "Note.", "outputs": ["e"], "output_schema": text, "foreach": "b.json"},
+        {"id": "S6", "action": "Join.", "outputs": ["f.json"], "output_schema": text, "inputs": ["d.json", "e"]},
+    ]
+    steps = [{"actor": "worker", "run_gates": False, **step} for step in plan]
+    return {"objective": "A small task", "plan": {"steps": steps}}
+
+
+SMALL = PeerWorkload("small", "a small task", small)
+
+
+def peer_row(system: str, number: int, seconds: float, state: CacheState = "cold", workload: str = "shared") -> PeerRow:
+    """Return the row of a system, with a report if it is ours."""
+    own = own_row(seconds, number + 1) if system == OURS else None
+    return PeerRow(
+        model="smollm2",
+        workload=workload,
+        number=number,
+        product="p",
+        system=system,
+        state=state,
+        seconds=seconds,
+        tokens=10,
+        prompt_tokens=20,
+        own=own,
+    )
+
+
+def plan_of(folder: Path, systems: tuple[str, ...], **changes: Any) -> PeerPlan:
+    """Return a plan of one round of the small task."""
+    plan = PeerPlan(
+        folder=folder,
+        server=Peers.under(FOLDER).server,
+        python=default_python(FOLDER),
+        systems=systems,
+        workloads=(SMALL,),
+        rounds=1,
+        threads=1,
+        file=folder / "rows.jsonl",
+        stamp=STAMP,
+        product="p",
+        deadline=math.inf,
+        tell=lambda line: None,
+        settled_seconds=0.1,
+    )
+    return replace(plan, **changes)
+
+
+def test_every_round_has_a_task_of_its_own_that_is_the_same_each_time() -> None:
+    for workload in SUITE:
+        first, second, again = (workload.task(number, 1.4) for number in (0, 1, 0))
+        assert first == again
+        texts = [(one.plan.steps[0].action, [text.value for text in one.inputs]) for one in (first, second)]
+        assert texts[0][0] != texts[1][0]
+        assert all(one != other for one, other in zip(texts[0][1], texts[1][1], strict=True))
+        assert [analyze_task(one).waves for one in (first, second)] == [analyze_task(first).waves] * 2
+
+
+def test_waves_and_discover_are_for_the_tasks_that_they_change() -> None:
+    assert [one.name for one in SUITE if has_use_for_barriers(one.task(0, 1.4))] == ["irregular"]
+    assert [one.name for one in SUITE if has_needless_order(one.task(0, 1.4))] == ["ordered"]
+    assert has_use_for_barriers(SMALL.task(0, 1.0))
+    assert has_needless_order(SMALL.task(0, 1.0))
+
+
+def test_with_barriers_a_step_waits_for_the_whole_wave_before_it() -> None:
+    for workload in (*SUITE, SMALL):
+        task = workload.task(0, 1.4)
+        waves, graph = analyze_task(task).waves, analyze_task(with_barriers(task))
+        assert graph.waves == waves
+        for before, wave in pairwise(waves):
+            assert all(set(before) <= set(graph.before[name]) for name in wave)
+
+
+def test_a_name_that_is_no_workload_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert [one.name for one in find(("deep", "shared"))] == ["shared", "deep"]
+    with pytest.raises(SystemExit, match="there is no workload 'sharde'; accepted: shared, "):
+        main(["list", "--workloads", "sharde"])
+    main(["list"])
+    listed = capsys.readouterr().out
+    assert all(one.name in listed for one in SUITE)
+
+
+@given(st.integers(1, 7), st.randoms(use_true_random=False))
+def test_the_width_is_that_of_the_most_calls_that_can_run_at_once(count: int, draw: random.Random) -> None:
+    before = {at: [one for one in range(at) if draw.random() < 0.3] for at in range(count)}
+    calls = [ModelCall(str(at), tuple(map(str, before[at])), "", "", 1, 1) for at in before]
+    reach: dict[int, set[int]] = {}
+    for at in before:
+        reach[at] = set(before[at]).union(*(reach[one] for one in before[at]))
+
+    def apart(some: tuple[int, ...]) -> bool:
+        return all(one not in reach[other] and other not in reach[one] for one, other in combinations(some, 2))
+
+    most = max(size for size in range(1, count + 1) if any(map(apart, combinations(range(count), size))))
+    assert CallTrace(tuple(calls)).width == most
+
+
+def test_rows_are_read_again_but_for_torn_lines_and_other_machines(tmp_path: Path) -> None:
+    file = tmp_path / "rows.jsonl"
+    assert read(file, STAMP) == ([], [])
+    kept = peer_row(OURS, 0, 1.5)
+    append(file, STAMP, kept, GrowthRow(10, 0.1, "p"))
+    append(file, {**STAMP, "threads": 2}, peer_row(OURS, 1, 9.0))
+    with file.open("a", encoding="utf-8") as target:
+        target.write('{"stamp": {"thre')
+    assert read(file, STAMP) == ([kept], [GrowthRow(10, 0.1, "p")])
+
+
+def test_a_ratio_compares_rounds_with_the_same_number() -> None:
+    rows = [peer_row(OURS, 0, 1.0), peer_row(GREEDY, 0, 2.0), peer_row(GREEDY, 1, 50.0), peer_row(OURS, 2, 1.0)]
+    found = report.ratio_of(rows, "smollm2", "shared", "cold", GREEDY)
+    assert found is not None
+    assert (found.median, found.rounds) == (2.0, 1)
+    assert report.ratio_of(rows, "smollm2", "shared", "warm", GREEDY) is None
+
+
+def rounds_of(system: str, seconds: float, workload: str = "shared") -> list[PeerRow]:
+    """Return five rounds of a system."""
+    return [peer_row(system, at, seconds * (1 + 0.01 * at), workload=workload) for at in range(5)]
+
+
+def test_goals_are_met_by_the_interval_and_missed_with_the_place_named() -> None:
+    rows = [*rounds_of(OURS, 1.0), *rounds_of(LANGGRAPH, 4.0), *rounds_of(GREEDY, 2.0), *rounds_of(AGENT, 3.0)]
+    found = {goal.name: goal for goal in report.goals(rows, [GrowthRow(10, 0.02), GrowthRow(1000, 5.0)])}
+    long = found["LangGraph, greedy executor ÷ ours, 16 share 1,000 tokens, cold"]
+    assert (long.met, long.value, long.reached, long.cells) == (False, 2.0, 1, 2)
+    assert long.where == "smollm2, shared, cold, greedy executor"
+    assert found["LangGraph, greedy executor ÷ ours, shared prefix, cold"].met
+    assert not found["one agent ÷ ours, 16 longer notes"].met, "what was not measured is not met"
+    own = found["our own time per step, ms"]
+    assert (own.met, own.value, own.where) == (False, 5.0, "1000 steps")
+
+
+def test_the_table_has_a_line_for_each_workload_and_names_what_was_missed() -> None:
+    rows = [
+        *rounds_of(OURS, 1.0),
+        *rounds_of(GREEDY, 2.0),
+        *rounds_of(OURS, 1.0, "deep"),
+        *rounds_of(AGENT, 1.0, "deep"),
+    ]
+    found = json.loads(json.dumps(report.document(rows, [], STAMP, {}, {"smollm2": ["wide-4"], "150m": []})))
+    assert found["left"] == {"smollm2": ["wide-4"]}
+    table = report.table(found)
+    assert "| shared: 16 steps read one document of 1,000 tokens |  |  | 2.00 (2.00 to 2.00) |  |  | 0.50 |" in table
+    assert "| deep: a chain of 20 steps | 1.00 (1.00 to 1.00) |" in table
+    assert "goals are met; not: " in table
+    readme = report.with_table(f"before\n{report.BEGIN}\nold\n{report.END}\nafter\n", found)
+    assert readme == f"before\n{report.BEGIN}\n{table}{report.END}\nafter\n"
+    assert report.table(None) == report.NOTHING
+    with pytest.raises(ValueError, match="lacks the lines"):
+        report.with_table("no place", found)
+
+
+def test_the_readme_has_the_table_of_the_committed_results() -> None:
+    file = results.FOLDER / "critical_path.json"
+    found = json.loads(file.read_text(encoding="utf-8")) if file.exists() else None
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert report.with_table(readme, found) == readme
+
+
+def test_the_picture_is_one_svg_that_needs_nothing_else() -> None:
+    assert report.picture(rounds_of(GREEDY, 1.0, "irregular")) is None
+    drawn = report.picture(rounds_of(OURS, 1.0, "irregular"))
+    assert drawn is not None
+    assert drawn.startswith("<svg xmlns='http://www.w3.org/2000/svg'")
+    assert "S2&lt;b&gt;" in drawn
+    assert drawn.count("http") == 1
+
+
+def test_the_lock_pins_what_the_extra_names() -> None:
+    lines = LOCK.read_text(encoding="utf-8").splitlines()
+    assert lines == sorted(lines, key=str.lower)
+    assert all(line.count("==") == 1 and "://" not in line for line in lines)
+    assert {"langgraph", "langchain-openai"} <= {line.partition("==")[0] for line in lines}
+
+
+def test_our_own_part_of_a_small_task_is_measured() -> None:
+    found = growth.measure(12)
+    assert found.steps == 12
+    assert found.per_step == pytest.approx(1000 * found.seconds / 12)
+
+
+def run(plan: PeerPlan) -> list[PeerRow]:
+    """Measure the embedded model, and return the rows that were kept."""
+    asyncio.run(measure(plan, "embedded", ROOT / "registry" / "tiny" / "large.gguf"))
+    return read(plan.file, STAMP)[0]
+
+
+def test_the_systems_that_need_nothing_else_do_the_same_work(tmp_path: Path) -> None:
+    told: list[str] = []
+    plan = plan_of(tmp_path, (OURS, AGENT, WAVES, DISCOVER), tell=told.append)
+    rows = run(plan)
+    assert [(row.system, row.state) for row in rows] == [
+        (OURS, "cold"),
+        (OURS, "warm"),
+        (AGENT, "cold"),
+        (WAVES, "cold"),
+        (DISCOVER, "cold"),
+    ], told
+    assert all(0.5 < row.tokens / rows[2].tokens < 2 for row in rows), "texts of a weak model differ a little"
+    assert all(row.own is not None and row.own.status == "done" for row in rows if row.system != AGENT)
+    assert run(replace(plan, known=rows)) == rows, "what was measured is not measured again"
+    late = replace(plan, rounds=2, known=rows, deadline=0.0)
+    assert asyncio.run(measure(late, "embedded", ROOT / "registry" / "tiny" / "large.gguf")) == ["small"]
+
+
+@pytest.mark.peers
+def test_the_served_systems_do_the_same_work(tmp_path: Path) -> None:
+    told: list[str] = []
+    rows = run(plan_of(tmp_path, (OURS, LANGGRAPH, GREEDY), tell=told.append))
+    assert [(row.system, row.state) for row in rows] == [
+        (system, state) for system in (OURS, LANGGRAPH, GREEDY) for state in ("cold", "warm")
+    ], told
+    served = rows[2:]
+    assert {row.tokens for row in served} == {served[0].tokens}
+    assert {row.prompt_tokens for row in served} == {served[0].prompt_tokens}
+    assert 0.5 < rows[0].tokens / served[0].tokens < 2, "texts of a weak model differ a little"
+
+
+def test_a_peer_that_is_missing_is_named_before_anything_is_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("LLAMA_SERVER", raising=False)
+    with pytest.raises(SystemExit, match=r"llama-server, .*python is missing; .*build` makes it"):
+        main(["run", "--folder", str(tmp_path), "--systems", *SYSTEMS])
