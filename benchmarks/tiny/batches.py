@@ -7,7 +7,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
-from functools import partial
 from random import Random
 from typing import BinaryIO
 
@@ -72,7 +71,7 @@ def training_batch(tokenizer: Tokenizer, size: Size, step: int) -> TrainingBatch
     copying = round(share * rows) if not long else 0
     for row in range(copying):
         _fill_with_copies(batch, row, rng)
-    _pack(tokenizer, batch, copying, partial(_drawn, rng, long, cycle.mix))
+    pack(batch, copying, lambda: corpus.encode(tokenizer, _drawn(rng, long, cycle.mix)))
     return batch
 
 
@@ -89,13 +88,16 @@ def _drawn(rng: Random, long: bool, mix: Mix) -> Example:
     return draw(rng, "train", mix)
 
 
-def _pack(tokenizer: Tokenizer, batch: TrainingBatch, first: int, draw: Callable[[], Example]) -> None:
-    """Fill the rows from `first` on with new examples, until several in a row do not fit anywhere."""
+def pack(batch: TrainingBatch, first: int, draw: Callable[[], tuple[list[int], int]]) -> None:
+    """Fill the rows from `first` on with new examples, until several in a row do not fit anywhere.
+
+    `draw` returns the token ids of an example and how many of them are the prompt.
+    """
     rows, length = batch.ids.shape
     used = [0] * rows
     misses = 0
     while misses < MISSES:
-        ids, prompt = corpus.encode(tokenizer, draw())
+        ids, prompt = draw()
         row = next((r for r in range(first, rows) if used[r] + len(ids) <= length), None)
         if row is None:
             misses += 1

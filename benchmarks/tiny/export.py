@@ -1,6 +1,7 @@
 """Write trained weights as a GGUF file of architecture `llama`, with tokenizer and chat template inside."""
 
 import sys
+from collections.abc import Mapping
 
 import gguf
 import numpy as np
@@ -29,6 +30,8 @@ TOP_NAMES = {
     "head.weight": "output.weight",
 }
 
+CONTROL_TOKENS = dict.fromkeys(SPECIAL_TOKENS, gguf.TokenType.CONTROL)
+
 
 def gguf_name(name: str) -> str:
     """Return the GGUF name of the parameter `name`."""
@@ -45,8 +48,20 @@ def interleaved(weight: NDArray[np.float32], heads: int) -> NDArray[np.float32]:
     return np.ascontiguousarray(halves.swapaxes(1, 2).reshape(rows, columns))
 
 
-def write_header(writer: gguf.GGUFWriter, size: Size, tokenizer: Tokenizer) -> None:
-    """Write the metadata of the model, its tokenizer and its chat template, but no tensors."""
+def halved(weight: NDArray[np.float32], heads: int) -> NDArray[np.float32]:
+    """Return `weight` with the rotary halves of each head one after the other again: it undoes `interleaved`."""
+    rows, columns = weight.shape
+    pairs = weight.reshape(heads, rows // heads // 2, 2, columns)
+    return np.ascontiguousarray(pairs.swapaxes(1, 2).reshape(rows, columns))
+
+
+def write_header(
+    writer: gguf.GGUFWriter, size: Size, tokenizer: Tokenizer, types: Mapping[str, gguf.TokenType], template: str
+) -> None:
+    """Write the metadata of the model, its tokenizer and its chat template, but no tensors.
+
+    `types` are the types of tokens that are no normal ones.
+    """
     writer.add_name(f"orchestrator-tiny-{size.name}")
     writer.add_license("apache-2.0")
     writer.add_context_length(CONTEXT)
@@ -63,18 +78,22 @@ def write_header(writer: gguf.GGUFWriter, size: Size, tokenizer: Tokenizer) -> N
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("gpt-2")
     writer.add_token_list(tokenizer.tokens)
-    control, normal = gguf.TokenType.CONTROL, gguf.TokenType.NORMAL
-    writer.add_token_types([control if token in SPECIAL_TOKENS else normal for token in tokenizer.tokens])
+    writer.add_token_types([types.get(token, gguf.TokenType.NORMAL) for token in tokenizer.tokens])
     writer.add_token_merges([" ".join(pair) for pair in tokenizer.merges])
     writer.add_bos_token_id(BEGIN)
     writer.add_eos_token_id(END)
     # The chat template writes the tokens of begin and end itself.
     writer.add_add_bos_token(False)
     writer.add_add_eos_token(False)
-    writer.add_chat_template(CHAT_TEMPLATE)
+    writer.add_chat_template(template)
 
 
-def export(size: Size, tokenizer: Tokenizer) -> None:
+def export(
+    size: Size,
+    tokenizer: Tokenizer,
+    types: Mapping[str, gguf.TokenType] = CONTROL_TOKENS,
+    template: str = CHAT_TEMPLATE,
+) -> None:
     """Write the trained weights of `size`: matrices as Q8_0, norms as F32.
 
     Raises SystemExit if their training is incomplete.
@@ -86,7 +105,7 @@ def export(size: Size, tokenizer: Tokenizer) -> None:
         )
     partial = size.trained.with_suffix(".part")
     writer = gguf.GGUFWriter(partial, "llama")
-    write_header(writer, size, tokenizer)
+    write_header(writer, size, tokenizer, types, template)
     for name, tensor in state["model"].items():
         array = tensor.numpy()
         if ".query." in name or ".key." in name:

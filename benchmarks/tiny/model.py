@@ -5,7 +5,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from benchmarks.tiny.sizes import CONTEXT, Size
-from benchmarks.tiny.tokenizer import VOCABULARY_SIZE
 
 ROPE_BASE = 10000.0
 NORM_EPSILON = 1e-5
@@ -29,9 +28,11 @@ def rotate(x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
 def attend(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     """Return causal attention of [rows, heads, length, head] each, softmax(q·k ÷ √head)·v.
 
-    It is plain matrix products, block by block, for the compiler: where heads are small, PyTorch's own kernel takes
+    For the compiler it is plain matrix products, block by block: where heads are small, PyTorch's own kernel takes
     twice as long on a CPU. Sums are divided by at the end, of few numbers.
     """
+    if not torch.compiler.is_compiling():
+        return F.scaled_dot_product_attention(query, key, value, is_causal=True)
     length = query.shape[2]
     block = max(SMALLEST_BLOCK, -(-length // MOST_BLOCKS))
     query = query * query.shape[-1] ** -0.5
@@ -80,10 +81,10 @@ class LlamaNetwork(nn.Module):  # type: ignore[misc]  # torch is not there for m
 
     def __init__(self, size: Size) -> None:
         super().__init__()
-        self.embedding = nn.Embedding(VOCABULARY_SIZE, size.width)
+        self.embedding = nn.Embedding(size.vocabulary, size.width)
         self.blocks = nn.ModuleList(Block(size) for _ in range(size.layers))
         self.norm = nn.RMSNorm(size.width, eps=NORM_EPSILON)
-        self.head = nn.Linear(size.width, VOCABULARY_SIZE, bias=False)
+        self.head = nn.Linear(size.width, size.vocabulary, bias=False)
         cosine, sine = rotary_table(size.width // size.heads)
         self.register_buffer("cosine", cosine, persistent=False)
         self.register_buffer("sine", sine, persistent=False)

@@ -4,6 +4,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
+from benchmarks.tiny.tokenizer import VOCABULARY_SIZE
+
 Mix = Literal["reading", "acting", "everything", "finishing", "mending"]
 
 CONTEXT = 2048
@@ -31,6 +33,8 @@ class Cycle:
     """The mix of families from which examples are drawn."""
     length: int = ROW
     """The tokens of a row."""
+    warm_up: int = 40
+    """The steps, at the begin, in which the learning rate rises."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +51,8 @@ class Size:
     rows: int
     """Rows of 512 tokens in each training step."""
     cycles: tuple[Cycle, ...]
+    vocabulary: int = VOCABULARY_SIZE
+    """The number of tokens that it knows."""
 
     @property
     def steps(self) -> int:

@@ -6,9 +6,10 @@ Digits are never merged.
 """
 
 import json
+import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 
@@ -72,11 +73,12 @@ def to_characters(word: str) -> tuple[str, ...]:
 
 
 class Tokenizer:
-    """Byte-level BPE with `merges` in order of rank. Ids: special tokens, bytes, merges."""
+    """Byte-level BPE with `merges` in order of rank. Ids: special tokens, bytes, merges, then the `added` tokens."""
 
-    def __init__(self, merges: list[tuple[str, str]]) -> None:
+    def __init__(self, merges: list[tuple[str, str]], added: Sequence[str] = ()) -> None:
         self.merges = merges
-        self.tokens = [*SPECIAL_TOKENS, *BYTE_CHARACTERS, *("".join(pair) for pair in merges)]
+        self.tokens = [*SPECIAL_TOKENS, *BYTE_CHARACTERS, *("".join(pair) for pair in merges), *added]
+        self._marks = re.compile("|".join(map(re.escape, (*SPECIAL_TOKENS, *added))))
         self._ids = {token: i for i, token in enumerate(self.tokens)}
         self._ranks = {pair: rank for rank, pair in enumerate(merges)}
         self._cache: dict[str, list[int]] = {}
@@ -92,6 +94,14 @@ class Tokenizer:
                     self._cache[word] = known
             ids += known
         return ids
+
+    def encode_marked(self, text: str) -> list[int]:
+        """Return the ids of `text`, in which each spelling of a special or an added token is that token."""
+        ids, end = [], 0
+        for mark in self._marks.finditer(text):
+            ids += [*self.encode(text[end : mark.start()]), self._ids[mark[0]]]
+            end = mark.end()
+        return ids + self.encode(text[end:])
 
     def _merge(self, parts: list[str]) -> list[str]:
         while len(parts) > 1:
@@ -115,10 +125,10 @@ class Tokenizer:
         path.write_text(json.dumps(lines, ensure_ascii=False, indent=0) + "\n", encoding="utf-8")
 
     @classmethod
-    def load(cls, path: Path) -> "Tokenizer":
-        """Read what `save` wrote."""
+    def load(cls, path: Path, added: Sequence[str] = ()) -> "Tokenizer":
+        """Read what `save` wrote. `added` are further tokens, which only `encode_marked` knows."""
         pairs = [line.split(" ") for line in json.loads(path.read_text(encoding="utf-8"))]
-        return cls([(left, right) for left, right in pairs])
+        return cls([(left, right) for left, right in pairs], added)
 
 
 def merge_pair(parts: list[str], pair: tuple[str, str]) -> list[str]:

@@ -14,12 +14,11 @@ from benchmarks.tiny import batches, corpus
 from benchmarks.tiny.families import FAMILIES
 from benchmarks.tiny.model import LlamaNetwork
 from benchmarks.tiny.sizes import SIZES, TOKENIZER_FILE, Size
-from benchmarks.tiny.tokenizer import VOCABULARY_SIZE, Tokenizer
+from benchmarks.tiny.tokenizer import Tokenizer
 from benchmarks.tiny.words import seeded
 
 MUON_RATE = 0.02
 ADAM_RATE = 3e-3
-WARM_UP_STEPS = 40
 SAVE_SECONDS = 150.0
 REPORT_EVERY = 20
 PROBE_EVERY = 1000
@@ -39,14 +38,16 @@ class TrainingProgress:
 def rate_at(size: Size, step: int) -> float:
     """Return the learning rate of `step` relative to the full one."""
     cycle, step = size.cycle_at(step)
-    return cycle.peak * min(1.0, (step + 1) / WARM_UP_STEPS, (cycle.steps - step) / (cycle.fall * cycle.steps))
+    return cycle.peak * min(1.0, (step + 1) / cycle.warm_up, (cycle.steps - step) / (cycle.fall * cycle.steps))
 
 
 class Training:
     """A model with its optimizers: Muon for the matrices of the blocks, AdamW for the rest (Jordan 2024)."""
 
-    def __init__(self, size: Size, compiled: bool = True) -> None:
+    def __init__(self, size: Size, *, compiled: bool = True) -> None:
+        """Begin a training; `compiled`: in bfloat16 by compiled code, which takes minutes to make. Else in float32."""
         torch.manual_seed(1)
+        self.half = compiled
         self.size = size
         self.model = LlamaNetwork(size)
         matrices = [p for p in self.model.blocks.parameters() if p.ndim == 2]
@@ -59,9 +60,9 @@ class Training:
         self.loss = torch.compile(self._loss, dynamic=False) if compiled else self._loss
 
     def _loss(self, ids: Tensor, weights: Tensor) -> Tensor:
-        with torch.autocast("cpu", torch.bfloat16):
+        with torch.autocast("cpu", torch.bfloat16, enabled=self.half):
             logits = self.model(ids[:, :-1])
-        losses = F.cross_entropy(logits.float().view(-1, VOCABULARY_SIZE), ids[:, 1:].reshape(-1), reduction="none")
+        losses = F.cross_entropy(logits.float().flatten(0, 1), ids[:, 1:].reshape(-1), reduction="none")
         return (losses * weights.view(-1)).sum() / weights.sum()
 
     def step(self, batch: batches.TrainingBatch) -> float:
@@ -148,6 +149,12 @@ def train(size: Size, tokenizer: Tokenizer) -> None:
             training.save(size.checkpoint)
             saved = time.monotonic()
     training.save(size.checkpoint)
+    record_cost(training)
+
+
+def record_cost(training: Training) -> None:
+    """Write what a training has cost into the file for it."""
+    progress = training.progress
     parameters = sum(parameter.numel() for parameter in training.model.parameters())
     cost = {
         "parameters": parameters,
@@ -156,7 +163,7 @@ def train(size: Size, tokenizer: Tokenizer) -> None:
         "seconds": round(progress.seconds),
         "torch": torch.__version__,
     }
-    size.cost.write_text(json.dumps(cost), encoding="utf-8")
+    training.size.cost.write_text(json.dumps(cost), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,60 @@
+"""Publish what was measured: the results as JSON, and the card from them."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Final
+
+from benchmarks import results
+from benchmarks.goals import Goal, at_least
+from benchmarks.tiny.card import SPLIT_NAMES, percent, table
+from benchmarks.tool_caller.evaluate import CallRow
+from benchmarks.tool_caller.recipe import FOLDER, SHIPPED, SIZE
+
+RESULTS_FILE: Final = results.FOLDER / "tool-caller.json"
+CARD: Final = FOLDER / "README.md"
+TEXT: Final = Path(__file__).with_name("card.md")
+GOAL: Final = 0.9
+
+
+def publish(rows: list[CallRow]) -> None:
+    """Write the results of the shipped model."""
+    found = {
+        "machine": results.machine(),
+        "versions": results.versions("llama-cpp-python"),
+        "command": "python -m benchmarks.tool_caller evaluate",
+        "training": json.loads(SIZE.cost.read_text(encoding="utf-8")),
+        "bytes": SHIPPED.stat().st_size,
+        "rows": [row.shown for row in rows],
+        "goals": [asdict(_goal(row)) for row in rows],
+    }
+    results.write(RESULTS_FILE, found)
+
+
+def _goal(row: CallRow) -> Goal:
+    thought = "with" if row.thinks else "without"
+    return at_least(f"{row.syntax}, {SPLIT_NAMES[row.split]}, {thought} a thought", row.right / row.answers, GOAL)
+
+
+def write() -> None:
+    """Write the card from the results."""
+    CARD.write_text(render(json.loads(RESULTS_FILE.read_text(encoding="utf-8"))), encoding="utf-8")
+
+
+def render(found: dict[str, Any]) -> str:
+    """Return the card."""
+    lines = [
+        [row["syntax"], SPLIT_NAMES[row["split"]], "with" if row["thinks"] else "without", percent(row)]
+        for row in found["rows"]
+    ]
+    cost = found["training"]
+    return TEXT.read_text(encoding="utf-8").format(
+        parameters=cost["parameters"] / 1e6,
+        megabytes=found["bytes"] / 1e6,
+        answers=found["rows"][0]["answers"],
+        rows=table(["syntax", "held out", "a thought", "exact"], lines),
+        steps=cost["steps"],
+        tokens=cost["tokens"] / 1e6,
+        minutes=cost["seconds"] / 60,
+        processor=f"{found['machine']['cores']} cores of {found['machine']['processor']}",
+    )
