@@ -110,6 +110,8 @@ _MESSAGES_TYPES: Final = {
 """How Anthropic's API names errors, by status. Others are `invalid_request_error` up to 499, and `api_error` above."""
 _SHOWN_PROBLEMS: Final = 5
 """How many problems of an invalid body the message says."""
+_WEIGHED_ERRORS: Final = 1000
+"""How many errors of an invalid body are looked at. A body can have one at each of millions of places."""
 _SHOWN_CHARACTERS: Final = 80
 """How much of a value that is wrong a message shows."""
 
@@ -275,14 +277,15 @@ def plain_problems(errors: Sequence[Any], body: object) -> Iterator[ProblemBody]
     the request itself has, or lacks.
     """
     found: dict[str, list[Any]] = {}
-    for error in errors:
+    for error in errors[:_WEIGHED_ERRORS]:
         if error["type"] == "json_invalid":
             what = f"is no JSON: {error['ctx']['error']}, at character {error['loc'][-1]}"
             yield ProblemBody(where="body", what=what, accepted="a JSON object")
             return
         found.setdefault("/".join(_path(error, body)) or "body", []).append(error)
+    containers = {where[:end] for where in found for end, sign in enumerate(where) if sign == "/"}
     for where, alike in found.items():
-        if any(other.startswith(f"{where}/") for other in found):
+        if where in containers:
             continue  # another form of the value was recognised, and something inside of it is wrong
         accepted = dict.fromkeys(_accepted(error) for error in alike if _accepted(error))
         given = "is missing" if alike[0]["type"] == "missing" else f"is {_shown(alike[0].get('input'))}"

@@ -330,13 +330,13 @@ class ToolCallParser:
         name = found[1] if found else next((one for one in ("python", "code_interpreter") if one in self._tools), "")
         try:
             arguments = _keywords(code.strip()) if found else {"code": code.strip()}
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            text = json.dumps(arguments, ensure_ascii=False)
+        except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError):  # TypeError: such as bytes or a set
             return self._broken("it is no call of a tool")
         if name not in self._tools:
             return self._broken("it is no call of a tool that is offered")
         self._state = self._in_rest
         self._at = len(self._text)
-        text = json.dumps(arguments, ensure_ascii=False)
         index, self.count, self._white = self.count, self.count + 1, ""
         return [
             ToolCallStarted(index, name, self._begun),

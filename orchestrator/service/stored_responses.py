@@ -105,7 +105,15 @@ class StoredResponses:
     def _prune(self) -> int:
         """Remove the oldest responses beyond the limit, and return how many are left."""
         with os.scandir(self._folder) as entries:
-            files = sorted((entry.stat().st_mtime_ns, entry.path) for entry in entries)
+            files = sorted(_age_and_path(entry) for entry in entries)
         for _, path in files[: max(0, len(files) - MAX_RESPONSES)]:
             Path(path).unlink(missing_ok=True)
         return min(len(files), MAX_RESPONSES)
+
+
+def _age_and_path(entry: os.DirEntry[str]) -> tuple[int, str]:
+    """Return when a file was written, and its path. Another thread may have removed it meanwhile."""
+    try:
+        return entry.stat().st_mtime_ns, entry.path
+    except FileNotFoundError:
+        return 0, entry.path

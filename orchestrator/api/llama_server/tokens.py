@@ -13,17 +13,13 @@ from orchestrator.api.errors import DOCUMENTED
 from orchestrator.api.openai.calling import tool_prompt
 from orchestrator.api.openai.chat import ToolBody, client_tools
 from orchestrator.api.openai.names import role_named
-from orchestrator.api.openai.protocol import ChatMessage, TemplateArguments, engine_messages
+from orchestrator.api.openai.protocol import ChatMessage, TemplateArguments, TokenIds, engine_messages
 from orchestrator.api.openai.tools import MAX_TOOLS, ClientTools
 from orchestrator.errors import InputError, Problem
-
-MAX_TOKENS = 1 << 22
-"""How many tokens one request may turn into text."""
 
 router = APIRouter(tags=["llama-server"], responses=dict(DOCUMENTED))
 
 Messages = Annotated[list[ChatMessage], Field(min_length=1, max_length=4096)]
-TokenId = Annotated[int, Field(ge=0, lt=1 << 31)]
 
 
 class TokenizeBody(RequestBody, LenientBody):
@@ -58,7 +54,7 @@ class DetokenizeBody(RequestBody, LenientBody):
     """Tokens to turn into text."""
 
     model: str | None = None
-    tokens: Annotated[list[TokenId], Field(max_length=MAX_TOKENS)]
+    tokens: TokenIds
 
 
 class DetokenizeAnswer(BaseModel):
@@ -94,8 +90,10 @@ async def tokenize(body: TokenizeBody, service: ServiceDep) -> TokenizeAnswer:
     whole = body.add_special if body.add_special_tokens is None else body.add_special_tokens
     found = await service.orchestrator.pool.tokenize(role.model, text, special=body.parse_special, whole=whole)
     ids = list(found.tokens)
-    lines = [TokenLine(id=id, piece=_piece(piece)) for id, piece in zip(ids, found.pieces, strict=True)]
-    return TokenizeAnswer(tokens=lines if body.with_pieces else ids, count=len(ids), max_model_len=role.context)
+    shown: list[int] | list[TokenLine] = ids
+    if body.with_pieces:
+        shown = [TokenLine(id=id, piece=_piece(piece)) for id, piece in zip(ids, found.pieces, strict=True)]
+    return TokenizeAnswer(tokens=shown, count=len(ids), max_model_len=role.context)
 
 
 @router.post("/detokenize")

@@ -178,8 +178,9 @@ def _checked(service: Service, model: str, request: CompletionRequest, generatio
     """Return what generates an answer that obeys the schema that the request prescribes.
 
     Most of a schema is enforced while the answer is written. Where something is left to be checked, the text is held
-    back until it is complete, and the model is asked again with what is wrong. An answer that is cut off is passed on
-    as it is, since its reason to end says so. Raises AnswerRefused when no answer obeys.
+    back until it is complete, and the model is asked again with what is wrong; but not where it goes on with a raw
+    prompt or fills a place, since nothing can be said to it there. An answer that is cut off is passed on as it is,
+    since its reason to end says so. Raises AnswerRefused when no answer obeys.
     """
     hold = next(left_to_validator(generation.schema), None) is not None
 
@@ -195,7 +196,7 @@ def _checked(service: Service, model: str, request: CompletionRequest, generatio
                 if hold:
                     on_text(TextPiece(completion.text, completion.logprobs))
                 return replace(completion, usage=added(*usages)) if len(usages) > 1 else completion
-            if not hold or len(usages) == MOST_ASKED:
+            if not hold or not generation.messages or len(usages) == MOST_ASKED:
                 raise AnswerRefused(f"the answer of {model} does not obey what was asked for: {wrong}")
             answer, critique = Message("assistant", completion.text), f"This is not accepted: {wrong}\nAnswer again."
             asked = replace(generation, messages=(*generation.messages, answer, Message("user", critique)))

@@ -16,6 +16,7 @@ from pydantic import BaseModel, Field
 from orchestrator.api.dependencies import LenientBody, LimiterDep, RequestBody, ServiceDep
 from orchestrator.api.errors import DOCUMENTED
 from orchestrator.api.openai.names import find_embedder, known_name
+from orchestrator.api.openai.protocol import TokenIds
 from orchestrator.errors import InputError, Problem
 from orchestrator.lexical import DIMENSIONS, NAME, Vectors, embed
 from orchestrator.pool import Pool
@@ -32,7 +33,7 @@ class EmbeddingBody(RequestBody, LenientBody):
     """A request to embed texts."""
 
     model: str
-    input: str | Annotated[list[str | int | list[int]], Field(min_length=1, max_length=MAX_TEXTS)]
+    input: str | Annotated[list[str | int | TokenIds], Field(min_length=1, fail_fast=True)]
     """One text or several, or the token ids of one or several. Ids are those of the model's own vocabulary."""
     encoding_format: Literal["float", "base64"] | None = None
     dimensions: Annotated[int, Field(ge=1)] | None = None
@@ -79,10 +80,13 @@ async def create(body: EmbeddingBody, request: Request, service: ServiceDep, lim
 async def _texts(given: str | list[str | int | list[int]], model: str | None, pool: Pool) -> list[str]:
     """Return the texts of a request; token ids as the text that they stand for in the vocabulary of the model.
 
-    Raises InputError for a text that is empty, and for token ids where the lexical embedder, which has none, is asked.
+    Raises InputError for too many texts, for a text that is empty, and for token ids where the lexical embedder, which
+    has none, is asked.
     """
     if isinstance(given, list) and all(isinstance(one, int) for one in given):
         given = [[one for one in given if isinstance(one, int)]]  # a list of ids is one text
+    if isinstance(given, list) and len(given) > MAX_TEXTS:
+        raise InputError(Problem("input", f"has {len(given)} texts", f"at most {MAX_TEXTS}"))
     texts: list[str] = []
     for number, text in enumerate([given] if isinstance(given, str) else given):
         if isinstance(text, int):

@@ -18,6 +18,10 @@ from orchestrator.steps.role import ResolvedRole
 from registry.options import MAX_CONTEXT
 from registry.thinking import Thinking
 
+TokenId = Annotated[int, Field(ge=0, lt=1 << 31)]
+"""The number of a token in a vocabulary."""
+TokenIds = Annotated[list[TokenId], Field(max_length=1 << 22, fail_fast=True)]
+"""The tokens of one text. Of those that are no numbers only the first is reported: there may be millions."""
 ThinkingBudget = Annotated[int, Field(ge=0, le=MAX_CONTEXT)]
 RequestedEffort = Literal["none", "minimal", "low", "medium", "high", "xhigh"]
 _EFFORTS: Final[dict[str, Thinking]] = {"none": "off", "minimal": "low", "xhigh": "high"}

@@ -20,7 +20,7 @@ from orchestrator.api.openai.calling import CUT_OFF
 from orchestrator.api.openai.chat import DONE, MAX_ANSWERS, StreamOptions, UsageBody, usage_of
 from orchestrator.api.openai.completion import CompletionRequest, generates_for
 from orchestrator.api.openai.logprobs import ListedTokens, TextLogprobs, text_logprobs
-from orchestrator.api.openai.names import role_named
+from orchestrator.api.openai.protocol import TokenIds
 from orchestrator.api.openai.sampling import (
     MaxTokens,
     SamplingBody,
@@ -40,8 +40,8 @@ from orchestrator.service.service import Service
 MAX_PROMPTS: Final = 64
 """How many prompts one request may have."""
 
-TokenIds = Annotated[list[Annotated[int, Field(ge=0, lt=1 << 31)]], Field(min_length=1, max_length=1 << 22)]
-Prompts = str | TokenIds | Annotated[list[str | TokenIds], Field(min_length=1, max_length=MAX_PROMPTS)]
+PromptIds = Annotated[TokenIds, Field(min_length=1)]
+Prompts = str | PromptIds | Annotated[list[str | PromptIds], Field(min_length=1, max_length=MAX_PROMPTS)]
 """One text or the tokens of one, or several of them."""
 
 router = APIRouter(prefix="/v1", tags=["openai"], responses=dict(DOCUMENTED))
@@ -122,12 +122,12 @@ async def complete(
     body: TextCompletionBody, request: Request, service: ServiceDep, limiter: LimiterDep, forced: ForcedModel = None
 ) -> TextCompletionAnswer | Response:
     """Go on with a text. `model` is a role, a persona, a model of the registry or `auto`."""
-    generates: list[Generate] = []
-    requests, model = [replace(one, forced_model=forced) for one in requests_of(body)], ""
+    generates, echoes, model = list[Generate](), list[str](), ""
+    requests = [replace(one, forced_model=forced) for one in requests_of(body)]
     for one in requests:
         found, model = await generates_for(one, service)
         generates += found
-    echoes = await _echoes(requests, service) if body.echo else [""] * len(requests)
+        echoes.append(await _text_of(one.prompt, model, service) if body.echo else "")
     asked = _Asked(
         id=requests[0].id,
         created=int(time.time()),
@@ -187,16 +187,9 @@ def _infill(prompt: str | tuple[int, ...], suffix: str, index: int) -> Infill:
     return Infill(prompt, suffix)
 
 
-async def _echoes(requests: Sequence[CompletionRequest], service: Service) -> list[str]:
-    """Return the text of each prompt."""
-    echoes = []
-    for one in requests:
-        if isinstance(one.prompt, str):
-            echoes.append(one.prompt)
-        else:
-            model = role_named(one.forced_model or one.model, service).model
-            echoes.append(await service.orchestrator.pool.detokenize(model, one.prompt or ()))
-    return echoes
+async def _text_of(prompt: str | tuple[int, ...] | None, model: str, service: Service) -> str:
+    """Return the text of a prompt, whose tokens are those of a model."""
+    return prompt if isinstance(prompt, str) else await service.orchestrator.pool.detokenize(model, prompt or ())
 
 
 def _answer(asked: _Asked, completions: Sequence[Completion]) -> TextCompletionAnswer:

@@ -115,6 +115,17 @@ def test_documents_are_ranked_by_the_reranker_or_by_cosines(daemon: Running) -> 
         assert client.post("/v1/embeddings", json={"model": "reranker", "input": "a"}).status_code == 404
 
 
+def test_too_much_is_refused_at_once(ai: OpenAI) -> None:
+    with pytest.raises(openai.BadRequestError, match="input: has 2049 texts; accepted: at most 2048"):
+        ai.embeddings.create(model="embedder", input=["a"] * 2049)
+    for ids in ([32] * 3000, [[32] * 3000]):
+        with pytest.raises(openai.BadRequestError, match="tokens"):
+            ai.embeddings.create(model="embedder", input=ids)
+    wrong: Any = [["x"] * 200_000]
+    with pytest.raises(openai.BadRequestError, match="input/0/0"):
+        ai.embeddings.create(model="embedder", input=wrong)
+
+
 def test_the_lexical_embedder_can_still_be_used(ai: OpenAI) -> None:
     assert {"lexical", "embedder"} <= {model.id for model in ai.models.list()}
     answer = ai.embeddings.create(model="lexical", input=TEXTS)

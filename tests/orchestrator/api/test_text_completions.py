@@ -108,6 +108,11 @@ def test_what_cannot_be_done_is_refused(ai: OpenAI, wrong: dict[str, Any], messa
         go_on(ai, **wrong)
 
 
+def test_what_does_not_match_its_schema_is_refused_since_nothing_can_be_said_to_a_raw_prompt(ai: OpenAI) -> None:
+    with pytest.raises(openai.UnprocessableEntityError, match="does not obey"):
+        go_on(ai, extra_body={"json_schema": {"enum": [1, 2], "not": {"type": "number"}}})
+
+
 def test_a_text_is_no_longer_written_when_the_client_has_gone(ai: OpenAI, daemon: Running) -> None:
     stream = go_on(ai, max_tokens=1500, stream=True)
     next(iter(stream))

@@ -113,6 +113,7 @@ BROKEN: Final = {
     "<function=weather>Paris</function>": None,
     "<function=moon>{}</function>": None,
     "<|python_tag|>import os": None,
+    '<|python_tag|>weather.call(place=b"here")': None,
     f'{NAMED} and <tool_call>{{"name": "moon"}}': None,
 }
 
