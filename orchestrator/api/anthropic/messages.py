@@ -35,14 +35,14 @@ async def create(
 ) -> MessageAnswer | Response:
     """Answer a conversation. `model` is a role, a persona, a model, `auto`, `orchestrate`, or an alias of one."""
     asked = replace(request_of(body, f"msg_{secrets.token_hex(12)}"), forced_model=forced)
-    generates, _ = await generates_for(asked, service)
+    generates, model = await generates_for(asked, service)
     handle = limiter.start(generates)
     if not body.stream:
         (completion,) = await handle.completions(request)
         return message_answer(asked, completion)
     await handle.wait_started(request)
     try:
-        tokens = await _count(body, service)
+        tokens = await _count(body, service, model)
     except ModelRemote:
         tokens = 0  # only its server can count them, and says so at the end
     except BaseException:
@@ -57,7 +57,8 @@ async def count_tokens(body: CountBody, service: ServiceDep) -> TokenCount:
     return TokenCount(input_tokens=await _count(body, service))
 
 
-async def _count(body: CountBody, service: Service) -> int:
-    role = role_named(body.model, service)
+async def _count(body: CountBody, service: Service, model: str | None = None) -> int:
+    """Return how many tokens the prompt has for `model`; for what `body.model` stands for where that is no model."""
+    role = role_named(body.model, service, model if model in service.orchestrator.registry.models else None)
     prompt, tools = tool_prompt(messages_of(body), role, toolbox_of(body))
     return await service.orchestrator.pool.count(role.model, prompt, tools=tools)

@@ -47,11 +47,11 @@ def known_name(name: str, service: Service) -> str:
     return aliases.get(name) or next(matching, name)
 
 
-def role_named(name: str | None, service: Service) -> ResolvedRole:
+def role_named(name: str | None, service: Service, model: str | None = None) -> ResolvedRole:
     """Return the role or the model that a name stands for where no router has to choose, as when tokens are counted.
 
     None, `auto`, `orchestrate` and personas stand for the role that plans fall back on; where there is none, for the
-    first role. Raises UnknownName.
+    first role. `model` is the id of the model that plays it where that is decided already. Raises UnknownName.
     """
     registry = service.orchestrator.registry
     found = known_name(name or AUTO, service)
@@ -60,11 +60,11 @@ def role_named(name: str | None, service: Service) -> ResolvedRole:
         usable = steps or [one for one in registry.roles if registry.why_not(one) is None]
         default = next((one for one in steps if registry.roles[one].tier == "C"), next(iter(usable), None))
         if default is not None:
-            return resolve_role(registry, default, found if found in registry.personas else None)
+            return resolve_role(registry, default, found if found in registry.personas else None, model)
     if found in registry.roles and registry.why_not(found) is None:
-        return resolve_role(registry, found, registry.roles[found].persona)
-    if found in registry.usable_names and (model := registry.model_named(found)) is not None:
-        return resolve_model(registry, model)
+        return resolve_role(registry, found, registry.roles[found].persona, model)
+    if found in registry.usable_names and (named := registry.model_named(found)) is not None:
+        return resolve_model(registry, model or named)
     raise UnknownName(f"there is no model {found!r}; accepted: {', '.join(all_names(registry))}")
 
 
