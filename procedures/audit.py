@@ -15,7 +15,7 @@ import secrets
 import shutil
 import sqlite3
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -132,10 +132,20 @@ class Audit:
         rows = self._read("SELECT number, body FROM entries ORDER BY number DESC LIMIT ?", limit)
         return [_entry(number, body) for number, body in reversed(rows)]
 
-    def executions(self, limit: int | None = None) -> list[str]:
-        """Return the ids of the executions, newest first."""
-        asked = "SELECT execution FROM entries WHERE kind IN ('planned', 'missed') ORDER BY number DESC LIMIT ?"
-        return [execution for (execution,) in self._read(asked, -1 if limit is None else limit)]
+    def executions(
+        self, limit: int | None = None, *, caller: str | None = None, kinds: Sequence[str] = ("planned", "missed")
+    ) -> list[str]:
+        """Return the ids of the executions that have an entry of one of these kinds, newest first.
+
+        With `caller` only those whose entry has that caller, or for `missed` that schedule.
+        """
+        asked = """
+            SELECT execution FROM entries WHERE kind IN (SELECT value FROM json_each(?1))
+                AND (?2 IS NULL OR coalesce(body ->> '$.data.caller', body ->> '$.data.schedule') = ?2)
+            ORDER BY number DESC LIMIT ?3
+        """
+        rows = self._read(asked, json.dumps(kinds), caller, -1 if limit is None else limit)
+        return [execution for (execution,) in rows]
 
     def not_ended(self) -> list[str]:
         """Return the ids of the executions that have begun and not ended, oldest first."""

@@ -13,7 +13,7 @@ import time
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
-from threading import Event
+from threading import Event, Lock
 from typing import Any, Final
 
 from procedures import checkpoints
@@ -35,7 +35,7 @@ from procedures.ports import Caller, Ports
 from procedures.run import Run, Watcher
 
 KEPT_CHECKPOINTS: Final = 20
-"""Of how many executions that have ended the checkpoints are kept, so that they can be rolled back."""
+"""Of how many executions, those that began last, the checkpoints are kept, so that they can be rolled back."""
 _NOT_BEGUN: Final = ("planned", "approved", "queued")
 
 
@@ -50,6 +50,8 @@ class Engine:
         self.audit = Audit(self.folder, before_write)
         self._before_write = before_write
         self._cancelled: dict[str, Event] = {}
+        self._deciding = Lock()
+        """Held while it is looked whether an execution has begun, until that is written down which depends on it."""
 
     def close(self) -> None:
         """Close the audit log."""
@@ -102,38 +104,40 @@ class Engine:
         Nothing happens if it is approved already. Raises ProcedureForbidden for a caller who is no person, or has no
         right to run the procedure, and ProcedureRefused for another plan than the execution has.
         """
-        execution, plan = self._planned(identity)
-        if not caller.person:
-            self._refuse(identity, caller, "approve: only a person may")
-        self._check_roles(plan, identity, caller)
-        if len(digest) < 8 or not execution.plan.startswith(digest):
-            raise ProcedureRefused(
-                f"the plan of {identity} is {execution.plan}; accepted: that digest, or its beginning"
-            )
-        if execution.state == "approved":
-            return
-        if execution.state != "planned":
-            raise ProcedureRefused(f"{identity} is {execution.state}; accepted: an execution that is planned")
-        self.audit.append(
-            "approved", identity, {"plan": execution.plan, "caller": caller.name, "roles": sorted(caller.roles)}
-        )
+        with self._deciding:
+            execution, plan = self._planned(identity)
+            if not caller.person:
+                self._refuse(identity, caller, "approve: only a person may")
+            self._check_roles(plan, identity, caller)
+            if len(digest) < 8 or not execution.plan.startswith(digest):
+                raise ProcedureRefused(
+                    f"the plan of {identity} is {execution.plan}; accepted: that digest, or its beginning"
+                )
+            if execution.state == "approved":
+                return
+            if execution.state != "planned":
+                raise ProcedureRefused(f"{identity} is {execution.state}; accepted: an execution that is planned")
+            data = {"plan": execution.plan, "caller": caller.name, "roles": sorted(caller.roles)}
+            self.audit.append("approved", identity, data)
 
     def withdraw(self, identity: str, caller: Caller, why: str = "") -> None:
         """Give up an execution that has not begun. Raises ProcedureRefused."""
-        execution, plan = self._planned(identity)
-        self._check_roles(plan, identity, caller)
-        if execution.state not in _NOT_BEGUN:
-            raise ProcedureRefused(f"{identity} is {execution.state}; accepted: an execution that has not begun")
-        data = {"why": why or f"{caller.name} withdrew it", "caller": caller.name}
-        self.audit.append("withdrawn", identity, data)
+        with self._deciding:
+            execution, plan = self._planned(identity)
+            self._check_roles(plan, identity, caller)
+            if execution.state not in _NOT_BEGUN:
+                raise ProcedureRefused(f"{identity} is {execution.state}; accepted: an execution that has not begun")
+            data = {"why": why or f"{caller.name} withdrew it", "caller": caller.name}
+            self.audit.append("withdrawn", identity, data)
 
     def queue(self, identity: str, caller: Caller) -> None:
         """Write down that an execution is to be begun in its turn, so that a restart does not lose it.
 
         Raises as `execute` does.
         """
-        self._check_startable(identity, caller)
-        self.audit.append("queued", identity, {"caller": caller.name, "roles": sorted(caller.roles)})
+        with self._deciding:
+            self._check_startable(identity, caller)
+            self.audit.append("queued", identity, {"caller": caller.name, "roles": sorted(caller.roles)})
 
     def needs_approval(self, identity: str) -> bool:
         """Return whether an execution still needs a person's approval. Raises UnknownExecution."""
@@ -168,8 +172,10 @@ class Engine:
             self._recover(locks, watcher)
             plan = self._check_startable(identity, caller)  # another process may have begun it meanwhile
             self._check_current(identity, plan)
-            run = self._run(identity, plan, locks, watcher)
-            run.append("begun", caller=caller.name, plan=plan.digest)
+            with self._deciding:
+                self._check_startable(identity, caller)  # it may have been withdrawn meanwhile
+                run = self._run(identity, plan, locks, watcher)
+                run.append("begun", caller=caller.name, plan=plan.digest)
             return self._ended(run.go_on())
 
     def rollback(
@@ -227,6 +233,14 @@ class Engine:
     def executions(self, limit: int | None = None) -> list[Execution]:
         """Return the executions, newest first."""
         return [self.execution(identity) for identity in self.audit.executions(limit)]
+
+    def executions_of(self, caller: str, limit: int | None = None) -> list[Execution]:
+        """Return the executions that a caller has asked for, newest first, without the times that a schedule missed."""
+        return [self.execution(one) for one in self.audit.executions(limit, caller=caller, kinds=("planned",))]
+
+    def missed_by(self, schedule: str, limit: int | None = None) -> list[Execution]:
+        """Return what tells of the times that a schedule missed, newest first."""
+        return [self.execution(one) for one in self.audit.executions(limit, caller=schedule, kinds=("missed",))]
 
     def plan_of(self, identity: str) -> Plan:
         """Return the plan of an execution. Raises UnknownExecution, and ProcedureError if it is not what was kept."""
@@ -304,7 +318,7 @@ class Engine:
     def _ended(self, execution: Execution) -> Execution:
         """Forget what is not needed any more: the checkpoints of executions that ended long ago."""
         self._cancelled.pop(execution.id, None)
-        kept = {*self.audit.executions(KEPT_CHECKPOINTS), execution.id}
+        kept = {*self.audit.executions(KEPT_CHECKPOINTS, kinds=("begun",)), execution.id}
         folder = self.folder / "checkpoints"
         for path in folder.iterdir() if folder.is_dir() else ():
             if path.name not in kept:

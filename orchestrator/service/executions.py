@@ -18,11 +18,11 @@ from typing import Any, Final, Self, TypeVar
 
 import structlog
 
-from orchestrator.service.procedures import last_of, schedule_caller
+from orchestrator.service.procedures import schedule_caller
 from orchestrator.service.schedules import Calendar, Due, Schedule
 from procedures.audit import Entry
 from procedures.engine import Engine
-from procedures.errors import ChangedMeanwhile, ProcedureBusy, ProcedureError
+from procedures.errors import ChangedMeanwhile, ProcedureError
 from procedures.execution import Execution
 from procedures.ports import Caller
 from procedures.run import Watcher
@@ -190,11 +190,12 @@ class ProcedureQueue:
                 entries = await asyncio.to_thread(audit.entries, identity, after)
                 for entry in entries:
                     yield entry
-                    after, last = entry.number, entry.kind
+                    after = entry.number
+                last = _last_kind(entries) or last
                 if entries:
                     continue
                 if not last:  # it was asked for what comes after the last entry
-                    last = (await asyncio.to_thread(audit.entries, identity))[-1].kind
+                    last = _last_kind(await asyncio.to_thread(audit.entries, identity))
                 if last in _LAST_KINDS:
                     return
                 while follower.progress:
@@ -231,12 +232,10 @@ class ProcedureQueue:
             ended = await self._in_turn(partial(self.engine.execute, identity, caller, self._watcher(identity)))
             tell = log.info if ended.state == "done" else log.warning
             tell("a procedure has ended", procedure=ended.procedure, state=ended.state, error=ended.error)
-        except ProcedureBusy as error:
-            log.warning("a procedure cannot begin", error=str(error))
-            with suppress(ProcedureError):
-                await asyncio.to_thread(self.engine.withdraw, identity, caller, str(error))
         except ProcedureError as error:
             log.warning("a procedure does not begin", error=str(error))
+            with suppress(ProcedureError):  # it was withdrawn before, or another process has begun it
+                await asyncio.to_thread(self.engine.withdraw, identity, caller, str(error))
         except Exception:
             log.exception("a procedure broke down; it is brought to its end at the next start")
         finally:
@@ -310,18 +309,17 @@ class ProcedureQueue:
         calendar = await asyncio.to_thread(Calendar, self.engine.folder)
         while True:
             self._reconfigured.clear()
-            schedules = self._schedules()
+            schedules, now = self._schedules(), self._now()
             try:
-                await asyncio.to_thread(calendar.begin, schedules, self._now())
-                for due in await asyncio.to_thread(calendar.due, schedules, self._now()):
+                await asyncio.to_thread(calendar.begin, schedules, now)
+                for due in await asyncio.to_thread(calendar.due, schedules, now):
                     await self._carry_out(due)
-                    await asyncio.to_thread(calendar.handled, due.schedule, self._now())
+                    await asyncio.to_thread(calendar.handled, due.schedule, now)
             except Exception:
                 log.exception("a schedule cannot be looked after")
-            now = self._now()
             times = [time for one in schedules if (time := one.after(now)) is not None]
             with suppress(TimeoutError):
-                async with asyncio.timeout(min(LONGEST_SLEEP, max(0.0, min(times) - now)) if times else None):
+                async with asyncio.timeout(min(LONGEST_SLEEP, max(0.0, min(times) - self._now())) if times else None):
                     await self._reconfigured.wait()
 
     async def _carry_out(self, due: Due) -> None:
@@ -334,9 +332,9 @@ class ProcedureQueue:
         if due.is_late:
             return
         try:
-            past = await asyncio.to_thread(last_of, self.engine, caller.name)
-            executed = next((one for one in past if one.state != "missed"), None)
-            if executed is not None and executed.planned >= due.at:
+            past = await asyncio.to_thread(self.engine.executions_of, caller.name, 1)
+            executed = past[0] if past else None
+            if executed is not None and due.at <= executed.planned <= self._now():
                 return  # the daemon was killed before it could note that
             if executed is not None and not executed.is_over:
                 await self._miss(schedule, f"the execution before, {executed.id}, is still {executed.state}")
@@ -351,3 +349,8 @@ class ProcedureQueue:
     async def _miss(self, schedule: Schedule, why: str) -> None:
         log.warning("a procedure that was due is not executed", schedule=schedule.text, why=why)
         await asyncio.to_thread(self.engine.miss, schedule_caller(schedule).name, schedule.procedure, why)
+
+
+def _last_kind(entries: Sequence[Entry]) -> str:
+    """Return the kind of the last entry that tells of a change of its execution; an empty text if there is none."""
+    return next((entry.kind for entry in reversed(entries) if entry.kind != "refused"), "")

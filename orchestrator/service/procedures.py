@@ -20,7 +20,6 @@ from orchestrator.service.tuning import TuningOperations
 from procedures.audit import Entry
 from procedures.engine import Engine
 from procedures.errors import ProcedureError, ProcedureInvalid, StepFailed
-from procedures.execution import Execution
 from procedures.forms import Procedure
 from procedures.library import SHIPPED, Library
 from procedures.plan import Plan, plan_to_json
@@ -28,8 +27,8 @@ from procedures.ports import MAX_OUTPUT, Caller, Ended, Ports, Program, Work
 
 SHELL_VARIABLES: Final = ("PATH", "HOME", "LANG", "LC_ALL", "TZ")
 """What a program outside the sandbox gets of the environment."""
-LOOKED_AT: Final = 200
-"""Among how many of the last executions those of one caller are looked for."""
+MAX_SHOWN_MISSED: Final = 200
+"""How many of the times that a schedule has missed since its last execution are shown, the newest."""
 
 
 def procedures_engine(
@@ -140,11 +139,6 @@ def schedule_caller(schedule: Schedule) -> Caller:
     return Caller(f"the schedule {schedule.text!r}", frozenset({"schedule"}), person=False)
 
 
-def last_of(engine: Engine, caller: str, limit: int = LOOKED_AT) -> list[Execution]:
-    """Return the executions that a caller has asked for among the last `limit`, newest first."""
-    return [one for one in engine.executions(limit) if one.caller == caller]
-
-
 def propose(engine: Engine, name: str, inputs: Mapping[str, Any], run: str) -> str:
     """Keep the plan of a procedure that the plan of a run asks for, to wait for a person, and return what to tell.
 
@@ -154,7 +148,8 @@ def propose(engine: Engine, name: str, inputs: Mapping[str, Any], run: str) -> s
     caller = Caller(proposer(run), frozenset({"model"}), person=False)
     try:
         plan = engine.plan(name, inputs, caller, proposed=True)
-        kept = [one.id for one in last_of(engine, caller.name) if (one.plan, one.state) == (plan.digest, "planned")]
+        past = engine.executions_of(caller.name)
+        kept = [one.id for one in past if (one.plan, one.state) == (plan.digest, "planned")]
         identity = kept[0] if kept else engine.submit(plan, caller, proposed=True)
     except ProcedureError as error:
         raise StepFailed(str(error)) from error
@@ -183,9 +178,10 @@ def _proposal_lines(plan: Plan, identity: str) -> Iterator[str]:
 def _scheduled(
     engine: Engine, schedule: Schedule, procedure: Procedure | None, now: float, by_daemon: bool
 ) -> dict[str, Any]:
-    past = last_of(engine, schedule_caller(schedule).name)
-    executed = next((one for one in past if one.state != "missed"), None)
-    missed = [one for one in past if one.state == "missed" and (executed is None or one.planned > executed.planned)]
+    caller = schedule_caller(schedule).name
+    executed = next(iter(engine.executions_of(caller, 1)), None)
+    past = engine.missed_by(caller, MAX_SHOWN_MISSED)
+    missed = [one for one in past if executed is None or one.planned > executed.planned]
     why_not = "" if by_daemon else "no daemon runs, so nothing is executed by schedule"
     if procedure is None:
         why_not = f"there is no procedure {schedule.procedure} that can be used"

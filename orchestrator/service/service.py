@@ -17,7 +17,7 @@ from typing import Any, Final, Self, TypeVar
 
 import structlog
 
-from orchestrator.errors import InputError, OrchestratorError, Problem
+from orchestrator.errors import OrchestratorError
 from orchestrator.events import Priority, RatingGiven, RunAccepted
 from orchestrator.frontdoor.procedures import ProcedurePlanner, managed_task
 from orchestrator.history.view import accepted_in
@@ -514,10 +514,7 @@ class _OwnRuns:
         return (await self._ask(self._service.submit(job))).run
 
     async def resume(self, run: str) -> str:
-        """Return `run`, which the service resumes by itself. Raises InputError if it has ended."""
-        row = await self._ask(self._service.row(run))
-        if row.finished is not None:
-            raise InputError(Problem(f"run {run}", f"has ended: {row.status}", "a run that was interrupted"))
+        """Return `run`, which the service resumes by itself, and which may have ended meanwhile."""
         return run
 
     async def watch(self, run: str) -> AsyncGenerator[Update, None]:

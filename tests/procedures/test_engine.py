@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from procedures.engine import Engine
+from procedures.engine import KEPT_CHECKPOINTS, Engine
 from procedures.errors import (
     AuditDamaged,
     ChangedMeanwhile,
@@ -549,3 +549,24 @@ def test_a_failure_without_rollback_tells_what_stays_changed_and_what_was_put_ba
     ]
     assert told["undone"] == []
     assert len(told["look_at"]) == 8
+
+
+def test_the_checkpoints_are_kept_however_often_schedules_were_missed_and_plans_were_proposed(world: Path) -> None:
+    engine, before = engine_for(world, everything(), FREE), contents(world)
+    done = execute(engine, "everything", folder=str(world))
+    for _ in range(KEPT_CHECKPOINTS):
+        engine.miss("the schedule '@hourly free'", "free", "no daemon ran")
+        engine.submit(engine.plan("free", {}, OWNER), OWNER)
+    assert execute(engine, "free").state == "done"
+    assert engine.rollback(done.id, OWNER).state == "rolled back"
+    assert contents(world) == before
+
+
+def test_what_a_caller_has_asked_for_is_found_however_much_came_after_it(world: Path) -> None:
+    engine, schedule = engine_for(world, FREE), "the schedule '@hourly free'"
+    own = engine.submit(engine.plan("free", {}, OWNER), OWNER)
+    missed = [engine.miss(schedule, "free", "no daemon ran") for _ in range(3)]
+    assert [one.id for one in engine.executions_of(OWNER.name, 1)] == [own]
+    assert engine.executions_of(schedule) == []
+    assert [one.id for one in engine.missed_by(schedule, 2)] == missed[:0:-1]
+    assert [one.id for one in engine.executions()] == [*missed[::-1], own]

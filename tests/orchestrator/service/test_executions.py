@@ -184,6 +184,30 @@ async def test_one_that_has_not_begun_is_cancelled_and_a_running_one_undoes_what
     assert gate.count == 1
 
 
+async def test_a_refusal_after_the_end_does_not_keep_watchers_waiting(engine: Engine, world: Path) -> None:
+    async with ProcedureQueue(engine, none) as queue:
+        waits = await queue.submit("everything", {"folder": str(world)}, OWNER)
+        await queue.withdraw(waits.id, OWNER)
+        with pytest.raises(ProcedureForbidden):
+            await queue.withdraw(waits.id, OPERATOR)
+        async with asyncio.timeout(60):
+            kinds = [update.kind async for update in queue.watch(waits.id) if isinstance(update, Entry)]
+            assert kinds == ["planned", "withdrawn", "refused"]
+            assert [update async for update in queue.watch(waits.id, engine.audit.head().number)] == []
+
+
+async def test_one_that_cannot_begin_is_withdrawn_and_does_not_stay_queued(engine: Engine, gate: Gate) -> None:
+    async with ProcedureQueue(engine, none) as queue:
+        await queue.submit("held", {}, OWNER)
+        waits = await queue.submit("held", {}, OWNER)
+        await asyncio.to_thread(gate.begun.wait, 60)
+        engine.audit.append("begun", "another", {"caller": "somebody"})  # it is to be recovered, and has no plan
+        gate.opened.set()
+        ended = await over(queue, waits.id)
+    assert ended.state == "withdrawn"
+    assert "the plan cannot be read" in ended.error
+
+
 async def scheduled(engine: Engine, line: str, since: str, now: str) -> list[Execution]:
     """Return the executions after a daemon has looked after a schedule at a moment, as it did before `since`."""
     schedules, moment = schedules_from([line]), datetime.fromisoformat(now).timestamp()
