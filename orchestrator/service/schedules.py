@@ -9,7 +9,7 @@ import json
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, timedelta, tzinfo
 from itertools import islice, takewhile
 from pathlib import Path
 from typing import Final
@@ -21,6 +21,8 @@ from procedures.durable import replace_file
 FILE: Final = "schedules.json"
 LATE_SECONDS: Final = 300.0
 """A time that is longer ago was missed: the daemon did not run, or the machine slept."""
+CLOCK_SET_SECONDS: Final = 3 * 3600.0
+"""A clock that is set back by more was wrong before, as Debian's cron has it; by less, nothing is carried out twice."""
 MAX_COUNTED: Final = 10_000
 """So many missed times are counted at most."""
 _SHORT: Final = {
@@ -34,6 +36,25 @@ _SHORT: Final = {
 }
 _FIELDS: Final = 5
 _FORM: Final = f"MINUTE HOUR DAY MONTH WEEKDAY PROCEDURE [NAME=VALUE ...], or one of {', '.join(_SHORT)} for the times"
+
+
+class _LocalTime(tzinfo):
+    """The time zone of this machine as the C library has it, by TZ or /etc/localtime, with its summer times."""
+
+    def utcoffset(self, when: datetime | None) -> timedelta | None:
+        return None if when is None else when.replace(tzinfo=None).astimezone().utcoffset()
+
+    def dst(self, _when: datetime | None) -> None:
+        return None
+
+    def tzname(self, _when: datetime | None) -> str:
+        return "local"
+
+    def fromutc(self, when: datetime) -> datetime:
+        return datetime.fromtimestamp(when.replace(tzinfo=UTC).timestamp()).replace(tzinfo=self)
+
+
+LOCAL: Final = _LocalTime()
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +91,8 @@ class Schedule:
         return count, last
 
     def _from(self, moment: float) -> Iterator[float]:
-        return (found.timestamp() for found in CronSim(self.times, datetime.fromtimestamp(moment)))
+        times = (found.timestamp() for found in CronSim(self.times, datetime.fromtimestamp(moment, LOCAL)))
+        return (time for time in times if time > moment)  # in the hour that is repeated cronsim yields one that is over
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,8 +146,12 @@ class Calendar:
         self._handled = _read(self._path)
 
     def begin(self, schedules: Sequence[Schedule], now: float) -> None:
-        """Look after new schedules from now on, and forget those that there are no more. Raises OSError."""
-        handled = {one.text: self._handled.get(one.text, now) for one in schedules}
+        """Look after new schedules from now on, and forget those that there are no more. Raises OSError.
+
+        A schedule that was looked after until a moment far in the future, since the clock was wrong, counts as new.
+        """
+        known = {text: until for text, until in self._handled.items() if until <= now + CLOCK_SET_SECONDS}
+        handled = {one.text: known.get(one.text, now) for one in schedules}
         if handled != self._handled:
             self._handled = handled
             self._write()

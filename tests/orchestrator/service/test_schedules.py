@@ -1,6 +1,7 @@
 """Schedules: the lines of the configuration, when they are due, and which times were missed."""
 
 import time
+from collections.abc import Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -117,3 +118,40 @@ def test_a_calendar_that_cannot_be_read_begins_anew(tmp_path: Path) -> None:
     calendar, schedules = Calendar(tmp_path), schedules_from([HOURLY])
     calendar.begin(schedules, time.time())
     assert calendar.due(schedules, time.time() + timedelta(hours=2).total_seconds())
+
+
+@pytest.fixture
+def summer_time(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Central Europe: on 2026-03-29 at 01:00 UTC an hour is skipped, on 2026-10-25 at 01:00 UTC one is repeated."""
+    with monkeypatch.context() as patch:
+        patch.setenv("TZ", "CET-1CEST,M3.5.0,M10.5.0/3")
+        time.tzset()
+        yield
+    time.tzset()
+
+
+@pytest.mark.usefixtures("summer_time")
+@pytest.mark.parametrize(
+    ("line", "after", "due"),
+    [
+        ("30 2 * * * backup", "2026-10-24T23:00:00Z", "2026-10-25T00:30:00Z"),
+        ("30 2 * * * backup", "2026-10-25T00:30:00Z", "2026-10-26T01:30:00Z"),
+        ("30 2 * * * backup", "2026-10-25T01:10:00Z", "2026-10-26T01:30:00Z"),
+        ("*/20 * * * * backup", "2026-10-25T00:40:00Z", "2026-10-25T01:00:00Z"),
+        ("*/20 * * * * backup", "2026-10-25T01:00:00Z", "2026-10-25T01:20:00Z"),
+        ("30 2 * * * backup", "2026-03-29T00:00:00Z", "2026-03-29T01:00:00Z"),
+        ("30 * * * * backup", "2026-03-29T00:30:00Z", "2026-03-29T01:30:00Z"),
+    ],
+)
+def test_around_a_change_of_the_clock_nothing_is_left_out_or_carried_out_twice(line: str, after: str, due: str) -> None:
+    assert schedule_from(line).after(at(after)) == at(due)
+
+
+def test_a_clock_that_was_far_ahead_does_not_silence_a_schedule(tmp_path: Path) -> None:
+    schedules, calendar, now = schedules_from([HOURLY]), Calendar(tmp_path), at("2026-03-01T10:30:00")
+    calendar.begin(schedules, now + 365 * 86_400)
+    calendar.begin(schedules, now)
+    assert [one.at for one in calendar.due(schedules, now + 1800)] == [at("2026-03-01T11:00:00")]
+    calendar.handled(schedules[0], now + 1800)
+    calendar.begin(schedules, now)
+    assert calendar.due(schedules, now + 1800) == []
