@@ -1,4 +1,4 @@
-"""Carry out a request for answers, of either API: by generations on an engine, or by a whole run."""
+"""Carry out a request for answers, of any of the APIs: by generations on an engine, or by a whole run."""
 
 import asyncio
 import functools
@@ -32,7 +32,7 @@ NO_TOOLS = ClientTools()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompletionRequest:
-    """What /v1/chat/completions and /v1/responses ask for. None leaves a value to the role."""
+    """What a request for answers asks for, whichever API it is of. None leaves a value to the role."""
 
     id: str
     """The id of the response."""
@@ -88,11 +88,11 @@ async def generates_for(request: CompletionRequest, service: Service) -> tuple[l
 
     Raises UnknownName, and InputError for a request that cannot be carried out.
     """
-    if known_name(request.model, service) == ORCHESTRATE:
+    name = known_name(request.model, service)
+    if name == ORCHESTRATE:
         _check_fits_run(request)
         run = _run(service, run_request(request.messages), request.forced_model)
         return [run] * request.count, ORCHESTRATE
-    name = known_name(request.model, service)
     role, chat = await resolve_name(name, request.objective, service.orchestrator, request.id, request.forced_model)
     generation = engine_request(request, role)
     seeds = [None if request.seed is None else request.seed + index for index in range(request.count)]

@@ -1,4 +1,4 @@
-"""What requests to /v1/chat/completions and /v1/responses have in common: messages, thinking, the format of an answer.
+"""What requests of several endpoints have in common: messages, ids of tokens, thinking, the format of an answer.
 
 Messages become those of an engine: the system message first, then the others in their order.
 """

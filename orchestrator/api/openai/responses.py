@@ -26,6 +26,7 @@ from orchestrator.api.dependencies import (
 from orchestrator.api.errors import DOCUMENTED, error_detail
 from orchestrator.api.limiter import CallArguments, CallEnded, CallStarted, GenerationHandle, Piece, Thought
 from orchestrator.api.openai.calling import CUT_OFF
+from orchestrator.api.openai.chat import OutputDetails
 from orchestrator.api.openai.completion import CompletionRequest, generates_for
 from orchestrator.api.openai.protocol import (
     FormatBody,
@@ -171,12 +172,6 @@ class InputDetails(BaseModel):
     """How many tokens of the prompt were not computed, because the KV cache had them."""
 
     cached_tokens: int = 0
-
-
-class OutputDetails(BaseModel):
-    """How many tokens belong to thoughts."""
-
-    reasoning_tokens: int = 0
 
 
 class ResponseUsage(BaseModel):
