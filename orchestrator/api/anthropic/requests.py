@@ -26,7 +26,7 @@ from orchestrator.errors import InputError, Problem
 ACCEPTED_BLOCKS: Final = "text, tool_use, tool_result, thinking, redacted_thinking, document with plain text"
 
 
-class Source(LenientBody):
+class BlockSource(LenientBody):
     """Where the content of a document or an image is."""
 
     type: str
@@ -45,7 +45,7 @@ class Block(LenientBody):
     tool_use_id: str | None = None
     content: "str | list[Block] | None" = None
     is_error: bool | None = None
-    source: Source | None = None
+    source: BlockSource | None = None
     title: str | None = None
 
 
@@ -56,7 +56,7 @@ class TurnBody(LenientBody):
     content: str | Annotated[list[Block], Field(max_length=4096)]
 
 
-class ToolBody(LenientBody):
+class CustomTool(LenientBody):
     """A function that the model may call. Tools that Anthropic's servers carry out are refused."""
 
     type: str | None = None
@@ -87,7 +87,7 @@ class CountBody(RequestBody, LenientBody):
     model: str
     messages: Annotated[list[TurnBody], Field(min_length=1, max_length=4096)]
     system: str | list[Block] | None = None
-    tools: Annotated[list[ToolBody], Field(max_length=MAX_TOOLS)] | None = None
+    tools: Annotated[list[CustomTool], Field(max_length=MAX_TOOLS)] | None = None
     tool_choice: ToolChoice | None = None
     thinking: ThinkingBody | None = None
 
