@@ -3,7 +3,7 @@
 An entry is durable when `append` returns, and it is appended before what it tells is done; so the log is also what a
 killed execution is recovered from. Processes that append take turns by a lock on the file with the head. `verify` finds
 an entry that was edited, removed, added or moved. The number and the hash of the last entry are kept in a file beside
-the database, by which entries that were cut off at the end are missed. They can be kept elsewhere as well, and given to
+the database, which tells when entries were cut off at the end. They can be kept elsewhere as well, and given to
 `verify`. Only `rows` uses SQLite too.
 """
 

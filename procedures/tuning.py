@@ -1,9 +1,10 @@
-"""Search the settings with which something is fastest, by paired measurements within a limited time. Pure but for them.
+"""Search the settings with which something is fastest, by paired measurements within a limited time.
 
 One dimension after the other is searched by successive halving (Jamieson & Talwalkar, AISTATS 2016): all choices are
 measured in a few rounds, the better half in twice as many, and so on. The best choice stays while the next dimension is
 searched. Whatever comes out was chosen for having been fast, partly by luck. So it is measured once more against the
-present settings, in rounds that nothing was chosen by, and counts only if it is faster with a certainty of 95 %.
+present settings, in rounds that nothing was chosen by, and counts only if it is faster with a certainty of 95 %. What
+measures is handed in; everything else here is pure.
 """
 
 import math

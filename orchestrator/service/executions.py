@@ -19,7 +19,7 @@ from typing import Any, Final, Self, TypeVar
 import structlog
 
 from orchestrator.service.procedures import schedule_caller
-from orchestrator.service.schedules import Calendar, Due, Schedule
+from orchestrator.service.schedules import Calendar, DueSchedule, Schedule
 from procedures.audit import Entry
 from procedures.engine import Engine
 from procedures.errors import ChangedMeanwhile, ProcedureError
@@ -322,7 +322,7 @@ class ProcedureQueue:
                 async with asyncio.timeout(min(LONGEST_SLEEP, max(0.0, min(times) - self._now())) if times else None):
                     await self._reconfigured.wait()
 
-    async def _carry_out(self, due: Due) -> None:
+    async def _carry_out(self, due: DueSchedule) -> None:
         """Execute what a schedule says, or write down why it is not executed."""
         schedule, caller = due.schedule, schedule_caller(due.schedule)
         if lost := due.missed + due.is_late:

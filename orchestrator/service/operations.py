@@ -84,7 +84,7 @@ PROMPT: Final = "Describe a harbour town, its people and its weather, in as much
 
 
 def _not_here(*_: object) -> NoReturn:
-    raise StepFailed("this cannot be done here, but by `orchestrator procedures`")
+    raise StepFailed("this can only be done by `orchestrator procedures`")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -78,7 +78,7 @@ class Schedule:
     def between(self, begin: float, end: float) -> tuple[int, float]:
         """Return how often it was due after `begin` until `end`, `MAX_COUNTED` at most, and when last; 0 for never.
 
-        Where that is too often to be counted, the last time is the right one if it is not late.
+        If it was due more often than is counted, the last time is exact only where it is not late.
         """
         count, last = 0, 0.0
         for time in islice(self._from(begin), MAX_COUNTED):
@@ -96,7 +96,7 @@ class Schedule:
 
 
 @dataclass(frozen=True, slots=True)
-class Due:
+class DueSchedule:
     """A schedule whose time has come."""
 
     schedule: Schedule
@@ -156,13 +156,13 @@ class Calendar:
             self._handled = handled
             self._write()
 
-    def due(self, schedules: Sequence[Schedule], now: float) -> list[Due]:
+    def due(self, schedules: Sequence[Schedule], now: float) -> list[DueSchedule]:
         """Return the schedules whose time has come since they were looked after last."""
         found = []
         for one in schedules:
             count, last = one.between(self._handled.get(one.text, now), now)
             if count:
-                found.append(Due(one, last, count - 1, now - last > LATE_SECONDS))
+                found.append(DueSchedule(one, last, count - 1, now - last > LATE_SECONDS))
         return found
 
     def handled(self, schedule: Schedule, until: float) -> None:
