@@ -66,6 +66,15 @@ ESCALATION: Final = (WORKER, CODER, ARCHITECT)
 """The roles that may escalate to one another, in this order."""
 
 
+@dataclass(frozen=True, slots=True)
+class RoleAdapter:
+    """An adapter that a model uses in one role."""
+
+    file: Path
+    system: str
+    """The system prompt that it is trained with."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
     """A model that is to be in the registry."""
@@ -76,6 +85,8 @@ class Candidate:
     known_for: tuple[str, ...] = ()
     """The roles that the catalogue says it suits, the best first; empty where it is not in the catalogue."""
     aliases: tuple[str, ...] = ()
+    adapters: Mapping[str, RoleAdapter] = field(default_factory=dict)
+    """The adapters that it has in roles, by the role."""
 
     @property
     def active(self) -> float:
@@ -154,14 +165,14 @@ def compose(candidates: Sequence[Candidate], registry: Path, budget: int) -> Com
         chosen = _fitted(one, casting, Room(budget=budget, hot=kept))
         kept += chosen.memory.total if one.id in hot else 0
         entries[one.id] = _entry(one, casting, chosen, registry, hot=one.id in hot)
-        notes.append(_note(one, casting, chosen))
+        notes += [_note(one, casting, chosen), *_adapter_notes(one, casting)]
         if chosen.short:
             room = f"{size(chosen.short)} more than the {size(budget - kept)} there are"
             warnings.append(f"{one.id} does not fit: it takes {size(chosen.memory.total)}, {room}")
     for one in casting.without:
         entries[one.id] = {"file": file_name(one.file, registry), "description": describe(one.header)}
         warnings.append(f"{one.id} has no role: {_why_no_role(one, casting)}")
-    roles = dict(_roles(casting, entries))
+    roles = dict(_roles(casting, entries, registry))
     return Composed(
         text=_text(entries, roles, notes, budget),
         roles={role: one.id for role, one in casting.roles.items()},
@@ -294,7 +305,9 @@ def _entry(one: Candidate, casting: _Casting, chosen: Fit, registry: Path, *, ho
     return entry
 
 
-def _roles(casting: _Casting, entries: Mapping[str, Mapping[str, object]]) -> Iterator[tuple[str, dict[str, object]]]:
+def _roles(
+    casting: _Casting, entries: Mapping[str, Mapping[str, object]], registry: Path
+) -> Iterator[tuple[str, dict[str, object]]]:
     """Yield the roles with the keys of their entries."""
     for role, one in casting.roles.items():
         kind = DRAFT if role.startswith(DRAFT) else role
@@ -308,6 +321,8 @@ def _roles(casting: _Casting, entries: Mapping[str, Mapping[str, object]]) -> It
             entry["max_tokens"] = max(1, min(SMALL_TOKENS if small else MAX_TOKENS[role], context // 2))
             if small:
                 entry["sampling"] = {"dry_multiplier": DRY}
+        if (adapter := one.adapters.get(role)) is not None:
+            entry |= {"system": adapter.system, "lora": [{"file": file_name(adapter.file, registry)}]}
         if above := _above(role, casting):
             entry["escalates_to"] = above
         entry["description"] = DOES[kind]
@@ -331,6 +346,12 @@ def _note(one: Candidate, casting: _Casting, chosen: Fit) -> str:
     draft = f", with {casting.roles[role].id}, which drafts for it," if role is not None else ""
     slots = f"{chosen.options.slots} x {chosen.context:,} tokens"
     return f"{one.id} ({roles}): {slots}{draft} take {chosen.memory} = {size(chosen.memory.total)}"
+
+
+def _adapter_notes(one: Candidate, casting: _Casting) -> Iterator[str]:
+    for role, adapter in one.adapters.items():
+        if casting.roles.get(role) is one:
+            yield f"{one.id} has the adapter {adapter.file.name} as {role}, which is trained for that"
 
 
 def _why_silent(one: Candidate) -> str:

@@ -14,7 +14,7 @@ from orchestrator.cli.settings import JsonFlag, Settings, settings
 from orchestrator.cli.terminal import one_line, print_json, printable, size, write
 from orchestrator.errors import InputError, Problem
 from registry.checks import OTHER_TEMPLATE, why_no_prompt
-from registry.compose import Candidate, Composed, NothingAnswers, compose, unique
+from registry.compose import Candidate, Composed, NothingAnswers, RoleAdapter, compose, unique
 from registry.edit import create_registry
 from registry.errors import GgufError
 from registry.gguf import read_header
@@ -151,7 +151,9 @@ def _candidates(files: dict[Path, tuple[str, CatalogueEntry | None]]) -> list[Ca
             raise InputError(Problem(str(error.path), error.reason, "a GGUF model")) from error
         if (why := why_no_prompt(header)) is not None:
             raise InputError(Problem(str(file), why, OTHER_TEMPLATE))
-        made.append(Candidate(id=id, file=file, header=header, known_for=entry.roles if entry is not None else ()))
+        roles, adapters = (entry.roles, entry.adapters) if entry is not None else ((), {})
+        trained = {role: RoleAdapter(adapter.path, adapter.system) for role, adapter in adapters.items()}
+        made.append(Candidate(id=id, file=file, header=header, known_for=roles, adapters=trained))
     return made
 
 

@@ -10,6 +10,21 @@ from pydantic import BaseModel, ConfigDict, Field
 PATH: Final = Path(__file__).resolve().parent.parent / "catalogue.yaml"
 
 
+class AdapterEntry(BaseModel):
+    """An adapter (LoRA) of ours, which the model uses in one role."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    file: Annotated[str, Field(description="its file, relative to the catalogue")]
+    sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$", description="the digest of its file")]
+    system: Annotated[str, Field(description="the system prompt that it is trained with")]
+
+    @property
+    def path(self) -> Path:
+        """The file."""
+        return PATH.parent / self.file
+
+
 class CatalogueEntry(BaseModel):
     """A model that `orchestrator models get` knows by a short name."""
 
@@ -22,6 +37,9 @@ class CatalogueEntry(BaseModel):
     roles: Annotated[tuple[str, ...], Field(description="the roles that it suits, the best first")]
     draft: Annotated[str | None, Field(description="the short name of a model that can draft for it")] = None
     description: Annotated[str, Field(description="what it is, in a sentence")]
+    adapters: Annotated[
+        dict[str, AdapterEntry], Field(description="adapters of ours, by the role that they are for")
+    ] = {}
 
 
 @cache

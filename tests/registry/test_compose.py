@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from registry.compose import Candidate, Composed, NothingAnswers, compose
+from registry.compose import Candidate, Composed, NothingAnswers, RoleAdapter, compose
 from registry.gguf import GgufHeader, read_header
 from registry.load import load_registry
 from registry.models import Registry
@@ -157,3 +157,15 @@ def test_what_is_composed_loads(tmp_path: Path, write_gguf: WriteGguf) -> None:
     assert registry.roles["draft"].model == "sub"
     assert registry.models["big"].file == big
     assert "file: big.gguf" in path.read_text()
+
+
+def test_an_adapter_goes_to_its_role_with_the_prompt_that_it_is_trained_with(header: GgufHeader) -> None:
+    adapters = {"frontdoor": RoleAdapter(Path("/package/plan.gguf"), "Plan it.")}
+    small = replace(model(header, "small", 0.1, family="a"), adapters=adapters)
+    made = composed(small)
+    roles = yaml.safe_load(made.text)["roles"]
+    assert (roles["frontdoor"]["system"], roles["frontdoor"]["lora"]) == ("Plan it.", [{"file": "package/plan.gguf"}])
+    assert "lora" not in roles["worker"]
+    assert "small has the adapter plan.gguf as frontdoor, which is trained for that" in made.notes
+    roles = yaml.safe_load(composed(small, model(header, "large", 8, family="b")).text)["roles"]
+    assert not any("lora" in role for role in roles.values()), "another model plans"
