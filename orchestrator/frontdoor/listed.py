@@ -29,6 +29,10 @@ CODE_ROLES: Final = frozenset({"coder", "architect"})
 _BEGINNING = re.compile(r"[^\W\d_]{2,}(?![^\W\d_]*/)")
 """The word that the name of a file begins with, unless that is a folder."""
 
+_WITHOUT_EACH: Final = rf"^(?:[^{{]|\{{[^e{{]){{{MIN_ACTION},{MAX_ACTION}}}$"
+_WITHOUT_BRACES: Final = rf"^[^{{}}]{{{MIN_ACTION},{MAX_ACTION}}}$"
+"""What the action of a part may be whose files are not named one by one. Small models write `{each}` there too."""
+
 _NEW_FILE = re.compile(r"(?<![\w./-])[\w-][\w./-]*\.[A-Za-z]\w{0,7}(?![\w/-])")
 
 
@@ -44,6 +48,8 @@ class Listed:
     """The files that the request lists one after the other, list by list."""
     outputs: tuple[str, ...]
     """What the request calls files that do not exist yet."""
+    braces: bool
+    """Whether the request has a brace in it, so that actions may need some too."""
 
     @classmethod
     def of(cls, request: str, files: Sequence[str]) -> "Listed | None":
@@ -51,7 +57,7 @@ class Listed:
         if len(files) > MAX_LISTED:
             return None
         lists, outputs = FileNames(files).lists(request), tuple(_new_files(request, files))
-        return cls(tuple(files), tuple(_patterns(files)), lists, outputs)
+        return cls(tuple(files), tuple(_patterns(files)), lists, outputs, "{" in request)
 
 
 def listed_part(
@@ -77,7 +83,7 @@ def listed_part(
     kinds = [(others, listed.outputs), (coders, _code_outputs(listed.outputs, number))]
     return {
         "anyOf": [
-            _part(some_roles, read, outputs, persona, must_read=must_read, replan=replan)
+            _part(some_roles, read, outputs, persona, must_read=must_read, replan=replan, braces=listed.braces)
             for some_roles, outputs in kinds
             if some_roles
             for read in reading
@@ -93,11 +99,15 @@ def _part(
     *,
     must_read: bool,
     replan: bool,
+    braces: bool,
 ) -> dict[str, Any]:
+    action: dict[str, Any] = {"type": "string", "minLength": MIN_ACTION, "maxLength": MAX_ACTION}
+    if "each" not in reading:  # there is nothing that `{each}` could stand for
+        action["pattern"] = _WITHOUT_EACH if braces else _WITHOUT_BRACES
     properties = {
         "role": {"enum": [*roles]},
         **reading,
-        "action": {"type": "string", "minLength": MIN_ACTION, "maxLength": MAX_ACTION},
+        "action": action,
         **({} if persona is None else {"persona": persona}),
         **({"output": {"enum": [*outputs]}} if outputs else {}),
         **({"replan": {"const": True}} if replan and [*reading] == ["inputs"] else {}),

@@ -53,6 +53,14 @@ def test_only_a_part_of_one_step_ends_the_plan_for_now() -> None:
     assert not fits("Do it", FILES, {"each": ["*"], "replan": True}, replan=True)
 
 
+def test_an_action_speaks_of_each_file_only_where_files_are_named_one_by_one() -> None:
+    assert fits("Do it", FILES, {"each": ["*"], "action": "Sum up {each}."})
+    assert not fits("Do it", FILES, {"inputs": ["*"], "action": "Sum up {each}."})
+    assert not fits("Do it", FILES, {"inputs": ["*"], "action": "Sum up {0}."})
+    assert fits("Print {x}", FILES, {"inputs": ["*"], "action": "Print {x}."}), "the request itself has braces"
+    assert not fits("Print {x}", FILES, {"inputs": ["*"], "action": "Print {each}."})
+
+
 def test_outputs_are_those_that_the_request_names() -> None:
     listed = Listed.of("Merge notes.md and a.md into all.md, e.g. as 3.5 pages, see old/a.md.", FILES)
     assert listed is not None
