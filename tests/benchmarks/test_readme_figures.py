@@ -1,10 +1,13 @@
 """The README's figures are those of the committed results."""
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from registry.sources.catalogue import read_catalogue
 
 ROOT = Path(__file__).parents[2]
 README = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
@@ -100,3 +103,30 @@ def test_what_gates_and_escalation_bring() -> None:
     ) in README
     kept = goal("gates", "speed that decoding keeps beside gates, embedded large")["value"]
     assert f"Decoding keeps {kept:.2f} of its speed" in README
+
+
+def test_what_a_small_real_model_does() -> None:
+    planned = {(row["system"], row["requests"]): row["right"] for row in results("adapter")["rows"]}
+    done = [one["right"] for one in results("real_smollm2-135m")["results"] if one["kind"] != "plan"]
+    assert (
+        f"plans {planned['adapter', 'unseen']} of 50 natural requests rightly on which nothing was tuned, "
+        f"{planned['prompt', 'unseen']} without it. It does {sum(done)} of {len(done)} small tasks rightly"
+    ) in README
+
+
+def test_the_card_of_the_adapter_says_what_was_measured() -> None:
+    card = (ROOT / "registry" / "adapters" / "README.md").read_text(encoding="utf-8")
+    rows = {(row["system"], row["requests"]): row for row in results("adapter")["rows"]}
+    for requests in ("unseen", "tuning", "generated"):
+        told = " | ".join(_share(rows.get((system, requests))) for system in ("adapter", "prompt"))
+        assert f"| {told} |" in card
+    shipped = read_catalogue()["smollm2-135m"].adapters["frontdoor"]
+    assert results("adapter")["adapter"] == {"file": shipped.file, "sha256": shipped.sha256}
+    assert hashlib.sha256(shipped.path.read_bytes()).hexdigest() == shipped.sha256
+
+
+def _share(row: dict[str, Any] | None) -> str:
+    if row is None:
+        return "-"
+    low, high = (round(100 * bound) for bound in row["interval"])
+    return f"{row['right']} of {row['count']} ({low} to {high} %)"
