@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import zipfile
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 
 from tests.orchestrator.cli.cli_command import FANOUT, RECORDS, ROOT
 
+LOCK = ROOT / "requirements.lock"
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
@@ -43,18 +45,45 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return target
 
 
-def run(installed: Path, home: Path, *arguments: str | Path) -> Any:
+def run(command: Sequence[str | Path], home: Path, *arguments: str | Path, **environ: str) -> Any:
     """Run the installed command from another folder, and return the JSON that it prints."""
     done = subprocess.run(
-        [sys.executable, installed / "bin" / "orchestrator", *map(str, arguments)],
+        [*map(str, command), *map(str, arguments)],
         capture_output=True,
         text=True,
         cwd="/",
-        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(installed), "HOME": str(home)},
+        env={"PATH": os.environ["PATH"], "HOME": str(home), **environ},
         check=False,
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
+
+
+@pytest.fixture(scope="module")
+def installers(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the commands `uv` and `pipx`, in an environment of their own. Without them, tests are skipped."""
+    folder = tmp_path_factory.mktemp("installers")
+    subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+    done = subprocess.run(
+        [folder / "bin" / "pip", "install", "-q", "uv", "pipx"], capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        pytest.skip(f"uv and pipx cannot be fetched: {done.stderr.splitlines()[-1:]}")
+    return folder / "bin"
+
+
+@pytest.fixture(scope="module")
+def engine_wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the wheel of llama-cpp-python. pip has kept it since set-up, so nothing is compiled again."""
+    folder = tmp_path_factory.mktemp("engine")
+    wanted = next(
+        line
+        for line in LOCK.read_text().splitlines()
+        if line.lower().replace("_", "-").startswith("llama-cpp-python==")
+    )
+    made = pip("wheel", "--no-deps", "--wheel-dir", folder, wanted)
+    assert made.returncode == 0, made.stderr
+    return folder
 
 
 def test_the_wheel_carries_what_the_program_reads(wheel: Path) -> None:
@@ -69,8 +98,28 @@ def test_the_wheel_carries_what_the_program_reads(wheel: Path) -> None:
 
 
 def test_the_installed_command_works_with_the_models_that_come_with_it(installed: Path, tmp_path: Path) -> None:
-    listed = run(installed, tmp_path, "models", "--json")
+    command: list[str | Path] = [sys.executable, installed / "bin" / "orchestrator"]
+    listed = run(command, tmp_path, "models", "--json", PYTHONPATH=str(installed))
     assert listed["registry"] == str(installed / "model_registry.yaml")
     assert all(model["usable"] for model in listed["models"])
-    report = run(installed, tmp_path, "run", FANOUT, "--dir", RECORDS, "--json")
+    report = run(command, tmp_path, "run", FANOUT, "--dir", RECORDS, "--json", PYTHONPATH=str(installed))
+    assert report["status"] == "done"
+
+
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("installer", ["uv", "pipx"])
+def test_it_can_be_installed_as_a_tool(installer: str, installers: Path, engine_wheel: Path, tmp_path: Path) -> None:
+    commands: dict[str, list[str | Path]] = {
+        "uv": ["uv", "tool", "install", "--constraints", LOCK, "--find-links", engine_wheel, ROOT],
+        "pipx": ["pipx", "install", "--pip-args", f"--constraint {LOCK} --find-links {engine_wheel}", ROOT],
+    }
+    places = {f"UV_TOOL{kind}_DIR": str(tmp_path / f"uv{kind}") for kind in ("", "_BIN")}
+    places |= {f"PIPX_{kind}": str(tmp_path / f"pipx-{kind}") for kind in ("HOME", "BIN_DIR", "MAN_DIR")}
+    program, *arguments = commands[installer]
+    done = subprocess.run(
+        [installers / program, *arguments], capture_output=True, text=True, check=False, env=os.environ | places
+    )
+    assert done.returncode == 0, done.stderr
+    (command,) = (found for found in tmp_path.glob("*/orchestrator") if found.is_file())
+    report = run([command], tmp_path, "run", FANOUT, "--dir", RECORDS, "--json")
     assert report["status"] == "done"
