@@ -1,7 +1,7 @@
 """Keep answers of /v1/responses in the state folder, so that later requests can go on with them by their ids.
 
 Each response is a file of its own. It has only what its request has added to the conversation; what came before is in
-the file of the response that it goes on with. The oldest files are removed when there are too many.
+the file of the response that it goes on with. The oldest files are removed when there are too many, or too large ones.
 """
 
 import json
@@ -18,6 +18,8 @@ from orchestrator.journal.errors import write_error
 
 MAX_RESPONSES: Final = 10_000
 """How many responses are kept, the newest."""
+MAX_BYTES: Final = 1 << 30
+"""How many bytes all of them may have together."""
 MAX_TURNS: Final = 1000
 """How many responses a conversation may have."""
 _SPARE: Final = 500
@@ -52,6 +54,8 @@ class StoredResponses:
         self._folder = Home(home).responses
         self._count: int | None = None
         """How many there are at most; None before the first one is stored."""
+        self._bytes = 0
+        """How many bytes they have at most."""
 
     def store(self, response: str, stored: StoredResponse) -> None:
         """Keep a response under its id. Raises DiskFull, or JournalError where the file cannot be written."""
@@ -64,17 +68,19 @@ class StoredResponses:
             os.replace(written, file)
         except OSError as error:
             raise write_error(file, "cannot be written", error) from error
-        self._count = self._prune() if self._count is None else self._count + 1
-        if self._count > MAX_RESPONSES + _SPARE:
-            self._count = self._prune()
+        if self._count is not None:
+            self._count += 1
+            self._bytes += len(text)  # all of it is ASCII
+        if self._count is None or self._count > MAX_RESPONSES + _SPARE or self._bytes > MAX_BYTES:
+            self._prune()
 
     def load(self, response: str) -> StoredResponse:
         """Return what is kept under an id. Raises UnknownResponse."""
         try:
             found = json.loads(self._file(response).read_text(encoding="utf-8"))
-        except (FileNotFoundError, ValueError) as error:
+            return StoredResponse(found["previous"], found["given"], found["answer"])
+        except (FileNotFoundError, ValueError, TypeError, KeyError) as error:
             raise UnknownResponse(response) from error
-        return StoredResponse(found["previous"], found["given"], found["answer"])
 
     def delete(self, response: str) -> None:
         """Remove what is kept under an id. Raises UnknownResponse."""
@@ -102,18 +108,23 @@ class StoredResponses:
             raise UnknownResponse(response)
         return self._folder / f"{response}.json"
 
-    def _prune(self) -> int:
-        """Remove the oldest responses beyond the limit, and return how many are left."""
+    def _prune(self) -> None:
+        """Remove the oldest responses beyond the limits, and count those that are left."""
         with os.scandir(self._folder) as entries:
-            files = sorted(_age_and_path(entry) for entry in entries)
-        for _, path in files[: max(0, len(files) - MAX_RESPONSES)]:
-            Path(path).unlink(missing_ok=True)
-        return min(len(files), MAX_RESPONSES)
+            files = sorted(map(_age_size_and_path, entries), reverse=True)
+        self._count = self._bytes = 0
+        spared = MAX_BYTES - MAX_BYTES // 10  # so that not every answer comes here once the files are this large
+        for number, (_, size, path) in enumerate(files):
+            if number == self._count < MAX_RESPONSES and (not number or self._bytes + size <= spared):
+                self._count += 1
+                self._bytes += size
+            else:
+                Path(path).unlink(missing_ok=True)
 
 
-def _age_and_path(entry: os.DirEntry[str]) -> tuple[int, str]:
-    """Return when a file was written, and its path. Another thread may have removed it meanwhile."""
+def _age_size_and_path(entry: os.DirEntry[str]) -> tuple[int, int, str]:
+    """Return when a file was written, its size in bytes, and its path. Another thread may have removed it meanwhile."""
     try:
-        return entry.stat().st_mtime_ns, entry.path
+        return entry.stat().st_mtime_ns, entry.stat().st_size, entry.path
     except FileNotFoundError:
-        return 0, entry.path
+        return 0, 0, entry.path

@@ -62,12 +62,27 @@ def test_the_oldest_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         kept.load(name(0))
 
 
+def test_all_together_stay_below_a_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = StoredResponses(tmp_path)
+    kept.store(name(0), turn(0))
+    file = tmp_path / "responses" / f"{name(0)}.json"
+    monkeypatch.setattr(stored_responses, "MAX_BYTES", 4 * file.stat().st_size)
+    os.utime(file, (0, 0))
+    for number in range(1, 10):
+        kept.store(name(number), turn(number))
+        assert len(list(file.parent.iterdir())) <= 4
+    assert kept.load(name(9)) == turn(9)
+    with pytest.raises(UnknownResponse):
+        kept.load(name(0))
+
+
 def test_a_file_that_cannot_be_written_or_read_is_no_crash(tmp_path: Path) -> None:
     kept = StoredResponses(tmp_path)
     kept.store(name(0), turn(0))
-    (tmp_path / "responses" / f"{name(0)}.json").write_text("{")
-    with pytest.raises(UnknownResponse):
-        kept.load(name(0))
+    for text in ("{", "[]", "{}", "1"):
+        (tmp_path / "responses" / f"{name(0)}.json").write_text(text)
+        with pytest.raises(UnknownResponse):
+            kept.load(name(0))
     blocked = StoredResponses(tmp_path / "file")
     (tmp_path / "file").write_text("")
     with pytest.raises(JournalError, match="cannot be written"):
