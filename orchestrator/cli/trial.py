@@ -16,8 +16,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from orchestrator.api.openai.calling import CallTask, with_tools
-from orchestrator.api.openai.tools import ClientTool, ClientTools
+from orchestrator.api.openai.tools import CallTask, ClientTool, ClientTools, with_tools
 from orchestrator.cli.errors import ExitCode
 from orchestrator.cli.get import downloads
 from orchestrator.cli.models import memory_for_models

@@ -9,10 +9,10 @@ from typing import Any
 
 from orchestrator.api.errors import AnswerRefused, RunFailed
 from orchestrator.api.limiter import Generate, Piece
-from orchestrator.api.openai.calling import CUT_OFF, MOST_ASKED, CallTask, calling, tool_prompt, with_tools
+from orchestrator.api.openai.calling import CUT_OFF, calling, tool_prompt
 from orchestrator.api.openai.names import ORCHESTRATE, known_name, resolve_name
 from orchestrator.api.openai.sampling import merged_sampling
-from orchestrator.api.openai.tools import ClientTools
+from orchestrator.api.openai.tools import MOST_ASKED, CallTask, ClientTools, with_tools
 from orchestrator.engine.client.engine import Completion, TextPiece
 from orchestrator.engine.client.grammar import left_to_validator
 from orchestrator.engine.contract import Generation, Infill, Message

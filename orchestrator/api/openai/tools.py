@@ -3,20 +3,32 @@
 Where the model's chat template takes tools (`registry.call_syntax`), they are given to it, and the model calls them in
 the syntax that it was trained on. Any other model is told in words to answer with the JSON object `{"tool": NAME,
 "arguments": {...}}`, or only with the arguments where one certain tool has to be called. `calling` reads the calls.
+
+This imports nothing of the HTTP server, so that the command line can try a model's calls with it.
 """
 
 import json
+import secrets
+import string
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from orchestrator.engine.client.grammar import rebased
-from orchestrator.engine.contract import OfferedTool
+from orchestrator.engine.client.grammar import MAX_CALLS, calls_grammar, left_to_validator, rebased
+from orchestrator.engine.contract import MAX_GRAMMAR_BYTES, Generation, GrammarTrigger, OfferedTool
+from orchestrator.engine.errors import BadGrammar
+from orchestrator.engine.tool_calls import ToolCallParser
 from orchestrator.errors import InputError, Problem
 from orchestrator.gates.json_schema import BadSchema, OutputSchema, SchemaMismatch
 from orchestrator.taskir import MAX_DEPTH
+from registry.call_syntax import CallSyntax
 
 MAX_TOOLS: Final = 128
+MOST_ASKED: Final = 3
+"""How often a model is asked for an answer that has to obey a schema or has to be a call, at most."""
+MOST_ASKED_FREELY: Final = 2
+"""How often a model is asked where it may call tools but need not."""
+_ID_LETTERS: Final = string.ascii_letters + string.digits
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,3 +193,76 @@ def _call_schema(tool: ClientTool, place: str) -> dict[str, Any]:
     arguments = rebased(tool.schema, f"{place}/properties/arguments")
     properties = {"tool": {"const": tool.name}, "arguments": arguments}
     return {"type": "object", "properties": properties, "required": [*properties], "additionalProperties": False}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallTask:
+    """What one answer is asked for, and of whom."""
+
+    toolbox: ClientTools
+    syntax: CallSyntax | None
+    """How the model writes calls; None for one that was told in words how to call."""
+    schema: Mapping[str, Any] | bool | None = None
+    """The JSON Schema of an answer that is no call; None for any text."""
+    guides: bool = True
+    """Whether the engine holds answers to grammars and schemas. Of other servers that is not known."""
+
+    @property
+    def most_asked(self) -> int:
+        """How often the model is asked, at most."""
+        return MOST_ASKED if self.toolbox.forced or self.schema is not None else MOST_ASKED_FREELY
+
+    def parser(self, *, forced: bool) -> ToolCallParser:
+        """Return what reads an answer, which has to be a call where it is `forced`."""
+        only = self.toolbox.only if self.syntax is None and forced else None
+        return ToolCallParser(self.toolbox.schemas, None if only is None else only.name)
+
+    @property
+    def expressible(self) -> frozenset[str]:
+        """The tools whose arguments a grammar forms as a whole, so that they can be sent as they come."""
+        tools = self.toolbox.schemas.items() if self.guides else ()
+        return frozenset(name for name, schema in tools if next(left_to_validator(schema), None) is None)
+
+    def new_id(self) -> str:
+        """Return an id for a call, of the form that the model's template wants to see again."""
+        if self.syntax is not None and self.syntax.id_letters:
+            return "".join(secrets.choice(_ID_LETTERS) for _ in range(self.syntax.id_letters))
+        return f"call_{secrets.token_hex(12)}"
+
+
+def with_tools(generation: Generation, task: CallTask) -> Generation:
+    """Return the request to the engine with the tools, and with the grammars of their calls.
+
+    Where the model need not call, a tool that no grammar can be made for is no reason to refuse. Raises BadGrammar.
+    """
+    toolbox, syntax = task.toolbox, task.syntax
+    if syntax is None:
+        return replace(generation, schema=_described_schema(task))
+    tools = tuple(toolbox.schemas.items())
+    most = MAX_CALLS if toolbox.parallel else 1
+    native = replace(generation, tools=toolbox.offered, schema=None)
+    if toolbox.forced or task.schema is not None:
+        answer = None if toolbox.forced else task.schema
+        return replace(native, grammar=calls_grammar(syntax, tools, most=most, answer=answer))
+    try:
+        triggers = tuple(
+            GrammarTrigger(pattern, calls_grammar(syntax, tools, most=most, begun=rest))
+            for pattern, rest in syntax.begins
+        )
+    except BadGrammar:
+        return native
+    return replace(native, triggers=triggers if all(_is_short(one.grammar) for one in triggers) else ())
+
+
+def _is_short(grammar: str) -> bool:
+    return len(grammar) <= MAX_GRAMMAR_BYTES
+
+
+def _described_schema(task: CallTask) -> dict[str, Any] | bool | None:
+    """Return the JSON Schema of an answer of a model that was told in words how to call."""
+    toolbox = task.toolbox
+    if toolbox.forced or task.schema is None:
+        return toolbox.schema
+    if not isinstance(task.schema, Mapping) or not task.guides:
+        return task.schema if isinstance(task.schema, bool) else dict(task.schema)
+    return {"anyOf": [rebased(toolbox.call_schema, "#/anyOf/0"), rebased(dict(task.schema), "#/anyOf/1")]}

@@ -8,8 +8,8 @@ import pytest
 
 from orchestrator.api.errors import AnswerRefused
 from orchestrator.api.limiter import CallArguments, CallEnded, CallStarted, Piece
-from orchestrator.api.openai.calling import CallTask, calling, with_tools
-from orchestrator.api.openai.tools import ClientTool, ClientTools
+from orchestrator.api.openai.calling import calling
+from orchestrator.api.openai.tools import CallTask, ClientTool, ClientTools, with_tools
 from orchestrator.engine.client.engine import Completion, OnText
 from orchestrator.engine.contract import Finish, Generation, Message
 from orchestrator.events import Usage
