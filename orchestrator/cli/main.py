@@ -1,34 +1,56 @@
-"""The `orchestrator` command: its global options, and the commands that the other modules of this package hold."""
+"""The `orchestrator` command: its global options, and where its commands are."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
-from orchestrator.cli import (
-    bench,
-    history,
-    import_models,
-    init,
-    memory,
-    models,
-    personas,
-    pool,
-    procedures,
-    rate,
-    run,
-    serve,
-    state_folder,
-    submit,
-    system,
-    task,
-    trial,
-)
 from orchestrator.cli.errors import Boundary
+from orchestrator.cli.on_demand import GroupOnDemand, load
 from orchestrator.cli.settings import Settings
 
+PLACES: Final = {
+    "run": "orchestrator.cli.run:run",
+    "init": "orchestrator.cli.init:init",
+    "submit": "orchestrator.cli.submit:submit",
+    "watch": "orchestrator.cli.submit:watch",
+    "result": "orchestrator.cli.submit:result",
+    "cancel": "orchestrator.cli.submit:cancel",
+    "retry": "orchestrator.cli.submit:retry",
+    "delete": "orchestrator.cli.submit:delete",
+    "plan": "orchestrator.cli.task:plan",
+    "validate": "orchestrator.cli.task:validate",
+    "schema": "orchestrator.cli.task:schema",
+    "models": "orchestrator.cli.models:app",
+    "personas": "orchestrator.cli.personas:app",
+    "memory": "orchestrator.cli.memory:app",
+    "bench": "orchestrator.cli.bench:app",
+    "runs": "orchestrator.cli.history:runs",
+    "show": "orchestrator.cli.history:show",
+    "explain": "orchestrator.cli.history:explain",
+    "rate": "orchestrator.cli.rate:rate",
+    "resume": "orchestrator.cli.run:resume",
+    "serve": "orchestrator.cli.serve:serve",
+    "pool": "orchestrator.cli.pool:pool",
+    "logs": "orchestrator.cli.serve:logs",
+    "backup": "orchestrator.cli.state_folder:backup",
+    "restore": "orchestrator.cli.state_folder:restore",
+    "vacuum": "orchestrator.cli.state_folder:vacuum",
+    "procedures": "orchestrator.cli.procedures:app",
+    "service": "orchestrator.cli.serve:service_app",
+    "config": "orchestrator.cli.serve:config_app",
+    "doctor": "orchestrator.cli.system:doctor",
+    "version": "orchestrator.cli.system:show_version",
+}
+"""Where each command is, in the order of the help."""
+
+
+class _Commands(Boundary, GroupOnDemand):
+    places = PLACES
+
+
 app = typer.Typer(
-    cls=Boundary,
+    cls=_Commands,
     name="orchestrator",
     help="Turn a request or a TaskIR document into a DAG of steps and run it on local llama.cpp models.",
     add_completion=True,
@@ -49,45 +71,11 @@ def options(
     """Keep the global options for the command; without a command, print the help."""
     context.obj = Settings(registry, home)
     if version:
-        system.show_version()
+        load(PLACES["version"])()
         raise typer.Exit
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
 
-
-app.command("run")(run.run)
-app.command("init")(init.init)
-app.command("submit")(submit.submit)
-app.command("watch")(submit.watch)
-app.command("result")(submit.result)
-app.command("cancel")(submit.cancel)
-app.command("retry")(submit.retry)
-app.command("delete")(submit.delete)
-app.command("plan")(task.plan)
-app.command("validate")(task.validate)
-app.command("schema")(task.schema)
-models.app.command("try")(trial.try_model)
-models.app.command("import")(import_models.import_models)
-app.add_typer(models.app, name="models")
-app.add_typer(personas.app, name="personas")
-app.add_typer(memory.app, name="memory")
-app.add_typer(bench.app, name="bench")
-app.command("runs")(history.runs)
-app.command("show")(history.show)
-app.command("explain")(history.explain)
-app.command("rate")(rate.rate)
-app.command("resume")(run.resume)
-app.command("serve")(serve.serve)
-app.command("pool")(pool.pool)
-app.command("logs")(serve.logs)
-app.command("backup")(state_folder.backup)
-app.command("restore")(state_folder.restore)
-app.command("vacuum")(state_folder.vacuum)
-app.add_typer(procedures.app, name="procedures")
-app.add_typer(serve.service_app, name="service")
-app.add_typer(serve.config_app, name="config")
-app.command("doctor")(system.doctor)
-app.command("version")(system.show_version)
 
 if __name__ == "__main__":
     app()

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import typer
 from rich.console import Console
@@ -16,6 +16,7 @@ from rich.text import Text
 from orchestrator.cli import pool
 from orchestrator.cli.backend import ask_backend
 from orchestrator.cli.get import get
+from orchestrator.cli.on_demand import GroupOnDemand
 from orchestrator.cli.settings import JsonFlag, Settings, settings
 from orchestrator.cli.terminal import glyphs, make_console, one_line, print_json, printable, size, write
 from orchestrator.errors import InputError, Problem
@@ -32,7 +33,17 @@ from registry.prompts import prompt_set
 from registry.propose import Proposal, full_path, propose
 from registry.strict_yaml import write_yaml
 
-app = typer.Typer(rich_markup_mode=None, add_completion=False, subcommand_metavar="[COMMAND [ARGS]...]")
+
+class _ModelCommands(GroupOnDemand):
+    places: ClassVar = {
+        "try": "orchestrator.cli.trial:try_model",
+        "import": "orchestrator.cli.import_models:import_models",
+    }
+
+
+app = typer.Typer(
+    cls=_ModelCommands, rich_markup_mode=None, add_completion=False, subcommand_metavar="[COMMAND [ARGS]...]"
+)
 
 
 @app.callback(invoke_without_command=True)
