@@ -157,6 +157,15 @@ class Audit:
         """
         return [execution for execution, _, _ in self._read(asked)]
 
+    def queued(self) -> list[str]:
+        """Return the ids of the executions that were queued, and have neither begun nor been withdrawn, in order."""
+        asked = """
+            SELECT execution FROM entries AS queued WHERE kind = 'queued' AND NOT EXISTS (
+                SELECT 1 FROM entries WHERE execution = queued.execution AND kind IN ('begun', 'withdrawn')
+            ) GROUP BY execution ORDER BY min(number)
+        """
+        return [execution for (execution,) in self._read(asked)]
+
     def head(self) -> Head:
         """Return the head of the log as the database has it."""
         rows = self._read("SELECT number, hash FROM entries ORDER BY number DESC LIMIT 1")

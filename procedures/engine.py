@@ -98,6 +98,20 @@ class Engine:
         )
         return identity
 
+    def plan_and_submit(self, name: str, inputs: Mapping[str, Any], caller: Caller, approved: str | None) -> str:
+        """Plan a procedure, keep the plan and return the id of its execution.
+
+        `approved` is the digest of the plan that the caller has seen and approves, or None. Raises ProcedureError, and
+        ChangedMeanwhile if the plan is another one now; nothing is kept then.
+        """
+        plan = self.plan(name, inputs, caller)
+        if approved is not None and plan.digest != approved:
+            raise ChangedMeanwhile(f"the plan is another one now: {plan.digest}; look at it, and approve that one")
+        identity = self.submit(plan, caller)
+        if approved is not None and plan.needs_approval:
+            self.approve(identity, plan.digest, caller)
+        return identity
+
     def approve(self, identity: str, digest: str, caller: Caller) -> None:
         """Approve the plan with this digest, or an unambiguous beginning of it, of 8 digits at least.
 

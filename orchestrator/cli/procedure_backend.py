@@ -30,7 +30,6 @@ from orchestrator.service.procedures import (
 from orchestrator.service.schedules import schedules_from
 from procedures.audit import Entry, Head
 from procedures.engine import Engine
-from procedures.errors import ChangedMeanwhile
 from procedures.run import Watcher
 
 Body = dict[str, Any]
@@ -92,12 +91,7 @@ class EmbeddedProcedures:
         return plan_body(self._engine.plan(name, inputs, owner()))
 
     def begin(self, name: str, inputs: Mapping[str, Any], digest: str | None, tell: Tell) -> Body:
-        plan = self._engine.plan(name, inputs, owner())
-        if digest is not None and plan.digest != digest:
-            raise ChangedMeanwhile(f"the plan is another one now: {plan.digest}; look at it, and approve that one")
-        identity = self._engine.submit(plan, owner())
-        if digest is not None and plan.needs_approval:
-            self._engine.approve(identity, plan.digest, owner())
+        identity = self._engine.plan_and_submit(name, inputs, owner(), digest)
         if self._engine.needs_approval(identity):
             return self._engine.execution(identity).to_json()
         return self._engine.execute(identity, owner(), _watcher(tell)).to_json()

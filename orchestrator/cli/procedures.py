@@ -403,14 +403,17 @@ def _finish(execution: Body, wanted: str, *, as_json: bool) -> None:
 
 def _check_operations(procedure: Procedure, known: frozenset[str]) -> None:
     """Raise ProcedureInvalid for a call of an operation that is not here."""
+    steps = list(enumerate(procedure.form.steps))
+    called = [(index, "call", "", step.call.operation) for index, step in steps if step.call is not None]
+    called += [(index, "memory", "memory.", step.memory.operation) for index, step in steps if step.memory is not None]
     problems = [
         procedure.problem(
-            ("steps", index, "call", "operation"),
-            f"there is no operation {step.call.operation!r}",
-            ", ".join(sorted(known)),
+            ("steps", index, kind, "operation"),
+            f"there is no operation {name!r}",
+            ", ".join(sorted(one.removeprefix(prefix) for one in known if one.startswith(prefix))),
         )
-        for index, step in enumerate(procedure.form.steps)
-        if step.call is not None and step.call.operation not in known
+        for index, kind, prefix, name in called
+        if prefix + name not in known
     ]
     if problems:
         raise ProcedureInvalid(*problems)

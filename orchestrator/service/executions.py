@@ -22,7 +22,7 @@ from orchestrator.service.procedures import schedule_caller
 from orchestrator.service.schedules import Calendar, DueSchedule, Schedule
 from procedures.audit import Entry
 from procedures.engine import Engine
-from procedures.errors import ChangedMeanwhile, ProcedureError
+from procedures.errors import ProcedureError
 from procedures.execution import Execution
 from procedures.ports import Caller
 from procedures.run import Watcher
@@ -116,20 +116,9 @@ class ProcedureQueue:
     ) -> Execution:
         """Plan a procedure and keep the plan. Begin with it if it needs no approval, or has it.
 
-        `approved` is the digest of the plan that the caller has seen and approves. Raises ProcedureError, and
-        ChangedMeanwhile if the plan is another one now; nothing is kept then.
+        Raises as `Engine.plan_and_submit` does.
         """
-
-        def submitted() -> str:
-            plan = self.engine.plan(name, inputs, caller)
-            if approved is not None and plan.digest != approved:
-                raise ChangedMeanwhile(f"the plan is another one now: {plan.digest}; look at it, and approve that one")
-            identity = self.engine.submit(plan, caller)
-            if approved is not None and plan.needs_approval:
-                self.engine.approve(identity, plan.digest, caller)
-            return identity
-
-        identity = await self.planning(submitted)
+        identity = await self.planning(lambda: self.engine.plan_and_submit(name, inputs, caller, approved))
         if not await asyncio.to_thread(self.engine.needs_approval, identity):
             await self.begin(identity, caller)
         return await self.execution(identity)
@@ -210,15 +199,20 @@ class ProcedureQueue:
     async def _resume(self) -> None:
         """Bring interrupted executions to their end, and begin those that were queued when the daemon ended."""
         try:
+            await self._recover_interrupted()
+            for identity in await asyncio.to_thread(self.engine.audit.queued):
+                name, roles = (await self.execution(identity)).queued_by
+                self._carry_on(identity, Caller(name, roles, person=False))
+        except Exception:
+            log.exception("procedures that were queued cannot begin")
+
+    async def _recover_interrupted(self) -> None:
+        """Bring interrupted executions to their end. Where that is impossible, the log says why, and others go on."""
+        try:
             for one in await self.recover():
                 log.warning("an interrupted procedure was brought to its end", execution=one.id, state=one.state)
-            executions = await asyncio.to_thread(self.engine.executions)
-            for one in reversed(executions):
-                if one.state == "queued":
-                    name, roles = one.queued_by
-                    self._carry_on(one.id, Caller(name, roles, person=False))
-        except Exception:
-            log.exception("interrupted procedures cannot be brought to their end")
+        except ProcedureError as error:
+            log.error("interrupted procedures cannot be brought to their end", error=str(error))
 
     def _carry_on(self, identity: str, caller: Caller) -> None:
         task = self._tasks.create_task(self._execute(identity, caller))

@@ -201,3 +201,17 @@ def audit_is_damaged(audit: Audit) -> bool:
 def entries_in(path: Path) -> int:
     with closing(sqlite3.connect(path)) as connection:
         return int(connection.execute("SELECT count(*) FROM entries").fetchone()[0])
+
+
+def test_queued_executions_are_those_that_have_neither_begun_nor_been_withdrawn_in_order(tmp_path: Path) -> None:
+    with Audit(tmp_path) as log:
+        for execution, kinds in {
+            "a": ("planned", "queued"),
+            "b": ("planned", "queued", "begun", "ended"),
+            "c": ("planned", "queued", "withdrawn"),
+            "d": ("planned", "approved"),
+            "e": ("planned", "approved", "queued"),
+        }.items():
+            for kind in kinds:
+                log.append(kind, execution, {})
+        assert log.queued() == ["a", "e"]
