@@ -13,7 +13,7 @@ from orchestrator.steps.answer import ANY_JSON, AnswerShape
 from orchestrator.steps.attempt import MIN_ANSWER_TOKENS, Attempt, Models, OnGenerated, Produced
 from orchestrator.steps.errors import GRACE, AttemptError, attempt_timeout, seconds_left
 from orchestrator.steps.gating import pass_gates
-from orchestrator.steps.prompt import after_failure, echoes_failure, echoes_task, step_messages
+from orchestrator.steps.prompt import after_failure, echoes_failure, echoes_task, echoes_text, step_messages
 from registry.prompts import PromptSet
 
 WORDS_A_TOKEN: Final = 0.5
@@ -50,9 +50,12 @@ def _refuse_echo(completion: Completion, attempt: Attempt) -> None:
 
     A weak model does that, and no gate might notice.
     """
-    if echoes_failure(completion.text, feedback(attempt.failures)):
+    action = attempt.step.action
+    asked = with_evidence(action, attempt.failures, attempt.role.prompts)
+    told = asked.removeprefix(action)
+    if echoes_failure(completion.text, feedback(attempt.failures)) or (told and echoes_text(completion.text, told)):
         message = "the answer repeats what was said of the answer before it"
-    elif echoes_task(completion.text, attempt.step.action):
+    elif echoes_task(completion.text, action) or echoes_task(completion.text, asked):
         message = "the answer only repeats the task"
     else:
         return
@@ -71,7 +74,7 @@ def with_evidence(action: str, failures: Sequence[Failure], prompts: PromptSet) 
     cut = [failure.cut_at for failure in failures if failure.cut_at is not None]
     if not cut:
         return told
-    words = max(1, round(WORDS_A_TOKEN * cut[-1] / 2 ** len(cut)))
+    words = max(1, round(WORDS_A_TOKEN * cut[0] / 2 ** len(cut)))
     return f"{told}\n{prompts.shorter.format(words=words)}"
 
 

@@ -53,7 +53,12 @@ def echoes_failure(answer: str, evidence: Iterable[str]) -> bool:
 
 def echoes_task(answer: str, action: str) -> bool:
     """Return whether an answer is only the line of the prompt that asked for it, with the word before it."""
-    return answer.split() == [*TASK.split(), *action.split()]
+    return echoes_text(answer, f"{TASK} {action}")
+
+
+def echoes_text(answer: str, text: str) -> bool:
+    """Return whether an answer is a text of the prompt and nothing else, however its words are spaced."""
+    return answer.split() == text.split()
 
 
 def after_parts(request: str, plan: str, name: str, output: str) -> str:

@@ -120,6 +120,23 @@ async def test_an_answer_that_only_repeats_the_task_is_none() -> None:
     assert fine.outputs == {"o.txt": b"Task: Sum up a. It is 3."}
 
 
+async def test_an_answer_that_repeats_the_wish_for_a_shorter_one_is_none() -> None:
+    failures = (Failure(FailureKind.FORMAT, "cut", "cut", cut_at=512),)
+    work = attempt(failures=failures, prompts=prompt_set("general"))
+    for text in ("Answer in at most 128 words.", "Task: Sum up a.\nAnswer in at  most 128 words."):
+        assert (await failure(Script([text]), work)).kind is FailureKind.SCHEMA
+    fine = await GenerateRunner().run(attempt(), Script(["Answer in at most 128 words."]).models)
+    assert fine.outputs == {"o.txt": b"Answer in at most 128 words."}, "without a failure before it, it is no echo"
+
+
+@pytest.mark.parametrize(("own", "cut", "expected"), [(None, 0, 64), (None, 1, 128), (None, 3, 512), (7, 1, 7)])
+async def test_an_answer_that_was_cut_off_is_retried_with_more_room(own: int | None, cut: int, expected: int) -> None:
+    failures = (Failure(FailureKind.LOGIC, "no", "Wrong."), *[Failure(FailureKind.FORMAT, "cut", cut_at=64)] * cut)
+    script = Script(["Fine."])
+    await GenerateRunner().run(attempt(step={"max_tokens": own}, failures=failures), script.models)
+    assert script.asked[0].max_tokens == expected, "a step's own limit stays"
+
+
 async def test_after_an_answer_that_was_cut_off_a_shorter_one_is_asked_for_each_time() -> None:
     cut = await failure(Script(["and so on"], "length"), attempt())
     assert (cut.kind, cut.cut_at) == (FailureKind.FORMAT, 5)
