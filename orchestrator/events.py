@@ -249,6 +249,20 @@ class RunLimits:
 
 
 @dataclass(frozen=True, slots=True)
+class RunOptions:
+    """How the models of a run's steps are asked. It holds for all steps that a model carries out, not for the plan."""
+
+    temperature: float | None = None
+    """None leaves it to the role."""
+    top_p: float | None = None
+    """None leaves it to the role."""
+    seed: int | None = None
+    """The seed of every answer; None for a random one each."""
+    thinking: str = ""
+    """How much the models may think, as `thinking` of a role; empty leaves it to the router and the role."""
+
+
+@dataclass(frozen=True, slots=True)
 class PlanPersona:
     """A persona that a plan defines for its steps."""
 
@@ -281,7 +295,8 @@ class RunAccepted:
     max_replans: int = 0
     """How often the plan may be continued after its last step."""
     prior: Mapping[str, str] = field(default_factory=dict)
-    """Artifacts of earlier runs that steps may read: digest by the name that they have in this run."""
+    """Artifacts of earlier runs, and texts that came with the request, that steps may read: digest by the name that
+    they have in this run."""
     follows: tuple[str, ...] = ()
     """The ids of those earlier runs, without the ones that the task itself names."""
     warnings: tuple[str, ...] = ()
@@ -292,6 +307,8 @@ class RunAccepted:
     """The model that all steps have to use, whatever a router would choose."""
     mode_choice: ModeChoice | None = None
     """How a router chose the mode; None where the user did, or nobody."""
+    options: RunOptions = field(default_factory=RunOptions)
+    """How the models of the steps are asked."""
     key: str | None = None
     """The idempotency key. No two runs have the same one: a second request with it gets the existing run."""
     kind: Literal["run_accepted"] = "run_accepted"

@@ -14,7 +14,7 @@ from orchestrator.api.errors import add_error_handlers
 from orchestrator.api.limiter import GenerationLimiter
 from orchestrator.api.llama_server import completion as native_completion
 from orchestrator.api.llama_server import state, tokens
-from orchestrator.api.openai import chat, embeddings, rerank, responses, text_completions
+from orchestrator.api.openai import chat, embeddings, files, rerank, responses, text_completions
 from orchestrator.api.openai import models as openai_models
 from orchestrator.service.service import Service
 from orchestrator.service.stored_responses import StoredResponses
@@ -24,7 +24,7 @@ DESCRIPTION: Final = """Runs on local models: submit, watch, cancel and export t
 
 Over the Unix socket no token is needed; over TCP every request needs one. The body of every error is an `ErrorBody`."""
 
-OPENAI_MODULES: Final = (chat, text_completions, responses, embeddings, rerank, openai_models)
+OPENAI_MODULES: Final = (chat, text_completions, responses, files, embeddings, rerank, openai_models)
 """The modules with endpoints below `/v1` that are there without it, too."""
 
 

@@ -1,5 +1,6 @@
 """What endpoints share: the dependencies that FastAPI hands to them, and the base class of request bodies."""
 
+import hashlib
 import json
 from typing import Annotated, Any, cast
 
@@ -7,6 +8,7 @@ from fastapi import Depends, Header, Request
 from pydantic import BaseModel, ConfigDict, model_validator
 
 from orchestrator.api.limiter import GenerationLimiter
+from orchestrator.service.awaited_runs import Resending
 from orchestrator.service.procedures import owner, token_holder
 from orchestrator.service.service import Service
 from orchestrator.service.stored_responses import StoredResponses
@@ -64,9 +66,30 @@ def _caller(request: Request) -> Caller:
     return token_holder("an unknown address" if request.client is None else request.client.host)
 
 
+async def _resending(
+    request: Request,
+    key: Annotated[
+        str | None,
+        Header(
+            alias="Idempotency-Key",
+            min_length=1,
+            max_length=200,
+            description="All requests with the same key get the answer of the same run, where a run answers.",
+        ),
+    ] = None,
+    retries: Annotated[str | None, Header(alias="X-Stainless-Retry-Count", include_in_schema=False)] = None,
+) -> Resending:
+    """Return how a request is recognised when it is sent again: by its key, or by its path, headers and body."""
+    forced = request.headers.get("x-force-model", "")
+    head = f"{request.url.path}\n{forced}\n".encode(errors="replace")
+    digest = hashlib.sha256(head + await request.body()).hexdigest()
+    return Resending(digest, key, again=retries is not None and retries.isdecimal() and int(retries) > 0)
+
+
 ServiceDep = Annotated[Service, Depends(_service)]
 LimiterDep = Annotated[GenerationLimiter, Depends(_limiter)]
 StoredResponsesDep = Annotated[StoredResponses, Depends(_stored_responses)]
+ResendingDep = Annotated[Resending, Depends(_resending)]
 IsLocal = Annotated[bool, Depends(_is_local)]
 CallerDep = Annotated[Caller, Depends(_caller)]
 ForcedModel = Annotated[

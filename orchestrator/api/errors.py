@@ -22,6 +22,7 @@ from orchestrator.planning import PlanError
 from orchestrator.pool import ModelPinned, ModelRemote, PoolError, UnknownModel
 from orchestrator.service.errors import Busy, Conflict, FolderFull, MemoryUnavailable, NotReady
 from orchestrator.service.stored_responses import UnknownResponse
+from orchestrator.service.uploaded_files import UnknownFile
 from procedures.errors import (
     ChangedMeanwhile,
     ProcedureBusy,
@@ -59,6 +60,8 @@ class ErrorDetail(BaseModel):
     code: str | None = None
     """The error's own name, for programs."""
     problems: list[ProblemBody] = Field(default_factory=list)
+    run_id: str | None = Field(default=None, exclude_if=lambda run: run is None)
+    """The run that has failed to answer, where one has."""
 
 
 class ErrorBody(BaseModel):
@@ -83,6 +86,10 @@ class MessagesErrorBody(BaseModel):
 
 class RunFailed(OrchestratorError):
     """The run that should have answered a chat ended without an answer. Sending the request again starts a new run."""
+
+    def __init__(self, message: str, run: str) -> None:
+        super().__init__(message)
+        self.run = run
 
 
 class AnswerRefused(OrchestratorError):
@@ -115,6 +122,9 @@ _WEIGHED_ERRORS: Final = 1000
 _SHOWN_CHARACTERS: Final = 80
 """How much of a value that is wrong a message shows."""
 
+RUN_HEADER: Final = "X-Run-Id"
+"""The header that names the run that answers a request, or has failed to."""
+
 CONTEXT_LENGTH: Final = "context_length_exceeded"
 """The code by which clients know that a prompt is too long for the model's context."""
 
@@ -125,6 +135,7 @@ _STATUS: Final[tuple[tuple[type[OrchestratorError], HTTPStatus], ...]] = (
     (UnknownRun, HTTPStatus.NOT_FOUND),
     (UnknownChat, HTTPStatus.NOT_FOUND),
     (UnknownResponse, HTTPStatus.NOT_FOUND),
+    (UnknownFile, HTTPStatus.NOT_FOUND),
     (ObjectMissing, HTTPStatus.NOT_FOUND),
     (Conflict, HTTPStatus.CONFLICT),
     (Busy, HTTPStatus.TOO_MANY_REQUESTS),
@@ -173,6 +184,7 @@ def error_detail(error: OrchestratorError) -> ErrorDetail:
         param=problems[0].where if problems else None,
         code=CONTEXT_LENGTH if isinstance(error, PromptTooLong) else _snake(type(error).__name__),
         problems=[ProblemBody(where=item.where, what=item.what, accepted=item.accepted) for item in problems],
+        run_id=error.run if isinstance(error, RunFailed) else None,
     )
 
 
@@ -218,7 +230,11 @@ def add_error_handlers(app: FastAPI) -> None:
 async def _handle_ours(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, OrchestratorError)
     status = status_of(error)
-    headers = {"Retry-After": str(error.retry_seconds)} if isinstance(error, Busy | NotReady) else None
+    headers: dict[str, str] = {}
+    if isinstance(error, Busy | NotReady):
+        headers["Retry-After"] = str(error.retry_seconds)
+    if isinstance(error, RunFailed):
+        headers[RUN_HEADER] = error.run
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         log.warning("a request failed", path=request.url.path, status=status, error=str(error))
     return _answer(request.url.path, status, error_detail(error), headers)
@@ -290,7 +306,9 @@ def plain_problems(errors: Sequence[Any], body: object) -> Iterator[ProblemBody]
         accepted = dict.fromkeys(_accepted(error) for error in alike if _accepted(error))
         given = "is missing" if alike[0]["type"] == "missing" else f"is {_shown(alike[0].get('input'))}"
         told = next((str(error["ctx"]["error"]) for error in alike if "error" in error.get("ctx", {})), "")
-        if told or not accepted:
+        if told.startswith("Expected UploadFile"):
+            yield ProblemBody(where=where, what="is a text", accepted="a file: a part with a filename")
+        elif told or not accepted:
             yield ProblemBody(where=where, what=told or _plain_message(alike[0]))
         else:
             yield ProblemBody(where=where, what=given, accepted=" or ".join(accepted))

@@ -16,7 +16,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from orchestrator.api.auth import is_authorized
-from orchestrator.api.errors import error_response
+from orchestrator.api.errors import RUN_HEADER, error_response
 from orchestrator.service.configuration import ServerSettings
 from orchestrator.service.service import Service
 
@@ -68,7 +68,9 @@ class Cors(CORSMiddleware):
     """
 
     def __init__(self, app: ASGIApp, service: Service) -> None:
-        super().__init__(app, allow_methods=METHODS, allow_headers=["*"], allow_private_network=True)
+        super().__init__(
+            app, allow_methods=METHODS, allow_headers=["*"], expose_headers=[RUN_HEADER], allow_private_network=True
+        )
         self._service = service
 
     def is_allowed_origin(self, origin: str) -> bool:

@@ -46,8 +46,20 @@ class CallEnded:
     index: int
 
 
-Piece = str | CallStarted | CallArguments | CallEnded
-"""A piece of an answer: of its text, or of a call of a tool, of which one ends before the next one begins."""
+@dataclass(frozen=True, slots=True)
+class RunEvent:
+    """Something has happened to the run that answers. Only clients that ask for it are told."""
+
+    run: str
+    number: int
+    """The event's number in the run, from 1."""
+    body: str
+    """The event as JSON, in the form of the journal."""
+
+
+Piece = str | CallStarted | CallArguments | CallEnded | RunEvent
+"""A piece of an answer: of its text, or of a call of a tool, of which one ends before the next one begins; or an event
+of the run that makes it."""
 Generate = Callable[[Callable[[Piece], None], Callable[[str], None]], Awaitable[Completion]]
 """Generates one answer. It calls its first argument with each piece of the answer as soon as the piece is there, and
 its second one with each piece of what the model thinks before."""

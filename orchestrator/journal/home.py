@@ -61,6 +61,11 @@ class Home:
         return self.path / "responses"
 
     @property
+    def files(self) -> Path:
+        """The files that clients have uploaded."""
+        return self.path / "files"
+
+    @property
     def prefixes(self) -> Path:
         return self.path / "prefixes"
 

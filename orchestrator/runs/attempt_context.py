@@ -23,7 +23,7 @@ from orchestrator.steps.generate import GenerateRunner
 from orchestrator.steps.repl.attempt import ReplRunner
 from orchestrator.steps.repl.session import Open
 from orchestrator.steps.repl.subcalls import GenerateBatch, NoSuchRole, SubcallModels
-from orchestrator.steps.role import ResolvedRole, resolve_role
+from orchestrator.steps.role import ResolvedRole, resolve_role, with_options
 from orchestrator.steps.tools.attempt import ToolRunner
 from orchestrator.steps.tools.contract import ToolContext, no_procedures
 from orchestrator.steps.tools.notes import Notes, RunNotes
@@ -78,7 +78,8 @@ class AttemptContextFactory:
 
     def _repl(self, attempt: Attempt, number: int, chosen: Decision, needs: ToolDependencies, emit: Emit) -> ReplRunner:
         def resolve(role: str | None, persona: str | None) -> ResolvedRole:
-            return subcall_role(needs.registry, role or chosen.role, persona, self._accepted.priority)
+            asked = subcall_role(needs.registry, role or chosen.role, persona, self._accepted.priority)
+            return with_options(asked, self._accepted.options)
 
         return ReplRunner(
             sessions=needs.sessions,

@@ -55,7 +55,7 @@ from orchestrator.steps.inputs import RunInputs
 from orchestrator.steps.prompt import StepInput
 from orchestrator.steps.repl.session import Open
 from orchestrator.steps.repl.subcalls import GenerateBatch
-from orchestrator.steps.role import ResolvedRole, resolve_role
+from orchestrator.steps.role import ResolvedRole, resolve_role, with_options
 from orchestrator.taskir import REQUEST_LABEL, Step, TaskInput
 from registry.models import Registry
 
@@ -242,7 +242,8 @@ class RunEffects:
 
     async def choose(self, context: DecisionContext) -> Decision:
         """Let the router choose the role, persona and model of an attempt."""
-        return await self._services.router.choose(context)
+        decision, thinking = await self._services.router.choose(context), self._accepted.options.thinking
+        return replace(decision, thinking=thinking) if thinking else decision
 
     async def _sizes(self, command: StartAttempt) -> tuple[InputSize, ...]:
         """Return the sizes of a step's inputs. They are read in a thread where that may have to wait for the disk."""
@@ -401,13 +402,14 @@ class RunEffects:
     async def _prepared(self, command: StartAttempt, chosen: Decision, gates: tuple[str, ...]) -> Attempt:
         if chosen.problem is not None:
             raise AttemptError(_final(str(chosen.problem)))
-        step, registry = command.step, self._services.registry
+        step, registry, options = command.step, self._services.registry, self._accepted.options
         inputs, checks = await self._read_inputs(command, gates)
+        thinking = options.thinking or chosen.thinking
+        role = resolve_role(registry, chosen.role, chosen.persona, chosen.model, self._accepted.priority, thinking)
         return Attempt(
             step=step,
-            role=resolve_role(
-                registry, chosen.role, chosen.persona, chosen.model, self._accepted.priority, chosen.thinking
-            ),
+            role=with_options(role, options),
+            seed=options.seed,
             inputs=inputs,
             failures=failures_shown_to(chosen.role, command.failures),
             gates=gates,

@@ -14,7 +14,7 @@ from statistics import median
 from orchestrator.analysis import StepGraph, analyze_task
 from orchestrator.engine.client.grammar import left_to_validator
 from orchestrator.errors import InputError, Problem
-from orchestrator.events import EscalationTarget, Mode, Priority, RoleRates, RunAccepted, RunLimits
+from orchestrator.events import EscalationTarget, Mode, Priority, RoleRates, RunAccepted, RunLimits, RunOptions
 from orchestrator.frontdoor import FrontdoorPlanner
 from orchestrator.gates import BUILTIN_GATES
 from orchestrator.history.prior import prior_artifacts
@@ -32,6 +32,7 @@ from registry.models import Registry
 
 MAX_FILES = 10_000
 NO_LIMITS = RunLimits()
+NO_OPTIONS = RunOptions()
 MAX_REQUEST_BYTES = 1_000_000
 RATED_GENERATIONS = 32
 """How many of the last generations of a role its typical rates are taken from."""
@@ -61,7 +62,10 @@ class Job:
     any_mode: bool = False
     """Whether the router may choose another mode for the plan of a request."""
     found: Mapping[str, str] | None = None
-    """The digests of the artifacts of these runs by name, if they were found before; the runs may be gone since."""
+    """The digests, by name, of the artifacts of these runs, if they were found before (the runs may be gone since), or
+    of texts that come with the request; None where the artifacts are still to be found."""
+    options: RunOptions = NO_OPTIONS
+    """How the models of the steps are asked."""
 
     @property
     def prior(self) -> tuple[str, ...]:
@@ -74,10 +78,11 @@ class Job:
         return replace(self, limits=limits)
 
     def asks_the_same(self, other: "Job") -> bool:
-        """Return whether another job asks for the same work in the same folder."""
-        fields = ("request", "task", "directory", "follows", "model")
+        """Return whether another job asks for the same work in the same folder, with the same texts."""
+        fields = ("request", "task", "directory", "follows", "model", "options")
         same_mode = self.mode == other.mode or (self.any_mode and other.any_mode)
-        return same_mode and all(getattr(self, name) == getattr(other, name) for name in fields)
+        same_texts = self.found is None or other.found is None or dict(self.found) == dict(other.found)
+        return same_mode and same_texts and all(getattr(self, name) == getattr(other, name) for name in fields)
 
     @property
     def urgency(self) -> Priority:
@@ -98,6 +103,7 @@ def job_of(accepted: RunAccepted) -> Job:
         model=accepted.model,
         any_mode=accepted.mode_choice is not None,
         found=accepted.prior,
+        options=accepted.options,
     )
 
 

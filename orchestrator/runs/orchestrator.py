@@ -309,6 +309,7 @@ class Orchestrator:
             limits=job.limits,
             model=job.model,
             mode_choice=chosen,
+            options=job.options,
             key=job.key,
         )
         events: list[Event] = [accepted]

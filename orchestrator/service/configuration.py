@@ -83,6 +83,11 @@ class ServerSettings(_Section):
         default=1000, ge=1, description="requests at a time; more are refused, to be tried again later"
     )
     max_generations: int = Field(default=64, ge=1, description="chat, response, embedding and plan requests at a time")
+    rejoin_seconds: float = Field(
+        default=60.0,
+        ge=0,
+        description="that a run of `orchestrate` goes on after its client has gone, for the same request to join it",
+    )
     drain_seconds: float = Field(default=30.0, ge=0, description="for runs to end when the daemon is to stop")
 
 
@@ -106,6 +111,9 @@ class FolderSettings(_Section):
     )
     min_free_bytes: int = Field(
         default=256 << 20, ge=0, description="bytes of the disk that must stay free for a run to be accepted"
+    )
+    max_uploaded_bytes: int = Field(
+        default=1 << 30, ge=0, description="bytes of the files that clients have uploaded; further ones are refused"
     )
 
 

@@ -25,6 +25,7 @@ from orchestrator.journal import ChatRated, Home, Journal, JournalError, Journal
 from orchestrator.runs.job import FRONTDOOR_PLANNER, Job, job_of
 from orchestrator.runs.orchestrator import Orchestrator, Ports
 from orchestrator.runs.updates import Update
+from orchestrator.service.awaited_runs import AwaitedRuns
 from orchestrator.service.backup import Backup, find_backup, make_backup, restore_backup
 from orchestrator.service.configuration import Configuration, models_folder
 from orchestrator.service.errors import Busy, Conflict, FolderFull, NotReady
@@ -38,6 +39,7 @@ from orchestrator.service.ratings import rate, rate_chat
 from orchestrator.service.retention import Retention, VacuumRequest, VacuumResult, vacuum
 from orchestrator.service.schedules import schedules_from
 from orchestrator.service.totals import Totals
+from orchestrator.service.uploaded_files import UploadedFiles
 from orchestrator.steps.tools.contract import ToolError
 from procedures.errors import StepFailed
 from registry.models import Registry
@@ -82,6 +84,12 @@ class Service:
         self._restoring: tuple[str, asyncio.Future[None]] | None = None
         self._not_restored: OrchestratorError | None = None
         self._broken: JournalError | None = None
+        self.awaited_runs = AwaitedRuns(
+            self.cancel, lambda work: self._tasks.create_task(work), lambda: self._configuration.server.rejoin_seconds
+        )
+        """The runs whose answers clients of the API wait for."""
+        self.uploaded_files = UploadedFiles(home, lambda: self._configuration.folder)
+        """The files that clients have uploaded."""
         self.learning = Learning(home, lambda: self._configuration.memory)
         engine = procedures_engine(self._installation(), configuration)
         self.procedures = ProcedureQueue(engine, lambda: schedules_from(self._configuration.procedures.schedules))
@@ -381,6 +389,7 @@ class Service:
 
     def _end(self) -> None:
         self._closing = True
+        self.awaited_runs.close()
         self._turn.set()
 
     async def _restore(self, name: str) -> None:

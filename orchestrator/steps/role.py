@@ -1,10 +1,11 @@
 """Resolve a role of the registry to all that a request to its model needs. Steps, plans and chats share it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import cast
 
 from orchestrator.engine.contract import Generation, Message, Priority
+from orchestrator.events import RunOptions
 from registry.call_syntax import CallSyntax
 from registry.models import Registry
 from registry.options import DEFAULT_SAMPLING, Adapters, SamplingOptions
@@ -132,6 +133,18 @@ def resolve_role(
         ),
         priority=priority,
     )
+
+
+def with_options(role: ResolvedRole, options: RunOptions) -> ResolvedRole:
+    """Return the role as it is asked in a run with these options. `resolve_role` takes their `thinking`.
+
+    Mirostat chooses among all tokens: a `top_p` takes its place.
+    """
+    if options.temperature is not None:
+        role = replace(role, temperature=options.temperature)
+    if options.top_p is not None:
+        role = replace(role, top_p=options.top_p, sampling=replace(role.sampling, mirostat=0))
+    return role
 
 
 def _thinking(text: str) -> Thinking | None:

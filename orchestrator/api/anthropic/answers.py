@@ -7,7 +7,7 @@ from typing import Any, Literal
 from pydantic import BaseModel
 
 from orchestrator.api.errors import messages_error, status_of
-from orchestrator.api.limiter import CallArguments, CallEnded, CallStarted, GenerationHandle, Piece, Thought
+from orchestrator.api.limiter import CallArguments, CallEnded, CallStarted, GenerationHandle, Piece, RunEvent, Thought
 from orchestrator.api.openai.calling import CUT_OFF
 from orchestrator.api.openai.completion import CompletionRequest
 from orchestrator.api.sse import Events, format_event
@@ -134,6 +134,8 @@ class _BlockStream:
                 yield self._delta(type="input_json_delta", partial_json=text)
             case CallEnded():
                 yield from self.end()
+            case RunEvent():
+                pass
 
     def end(self) -> Iterator[bytes]:
         """Yield the event that ends the open block, if there is one."""

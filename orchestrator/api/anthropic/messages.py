@@ -11,11 +11,12 @@ from pydantic import BaseModel
 
 from orchestrator.api.anthropic.answers import MessageAnswer, message_answer, message_events
 from orchestrator.api.anthropic.requests import CountBody, MessagesBody, messages_of, request_of, toolbox_of
-from orchestrator.api.dependencies import ForcedModel, LimiterDep, ServiceDep
+from orchestrator.api.dependencies import ForcedModel, LimiterDep, ResendingDep, ServiceDep
 from orchestrator.api.errors import MESSAGES_DOCUMENTED
 from orchestrator.api.openai.calling import tool_prompt
 from orchestrator.api.openai.completion import generates_for
 from orchestrator.api.openai.names import role_named
+from orchestrator.api.openai.run_answers import name_run
 from orchestrator.api.sse import DOCUMENTED_STREAM, EventStream
 from orchestrator.pool import ModelRemote
 from orchestrator.service.service import Service
@@ -31,14 +32,21 @@ class TokenCount(BaseModel):
 
 @router.post("", response_model=MessageAnswer, responses={200: DOCUMENTED_STREAM})
 async def create(
-    body: MessagesBody, request: Request, service: ServiceDep, limiter: LimiterDep, forced: ForcedModel = None
+    body: MessagesBody,
+    request: Request,
+    response: Response,
+    service: ServiceDep,
+    limiter: LimiterDep,
+    resending: ResendingDep,
+    forced: ForcedModel = None,
 ) -> MessageAnswer | Response:
     """Answer a conversation. `model` is a role, a persona, a model, `auto`, `orchestrate`, or an alias of one."""
-    asked = replace(request_of(body, f"msg_{secrets.token_hex(12)}"), forced_model=forced)
+    asked = replace(request_of(body, f"msg_{secrets.token_hex(12)}"), forced_model=forced, resending=resending)
     generates, model = await generates_for(asked, service)
     handle = limiter.start(generates)
     if not body.stream:
         (completion,) = await handle.completions(request)
+        name_run(response, asked.run)
         return message_answer(asked, completion)
     await handle.wait_started(request)
     try:
@@ -48,7 +56,9 @@ async def create(
     except BaseException:
         handle.cancel()
         raise
-    return EventStream(message_events(asked, tokens, handle), handle.cancel)
+    stream = EventStream(message_events(asked, tokens, handle), handle.cancel)
+    name_run(stream, asked.run)
+    return stream
 
 
 @router.post("/count_tokens")

@@ -3,6 +3,7 @@
 chat        /v1/chat/completions
 text_completions  /v1/completions: go on with a text
 responses   /v1/responses
+files       /v1/files: upload, list, content, delete
 embeddings  /v1/embeddings, by the built-in lexical embedder or the registry's own
 rerank      /v1/rerank, by a model that ranks, or by the vectors of an embedder
 models      /v1/models
@@ -13,4 +14,6 @@ logprobs    how likely the tokens of an answer were, in the forms of chats and c
 tools       functions that a model may call
 calling     generates an answer that may call them: reads, checks and repairs its calls
 completion  carries out a request for answers: by generations on an engine, or by a whole run
+run_answers what a whole run answers: plan, steps and retries as thoughts, then the answer
+given_files the files that come with a request to a run
 """

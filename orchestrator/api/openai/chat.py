@@ -13,11 +13,12 @@ from typing import Annotated, Any, Final, Literal
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from orchestrator.api.dependencies import ForcedModel, LenientBody, LimiterDep, RequestBody, ServiceDep
+from orchestrator.api.dependencies import ForcedModel, LenientBody, LimiterDep, RequestBody, ResendingDep, ServiceDep
 from orchestrator.api.errors import DOCUMENTED, error_detail
-from orchestrator.api.limiter import CallArguments, CallEnded, CallStarted, GenerationHandle, Piece, Thought
+from orchestrator.api.limiter import CallArguments, CallEnded, CallStarted, GenerationHandle, Piece, RunEvent, Thought
 from orchestrator.api.openai.calling import CUT_OFF
 from orchestrator.api.openai.completion import CompletionRequest, generates_for
+from orchestrator.api.openai.given_files import GivenFile
 from orchestrator.api.openai.logprobs import ListedTokens, LogprobsBody, logprobs_body
 from orchestrator.api.openai.protocol import (
     ChatMessage,
@@ -30,6 +31,7 @@ from orchestrator.api.openai.protocol import (
     may_be_continued,
     requested_thinking,
 )
+from orchestrator.api.openai.run_answers import AnsweringRun, RunId, name_run, run_event
 from orchestrator.api.openai.sampling import (
     MaxTokens,
     SamplingBody,
@@ -102,6 +104,8 @@ class ChatBody(RequestBody, SamplingBody):
     reasoning_effort: RequestedEffort | None = None
     thinking: ThinkingValue | None = None
     chat_template_kwargs: TemplateArguments | None = None
+    run_events: bool | None = None
+    """Whether the stream of a run's answer has the events of the run, each in a chunk without choices."""
 
 
 class CalledBody(BaseModel):
@@ -171,6 +175,7 @@ class ChatAnswer(BaseModel):
     system_fingerprint: str
     choices: list[ChoiceBody]
     usage: UsageBody
+    run_id: RunId = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,9 +187,11 @@ class _Common:
     model: str
     fingerprint: str
     """The id of the model that answers, which need not be the name that was asked for."""
+    run: AnsweringRun
+    """The run that answers, where one does."""
 
-    def chunk(self, choices: Sequence[dict[str, Any]], usage: UsageBody | None = None) -> bytes:
-        """Return the server-sent event of a chunk."""
+    def chunk(self, choices: Sequence[dict[str, Any]], usage: UsageBody | None = None, **more: Any) -> bytes:
+        """Return the server-sent event of a chunk. `more` are fields that it has beside the usual ones."""
         chunk: dict[str, Any] = {
             "id": self.id,
             "object": "chat.completion.chunk",
@@ -193,33 +200,47 @@ class _Common:
             "system_fingerprint": self.fingerprint,
             "choices": list(choices),
         }
-        return format_event(chunk if usage is None else chunk | {"usage": usage.model_dump()})
+        if self.run.id is not None:
+            chunk["run_id"] = self.run.id
+        if usage is not None:
+            chunk["usage"] = usage.model_dump()
+        return format_event(chunk | more)
 
 
 @router.post("/chat/completions", response_model=ChatAnswer, responses={200: DOCUMENTED_STREAM})
 async def complete(
-    body: ChatBody, request: Request, service: ServiceDep, limiter: LimiterDep, forced: ForcedModel = None
+    body: ChatBody,
+    request: Request,
+    response: Response,
+    service: ServiceDep,
+    limiter: LimiterDep,
+    resending: ResendingDep,
+    forced: ForcedModel = None,
 ) -> ChatAnswer | Response:
     """Answer a chat. `model` is a role, a persona, a model of the registry, `auto` or `orchestrate`."""
-    completion_request = replace(request_of(body), forced_model=forced)
+    completion_request = replace(request_of(body), forced_model=forced, resending=resending)
     generates, model = await generates_for(completion_request, service)
     handle = limiter.start(generates)
-    common = _Common(completion_request.id, int(time.time()), body.model, model)
+    run = completion_request.run
+    common = _Common(completion_request.id, int(time.time()), body.model, model, run)
     if not body.stream:
-        return _answer(common, await handle.completions(request), completion_request)
+        completions = await handle.completions(request)
+        name_run(response, run)
+        return _answer(common, completions, completion_request)
     await handle.wait_started(request)
     with_usage = bool(body.stream_options and body.stream_options.include_usage)
-    return EventStream(_chunks(common, handle, completion_request, with_usage), handle.cancel)
+    stream = EventStream(_chunks(common, handle, completion_request, with_usage), handle.cancel)
+    name_run(stream, run)
+    return stream
 
 
 def request_of(body: ChatBody) -> CompletionRequest:
     """Return what the body asks for. Raises InputError."""
     refuse_options({}, body.model_extra)
     form = answer_form(body, answer_schema(body.response_format, "response_format"), "response_format")
-    messages, toolbox = (
-        engine_messages(body.messages),
-        ClientTools.of(client_tools(body.tools), body.tool_choice, body.parallel_tool_calls),
-    )
+    files: list[GivenFile] = []
+    messages = engine_messages(body.messages, files)
+    toolbox = ClientTools.of(client_tools(body.tools), body.tool_choice, body.parallel_tool_calls)
     return CompletionRequest(
         id=f"chatcmpl-{secrets.token_hex(12)}",
         model=body.model,
@@ -234,6 +255,8 @@ def request_of(body: ChatBody) -> CompletionRequest:
         thinking=requested_thinking(body.thinking, body.chat_template_kwargs, body.reasoning_effort),
         template_arguments=body.chat_template_kwargs or {},
         count=body.n or 1,
+        files=tuple(files),
+        run_events=bool(body.run_events),
     )
 
 
@@ -282,6 +305,7 @@ def _answer(common: _Common, completions: Sequence[Completion], request: Complet
         system_fingerprint=common.fingerprint,
         choices=[_choice(index, completion, request) for index, completion in enumerate(completions)],
         usage=usage_of([completion.usage for completion in completions]),
+        run_id=common.run.id,
     )
 
 
@@ -330,6 +354,8 @@ async def _chunks(common: _Common, handle: GenerationHandle, request: Completion
                 usages.append(item.usage)
                 rest = listed[index].rest(item)
                 yield common.chunk([_delta(index, {}, finish_reason(item), rest)])
+            elif isinstance(item, RunEvent):
+                yield common.chunk([], run_event=run_event(item))
             elif delta := _piece_delta(item):
                 tokens = listed[index].take_with(item) if request.logprobs is not None else None
                 yield common.chunk([_delta(index, delta, tokens=tokens)])
@@ -353,7 +379,7 @@ def _piece_delta(piece: Piece | Thought) -> dict[str, Any]:
             return {"tool_calls": [{"index": index, **call.model_dump()}]}
         case CallArguments(index, text):
             return {"tool_calls": [{"index": index, "function": {"arguments": text}}]}
-        case CallEnded():
+        case CallEnded() | RunEvent():
             return {}
 
 

@@ -3,24 +3,25 @@
 import asyncio
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from orchestrator.api.errors import AnswerRefused, RunFailed
+from orchestrator.api.errors import AnswerRefused
 from orchestrator.api.limiter import Generate, Piece
 from orchestrator.api.openai.calling import CUT_OFF, calling, tool_prompt
+from orchestrator.api.openai.given_files import GivenFile, read_files
 from orchestrator.api.openai.names import ORCHESTRATE, known_name, resolve_name
+from orchestrator.api.openai.protocol import THINKING_ARGUMENTS
+from orchestrator.api.openai.run_answers import AnsweringRun, RunQuestion, answer_by_run, run_request
 from orchestrator.api.openai.sampling import merged_sampling
 from orchestrator.api.openai.tools import MOST_ASKED, CallTask, ClientTools, with_tools
 from orchestrator.engine.client.engine import Completion, TextPiece
 from orchestrator.engine.client.grammar import left_to_validator
 from orchestrator.engine.contract import Generation, Infill, Message
-from orchestrator.errors import InputError, OrchestratorError, Problem
-from orchestrator.events import Usage
+from orchestrator.errors import InputError, Problem
+from orchestrator.events import RunOptions, Usage
 from orchestrator.gates import BadSchema, OutputSchema, SchemaMismatch
-from orchestrator.history.report import Report
-from orchestrator.runs import Job
+from orchestrator.service.awaited_runs import Resending
 from orchestrator.service.chats import RoutedChat
 from orchestrator.service.service import Service
 from orchestrator.steps.attempt import added
@@ -72,6 +73,14 @@ class CompletionRequest:
     """Variables for the model's chat template."""
     count: int = 1
     """How many answers to the same messages are wanted."""
+    files: tuple[GivenFile, ...] = ()
+    """The files among the messages, which only runs take."""
+    run_events: bool = False
+    """Whether the events of a run that answers are told, too."""
+    resending: Resending = field(default_factory=Resending)
+    """How the request is recognised when it is sent again, where a run answers it."""
+    run: AnsweringRun = field(default_factory=AnsweringRun)
+    """Where the id of a run that answers is told."""
 
     @property
     def objective(self) -> str:
@@ -91,8 +100,28 @@ async def generates_for(request: CompletionRequest, service: Service) -> tuple[l
     name = known_name(request.model, service)
     if name == ORCHESTRATE:
         _check_fits_run(request)
-        run = _run(service, run_request(request.messages), request.forced_model)
-        return [run] * request.count, ORCHESTRATE
+        question = RunQuestion(
+            request=run_request(request.messages),
+            files=await asyncio.to_thread(read_files, request.files, service.uploaded_files),
+            options=RunOptions(
+                temperature=request.temperature,
+                top_p=request.top_p,
+                seed=request.seed,
+                thinking="" if request.thinking is None else str(request.thinking),
+            ),
+            model=request.forced_model,
+            stop=request.stop,
+            max_tokens=request.max_tokens,
+            shows_progress=request.thinking != "off",
+            with_events=request.run_events,
+            resending=request.resending,
+            told=request.run,
+        )
+        return [answer_by_run(service, question)], ORCHESTRATE
+    if request.files:
+        raise InputError(Problem(request.files[0].where, "is a file", f"text; or the model {ORCHESTRATE}"))
+    if request.run_events:
+        raise InputError(Problem("run_events", f"is true, and only {ORCHESTRATE} has a run", "leave it out"))
     role, chat = await resolve_name(name, request.objective, service.orchestrator, request.id, request.forced_model)
     generation = engine_request(request, role)
     seeds = [None if request.seed is None else request.seed + index for index in range(request.count)]
@@ -145,19 +174,6 @@ def engine_request(request: CompletionRequest, role: ResolvedRole) -> Generation
     if (problem := generation.problem()) is not None:
         raise InputError(Problem("request", problem))
     return generation
-
-
-def run_request(messages: Sequence[Message]) -> str:
-    """Return the request of a run that answers a chat. Raises InputError where no message is of a user.
-
-    It is the only message where there is one, and else all of them, each with the role that wrote it.
-    """
-    written = [message for message in messages if message.content.strip()]
-    if not any(message.role == "user" for message in written):
-        raise InputError(Problem("messages", "none is of a user", "one message of the role user at least"))
-    if len(written) == 1:
-        return written[0].content
-    return "\n".join(f"{message.role}: {message.content}" for message in written)
 
 
 def _call_task(request: CompletionRequest, role: ResolvedRole) -> CallTask:
@@ -229,44 +245,6 @@ def _mismatch(request: CompletionRequest, text: str) -> str:
     return ""
 
 
-def _run(service: Service, request: str, model: str | None) -> Generate:
-    """Return what answers with a run: the request is planned, its steps run, and the run's answer is the text.
-
-    When it is cancelled, it cancels the run.
-    """
-
-    async def generate(on_text: Callable[[str], None], on_thought: Callable[[str], None]) -> Completion:
-        submitting = asyncio.create_task(
-            service.submit(Job(request, None, None, "as-planned", any_mode=True, model=model))
-        )
-        try:
-            run = (await asyncio.shield(submitting)).run
-            on_text("")  # so that a stream begins when the run is accepted, and not when it has ended
-            async for _ in service.watch(run):
-                pass
-        except asyncio.CancelledError:
-            with suppress(OrchestratorError):  # the run may never have been accepted
-                await service.cancel((await submitting).run)
-            raise
-        report = await asyncio.to_thread(service.orchestrator.views.report, run)
-        if report.answer is None:
-            raise RunFailed(f"run {run} ended {report.status}: {report.error or 'without an answer'}")
-        on_text(report.answer)
-        return Completion(report.answer, "stop", _usage(report))
-
-    return generate
-
-
-def _usage(report: Report) -> Usage:
-    planned = [report.plan_usage, *(row.usage for row in report.replans)]
-    return Usage(
-        prompt_tokens=sum(step.prompt_tokens for step in report.steps) + sum(one.prompt_tokens for one in planned),
-        output_tokens=sum(step.output_tokens for step in report.steps) + sum(one.output_tokens for one in planned),
-        reasoning_tokens=sum(step.reasoning_tokens for step in report.steps)
-        + sum(one.reasoning_tokens for one in planned),
-    )
-
-
 def _check_fits_run(request: CompletionRequest) -> None:
     """Raise InputError for what a whole run cannot be asked."""
     if not request.messages:
@@ -281,6 +259,7 @@ def _check_fits_run(request: CompletionRequest) -> None:
         "grammar": request.grammar is not None,
         "logprobs": request.logprobs is not None,
         "logit_bias": bool(request.logit_bias),
+        "chat_template_kwargs": any(name not in THINKING_ARGUMENTS for name in request.template_arguments),
         "min_tokens": bool(request.min_tokens),
         "ignore_eos": request.ignore_end,
         **dict.fromkeys(request.sampling, True),
@@ -288,5 +267,9 @@ def _check_fits_run(request: CompletionRequest) -> None:
     for name in (name for name, given in unfit.items() if given):
         accepted = "leave it out, or a role, a persona or a model"
         raise InputError(Problem(name, f"{ORCHESTRATE} gives no answer of a single model", accepted))
+    if request.continues:
+        what = f"the last one is the assistant's, and {ORCHESTRATE} does not go on with an answer"
+        accepted = "a last message of the user, or continue_final_message: false"
+        raise InputError(Problem("messages", what, accepted))
     if request.count > 1:
         raise InputError(Problem("n", f"is {request.count}, and {ORCHESTRATE} gives one answer", "1"))

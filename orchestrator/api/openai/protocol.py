@@ -9,6 +9,7 @@ from typing import Annotated, Any, Final, Literal, cast
 from pydantic import Field
 
 from orchestrator.api.dependencies import LenientBody
+from orchestrator.api.openai.given_files import FILE_TYPES, GivenFile
 from orchestrator.api.openai.sampling import ANY_OBJECT
 from orchestrator.engine.contract import Message, ToolCall
 from orchestrator.errors import InputError, Problem
@@ -24,6 +25,8 @@ TokenIds = Annotated[list[TokenId], Field(max_length=1 << 22, fail_fast=True)]
 """The tokens of one text. Of those that are no numbers only the first is reported: there may be millions."""
 ThinkingBudget = Annotated[int, Field(ge=0, le=MAX_CONTEXT)]
 RequestedEffort = Literal["none", "minimal", "low", "medium", "high", "xhigh"]
+THINKING_ARGUMENTS: Final = ("enable_thinking", "thinking")
+"""The variables of chat templates that say whether the model thinks."""
 _EFFORTS: Final[dict[str, Thinking]] = {"none": "off", "minimal": "low", "xhigh": "high"}
 
 
@@ -41,11 +44,23 @@ TemplateArguments = Annotated[dict[str, bool | int | float | PlainWord | None], 
 """The field `chat_template_kwargs` of a request, as vLLM and llama-server have it."""
 
 
-class TextPart(LenientBody):
-    """A part of a message. Only parts with text are accepted."""
+class FileBody(LenientBody):
+    """A file: one that was uploaded, or its content as a `data:` address or in base64."""
+
+    file_id: str | None = None
+    file_data: str | None = None
+    filename: str | None = None
+
+
+class TextPart(FileBody):
+    """A part of a message: text, or a file where a run answers.
+
+    /v1/chat/completions has the fields of a file in `file`, and /v1/responses has them beside `type`.
+    """
 
     type: str
     text: str | None = None
+    file: FileBody | None = None
 
 
 class FunctionCall(LenientBody):
@@ -89,25 +104,38 @@ class FormatBody(LenientBody):
     json_schema_flat: dict[str, Any] | bool | None = Field(default=None, alias="schema")
 
 
-def text_of(content: str | Sequence[TextPart] | None, where: str) -> str:
-    """Return the text of a message, its parts joined by line breaks.
+def text_of(content: str | Sequence[TextPart] | None, where: str, files: list[GivenFile] | None = None) -> str:
+    """Return the text of a message, its parts joined by line breaks. Files among them are added to `files`.
 
-    Raises InputError for a part without text; `where` is the path to the content.
+    Raises InputError for a part that is neither text nor, where there is a list of `files`, a file; `where` is the path
+    to the content.
     """
     if content is None or isinstance(content, str):
         return content or ""
+    texts: list[str] = []
     for index, part in enumerate(content):
-        if part.text is None:
+        if files is not None and part.type in FILE_TYPES:
+            files.append(_given_file(part.file or part, f"{where}/{index}"))
+        elif part.text is None:
             raise InputError(Problem(f"{where}/{index}", f"is of type {part.type!r}", "text"))
-    return "\n".join(part.text or "" for part in content)
+        else:
+            texts.append(part.text)
+    return "\n".join(texts)
 
 
-def engine_messages(messages: Sequence[ChatMessage]) -> list[Message]:
+def _given_file(part: FileBody, where: str) -> GivenFile:
+    if (part.file_id is None) == (part.file_data is None):
+        what = "has neither file_id nor file_data, or both"
+        raise InputError(Problem(where, what, "exactly one of them"))
+    return GivenFile(where, part.filename or "", part.file_id, part.file_data or "")
+
+
+def engine_messages(messages: Sequence[ChatMessage], files: list[GivenFile] | None = None) -> list[Message]:
     """Return the messages of a chat with the roles that an engine knows: system, user, assistant and tool.
 
-    Raises InputError for content that is no text.
+    Files are added to `files`. Raises InputError for other content that is no text.
     """
-    return [_engine_message(message, f"messages/{index}/content") for index, message in enumerate(messages)]
+    return [_engine_message(message, f"messages/{index}/content", files) for index, message in enumerate(messages)]
 
 
 def prompt_messages(messages: Sequence[Message], role: ResolvedRole, instructions: str) -> tuple[Message, ...]:
@@ -175,14 +203,14 @@ def requested_thinking(
         case _:
             return thinking
     given = arguments or {}
-    switch = next((given[name] for name in ("enable_thinking", "thinking") if name in given), None)
+    switch = next((given[name] for name in THINKING_ARGUMENTS if name in given), None)
     if isinstance(switch, bool):
         return "on" if switch else "off"
     return None if effort is None else cast(Thinking, _EFFORTS.get(effort, effort))
 
 
-def _engine_message(message: ChatMessage, where: str) -> Message:
-    text = text_of(message.content, where)
+def _engine_message(message: ChatMessage, where: str, files: list[GivenFile] | None) -> Message:
+    text = text_of(message.content, where, files)
     match message.role:
         case "system" | "developer":
             return Message("system", text)

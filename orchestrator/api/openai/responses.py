@@ -20,14 +20,16 @@ from orchestrator.api.dependencies import (
     LenientBody,
     LimiterDep,
     RequestBody,
+    ResendingDep,
     ServiceDep,
     StoredResponsesDep,
 )
 from orchestrator.api.errors import DOCUMENTED, error_detail
-from orchestrator.api.limiter import CallArguments, CallEnded, CallStarted, GenerationHandle, Piece, Thought
+from orchestrator.api.limiter import CallArguments, CallEnded, CallStarted, GenerationHandle, Piece, RunEvent, Thought
 from orchestrator.api.openai.calling import CUT_OFF
 from orchestrator.api.openai.chat import OutputDetails
 from orchestrator.api.openai.completion import CompletionRequest, generates_for
+from orchestrator.api.openai.given_files import GivenFile
 from orchestrator.api.openai.protocol import (
     FormatBody,
     RequestedEffort,
@@ -38,6 +40,7 @@ from orchestrator.api.openai.protocol import (
     requested_thinking,
     text_of,
 )
+from orchestrator.api.openai.run_answers import RunId, name_run, run_event
 from orchestrator.api.openai.sampling import (
     MaxTokens,
     SamplingBody,
@@ -117,6 +120,8 @@ class ResponseBody(RequestBody, SamplingBody):
     store: bool | None = None
     """Whether the answer is stored; so it is if nothing is said."""
     background: bool | None = None
+    run_events: bool | None = None
+    """Whether the stream of a run's answer has the events of the run, as `response.run_event`."""
 
 
 class TextBody(BaseModel):
@@ -212,6 +217,7 @@ class ResponseAnswer(BaseModel):
     store: bool = True
     tool_choice: str | dict[str, Any]
     tools: list[dict[str, Any]]
+    run_id: RunId = None
 
 
 class DeletedBody(BaseModel):
@@ -236,9 +242,11 @@ class ItemList(BaseModel):
 async def respond(
     body: ResponseBody,
     request: Request,
+    response: Response,
     service: ServiceDep,
     limiter: LimiterDep,
     responses: StoredResponsesDep,
+    resending: ResendingDep,
     forced: ForcedModel = None,
 ) -> ResponseAnswer | Response:
     """Answer. `model` is a role, a persona, a model of the registry, `auto` or `orchestrate`."""
@@ -246,7 +254,7 @@ async def respond(
     if (previous := body.previous_response_id) is not None:
         items = await asyncio.to_thread(responses.conversation, previous)
         earlier = [InputItem.model_validate(item) for item in items]
-    completion_request = replace(request_of(body, earlier), forced_model=forced)
+    completion_request = replace(request_of(body, earlier), forced_model=forced, resending=resending)
     generates, _ = await generates_for(completion_request, service)
     handle = limiter.start(generates)
     created = _created(body, completion_request.id)
@@ -258,11 +266,16 @@ async def respond(
 
     if not body.stream:
         (completion,) = await handle.completions(request)
+        created = created.model_copy(update={"run_id": completion_request.run.id})
+        name_run(response, completion_request.run)
         answer = _ended(created, _items(completion), completion)
         await store(answer)
         return answer
     await handle.wait_started(request)
-    return EventStream(_stream_events(created, handle, store), handle.cancel)
+    created = created.model_copy(update={"run_id": completion_request.run.id})
+    stream = EventStream(_stream_events(created, handle, store), handle.cancel)
+    name_run(stream, completion_request.run)
+    return stream
 
 
 @router.get("/responses/{response}")
@@ -307,10 +320,11 @@ def request_of(body: ResponseBody, earlier: Sequence[InputItem] = ()) -> Complet
     form = answer_form(body, schema, "text/format")
     given = [InputItem(role="user", content=body.input)] if isinstance(body.input, str) else body.input
     tools = [ClientTool(one.name, one.description or "", one.parameters or {}) for one in body.tools or ()]
+    files: list[GivenFile] = []
     return CompletionRequest(
         id=f"resp_{secrets.token_hex(12)}",
         model=body.model,
-        messages=input_messages([*earlier, *given], body.instructions),
+        messages=input_messages([*earlier, *given], body.instructions, files),
         toolbox=ClientTools.of(tools, body.tool_choice, body.parallel_tool_calls),
         schema=form.schema,
         grammar=form.grammar,
@@ -320,19 +334,24 @@ def request_of(body: ResponseBody, earlier: Sequence[InputItem] = ()) -> Complet
             body.thinking, body.chat_template_kwargs, body.reasoning.effort if body.reasoning is not None else None
         ),
         template_arguments=body.chat_template_kwargs or {},
+        files=tuple(files),
+        run_events=bool(body.run_events),
     )
 
 
-def input_messages(given: Sequence[InputItem], instructions: str | None) -> list[Message]:
+def input_messages(
+    given: Sequence[InputItem], instructions: str | None, files: list[GivenFile] | None = None
+) -> list[Message]:
     """Return the input as messages for an engine, after the instructions, without earlier thoughts.
 
-    Calls in a row are one message's. Raises InputError for items of an unknown type, and for content that is no text.
+    Calls in a row are one message's. Files of messages are added to `files`. Raises InputError for items of an unknown
+    type, and for other content that is no text.
     """
     messages = [Message("system", instructions)] if instructions else []
     for index, item in enumerate(given):
         if item.type == "reasoning":
             continue
-        message = _input_message(item, f"input/{index}")
+        message = _input_message(item, f"input/{index}", files)
         if message.tool_calls and messages and messages[-1].role == "assistant":
             messages[-1] = messages[-1]._replace(tool_calls=messages[-1].tool_calls + message.tool_calls)
         else:
@@ -340,11 +359,11 @@ def input_messages(given: Sequence[InputItem], instructions: str | None) -> list
     return messages
 
 
-def _input_message(item: InputItem, where: str) -> Message:
+def _input_message(item: InputItem, where: str, files: list[GivenFile] | None) -> Message:
     match item.type:
         case "message" if item.role is not None:
             role = "system" if item.role == "developer" else item.role
-            return Message(role, text_of(item.content, f"{where}/content"))
+            return Message(role, text_of(item.content, f"{where}/content", files))
         case "function_call":
             return Message("assistant", "", (ToolCall(item.call_id or "", item.name or "", item.arguments or "{}"),))
         case "function_call_output":
@@ -458,6 +477,8 @@ class _EventBuilder:
                 yield self._event("response.function_call_arguments.delta", **self._place, delta=text)
             case CallEnded():
                 yield from self._end()
+            case RunEvent():
+                yield self._event("response.run_event", **run_event(piece))
 
     def end(self, completion: Completion) -> Iterator[bytes]:
         """Yield the events at the end of the answer, but for the last one: those of its last item.

@@ -1,0 +1,159 @@
+"""Let clients wait for the answers of runs, and come back to a run whose client has gone.
+
+A client that loses its connection sends its request again. It then waits for the same run: by an idempotency key, which
+the journal knows, or else because its request is the same as one whose client has gone within the last minute. A run
+that nobody comes back to is cancelled, unless it has a key, with which its answer can be fetched at any time.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+
+import structlog
+
+from orchestrator.errors import OrchestratorError
+
+log = structlog.get_logger(__name__)
+
+Submit = Callable[[], Awaitable[str]]
+"""Submits the run of a request, and returns its id."""
+StartTask = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Resending:
+    """How a request is recognised when its client sends it again."""
+
+    digest: str = ""
+    """The digest of the whole request; empty for one that is never recognised by its text."""
+    key: str | None = None
+    """Its idempotency key."""
+    again: bool = False
+    """Whether the client says that it sends the request once more, so that an earlier connection of it is broken, even
+    where that was not noticed here."""
+
+
+@dataclass(slots=True, eq=False)
+class _Awaited:
+    """A run that clients wait for, or have waited for until a moment ago."""
+
+    run: asyncio.Future[str]
+    """Its id, or the error for which it was not accepted."""
+    asked: Resending
+    clients: int = 0
+    """How many clients wait for it."""
+    timer: asyncio.TimerHandle | None = None
+    """Gives the run up, unless a client comes back before; None while one waits."""
+
+
+class AwaitedRuns:
+    """The runs whose answers clients wait for.
+
+    `cancel` cancels a run, and `start` begins a task that ends with the service. `seconds` is how long a run goes on
+    without a client, read whenever a client goes.
+    """
+
+    def __init__(
+        self, cancel: Callable[[str], Awaitable[None]], start: StartTask, seconds: Callable[[], float]
+    ) -> None:
+        self._cancel = cancel
+        self._start = start
+        self._seconds = seconds
+        self._by_digest: dict[str, _Awaited] = {}
+        self._left: set[_Awaited] = set()
+
+    @asynccontextmanager
+    async def waiting(self, asked: Resending, submit: Submit) -> AsyncGenerator[str, None]:
+        """Return a context manager in which a client waits for the run of its request; its value is the run's id.
+
+        `submit` is called unless the request joins a run. When the block is left by an exception, the client has gone,
+        and the run goes on for a while; when the block is completed, the client has its answer. Raises what `submit`
+        raises.
+        """
+        awaited = self._joined(asked) or self._begun(asked, submit)
+        awaited.clients += 1
+        try:
+            yield await asyncio.shield(awaited.run)
+        except BaseException:
+            self._leave(awaited)
+            raise
+        else:
+            awaited.clients -= 1
+            if not awaited.clients:
+                self._forget(awaited)
+
+    def close(self) -> None:
+        """Give up no more runs: the service ends, and those that have not ended are resumed by the next one."""
+        for awaited in self._left:
+            assert awaited.timer is not None, "it is set when the last client goes"
+            awaited.timer.cancel()
+        self._left.clear()
+        self._by_digest.clear()
+
+    def _joined(self, asked: Resending) -> _Awaited | None:
+        """Return the run that a request joins, if there is one. Where there is a key, the journal finds the run."""
+        found = self._by_digest.get(asked.digest) if asked.digest and asked.key is None else None
+        if found is None or not (asked.again or found.timer is not None):
+            return None
+        if found.timer is not None:
+            found.timer.cancel()
+            found.timer = None
+            self._left.discard(found)
+        return found
+
+    def _begun(self, asked: Resending, submit: Submit) -> _Awaited:
+        awaited = _Awaited(asyncio.get_running_loop().create_future(), asked)
+        if asked.digest and asked.key is None:
+            self._by_digest[asked.digest] = awaited
+        self._start(_settle(awaited.run, submit))
+        return awaited
+
+    def _leave(self, awaited: _Awaited) -> None:
+        """Take note that a client has gone. Of the last one, another may come back within the time."""
+        awaited.clients -= 1
+        if awaited.clients:
+            return
+        if awaited.asked.key is not None or _failed(awaited.run):
+            self._forget(awaited)
+            return
+        awaited.timer = asyncio.get_running_loop().call_later(self._seconds(), self._give_up, awaited)
+        self._left.add(awaited)
+
+    def _give_up(self, awaited: _Awaited) -> None:
+        self._forget(awaited)
+        self._start(self._cancel_run(awaited))
+
+    async def _cancel_run(self, awaited: _Awaited) -> None:
+        """Cancel a run that nobody waits for any more; nothing happens if it has ended, or was never accepted."""
+        await asyncio.wait([awaited.run])
+        if awaited.run.cancelled() or awaited.run.exception() is not None:
+            return
+        run = awaited.run.result()
+        log.info("a run is given up: its client has gone and has not come back", run=run)
+        with suppress(OrchestratorError):
+            await self._cancel(run)
+
+    def _forget(self, awaited: _Awaited) -> None:
+        self._left.discard(awaited)
+        if self._by_digest.get(awaited.asked.digest) is awaited:
+            del self._by_digest[awaited.asked.digest]
+
+
+async def _settle(run: "asyncio.Future[str]", submit: Submit) -> None:
+    """Submit a run, and tell its id, or the error. A client that goes away meanwhile does not interrupt it."""
+    try:
+        found = await submit()
+    except Exception as error:  # noqa: BLE001 - whoever waits for the run raises it
+        run.set_exception(error)
+        run.exception()  # it may be that nobody waits any more
+    except BaseException:  # the service ends
+        run.cancel()
+        raise
+    else:
+        run.set_result(found)
+
+
+def _failed(run: "asyncio.Future[str]") -> bool:
+    return run.done() and (run.cancelled() or run.exception() is not None)
