@@ -127,7 +127,7 @@ class UploadedFiles:
             return None
         try:
             return UploadedFile(**json.loads(self._description(file).read_text(encoding="utf-8")))
-        except (FileNotFoundError, ValueError, TypeError):
+        except (OSError, ValueError, TypeError):
             return None
 
     def _write(self, path: Path, data: bytes) -> None:
