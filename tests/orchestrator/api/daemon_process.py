@@ -137,6 +137,26 @@ def submitted(client: httpx2.Client, body: dict[str, Any]) -> str:
     return str(answer.json()["run_id"])
 
 
+def wait_submitted(client: httpx2.Client, request: str) -> str:
+    """Wait until the newest run is the one of this request, and return its id."""
+    end = time.monotonic() + 100
+    while True:
+        (newest,) = client.get("/v1/runs", params={"limit": 1}).json()["runs"] or [{"request": ""}]
+        if newest["request"] == request:
+            return str(newest["run_id"])
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def begun_and_left(daemon: Running, body: bytes, request: str) -> str:
+    """Send a chat with this body, close the connection as soon as the run of the request is accepted; return its id."""
+    head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n"
+    with daemon.client() as client, socket.socket(socket.AF_UNIX) as caller:
+        caller.connect(str(Home(daemon.home).socket))
+        caller.sendall(f"{head}Content-Type: application/json\r\n\r\n".encode() + body)
+        return wait_submitted(client, request)
+
+
 def finished(client: httpx2.Client, run: str) -> dict[str, Any]:
     """Wait until a run has ended, and return its result."""
     client.get(f"/v1/runs/{run}/events").raise_for_status()

@@ -15,7 +15,15 @@ import openai
 import pytest
 from openai import OpenAI
 
-from tests.orchestrator.api.daemon_process import Running, active_requests, finished, lasting, running_daemon, submitted
+from tests.orchestrator.api.daemon_process import (
+    Running,
+    active_requests,
+    begun_and_left,
+    finished,
+    lasting,
+    running_daemon,
+    submitted,
+)
 
 MOST_REQUESTS = 6
 BODY_BYTES = 65_536
@@ -42,6 +50,7 @@ def narrow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
         "SERVER_MAX_REQUESTS": str(MOST_REQUESTS),
         "SERVER_MAX_BODY": str(BODY_BYTES),
         "SERVER_BODY_SECONDS": "2",
+        "SERVER_REJOIN_SECONDS": "0",
         "SERVER_HOSTS": "Models.Example",
         "SERVER_ORIGINS": "https://page.example",
         "SERVER_ALIASES": "gpt-4o-mini=worker, claude-*=auto, text-embedding-3-small=embedder, lost=nobody",
@@ -98,6 +107,13 @@ def test_a_full_queue_asks_clients_to_retry_later(tcp: httpx2.Client, ai: OpenAI
     assert tcp.post(f"/v1/runs/{submitted(tcp, lasting())}/cancel").status_code == 202, (
         "the cancelled run has left the queue"
     )
+
+
+def test_a_run_whose_client_does_not_come_back_is_cancelled(narrow: Running, tcp: httpx2.Client) -> None:
+    text = "Write a Python function that counts the stars."
+    body = {"model": "orchestrate", "messages": [{"role": "user", "content": text}]}
+    run = begun_and_left(narrow, json.dumps(body).encode(), text)
+    assert finished(tcp, run)["status"] == "cancelled"
 
 
 def test_generations_are_limited_and_the_client_retries_by_itself(ai: OpenAI) -> None:

@@ -2,11 +2,18 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from orchestrator.events import AttemptStarted, RouteCandidate
+import pytest
+
+from orchestrator.engine.client.engine import Completion, Engine
+from orchestrator.engine.contract import Generation
+from orchestrator.events import AttemptStarted, RouteCandidate, RunOptions
+from orchestrator.history.view import accepted_in
 from orchestrator.journal import JournalReader
 from orchestrator.routing import Decision, DecisionContext, RuleRouter
-from orchestrator.runs import Orchestrator, Ports
+from orchestrator.runs import Job, Orchestrator, Ports
+from orchestrator.runs.job import job_of
 from registry.load import find_registry, load_registry
 from tests.orchestrator.run_jobs import execute, job, report_of, step
 
@@ -43,6 +50,37 @@ async def test_what_a_router_chooses_is_done_and_journaled(tmp_path: Path) -> No
     assert [one.role for one in started.candidates] == ["worker", "coder"]
     assert [(one.name, (one.bytes or 0) > 0) for one in started.inputs] == [("a.txt", True)]
     assert report_of(tmp_path / "home", run).steps[0].role == "coder"
+
+
+async def test_the_options_of_a_run_reach_the_models_of_its_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Generation] = []
+    generate = Engine.generate
+
+    async def recorded(engine: Engine, request: Generation, *more: Any, **named: Any) -> Completion:
+        asked.append(request)
+        return await generate(engine, request, *more, **named)
+
+    monkeypatch.setattr(Engine, "generate", recorded)
+    options = RunOptions(temperature=0.25, top_p=0.75, seed=7, thinking="low")
+    work = replace(job([step("S1", "Summarize a.txt.", ["a.txt"], ["s1"])]), options=options)
+    async with Orchestrator.open(tmp_path / "home", REGISTRY, Ports()) as orchestrator:
+        run = await execute(orchestrator, work)
+    with JournalReader.open_to_read(tmp_path / "home") as journal:
+        events = [event for _, event in journal.events(run)]
+    assert job_of(accepted_in(events)).options == options
+    assert {event.thinking for event in events if isinstance(event, AttemptStarted)} == {"low"}
+    of_step = [one for one in asked if "Summarize a.txt." in one.messages[-1].content]
+    assert {(one.temperature, one.top_p, one.seed, one.thinking) for one in of_step} == {(0.25, 0.75, 7, "low")}
+
+
+def test_a_job_with_other_options_or_texts_is_another_one() -> None:
+    asked = Job("Go.", None, None, "as-planned", found={"a.txt": "0" * 64})
+    assert asked.asks_the_same(replace(asked, key="k"))
+    assert asked.asks_the_same(replace(asked, found=None)), "what its files are is not known yet"
+    assert not asked.asks_the_same(replace(asked, found={}))
+    assert not asked.asks_the_same(replace(asked, options=RunOptions(seed=1)))
 
 
 async def test_a_chat_is_routed_by_the_same_router(tmp_path: Path) -> None:

@@ -2,7 +2,8 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from orchestrator.engine.contract import Generation, Message
-from orchestrator.steps.role import ResolvedRole, resolve_model, resolve_role
+from orchestrator.events import RunOptions
+from orchestrator.steps.role import ResolvedRole, resolve_model, resolve_role, with_options
 from registry.load import find_registry, load_registry
 from registry.options import Lora, SamplingOptions
 from registry.prompts import prompt_set
@@ -44,6 +45,14 @@ def test_a_roles_adapters_are_for_its_own_model_only() -> None:
     assert (found.lora, found.request(HELLO).lora) == (lora, lora)
     assert resolve_role(registry, "coder", model=other).lora == ()
     assert resolve_model(registry, entry.model).lora == ()
+
+
+def test_a_run_may_ask_its_roles_in_its_own_way() -> None:
+    role = ResolvedRole(model="m", temperature=0.2, top_p=0.8, sampling=SamplingOptions(mirostat=2))
+    assert with_options(role, RunOptions(seed=7, thinking="low")) == role
+    found = with_options(role, RunOptions(temperature=0.0, top_p=0.9)).request(HELLO)
+    assert (found.temperature, found.top_p, found.sampling.mirostat) == (0.0, 0.9, 0)
+    assert with_options(role, RunOptions(temperature=1.0)).request(HELLO).sampling.mirostat == 2
 
 
 def test_free_text_is_kept_from_repeating_itself_and_structure_is_not() -> None:
