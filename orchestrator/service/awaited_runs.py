@@ -44,6 +44,8 @@ class _Awaited:
     asked: Resending
     clients: int = 0
     """How many clients wait for it."""
+    answered: bool = False
+    """Whether a client has got its answer, as far as is known here."""
     timer: asyncio.TimerHandle | None = None
     """Gives the run up, unless a client comes back before; None while one waits."""
 
@@ -69,20 +71,17 @@ class AwaitedRuns:
         """Return a context manager in which a client waits for the run of its request; its value is the run's id.
 
         `submit` is called unless the request joins a run. When the block is left by an exception, the client has gone,
-        and the run goes on for a while; when the block is completed, the client has its answer. Raises what `submit`
-        raises.
+        and the run goes on for a while. When the block is completed, the client gets its answer: only a request that
+        says that it is sent once more joins that run then, since the answer may have been lost on its way. Raises what
+        `submit` raises.
         """
         awaited = self._joined(asked) or self._begun(asked, submit)
         awaited.clients += 1
         try:
             yield await asyncio.shield(awaited.run)
-        except BaseException:
+            awaited.answered = True
+        finally:
             self._leave(awaited)
-            raise
-        else:
-            awaited.clients -= 1
-            if not awaited.clients:
-                self._forget(awaited)
 
     def close(self) -> None:
         """Give up no more runs: the service ends, and those that have not ended are resumed by the next one."""
@@ -95,7 +94,7 @@ class AwaitedRuns:
     def _joined(self, asked: Resending) -> _Awaited | None:
         """Return the run that a request joins, if there is one. Where there is a key, the journal finds the run."""
         found = self._by_digest.get(asked.digest) if asked.digest and asked.key is None else None
-        if found is None or not (asked.again or found.timer is not None):
+        if found is None or not (asked.again or (found.timer is not None and not found.answered)):
             return None
         if found.timer is not None:
             found.timer.cancel()
@@ -111,7 +110,7 @@ class AwaitedRuns:
         return awaited
 
     def _leave(self, awaited: _Awaited) -> None:
-        """Take note that a client has gone. Of the last one, another may come back within the time."""
+        """Take note that a client waits no longer. After the last one, another may come back within the time."""
         awaited.clients -= 1
         if awaited.clients:
             return
@@ -123,7 +122,8 @@ class AwaitedRuns:
 
     def _give_up(self, awaited: _Awaited) -> None:
         self._forget(awaited)
-        self._start(self._cancel_run(awaited))
+        if not awaited.answered:
+            self._start(self._cancel_run(awaited))
 
     async def _cancel_run(self, awaited: _Awaited) -> None:
         """Cancel a run that nobody waits for any more; nothing happens if it has ended, or was never accepted."""

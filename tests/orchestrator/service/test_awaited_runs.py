@@ -86,6 +86,7 @@ async def test_a_request_that_is_sent_again_joins_the_run_of_a_client_that_has_g
         assert await made.answered(Resending("another")) == "run2"
         assert await made.answered(BODY) == "run1"
         assert await made.answered(BODY) == "run3", "the answer was delivered: the same question is a new one"
+        assert await made.answered(AGAIN) == "run3", "the client says that the answer was lost"
         assert made.cancelled == []
 
 
