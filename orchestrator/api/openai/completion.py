@@ -26,6 +26,7 @@ from orchestrator.service.chats import RoutedChat
 from orchestrator.service.service import Service
 from orchestrator.steps.attempt import added
 from orchestrator.steps.role import ResolvedRole
+from registry.options import DEFAULT_SAMPLING
 from registry.thinking import Thinking
 
 NO_TOOLS = ClientTools()
@@ -262,7 +263,7 @@ def _check_fits_run(request: CompletionRequest) -> None:
         "chat_template_kwargs": any(name not in THINKING_ARGUMENTS for name in request.template_arguments),
         "min_tokens": bool(request.min_tokens),
         "ignore_eos": request.ignore_end,
-        **dict.fromkeys(request.sampling, True),
+        **{name: value != getattr(DEFAULT_SAMPLING, name) for name, value in request.sampling.items()},
     }
     for name in (name for name, given in unfit.items() if given):
         accepted = "leave it out, or a role, a persona or a model"

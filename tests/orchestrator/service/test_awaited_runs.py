@@ -3,11 +3,11 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import pytest
 
-from orchestrator.service.awaited_runs import AwaitedRuns, Resending, Submit
+from orchestrator.service.awaited_runs import AwaitedRuns, Resending, StartTask, Submit
 from orchestrator.service.errors import Busy
 
 BODY = Resending("body")
@@ -15,13 +15,13 @@ AGAIN = Resending("body", again=True)
 KEYED = Resending("body", key="k")
 
 
-@dataclass
 class Runs:
     """What is submitted and cancelled. Each submission gets the next number as its run."""
 
-    awaited: AwaitedRuns
-    submitted: list[str] = field(default_factory=list)
-    cancelled: list[str] = field(default_factory=list)
+    def __init__(self, start: StartTask, seconds: float) -> None:
+        self.awaited = AwaitedRuns(self.cancel, start, lambda: seconds)
+        self.submitted: list[str] = []
+        self.cancelled: list[str] = []
 
     async def submit(self) -> str:
         await asyncio.sleep(0)
@@ -73,10 +73,9 @@ async def _turns() -> None:
 @asynccontextmanager
 async def runs(seconds: float) -> AsyncIterator[Runs]:
     async with asyncio.TaskGroup() as tasks:
-        awaited = AwaitedRuns(lambda run: made.cancel(run), tasks.create_task, lambda: seconds)
-        made = Runs(awaited)
+        made = Runs(tasks.create_task, seconds)
         yield made
-        awaited.close()
+        made.awaited.close()
 
 
 async def test_a_request_that_is_sent_again_joins_the_run_of_a_client_that_has_gone() -> None:
