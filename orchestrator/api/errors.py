@@ -85,7 +85,10 @@ class MessagesErrorBody(BaseModel):
 
 
 class RunFailed(OrchestratorError):
-    """The run that should have answered a chat ended without an answer. Sending the request again starts a new run."""
+    """The run that should have answered a chat ended without an answer.
+
+    Sending the request again starts a new run, unless it has the same idempotency key.
+    """
 
     def __init__(self, message: str, run: str) -> None:
         super().__init__(message)

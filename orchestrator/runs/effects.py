@@ -241,9 +241,14 @@ class RunEffects:
         return prompt_digests(self._services.registry, role, persona, model)
 
     async def choose(self, context: DecisionContext) -> Decision:
-        """Let the router choose the role, persona and model of an attempt."""
+        """Let the router choose the role, persona and model of an attempt. The run may say how much it thinks."""
         decision, thinking = await self._services.router.choose(context), self._accepted.options.thinking
-        return replace(decision, thinking=thinking) if thinking else decision
+        if thinking in ("", decision.thinking):
+            return decision
+        why, advice = f"thinking is {thinking}, as the request says", decision.advice
+        if advice is not None:
+            advice = replace(advice, followed=False, why=why)
+        return replace(decision, thinking=thinking, reason=f"{decision.reason}; {why}", advice=advice)
 
     async def _sizes(self, command: StartAttempt) -> tuple[InputSize, ...]:
         """Return the sizes of a step's inputs. They are read in a thread where that may have to wait for the disk."""

