@@ -40,12 +40,12 @@ class GenerateRunner:
             completion = await _complete(attempt, shape, models, scope, on_text)
             on_generated(completion.usage)
             made = shape.read(completion)
-            _refuse_echo(completion, attempt)
+            refuse_echo(completion.text, attempt)
         outputs, gates = await pass_gates(attempt, made, models)
         return Produced(outputs, gates, completion.usage)
 
 
-def _refuse_echo(completion: Completion, attempt: Attempt) -> None:
+def refuse_echo(answer: str, attempt: Attempt) -> None:
     """Raise AttemptError for an answer that repeats the prompt: what it says of earlier failures, or the task alone.
 
     A weak model does that, and no gate might notice.
@@ -53,9 +53,9 @@ def _refuse_echo(completion: Completion, attempt: Attempt) -> None:
     action = attempt.step.action
     asked = with_evidence(action, attempt.failures, attempt.role.prompts)
     told = asked.removeprefix(action)
-    if echoes_failure(completion.text, feedback(attempt.failures)) or (told and echoes_text(completion.text, told)):
+    if echoes_failure(answer, feedback(attempt.failures)) or (told and echoes_text(answer, told)):
         message = "the answer repeats what was said of the answer before it"
-    elif echoes_task(completion.text, action) or echoes_task(completion.text, asked):
+    elif echoes_task(answer, action) or echoes_task(answer, asked):
         message = "the answer only repeats the task"
     else:
         return

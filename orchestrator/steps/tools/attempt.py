@@ -12,7 +12,7 @@ from orchestrator.steps.attempt import Attempt, Models, OnGenerated, Produced, r
 from orchestrator.steps.context.conversation import Conversation
 from orchestrator.steps.errors import AttemptError, attempt_timeout
 from orchestrator.steps.gating import pass_gates
-from orchestrator.steps.generate import with_evidence
+from orchestrator.steps.generate import refuse_echo, with_evidence
 from orchestrator.steps.prompt import step_messages
 from orchestrator.steps.tools.actions import instructions
 from orchestrator.steps.tools.contract import ToolError
@@ -48,7 +48,11 @@ class ToolRunner:
                     value = await _called(attempt, attempt.step.arguments, self.toolbox)
                 else:
                     value = await ToolLoop(attempt, self.toolbox, talk).run(self.turns)
-            outputs = outputs_from(attempt.step, value, self.toolbox.context.workspace.written)
+            written = self.toolbox.context.workspace.written
+            outputs = outputs_from(attempt.step, value, written)
+            if attempt.step.arguments is None:  # what a given call returns was written by no model
+                for name in outputs.keys() - written.keys():
+                    refuse_echo(outputs[name].decode(), attempt)
         checked_outputs, gates = await pass_gates(attempt, outputs, models)
         return Produced(checked_outputs, gates, talk.usage)
 

@@ -178,6 +178,17 @@ async def test_turns_run_out(folder: Path) -> None:
     assert (found.kind, found.message) == (FailureKind.LOGIC, "not done after 4 turns")
 
 
+async def test_an_answer_that_repeats_the_prompt_is_none(folder: Path) -> None:
+    failed = (Failure(FailureKind.LOGIC, "wrong", "It is not 32."),)
+    for text, before in [("Find 33.", ()), ("The previous answer failed: It is not 32.", failed)]:
+        answer = {"finish": f"Task: {text}" if not before else text}
+        found = await failing(folder, attempt(["write_artifact"], failures=before), Actor(answer))
+        assert (found.kind, found.final) == (FailureKind.SCHEMA, False)
+    written = {"tool": "write_artifact", "arguments": {"name": "o.txt", "text": "Task: Find 33."}}
+    made, _ = await carry_out(folder, attempt(["write_artifact"]), Actor(written, {"finish": "Task: Find 33."}))
+    assert made.outputs == {"o.txt": b"Task: Find 33."}, "a tool has written it"
+
+
 async def test_written_artifacts_need_no_answer(folder: Path) -> None:
     actor = Actor(
         {"tool": "write_artifact", "arguments": {"name": "o.txt", "text": "by tool"}}, {"finish": "I am done."}
