@@ -1,7 +1,8 @@
 """The `orchestrator` command: its global options, and where its commands are."""
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, ClassVar, Final
 
 import typer
 
@@ -46,7 +47,7 @@ PLACES: Final = {
 
 
 class _Commands(Boundary, GroupOnDemand):
-    places = PLACES
+    places: ClassVar[Mapping[str, str]] = PLACES
 
 
 app = typer.Typer(

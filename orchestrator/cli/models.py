@@ -35,7 +35,7 @@ from registry.strict_yaml import write_yaml
 
 
 class _ModelCommands(GroupOnDemand):
-    places: ClassVar = {
+    places: ClassVar[Mapping[str, str]] = {
         "try": "orchestrator.cli.trial:try_model",
         "import": "orchestrator.cli.import_models:import_models",
     }

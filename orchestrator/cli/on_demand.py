@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, MutableMapping
 from importlib import import_module
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import typer
 import typer.main
@@ -47,7 +47,8 @@ class CommandsOnDemand(MutableMapping[str, Command]):
 class GroupOnDemand(TyperGroup):
     """A group whose commands are those that it was made with and those of `places`, made when they are asked for."""
 
-    places: Mapping[str, str] = {}
+    places: ClassVar[Mapping[str, str]] = {}
+    """Where further commands are: "MODULE:ATTRIBUTE" by the name of the command."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
