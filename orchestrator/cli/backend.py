@@ -24,13 +24,14 @@ from orchestrator.runs.job import FRONTDOOR_PLANNER, CheckedJob, check_job
 from orchestrator.runs.personas import Proposal, add_without_daemon, retire_without_daemon
 from orchestrator.runs.sandboxes import SandboxOnDemand
 from orchestrator.service.backup import make_backup, restore_backup
-from orchestrator.service.configuration import load_configuration, models_folder
+from orchestrator.service.configuration import load_configuration, models_folder, tool_servers
 from orchestrator.service.learning import Learning
 from orchestrator.service.operations import Installation
 from orchestrator.service.procedures import procedure_library, procedures_engine, propose
 from orchestrator.service.ratings import rate_chat_without_daemon, rate_without_daemon
 from orchestrator.service.retention import Retention, VacuumRequest, VacuumResult, vacuum, vacuum_without_daemon
 from orchestrator.steps.tools.contract import ToolError
+from orchestrator.steps.tools.servers import ToolServer
 from procedures.errors import StepFailed
 from registry.models import Registry
 
@@ -120,13 +121,14 @@ class EmbeddedBackend:
         if job is not None:
             job = self._managed(job, registry)
             with JournalReader.open_to_read(self._chosen.home) as journal:
-                self._checked = job, await check_job(job, registry, journal, SandboxOnDemand())
+                checked = await check_job(job, registry, journal, SandboxOnDemand(), servers=_servers)
+                self._checked = job, checked
         log_to(Home(self._chosen.home).logs / "orchestrator.log")
         memory = load_configuration().memory
         learning = Learning(self._chosen.home, lambda: memory)
         library = procedure_library(load_configuration())
         planner = ProcedurePlanner(FRONTDOOR_PLANNER, lambda: library)
-        ports = Ports(router=learning.router, planner=planner, propose=self._propose)
+        ports = Ports(router=learning.router, planner=planner, propose=self._propose, servers=_servers)
         opened = Orchestrator.open(self._chosen.home, registry, ports)
         self._orchestrator = await self._stack.enter_async_context(opened)
         await self._stack.enter_async_context(learning.running(self._orchestrator))
@@ -240,6 +242,10 @@ class EmbeddedBackend:
     def _prepared(self) -> Orchestrator:
         assert self._orchestrator is not None, "`prepare` comes before jobs"
         return self._orchestrator
+
+
+def _servers() -> Mapping[str, ToolServer]:
+    return tool_servers(load_configuration().mcp)
 
 
 def backend(chosen: Settings) -> Backend:

@@ -23,6 +23,7 @@ from orchestrator.journal import JournalReader
 from orchestrator.runs import Job, PlannedTask, known_rates
 from orchestrator.runs.job import CheckedJob, check_job
 from orchestrator.runs.sandboxes import SandboxOnDemand
+from orchestrator.service.configuration import load_configuration, tool_servers
 from orchestrator.taskir import TaskIR, dump_task, json_schema
 
 TaskArgument = Annotated[str, typer.Argument(metavar="FILE", help="A TaskIR document, or - for stdin.")]
@@ -113,7 +114,11 @@ def dry_run(chosen: Settings, job: Job, *, full: bool, as_json: bool) -> None:
 def check(task: TaskIR, chosen: Settings, job: Job) -> CheckedJob:
     """Check a task. Raises `InputError` for what is wrong with it, or cannot be done here."""
     with JournalReader.open_to_read(chosen.home) as journal:
-        return asyncio.run(check_job(replace(job, task=task), chosen.registry(), journal, SandboxOnDemand()))
+        servers = tool_servers(load_configuration().mcp)
+        asked = check_job(
+            replace(job, task=task), chosen.registry(), journal, SandboxOnDemand(), servers=lambda: servers
+        )
+        return asyncio.run(asked)
 
 
 def graph_of(checked: CheckedJob) -> StepGraph:

@@ -24,9 +24,10 @@ from orchestrator.steps.repl.attempt import ReplRunner
 from orchestrator.steps.repl.session import Open
 from orchestrator.steps.repl.subcalls import GenerateBatch, NoSuchRole, SubcallModels
 from orchestrator.steps.role import ResolvedRole, resolve_role, with_options
-from orchestrator.steps.tools.attempt import ToolRunner
-from orchestrator.steps.tools.contract import ToolContext, no_procedures
+from orchestrator.steps.tools.attempt import ServedRunner, ToolRunner
+from orchestrator.steps.tools.contract import Tool, ToolContext, no_procedures
 from orchestrator.steps.tools.notes import Notes, RunNotes
+from orchestrator.steps.tools.servers import ToolServers, is_served
 from orchestrator.steps.tools.toolbox import Call, OnCall, Toolbox
 from orchestrator.steps.tools.workspace import Workspace
 from registry.models import Registry
@@ -54,6 +55,8 @@ class ToolDependencies:
     """Opens the sessions of interpreters in the sandbox."""
     batch: GenerateBatch
     """Asks a model many things at once."""
+    servers: ToolServers
+    """The MCP servers of the configuration."""
     propose: RunProposes = no_procedures_of_runs
     """Keeps the plans of procedures that runs propose."""
 
@@ -69,28 +72,44 @@ class AttemptContextFactory:
         self, attempt: Attempt, number: int, chosen: Decision, needs: ToolDependencies, emit: Emit
     ) -> StepRunner:
         """Return what carries out an attempt, by the kind of its step. A step that generates may have tools, too."""
-        if attempt.step.kind == "repl":
-            return self._repl(attempt, number, chosen, needs, emit)
-        if attempt.step.kind == "tool" or attempt.step.tools:
-            toolbox = self._toolbox(attempt, number, needs, emit)
-            return ToolRunner(toolbox, needs.registry.models[attempt.role.model].context)
-        return GenerateRunner()
 
-    def _repl(self, attempt: Attempt, number: int, chosen: Decision, needs: ToolDependencies, emit: Emit) -> ReplRunner:
+        def runner(served: Mapping[str, Tool]) -> StepRunner:
+            if attempt.step.kind == "repl":
+                return self._repl(attempt, number, chosen, needs, emit, served)
+            if attempt.step.kind == "tool" or attempt.step.tools:
+                toolbox = self._toolbox(attempt, number, needs, emit, served)
+                return ToolRunner(toolbox, needs.registry.models[attempt.role.model].context)
+            return GenerateRunner()
+
+        if any(map(is_served, attempt.step.tools)):
+            return ServedRunner(needs.servers, runner)
+        return runner({})
+
+    def _repl(
+        self,
+        attempt: Attempt,
+        number: int,
+        chosen: Decision,
+        needs: ToolDependencies,
+        emit: Emit,
+        served: Mapping[str, Tool],
+    ) -> ReplRunner:
         def resolve(role: str | None, persona: str | None) -> ResolvedRole:
             asked = subcall_role(needs.registry, role or chosen.role, persona, self._accepted.priority)
             return with_options(asked, self._accepted.options)
 
         return ReplRunner(
             sessions=needs.sessions,
-            toolbox=self._toolbox(attempt, number, needs, emit),
+            toolbox=self._toolbox(attempt, number, needs, emit, served),
             subcalls=SubcallModels(resolve, needs.batch),
             on_call=self._journal_calls(attempt, number, needs, emit),
             folder=needs.home.artifacts(self._accepted.run).parent / "repl" / f"{attempt.step.id}-{number}",
             context=needs.registry.models[attempt.role.model].context,
         )
 
-    def _toolbox(self, attempt: Attempt, number: int, needs: ToolDependencies, emit: Emit) -> Toolbox:
+    def _toolbox(
+        self, attempt: Attempt, number: int, needs: ToolDependencies, emit: Emit, served: Mapping[str, Tool]
+    ) -> Toolbox:
         accepted, step = self._accepted, attempt.step
         directory = None if accepted.directory is None else Path(accepted.directory)
         files = [name for name in accepted.files if name not in accepted.prior]
@@ -103,7 +122,7 @@ class AttemptContextFactory:
 
         notes, propose = Notes(self.notes, step.id, journal), partial(needs.propose, accepted.run)
         context = ToolContext(workspace, notes, needs.run_tool, propose)
-        return Toolbox(step.tools, context, self._journal_calls(attempt, number, needs, emit))
+        return Toolbox(step.tools, context, self._journal_calls(attempt, number, needs, emit), served)
 
     @staticmethod
     def _journal_calls(attempt: Attempt, number: int, needs: ToolDependencies, emit: Emit) -> OnCall:

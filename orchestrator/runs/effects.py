@@ -56,6 +56,7 @@ from orchestrator.steps.prompt import StepInput
 from orchestrator.steps.repl.session import Open
 from orchestrator.steps.repl.subcalls import GenerateBatch
 from orchestrator.steps.role import ResolvedRole, resolve_role, with_options
+from orchestrator.steps.tools.servers import NO_TOOL_SERVERS, ToolServers
 from orchestrator.taskir import REQUEST_LABEL, Step, TaskInput
 from registry.models import Registry
 
@@ -95,12 +96,21 @@ class Services:
     why_no_sandbox: Callable[[], Awaitable[str]] = sandbox_available
     propose: RunProposes = no_procedures_of_runs
     """Keeps the plans of procedures that runs propose."""
+    servers: ToolServers = NO_TOOL_SERVERS
+    """The MCP servers whose tools steps may name."""
 
     @property
     def tool_dependencies(self) -> ToolDependencies:
         """The services that tools and interpreters need."""
         return ToolDependencies(
-            self.registry, self.journal.home, self.clock, self.run_tool, self.sessions, self.batch, self.propose
+            registry=self.registry,
+            home=self.journal.home,
+            clock=self.clock,
+            run_tool=self.run_tool,
+            sessions=self.sessions,
+            batch=self.batch,
+            servers=self.servers,
+            propose=self.propose,
         )
 
 

@@ -23,6 +23,7 @@ from orchestrator.planning import Planner
 from orchestrator.runs.sandboxes import runs_code, why_no_sandbox
 from orchestrator.sandbox import Sandbox
 from orchestrator.steps.files import UnreadableFile, read_text
+from orchestrator.steps.tools.servers import Configured, Listing, ToolServers, no_servers
 from orchestrator.steps.tools.toolbox import TOOLS
 from orchestrator.taskir import Capabilities, InvalidTask, TaskIR, check_hints, check_task
 from orchestrator.taskir.fields import MAX_NAME, NAME
@@ -33,6 +34,7 @@ from registry.models import Registry
 MAX_FILES = 10_000
 NO_LIMITS = RunLimits()
 NO_OPTIONS = RunOptions()
+NO_LISTING = Listing()
 MAX_REQUEST_BYTES = 1_000_000
 RATED_GENERATIONS = 32
 """How many of the last generations of a role its typical rates are taken from."""
@@ -127,16 +129,25 @@ async def check_job(
     journal: JournalReader,
     sandbox: Callable[[], Awaitable[Sandbox]],
     planner: Planner = FRONTDOOR_PLANNER,
+    servers: Configured = no_servers,
 ) -> CheckedJob:
     """Check whether a job can be run here. A job that is run is checked once, by the process that runs it.
 
-    Raises InputError for a job that cannot be run here, JournalError, and what else is wrong with the journal.
+    The MCP servers whose tools a task names are asked for what they have, for which they are started. Raises InputError
+    for a job that cannot be run here, JournalError, and what else is wrong with the journal.
     """
     prior = job.found
     if prior is None:
         prior = await asyncio.to_thread(prior_artifacts, journal, job.prior)
     no_sandbox = await why_no_sandbox(sandbox) if runs_code(job.task) else ""
-    return await asyncio.to_thread(check_job_given, job, registry, prior, no_sandbox, planner)
+    listing = await _listing(job.task, ToolServers(servers, sandbox))
+    return await asyncio.to_thread(check_job_given, job, registry, prior, no_sandbox, planner, listing)
+
+
+async def _listing(task: TaskIR | None, servers: ToolServers) -> Listing:
+    if task is None:
+        return NO_LISTING
+    return await servers.listing(name for step in task.plan.steps for name in step.tools)
 
 
 def check_job_given(
@@ -145,10 +156,11 @@ def check_job_given(
     prior: Mapping[str, str],
     no_sandbox: str = "",
     planner: Planner = FRONTDOOR_PLANNER,
+    listing: Listing = NO_LISTING,
 ) -> CheckedJob:
     """Check a job, given the artifacts of earlier runs (`prior`, name to digest) and why there is no sandbox, if so.
 
-    Blocks on the disk. Raises InputError.
+    `listing` is what MCP servers say of the tools that the job names. Blocks on the disk. Raises InputError.
     """
     if job.model is not None:
         check_model(registry, job.model)
@@ -156,7 +168,7 @@ def check_job_given(
     if job.task is None:
         _check_request(job.request or "", planner.why_not(registry))
         return CheckedJob(files, prior)
-    able = capabilities(registry, no_sandbox)
+    able = capabilities(registry, no_sandbox, listing)
     problems = check_task(job.task, able)
     problems = problems or _unreadable(job.task, job.directory, prior)
     try:
@@ -169,6 +181,7 @@ def check_job_given(
         *check_hints(job.task, able),
         *islice(_clamped_limits(job.task, registry), MAX_PROBLEMS),
         *islice(_left_to_validator(job.task), MAX_PROBLEMS),
+        *islice(_checked_when_called(job.task, listing), MAX_PROBLEMS),
     )
     return CheckedJob(files, prior, graph, tuple(map(str, warnings)))
 
@@ -195,6 +208,19 @@ def _left_to_validator(task: TaskIR) -> Iterator[Problem]:
         for where, keyword in left_to_validator(step.output_schema):
             what = f"{keyword} is not enforced while the answer is written, only checked when it is complete"
             yield Problem(pointer(("plan", "steps", at, "output_schema")) + where, what)
+
+
+def _checked_when_called(task: TaskIR, listing: Listing) -> Iterator[Problem]:
+    """Yield a problem for each keyword of an MCP tool's schema that the grammar of its calls cannot express.
+
+    It keeps no task from running: arguments are checked by the whole schema before the server gets them.
+    """
+    for at, step in enumerate(task.plan.steps):
+        for index, name in enumerate(step.tools):
+            schema = listing.tools[name].parameters if name in listing.tools else None
+            for where, keyword in left_to_validator(schema):
+                what = f"{keyword} at {where} of the arguments of {name} is only checked when it is called"
+                yield Problem(pointer(("plan", "steps", at, "tools", index)), what)
 
 
 def check_model(registry: Registry, model: str) -> None:
@@ -279,11 +305,11 @@ def _can_be_named(file: str) -> bool:
     return is_unicode(file) and len(file) <= MAX_NAME and re.fullmatch(NAME, file) is not None
 
 
-def capabilities(registry: Registry, no_sandbox: str = "") -> Capabilities:
+def capabilities(registry: Registry, no_sandbox: str = "", listing: Listing = NO_LISTING) -> Capabilities:
     """Return what this installation can do. The gate judge needs the role judge, with a model that is there.
 
     `no_sandbox` says why there is no sandbox, and is empty if there is one. Without it, nothing that runs code can be
-    used.
+    used. `listing` has the tools of MCP servers.
     """
     refused = frozenset({"repl", *(tool.name for tool in TOOLS.values() if tool.sandboxed)} if no_sandbox else ())
     return Capabilities(
@@ -293,8 +319,8 @@ def capabilities(registry: Registry, no_sandbox: str = "") -> Capabilities:
         kinds=frozenset({"generate", "tool", "repl"} - refused),
         input_types=frozenset({"path", "text"}),
         models=registry.usable_names,
-        tools={name: tool.parameters for name, tool in TOOLS.items() if name not in refused},
-        unavailable=dict.fromkeys(refused, no_sandbox),
+        tools={name: tool.parameters for name, tool in {**TOOLS, **listing.tools}.items() if name not in refused},
+        unavailable={**dict.fromkeys(refused, no_sandbox), **listing.unavailable},
         unavailable_roles={name: why for name in registry.roles if (why := registry.why_not(name)) is not None},
     )
 

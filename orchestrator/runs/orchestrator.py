@@ -58,6 +58,7 @@ from orchestrator.runs.sandboxes import Interpreters, SandboxOnDemand, why_no_sa
 from orchestrator.runs.updates import Broadcast, EventUpdate, Update
 from orchestrator.scheduler import Command
 from orchestrator.steps.prompt import system_messages
+from orchestrator.steps.tools.servers import Configured, ToolServers, no_servers
 from registry.models import Registry
 from registry.watch import Reload, Reloader, WatchStatus
 
@@ -76,6 +77,8 @@ class Ports:
     """Makes plans of requests."""
     propose: RunProposes = no_procedures_of_runs
     """Keeps the plans of procedures that runs propose, to wait for a person's approval."""
+    servers: Configured = no_servers
+    """Returns the MCP servers whose tools steps may name."""
     start_engine: StartEngine = Engine.start
     """Loads a model: as a process of its own."""
     clock: Callable[[float], Clock] = SystemClock
@@ -155,6 +158,7 @@ class Orchestrator:
                 self._clock,
                 batch=pool.generate_batch,
                 sessions=Interpreters(self._sandbox).open,
+                servers=ToolServers(self._ports.servers, self._sandbox),
                 router=self._router,
                 planner=self._ports.planner,
                 resident=lambda: pool.resident,
@@ -288,7 +292,8 @@ class Orchestrator:
     async def _accept(self, job: Job, checked: CheckedJob | None = None) -> list[Event]:
         registry, journal = self._registry, self._services.journal
         if checked is None:
-            checked = await check_job(job, registry, journal, self._sandbox, self._ports.planner)
+            ports = self._ports
+            checked = await check_job(job, registry, journal, self._sandbox, ports.planner, ports.servers)
         mode, chosen = await self._choose_mode(job)
         now = self._clock.now()
         accepted = RunAccepted(

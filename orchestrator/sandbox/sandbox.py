@@ -7,7 +7,7 @@ import re
 import shutil
 import socket
 import subprocess
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 
@@ -66,6 +66,19 @@ class Sandbox:
         kind = "namespaces of root" if self.uids else "user namespace"
         budget = f"{self.budget.total // MIB} MiB together"
         return f"{self.config.bwrap}: {kind}, no network, {uid}, seccomp filter, memory by {by} ({budget})"
+
+    def showing(self, folders: Sequence[str]) -> "Sandbox":
+        """Return this sandbox with further folders of this machine that its programs see, read-only, where they are.
+
+        It shares memory budget, uids and control groups with this one. Raises InvalidJob for a path that is no absolute
+        one of a folder, or is the root.
+        """
+        for folder in folders:
+            if not os.path.isabs(folder) or os.path.realpath(folder) == "/" or not os.path.isdir(folder):
+                raise InvalidJob(f"{folder!r} cannot be shown in the sandbox; accepted: an absolute path of a folder")
+        view = self.config.view
+        shown = (*view.readable, *(folder for folder in map(os.path.normpath, folders) if folder not in view.readable))
+        return replace(self, config=replace(self.config, view=replace(view, readable=shown)))
 
     async def run(self, job: SandboxJob) -> Outcome:
         """Run a program until it ends or meets a limit, and return how it ended.

@@ -10,12 +10,14 @@ import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from orchestrator.errors import InputError, Problem
+from orchestrator.sandbox import MIB
 from orchestrator.service.schedules import schedules_from
+from orchestrator.steps.tools.servers import ToolServer
 
 FILE_NAME = "config.toml"
 PREFIX = "ORCHESTRATOR"
@@ -185,6 +187,56 @@ class MemorySettings(_Section):
     graph: Literal["kuzu", "ladybug"] = Field(default="ladybug", description="the library of the graph")
 
 
+class ToolServerSettings(_Section):
+    """An MCP server: either a `command`, which is run in the sandbox, or a `url`."""
+
+    command: tuple[str, ...] = Field(default=(), description="the program and its arguments, as `python` or `node`")
+    folders: tuple[str, ...] = Field(
+        default=(), description="absolute paths of folders that the command may read, if any user of this machine may"
+    )
+    env: dict[Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")], str] = Field(
+        default={}, description="environment variables of the command"
+    )
+    memory: int = Field(default=512 * MIB, ge=16 * MIB, description="bytes of memory of the command")
+    url: str = Field(default="", pattern=r"^(https?://\S+)?$", description="the address of a server of streamable HTTP")
+    token_env: str = Field(default="", description="the environment variable that holds the bearer token for the url")
+    seconds: float = Field(default=60.0, gt=0, le=3600, description="for one call")
+    start_seconds: float = Field(default=30.0, gt=0, le=600, description="to start it, and to list its tools")
+
+    @model_validator(mode="after")
+    def _check_transport(self) -> Self:
+        if bool(self.command) == bool(self.url):
+            raise ValueError("has neither command nor url, or both; accepted: exactly one of them")
+        if self.url and (self.folders or self.env):
+            raise ValueError("folders and env are of a command; accepted: a url without them")
+        if self.command and self.token_env:
+            raise ValueError("token_env is for a url; accepted: env, for a command")
+        return self
+
+
+def _from_json(value: object) -> object:
+    """Return the table in the JSON of an environment variable; leave a table of the file as it is."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads(value)
+    except ValueError as error:
+        raise ValueError(f"is no JSON: {error}; accepted: an object of servers by name") from error
+
+
+ServerName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$")]
+
+
+class McpSettings(_Section):
+    """MCP servers, whose tools steps may use if their `tools` name them, as mcp:SERVER/TOOL."""
+
+    servers: Annotated[dict[ServerName, ToolServerSettings], BeforeValidator(_from_json)] = Field(
+        default={},
+        description="by name, each best as a table of its own, [mcp.servers.NAME], with command (run in the sandbox,"
+        " without a network), folders, env and memory, or url and token_env; and seconds, start_seconds",
+    )
+
+
 class Configuration(_Section):
     """All sections of the configuration file."""
 
@@ -196,6 +248,7 @@ class Configuration(_Section):
     models: ModelSettings = ModelSettings()
     procedures: ProcedureSettings = ProcedureSettings()
     memory: MemorySettings = MemorySettings()
+    mcp: McpSettings = McpSettings()
 
 
 def configuration_path(environ: Mapping[str, str]) -> Path:
@@ -221,6 +274,11 @@ def procedures_folder(settings: ProcedureSettings, environ: Mapping[str, str]) -
     if settings.folder:
         return Path(settings.folder).expanduser().absolute()
     return configuration_path(environ).parent / "procedures"
+
+
+def tool_servers(settings: McpSettings) -> dict[str, ToolServer]:
+    """Return the MCP servers that are configured, by name."""
+    return {name: ToolServer(name=name, **dict(one)) for name, one in settings.servers.items()}
 
 
 def load_configuration(environ: Mapping[str, str] = os.environ) -> Configuration:
@@ -327,7 +385,7 @@ def _problem(path: Path, variables: Mapping[tuple[str, str], str], error: Any) -
     where = tuple(map(str, error["loc"]))
     section, key = (*where, "", "")[:2]
     place = variable(section, key) if (section, key) in variables else f"{path}: {'.'.join(where)}"
-    known = dict(_sections()).get(section)
+    known = ToolServerSettings if where[:2] == ("mcp", "servers") and len(where) > 2 else dict(_sections()).get(section)
     accepted = ", ".join(known.model_fields if known else Configuration.model_fields)
     unknown = error["type"] == "extra_forbidden"
     return Problem(place, "is not known" if unknown else str(error["msg"]), accepted if unknown else "")
@@ -345,6 +403,8 @@ def _lines(configuration: Configuration) -> Iterator[str]:
 
 def _toml(value: object) -> str:
     """Return a value in TOML: for strings, numbers, booleans and lists this is JSON, except for the character DEL."""
+    if isinstance(value, BaseModel):
+        return _toml(value.model_dump(exclude_defaults=True))
     if isinstance(value, dict):
         return "{" + ", ".join(f"{_toml(key)} = {_toml(one)}" for key, one in value.items()) + "}"
     return json.dumps(list(value) if isinstance(value, tuple) else value, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -14,6 +14,7 @@ from orchestrator.history import load_report
 from orchestrator.journal import JournalReader, RunRow
 from orchestrator.runs.job import Job, check_job
 from orchestrator.runs.sandboxes import SandboxOnDemand
+from orchestrator.service.configuration import load_configuration, tool_servers
 from orchestrator.service.operations import Installation, RunBackend, run_to_end, told
 from orchestrator.taskir import InvalidTask, task_from
 from procedures.errors import StepFailed
@@ -60,7 +61,9 @@ class RunOperations:
 
         async def checked() -> None:
             with JournalReader.open_to_read(self._on.home) as journal:
-                await check_job(job, load_registry(self._on.registry), journal, SandboxOnDemand())
+                servers = tool_servers(load_configuration().mcp)
+                registry = load_registry(self._on.registry)
+                await check_job(job, registry, journal, SandboxOnDemand(), servers=lambda: servers)
 
         told(lambda: asyncio.run(checked()))
         if job.task is None:

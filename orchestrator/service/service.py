@@ -27,7 +27,7 @@ from orchestrator.runs.orchestrator import Orchestrator, Ports
 from orchestrator.runs.updates import Update
 from orchestrator.service.awaited_runs import AwaitedRuns
 from orchestrator.service.backup import Backup, find_backup, make_backup, restore_backup
-from orchestrator.service.configuration import Configuration, models_folder
+from orchestrator.service.configuration import Configuration, models_folder, tool_servers
 from orchestrator.service.errors import Busy, Conflict, FolderFull, NotReady
 from orchestrator.service.executions import ProcedureQueue
 from orchestrator.service.learning import Learning, rebuild_memory
@@ -314,7 +314,12 @@ class Service:
             async with AsyncExitStack() as closed:
                 async with AsyncExitStack() as stack:
                     planner = ProcedurePlanner(FRONTDOOR_PLANNER, lambda: self.procedures.engine.library)
-                    ports = Ports(router=self.learning.router, planner=planner, propose=self._propose)
+                    ports = Ports(
+                        router=self.learning.router,
+                        planner=planner,
+                        propose=self._propose,
+                        servers=lambda: tool_servers(self._configuration.mcp),
+                    )
                     opened = Orchestrator.open(self.home, self._registry, ports)
                     self._orchestrator = await stack.enter_async_context(opened)
                     await stack.enter_async_context(self.learning.running(opened))

@@ -5,6 +5,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from orchestrator.engine.client.grammar import rebased
 from orchestrator.gates import is_json
 from orchestrator.steps.answer import ANY_JSON, AnswerShape
 from orchestrator.steps.tools.contract import Tool
@@ -58,7 +59,11 @@ class Allowed:
 
 def action_schema(step: Step, allowed: Allowed) -> dict[str, Any]:
     """Return the JSON Schema of the next answer."""
-    forms = [_object(tool={"const": tool.name}, arguments=tool.parameters) for tool in allowed.tools]
+    # References of a tool's schema mean the root of that schema, which stands inside of this one.
+    forms = [
+        _object(tool={"const": tool.name}, arguments=rebased(tool.parameters, f"#/anyOf/{at}/properties/arguments"))
+        for at, tool in enumerate(allowed.tools)
+    ]
     if allowed.shown:
         forms.append(_object(prune=_some(allowed.shown)))
     answer = _answer_schema(step)

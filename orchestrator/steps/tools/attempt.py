@@ -1,22 +1,24 @@
 """Carry out one attempt of a step that uses tools: the one call that the document gives, or those its model makes."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Any
 
 from orchestrator.engine.client.engine import OnText
 from orchestrator.engine.contract import Message
-from orchestrator.events import Failure
+from orchestrator.events import Failure, FailureKind
 from orchestrator.steps.answer import outputs_from
-from orchestrator.steps.attempt import Attempt, Models, OnGenerated, Produced, reporting_usage
+from orchestrator.steps.attempt import Attempt, Models, OnGenerated, Produced, StepRunner, reporting_usage
 from orchestrator.steps.context.conversation import Conversation
 from orchestrator.steps.errors import AttemptError, attempt_timeout
 from orchestrator.steps.gating import pass_gates
 from orchestrator.steps.generate import refuse_echo, with_evidence
 from orchestrator.steps.prompt import step_messages
 from orchestrator.steps.tools.actions import instructions
-from orchestrator.steps.tools.contract import ToolError
+from orchestrator.steps.tools.contract import Tool, ToolError, ToolServerFailed
 from orchestrator.steps.tools.loop import ToolLoop
+from orchestrator.steps.tools.servers import ToolServers
 from orchestrator.steps.tools.toolbox import Toolbox
 from orchestrator.taskir.arguments import fill_arguments
 
@@ -55,6 +57,33 @@ class ToolRunner:
                     refuse_echo(outputs[name].decode(), attempt)
         checked_outputs, gates = await pass_gates(attempt, outputs, models)
         return Produced(checked_outputs, gates, talk.usage)
+
+
+@dataclass(frozen=True, slots=True)
+class ServedRunner:
+    """Carries out one attempt while the MCP servers whose tools its step names are connected."""
+
+    servers: ToolServers
+    runner: Callable[[Mapping[str, Tool]], StepRunner]
+    """Returns what carries out the attempt, given the tools of the servers by name."""
+
+    async def run(
+        self,
+        attempt: Attempt,
+        models: Models,
+        on_generated: OnGenerated = lambda usage: None,
+        on_text: OnText | None = None,
+    ) -> Produced:
+        """Return what the attempt made, as `StepRunner.run` says. A server that does not start is INFRASTRUCTURE.
+
+        `timeout_seconds` begins when the servers are connected, for which each has its own `start_seconds`.
+        """
+        async with AsyncExitStack() as stack:
+            try:
+                served = await stack.enter_async_context(self.servers.open(attempt.step.tools))
+            except ToolServerFailed as error:
+                raise AttemptError(Failure(FailureKind.INFRASTRUCTURE, str(error))) from error
+            return await self.runner(served).run(attempt, models, on_generated, on_text)
 
 
 async def _called(attempt: Attempt, arguments: Mapping[str, Any], toolbox: Toolbox) -> str | None:

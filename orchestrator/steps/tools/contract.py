@@ -33,6 +33,13 @@ class ToolResult:
     """Set where the call itself went well, but what it ran failed: a test, or a command with an exit code."""
 
 
+class ToolServerFailed(Exception):
+    """An MCP server does not start, has gone, or does not speak MCP. The message names it and says what it said.
+
+    The attempt fails, since a model or its code can do nothing about it; another attempt connects anew.
+    """
+
+
 Propose = Callable[[str, Mapping[str, Any]], Awaitable[str]]
 """Keeps the plan of the procedure with this name and these inputs, to wait for a person's approval, and returns what to
 tell of it. Raises `ToolError`."""
@@ -63,17 +70,23 @@ class Tool:
     description: str
     """What it does, in one line for the model."""
     call: Callable[[ToolContext, Mapping[str, Any]], Awaitable[ToolResult]]
-    """Carries out a call whose arguments match `parameters`. Raises `ToolError`, `NoSuchText`, `GateError`."""
+    """Carries out a call whose arguments match `parameters`. Raises `ToolError`, `NoSuchText`, `GateError`,
+    `ToolServerFailed`."""
     properties: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """The JSON Schema of each argument."""
     required: tuple[str, ...] = ()
     """The arguments that may not be left out."""
     sandboxed: bool = False
     """Whether it runs jobs in the sandbox."""
+    schema: Mapping[str, Any] | None = None
+    """The JSON Schema of all arguments together, where it says more than `properties` and `required`, as that of an MCP
+    server's tool may; None where these two make it."""
 
     @property
     def parameters(self) -> dict[str, Any]:
         """The JSON Schema of all arguments together."""
+        if self.schema is not None:
+            return dict(self.schema)
         return {
             "type": "object",
             "properties": {name: dict(schema) for name, schema in self.properties.items()},

@@ -4,11 +4,13 @@ import asyncio
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
-from orchestrator.events import CallOutcome, FailureKind
-from orchestrator.gates import GateError, OutputSchema, SchemaMismatch
-from orchestrator.steps.tools.contract import Tool, ToolContext, ToolError, ToolResult
+from orchestrator.events import CallOutcome, Failure, FailureKind
+from orchestrator.gates import BadSchema, GateError, OutputSchema, SchemaMismatch
+from orchestrator.steps.errors import AttemptError
+from orchestrator.steps.tools.contract import Tool, ToolContext, ToolError, ToolResult, ToolServerFailed
 from orchestrator.steps.tools.files import GREP, LIST_FILES, READ_FILE, SEARCH, WRITE_ARTIFACT
 from orchestrator.steps.tools.notes import MAX_TEXT, NoSuchNote
 from orchestrator.steps.tools.procedures import PROCEDURE
@@ -56,7 +58,7 @@ TOOLS: Mapping[str, Tool] = {
     tool.name: tool
     for tool in (READ_FILE, LIST_FILES, SEARCH, GREP, WRITE_ARTIFACT, RUN_TESTS, SHELL, NOTES, PROCEDURE)
 }
-"""All tools, by name."""
+"""All tools but those of MCP servers, by name."""
 
 _FORMS = {name: OutputSchema(tool.parameters) for name, tool in TOOLS.items()}
 
@@ -78,20 +80,34 @@ OnCall = Callable[[Call], None]
 
 
 class Toolbox:
-    """The tools of one attempt, which are those that the step names. `on_call` gets every call when it is over."""
+    """The tools of one attempt, which are those that the step names. `on_call` gets every call when it is over.
 
-    def __init__(self, granted: Sequence[str], context: ToolContext, on_call: OnCall) -> None:
+    `served` are the tools of the MCP servers that are connected, by name.
+    """
+
+    def __init__(
+        self,
+        granted: Sequence[str],
+        context: ToolContext,
+        on_call: OnCall,
+        served: Mapping[str, Tool] = MappingProxyType({}),
+    ) -> None:
         self.context = context
         self._granted = tuple(granted)
         self._on_call = on_call
+        self._known = {**served, **TOOLS}
+        self._forms = {**{name: OutputSchema(tool.parameters) for name, tool in served.items()}, **_FORMS}
 
     @property
     def tools(self) -> tuple[Tool, ...]:
         """The tools that may be called, in the order in which the step names them."""
-        return tuple(TOOLS[name] for name in self._granted if name in TOOLS)
+        return tuple(self._known[name] for name in self._granted if name in self._known)
 
     async def call(self, name: str, arguments: object) -> ToolResult:
-        """Call a tool and return its result. The call is reported however it ends. Raises `ToolError`."""
+        """Call a tool and return its result. The call is reported however it ends.
+
+        Raises `ToolError`, and `AttemptError` if the MCP server of the tool has failed.
+        """
         clock = asyncio.get_running_loop().time
         started = clock()
         outcome: CallOutcome = "refused"
@@ -108,6 +124,9 @@ class Toolbox:
         except GateError as error:
             message = str(error)
             raise ToolError(message, FailureKind.INFRASTRUCTURE) from error
+        except ToolServerFailed as error:
+            message = str(error)
+            raise AttemptError(Failure(FailureKind.INFRASTRUCTURE, f"{name}: {message}")) from error
         except ToolError as error:
             message = str(error)
             raise
@@ -121,10 +140,12 @@ class Toolbox:
             accepted = ", ".join(granted) or "none"
             raise ToolError(f"this step has no tool {name!r}; accepted: {accepted}", FailureKind.SCHEMA)
         try:
-            _FORMS[name].check(arguments)
+            self._forms[name].check(arguments)
         except SchemaMismatch as error:
-            takes = json.dumps(granted[name].parameters["properties"])
+            takes = json.dumps(granted[name].parameters.get("properties", {}))
             raise ToolError(f"{name}: {error.evidence}; it takes {takes}", FailureKind.SCHEMA) from error
+        except BadSchema as error:  # parts of a server's schema may only turn out to be unusable with a value
+            raise ToolError(f"{name}: {error}", FailureKind.SCHEMA) from error
         assert isinstance(arguments, dict), "the parameters of a tool are an object"
         return granted[name], arguments
 

@@ -1,0 +1,314 @@
+"""Connect to one MCP server: a program in the sandbox, or an address. Of the SDK's client, only this file knows.
+
+The SDK keeps a connection open in a task group, whose end would cancel whoever waits in it, and wraps the errors of
+its block. So a task of its own holds the connection here, and attempts only send requests over it.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from typing import Any, Final
+
+import anyio
+import httpx2
+import structlog
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from mcp import Client, MCPError
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.message import SessionMessage
+from mcp_types import (
+    CONNECTION_CLOSED,
+    REQUEST_TIMEOUT,
+    AudioContent,
+    CallToolResult,
+    ContentBlock,
+    EmbeddedResource,
+    ImageContent,
+    Implementation,
+    ResourceLink,
+    TextContent,
+    TextResourceContents,
+    jsonrpc_message_adapter,
+)
+from pydantic import ValidationError
+
+from orchestrator.events import Failure, FailureKind
+from orchestrator.sandbox import Outcome, SandboxError, SandboxJob, SandboxLimits, Session
+from orchestrator.sandbox.process import wait_despite_cancellation
+from orchestrator.steps.tools.contract import ToolError, ToolResult, ToolServerFailed
+from orchestrator.steps.tools.servers import ProbeSandbox, ServedTool, ToolServer
+from orchestrator.taskir.json_text import compact_json
+
+MAX_RESULT: Final = 1 << 20
+"""Bytes of the result of one call."""
+MAX_TOOLS: Final = 1000
+"""How many tools a server may have."""
+EVIDENCE: Final = 4_000
+"""How many characters of an answer that is an error serve as evidence."""
+SHOWN: Final = 300
+"""How many characters of what a server wrote go into a message."""
+ENDING_SECONDS: Final = 1.0
+"""How long a program that has closed its stdout has to end by itself, so that its exit code is known."""
+DAY: Final = 24 * 3600
+"""Seconds that a program may run, and also compute, at most: attempts have limits of their own."""
+ON_CHANNEL: Final = 'exec "$@" <&3 >&3 3>&-'
+"""The shell's words that run a program with the session's channel as its stdin and stdout."""
+
+Streams = tuple[MemoryObjectReceiveStream[SessionMessage | Exception], MemoryObjectSendStream[SessionMessage]]
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True)
+class _Signs:
+    """What is known of a server beside its answers, for messages."""
+
+    over: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when the connection has ended, and `why` says all that is known."""
+    why: str = ""
+    rubbish: str = ""
+    """The first line it wrote that is no message."""
+
+    def told(self, otherwise: str) -> str:
+        """Return why a server failed, or `otherwise` where nothing else is known, with the rubbish it has written."""
+        wrote = f"; it wrote a line that is no message of MCP: {self.rubbish!r}" if self.rubbish else ""
+        return f"{self.why or otherwise}{wrote}"
+
+
+class McpConnection:
+    """A connected server."""
+
+    def __init__(self, server: ToolServer, client: Client, tools: Sequence[ServedTool], signs: _Signs) -> None:
+        self._server = server
+        self._client = client
+        self._signs = signs
+        self.tools = tools
+
+    async def call(self, tool: str, arguments: Mapping[str, Any]) -> ToolResult:
+        """Call a tool and return its result.
+
+        Raises ToolError for a call that was refused, took too long or has too large a result, and ToolServerFailed.
+        """
+        try:
+            result = await self._client.call_tool(tool, dict(arguments), read_timeout_seconds=self._server.seconds)
+        except MCPError as error:
+            if error.code == CONNECTION_CLOSED:
+                raise await self._failed("it has closed the connection") from error
+            if error.code == REQUEST_TIMEOUT:
+                raise ToolError(self._too_long(), FailureKind.TIMEOUT) from error
+            raise ToolError(f"the server refused the call: {_clip(str(error))}", FailureKind.CODE) from error
+        except TimeoutError as error:
+            raise ToolError(self._too_long(), FailureKind.TIMEOUT) from error
+        except (anyio.ClosedResourceError, anyio.BrokenResourceError, httpx2.TransportError) as error:
+            raise await self._failed("it has closed the connection") from error
+        except (ValidationError, RuntimeError) as error:  # RuntimeError: not as the tool's output schema
+            raise await self._failed(f"its answer is no result of a tool: {_clip(str(error))}", wait=False) from error
+        return _result_of(result)
+
+    def _too_long(self) -> str:
+        return self._signs.told(f"there was no answer within {self._server.seconds:g} s")
+
+    async def _failed(self, why: str, *, wait: bool = True) -> ToolServerFailed:
+        """Return the error of a server that failed. What is known of its end may take a moment to arrive."""
+        if wait:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(ENDING_SECONDS):
+                    await self._signs.over.wait()
+        return ToolServerFailed(f"MCP server {self._server.name}: {self._signs.told(why)}")
+
+
+@asynccontextmanager
+async def connect(server: ToolServer, sandbox: ProbeSandbox) -> AsyncIterator[McpConnection]:
+    """Connect to a server and list its tools, and close the connection at the end of the block.
+
+    The newest revision of MCP that both sides speak is used. Raises ToolServerFailed if that does not come about within
+    `start_seconds`.
+    """
+    ready: asyncio.Future[McpConnection] = asyncio.get_running_loop().create_future()
+    leave = asyncio.Event()
+    holding = asyncio.create_task(_hold(server, sandbox, ready, leave))  # awaited below, whatever happens
+    try:
+        yield await ready
+    finally:
+        leave.set()
+        if not ready.done() or ready.cancelled():
+            holding.cancel()
+        await wait_despite_cancellation(holding)
+
+
+async def _hold(
+    server: ToolServer, sandbox: ProbeSandbox, ready: "asyncio.Future[McpConnection]", leave: asyncio.Event
+) -> None:
+    """Keep a connection until `leave` is set. `ready` gets it, or the error of its start."""
+    signs = _Signs()
+    name = f"MCP server {server.name}"
+    try:
+        async with AsyncExitStack() as stack:
+            async with asyncio.timeout(server.start_seconds):
+                transport = _spoken_to(server, sandbox, signs) if server.command else _http(server)
+                info = Implementation(name="orchestrator", version=version("orchestrator"))
+                client = Client(transport, cache=None, client_info=info, read_timeout_seconds=server.start_seconds)
+                await stack.enter_async_context(client)
+                tools = await _listed(client)
+            ready.set_result(McpConnection(server, client, tools, signs))
+            await leave.wait()
+    except asyncio.CancelledError:
+        return  # only `connect` cancels it, which has been left before the connection was there
+    except TimeoutError:
+        _tell(ready, ToolServerFailed(f"{name}: {signs.told(f'it was not ready within {server.start_seconds:g} s')}"))
+    except Exception as error:  # noqa: BLE001 - whatever the SDK raises, it is the server's failure
+        signs.why = signs.why or "; ".join(dict.fromkeys(_clip(_said(one)) for one in _leaves(error)))
+        if ready.done():
+            log.warning("an MCP server has failed", server=server.name, error=signs.why)
+        _tell(ready, ToolServerFailed(f"{name}: {signs.told('it failed')}"))
+    finally:
+        signs.over.set()
+
+
+def _tell(ready: "asyncio.Future[McpConnection]", error: ToolServerFailed) -> None:
+    if not ready.done():
+        ready.set_exception(error)
+
+
+async def _listed(client: Client) -> list[ServedTool]:
+    """Return all tools of a server. Raises MCPError, ToolServerFailed."""
+    found: list[ServedTool] = []
+    cursor: str | None = None
+    while True:
+        page = await client.list_tools(cursor=cursor)
+        found += [ServedTool(tool.name, tool.description or "", tool.input_schema) for tool in page.tools]
+        cursor = page.next_cursor
+        if cursor is None:
+            return found
+        if len(found) > MAX_TOOLS or not page.tools:
+            raise ToolServerFailed(f"its list of tools does not end; accepted: at most {MAX_TOOLS}")
+
+
+@asynccontextmanager
+async def _http(server: ToolServer) -> AsyncIterator[Any]:
+    """Yield the streams of a connection to a server's address. Raises ToolServerFailed without its token."""
+    timeout = httpx2.Timeout(max(server.seconds, server.start_seconds))
+    async with (
+        httpx2.AsyncClient(headers=server.headers, timeout=timeout) as http,
+        streamable_http_client(server.url, http_client=http) as streams,
+    ):
+        yield streams
+
+
+@asynccontextmanager
+async def _spoken_to(server: ToolServer, sandbox: ProbeSandbox, signs: _Signs) -> AsyncIterator[Streams]:
+    """Run a server's program in the sandbox, and yield the streams of messages from and to it. Raises SandboxError."""
+    limits = SandboxLimits(wall=DAY, cpu=DAY, memory=server.memory, processes=64, output=1 << 20)
+    variables = [f"{name}={value}" for name, value in server.env.items()]
+    job = SandboxJob(argv=("sh", "-c", ON_CHANNEL, "mcp", "env", *variables, *server.command), limits=limits)
+    shown = (await sandbox()).showing(server.folders)
+    from_server, received = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+    sent, to_server = anyio.create_memory_object_stream[SessionMessage](0)
+    async with shown.open(job) as session, anyio.create_task_group() as tasks:
+        tasks.start_soon(_receive, session, from_server, signs)
+        tasks.start_soon(_send, session, to_server)
+        try:
+            yield received, sent
+        finally:
+            tasks.cancel_scope.cancel()
+            received.close()
+            sent.close()
+
+
+async def _receive(session: Session, stream: MemoryObjectSendStream[SessionMessage | Exception], signs: _Signs) -> None:
+    """Hand on the messages that a program writes, until it ends. Other lines are only noted: some write logs."""
+    async with stream:
+        try:
+            while (line := await session.receive_line()) is not None:
+                try:
+                    message = jsonrpc_message_adapter.validate_json(line, by_name=False)
+                except ValueError:
+                    signs.rubbish = signs.rubbish or _clip(line.decode(errors="replace"))
+                    continue
+                await stream.send(SessionMessage(message))
+            signs.why = _end_of(await _ended(session))
+        except SandboxError as error:
+            signs.why = str(error)
+        except (anyio.ClosedResourceError, anyio.BrokenResourceError):
+            return  # the connection is being closed
+        signs.over.set()
+
+
+async def _send(session: Session, stream: MemoryObjectReceiveStream[SessionMessage]) -> None:
+    async with stream:
+        async for message in stream:
+            text = message.message.model_dump_json(by_alias=True, exclude_unset=True)
+            if not await session.send_line(text.encode()):
+                return
+
+
+async def _ended(session: Session) -> Outcome:
+    """Return how a program that has closed its stdout ended; it is killed if it does not."""
+    try:
+        async with asyncio.timeout(ENDING_SECONDS):
+            return await session.end()
+    except TimeoutError:
+        session.kill()
+        return await session.end()
+
+
+def _end_of(outcome: Outcome) -> str:
+    """Return in words how a program ended, with the last of what it wrote on stderr."""
+    if outcome.limit is not None:
+        how = f"it ran into its limit: {outcome.limit}"
+    elif outcome.signal is not None:
+        how = f"its program was ended by signal {outcome.signal}"
+    else:
+        how = f"its program has ended with exit code {outcome.exit_code}"
+    said = outcome.stderr.decode(errors="replace").strip()[-SHOWN:]
+    return f"{how}: {said}" if said else how
+
+
+def _result_of(result: CallToolResult) -> ToolResult:
+    """Return the result of a call, for models and for steps. Raises ToolError for one that is too large."""
+    text = "\n".join(map(_shown, result.content))
+    value = text if result.structured_content is None else result.structured_content
+    size = len(text.encode()) + (0 if value is text else len(compact_json(value).encode()))
+    if size > MAX_RESULT:
+        raise ToolError(f"the result has {size} bytes; accepted: at most {MAX_RESULT}, so ask for less")
+    if not result.is_error:
+        return ToolResult(value, text if result.content else None)
+    said = text or compact_json(value)
+    failure = Failure(FailureKind.CODE, f"the tool failed: {_clip(said)}", said[-EVIDENCE:])
+    return ToolResult(said, said, failure)
+
+
+def _shown(block: ContentBlock) -> str:
+    """Return a block of a result as a text. Models here read texts only, so of others it only says what they are."""
+    match block:
+        case TextContent():
+            return block.text
+        case ImageContent() | AudioContent():
+            return f"[{block.type}, {block.mime_type}, {len(block.data) * 3 // 4} bytes: it cannot be shown]"
+        case ResourceLink():
+            return f"[resource {block.uri}]"
+        case EmbeddedResource(resource=TextResourceContents(text=text)):
+            return text
+        case EmbeddedResource():
+            return f"[resource {block.resource.uri}: it is no text]"
+
+
+def _said(error: BaseException) -> str:
+    if isinstance(error, ValidationError):
+        return f"it answers what is no MCP: {error}"
+    return str(error) or type(error).__name__
+
+
+def _leaves(error: BaseException) -> Iterator[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        for one in error.exceptions:
+            yield from _leaves(one)
+    else:
+        yield error
+
+
+def _clip(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= SHOWN else f"{line[:SHOWN]}…"

@@ -1,0 +1,258 @@
+"""Give steps the tools of the MCP servers that the configuration names, each tool as `mcp:SERVER/TOOL`.
+
+Which of them a step may call is what its `tools` name, as with all tools; without that, no server is even started. The
+SDK is in `mcp_client`, which is imported when the first of them is needed: the import takes a second and brings a web
+server with it, and most installations name no server.
+"""
+
+import asyncio
+import os
+import pkgutil
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final, Protocol, cast
+
+from orchestrator.engine.client.grammar import schema_grammar
+from orchestrator.engine.errors import BadGrammar
+from orchestrator.gates import BadSchema, OutputSchema
+from orchestrator.sandbox import MIB, Sandbox
+from orchestrator.steps.tools.contract import Tool, ToolContext, ToolResult, ToolServerFailed
+
+PREFIX: Final = "mcp:"
+"""With this the name of a tool of an MCP server begins."""
+CLIENT: Final = "orchestrator.steps.tools.mcp_client:connect"
+DESCRIPTION: Final = 400
+"""How many characters of a tool's description a model is shown."""
+
+ProbeSandbox = Callable[[], Awaitable[Sandbox]]
+"""Returns the sandbox. Raises SandboxUnavailable."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolServer:
+    """An MCP server of the configuration: either `command`, which is run in the sandbox, or `url`."""
+
+    name: str
+    command: tuple[str, ...] = ()
+    """The program and its arguments. It speaks MCP on its stdin and stdout, and has no network."""
+    folders: tuple[str, ...] = ()
+    """Folders of this machine that the program may read, where they are, by absolute paths."""
+    env: Mapping[str, str] = field(default_factory=dict)
+    """Environment variables of the program, beside those of the sandbox."""
+    memory: int = 512 * MIB
+    """Bytes of memory of the program."""
+    url: str = ""
+    """The address of a server that speaks streamable HTTP."""
+    token_env: str = ""
+    """The environment variable of ours that holds the server's bearer token; empty if it needs none."""
+    seconds: float = 60.0
+    """How long one call may take."""
+    start_seconds: float = 30.0
+    """How long it may take to start the server, to agree on a revision with it, and to list its tools."""
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The headers of requests to `url`. Raises ToolServerFailed without the token."""
+        if not self.token_env:
+            return {}
+        if not (token := os.environ.get(self.token_env)):
+            raise ToolServerFailed(f"the environment variable {self.token_env}, which is to hold its token, is not set")
+        return {"Authorization": f"Bearer {token}"}
+
+
+Configured = Callable[[], Mapping[str, ToolServer]]
+"""Returns the servers of the configuration by name, as it is now."""
+
+
+def no_servers() -> Mapping[str, ToolServer]:
+    """Default for `Configured`: return no server."""
+    return {}
+
+
+@dataclass(frozen=True, slots=True)
+class ServedTool:
+    """A tool as its server describes it."""
+
+    name: str
+    description: str
+    schema: Mapping[str, Any]
+    """The JSON Schema of its arguments."""
+
+
+class ServerConnection(Protocol):
+    """A connected server."""
+
+    @property
+    def tools(self) -> Sequence[ServedTool]:
+        """The server's tools, as it listed them when it was connected."""
+
+    async def call(self, tool: str, arguments: Mapping[str, Any]) -> ToolResult:
+        """Call a tool and return its result. Raises ToolError, ToolServerFailed."""
+
+
+Connect = Callable[[ToolServer, ProbeSandbox], AbstractAsyncContextManager[ServerConnection]]
+"""Connects to a server for as long as the block lasts. Entering it raises ToolServerFailed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """What servers say of their tools. The keys are full names, `mcp:SERVER/TOOL`."""
+
+    tools: Mapping[str, Tool] = field(default_factory=dict)
+    """The tools that can be used, of all servers that were asked."""
+    unavailable: Mapping[str, str] = field(default_factory=dict)
+    """Why tools that were asked for cannot be used."""
+
+
+class ToolServers:
+    """The MCP servers of the configuration.
+
+    A server is connected for one attempt, or to list its tools, and closed after it: what a program has kept in memory
+    does not get from one run to another, and one that has died is started anew by the next attempt.
+    """
+
+    def __init__(self, configured: Configured, sandbox: ProbeSandbox) -> None:
+        self._configured = configured
+        self._sandbox = sandbox
+
+    async def listing(self, names: Iterable[str]) -> Listing:
+        """Return what the servers of these tools have, and why some of the names cannot be used. It never raises."""
+        asked = [name for name in dict.fromkeys(names) if is_served(name)]
+        servers = self._configured()
+        found = dict[str, Tool]()
+        wrong = dict[str, str]()
+        broken = {name: why for name in asked if (why := _why_unknown(name, servers))}
+        for server in dict.fromkeys(server_of(name) for name in asked if name not in broken):
+            try:
+                async with self._connect(servers[server]) as connection:
+                    usable, unusable = _checked(server, connection)
+            except ToolServerFailed as error:
+                broken |= {name: str(error) for name in asked if server_of(name) == server}
+                continue
+            found |= usable
+            wrong |= unusable
+            broken |= {
+                name: _why_missing(name, connection.tools)
+                for name in asked
+                if server_of(name) == server and name not in usable and name not in unusable
+            }
+        return Listing(found, broken | {name: wrong[name] for name in asked if name in wrong})
+
+    @asynccontextmanager
+    async def open(self, names: Iterable[str]) -> AsyncIterator[dict[str, Tool]]:
+        """Connect to the servers of these tools while the block lasts, and yield those of the tools that are theirs.
+
+        Raises ToolServerFailed, also for a tool that its server does not have.
+        """
+        asked = [name for name in dict.fromkeys(names) if is_served(name)]
+        servers = self._configured()
+        found = dict[str, Tool]()
+        async with AsyncExitStack() as stack:
+            for name in asked:
+                if why := _why_unknown(name, servers):
+                    raise ToolServerFailed(why)
+            for server in dict.fromkeys(map(server_of, asked)):
+                connection = await stack.enter_async_context(self._connect(servers[server]))
+                usable, unusable = _checked(server, connection)
+                for name in (name for name in asked if server_of(name) == server):
+                    if name not in usable:
+                        raise ToolServerFailed(unusable.get(name) or _why_missing(name, connection.tools))
+                    found[name] = usable[name]
+            yield found
+
+    @asynccontextmanager
+    async def _connect(self, server: ToolServer) -> AsyncIterator[ServerConnection]:
+        connect = cast(Connect, await asyncio.to_thread(pkgutil.resolve_name, CLIENT))
+        async with connect(server, self._sandbox) as connection:
+            yield connection
+
+
+NO_TOOL_SERVERS: Final = ToolServers(no_servers, Sandbox.probe)
+
+
+def is_served(tool: str) -> bool:
+    """Return whether a tool of this name is one of an MCP server."""
+    return tool.startswith(PREFIX)
+
+
+def server_of(tool: str) -> str:
+    """Return the name of the server in the full name of a tool."""
+    return tool.removeprefix(PREFIX).partition("/")[0]
+
+
+def full_name(server: str, tool: str) -> str:
+    """Return the name by which steps call a tool of a server."""
+    return f"{PREFIX}{server}/{tool}"
+
+
+def _why_unknown(name: str, servers: Mapping[str, ToolServer]) -> str:
+    """Return why a name can be none of a tool of these servers; empty if it can."""
+    server, _, tool = name.removeprefix(PREFIX).partition("/")
+    if not server or not tool:
+        return f"{name} names no tool of a server; accepted: {PREFIX}SERVER/TOOL"
+    if server not in servers:
+        known = ", ".join(servers) or "none: see [mcp] of the configuration"
+        return f"there is no MCP server {server!r}; accepted: {known}"
+    return ""
+
+
+def _why_missing(name: str, tools: Sequence[ServedTool]) -> str:
+    server, has = server_of(name), ", ".join(tool.name for tool in tools) or "no tools"
+    return f"MCP server {server} has no tool {name.removeprefix(f'{PREFIX}{server}/')!r}; it has {has}"
+
+
+def _checked(server: str, connection: ServerConnection) -> tuple[dict[str, Tool], dict[str, str]]:
+    """Return the tools of a server that can be used, and why the others cannot, by full name."""
+    usable, unusable = dict[str, Tool](), dict[str, str]()
+    for one in connection.tools:
+        name = full_name(server, one.name)
+        if why := _why_unusable(one.schema):
+            unusable[name] = f"the schema of the arguments of {name} cannot be used: {why}"
+        else:
+            usable[name] = _tool(name, one, connection)
+    return usable, unusable
+
+
+def _why_unusable(schema: Mapping[str, Any]) -> str:
+    """Return why no call could be written or checked by this schema of arguments; empty if that can be done.
+
+    Keywords that a grammar cannot express are no reason: arguments are checked by the whole schema.
+    """
+    if schema.get("type") != "object":
+        return f"its type is {schema.get('type')!r}; accepted: 'object'"
+    if outside := next((one for one in _references(schema) if not one.startswith("#")), None):
+        return f"it refers to {outside!r}; accepted: references into itself, as no document is fetched"
+    try:
+        OutputSchema(schema)
+        schema_grammar(schema)
+    except (BadSchema, BadGrammar) as error:
+        return str(error)
+    return ""
+
+
+def _references(schema: object) -> Iterator[str]:
+    if isinstance(schema, Mapping):
+        yield from (str(schema[key]) for key in ("$ref", "$dynamicRef") if isinstance(schema.get(key), str))
+        schema = list(schema.values())
+    for part in schema if isinstance(schema, list) else ():
+        yield from _references(part)
+
+
+def _tool(name: str, one: ServedTool, connection: ServerConnection) -> Tool:
+    properties, required = one.schema.get("properties", {}), one.schema.get("required", ())
+    return Tool(
+        name,
+        " ".join(one.description.split())[:DESCRIPTION],
+        partial(_call, connection, one.name),
+        {key: value if isinstance(value, dict) else {} for key, value in properties.items()},
+        tuple(required),
+        schema=one.schema,
+    )
+
+
+async def _call(
+    connection: ServerConnection, tool: str, _context: ToolContext, arguments: Mapping[str, Any]
+) -> ToolResult:
+    return await connection.call(tool, arguments)
