@@ -7,6 +7,7 @@ from typing import Any, Final
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
+from starlette.routing import Route
 
 from orchestrator.api import admin, chats, events, memory, metrics, models, procedures, runs
 from orchestrator.api.anthropic import messages
@@ -14,6 +15,8 @@ from orchestrator.api.errors import add_error_handlers
 from orchestrator.api.limiter import GenerationLimiter
 from orchestrator.api.llama_server import completion as native_completion
 from orchestrator.api.llama_server import state, tokens
+from orchestrator.api.mcp import PATH
+from orchestrator.api.mcp.endpoint import McpEndpoint
 from orchestrator.api.openai import chat, embeddings, files, rerank, responses, text_completions
 from orchestrator.api.openai import models as openai_models
 from orchestrator.service.service import Service
@@ -43,6 +46,7 @@ def make_app(service: Service, tasks: asyncio.TaskGroup) -> FastAPI:
     for module in (*upkeep, *OPENAI_MODULES, tokens, native_completion, state, messages):
         app.include_router(module.router)
     _add_short_paths(app)
+    app.router.routes.append(Route(PATH, McpEndpoint(service), include_in_schema=False))
     app.openapi = lambda: _schema(app)  # type: ignore[method-assign]
     return app
 

@@ -3,9 +3,6 @@
 And explain a chat: who was chosen to answer it and why, and how its answers ended.
 """
 
-from dataclasses import asdict
-from typing import Any
-
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -13,23 +10,9 @@ from rich.text import Text
 from orchestrator.analysis import Edge
 from orchestrator.cli.report_view import format_gates, format_rating
 from orchestrator.cli.terminal import STATE_STYLES, glyphs, one_line, printable, seconds
-from orchestrator.history.report import Report, StepRow
+from orchestrator.history.report import Report, StepRow, last_dependency
 from orchestrator.history.view import AttemptRow
 from orchestrator.journal import ChatRecord
-
-
-def explanation_json(report: Report, step: StepRow) -> dict[str, Any]:
-    """Return what `print_explanation` prints as a JSON object."""
-    planned = step.parent or step.id
-    return {
-        "run_id": report.run_id,
-        "step": next(row for row in report.to_json()["steps"] if row["id"] == step.id),
-        "waited_for": [asdict(edge) for edge in report.graph.edges if edge.after == planned],
-        "last_dependency": _last(report, step),
-        "needed_by": [asdict(edge) for edge in report.graph.edges if edge.before == planned],
-        "reads": {name: asdict(source) for name, source in report.graph.sources.get(planned, {}).items()},
-        "on_critical_path": step.id in report.critical_path.steps,
-    }
 
 
 def print_explanation(console: Console, report: Report, step: StepRow) -> None:
@@ -111,7 +94,7 @@ def _add_waiting(table: Table, report: Report, step: StepRow) -> None:
     """Add a row for each step that this one waited for, with the reason, and what else it reads."""
     planned = step.parent or step.id
     title = "Waited for"
-    last = _last(report, step)
+    last = last_dependency(report, step)
     finished = {row.id: row.finished for row in report.steps}
     for edge in report.graph.edges:
         if edge.after == planned:
@@ -132,13 +115,6 @@ def _why(edge: Edge) -> str:
     passed = f" {one_line(edge.artifact)}" if edge.artifact else ""
     dropped = ", dropped in mode discover: the step did not wait for it" if edge.dropped else ""
     return f"{edge.reason}{passed}{dropped}"
-
-
-def _last(report: Report, step: StepRow) -> str | None:
-    """Return the dependency that ended last, after which the step could start; None if none has ended."""
-    ends = {row.id: row.finished for row in report.steps}
-    waited = [(end, name) for name in step.depends_on if (end := ends.get(name)) is not None]
-    return max(waited)[1] if waited else None
 
 
 def _time(report: Report, step: StepRow) -> Text:

@@ -11,13 +11,13 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from orchestrator.cli.explain_view import explanation_json, print_chat, print_explanation
+from orchestrator.cli.explain_view import print_chat, print_explanation
 from orchestrator.cli.report_view import print_report
 from orchestrator.cli.settings import JsonFlag, Settings, settings
 from orchestrator.cli.terminal import STATE_STYLES, make_console, one_line, print_json, seconds, write
 from orchestrator.errors import InputError, Problem
 from orchestrator.history.cache import ViewCache
-from orchestrator.history.report import Report, StepRow, load_report
+from orchestrator.history.report import Report, StepRow, explanation_json, load_report
 from orchestrator.journal import JournalReader, RunRow
 
 LAST = "last"

@@ -32,6 +32,7 @@ PLACES: Final = {
     "rate": "orchestrator.cli.rate:rate",
     "resume": "orchestrator.cli.run:resume",
     "serve": "orchestrator.cli.serve:serve",
+    "mcp": "orchestrator.cli.serve:mcp",
     "pool": "orchestrator.cli.pool:pool",
     "logs": "orchestrator.cli.serve:logs",
     "backup": "orchestrator.cli.state_folder:backup",

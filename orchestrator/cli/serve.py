@@ -1,6 +1,6 @@
-"""The commands about the daemon itself: serve, service, config, logs.
+"""The commands about the daemon itself: serve, mcp, service, config, logs.
 
-`serve` replaces itself by the daemon's program with exec, so that the other commands need not import the daemon.
+`serve` and `mcp` replace themselves by other programs with exec, so that the other commands need not import these.
 """
 
 import os
@@ -12,6 +12,7 @@ from typing import Annotated, Final
 import typer
 
 from orchestrator.api.listen import tcp_address
+from orchestrator.cli.client import NoDaemon, answers
 from orchestrator.cli.settings import JsonFlag, Settings, settings
 from orchestrator.cli.terminal import print_json, printable, write
 from orchestrator.errors import InputError, Problem
@@ -24,6 +25,7 @@ from orchestrator.service.configuration import (
 )
 
 PROGRAM: Final = (sys.executable, "-m", "orchestrator.api")
+MCP_PROGRAM: Final = (sys.executable, "-m", "orchestrator.api.mcp")
 UNIT: Final = "orchestrator.service"
 LOG_NAME: Final = "daemon.log"
 TEMPLATE: Final = """[Unit]
@@ -70,6 +72,19 @@ def serve(
     tcp_address(load_configuration(environ).server)  # raises InputError here, before the daemon is started
     sys.stdout.flush()
     os.execve(PROGRAM[0], PROGRAM, environ)  # noqa: S606 - our own program
+
+
+def mcp(context: typer.Context) -> None:
+    """Serve the daemon's MCP tools on stdin and stdout.
+
+    This is for clients that start their servers as programs. The daemon has to run. Over HTTP it offers the same tools
+    at /mcp.
+    """
+    chosen = settings(context)
+    if not answers(chosen.home):
+        raise NoDaemon(chosen.home)
+    sys.stdout.flush()
+    os.execve(MCP_PROGRAM[0], MCP_PROGRAM, _environment(chosen))  # noqa: S606 - our own program
 
 
 @service_app.command("install")

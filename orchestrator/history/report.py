@@ -4,7 +4,7 @@ Times are in seconds since the run was accepted.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import msgspec
@@ -228,6 +228,27 @@ def build_report(view: RunView, read: Read) -> Report:
         artifacts={name: digest for step in steps for name, digest in view.outputs.get(step.id, {}).items()},
         ratings=view.ratings.get(None, ()),
     )
+
+
+def explanation_json(report: Report, step: StepRow) -> dict[str, Any]:
+    """Return as a JSON object what a step waited for, who did it and why, and how each attempt ended."""
+    planned = step.parent or step.id
+    return {
+        "run_id": report.run_id,
+        "step": next(row for row in report.to_json()["steps"] if row["id"] == step.id),
+        "waited_for": [asdict(edge) for edge in report.graph.edges if edge.after == planned],
+        "last_dependency": last_dependency(report, step),
+        "needed_by": [asdict(edge) for edge in report.graph.edges if edge.before == planned],
+        "reads": {name: asdict(source) for name, source in report.graph.sources.get(planned, {}).items()},
+        "on_critical_path": step.id in report.critical_path.steps,
+    }
+
+
+def last_dependency(report: Report, step: StepRow) -> str | None:
+    """Return the dependency that ended last, after which the step could start; None if none has ended."""
+    ends = {row.id: row.finished for row in report.steps}
+    waited = [(end, name) for name in step.depends_on if (end := ends.get(name)) is not None]
+    return max(waited)[1] if waited else None
 
 
 def _with_pauses(

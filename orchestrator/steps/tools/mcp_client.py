@@ -35,10 +35,10 @@ from mcp_types import (
 from pydantic import ValidationError
 
 from orchestrator.events import Failure, FailureKind
-from orchestrator.sandbox import Outcome, SandboxError, SandboxJob, SandboxLimits, Session
+from orchestrator.sandbox import Outcome, SandboxError, Session
 from orchestrator.sandbox.process import wait_despite_cancellation
 from orchestrator.steps.tools.contract import ToolError, ToolResult, ToolServerFailed
-from orchestrator.steps.tools.servers import ProbeSandbox, ServedTool, ToolServer
+from orchestrator.steps.tools.servers import OpenProgram, ServedTool, ToolServer
 from orchestrator.taskir.json_text import compact_json
 
 MAX_RESULT: Final = 1 << 20
@@ -51,10 +51,6 @@ SHOWN: Final = 300
 """How many characters of what a server wrote go into a message."""
 ENDING_SECONDS: Final = 1.0
 """How long a program that has closed its stdout has to end by itself, so that its exit code is known."""
-DAY: Final = 24 * 3600
-"""Seconds that a program may run, and also compute, at most: attempts have limits of their own."""
-ON_CHANNEL: Final = 'exec "$@" <&3 >&3 3>&-'
-"""The shell's words that run a program with the session's channel as its stdin and stdout."""
 
 Streams = tuple[MemoryObjectReceiveStream[SessionMessage | Exception], MemoryObjectSendStream[SessionMessage]]
 
@@ -120,15 +116,15 @@ class McpConnection:
 
 
 @asynccontextmanager
-async def connect(server: ToolServer, sandbox: ProbeSandbox) -> AsyncIterator[McpConnection]:
+async def connect(server: ToolServer, program: OpenProgram) -> AsyncIterator[McpConnection]:
     """Connect to a server and list its tools, and close the connection at the end of the block.
 
-    The newest revision of MCP that both sides speak is used. Raises ToolServerFailed if that does not come about within
+    `program` runs the server's command, if it has one. The newest revision of MCP that both sides speak is used. Raises ToolServerFailed if that does not come about within
     `start_seconds`.
     """
     ready: asyncio.Future[McpConnection] = asyncio.get_running_loop().create_future()
     leave = asyncio.Event()
-    holding = asyncio.create_task(_hold(server, sandbox, ready, leave))  # awaited below, whatever happens
+    holding = asyncio.create_task(_hold(server, program, ready, leave))  # awaited below, whatever happens
     try:
         yield await ready
     finally:
@@ -139,7 +135,7 @@ async def connect(server: ToolServer, sandbox: ProbeSandbox) -> AsyncIterator[Mc
 
 
 async def _hold(
-    server: ToolServer, sandbox: ProbeSandbox, ready: "asyncio.Future[McpConnection]", leave: asyncio.Event
+    server: ToolServer, program: OpenProgram, ready: "asyncio.Future[McpConnection]", leave: asyncio.Event
 ) -> None:
     """Keep a connection until `leave` is set. `ready` gets it, or the error of its start."""
     signs = _Signs()
@@ -147,7 +143,7 @@ async def _hold(
     try:
         async with AsyncExitStack() as stack:
             async with asyncio.timeout(server.start_seconds):
-                transport = _spoken_to(server, sandbox, signs) if server.command else _http(server)
+                transport = _stdio(server, program, signs) if server.command else _http(server)
                 info = Implementation(name="orchestrator", version=version("orchestrator"))
                 client = Client(transport, cache=None, client_info=info, read_timeout_seconds=server.start_seconds)
                 await stack.enter_async_context(client)
@@ -198,15 +194,11 @@ async def _http(server: ToolServer) -> AsyncIterator[Any]:
 
 
 @asynccontextmanager
-async def _spoken_to(server: ToolServer, sandbox: ProbeSandbox, signs: _Signs) -> AsyncIterator[Streams]:
-    """Run a server's program in the sandbox, and yield the streams of messages from and to it. Raises SandboxError."""
-    limits = SandboxLimits(wall=DAY, cpu=DAY, memory=server.memory, processes=64, output=1 << 20)
-    variables = [f"{name}={value}" for name, value in server.env.items()]
-    job = SandboxJob(argv=("sh", "-c", ON_CHANNEL, "mcp", "env", *variables, *server.command), limits=limits)
-    shown = (await sandbox()).showing(server.folders)
+async def _stdio(server: ToolServer, program: OpenProgram, signs: _Signs) -> AsyncIterator[Streams]:
+    """Run a server's program, and yield the streams of messages from and to it. Raises SandboxError."""
     from_server, received = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     sent, to_server = anyio.create_memory_object_stream[SessionMessage](0)
-    async with shown.open(job) as session, anyio.create_task_group() as tasks:
+    async with program(server) as session, anyio.create_task_group() as tasks:
         tasks.start_soon(_receive, session, from_server, signs)
         tasks.start_soon(_send, session, to_server)
         try:

@@ -17,12 +17,17 @@ from typing import Any, Final, Protocol, cast
 from orchestrator.engine.client.grammar import schema_grammar
 from orchestrator.engine.errors import BadGrammar
 from orchestrator.gates import BadSchema, OutputSchema
-from orchestrator.sandbox import MIB, Sandbox
+from orchestrator.sandbox import MIB, Sandbox, SandboxJob, SandboxLimits, Session
+from orchestrator.sandbox.memory_budget import MemoryBudget, fit_to_budget, memory_cost
 from orchestrator.steps.tools.contract import Tool, ToolContext, ToolResult, ToolServerFailed
 
 PREFIX: Final = "mcp:"
 """With this the name of a tool of an MCP server begins."""
 CLIENT: Final = "orchestrator.steps.tools.mcp_client:connect"
+DAY: Final = 24 * 3600
+"""Seconds that a program may run, and also compute, at most: attempts have limits of their own."""
+ON_CHANNEL: Final = 'exec "$@" <&3 >&3 3>&-'
+"""The shell's words that run a program with the session's channel as its stdin and stdout."""
 DESCRIPTION: Final = 400
 """How many characters of a tool's description a model is shown."""
 
@@ -92,7 +97,10 @@ class ServerConnection(Protocol):
         """Call a tool and return its result. Raises ToolError, ToolServerFailed."""
 
 
-Connect = Callable[[ToolServer, ProbeSandbox], AbstractAsyncContextManager[ServerConnection]]
+OpenProgram = Callable[[ToolServer], AbstractAsyncContextManager[Session]]
+"""Runs the program of a server while the block lasts. The session's channel is its stdin and stdout. Entering it raises
+SandboxError."""
+Connect = Callable[[ToolServer, OpenProgram], AbstractAsyncContextManager[ServerConnection]]
 """Connects to a server for as long as the block lasts. Entering it raises ToolServerFailed."""
 
 
@@ -110,12 +118,14 @@ class ToolServers:
     """The MCP servers of the configuration.
 
     A server is connected for one attempt, or to list its tools, and closed after it: what a program has kept in memory
-    does not get from one run to another, and one that has died is started anew by the next attempt.
+    does not get from one run to another, and one that has died is started anew by the next attempt. Together the
+    programs may take a third of the sandbox's memory: steps may need some for tools and code while they hold a server.
     """
 
     def __init__(self, configured: Configured, sandbox: ProbeSandbox) -> None:
         self._configured = configured
         self._sandbox = sandbox
+        self._memory: MemoryBudget | None = None
 
     async def listing(self, names: Iterable[str]) -> Listing:
         """Return what the servers of these tools have, and why some of the names cannot be used. It never raises."""
@@ -165,8 +175,22 @@ class ToolServers:
     @asynccontextmanager
     async def _connect(self, server: ToolServer) -> AsyncIterator[ServerConnection]:
         connect = cast(Connect, await asyncio.to_thread(pkgutil.resolve_name, CLIENT))
-        async with connect(server, self._sandbox) as connection:
+        async with connect(server, self._program) as connection:
             yield connection
+
+    @asynccontextmanager
+    async def _program(self, server: ToolServer) -> AsyncIterator[Session]:
+        """Run a server's program in the sandbox, as `OpenProgram` says. It waits until there is memory for it."""
+        sandbox = (await self._sandbox()).showing(server.folders)
+        if self._memory is None:
+            self._memory = MemoryBudget(sandbox.budget.total // 3)
+        counted = sandbox.groups is not None
+        wanted = SandboxLimits(wall=DAY, cpu=DAY, memory=server.memory, processes=16, output=MIB)
+        limits = fit_to_budget(wanted, self._memory.total, counted=counted)
+        variables = [f"{name}={value}" for name, value in server.env.items()]
+        job = SandboxJob(argv=("sh", "-c", ON_CHANNEL, "mcp", "env", *variables, *server.command), limits=limits)
+        async with self._memory.reserve(memory_cost(limits, counted=counted)), sandbox.open(job) as session:
+            yield session
 
 
 NO_TOOL_SERVERS: Final = ToolServers(no_servers, Sandbox.probe)

@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console, RenderableType
 
 from orchestrator.analysis import analyze_task
-from orchestrator.cli.explain_view import explanation_json, print_explanation
+from orchestrator.cli.explain_view import print_explanation
 from orchestrator.cli.forecast_view import Forecast, print_forecast
 from orchestrator.cli.live import render
 from orchestrator.cli.progress_lines import progress_line
@@ -36,7 +36,7 @@ from orchestrator.events import (
     StepsPlanned,
     Usage,
 )
-from orchestrator.history.report import Report, build_report
+from orchestrator.history.report import Report, build_report, explanation_json
 from orchestrator.history.view import RunView
 from orchestrator.planning import planned_task
 from orchestrator.runs import Progress

@@ -1,0 +1,33 @@
+"""The address at which MCP clients reach the daemon. `Guard` has checked token, host and origin before."""
+
+import asyncio
+import pkgutil
+from collections.abc import Awaitable, Callable
+from http import HTTPStatus
+from typing import Final, cast
+
+from starlette.types import Receive, Scope, Send
+
+from orchestrator.api.errors import error_response
+from orchestrator.api.mcp import PATH
+from orchestrator.service.service import Service
+
+ANSWER: Final = "orchestrator.api.mcp.server:answer"
+
+
+class McpEndpoint:
+    """An ASGI application. The SDK is imported for the first request: it takes a second, and few daemons need it."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["method"] != "POST":  # there are neither sessions to end nor streams of their own to open
+            message = f"{scope['method']} is not served at {PATH}; accepted: POST"
+            refusal = error_response(HTTPStatus.METHOD_NOT_ALLOWED, message, "method_not_allowed", {"Allow": "POST"})
+            await refusal(scope, receive, send)
+            return
+        found = await asyncio.to_thread(pkgutil.resolve_name, ANSWER)
+        answer = cast(Callable[[Service, Scope, Receive, Send], Awaitable[None]], found)
+        await answer(self._service, scope, receive, send)

@@ -1,0 +1,104 @@
+"""Answer requests to `/mcp` by the official SDK. Of the SDK's server for HTTP, only this file knows.
+
+The SDK answers both kinds of revisions at one address: that of 2026-07-28, in which every request stands for itself,
+and the older ones, which begin with `initialize`. Those get no session either, as all state is in runs: after a restart
+of the daemon a client goes on as if nothing had been.
+"""
+
+import json
+import logging
+from collections.abc import Iterator
+from importlib.metadata import version
+from typing import Any, Final
+
+from mcp import MCPError
+from mcp.server import Server
+from mcp.server.context import ServerRequestContext
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from mcp_types import (
+    INVALID_PARAMS,
+    CallToolRequestParams,
+    CallToolResult,
+    ListToolsResult,
+    PaginatedRequestParams,
+    TextContent,
+    Tool,
+    ToolAnnotations,
+)
+from starlette.exceptions import HTTPException
+from starlette.types import Receive, Scope, Send
+
+from orchestrator.api.mcp.tools import OFFERED, CallContext, call
+from orchestrator.errors import OrchestratorError
+from orchestrator.service.service import Service
+
+INSTRUCTIONS: Final = (
+    "Runs jobs on local language models. `submit` a request in plain language, `watch` its run until it has ended, and"
+    " fetch artifacts with `result`."
+)
+TOOLS: Final = [
+    Tool(
+        name=one.name,
+        description=one.description,
+        input_schema=one.schema,
+        annotations=ToolAnnotations(read_only_hint=one.reads_only, open_world_hint=False),
+    )
+    for one in OFFERED.values()
+]
+
+logging.getLogger("mcp").setLevel(logging.WARNING)  # it tells the beginning and the end of each request as news
+
+
+async def answer(service: Service, scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer one request. Raises HTTPException for a body that is too large, or not there in time."""
+    local = bool(scope.get("state", {}).get("local", False))
+    manager = StreamableHTTPSessionManager(
+        make_server(service, local), stateless=True, max_request_body_size=service.configuration.server.max_body
+    )
+    try:
+        async with manager.run():
+            await manager.handle_request(scope, receive, send)
+    except BaseExceptionGroup as group:
+        if (refused := next((one for one in _leaves(group) if isinstance(one, HTTPException)), None)) is None:
+            raise
+        raise refused from group
+
+
+def make_server(service: Service, local: bool) -> Server[Any]:
+    """Return the MCP server for one request. `local` is whether it came over the Unix socket."""
+
+    async def list_tools(
+        _context: ServerRequestContext[Any, Any], _params: PaginatedRequestParams | None
+    ) -> ListToolsResult:
+        return ListToolsResult(tools=TOOLS)
+
+    async def call_tool(context: ServerRequestContext[Any, Any], params: CallToolRequestParams) -> CallToolResult:
+        if params.name not in OFFERED:
+            raise MCPError(INVALID_PARAMS, f"there is no tool {params.name!r}; accepted: {', '.join(OFFERED)}")
+
+        async def progress(at: float, message: str) -> None:
+            await context.session.report_progress(at, None, message)
+
+        try:
+            found = await call(params.name, params.arguments or {}, CallContext(service, local, progress))
+        except OrchestratorError as error:  # so that a model sees it, and may try again
+            return CallToolResult(content=[TextContent(type="text", text=str(error))], is_error=True)
+        return CallToolResult(
+            content=[TextContent(type="text", text=json.dumps(found, ensure_ascii=False))], structured_content=found
+        )
+
+    return Server(
+        "orchestrator",
+        version=version("orchestrator"),
+        instructions=INSTRUCTIONS,
+        on_list_tools=list_tools,
+        on_call_tool=call_tool,
+    )
+
+
+def _leaves(error: BaseException) -> Iterator[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        for one in error.exceptions:
+            yield from _leaves(one)
+    else:
+        yield error
