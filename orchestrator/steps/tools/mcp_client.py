@@ -66,11 +66,19 @@ class _Signs:
     why: str = ""
     rubbish: str = ""
     """The first line it wrote that is no message."""
+    refused: str = ""
+    """The status of its last HTTP answer that was an error, which may be none: older revisions begin with one."""
 
     def told(self, otherwise: str) -> str:
         """Return why a server failed, or `otherwise` where nothing else is known, with the rubbish it has written."""
         wrote = f"; it wrote a line that is no message of MCP: {self.rubbish!r}" if self.rubbish else ""
-        return f"{self.why or otherwise}{wrote}"
+        refused = f"; its last error was {self.refused}" if self.refused else ""
+        return f"{self.why or otherwise}{wrote}{refused}"
+
+    async def note(self, response: httpx2.Response) -> None:
+        """Note an HTTP answer, if it is an error."""
+        if response.is_error:
+            self.refused = f"HTTP {response.status_code} {response.reason_phrase}".strip()
 
 
 class McpConnection:
@@ -119,8 +127,8 @@ class McpConnection:
 async def connect(server: ToolServer, program: OpenProgram) -> AsyncIterator[McpConnection]:
     """Connect to a server and list its tools, and close the connection at the end of the block.
 
-    `program` runs the server's command, if it has one. The newest revision of MCP that both sides speak is used. Raises ToolServerFailed if that does not come about within
-    `start_seconds`.
+    `program` runs the server's command, if it has one. The newest revision of MCP that both sides speak is used. Raises
+    ToolServerFailed if that does not come about within `start_seconds`.
     """
     ready: asyncio.Future[McpConnection] = asyncio.get_running_loop().create_future()
     leave = asyncio.Event()
@@ -143,12 +151,15 @@ async def _hold(
     try:
         async with AsyncExitStack() as stack:
             async with asyncio.timeout(server.start_seconds):
-                transport = _stdio(server, program, signs) if server.command else _http(server)
+                transport = _stdio(server, program, signs) if server.command else _http(server, signs)
                 info = Implementation(name="orchestrator", version=version("orchestrator"))
-                client = Client(transport, cache=None, client_info=info, read_timeout_seconds=server.start_seconds)
+                # A server that does not answer the question for its revisions is asked as the older ones are.
+                each = server.start_seconds / 3
+                client = Client(transport, cache=None, client_info=info, read_timeout_seconds=each)
                 await stack.enter_async_context(client)
                 tools = await _listed(client)
-            ready.set_result(McpConnection(server, client, tools, signs))
+            if not ready.done():
+                ready.set_result(McpConnection(server, client, tools, signs))
             await leave.wait()
     except asyncio.CancelledError:
         return  # only `connect` cancels it, which has been left before the connection was there
@@ -183,11 +194,11 @@ async def _listed(client: Client) -> list[ServedTool]:
 
 
 @asynccontextmanager
-async def _http(server: ToolServer) -> AsyncIterator[Any]:
+async def _http(server: ToolServer, signs: _Signs) -> AsyncIterator[Any]:
     """Yield the streams of a connection to a server's address. Raises ToolServerFailed without its token."""
     timeout = httpx2.Timeout(max(server.seconds, server.start_seconds))
     async with (
-        httpx2.AsyncClient(headers=server.headers, timeout=timeout) as http,
+        httpx2.AsyncClient(headers=server.headers, timeout=timeout, event_hooks={"response": [signs.note]}) as http,
         streamable_http_client(server.url, http_client=http) as streams,
     ):
         yield streams
@@ -205,8 +216,8 @@ async def _stdio(server: ToolServer, program: OpenProgram, signs: _Signs) -> Asy
             yield received, sent
         finally:
             tasks.cancel_scope.cancel()
-            received.close()
-            sent.close()
+            for stream in (received, sent, from_server, to_server):
+                stream.close()
 
 
 async def _receive(session: Session, stream: MemoryObjectSendStream[SessionMessage | Exception], signs: _Signs) -> None:

@@ -17,8 +17,10 @@ from orchestrator.service.configuration import (
     configuration_path,
     load_configuration,
     show_configuration,
+    tool_servers,
     with_value,
 )
+from orchestrator.steps.tools.servers import ToolServer
 
 
 def loaded(tmp_path: Path, text: str, **variables: str) -> Configuration:
@@ -51,9 +53,47 @@ def test_aliases_are_a_table_of_the_file_or_pairs_of_the_environment(tmp_path: P
         loaded(tmp_path, text, ORCHESTRATOR_SERVER_ALIASES="a")
 
 
+SERVERS = """[mcp.servers.files]
+command = ["python", "/srv/files.py"]
+folders = ["/srv"]
+env = {LEVEL = "2"}
+[mcp.servers.search]
+url = "https://example.org/mcp"
+token_env = "SEARCH_TOKEN"
+seconds = 5
+"""
+
+
+def test_mcp_servers_are_tables_of_the_file_or_json_of_the_environment(tmp_path: Path) -> None:
+    found = loaded(tmp_path, SERVERS)
+    servers = tool_servers(found.mcp)
+    assert servers["files"] == ToolServer(
+        name="files", command=("python", "/srv/files.py"), folders=("/srv",), env={"LEVEL": "2"}
+    )
+    assert (servers["search"].url, servers["search"].token_env, servers["search"].seconds) == (
+        "https://example.org/mcp",
+        "SEARCH_TOKEN",
+        5.0,
+    )
+    assert loaded(tmp_path, show_configuration(found)) == found
+    given = loaded(tmp_path, "", ORCHESTRATOR_MCP_SERVERS='{"a": {"command": ["node", "a.js"]}}')
+    assert tool_servers(given.mcp) == {"a": ToolServer(name="a", command=("node", "a.js"))}
+    with pytest.raises(InputError, match=r"ORCHESTRATOR_MCP_SERVERS: .*accepted: an object of servers by name"):
+        loaded(tmp_path, "", ORCHESTRATOR_MCP_SERVERS="files")
+
+
 @pytest.mark.parametrize(
     ("text", "variables", "told"),
     [
+        ("[mcp.servers.a]\n", {}, r"mcp\.servers\.a: .*accepted: exactly one of them"),
+        ('[mcp.servers.a]\nurl = "http://b"\ncommand = ["c"]', {}, r"accepted: exactly one of them"),
+        ('[mcp.servers.a]\nurl = "http://b"\nfolders = ["/c"]', {}, r"accepted: a url without them"),
+        ('[mcp.servers.a]\ncommand = ["c"]\ntoken_env = "T"', {}, r"accepted: env, for a command"),
+        ('[mcp.servers.a]\ncomand = ["b"]', {}, r"mcp\.servers\.a\.comand.*command, folders, env, memory, url"),
+        ('[mcp.servers.a]\nurl = "ftp://b"', {}, r"mcp\.servers\.a\.url"),
+        ('[mcp.servers."a/b"]\nurl = "http://b"', {}, r"mcp\.servers\.a/b"),
+        ('[mcp.servers.a]\ncommand = ["c"]\nenv = {"A-B" = "c"}', {}, r"mcp\.servers\.a\.env"),
+        ("[mcp]\nserver = {}", {}, r"mcp\.server.*servers"),
         ("[runs]\nmax_runing = 3", {}, r"runs\.max_runing.*max_running"),
         ("[run]\n", {}, r"run.*server, runs, folder, retention, logs"),
         ("[runs]\nmax_running = 0", {}, r"runs\.max_running.*greater than or equal to 1"),
