@@ -50,10 +50,10 @@ def bridge_server(daemon: Client) -> Server[Any]:
         return await daemon.list_tools(cursor=None if params is None else params.cursor)
 
     async def call_tool(context: ServerRequestContext[Any, Any], params: CallToolRequestParams) -> CallToolResult:
-        async def progress(at: float, total: float | None, message: str | None) -> None:
-            await context.session.report_progress(at, total, message)
+        async def report(progress: float, total: float | None, message: str | None) -> None:
+            await context.session.report_progress(progress, total, message)
 
-        return await daemon.call_tool(params.name, params.arguments, progress_callback=progress)
+        return await daemon.call_tool(params.name, params.arguments, progress_callback=report)
 
     return Server(
         "orchestrator",

@@ -6,7 +6,7 @@ its block. So a task of its own holds the connection here, and attempts only sen
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import Any, Final
@@ -151,11 +151,11 @@ async def _hold(
     try:
         async with AsyncExitStack() as stack:
             async with asyncio.timeout(server.start_seconds):
-                transport = _stdio(server, program, signs) if server.command else _http(server, signs)
+                transport: AbstractAsyncContextManager[Any] = (
+                    _stdio(server, program, signs) if server.command else _http(server, signs)
+                )
                 info = Implementation(name="orchestrator", version=version("orchestrator"))
-                # A server that does not answer the question for its revisions is asked as the older ones are.
-                each = server.start_seconds / 3
-                client = Client(transport, cache=None, client_info=info, read_timeout_seconds=each)
+                client = Client(transport, cache=None, client_info=info, read_timeout_seconds=server.start_seconds)
                 await stack.enter_async_context(client)
                 tools = await _listed(client)
             if not ready.done():
@@ -240,11 +240,11 @@ async def _receive(session: Session, stream: MemoryObjectSendStream[SessionMessa
 
 
 async def _send(session: Session, stream: MemoryObjectReceiveStream[SessionMessage]) -> None:
+    """Hand messages to a program. What it no longer reads is dropped: `_receive` ends the connection, and knows why."""
     async with stream:
         async for message in stream:
             text = message.message.model_dump_json(by_alias=True, exclude_unset=True)
-            if not await session.send_line(text.encode()):
-                return
+            await session.send_line(text.encode())
 
 
 async def _ended(session: Session) -> Outcome:

@@ -10,7 +10,7 @@ import os
 import pkgutil
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final, Protocol, cast
 
@@ -131,24 +131,28 @@ class ToolServers:
         """Return what the servers of these tools have, and why some of the names cannot be used. It never raises."""
         asked = [name for name in dict.fromkeys(names) if is_served(name)]
         servers = self._configured()
-        found = dict[str, Tool]()
-        wrong = dict[str, str]()
-        broken = {name: why for name in asked if (why := _why_unknown(name, servers))}
-        for server in dict.fromkeys(server_of(name) for name in asked if name not in broken):
-            try:
-                async with self._connect(servers[server]) as connection:
-                    usable, unusable = _checked(server, connection)
-            except ToolServerFailed as error:
-                broken |= {name: str(error) for name in asked if server_of(name) == server}
-                continue
-            found |= usable
-            wrong |= unusable
-            broken |= {
-                name: _why_missing(name, connection.tools)
-                for name in asked
-                if server_of(name) == server and name not in usable and name not in unusable
-            }
-        return Listing(found, broken | {name: wrong[name] for name in asked if name in wrong})
+        unknown = {name: why for name in asked if (why := _why_unknown(name, servers))}
+        by_server: dict[str, list[str]] = {}
+        for name in asked:
+            if name not in unknown:
+                by_server.setdefault(server_of(name), []).append(name)
+        async with asyncio.TaskGroup() as tasks:
+            listing = [tasks.create_task(self._listed(servers[server], some)) for server, some in by_server.items()]
+        parts = [task.result() for task in listing]
+        return Listing(
+            {name: tool for part in parts for name, tool in part.tools.items()},
+            unknown | {name: why for part in parts for name, why in part.unavailable.items()},
+        )
+
+    async def _listed(self, server: ToolServer, names: Sequence[str]) -> Listing:
+        """Return what a server has, and why some of these names of its tools cannot be used."""
+        try:
+            async with self._connect(server) as connection:
+                usable, unusable = _checked(server.name, connection)
+        except ToolServerFailed as error:
+            return Listing(unavailable=dict.fromkeys(names, str(error)))
+        wrong = [name for name in names if name not in usable]
+        return Listing(usable, {name: unusable.get(name) or _why_missing(name, connection.tools) for name in wrong})
 
     @asynccontextmanager
     async def open(self, names: Iterable[str]) -> AsyncIterator[dict[str, Tool]]:
@@ -185,12 +189,23 @@ class ToolServers:
         if self._memory is None:
             self._memory = MemoryBudget(sandbox.budget.total // 3)
         counted = sandbox.groups is not None
-        wanted = SandboxLimits(wall=DAY, cpu=DAY, memory=server.memory, processes=16, output=MIB)
-        limits = fit_to_budget(wanted, self._memory.total, counted=counted)
+        limits = _limits(server, self._memory.total, counted=counted)
         variables = [f"{name}={value}" for name, value in server.env.items()]
         job = SandboxJob(argv=("sh", "-c", ON_CHANNEL, "mcp", "env", *variables, *server.command), limits=limits)
         async with self._memory.reserve(memory_cost(limits, counted=counted)), sandbox.open(job) as session:
             yield session
+
+
+def _limits(server: ToolServer, total: int, *, counted: bool) -> SandboxLimits:
+    """Return the limits of a server's program, of which several are to fit into `total` bytes. Raises InvalidJob.
+
+    Where no control group counts the memory of all processes together (`counted`), each of them may take `memory`, and
+    a thread counts as one. Then a program has a quarter of the total, or more if that is too little for four of them.
+    """
+    limits = SandboxLimits(wall=DAY, cpu=DAY, memory=server.memory, processes=16, output=MIB)
+    few = replace(limits, processes=4)
+    share = min(total, max(total // 4, memory_cost(few, counted=counted)))
+    return fit_to_budget(limits, total if counted else share, counted=counted)
 
 
 NO_TOOL_SERVERS: Final = ToolServers(no_servers, Sandbox.probe)

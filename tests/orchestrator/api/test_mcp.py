@@ -93,10 +93,10 @@ async def test_both_kinds_of_revisions_are_answered_at_one_address(daemon: Runni
         submitted = await asked(client, "submit", **small())
         told: list[str | None] = []
 
-        async def progress(at: float, total: float | None, message: str | None) -> None:
+        async def report(progress: float, total: float | None, message: str | None) -> None:
             told.append(message)
 
-        watched = await client.call_tool("watch", {"run_id": submitted["run_id"]}, progress_callback=progress)
+        watched = await client.call_tool("watch", {"run_id": submitted["run_id"]}, progress_callback=report)
         assert isinstance(watched.structured_content, dict)
         assert watched.structured_content["status"] == "done"
         assert "S1: attempt started" in told
@@ -163,7 +163,7 @@ async def test_rights_are_those_of_the_listener(daemon: Running) -> None:
         assert local.get("/mcp").status_code == 405
         assert local.post("/mcp", json={}, headers={"Origin": "http://evil.example"}).status_code == 403
         assert local.post("/mcp", content=b"x" * (17 << 20)).status_code == 413
-        assert local.post("/mcp", content=b"{").status_code in (400, 406)
+        assert 400 <= local.post("/mcp", content=b"{").status_code < 500
 
 
 @pytest.mark.parametrize("mode", [NEWEST, HANDSHAKE])
@@ -173,10 +173,10 @@ async def test_the_command_serves_the_same_over_stdio(daemon: Running, mode: str
         run = (await asked(client, "submit", **summary()))["run_id"]
         told: list[str | None] = []
 
-        async def progress(at: float, total: float | None, message: str | None) -> None:
+        async def report(progress: float, total: float | None, message: str | None) -> None:
             told.append(message)
 
-        watched = await client.call_tool("watch", {"run_id": run}, progress_callback=progress)
+        watched = await client.call_tool("watch", {"run_id": run}, progress_callback=report)
         assert isinstance(watched.structured_content, dict)
         assert watched.structured_content["status"] == "done"
         assert told[-1] == "run finished"

@@ -233,6 +233,11 @@ def test_the_command_line_loads_nothing_that_only_the_daemon_needs(tmp_path: Pat
     assert done.stdout.decode().strip() == "set()"
 
 
+def test_mcp_over_stdio_needs_a_daemon(command: Cli) -> None:
+    refused = command("mcp")
+    assert (refused.code, "no daemon owns" in refused.err, refused.out) == (1, True, "")
+
+
 def test_words_are_completed(tmp_path: Path) -> None:
     asked = environment(tmp_path, _ORCHESTRATOR_COMPLETE="complete_bash", COMP_WORDS="orchestrator sub", COMP_CWORD="1")
     done = subprocess.run([*COMMAND], env=asked, capture_output=True, check=False)

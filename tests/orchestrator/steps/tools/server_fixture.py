@@ -36,7 +36,6 @@ def modern_over_http() -> Iterator[ToolServer]:
         probe.bind(("127.0.0.1", 0))
         port = int(probe.getsockname()[1])
     process = subprocess.Popen([sys.executable, str(PROGRAMS / "modern.py"), str(port)])
-    before = os.environ.get(TOKEN)
     os.environ[TOKEN] = "sesame"
     try:
         end = time.monotonic() + STARTING_SECONDS
@@ -48,10 +47,7 @@ def modern_over_http() -> Iterator[ToolServer]:
     finally:
         process.terminate()
         process.wait(STARTING_SECONDS)
-        if before is None:
-            del os.environ[TOKEN]
-        else:
-            os.environ[TOKEN] = before
+        os.environ.pop(TOKEN, None)
 
 
 def _listens(port: int) -> bool:

@@ -80,13 +80,14 @@ async def test_a_server_over_http_gets_its_token(
         world = World(tmp_path, servers_of(sandbox, server))
         assert json.loads(await called(world, "mcp:modern/add", a=1, b=1)) == {"sum": 2}
         assert "2026-07-28" in await called(world, "mcp:modern/revision")
-        assert server.token_env is not None
-        monkeypatch.setenv(server.token_env, "wrong")
-        refused = await world.failing(["mcp:modern/add"], arguments={"a": 1, "b": 1})
-        assert (refused.kind, "HTTP 401" in refused.message) == (FailureKind.INFRASTRUCTURE, True), refused
-        monkeypatch.delenv(server.token_env)
-        missing = await world.failing(["mcp:modern/add"], arguments={"a": 1, "b": 1})
-        assert f"{server.token_env}, which is to hold its token, is not set" in missing.message
+        monkeypatch.setenv("WRONG_TOKEN", "mustard")
+        for variable, told in (
+            ("WRONG_TOKEN", "HTTP 401"),
+            ("NO_SUCH_TOKEN", "NO_SUCH_TOKEN, which is to hold its token, is not set"),
+        ):
+            other = World(tmp_path, servers_of(sandbox, replace(server, token_env=variable)))
+            refused = await other.failing(["mcp:modern/add"], arguments={"a": 1, "b": 1})
+            assert (refused.kind, told in refused.message) == (FailureKind.INFRASTRUCTURE, True), refused
     gone = await world.failing(["mcp:modern/add"], arguments={"a": 1, "b": 1})
     assert gone.kind is FailureKind.INFRASTRUCTURE
 
