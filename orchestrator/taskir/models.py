@@ -57,7 +57,7 @@ class Step(_Record):
         default=None, description="a JSON list: the step runs once for each of its items, at most 10,000"
     )
     kind: StepKind = Field(default="generate", description="generate text, work in a REPL, or use tools")
-    tools: Names = Field(default=(), description="the tools the step may use")
+    tools: Names = Field(default=(), description="the tools the step may use; those of MCP servers as mcp:SERVER/TOOL")
     arguments: JsonObject | None = Field(
         default=None,
         description='kind tool: the step is one call of its only tool; {"$input": NAME} is the text of an input',
