@@ -69,7 +69,7 @@ class ResultForm(RunForm):
     artifact: str | None = Field(default=None, description="the name of an artifact whose text is wanted")
 
 
-class StepForm(RunForm):
+class StepOfRunForm(RunForm):
     """A run, or one of its steps."""
 
     step: str | None = Field(default=None, description="a step such as S2; the whole run if none is given")
@@ -80,7 +80,7 @@ class NothingForm(RequestBody, StrictBody):
 
 
 @dataclass(frozen=True, slots=True)
-class OfferedTool:
+class DaemonTool:
     """A tool that MCP clients may call."""
 
     name: str
@@ -134,7 +134,7 @@ async def _result(asked: ResultForm, context: CallContext) -> dict[str, Any]:
         raise InputError(Problem("artifact", f"{asked.artifact} is no text", address)) from error
 
 
-async def _explain(asked: StepForm, context: CallContext) -> dict[str, Any]:
+async def _explain(asked: StepOfRunForm, context: CallContext) -> dict[str, Any]:
     report = await asyncio.to_thread(context.service.orchestrator.views.report, asked.run_id)
     return await asyncio.to_thread(_explanation, report, asked.step)
 
@@ -155,15 +155,15 @@ async def _models(_asked: NothingForm, context: CallContext) -> dict[str, Any]:
     return encoded
 
 
-async def _cancel(asked: StepForm, context: CallContext) -> dict[str, Any]:
+async def _cancel(asked: StepOfRunForm, context: CallContext) -> dict[str, Any]:
     await context.service.cancel(asked.run_id, asked.step)
     return await _result(ResultForm(run_id=asked.run_id), context)
 
 
-OFFERED: Final[Mapping[str, OfferedTool]] = {
+OFFERED: Final[Mapping[str, DaemonTool]] = {
     tool.name: tool
     for tool in (
-        OfferedTool(
+        DaemonTool(
             "submit",
             "Submit a job for local language models: a request in plain language, or a TaskIR document. It returns at"
             " once with the id of its run, which a crash of the daemon does not lose.",
@@ -171,35 +171,35 @@ OFFERED: Final[Mapping[str, OfferedTool]] = {
             _submit,
             reads_only=False,
         ),
-        OfferedTool(
+        DaemonTool(
             "watch",
             "Wait until a run has ended, and return its result. Its events are told as progress meanwhile.",
             WatchForm,
             _watch,
         ),
-        OfferedTool(
+        DaemonTool(
             "result",
             "Return the status of a run, its answer, and the digests of its artifacts by name; or the text of one.",
             ResultForm,
             _result,
         ),
-        OfferedTool(
+        DaemonTool(
             "explain",
             "Explain a run with all of its steps, or one step: what it waited for, which role and model did it and why,"
             " and how each attempt ended.",
-            StepForm,
+            StepOfRunForm,
             _explain,
         ),
-        OfferedTool(
+        DaemonTool(
             "models",
             "List the models, roles and personas that can be used, and which models are loaded.",
             NothingForm,
             _models,
         ),
-        OfferedTool(
+        DaemonTool(
             "cancel",
             "Cancel a run, or one step of it with all that depends on it. Nothing happens if it has ended.",
-            StepForm,
+            StepOfRunForm,
             _cancel,
             reads_only=False,
         ),

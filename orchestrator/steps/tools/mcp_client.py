@@ -49,6 +49,8 @@ EVIDENCE: Final = 4_000
 """How many characters of an answer that is an error serve as evidence."""
 SHOWN: Final = 300
 """How many characters of what a server wrote go into a message."""
+GONE: Final = frozenset({401, 403, 429, 502, 503, 504})
+"""HTTP statuses that say something of the server, and nothing of the call."""
 ENDING_SECONDS: Final = 1.0
 """How long a program that has closed its stdout has to end by itself, so that its exit code is known."""
 
@@ -58,7 +60,7 @@ log = structlog.get_logger(__name__)
 
 
 @dataclass(slots=True)
-class _Signs:
+class _Diagnostics:
     """What is known of a server beside its answers, for messages."""
 
     over: asyncio.Event = field(default_factory=asyncio.Event)
@@ -68,6 +70,8 @@ class _Signs:
     """The first line it wrote that is no message."""
     refused: str = ""
     """The status of its last HTTP answer that was an error, which may be none: older revisions begin with one."""
+    gone: bool = False
+    """Whether that status is one of `GONE`."""
 
     def told(self, otherwise: str) -> str:
         """Return why a server failed, or `otherwise` where nothing else is known, with the rubbish it has written."""
@@ -78,16 +82,17 @@ class _Signs:
     async def note(self, response: httpx2.Response) -> None:
         """Note an HTTP answer, if it is an error."""
         if response.is_error:
+            self.gone = response.status_code in GONE
             self.refused = f"HTTP {response.status_code} {response.reason_phrase}".strip()
 
 
 class McpConnection:
     """A connected server."""
 
-    def __init__(self, server: ToolServer, client: Client, tools: Sequence[ServedTool], signs: _Signs) -> None:
+    def __init__(self, server: ToolServer, client: Client, tools: Sequence[ServedTool], seen: _Diagnostics) -> None:
         self._server = server
         self._client = client
-        self._signs = signs
+        self._seen = seen
         self.tools = tools
 
     async def call(self, tool: str, arguments: Mapping[str, Any]) -> ToolResult:
@@ -102,6 +107,8 @@ class McpConnection:
                 raise await self._failed("it has closed the connection") from error
             if error.code == REQUEST_TIMEOUT:
                 raise ToolError(self._too_long(), FailureKind.TIMEOUT) from error
+            if self._seen.gone:
+                raise await self._failed(_clip(str(error)), wait=False) from error
             raise ToolError(f"the server refused the call: {_clip(str(error))}", FailureKind.CODE) from error
         except TimeoutError as error:
             raise ToolError(self._too_long(), FailureKind.TIMEOUT) from error
@@ -112,15 +119,15 @@ class McpConnection:
         return _result_of(result)
 
     def _too_long(self) -> str:
-        return self._signs.told(f"there was no answer within {self._server.seconds:g} s")
+        return self._seen.told(f"there was no answer within {self._server.seconds:g} s")
 
     async def _failed(self, why: str, *, wait: bool = True) -> ToolServerFailed:
         """Return the error of a server that failed. What is known of its end may take a moment to arrive."""
         if wait:
             with suppress(TimeoutError):
                 async with asyncio.timeout(ENDING_SECONDS):
-                    await self._signs.over.wait()
-        return ToolServerFailed(f"MCP server {self._server.name}: {self._signs.told(why)}")
+                    await self._seen.over.wait()
+        return ToolServerFailed(f"MCP server {self._server.name}: {self._seen.told(why)}")
 
 
 @asynccontextmanager
@@ -146,32 +153,35 @@ async def _hold(
     server: ToolServer, program: OpenProgram, ready: "asyncio.Future[McpConnection]", leave: asyncio.Event
 ) -> None:
     """Keep a connection until `leave` is set. `ready` gets it, or the error of its start."""
-    signs = _Signs()
+    seen = _Diagnostics()
     name = f"MCP server {server.name}"
     try:
         async with AsyncExitStack() as stack:
             async with asyncio.timeout(server.start_seconds):
                 transport: AbstractAsyncContextManager[Any] = (
-                    _stdio(server, program, signs) if server.command else _http(server, signs)
+                    _stdio(server, program, seen) if server.command else _http(server, seen)
                 )
                 info = Implementation(name="orchestrator", version=version("orchestrator"))
                 client = Client(transport, cache=None, client_info=info, read_timeout_seconds=server.start_seconds)
                 await stack.enter_async_context(client)
                 tools = await _listed(client)
             if not ready.done():
-                ready.set_result(McpConnection(server, client, tools, signs))
+                ready.set_result(McpConnection(server, client, tools, seen))
             await leave.wait()
     except asyncio.CancelledError:
         return  # only `connect` cancels it, which has been left before the connection was there
     except TimeoutError:
-        _tell(ready, ToolServerFailed(f"{name}: {signs.told(f'it was not ready within {server.start_seconds:g} s')}"))
+        _tell(
+            ready,
+            ToolServerFailed(f"{name}: {seen.told(f'it was not ready within {server.start_seconds:g} s')}"),
+        )
     except Exception as error:  # noqa: BLE001 - whatever the SDK raises, it is the server's failure
-        signs.why = signs.why or "; ".join(dict.fromkeys(_clip(_said(one)) for one in _leaves(error)))
+        seen.why = seen.why or "; ".join(dict.fromkeys(_clip(_said(one)) for one in _leaves(error)))
         if ready.done():
-            log.warning("an MCP server has failed", server=server.name, error=signs.why)
-        _tell(ready, ToolServerFailed(f"{name}: {signs.told('it failed')}"))
+            log.warning("an MCP server has failed", server=server.name, error=seen.why)
+        _tell(ready, ToolServerFailed(f"{name}: {seen.told('it failed')}"))
     finally:
-        signs.over.set()
+        seen.over.set()
 
 
 def _tell(ready: "asyncio.Future[McpConnection]", error: ToolServerFailed) -> None:
@@ -194,33 +204,34 @@ async def _listed(client: Client) -> list[ServedTool]:
 
 
 @asynccontextmanager
-async def _http(server: ToolServer, signs: _Signs) -> AsyncIterator[Any]:
+async def _http(server: ToolServer, seen: _Diagnostics) -> AsyncIterator[Any]:
     """Yield the streams of a connection to a server's address. Raises ToolServerFailed without its token."""
     timeout = httpx2.Timeout(max(server.seconds, server.start_seconds))
     async with (
-        httpx2.AsyncClient(headers=server.headers, timeout=timeout, event_hooks={"response": [signs.note]}) as http,
+        httpx2.AsyncClient(headers=server.headers, timeout=timeout, event_hooks={"response": [seen.note]}) as http,
         streamable_http_client(server.url, http_client=http) as streams,
     ):
         yield streams
 
 
 @asynccontextmanager
-async def _stdio(server: ToolServer, program: OpenProgram, signs: _Signs) -> AsyncIterator[Streams]:
+async def _stdio(server: ToolServer, program: OpenProgram, seen: _Diagnostics) -> AsyncIterator[Streams]:
     """Run a server's program, and yield the streams of messages from and to it. Raises SandboxError."""
-    from_server, received = anyio.create_memory_object_stream[SessionMessage | Exception](0)
-    sent, to_server = anyio.create_memory_object_stream[SessionMessage](0)
-    async with program(server) as session, anyio.create_task_group() as tasks:
-        tasks.start_soon(_receive, session, from_server, signs)
-        tasks.start_soon(_send, session, to_server)
-        try:
-            yield received, sent
-        finally:
-            tasks.cancel_scope.cancel()
-            for stream in (received, sent, from_server, to_server):
-                stream.close()
+    async with program(server) as session:
+        from_server, received = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+        sent, to_server = anyio.create_memory_object_stream[SessionMessage](0)
+        async with from_server, received, sent, to_server, anyio.create_task_group() as tasks:
+            tasks.start_soon(_receive, session, from_server, seen)
+            tasks.start_soon(_send, session, to_server)
+            try:
+                yield received, sent
+            finally:
+                tasks.cancel_scope.cancel()
 
 
-async def _receive(session: Session, stream: MemoryObjectSendStream[SessionMessage | Exception], signs: _Signs) -> None:
+async def _receive(
+    session: Session, stream: MemoryObjectSendStream[SessionMessage | Exception], seen: _Diagnostics
+) -> None:
     """Hand on the messages that a program writes, until it ends. Other lines are only noted: some write logs."""
     async with stream:
         try:
@@ -228,15 +239,15 @@ async def _receive(session: Session, stream: MemoryObjectSendStream[SessionMessa
                 try:
                     message = jsonrpc_message_adapter.validate_json(line, by_name=False)
                 except ValueError:
-                    signs.rubbish = signs.rubbish or _clip(line.decode(errors="replace"))
+                    seen.rubbish = seen.rubbish or _clip(line.decode(errors="replace"))
                     continue
                 await stream.send(SessionMessage(message))
-            signs.why = _end_of(await _ended(session))
+            seen.why = _end_of(await _ended(session))
         except SandboxError as error:
-            signs.why = str(error)
+            seen.why = str(error)
         except (anyio.ClosedResourceError, anyio.BrokenResourceError):
             return  # the connection is being closed
-        signs.over.set()
+        seen.over.set()
 
 
 async def _send(session: Session, stream: MemoryObjectReceiveStream[SessionMessage]) -> None:

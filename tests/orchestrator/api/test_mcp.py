@@ -4,7 +4,7 @@ import json
 import os
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import httpx2
@@ -99,8 +99,7 @@ async def test_both_kinds_of_revisions_are_answered_at_one_address(daemon: Runni
         watched = await client.call_tool("watch", {"run_id": submitted["run_id"]}, progress_callback=report)
         assert isinstance(watched.structured_content, dict)
         assert watched.structured_content["status"] == "done"
-        assert "S1: attempt started" in told
-        assert told[-1] == "run finished"
+        assert {"run accepted", "S1: attempt started"} <= set(told)
 
 
 async def test_results_artifacts_and_explanations(daemon: Running) -> None:
@@ -154,9 +153,11 @@ async def test_rights_are_those_of_the_listener(daemon: Running) -> None:
     async with over_tcp(daemon) as client:
         told = await refused(client, "submit", **{**summary(), "directory": "/etc"})
         assert "may not be read over TCP" in told
-    with pytest.raises((MCPError, BaseExceptionGroup)):
-        async with over_tcp(daemon, token="x" * 43):
-            raise AssertionError("it has been let in")
+    let_in = []
+    with suppress(MCPError, BaseExceptionGroup):
+        async with over_tcp(daemon, token="x" * 43) as client:
+            let_in.append(client)
+    assert let_in == []
     with daemon.tcp() as plain:
         assert plain.post("/mcp", json={}).status_code == 401
     with daemon.client() as local:
@@ -179,5 +180,5 @@ async def test_the_command_serves_the_same_over_stdio(daemon: Running, mode: str
         watched = await client.call_tool("watch", {"run_id": run}, progress_callback=report)
         assert isinstance(watched.structured_content, dict)
         assert watched.structured_content["status"] == "done"
-        assert told[-1] == "run finished"
+        assert {"run accepted", "S1: attempt started"} <= set(told)
         assert "no step 'S9'" in await refused(client, "explain", run_id=run, step="S9")

@@ -32,7 +32,7 @@ from tests.orchestrator.steps.tools.test_tool_attempt import Actor
 from tests.orchestrator.steps.tools.tool_fixture import ToolFixture
 
 
-class World:
+class ServedSteps:
     """Carries out steps with these servers, and keeps the calls that were told."""
 
     def __init__(self, folder: Path, servers: ToolServers) -> None:
@@ -58,16 +58,16 @@ class World:
         return caught.value.failure
 
 
-async def called(world: World, tool: str, **arguments: object) -> str:
+async def called(steps: ServedSteps, tool: str, **arguments: object) -> str:
     """Return what a step makes that is one call."""
-    return (await world.step([tool], arguments=arguments)).outputs["o.txt"].decode()
+    return (await steps.step([tool], arguments=arguments)).outputs["o.txt"].decode()
 
 
 async def test_a_program_that_speaks_the_newest_revision(tmp_path: Path, sandbox: Sandbox) -> None:
-    world = World(tmp_path, servers_of(sandbox, modern()))
-    assert json.loads(await called(world, "mcp:modern/add", a=2, b=40)) == {"sum": 42}
-    assert "2026-07-28" in await called(world, "mcp:modern/revision")
-    assert [(call.tool, call.outcome) for call in world.calls] == [
+    steps = ServedSteps(tmp_path, servers_of(sandbox, modern()))
+    assert json.loads(await called(steps, "mcp:modern/add", a=2, b=40)) == {"sum": 42}
+    assert "2026-07-28" in await called(steps, "mcp:modern/revision")
+    assert [(call.tool, call.outcome) for call in steps.calls] == [
         ("mcp:modern/add", "done"),
         ("mcp:modern/revision", "done"),
     ]
@@ -77,32 +77,32 @@ async def test_a_server_over_http_gets_its_token(
     tmp_path: Path, sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with modern_over_http() as server:
-        world = World(tmp_path, servers_of(sandbox, server))
-        assert json.loads(await called(world, "mcp:modern/add", a=1, b=1)) == {"sum": 2}
-        assert "2026-07-28" in await called(world, "mcp:modern/revision")
+        steps = ServedSteps(tmp_path, servers_of(sandbox, server))
+        assert json.loads(await called(steps, "mcp:modern/add", a=1, b=1)) == {"sum": 2}
+        assert "2026-07-28" in await called(steps, "mcp:modern/revision")
         monkeypatch.setenv("WRONG_TOKEN", "mustard")
         for variable, told in (
             ("WRONG_TOKEN", "HTTP 401"),
             ("NO_SUCH_TOKEN", "NO_SUCH_TOKEN, which is to hold its token, is not set"),
         ):
-            other = World(tmp_path, servers_of(sandbox, replace(server, token_env=variable)))
+            other = ServedSteps(tmp_path, servers_of(sandbox, replace(server, token_env=variable)))
             refused = await other.failing(["mcp:modern/add"], arguments={"a": 1, "b": 1})
             assert (refused.kind, told in refused.message) == (FailureKind.INFRASTRUCTURE, True), refused
-    gone = await world.failing(["mcp:modern/add"], arguments={"a": 1, "b": 1})
+    gone = await steps.failing(["mcp:modern/add"], arguments={"a": 1, "b": 1})
     assert gone.kind is FailureKind.INFRASTRUCTURE
 
 
 @pytest.mark.parametrize("mode", ["good", "chatty"])
 async def test_a_program_that_speaks_an_older_revision_alone(tmp_path: Path, sandbox: Sandbox, mode: str) -> None:
-    world = World(tmp_path, servers_of(sandbox, plain(mode, env={"FLAVOUR": "lemon", "EMPTY": ""})))
-    assert await called(world, "mcp:plain/echo", text="hello\nthere") == "hello\nthere"
-    environment = json.loads(await called(world, "mcp:plain/environment"))
+    steps = ServedSteps(tmp_path, servers_of(sandbox, plain(mode, env={"FLAVOUR": "lemon", "EMPTY": ""})))
+    assert await called(steps, "mcp:plain/echo", text="hello\nthere") == "hello\nthere"
+    environment = json.loads(await called(steps, "mcp:plain/environment"))
     assert (environment["FLAVOUR"], environment["EMPTY"], environment["USER"]) == ("lemon", "", "sandbox")
     assert not [name for name in environment if name.startswith("ORCHESTRATOR")]
 
 
 async def test_a_model_calls_the_tools_that_its_step_names_and_no_others(tmp_path: Path, sandbox: Sandbox) -> None:
-    world = World(tmp_path, servers_of(sandbox, plain()))
+    steps = ServedSteps(tmp_path, servers_of(sandbox, plain()))
     actor = Actor(
         {"tool": "mcp:plain/echo", "arguments": {"text": "first"}},
         {"tool": "mcp:plain/fail", "arguments": {}},
@@ -110,9 +110,9 @@ async def test_a_model_calls_the_tools_that_its_step_names_and_no_others(tmp_pat
         {"tool": "mcp:plain/echo", "arguments": {"words": "second"}},
         {"finish": "done"},
     )
-    made = await world.step(["mcp:plain/echo", "mcp:plain/fail"], actor)
+    made = await steps.step(["mcp:plain/echo", "mcp:plain/fail"], actor)
     assert made.outputs["o.txt"] == b"done"
-    assert [call.outcome for call in world.calls] == ["done", "failed", "refused", "refused"]
+    assert [call.outcome for call in steps.calls] == ["done", "failed", "refused", "refused"]
     told = [request.messages[-1].content for request in actor.asked]
     assert "first" in told[1]
     assert "the ice is too thin" in told[2]
@@ -122,8 +122,8 @@ async def test_a_model_calls_the_tools_that_its_step_names_and_no_others(tmp_pat
 
 
 async def test_servers_that_no_tool_of_the_step_names_are_not_started(tmp_path: Path, sandbox: Sandbox) -> None:
-    world = World(tmp_path, servers_of(sandbox, plain("dies", "dead"), plain()))
-    assert await called(world, "mcp:plain/echo", text="alone") == "alone"
+    steps = ServedSteps(tmp_path, servers_of(sandbox, plain("dies", "dead"), plain()))
+    assert await called(steps, "mcp:plain/echo", text="alone") == "alone"
 
 
 @pytest.mark.parametrize(
@@ -142,8 +142,8 @@ async def test_servers_that_no_tool_of_the_step_names_are_not_started(tmp_path: 
 async def test_a_server_that_does_not_start_is_infrastructure(
     tmp_path: Path, sandbox: Sandbox, server: ToolServer, told: str
 ) -> None:
-    world = World(tmp_path, servers_of(sandbox, server))
-    found = await world.failing(["mcp:plain/echo"], arguments={"text": "a"})
+    steps = ServedSteps(tmp_path, servers_of(sandbox, server))
+    found = await steps.failing(["mcp:plain/echo"], arguments={"text": "a"})
     assert (found.kind, found.final) == (FailureKind.INFRASTRUCTURE, False)
     assert told in found.message, found.message
 
@@ -161,28 +161,28 @@ async def test_a_server_that_does_not_start_is_infrastructure(
 async def test_calls_that_go_wrong(
     tmp_path: Path, sandbox: Sandbox, tool: str, kind: FailureKind, final: bool, told: str
 ) -> None:
-    world = World(tmp_path, servers_of(sandbox, plain(seconds=1.0)))
-    found = await world.failing([f"mcp:plain/{tool}"], arguments={})
+    steps = ServedSteps(tmp_path, servers_of(sandbox, plain(seconds=1.0)))
+    found = await steps.failing([f"mcp:plain/{tool}"], arguments={})
     assert (found.kind, found.final, told in found.message) == (kind, final, True), found
-    assert [(call.tool, call.outcome) for call in world.calls] == [(f"mcp:plain/{tool}", "failed")]
+    assert [(call.tool, call.outcome) for call in steps.calls] == [(f"mcp:plain/{tool}", "failed")]
 
 
 async def test_a_model_whose_server_has_died_is_not_asked_again(tmp_path: Path, sandbox: Sandbox) -> None:
-    world = World(tmp_path, servers_of(sandbox, plain()))
+    steps = ServedSteps(tmp_path, servers_of(sandbox, plain()))
     actor = Actor({"tool": "mcp:plain/die", "arguments": {}}, {"finish": "it went well"})
     with pytest.raises(AttemptError) as caught:
-        await world.step(["mcp:plain/die"], actor)
+        await steps.step(["mcp:plain/die"], actor)
     assert caught.value.failure.kind is FailureKind.INFRASTRUCTURE
     assert len(actor.asked) == 1
 
 
 async def test_an_attempt_that_is_stopped_leaves_no_program_behind(tmp_path: Path, sandbox: Sandbox) -> None:
-    world = World(tmp_path, servers_of(sandbox, plain()))
-    found = await world.failing(["mcp:plain/slow"], arguments={}, timeout_seconds=0.5)
+    steps = ServedSteps(tmp_path, servers_of(sandbox, plain()))
+    found = await steps.failing(["mcp:plain/slow"], arguments={}, timeout_seconds=0.5)
     assert found.kind is FailureKind.TIMEOUT
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.05):
-            await called(world, "mcp:plain/echo", text="too early")
+            await called(steps, "mcp:plain/echo", text="too early")
 
 
 async def test_a_listing_says_what_can_be_used_and_why_the_rest_cannot(sandbox: Sandbox) -> None:
@@ -217,10 +217,10 @@ async def test_a_listing_says_what_can_be_used_and_why_the_rest_cannot(sandbox: 
 
 
 async def test_schemas_with_references_are_enforced_and_checked(tmp_path: Path, sandbox: Sandbox) -> None:
-    world = World(tmp_path, servers_of(sandbox, plain()))
+    steps = ServedSteps(tmp_path, servers_of(sandbox, plain()))
     tree = {"name": "a", "below": {"name": "b"}}
-    assert await called(world, "mcp:plain/depth", tree=tree) == "2"
-    wrong = await world.failing(["mcp:plain/depth"], arguments={"tree": {"below": {}}})
+    assert await called(steps, "mcp:plain/depth", tree=tree) == "2"
+    wrong = await steps.failing(["mcp:plain/depth"], arguments={"tree": {"below": {}}})
     assert wrong.kind is FailureKind.SCHEMA
     listing = await servers_of(sandbox, plain()).listing(["mcp:plain/depth", "mcp:plain/echo"])
     tools = [listing.tools[name] for name in ("mcp:plain/echo", "mcp:plain/depth")]
