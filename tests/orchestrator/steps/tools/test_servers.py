@@ -15,6 +15,9 @@ from orchestrator.events import Failure, FailureKind
 from orchestrator.sandbox import InvalidJob, Sandbox
 from orchestrator.steps.attempt import Produced
 from orchestrator.steps.errors import AttemptError
+from orchestrator.steps.repl.budget import ReplBudget
+from orchestrator.steps.repl.host import Host
+from orchestrator.steps.repl.session import interpreter
 from orchestrator.steps.tools.actions import Allowed, action_schema
 from orchestrator.steps.tools.attempt import ServedRunner, ToolRunner
 from orchestrator.steps.tools.contract import Tool, ToolServerFailed
@@ -22,6 +25,7 @@ from orchestrator.steps.tools.servers import ToolServer, ToolServers
 from orchestrator.steps.tools.toolbox import Call, Toolbox
 from orchestrator.taskir import Step
 from tests.orchestrator.model_calls import attempt_of
+from tests.orchestrator.steps.repl.repl_fixture import ReplFixture, echo
 from tests.orchestrator.steps.tools.server_fixture import (
     modern,
     modern_over_http,
@@ -119,6 +123,20 @@ async def test_a_model_calls_the_tools_that_its_step_names_and_no_others(tmp_pat
     assert "this step has no tool 'mcp:plain/environment'; accepted: mcp:plain/echo, mcp:plain/fail" in told[3]
     assert "'text' is a required property" in told[4]
     assert "mcp:plain/echo(text)" in actor.asked[0].messages[-1].content
+
+
+async def test_code_calls_the_tools_too(tmp_path: Path, sandbox: Sandbox) -> None:
+    granted = ("mcp:plain/echo", "mcp:plain/die")
+    fixture = ReplFixture(tmp_path, ReplBudget(), echo, granted)
+    async with servers_of(sandbox, plain()).open(granted) as served:
+        toolbox = Toolbox(granted, fixture.toolbox.context, fixture.calls.append, served)
+        host = Host(toolbox, fixture.outputs, fixture.subcalls, fixture.spending, fixture.calls.append)
+        async with interpreter(sandbox.open, host, fixture.outputs, fixture.budget) as program:
+            ended = await program.run('final(tool("mcp:plain/echo", text="from code"))')
+            assert (ended.final, ended.value) == (True, "from code")
+            with pytest.raises(AttemptError, match="out of cheese"):
+                await program.run('tool("mcp:plain/die")')
+    assert [(call.tool, call.outcome) for call in fixture.calls] == [(granted[0], "done"), (granted[1], "failed")]
 
 
 async def test_servers_that_no_tool_of_the_step_names_are_not_started(tmp_path: Path, sandbox: Sandbox) -> None:
