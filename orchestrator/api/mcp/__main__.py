@@ -7,7 +7,7 @@ and goes on with it when this program ends.
 import asyncio
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
@@ -80,7 +80,7 @@ def main() -> int:
     return 0
 
 
-def _print_errors(errors: list[BaseException] | list[Exception]) -> int:
+def _print_errors(errors: Iterable[BaseException]) -> int:
     for text in dict.fromkeys(str(error) or type(error).__name__ for error in errors):
         print(f"error: the daemon cannot be reached: {text}", file=sys.stderr)
     return 1
