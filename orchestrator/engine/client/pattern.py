@@ -1,7 +1,9 @@
 """Turn the simple regular expressions of a JSON Schema's `pattern` into GBNF.
 
 What is turned: characters, classes, `.`, groups, alternatives, and quantifiers. Anchors, look-around, back-references
-and flags inside of a pattern are not: such a pattern is left to the validator that checks the whole answer.
+and flags inside of a pattern are not, and neither are quantifiers inside of what is repeated, as in `(a+)*`: llama.cpp
+follows all ways in which a text can be read at once, and there are tens of thousands of them after some characters.
+Such a pattern is left to the validator that checks the whole answer.
 """
 
 import re
@@ -70,6 +72,8 @@ class _Parser:
     at: int = 0
     depth: int = 0
     top_level_choice: bool = False
+    counts: int = 0
+    """How many quantifiers were read that allow more than one number of repetitions."""
 
     def alternatives(self) -> str:
         """Read alternatives up to the end or to a closing parenthesis, and return their expression."""
@@ -87,12 +91,14 @@ class _Parser:
         return " ".join(parts) or '""'
 
     def _quantified(self) -> str:
+        counts = self.counts
         symbol = self._atom()
         low, high = self._quantifier()
         if (low, high) == (1, 1):
             return symbol
-        if high > MAX_COUNT:
+        if high > MAX_COUNT or (high > 1 and self.counts > counts):
             raise _NotSimple
+        self.counts += low < high
         return self.repeat(self.rule(symbol), low, high)
 
     def _quantifier(self) -> tuple[int, int]:
