@@ -202,7 +202,8 @@ class Run:
             if step.when is not None and not evaluate(step.when, self._names()):
                 self.append("step_skipped", step=step.id)
                 return ""
-        except ExpressionError as error:
+            self._check_condition(step)
+        except (ExpressionError, ChangedMeanwhile) as error:
             self.append("step_failed", step=step.id, attempt=0, error=str(error), restored=True)
             return str(error)
         error_text = ""
@@ -256,6 +257,15 @@ class Run:
         if kind == "checkpoint":
             resources += resources_of(action.checkpoint, self._names())
         return _Action(kind, arguments, change, called, tuple(dict.fromkeys(resources)))
+
+    def _check_condition(self, step: StepForm) -> None:
+        """Raise ChangedMeanwhile for a step that the plan says is skipped, and whose condition holds now.
+
+        After the failure of a step, conditions may hold that ask for it: they are in the procedure that was approved.
+        """
+        has_failure = any(one.state in ("failed", "not undone") for one in self.execution.steps.values())
+        if self._planned[step.id].runs == "no" and not has_failure:
+            raise ChangedMeanwhile("its condition did not hold when the plan was made, and holds now; make a new plan")
 
     def _check_planned(self, step: StepForm, action: _Action) -> None:
         """Raise ChangedMeanwhile unless a file is as it was when the plan was made, and will be as was approved."""

@@ -246,6 +246,42 @@ steps:
     assert (world / "notes.txt").read_text() == "first line\nsecond line\n"
 
 
+def test_a_step_that_the_plan_says_is_skipped_is_not_carried_out_where_its_condition_holds_by_now(world: Path) -> None:
+    answer = {"text": "stay"}
+
+    def turn(arguments: Nothing, work: Work) -> Mapping[str, Any]:
+        answer["text"] = "go"
+        return {}
+
+    def look(arguments: Nothing, work: Work) -> Mapping[str, Any]:
+        return answer
+
+    text = f"""\
+id: conditional
+{HEAD}on_failure: abort
+steps:
+  - id: turn
+    call: {{operation: turn}}
+  - id: look
+    depends_on: [turn]
+    call: {{operation: look}}
+  - id: write
+    depends_on: [look]
+    when: steps.look.text == "go"
+    file_write: {{path: "{world}/went.txt", content: "gone"}}
+"""
+    turning = Operation(name="turn", description="Turn.", form=Nothing, run=turn)
+    looking = Operation(name="look", description="Look.", form=Nothing, run=look, reads_only=True)
+    engine = engine_for(world, text, turn=turning, look=looking)
+    assert [step.runs for step in engine.plan("conditional", {}, OWNER).steps] == ["yes", "yes", "no"]
+    failed = execute(engine, "conditional")
+    assert failed.state == "failed"
+    assert "make a new plan" in failed.error
+    assert not (world / "went.txt").exists()
+    assert execute(engine, "conditional").state == "done"
+    assert (world / "went.txt").read_text() == "gone"
+
+
 def test_compensations_undo_what_no_checkpoint_holds_and_their_failure_is_told(world: Path) -> None:
     done: list[str] = []
 
