@@ -159,6 +159,29 @@ class RoleEntry:
     sampling: SamplingOptions | None = None
     """What keeps answers from repeating themselves in this role; None: as the model's entry says."""
 
+    @classmethod
+    def plain(
+        cls, name: str, model: str, tier: Tier, level: Level | None, description: str, max_tokens: int
+    ) -> "RoleEntry":
+        """Return a role without options of its own, which has no system prompt before `with_shipped_prompts` gives one.
+
+        Its answers are greedy, and no role takes over from it.
+        """
+        return cls(
+            name=name,
+            model=model,
+            tier=tier,
+            system="",
+            description=description,
+            level=level,
+            escalates_to=None,
+            persona=None,
+            temperature=0.0,
+            top_p=1.0,
+            max_tokens=max_tokens,
+            has_own_system=False,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Persona:

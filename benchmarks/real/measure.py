@@ -128,20 +128,7 @@ def _role(registry: Registry, model: str, name: str, tier: Tier, level: Level | 
     own = registry.roles.get(name)
     if own is not None and own.model == model:
         return replace(own, tier=tier, level=level, escalates_to=None)
-    return RoleEntry(
-        name=name,
-        model=model,
-        tier=tier,
-        system="",
-        description=about,
-        level=level,
-        escalates_to=None,
-        persona=None,
-        temperature=0.0,
-        top_p=1.0,
-        max_tokens=registry.defaults.max_tokens,
-        has_own_system=False,
-    )
+    return RoleEntry.plain(name, model, tier, level, about, registry.defaults.max_tokens)
 
 
 async def measure(

@@ -84,20 +84,7 @@ class Machine(_Form):
         first = next(iter(self.models))
         models = {name: _entry(name, model) for name, model in self.models.items()}
         roles = {
-            name: RoleEntry(
-                name=name,
-                model=self.roles.get(name, first),
-                tier=tier,
-                system="",
-                description=about,
-                level=level,
-                escalates_to=None,
-                persona=None,
-                temperature=0.0,
-                top_p=1.0,
-                max_tokens=base.defaults.max_tokens,
-                has_own_system=False,
-            )
+            name: RoleEntry.plain(name, self.roles.get(name, first), tier, level, about, base.defaults.max_tokens)
             for name, tier, level, about in ROLES
         }
         defaults = replace(base.defaults, memory=self.memory_bytes)
