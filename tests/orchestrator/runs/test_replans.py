@@ -70,6 +70,8 @@ class Script:
     asked: list[str] = field(default_factory=list)
     offered: list[bool] = field(default_factory=list)
     given_up: int = 0
+    unanswered: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set as soon as the frontdoor was asked for the rest that it never writes."""
 
     async def generate(
         self, model: str, request: Generation, on_text: OnText | None = None, on_thought: OnText | None = None
@@ -88,6 +90,7 @@ class Script:
         return Completion(text, "stop" if await stream(text, on_text) else "cancelled", usage)
 
     async def never(self) -> str:
+        self.unanswered.set()
         try:
             await asyncio.Event().wait()
         except asyncio.CancelledError:
@@ -166,16 +169,19 @@ class Runs:
             unplanned = not any(isinstance(event, PlanFinished | PlanFailed) for event in past)
             async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
                 if cancel_at is not None:
-                    tasks.create_task(cancel(loop, broadcast, cancel_at))
+                    tasks.create_task(cancel(loop, broadcast, cancel_at, script))
                 await loop.drive(state.resume(), plan=unplanned)
             events = [event for _, event in journal.events(RUN)]
             digests = {d for e in events if isinstance(e, AttemptSucceeded) for d in e.outputs.values()}
             return Ended(events, build_report(RunView.of(events), journal.get), {d: journal.get(d) for d in digests})
 
 
-async def cancel(loop: RunLoop, broadcast: Broadcast, moment: type[Event]) -> None:
+async def cancel(loop: RunLoop, broadcast: Broadcast, moment: type[Event], script: Script) -> None:
+    """Cancel the run at an event, for a plan's rest once its author is at work: the event comes before the question."""
     async for update in broadcast.watch():
         if isinstance(getattr(update, "event", None), moment):
+            if moment is ReplanStarted:
+                await script.unanswered.wait()
             loop.emit(CancelRequested(at=CLOCK.now()))
 
 
