@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from orchestrator.engine.client.grammar import integer_range, left_to_validator, schema_grammar
 from orchestrator.engine.contract import EngineSpec
 from orchestrator.engine.errors import BadGrammar
-from orchestrator.engine.llama import Llama
+from orchestrator.engine.llama import Llama, as_tokens
 from orchestrator.engine.worker.text import utf8_rest
 
 OBJECT = {
@@ -278,6 +278,27 @@ def test_control_tokens_are_no_text(llama: Llama) -> None:
     assert np.isinf(masked[control]).all()
     assert grammar.allows(letter)
     assert masked[letter] == 0
+    grammar.close()
+
+
+@pytest.mark.parametrize("schema", [{"type": "integer"}, {"type": "string"}, {"enum": ["north", "south"]}, OBJECT])
+def test_a_mask_holds_all_tokens_that_are_allowed_one_by_one(llama: Llama, schema: Any) -> None:
+    """Tokens are left out by their first byte, and likelier ones are looked at first: neither may lose any."""
+    rng, every = np.random.default_rng(3), as_tokens(range(llama.vocab.size))
+    grammar = llama.grammars.start(schema_grammar(schema))
+    for _ in range(30):
+        logits = rng.normal(0, 3, llama.vocab.size).astype(np.float32)
+        allowed = grammar.allows_each(every)
+        masked, likely = grammar.mask(logits), grammar.mask(logits, 64)
+        assert np.array_equal(masked, np.where(allowed, logits, -np.inf))
+        seen = np.isfinite(likely)
+        assert seen.sum() <= 64
+        assert np.array_equal(likely[seen], masked[seen])
+        assert not seen.any() or likely.argmax() == masked.argmax()
+        token = int(rng.choice(np.flatnonzero(allowed)))
+        if token in llama.vocab.end:
+            break
+        grammar.accept(token)
     grammar.close()
 
 
