@@ -3,6 +3,8 @@
 With streams, a step reads for each sequence only that sequence's cells. A pool is read as a whole for every sequence,
 but a prefix that many sequences share is there once, and is read from the processor's caches for many of them. So
 streams are faster for texts that have little in common, and a pool for many texts that begin with the same document.
+Streams between those of running sequences have to be padded, and prompts are computed in steps of their own, which
+costs most where arithmetic bounds a step: with small models, and with short texts that end at different times.
 Which of them come is not known in advance: an engine changes its layout when the change would have paid by now.
 `docs/adr/0012-the-cache-is-laid-out-for-what-comes.md` has figures. Pure: no clock, no model.
 """
@@ -21,6 +23,9 @@ _TOLERANCE = 0.05
 """A layout that takes longer by at most this fraction counts as equally good, since no more is known for certain."""
 _LEARNING_RATE = 0.1
 """The fraction of an observed error that is corrected at once."""
+_FEW_CELLS = 8192
+"""A cache of at most so many cells begins as a pool. To read more of it than needed takes little time, while padding
+and steps of their own for prompts take as much as with a larger one."""
 _MAX_COST_RATIO = 8.0
 """The observed cost of a pool is limited to this many times what was assumed, and to that fraction of it: a process
 that was suspended says nothing."""
@@ -53,19 +58,27 @@ class CacheLayout:
         """The estimated seconds by which decoding took longer than it would have with the other layout. It falls,
         down to 0, while the other layout would be slower."""
         self._pool_cost_ratio = 1.0
+        self._padding_share = 0.0
+        """The fraction of a step's time that padding took while the cells were split."""
 
-    def record(self, reads: AttentionReads, seconds: float, streams: StepCostModel, count: int = 1) -> None:
-        """Account for `count` steps like this one, which took `seconds`.
+    def record(
+        self, reads: AttentionReads, seconds: float, streams: StepCostModel, count: int = 1, padded: int = 0
+    ) -> None:
+        """Account for `count` steps like this one, which took `seconds`, with so many `padded` streams.
 
-        `streams` is what steps cost with streams. Nothing is learned while it does not know what a cell costs.
+        `streams` is what steps cost with streams. Of a pool nothing is learned while it does not know what a cell
+        costs.
         """
-        if not streams.per_cell:
-            return
-        if not self.split:
+        if streams.per_cell and not self.split:
             self._learn(reads, seconds, streams)
         longer = streams.per_cell * (reads.stream_cells - self._pool_cost_ratio * reads.pool_read_cells)
-        saved = (longer if self.split else -longer) - _TOLERANCE * seconds
-        self.regret = max(0.0, self.regret + count * saved)
+        if self.split:
+            padding = min(seconds, streams.padding_seconds(reads.width, padded))
+            self._padding_share += _LEARNING_RATE * (padding / seconds - self._padding_share)
+            saved = longer + padding
+        else:
+            saved = -longer - self._padding_share * seconds
+        self.regret = max(0.0, self.regret + count * (saved - _TOLERANCE * seconds))
 
     def change_is_due(self, change_seconds: float) -> bool:
         """Return whether to change the layout when the change takes so long.
@@ -95,3 +108,11 @@ def layout_may_change(spec: EngineSpec, attention: FlashAttention) -> bool:
     """
     settled = spec.batch_invariant or spec.cells is not None or spec.split is not None
     return not settled and attention != "off" and spec.speculation is None and spec.slots > 1
+
+
+def begins_as_pool(spec: EngineSpec, attention: FlashAttention, context: int) -> bool:
+    """Return whether the cells of an engine with sequences of `context` tokens are a pool at first, if it may choose.
+
+    A model with a sliding window, or with a state in place of cells, has no choice.
+    """
+    return layout_may_change(spec, attention) and context * spec.slots <= _FEW_CELLS

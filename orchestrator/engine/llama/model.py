@@ -12,6 +12,7 @@ import numpy.typing as npt
 import psutil
 
 from orchestrator.engine.contract import EngineSpec, ModelInfo
+from orchestrator.engine.kv.layout import begins_as_pool
 from orchestrator.engine.llama.batch import Batch
 from orchestrator.engine.llama.grammar import Grammars, Logits
 from orchestrator.engine.llama.loading import (
@@ -80,6 +81,8 @@ class Llama:
             spec, context=self.context_limit, heads=lib.llama_model_n_head(self._model), split=self.split
         )
         self.flash_attention: FlashAttention = "off" if self.may_keep_scores else spec.flash_attention
+        if self.can_keep and begins_as_pool(spec, self.flash_attention, self.context_limit):
+            self.split = False
         self._open(spec)
         self.log.verbose = False
         self.info = self._describe(spec, time.monotonic() - started)

@@ -175,6 +175,15 @@ class StepCostModel:
                 best, least = width, seconds
         return best
 
+    def padding_seconds(self, sequences: int, padded: int) -> float:
+        """Return how much longer a step for decoding sequences takes with so many padding tokens than it has to.
+
+        Padding that makes a step faster costs nothing.
+        """
+        if not padded:
+            return 0.0
+        return max(0.0, self._decode_seconds(sequences + padded) - self._decode_seconds(self.padded_width(sequences)))
+
     def observed(self, tokens: int, sequences: int, seconds: float, cells: int = 0) -> "StepCostModel":
         """Return the model after a step of this kind took `seconds`.
 

@@ -413,7 +413,8 @@ class Loop:
             self._step_costs.observe(size, running, seconds, cells, padded, disturbed=disturbed)
             if self._layout is not None and not disturbed and self._counts["steps"] % LEARNED_EVERY == 0:
                 reads = AttentionReads(running, cells, self._sequences.slots.pooled_cells)
-                self._layout.record(reads, seconds, self._layouts[True].current, LEARNED_EVERY)
+                streams = self._layouts.get(True, self._step_costs).current
+                self._layout.record(reads, seconds, streams, LEARNED_EVERY, padded=batch.size - size)
         for (sequence, _), share in zip(scheduled, divide_step(costs, seconds, parts), strict=True):
             sequence.add_share(share)
         drafted, accepted = self._sample(with_logits, logits)

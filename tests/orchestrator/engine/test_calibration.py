@@ -23,7 +23,7 @@ from orchestrator.engine.step_cost.model import StepCostModel
 @pytest.fixture
 def spec(models: Path, tmp_path: Path) -> EngineSpec:
     file = shutil.copy(models / "quantised.gguf", tmp_path / "own.gguf")
-    return EngineSpec(file=str(file), context=128, slots=5, threads=1, step_costs=str(tmp_path / "curves"))
+    return EngineSpec(file=str(file), context=128, slots=5, threads=1, split=True, step_costs=str(tmp_path / "curves"))
 
 
 @pytest.fixture

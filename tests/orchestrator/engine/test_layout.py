@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from orchestrator.engine.client.engine import Completion, Engine
 from orchestrator.engine.contract import EngineSpec, EngineStats, Generation, Message
-from orchestrator.engine.kv.layout import AttentionReads, CacheLayout, layout_may_change
+from orchestrator.engine.kv.layout import AttentionReads, CacheLayout, begins_as_pool, layout_may_change
 from orchestrator.engine.llama import CannotLoad, Llama, loading, model
 from orchestrator.engine.step_cost.calibration import store_step_costs
 from orchestrator.engine.step_cost.model import Points, StepCostModel
@@ -73,6 +73,26 @@ def test_nothing_is_concluded_from_a_model_whose_cells_cost_nothing() -> None:
     assert layout.regret == 0.0
 
 
+def test_padding_that_costs_much_leads_to_a_pool_which_stays() -> None:
+    compute = replace(STREAMS, decode=Points((1, 64), (BASE, 64 * BASE)))
+    layout, reads = CacheLayout(split=True), AttentionReads(4, 4 * 60, 4 * 60)
+    step = compute.seconds(6, 6)
+    layout.record(reads, step, compute, padded=2)
+    assert layout.regret == pytest.approx(2 * BASE - 0.05 * step, rel=0.05)
+    layout.record(reads, step, compute, count=100, padded=2)
+    assert layout.change_is_due(1.0)
+    layout.change()
+    layout.record(reads, compute.seconds(4, 4), compute, count=10_000)
+    assert layout.regret == 0.0, "what streams would save in attention is less than their padding"
+
+
+def test_padding_that_makes_a_step_faster_is_no_loss() -> None:
+    tiled = replace(STREAMS, decode=Points((1, 3, 4, 64), (BASE, 5 * BASE, 3 * BASE, 64 * BASE)), pads=True)
+    assert tiled.padding_seconds(3, 1) == 0.0
+    assert tiled.padding_seconds(3, 0) == 0.0
+    assert tiled.padding_seconds(3, 3) > 0.0
+
+
 any_reads = st.builds(
     lambda width, shared, own: AttentionReads(width, width * (shared + own), shared + width * own),
     st.integers(1, 64),
@@ -113,6 +133,14 @@ def test_a_layout_that_is_settled_does_not_change(settled: dict[str, object]) ->
     assert layout_may_change(spec, "auto")
     assert not layout_may_change(spec, "off")
     assert not layout_may_change(replace(spec, **settled), "auto")  # type: ignore[arg-type]
+
+
+def test_a_small_cache_begins_as_a_pool_and_a_large_or_settled_one_does_not() -> None:
+    spec = EngineSpec(file="m.gguf", slots=4)
+    assert begins_as_pool(spec, "auto", 2048)
+    assert not begins_as_pool(spec, "auto", 2049)
+    assert not begins_as_pool(spec, "off", 512)
+    assert not begins_as_pool(replace(spec, split=True), "auto", 512)
 
 
 # With a real model. It has one thread and is told what steps cost, because the test machine may be busy.

@@ -19,7 +19,7 @@ SHARED = 80
 
 @pytest.fixture(scope="module")
 def llama(models: Path) -> Llama:
-    return Llama(EngineSpec(file=str(models / "quantised.gguf"), context=128, slots=4, threads=1))
+    return Llama(EngineSpec(file=str(models / "quantised.gguf"), context=128, slots=4, threads=1, split=True))
 
 
 @pytest.fixture

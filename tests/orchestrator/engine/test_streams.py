@@ -17,7 +17,7 @@ OWN = MIN_RETAINED_CELLS + 1
 
 @pytest.fixture(scope="module")
 def llama(models: Path) -> Llama:
-    return Llama(EngineSpec(file=str(models / "quantised.gguf"), context=128, slots=4, threads=1))
+    return Llama(EngineSpec(file=str(models / "quantised.gguf"), context=128, slots=4, threads=1, split=True))
 
 
 @pytest.fixture
