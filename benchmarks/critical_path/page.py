@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from datetime import UTC, datetime
 from html import escape
+from math import log
 from typing import Final
 
 from benchmarks.critical_path.measure import Bar, Interval, Measurement, PathTime, Summary, summaries
@@ -15,7 +16,7 @@ from benchmarks.critical_path.sessions import Session
 WIDTH: Final = 720
 """The width of a plot in its own units; the page scales it."""
 LABEL: Final = 78
-ROW: Final = 13
+ROW: Final = 16
 PARTS: Final = {
     "queued": "waiting for a slot",
     "prefill": "reading prompts",
@@ -47,12 +48,15 @@ table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nu
 th, td { text-align: right; padding: 5px 10px; border-bottom: 1px solid var(--line); white-space: nowrap; }
 th { font-weight: 600; color: var(--soft); } th:first-child, td:first-child { text-align: left; }
 tr:last-child td { border-bottom: 0; }
-.facts { display: grid; grid-template-columns: repeat(auto-fit, minmax(130px, 1fr)); gap: 10px; margin: 12px 0; }
+.facts { display: grid; grid-template-columns: repeat(auto-fit, minmax(150px, 1fr)); gap: 10px; margin: 12px 0; }
 .fact { background: var(--card); border: 1px solid var(--line); border-radius: 8px; padding: 8px 12px; }
-.fact b { display: block; font-size: 1.25rem; font-variant-numeric: tabular-nums; } .fact span { color: var(--soft);
- font-size: .85rem; }
+.fact b { display: block; font-size: 1.25rem; font-variant-numeric: tabular-nums; }
+.fact b small { display: block; font-size: .85rem; font-weight: 400; }
+.fact span { display: block; color: var(--soft); font-size: .85rem; line-height: 1.35; }
 .pair { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 480px), 1fr)); gap: 16px; }
-svg { display: block; width: 100%; height: auto; } svg text { fill: var(--ink); font-size: 10px; }
+svg { display: block; width: 100%; height: auto; } svg text { fill: var(--ink); font-size: 12.5px; }
+svg.rows { min-width: 520px; }
+@media (max-width: 600px) { svg:not(.rows) text { font-size: 20px; } }
 svg .tick { fill: var(--soft); } svg .grid { stroke: var(--line); stroke-width: 1; }
 .bar { fill: var(--ran); } .bar.on { fill: var(--critical); } .waiting { fill: var(--queued); }
 .area { fill: var(--ran); opacity: .35; } .edge { fill: none; stroke: var(--ran); stroke-width: 1.5; }
@@ -133,13 +137,19 @@ def _overview(found: Sequence[Summary]) -> str:
     )
     rows = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in _cells(one))}</tr>" for one in found)
     table = f"<table><tr>{''.join(f'<th>{head}</th>' for head in heads)}</tr>{rows}</table>"
-    plot = f"<h3>Efficiency against width</h3><div class='wide'>{_efficiency(found)}</div>" if found else ""
+    plots = (
+        f"<div class='pair'><div><h3>Efficiency against width</h3><div class='wide'>{_efficiency(found)}</div></div>"
+        f"<div><h3>Our own part of each step, by the number of steps</h3><div class='wide'>{_growth(found)}</div></div>"
+        "</div>"
+        if found
+        else ""
+    )
     about = (
         "<p class='soft'>Wall is the median of the warm rounds. The bound is what the steps would take one by one over "
         "what the best schedule takes at least, by the engines' step costs. Efficiency is the time of that best "
         "schedule over the wall time.</p>"
     )
-    return f"<div class='wide'>{table}</div>{about}{plot}"
+    return f"<div class='wide'>{table}</div>{about}{plots}"
 
 
 def _cells(one: Summary) -> list[str]:
@@ -174,7 +184,7 @@ def _section(session: Session, one: Summary) -> str:
         "steps tried again": str(one.retried),
     }
     cards = "".join(
-        f"<div class='fact'><b>{escape(value)}</b><span>{name}</span></div>" for name, value in facts.items()
+        f"<div class='fact'><b>{_with_small_range(value)}</b><span>{name}</span></div>" for name, value in facts.items()
     )
     note = (
         f"The {len(shown.bars)} longest and critical of {shown.steps} steps." if len(shown.bars) < shown.steps else ""
@@ -187,6 +197,12 @@ def _section(session: Session, one: Summary) -> str:
         f"<div class='wide'>{_timeline(shown.bars, shown.wall)}</div></div>"
         f"<div><h3>How many steps ran at once</h3><div class='wide'>{_widths(shown)}</div></div></div>"
     )
+
+
+def _with_small_range(value: str) -> str:
+    """Return a figure in HTML, with what stands in brackets after it in smaller letters on a line of its own."""
+    figure, _, rest = escape(value).partition(" (")
+    return f"{figure}<small>{rest.removesuffix(')')}</small>" if rest else figure
 
 
 def _strip(where: PathTime) -> str:
@@ -214,11 +230,11 @@ def _timeline(bars: Sequence[Bar], wall: float) -> str:
         told += f", {bar.tries} attempts" if bar.tries > 1 else ""
         kind = "bar on" if bar.critical else "bar"
         drawn.append(
-            f"<g><title>{escape(told)}</title><text x='0' y='{top + 8}'>{escape(bar.step[:12])}</text>"
-            f"<rect class='{kind}' x='{left:.1f}' y='{top}' width='{width:.1f}' height='9' rx='2'/>"
-            f"<rect class='waiting' x='{left:.1f}' y='{top}' width='{waited:.1f}' height='9' rx='2'/></g>"
+            f"<g><title>{escape(told)}</title><text x='0' y='{top + 10}'>{escape(bar.step[:10])}</text>"
+            f"<rect class='{kind}' x='{left:.1f}' y='{top}' width='{width:.1f}' height='11' rx='2'/>"
+            f"<rect class='waiting' x='{left:.1f}' y='{top}' width='{waited:.1f}' height='11' rx='2'/></g>"
         )
-    return _svg(height, "when each step ran", drawn)
+    return _svg(height, "when each step ran", drawn, kind="rows")
 
 
 def _widths(row: Measurement) -> str:
@@ -244,9 +260,9 @@ def _efficiency(found: Sequence[Summary]) -> str:
     for level in (0.0, 0.25, 0.5, 0.75, 1.0):
         y = floor - level * (floor - 16)
         line = f"<line class='grid' x1='{LABEL}' x2='{WIDTH}' y1='{y}' y2='{y}'/>"
-        drawn.append(f"{line}<text class='tick' x='{LABEL - 30}' y='{y + 3}'>{level:.2f}</text>")
+        drawn.append(f"{line}<text class='tick' x='{LABEL - 36}' y='{y + 4}'>{level:.2f}</text>")
     drawn.append(f"<text class='tick' x='{LABEL}' y='{height - 4}'>1 step at once</text>")
-    drawn.append(f"<text class='tick' x='{WIDTH - 70}' y='{height - 4}'>{top} at once</text>")
+    drawn.append(f"<text class='tick' text-anchor='end' x='{WIDTH}' y='{height - 4}'>{top} at once</text>")
     for at, one in enumerate(sorted(found, key=lambda some: (some.width, some.efficiency))):
         x = LABEL + 8 + (WIDTH - LABEL - 110) * (max(0, one.width - 1) / max(1, top - 1)) ** 0.5
         y = floor - min(1.0, one.efficiency) * (floor - 16)
@@ -257,6 +273,33 @@ def _efficiency(found: Sequence[Summary]) -> str:
             f"<text x='{x + 8:.1f}' y='{y + lift:.1f}'>{escape(one.task)}</text></g>"
         )
     return _svg(height, "efficiency against width", drawn)
+
+
+def _growth(found: Sequence[Summary]) -> str:
+    """Return a plot of what the orchestrator itself takes for each step on the critical path.
+
+    It stays level where the cost of a step does not grow with the size of the task. The axis of steps is logarithmic.
+    """
+    height, floor = 230, 200
+    costs = {one.task: (one.where.ours + one.where.between) / max(1, one.critical_steps) for one in found}
+    highest, most = max(costs.values()) or 1.0, max(one.steps for one in found)
+    drawn = []
+    for part in (0.0, 0.5, 1.0):
+        y = floor - part * (floor - 16)
+        line = f"<line class='grid' x1='{LABEL}' x2='{WIDTH}' y1='{y}' y2='{y}'/>"
+        drawn.append(f"{line}<text class='tick' x='0' y='{y + 4}'>{1000 * part * highest:.1f} ms</text>")
+    drawn.append(f"<text class='tick' x='{LABEL}' y='{height - 4}'>1 step</text>")
+    drawn.append(f"<text class='tick' text-anchor='end' x='{WIDTH}' y='{height - 4}'>{most:,} steps</text>")
+    for at, one in enumerate(sorted(found, key=lambda some: some.steps)):
+        x = LABEL + 8 + (WIDTH - LABEL - 110) * log(max(1, one.steps)) / log(max(2, most))
+        y = floor - costs[one.task] / highest * (floor - 16)
+        lift = 4 if at % 2 else -5
+        drawn.append(
+            f"<g><title>{escape(one.task)}: {1000 * costs[one.task]:.1f} ms a step, {one.steps} steps</title>"
+            f"<circle class='dot' cx='{x:.1f}' cy='{y:.1f}' r='4'/>"
+            f"<text x='{x + 8:.1f}' y='{y + lift:.1f}'>{escape(one.task)}</text></g>"
+        )
+    return _svg(height, "our own part of each step by the number of steps", drawn)
 
 
 def _over_time(some: Sequence[tuple[str, Summary]]) -> str:
@@ -288,14 +331,15 @@ def _time_axis(wall: float, floor: float, scale: float) -> str:
              for at in marks)  # fmt: skip
     texts = (
         f"<text class='tick' text-anchor='{'end' if at == wall else 'start'}' x='{LABEL + at * scale:.1f}' "
-        f"y='{floor + 13}'>{seconds(at)}</text>"
+        f"y='{floor + 14}'>{seconds(at)}</text>"
         for at in marks
     )
     return "".join((*lines, *texts))
 
 
-def _svg(height: float, label: str, parts: Iterable[str]) -> str:
-    return f"<svg viewBox='0 0 {WIDTH} {height}' role='img' aria-label='{label}'>{''.join(parts)}</svg>"
+def _svg(height: float, label: str, parts: Iterable[str], kind: str = "plot") -> str:
+    """Return a plot. On a narrow screen `rows` keep their size and scroll in their box; others get larger letters."""
+    return f"<svg class='{kind}' viewBox='0 0 {WIDTH} {height}' role='img' aria-label='{label}'>{''.join(parts)}</svg>"
 
 
 def _anchor(one: Summary) -> str:
