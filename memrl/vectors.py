@@ -4,13 +4,16 @@ The index is a projection of the vectors in the database, and can be made from t
 so that an inner product is a cosine.
 
     small    exact: a few flat indices of at most `SHARD` vectors each, so that adding one never copies many
-    large    inverted lists (IVF) of product-quantized vectors, with 2 bits a number, which say which vectors may be
-             nearest; these are then compared with 8 bits a number. A process of its own trains the lists, so that
-             nobody waits for the interpreter meanwhile. Until they take the place of the old index, what comes goes
-             into that one, and is kept for the new one too
+    large    inverted lists (IVF) of vectors that are projected onto their principal components and product-quantized,
+             with 2 bits a number, which say which vectors may be nearest; these are then compared with 8 bits a number
+             of all dimensions. A process of its own trains the lists, so that nobody waits for the interpreter
+             meanwhile. Until they take the place of the old index, what comes goes into that one, and is kept for the
+             new one too
 
 Jégou, Douze and Schmid, "Product quantization for nearest neighbor search" (2011), for lists of quantized vectors
-and comparing again; André, Kermarrec and Le Scouarnec, "Cache locality is not enough" (2015), for fast scans of them.
+and comparing again; Jégou, Douze, Schmid and Pérez, "Aggregating local descriptors into a compact image
+representation" (2010), for principal components that are rotated before they are quantized; André, Kermarrec and Le
+Scouarnec, "Cache locality is not enough" (2015), for fast scans of lists.
 """
 
 import json
@@ -63,8 +66,10 @@ class IndexSettings:
     """The number of lists is the power of two next to this, times the root of the number of vectors."""
     probes: int = 64
     """How many lists are searched."""
-    candidates: int = 200
-    """How many vectors are compared again, at least; three times as many as are wanted if that is more."""
+    components: int = 128
+    """Onto how many principal components vectors are projected for the lists; 0 or as many as there are: not at all."""
+    candidates: int = 400
+    """How many vectors are compared again, at least; twice as many as are wanted if that is more."""
     samples_per_list: int = 48
     """On how many vectors for each list the lists are trained."""
     growth: float = 2.0
@@ -119,31 +124,33 @@ class _Flat:
 
     def __init__(self, dimensions: int) -> None:
         self.dimensions = dimensions
-        self._shards: list[tuple[Any, list[int]]] = []
+        self._shards: list[tuple[Any, Ids]] = []
 
     def __len__(self) -> int:
-        return sum(len(ids) for _, ids in self._shards)
+        return sum(index.ntotal for index, _ in self._shards)
 
     def add(self, ids: list[int], vectors: Vectors) -> None:
         start = 0
         while start < len(ids):
-            if not self._shards or len(self._shards[-1][1]) == SHARD:
-                self._shards.append((faiss.IndexFlatIP(self.dimensions), []))
+            if not self._shards or self._shards[-1][0].ntotal == SHARD:
+                self._shards.append((faiss.IndexFlatIP(self.dimensions), np.empty(SHARD, dtype=np.int64)))
             index, names = self._shards[-1]
-            end = start + SHARD - len(names)
-            index.add(vectors[start:end])
-            names.extend(ids[start:end])
-            start = end
+            there = index.ntotal
+            added = min(SHARD - there, len(ids) - start)
+            names[there : there + added] = ids[start : start + added]
+            index.add(vectors[start : start + added])
+            start += added
 
     def ids(self) -> Ids:
-        return np.array([one for _, names in self._shards for one in names], dtype=np.int64)
+        parts = [names[: index.ntotal] for index, names in self._shards]
+        return np.concatenate([np.zeros(0, dtype=np.int64), *parts])
 
     def search(self, asked: Vectors, count: int) -> tuple[Ids, Vectors]:
         found_ids: list[Ids] = [np.zeros(0, dtype=np.int64)]
         found: list[Vectors] = [np.zeros(0, dtype=np.float32)]
         for index, names in self._shards:
-            similarities, places = index.search(asked, min(count, len(names)))
-            found_ids.append(np.array([names[place] for place in places[0]], dtype=np.int64))
+            similarities, places = index.search(asked, min(count, index.ntotal))
+            found_ids.append(names[places[0]])
             found.append(similarities[0])
         ids, similarities = np.concatenate(found_ids), np.concatenate(found)
         order = np.argsort(-similarities, kind="stable")[:count]
@@ -156,7 +163,9 @@ class _Lists:
     def __init__(self, index: Any, dimensions: int, settings: IndexSettings, capacity: int) -> None:
         """Make lists of nothing, with room for `capacity` vectors. Memory is taken when it is used."""
         self.index = index
-        index.nprobe = settings.probes
+        self.lists = faiss.extract_index_ivf(index)
+        """The inverted lists in it, which may come after a projection."""
+        self.lists.nprobe = min(settings.probes, self.lists.nlist)  # with more, distances to no list spoil all others
         self._candidates = settings.candidates
         self._ids = np.empty(capacity, dtype=np.int64)
         self._scales = np.empty(capacity, dtype=np.float32)
@@ -181,7 +190,7 @@ class _Lists:
         return self._ids[: self._count]
 
     def search(self, asked: Vectors, count: int) -> tuple[Ids, Vectors]:
-        _, found = self.index.search(asked, min(max(self._candidates, 3 * count), max(1, self._count)))
+        _, found = self.index.search(asked, min(max(self._candidates, 2 * count), max(1, self._count)))
         places = found[0][found[0] >= 0]
         similarities = (self._rows[places].astype(np.float32) @ asked[0]) * self._scales[places]
         if len(places) > count:
@@ -358,8 +367,8 @@ class VectorIndex:
             index, building = self._index, self._busy
             count = 0 if index is None else len(index)
             if isinstance(index, _Lists):
-                lists = int(index.index.nlist)
-                size = count * (self.dimensions + self.dimensions // 4 + 20) + 4 * lists * self.dimensions
+                lists = int(index.lists.nlist)
+                size = count * (self.dimensions + index.lists.code_size + 20) + 4 * lists * index.lists.d
                 return IndexStats("ivf", building, count, lists, size, self._problem)
             size = 4 * count * self.dimensions
             return IndexStats("none" if index is None else "flat", building, count, 0, size, self._problem)
@@ -555,7 +564,7 @@ def _made(
 def _trained_lists(
     chunks: Callable[[], Iterator[Chunk]],
     total: int,
-    dimensions: int,
+    width: int,
     settings: IndexSettings,
     stopped: Callable[[], bool],
 ) -> _Lists:
@@ -563,6 +572,10 @@ def _trained_lists(
     lists = lists_for(total, settings.lists_per_root)
     step = max(1, total // (lists * settings.samples_per_list))
     sample = np.concatenate([vectors[::step] for _, vectors in chunks()])
+    projection = _projection(sample, settings.components) if 0 < settings.components < width else None
+    if projection is not None:
+        sample = projection.apply(sample)
+    dimensions = sample.shape[1]
     parameters = faiss.ClusteringParameters()
     parameters.niter = 1
     parameters.spherical = True
@@ -574,10 +587,36 @@ def _trained_lists(
         if stopped():
             raise _Stopped
         clustering.train(sample, centres)
+    _shorten(centres, sample)
     together = 2 if dimensions % 2 == 0 else 1  # numbers that are quantized as one
     index = faiss.IndexIVFPQFastScan(centres, dimensions, lists, dimensions // together, 4, faiss.METRIC_INNER_PRODUCT)
+    index.by_residual = True  # what is left of a vector without its list's centre can be quantized more finely
     index.train(sample)
-    return _Lists(index, dimensions, settings, int(settings.growth * ROOM * total))
+    whole = index if projection is None else faiss.IndexPreTransform(projection, index)
+    return _Lists(whole, width, settings, int(settings.growth * ROOM * total))
+
+
+def _shorten(centres: Any, sample: Vectors) -> None:
+    """Shorten all centres, which have length 1, to what vectors have of their directions, so that little is left."""
+    found, _ = centres.search(sample, 1)
+    shorter = centres.reconstruct_n(0, centres.ntotal) * max(float(found.mean()), 1e-3)
+    centres.reset()
+    centres.add(shorter)
+
+
+def _projection(sample: Vectors, components: int) -> Any:
+    """Return a linear map onto the principal components, rotated at random so that none of them varies the most.
+
+    Products of vectors are to be kept, not distances from the mean, which therefore stays where it is.
+    """
+    wide = sample.astype(np.float64)
+    _, directions = np.linalg.eigh(wide.T @ wide)
+    rotation, _ = np.linalg.qr(np.random.default_rng(0).normal(size=(components, components)))
+    matrix = rotation @ directions[:, -components:].T
+    projection = faiss.LinearTransform(sample.shape[1], components, False)
+    faiss.copy_array_to_vector(np.ascontiguousarray(matrix, dtype=np.float32).reshape(-1), projection.A)
+    projection.is_trained = True
+    return projection
 
 
 def _add_unknown(new: _Flat | _Lists, chunks: list[Chunk], known: NDArray[np.bool_]) -> None:

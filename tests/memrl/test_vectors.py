@@ -71,6 +71,21 @@ def test_a_large_index_has_lists_and_finds_nearly_all(tmp_path: Path) -> None:
     index.close()
 
 
+@pytest.mark.parametrize("components", [0, 12, DIMENSIONS])
+def test_lists_of_projected_vectors_find_nearly_all(tmp_path: Path, components: int) -> None:
+    vectors = Vectors(3000)
+    settings = IndexSettings(flat_numbers=1000 * DIMENSIONS, probes=16, components=components)
+    index = vectors.index(tmp_path, settings)
+    index.wait()
+    assert (index.stats().kind, index.stats().problem) == ("ivf", "")
+    assert vectors.recall(index) >= 0.95
+    index.close()
+    again = vectors.index(tmp_path, settings)
+    assert (again.stats().kind, again.stats().vectors, again.stats().problem) == ("ivf", 3000, "")
+    assert vectors.recall(again) >= 0.95
+    again.close()
+
+
 def test_what_comes_while_lists_are_trained_is_found_during_and_after(tmp_path: Path) -> None:
     vectors = Vectors(4000)
     vectors.count = 900
