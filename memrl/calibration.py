@@ -1,5 +1,6 @@
 """Make predicted probabilities agree with how often what they predict happens, and measure how well they do."""
 
+import math
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,12 @@ def logit(probabilities: Any) -> Any:
     return np.log(inside / (1.0 - inside))
 
 
+def logit_of(probability: float) -> float:
+    """Return the logit of one probability, as `logit` does, and much faster."""
+    inside = min(1.0 - _EDGE, max(_EDGE, probability))
+    return math.log(inside / (1.0 - inside))
+
+
 def calibration_error(predicted: Floats, happened: Floats, bins: int = 15) -> float:
     """Return the expected calibration error: the mean distance, over predictions, of their bin's mean from the truth.
 
@@ -40,14 +47,15 @@ class Calibrator:
     calibeating, ICML 2023. It begins as the identity, and stays near it until there is evidence.
     """
 
-    def __init__(self, rate: float = 0.02) -> None:
+    def __init__(self, rate: float = 0.1) -> None:
         self._rate = rate
         self.state = np.array((1.0, 0.0, 1.0, 1.0))
         """Slope, offset, and the sum of squared gradients of each."""
 
     def __call__(self, raw: float) -> float:
         """Return the calibrated probability for a raw logit."""
-        return float(sigmoid(self.state[0] * raw + self.state[1]))
+        slope, offset = self.state[:2].tolist()
+        return 1.0 / (1.0 + math.exp(-min(30.0, max(-30.0, slope * raw + offset))))
 
     def update(self, raw: float, target: float, weight: float = 1.0) -> None:
         """Learn that a prediction with this logit turned out as `target`, which is from 0 to 1."""

@@ -1,7 +1,11 @@
 """Define what the memory holds: a situation, the action chosen in it, how that turned out, and its reward."""
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, Self, overload
+
+import numpy as np
+from numpy.typing import NDArray
 
 Kind = Literal["generate", "repl", "tool", "plan", "chat"]
 """What was to be done: a kind of step, the plan of a request, or the answer to a chat."""
@@ -117,6 +121,68 @@ class Neighbour:
     episode: Recalled
     similarity: float
     """The cosine of their vectors, from -1 to 1."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Neighbourhood(Sequence[Neighbour]):
+    """Neighbours as columns, which thousands of decisions can be computed from without an object for each of them.
+
+    Each array has the shape (neighbours,). It is a sequence of `Neighbour`, which are made when they are asked for.
+    """
+
+    ids: NDArray[np.int64]
+    similarities: NDArray[np.float64]
+    """The most similar one comes first."""
+    q: NDArray[np.float64]
+    counts: NDArray[np.float64]
+    last_seen: NDArray[np.float64]
+    actions: NDArray[np.int64]
+    """The number of each one's action."""
+    named: Mapping[int, Action]
+    """The actions by number, which may be more than those that occur."""
+
+    @classmethod
+    def of(cls, neighbours: Sequence[Neighbour]) -> Self:
+        """Return neighbours as columns."""
+        numbers: dict[Action, int] = {}
+        episodes = [one.episode for one in neighbours]
+        codes = [numbers.setdefault(one.action, len(numbers)) for one in episodes]
+        return cls(
+            ids=np.array([one.id for one in episodes], dtype=np.int64),
+            similarities=np.array([one.similarity for one in neighbours], dtype=np.float64),
+            q=np.array([one.q for one in episodes], dtype=np.float64),
+            counts=np.array([one.count for one in episodes], dtype=np.float64),
+            last_seen=np.array([one.last_seen for one in episodes], dtype=np.float64),
+            actions=np.array(codes, dtype=np.int64),
+            named={number: action for action, number in numbers.items()},
+        )
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+        return len(self.ids)
+
+    @overload
+    def __getitem__(self, place: int) -> Neighbour: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> list[Neighbour]: ...
+
+    def __getitem__(self, place: int | slice) -> Neighbour | list[Neighbour]:
+        """Return one of them, or some. Raises IndexError."""
+        if isinstance(place, slice):
+            return [self[one] for one in range(*place.indices(len(self)))]
+        known = Recalled(
+            id=int(self.ids[place]),
+            action=self.named[int(self.actions[place])],
+            q=float(self.q[place]),
+            count=int(self.counts[place]),
+            last_seen=float(self.last_seen[place]),
+        )
+        return Neighbour(known, float(self.similarities[place]))
+
+    def __iter__(self) -> Iterator[Neighbour]:
+        """Return an iterator over all, the most similar one first."""
+        return (self[place] for place in range(len(self)))
 
 
 @dataclass(frozen=True, slots=True)

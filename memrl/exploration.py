@@ -48,6 +48,18 @@ def best_probabilities(means: Floats, errors: Floats, margin: Floats | float = 0
     return probabilities
 
 
+def near_best(means: Floats, errors: Floats, place: int, margin: float) -> float:
+    """Return how probable it is that no action's value is by more than `margin` above that of the one at `place`.
+
+    It is that action's number of `best_probabilities`, computed alone.
+    """
+    errors = np.maximum(errors, 1e-9)
+    values = means[place] + errors[place] * _NODES
+    below = _normal_cdf((values[:, None] + margin - means) / errors)  # (node, other)
+    below[:, place] = 1.0
+    return float(below.prod(axis=1).mean())
+
+
 def thompson(means: Floats, errors: Floats) -> Floats:
     """Return the probability with which Thompson sampling takes each action; they add up to 1."""
     probabilities = best_probabilities(means, errors)

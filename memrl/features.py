@@ -3,9 +3,9 @@
 The counts are z-scored with running moments and then go through an RBF map, so that a linear model on them can bend.
 """
 
+import math
 import re
 import zlib
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
@@ -49,12 +49,12 @@ READ_AT_MOST: Final = 20_000
 
 _WORD = re.compile(r"[^\W\d_]+")
 _NUMBER = re.compile(r"\d+")
-_CLASSES: Final = {
-    "punctuation": ".,;:!?'\"-",
-    "symbols": "+*/=^<>%$\\|_~#&@`",
-    "brackets": "()[]{}",
-    "quotes": "\"'`",
-}
+_DIGITS: Final = b"0123456789"
+_CAPITALS: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+_PUNCTUATION: Final = b".,;:!?'\"-"
+_SYMBOLS: Final = b"+*/=^<>%$\\|_~#&@`"
+_BRACKETS: Final = b"()[]{}"
+_QUOTES: Final = b"\"'`"
 
 
 @lru_cache(maxsize=256)
@@ -62,59 +62,75 @@ def surface(text: str) -> Floats:
     """Return 16 counts of how a text is written, in the order of SURFACE: logarithms of counts, or shares."""
     text = text[:READ_AT_MOST]
     size = max(1, len(text))
+    data = text.encode("ascii", "ignore")  # its bytes are counted by classes, which is much faster than letters are
     words = _WORD.findall(text)
-    lengths = [len(word) for word in words] or [0]
+    lengths = [*map(len, words)] or [0]
     numbers = _NUMBER.findall(text)
-    digits = sum(map(text.count, "0123456789"))
-    shares = {name: sum(map(text.count, letters)) / size for name, letters in _CLASSES.items()}
+    capitals = _count(data, _CAPITALS)
+    if len(data) < len(text):
+        capitals += sum(letter.isupper() for letter in text if letter > "\x7f")
     counts = np.array(
         (
-            np.log1p(len(text)),
-            np.log1p(len(words)),
-            np.log1p(text.count("\n")),
+            math.log1p(len(text)),
+            math.log1p(len(words)),
+            math.log1p(data.count(b"\n")),
             sum(lengths) / len(lengths),
-            np.log1p(max(lengths)),
-            len({word.lower() for word in words}) / max(1, len(words)),
-            digits / size,
-            np.log1p(len(numbers)),
-            sum(map(str.isupper, text)) / size,
-            shares["punctuation"],
-            shares["symbols"],
-            1.0 - len(text.encode("ascii", "ignore")) / size,
-            np.log1p(text.count("?")),
-            shares["brackets"],
-            shares["quotes"],
-            np.log1p(max(map(len, numbers), default=0)),
+            math.log1p(max(lengths)),
+            len({*map(str.lower, words)}) / max(1, len(words)),
+            _count(data, _DIGITS) / size,
+            math.log1p(len(numbers)),
+            capitals / size,
+            _count(data, _PUNCTUATION) / size,
+            _count(data, _SYMBOLS) / size,
+            1.0 - len(data) / size,
+            math.log1p(data.count(b"?")),
+            _count(data, _BRACKETS) / size,
+            _count(data, _QUOTES) / size,
+            math.log1p(max(map(len, numbers), default=0)),
         )
     )
     counts.flags.writeable = False  # the cache hands the same array out again
     return counts
 
 
+def _count(data: bytes, some: bytes) -> int:
+    """Return how many bytes of `data` are in `some`."""
+    return len(data) - len(data.translate(None, some))
+
+
 def describe(situation: Situation) -> Floats:
     """Return the surface counts of a situation's text, how much it reads, and how often it has failed: shape (18,)."""
-    return np.append(surface(situation.text), (np.log1p(situation.input_bytes), np.log1p(len(situation.failures))))
+    counts = np.empty(DESCRIBED)
+    counts[: len(SURFACE)] = surface(situation.text)
+    counts[len(SURFACE) :] = math.log1p(situation.input_bytes), math.log1p(len(situation.failures))
+    return counts
 
 
 def categories(situation: Situation) -> Floats:
     """Return what a situation is by kind, as hashed indicators: shape (CATEGORIES,), of length 1.
 
     Hashing (Weinberger et al., Feature hashing for large scale multitask learning, ICML 2009) has place for task types
-    and roles that nobody has thought of yet.
+    and roles that nobody has thought of yet. The array cannot be written to.
     """
+    last = situation.failures[-1] if situation.failures else None
+    return _indicators(situation.task_type, situation.kind, situation.role, last)
+
+
+@lru_cache(maxsize=1024)
+def _indicators(task_type: str | None, kind: str, role: str, failure: str | None) -> Floats:
+    names = [
+        f"type {task_type}",
+        f"kind {kind}",
+        f"role {role}",
+        f"type {task_type} kind {kind} role {role}",
+        *([f"failed {failure}"] if failure is not None else []),
+    ]
     places = np.zeros(CATEGORIES)
-    for name in _names(situation):
+    for name in names:
         places[zlib.crc32(name.encode("utf-8", "surrogatepass")) % CATEGORIES] += 1.0
-    return places / max(1.0, float(np.sqrt(places @ places)))
-
-
-def _names(situation: Situation) -> Iterator[str]:
-    yield f"type {situation.task_type}"
-    yield f"kind {situation.kind}"
-    yield f"role {situation.role}"
-    yield f"type {situation.task_type} kind {situation.kind} role {situation.role}"
-    if situation.failures:
-        yield f"failed {situation.failures[-1]}"
+    places /= max(1.0, float(np.sqrt(places @ places)))
+    places.flags.writeable = False
+    return places
 
 
 class Moments:

@@ -11,8 +11,9 @@ takes an outcome in at once and for good, where the others need several, and kno
 recognition and machine learning, 3.3; the inverse is kept up to date by the formula of Sherman & Morrison).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,8 @@ Floats = NDArray[np.float64]
 
 _EDGE = 0.02
 """How near to 0 and 1 the third model's prediction may come, which is a line and knows no limits."""
+_KEPT = 64
+"""For how many sets of actions it is kept where the arrays hold what is known of them."""
 _NO_GRADIENT = 1e-8
 """The sum of squared gradients that Adagrad begins with."""
 
@@ -47,6 +50,20 @@ class HeadSettings:
     """The weight of the second."""
     bayes: float = 1.0
     """The weight of the third."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Places:
+    """Where the head's arrays hold what is known of some actions."""
+
+    known: NDArray[np.intp]
+    """The places of the actions that have models of their own."""
+    rows: NDArray[np.intp]
+    """The rows of those models."""
+    parts: Floats
+    """1 where an action has a part, of which a part that was never seen is none: shape (actions, parts)."""
+    lines: tuple[tuple[int, NDArray[np.intp]], ...]
+    """The rows of the third model, each with the places of the actions that it stands for."""
 
 
 class Head:
@@ -72,6 +89,7 @@ class Head:
         self._means = np.zeros((0, self._plain))
         self._covariances = np.zeros((0, self._plain, self._plain))
         self._line_counts = np.zeros(0)
+        self._kept: dict[tuple[Action, ...], _Places] = {}
 
     @property
     def actions(self) -> tuple[Action, ...]:
@@ -83,15 +101,15 @@ class Head:
 
         Both have the shape (actions,).
         """
-        shared = sigmoid(self._shared(features, actions))
+        places = self._places_of(actions)
+        ability = places.parts @ self._ability
+        shared = sigmoid(ability[:, 0] - (1.0 + ability[:, 1]) * float(self._difficulty @ features))
         sums, weights = self._settings.shared * shared, np.full(len(actions), self._settings.shared)
-        known = [place for place, action in enumerate(actions) if action in self._actions]
-        if known:
-            rows = [self._actions[actions[place]] for place in known]
-            weight = self._settings.own * self._trust(self._counts[rows])
-            sums[known] += weight * sigmoid(self._weights[rows] @ features)
-            weights[known] += weight
-        worth = self._predict_lines(features[: self._plain], actions, sums, weights)
+        if len(places.rows):
+            weight = self._settings.own * self._trust(self._counts[places.rows])
+            sums[places.known] += weight * sigmoid(self._weights[places.rows] @ features)
+            weights[places.known] += weight
+        worth = self._predict_lines(features[: self._plain], places, sums, weights)
         return np.where(weights > 0, sums / np.maximum(weights, 1e-12), 0.5), worth
 
     def update(self, features: Floats, action: Action, target: float, weight: float = 1.0) -> None:
@@ -106,36 +124,41 @@ class Head:
         weights -= self._settings.rate * gradient / np.sqrt(squares)
         self._counts[row] += weight
 
-    def _predict_lines(self, plain: Floats, actions: Sequence[Action], sums: Floats, weights: Floats) -> Floats:
+    def _predict_lines(self, plain: Floats, places: "_Places", sums: Floats, weights: Floats) -> Floats:
         """Add the third model's predictions to `sums`, their weights to `weights`; return how much they know."""
-        worth = np.full(len(actions), max(1.0, self._settings.prior / float(plain @ plain)))
-        for row, places in self._places(actions).items():
+        worth = np.full(len(sums), max(1.0, self._settings.prior / float(plain @ plain)))
+        for row, alike in places.lines:
             weight = self._settings.bayes * self._trust(self._line_counts[row])
             expected = 0.5 + float(self._means[row] @ plain)
-            sums[places] += weight * min(1.0 - _EDGE, max(_EDGE, expected))
-            weights[places] += weight
-            worth[places] = max(1.0, 1.0 / float(plain @ self._covariances[row] @ plain))
+            sums[alike] += weight * min(1.0 - _EDGE, max(_EDGE, expected))
+            weights[alike] += weight
+            worth[alike] = max(1.0, 1.0 / float(plain @ self._covariances[row] @ plain))
         return worth
 
-    def _places(self, actions: Sequence[Action]) -> dict[int, list[int]]:
-        """Return the places of the actions that each row of the third model stands for."""
-        places: dict[int, list[int]] = {}
+    def _places_of(self, actions: Sequence[Action]) -> "_Places":
+        """Return where the arrays hold what is known of these actions; it is kept until an action is new."""
+        key = tuple(actions)
+        if (kept := self._kept.get(key)) is not None:
+            return kept
+        known = [place for place, action in enumerate(actions) if action in self._actions]
+        parts = np.zeros((len(actions), len(self._parts)))
+        lines: dict[int, list[int]] = {}
         for place, action in enumerate(actions):
+            parts[place, [self._parts[part] for part in _parts(action) if part in self._parts]] = 1.0
             if (row := self._lines.get(_without_persona(action))) is not None:
-                places.setdefault(row, []).append(place)
+                lines.setdefault(row, []).append(place)
+        if len(self._kept) >= _KEPT:
+            self._kept.clear()
+        self._kept[key] = places = _Places(
+            known=np.array(known, dtype=np.intp),
+            rows=np.array([self._actions[actions[place]] for place in known], dtype=np.intp),
+            parts=parts,
+            lines=tuple((row, np.array(alike, dtype=np.intp)) for row, alike in lines.items()),
+        )
         return places
 
     def _trust(self, counts: Any) -> Any:
         return counts / (counts + self._settings.patience)
-
-    def _shared(self, features: Floats, actions: Sequence[Action]) -> Floats:
-        """Return the logits of the shared model. A part of an action that was never seen counts nothing."""
-        difficulty = float(self._difficulty @ features)
-        ability = np.zeros((len(actions), 2))
-        for row, action in zip(ability, actions, strict=True):
-            places = [self._parts[part] for part in _parts(action) if part in self._parts]
-            row += self._ability[places].sum(axis=0)
-        return ability[:, 0] - (1.0 + ability[:, 1]) * difficulty
 
     def _update_shared(self, features: Floats, action: Action, target: float, weight: float) -> None:
         places = [self._parts[part] for part in _parts(action)]
@@ -165,6 +188,7 @@ class Head:
         """Return the row of an action, which is appended at its first time."""
         if action in self._actions:
             return self._actions[action]
+        self._kept.clear()
         for part in _parts(action):
             if part not in self._parts:
                 self._parts[part] = len(self._parts)
@@ -208,13 +232,13 @@ class Head:
             now[...] = arrays[name]
 
 
+@lru_cache(maxsize=1024)
 def _without_persona(action: Action) -> Action:
     return Action(action.role, "", action.model, action.thinking, action.mode) if action.persona else action
 
 
-def _parts(action: Action) -> Iterator[str]:
-    yield f"role {action.role}"
-    for name in ("persona", "model", "thinking", "mode"):
-        if value := getattr(action, name):
-            yield f"{name} {value}"
-    yield f"action {action}"
+@lru_cache(maxsize=1024)
+def _parts(action: Action) -> tuple[str, ...]:
+    fields = {name: getattr(action, name) for name in ("persona", "model", "thinking", "mode")}
+    named = [f"{name} {value}" for name, value in fields.items() if value]
+    return f"role {action.role}", *named, f"action {action}"

@@ -10,7 +10,7 @@ SQLite (`store`) is the truth. The index (`vectors`) and the graph (`graph`) are
 import math
 import threading
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -20,7 +20,7 @@ from typing import Any, Final, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from memrl.episodes import Action, Episode, Neighbour, Outcome, Recalled, Reward, Situation, Value
+from memrl.episodes import Action, Episode, Neighbourhood, Outcome, Reward, Situation, Value
 from memrl.errors import IndexNotReady, StoreError, VectorError
 from memrl.graph import Answer, Graph, Library
 from memrl.store import Key, Note, Salvaged, State, Store, context_of, salvage
@@ -55,8 +55,13 @@ class Settings:
     """The step size of Q <- Q + alpha * (R - Q). It is multiplied by how much the outcome's word counts."""
     initial: float = 0.5
     """Q before the first outcome."""
-    similarity: float = 0.9
-    """From which cosine on two situations are the same one, if they agree in all but the text."""
+    similarity: float = 0.5
+    """From which cosine on two situations are the same one, if they agree in all but the text.
+
+    The default is for vectors of hashed n-grams, by measurement (`make bench-routing`): below it, tasks of different
+    kinds become one; above it, fewer outcomes meet an episode, and what similar episodes say gets worse. A model's
+    vectors are closer together.
+    """
     most_alike: int = 64
     """Among how many of the most similar episodes one with the same action is looked for; 0: only the same text."""
     capacity: int = 1_000_000
@@ -146,7 +151,7 @@ class _Columns:
 
     def set(self, number: int, action: int, context: int, q: float, count: int, last_seen: float) -> None:
         if (missing := number + 1 - len(self.q)) > 0:
-            for column in (self.action, self.context, self.count, self.q, self.last_seen):
+            for column in (self.action, self.context, self.q, self.count, self.last_seen):
                 column.frombytes(bytes(missing * column.itemsize))
         self.episodes += self.count[number] == 0
         self.action[number], self.context[number], self.q[number] = action, context, q
@@ -157,11 +162,32 @@ class _Columns:
         self.episodes -= self.count[number] > 0
         self.count[number] = 0
 
-    def count_of(self, number: int) -> int:
-        return self.count[number] if 0 < number < len(self.count) else 0
-
     def has(self, number: int) -> bool:
-        return self.count_of(number) > 0
+        return 0 < number < len(self.count) and self.count[number] > 0
+
+    def neighbours(
+        self, ids: NDArray[np.int64], similarities: NDArray[np.float32], limit: int, named: Mapping[int, Action]
+    ) -> Neighbourhood:
+        """Return the first `limit` of these episodes that are there, with what is known of them."""
+        size = len(self.last_seen)  # the column that `set` and `extend` lengthen last: all others are as long
+        place = np.flatnonzero((ids > 0) & (ids < size))
+        counts = np.fromiter(map(self.count.__getitem__, ids[place].tolist()), np.float64, len(place))
+        there = np.flatnonzero(counts > 0)[:limit]
+        kept = ids[place[there]]
+        numbers = kept.tolist()
+
+        def of(column: "array[Any]", kind: type[np.float64] | type[np.int64]) -> NDArray[Any]:
+            return np.fromiter(map(column.__getitem__, numbers), kind, len(numbers))
+
+        return Neighbourhood(
+            ids=kept,
+            similarities=similarities[place[there]].astype(np.float64),
+            q=of(self.q, np.float64),
+            counts=counts[there],
+            last_seen=of(self.last_seen, np.float64),
+            actions=of(self.action, np.int64),
+            named=named,
+        )
 
     def same(self, number: int, action: int, context: int) -> bool:
         return self.action[number] == action and self.context[number] == context
@@ -398,33 +424,24 @@ class Memory:
 
     # Asking
 
-    def retrieve(self, vector: Vector, k: int, at_least: float = -1.0) -> list[Neighbour]:
+    def retrieve(self, vector: Vector, k: int, at_least: float = -1.0) -> Neighbourhood:
         """Return the up to `k` episodes whose situations are most similar, most similar first.
 
         Those with a cosine below `at_least` are left out. Raises `VectorError`, and `IndexNotReady` while the index is
         made anew from the database.
         """
         direction = self._direction(vector)
-        columns, action = self._columns, self._store.action
         ids, similarities = self._index.search(direction, k + min(8 * k, self._index.dropped))
-        found: list[Neighbour] = []
-        for episode, similarity in zip(ids.tolist(), similarities.tolist(), strict=True):
-            if similarity < at_least or len(found) == k:
-                break
-            if count := columns.count_of(episode):
-                known = Recalled(
-                    id=episode,
-                    action=action(columns.action[episode]),
-                    q=columns.q[episode],
-                    count=count,
-                    last_seen=columns.last_seen[episode],
-                )
-                found.append(Neighbour(known, similarity))
-        return found
+        near = int(np.searchsorted(-similarities, -at_least, side="right"))
+        return self._columns.neighbours(ids[:near], similarities[:near], k, self._store.actions)
 
     def episodes(self, ids: Iterable[int]) -> list[Episode]:
         """Return the whole of episodes, in the order of `ids`; those that were dropped or merged are left out."""
         return self._store.episodes(ids)
+
+    def episodes_after(self, episode: int, limit: int) -> list[Episode]:
+        """Return up to `limit` whole episodes whose numbers come after that of an episode; 0 begins with the first."""
+        return self._store.episodes(self._store.numbers_after(episode, limit))
 
     def learned_from(self, episode: int, limit: int = 20) -> list[Key]:
         """Return the latest attempts that an episode was learned from: run, step and number."""

@@ -6,16 +6,18 @@ same generator lead to the same choices. It is not safe for several threads at o
 
 import io
 import json
+import math
 import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from operator import add
 from typing import Any, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from memrl import exploration, retrieval
-from memrl.calibration import Calibrator, logit, sigmoid
+from memrl.calibration import Calibrator, logit_of
 from memrl.episodes import Action, Neighbour, Outcome, Reward, Situation
 from memrl.errors import MemrlError
 from memrl.features import Features, FeatureSettings
@@ -118,7 +120,7 @@ class Policy:
         self._features = Features(dimensions, self.settings.features)
         self._head = Head(self._features.size, dimensions, self.settings.head)
         self._calibrators: dict[Action, Calibrator] = {}
-        self._tallies: dict[tuple[str, ...], Floats] = {}
+        self._tallies: dict[tuple[str, ...], tuple[float, ...]] = {}
         budget = self.settings.budget
         self._budget = None if budget is None else exploration.Budget(budget)
 
@@ -158,13 +160,13 @@ class Policy:
         may = not spent and (not situation.interactive if explore is None else explore)
         probabilities = self._probabilities(situation, values, errors, best) if may else None
         taken = best if probabilities is None else exploration.draw(probabilities, rng)
-        near = exploration.best_probabilities(values, errors, self.settings.tolerance)
+        near = exploration.near_best(values, errors, best, self.settings.tolerance)
         if self._budget is not None:
             self._budget.note(float(gain), taken != cheapest)
         return Choice(
             action=actions[taken],
             propensity=1.0 if probabilities is None else float(probabilities[taken]),
-            confidence=float(near[best]),
+            confidence=near,
             explored=taken != best,
             best=actions[best],
             estimates=estimates,
@@ -182,13 +184,12 @@ class Policy:
         """Return what is expected of each action. Nothing changes, and nothing is drawn."""
         features = self._features.of(situation, embedding)
         heads, known_by = self._head.predict(features, actions)
-        spoken = retrieval.estimate(
-            neighbours, actions, lambda action: self._mean(situation, action), self.settings.retrieval
-        )
+        means = {action: self._means(situation, action) for action in actions}
+        spoken = retrieval.estimate(neighbours, actions, lambda action: means[action][0], self.settings.retrieval)
         known = costs or {}
         return tuple(
-            self._estimate(situation, action, float(head), float(outcomes), spoken[action], known.get(action, Cost()))
-            for action, head, outcomes in zip(actions, heads, known_by, strict=True)
+            self._estimate(action, head, outcomes, spoken[action], _filled(known.get(action, Cost()), means[action]))
+            for action, head, outcomes in zip(actions, heads.tolist(), known_by.tolist(), strict=True)
         )
 
     def observe(
@@ -206,37 +207,60 @@ class Policy:
         right they and the head were. Raises ValueError for an embedding of the wrong width or a success that is not
         from 0 to 1.
         """
-        if not teaches(outcome):
-            return None
-        reward = staged(outcome, self.observed, self.settings.stage, self.settings.prices)
-        target = min(1.0, max(0.0, reward.total))
-        features = self._features.of(situation, embedding)
-        head = float(self._head.predict(features, (action,))[0][0])
-        spoken = retrieval.estimate(
-            neighbours, (action,), lambda one: self._mean(situation, one), self.settings.retrieval
-        )
-        raw, _ = self._joined(head, spoken[action])
-        self._calibrators.setdefault(action, Calibrator()).update(raw, target, outcome.weight)
-        self._head.update(features, action, target, outcome.weight)
-        self._features.learn(situation)
-        self._count(situation, action, outcome, target)
-        self.observed += 1
-        return reward
+        return self.observe_all(situation, embedding, {action: outcome}, neighbours=neighbours)[action]
 
-    def _estimate(
-        self, situation: Situation, action: Action, head: float, outcomes: float, retrieved: Retrieved, cost: Cost
-    ) -> Estimate:
+    def observe_all(
+        self,
+        situation: Situation,
+        embedding: NDArray[Any],
+        outcomes: Mapping[Action, Outcome],
+        *,
+        neighbours: Sequence[Neighbour] = (),
+    ) -> dict[Action, Reward | None]:
+        """Learn how several actions turned out in one situation, and return their rewards, as `observe` does.
+
+        The calibration of each compares with what was expected before any of them was known. Told one after the other,
+        an outcome would be expected by what the ones before it have taught about the very same situation, and the
+        calibration would trust the head more than it deserves where it has to predict.
+        """
+        rewards: dict[Action, Reward | None] = dict.fromkeys(outcomes)
+        told = [(action, outcome) for action, outcome in outcomes.items() if teaches(outcome)]
+        if not told:
+            return rewards
+        actions = [action for action, _ in told]
+        settings = self.settings
+        earned = [
+            staged(outcome, self.observed + place, settings.stage, settings.prices)
+            for place, (_, outcome) in enumerate(told)
+        ]
+        features = self._features.of(situation, embedding)
+        heads = self._head.predict(features, actions)[0].tolist()
+        spoken = retrieval.estimate(
+            neighbours, actions, lambda action: self._means(situation, action)[0], settings.retrieval
+        )
+        for (action, outcome), head, reward in zip(told, heads, earned, strict=True):
+            raw, _ = self._joined(head, spoken[action])
+            target = min(1.0, max(0.0, reward.total))
+            self._calibrators.setdefault(action, Calibrator()).update(raw, target, outcome.weight)
+            self._head.update(features, action, target, outcome.weight)
+            self._count(situation, action, outcome, target)
+            rewards[action] = reward
+        self._features.learn(situation)
+        self.observed += len(told)
+        return rewards
+
+    def _estimate(self, action: Action, head: float, outcomes: float, retrieved: Retrieved, cost: Cost) -> Estimate:
         """Return the estimate of an action, of which the head expects `head`, by as much as `outcomes` have told it."""
         raw, part = self._joined(head, retrieved)
-        calibrator = self._calibrators.get(action)
-        worth = float(sigmoid(raw)) if calibrator is None else calibrator(raw)
+        calibrator = self._calibrators.get(action, _UNCALIBRATED)
+        worth = calibrator(raw)
         seen = outcomes + retrieved.support
-        price = self.settings.prices.of(self._full_cost(situation, action, cost))
+        price = self.settings.prices.of(cost)
         return Estimate(
             action=action,
             value=worth - price,
             worth=worth,
-            error=float(np.sqrt(max(worth * (1.0 - worth), 0.01) / seen)),
+            error=math.sqrt(max(worth * (1.0 - worth), 0.01) / seen),
             price=price,
             head=head,
             head_part=1.0 - part,
@@ -247,7 +271,7 @@ class Policy:
         """Return the logit that head and similar episodes come to, and the part of the latter in it."""
         support = retrieved.support
         part = self.settings.retrieval_part * support / (support + self.settings.retrieval_patience)
-        return float(logit((1.0 - part) * head + part * retrieved.value)), part
+        return logit_of((1.0 - part) * head + part * retrieved.value), part
 
     def _probabilities(self, situation: Situation, values: Floats, errors: Floats, best: int) -> Floats | None:
         """Return how probable each action shall be; None if the best one is to be taken."""
@@ -271,36 +295,22 @@ class Policy:
         return (), ("action", *name), ("like", *like, *name)
 
     def _count(self, situation: Situation, action: Action, outcome: Outcome, target: float) -> None:
-        cost = cost_of(outcome)
-        weight = outcome.weight
-        row = np.array((weight, weight * target, weight * (cost.seconds or 0.0), weight * (cost.tokens or 0.0)))
+        cost, weight = cost_of(outcome), outcome.weight
+        row = (weight, weight * target, weight * (cost.seconds or 0.0), weight * (cost.tokens or 0.0))
         for name in (*self._levels(situation, action), ("type", situation.task_type or "")):
-            self._tallies[name] = self._tallies.get(name, np.zeros(4)) + row
+            before = self._tallies.get(name, (0.0, 0.0, 0.0, 0.0))
+            self._tallies[name] = tuple(map(add, before, row))
 
-    def _means(self, situation: Situation, action: Action) -> Floats:
+    def _means(self, situation: Situation, action: Action) -> Sequence[float]:
         """Return the mean reward, seconds and tokens of an action: those of what is most alike, shrunk to the rest."""
-        means = np.array((0.5, 0.0, 0.0))
+        means: Sequence[float] = (0.5, 0.0, 0.0)
         strength = 1.0
         for name in self._levels(situation, action):
             if (tally := self._tallies.get(name)) is not None:
-                means = (tally[1:] + strength * means) / (tally[0] + strength)
+                whole, *sums = tally
+                means = [(one + strength * mean) / (whole + strength) for one, mean in zip(sums, means, strict=True)]
             strength = 5.0
         return means
-
-    def _mean(self, situation: Situation, action: Action) -> float:
-        return float(self._means(situation, action)[0])
-
-    def _full_cost(self, situation: Situation, action: Action, cost: Cost) -> Cost:
-        """Return a cost with what is unknown filled in from experience."""
-        if cost.seconds is not None and cost.tokens is not None:
-            return cost
-        _, seconds, tokens = self._means(situation, action)
-        return Cost(
-            seconds=float(seconds) if cost.seconds is None else cost.seconds,
-            tokens=float(tokens) if cost.tokens is None else cost.tokens,
-            load_seconds=cost.load_seconds,
-            lost_prefix_tokens=cost.lost_prefix_tokens,
-        )
 
     def to_bytes(self) -> bytes:
         """Return all that was learned, which `from_bytes` reads."""
@@ -358,8 +368,25 @@ class Policy:
         for names, state in zip(meta["calibrated"], arrays["calibration"], strict=True):
             calibrator = self._calibrators.setdefault(Action(*names), Calibrator())
             calibrator.state[...] = state
-        self._tallies = {tuple(name): row for name, row in zip(meta["tallied"], arrays["tallies"], strict=True)}
+        tallies = arrays["tallies"].reshape(-1, 4).tolist()
+        self._tallies = {tuple(name): tuple(row) for name, row in zip(meta["tallied"], tallies, strict=True)}
         self.observed = int(meta["observed"])
+
+
+_UNCALIBRATED: Final = Calibrator()
+
+
+def _filled(cost: Cost, means: Sequence[float]) -> Cost:
+    """Return a cost with the mean seconds and tokens of experience in the place of what is unknown."""
+    if cost.seconds is not None and cost.tokens is not None:
+        return cost
+    _, seconds, tokens = means
+    return Cost(
+        seconds=seconds if cost.seconds is None else cost.seconds,
+        tokens=tokens if cost.tokens is None else cost.tokens,
+        load_seconds=cost.load_seconds,
+        lost_prefix_tokens=cost.lost_prefix_tokens,
+    )
 
 
 def _names(action: Action) -> tuple[str, ...]:

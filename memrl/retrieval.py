@@ -7,12 +7,12 @@ episodic memory, 2026). The paper shows the chosen episodes to a model; here the
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from memrl.episodes import Action, Neighbour
+from memrl.episodes import Action, Neighbour, Neighbourhood
 
 Floats = NDArray[np.float64]
 
@@ -41,8 +41,7 @@ class RetrievalSettings:
     """How many episodes of similarity 1 the prior is worth."""
 
 
-@dataclass(frozen=True, slots=True)
-class Voice:
+class Voice(NamedTuple):
     """An episode that spoke for or against an action."""
 
     episode: int
@@ -66,17 +65,13 @@ class Retrieved:
     """The most similar ones of them, the nearest first: VOICES at most."""
 
 
-def two_phase(
-    similarities: Floats, values: Floats, settings: RetrievalSettings, *, ranked: bool = True
-) -> NDArray[np.intp]:
-    """Return the places of the episodes that both phases choose, the highest score first if they are to be `ranked`.
+def two_phase(similarities: Floats, values: Floats, settings: RetrievalSettings) -> NDArray[np.intp]:
+    """Return the places of the episodes that both phases choose, the highest score first.
 
     `similarities` and `values` (Q) have one number for each episode of one action. Pure.
     """
     above = np.flatnonzero(similarities > settings.threshold)
     first = above[np.argsort(-similarities[above], kind="stable")][: settings.candidates]
-    if len(first) <= settings.chosen and not ranked:
-        return first
     near, worth = similarities[first], values[first]
     if settings.normalise:
         near, worth = _z(near), _z(worth)
@@ -100,28 +95,66 @@ def estimate(
     settings: RetrievalSettings,
 ) -> Mapping[Action, Retrieved]:
     """Return what neighbours say about each action. An action without any has its prior, and a support of 0."""
-    grouped: dict[Action, list[Neighbour]] = {action: [] for action in actions}
-    for neighbour in neighbours:
-        if (group := grouped.get(neighbour.episode.action)) is not None:
-            group.append(neighbour)
-    return {action: _estimate(group, prior(action), settings) for action, group in grouped.items()}
-
-
-def _estimate(neighbours: Sequence[Neighbour], prior: float, settings: RetrievalSettings) -> Retrieved:
-    if not neighbours:
-        return Retrieved(prior, 0.0, 0, ())
-    similarities = np.array([one.similarity for one in neighbours])
-    values = np.array([one.episode.q for one in neighbours])
-    places = two_phase(similarities, values, settings, ranked=False)
-    counts = np.array([one.episode.count for one in neighbours], dtype=float)[places]
-    near, worth = similarities[places], values[places]
-    weights = counts * np.exp(-settings.sharpness * (1.0 - near))
-    support = float(weights.sum())
+    around = neighbours if isinstance(neighbours, Neighbourhood) else Neighbourhood.of(neighbours)
+    heard = _heard(around, actions, settings)
+    own = heard.own
+    weights = around.counts[own] * np.exp(-settings.sharpness * (1.0 - around.similarities[own]))
+    places = np.repeat(np.arange(len(actions)), heard.spoke)
+    support = np.bincount(places, weights, len(actions))
+    sums = np.bincount(places, weights * around.q[own], len(actions))
+    priors = [prior(action) for action in actions]
     whole = support + settings.shrinkage
-    value = (float(weights @ worth) + settings.shrinkage * prior) / whole
-    order = np.argsort(-near, kind="stable")[:VOICES]
-    voices = tuple(
-        Voice(neighbours[place].episode.id, neighbours[place].similarity, neighbours[place].episode.q, weight / whole)
-        for place, weight in zip(places[order].tolist(), weights[order].tolist(), strict=True)
-    )
-    return Retrieved(value, support, len(places), voices)
+    values = (sums + settings.shrinkage * np.array(priors)) / np.where(whole > 0, whole, 1.0)
+    columns = (around.ids[own], around.similarities[own], around.q[own], weights / whole[places])
+    told = [column.tolist() for column in columns]
+    found: dict[Action, Retrieved] = {}
+    end = 0
+    for action, before, value, known, spoke in zip(
+        actions, priors, values.tolist(), support.tolist(), heard.spoke.tolist(), strict=True
+    ):
+        begin, end = end, end + spoke
+        kept = slice(begin, min(end, begin + VOICES))
+        voices = tuple(map(Voice, *(column[kept] for column in told)))
+        found[action] = Retrieved(value if spoke else before, known, spoke, voices)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Heard:
+    """Which neighbours speak, sorted by the action that they speak for, the most similar one first."""
+
+    own: NDArray[np.intp]
+    spoke: NDArray[np.intp]
+    """How many speak for each action: shape (actions,)."""
+
+
+def _heard(around: Neighbourhood, actions: Sequence[Action], settings: RetrievalSettings) -> _Heard:
+    """Return the neighbours that both phases choose for each action."""
+    wanted = {action: place for place, action in enumerate(actions)}
+    numbers = np.unique(around.actions)
+    asked = np.array([wanted.get(around.named[number], -1) for number in numbers.tolist()], dtype=np.intp)
+    group = asked[np.searchsorted(numbers, around.actions)] if len(numbers) else asked
+    able = np.flatnonzero((group >= 0) & (around.similarities > settings.threshold))
+    sorted_by = able[np.lexsort((-around.similarities[able], group[able]))]
+    counts = np.bincount(group[sorted_by], minlength=len(actions))
+    ends = np.cumsum(counts)
+    rank = np.arange(len(sorted_by)) - np.repeat(ends - counts, counts)
+    kept = sorted_by[rank < settings.candidates]
+    counts = np.minimum(counts, settings.candidates)
+    if len(counts) and counts.max() > settings.chosen:
+        return _second_phase(around, kept, counts, settings)
+    return _Heard(kept, counts)
+
+
+def _second_phase(
+    around: Neighbourhood, own: NDArray[np.intp], counts: NDArray[np.intp], settings: RetrievalSettings
+) -> _Heard:
+    """Return what the second phase leaves of the neighbours of each action."""
+    groups = np.split(own, np.cumsum(counts)[:-1])
+    chosen = [
+        group[np.sort(two_phase(around.similarities[group], around.q[group], settings))]
+        if len(group) > settings.chosen
+        else group
+        for group in groups
+    ]
+    return _Heard(np.concatenate(chosen), np.array([len(group) for group in chosen], dtype=np.intp))

@@ -9,7 +9,7 @@ import json
 import sqlite3
 import struct
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -245,9 +245,10 @@ class Store:
         self._by_id[added] = action
         return added
 
-    def action(self, number: int) -> Action:
-        """Return the action with a number that `action_id` returned."""
-        return self._by_id[number]
+    @property
+    def actions(self) -> Mapping[int, Action]:
+        """The actions by the numbers that `action_id` returns."""
+        return self._by_id
 
     def find(self, situation: Situation, action: int) -> int | None:
         """Return the episode of exactly this situation and action, also one that is not committed yet."""
@@ -408,6 +409,11 @@ class Store:
         rows = self._rows(_EPISODES, json.dumps(wanted))
         found = {row[0]: self._episode(row) for row in rows}
         return [found[one] for one in wanted if one in found]
+
+    def numbers_after(self, after: int, limit: int) -> list[int]:
+        """Return the first numbers of episodes after `after`."""
+        asked = "SELECT id FROM episodes WHERE id > ? ORDER BY id LIMIT ?"
+        return [int(row[0]) for row in self._rows(asked, after, limit)]
 
     def columns(self) -> Iterator[list[Row]]:
         """Yield id, action, context, q, count and last seen of all episodes, in chunks, by id."""

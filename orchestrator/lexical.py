@@ -16,6 +16,8 @@ NAME: Final = "lexical"
 """The name that is stored with vectors made here. It has to change whenever `embed` returns something else."""
 
 DIMENSIONS: Final = 1024
+LEARNING_DIMENSIONS: Final = 384
+"""How many learned routing uses, where each decision compares and weighs them; `make bench-routing` compares both."""
 SIZES: Final = (3, 4, 5)
 """The lengths of n-grams, in bytes."""
 
@@ -26,6 +28,9 @@ _PRIME: Final = np.uint64(1099511628211)
 _BASIS: Final = np.uint64(14695981039346656037)
 _MIXER: Final = np.uint64(0xFF51AFD7ED558CCD)
 _HALF: Final = np.uint64(33)
+_UPPER: Final = np.uint64(32)
+_SIGN: Final = np.uint64(1 << 63)
+"""A hash has a positive sign from here on."""
 
 Vectors = NDArray[np.float32]
 
@@ -35,7 +40,8 @@ def embed(texts: Sequence[str], dimensions: int = DIMENSIONS) -> Vectors:
     vectors = np.zeros((len(texts), dimensions), dtype=np.float32)
     for row, text in zip(vectors, texts, strict=True):
         counts = _counts(_plain(text), dimensions)
-        row[:] = np.sign(counts) * np.sqrt(np.abs(counts) / max(np.abs(counts).sum(), 1))
+        much = np.abs(counts)
+        row[:] = np.sign(counts) * np.sqrt(much / max(much.sum(), 1))
     return vectors
 
 
@@ -52,24 +58,27 @@ def _plain(text: str) -> bytes:
 def _counts(data: bytes, dimensions: int) -> NDArray[np.float64]:
     """Return the counts of n-grams by hash. The hash also gives each a sign, so that collisions do not add up."""
     total = np.zeros(dimensions)
-    for size in SIZES:
-        for start in range(0, len(data) - size + 1, BLOCK):
-            hashed = _hashes(data[start : start + BLOCK + size - 1], size)
-            sign = np.where(hashed >> np.uint64(63), 1.0, -1.0)
-            place = ((hashed >> np.uint64(32)) % np.uint64(dimensions)).astype(np.intp)
-            total += np.bincount(place, weights=sign, minlength=dimensions)
+    for start in range(0, len(data) - SIZES[0] + 1, BLOCK):
+        hashed = _hashes(data[start : start + BLOCK + SIZES[-1] - 1])
+        sign = 1.0 - 2.0 * (hashed < _SIGN)
+        place = ((hashed >> _UPPER) % np.uint64(dimensions)).astype(np.intp)
+        total += np.bincount(place, weights=sign, minlength=dimensions)
     return total
 
 
-def _hashes(data: bytes, size: int) -> NDArray[np.uint64]:
-    """Return a hash of every window of `size` bytes; arithmetic is modulo 2^64.
+def _hashes(data: bytes) -> NDArray[np.uint64]:
+    """Return a hash of every n-gram that begins in the first BLOCK bytes; arithmetic is modulo 2^64.
 
     It is FNV-1a, which hardly reaches the upper bits in so few bytes, and then the mixing step of MurmurHash3 on it.
+    That of a longer n-gram goes on from that of the shorter one which begins at the same byte.
     """
     codes = np.frombuffer(data, dtype=np.uint8).astype(np.uint64)
-    count = len(codes) - size + 1
-    hashed = np.full(count, _BASIS)
-    for offset in range(size):
-        hashed = (hashed ^ codes[offset : offset + count]) * _PRIME
-    mixed = (hashed ^ (hashed >> _HALF)) * _MIXER
+    hashed = np.full(min(BLOCK, len(codes)), _BASIS)
+    every = []
+    for offset in range(SIZES[-1]):
+        hashed = (hashed[: len(codes) - offset] ^ codes[offset : offset + len(hashed)]) * _PRIME
+        if offset + 1 in SIZES:
+            every.append(hashed)
+    whole = np.concatenate(every)
+    mixed = (whole ^ (whole >> _HALF)) * _MIXER
     return mixed ^ (mixed >> _HALF)

@@ -26,6 +26,7 @@ COSTS = {ACTIONS[0]: Cost(seconds=1.0, tokens=0.0), ACTIONS[1]: Cost(seconds=10.
 CHANCES = {"list": (0.9, 0.95), "prove": (0.2, 0.85)}
 """How probably the small and the large model succeed at what is easy and at what is hard."""
 WORDS = ("harbour", "garden", "bakery", "council", "library", "orchard", "station", "theatre", "bridge", "market")
+WIDTH = lexical.LEARNING_DIMENSIONS
 BROKEN_EVERY = 20
 """One attempt in so many fails because the engine died."""
 
@@ -59,9 +60,9 @@ def live(folder: Path, tasks: int, rounds: int, seed: int) -> Lived:
     """Return what happened in `rounds` passes over the tasks, each in another order."""
     rng = np.random.default_rng(seed)
     situations = [_situation(number) for number in range(tasks)]
-    vectors = lexical.embed([situation.text for situation in situations])
-    policy = Policy(lexical.DIMENSIONS)
-    memory = Memory.open(folder, lexical.NAME, lexical.DIMENSIONS)
+    vectors = lexical.embed([situation.text for situation in situations], WIDTH)
+    policy = Policy(WIDTH)
+    memory = Memory.open(folder, lexical.NAME, WIDTH)
     try:
         lived = Lived(memory.stats())
         values = np.array([_values(situation) for situation in situations])
@@ -145,5 +146,5 @@ def _outcome(situation: Situation, place: int, rng: np.random.Generator, *, brok
 def _leak(memory: Memory, situation: Situation) -> float:
     """Return by how much the similarities found for a situation change when all is another one but its text."""
     other = replace(situation, role="writer", task_type="chat", input_bytes=5, interactive=True)
-    one, two = (memory.retrieve(vector, 10) for vector in lexical.embed([situation.text, other.text]))
+    one, two = (memory.retrieve(vector, 10) for vector in lexical.embed([situation.text, other.text], WIDTH))
     return max(abs(a.similarity - b.similarity) for a, b in zip(one, two, strict=True))

@@ -1,6 +1,6 @@
 """The learners that are compared: the policy and its variants, nearest neighbours, and MemRL as the paper has it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -8,13 +8,15 @@ from numpy.typing import NDArray
 
 from benchmarks.routing.outcomes import Outcomes
 from benchmarks.routing.stream import STRONG, WEAK, Floats
-from memrl.episodes import Action, Neighbour, Outcome, Recalled
+from memrl.episodes import Action, Neighbourhood, Outcome
 from memrl.exploration import Budget, draw, epsilon_greedy
 from memrl.policy import Choice, Policy, PolicySettings
 from memrl.retrieval import RetrievalSettings, two_phase
 from memrl.reward import Cost
 
 ACTIONS = (Action("frontdoor", model="weak"), Action("frontdoor", model="strong"))
+NAMED = dict(enumerate(ACTIONS))
+NONE = Neighbourhood.of(())
 COSTS = {ACTIONS[WEAK]: Cost(seconds=1.0, tokens=0.0), ACTIONS[STRONG]: Cost(seconds=2.0, tokens=0.0)}
 SHARE = 0.5
 """The budget: which share of prompts may go to the strong model."""
@@ -28,23 +30,30 @@ class Seen:
         self._prompts = np.empty(2 * len(data.correct), dtype=np.intp)
         self._outcomes = np.empty(2 * len(data.correct))
         self._models = np.empty(2 * len(data.correct), dtype=np.intp)
-        self._recalled: list[Recalled] = []
+        self._count = 0
 
     def add(self, prompt: int, model: int, outcome: float) -> None:
         """Remember an outcome."""
-        place = len(self._recalled)
+        place = self._count
         self._prompts[place], self._models[place], self._outcomes[place] = prompt, model, outcome
-        self._recalled.append(Recalled(id=place, action=ACTIONS[model], q=outcome, count=1, last_seen=0.0))
+        self._count += 1
 
-    def nearest(self, prompt: int, count: int) -> list[Neighbour]:
+    def nearest(self, prompt: int, count: int) -> Neighbourhood:
         """Return the most similar ones, whatever model they are of, the nearest first."""
-        similarities, places = self._nearest(prompt, np.arange(len(self._recalled)), count)
-        return [Neighbour(self._recalled[place], float(near)) for place, near in zip(places, similarities, strict=True)]
+        similarities, places = self._nearest(prompt, np.arange(self._count), count)
+        return Neighbourhood(
+            ids=places.astype(np.int64),
+            similarities=similarities,
+            q=self._outcomes[places],
+            counts=np.ones(len(places)),
+            last_seen=np.zeros(len(places)),
+            actions=self._models[places].astype(np.int64),
+            named=NAMED,
+        )
 
     def of_model(self, prompt: int, model: int, count: int) -> tuple[Floats, Floats]:
         """Return similarities and outcomes of a model's most similar ones, the nearest first."""
-        seen = len(self._recalled)
-        similarities, places = self._nearest(prompt, np.flatnonzero(self._models[:seen] == model), count)
+        similarities, places = self._nearest(prompt, np.flatnonzero(self._models[: self._count] == model), count)
         return similarities, self._outcomes[places]
 
     def _nearest(self, prompt: int, places: NDArray[np.intp], count: int) -> tuple[Floats, NDArray[np.intp]]:
@@ -68,7 +77,7 @@ class PolicyLearner:
     policy: Policy = field(init=False)
     seen: Seen = field(init=False)
     choices: list[Choice] = field(init=False, default_factory=list)
-    last: tuple[int, list[Neighbour]] = field(init=False, default=(-1, []))
+    last: tuple[int, Neighbourhood] = field(init=False, default=(-1, NONE))
 
     def __post_init__(self) -> None:
         """Begin without experience."""
@@ -89,18 +98,18 @@ class PolicyLearner:
         self.choices.append(choice)
         return np.array([one.worth for one in choice.estimates]), ACTIONS.index(choice.action)
 
-    def learn(self, prompt: int, model: int, outcome: float) -> None:
-        """Let the policy observe an outcome, and then the memory."""
-        self.policy.observe(
+    def learn(self, prompt: int, outcomes: Mapping[int, float]) -> None:
+        """Let the policy observe outcomes, and then the memory."""
+        self.policy.observe_all(
             self.data.situations[prompt],
             self.data.vectors[prompt],
-            ACTIONS[model],
-            Outcome(success=outcome, source="checker"),
+            {ACTIONS[model]: Outcome(success=outcome, source="checker") for model, outcome in outcomes.items()},
             neighbours=self._near(prompt),
         )
-        self.seen.add(prompt, model, outcome)
+        for model, outcome in outcomes.items():
+            self.seen.add(prompt, model, outcome)
 
-    def _near(self, prompt: int) -> list[Neighbour]:
+    def _near(self, prompt: int) -> Neighbourhood:
         """Return what is similar to a prompt. It is looked up once, before anything is learned of the prompt."""
         if self.retrieved and prompt != self.last[0]:
             self.last = prompt, self.seen.nearest(prompt, self.retrieved)
@@ -139,9 +148,10 @@ class RuleOfNeighbours:
         self.budget.note(gain, model == STRONG)
         return predicted, model
 
-    def learn(self, prompt: int, model: int, outcome: float) -> None:
-        """Remember an outcome."""
-        self.seen.add(prompt, model, outcome)
+    def learn(self, prompt: int, outcomes: Mapping[int, float]) -> None:
+        """Remember outcomes."""
+        for model, outcome in outcomes.items():
+            self.seen.add(prompt, model, outcome)
 
 
 def mean(similarities: Floats, outcomes: Floats) -> float:

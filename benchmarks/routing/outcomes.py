@@ -39,8 +39,8 @@ class Outcomes:
     """The cosine of each two prompts' vectors, shape (prompts, prompts); mapped from a file."""
 
 
-def read_outcomes(file: Path, cache: Path) -> Outcomes:
-    """Return the outcomes of a file. Embeddings and similarities are kept in the folder `cache`.
+def read_outcomes(file: Path, cache: Path, dimensions: int = lexical.LEARNING_DIMENSIONS) -> Outcomes:
+    """Return the outcomes of a file. Embeddings of so many dimensions and similarities are kept in the folder `cache`.
 
     Raises DataError if the file is missing or has other columns or values, and OSError if the cache cannot be written.
     """
@@ -59,17 +59,18 @@ def read_outcomes(file: Path, cache: Path) -> Outcomes:
         Situation(task_type=None, kind="chat", role="frontdoor", text=row["prompt"], interactive=False) for row in rows
     )
     digest = hashlib.sha256(data).hexdigest()[:16]
-    vectors = _cached(cache / f"{file.stem}-{digest}-{lexical.NAME}.npy", [row["prompt"] for row in rows])
-    similarities = _similarities(cache / f"{file.stem}-{digest}-{lexical.NAME}-similar.npy", vectors)
+    stem = f"{file.stem}-{digest}-{lexical.NAME}-{dimensions}"
+    vectors = _cached(cache / f"{stem}.npy", [row["prompt"] for row in rows], dimensions)
+    similarities = _similarities(cache / f"{stem}-similar.npy", vectors)
     return Outcomes(
         file.stem, digest, tuple(row["subject"] for row in rows), situations, correct, vectors, similarities
     )
 
 
-def _cached(file: Path, texts: list[str]) -> NDArray[np.float32]:
+def _cached(file: Path, texts: list[str], dimensions: int) -> NDArray[np.float32]:
     if not file.exists():
         file.parent.mkdir(parents=True, exist_ok=True)
-        _save(file, lexical.embed(texts))
+        _save(file, lexical.embed(texts, dimensions))
     vectors: NDArray[np.float32] = np.load(file)
     return vectors
 

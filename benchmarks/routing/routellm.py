@@ -4,7 +4,7 @@ Each learner sees a shuffled stream of prompts. It predicts first, and then sees
 that was drawn at random, or of the one that it chose itself with at most half of the prompts for the strong model.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import get_args
@@ -19,10 +19,12 @@ from benchmarks.routing.stream import Learner, Mode, run_stream, score
 from memrl.policy import PolicySettings
 from memrl.retrieval import RetrievalSettings
 from memrl.reward import Stage
+from orchestrator import lexical
 
 MODES: tuple[Mode, ...] = get_args(Mode)
 SETS = ("mmlu", "gsm8k")
 POLICY = "policy"
+WIDER = f"policy, {lexical.DIMENSIONS} dimensions"
 
 Maker = Callable[[Outcomes, np.random.Generator], Learner]
 
@@ -42,6 +44,7 @@ LEARNERS: dict[str, Maker] = {
     "nearest neighbours, k = 100": lambda data, rng: RuleOfNeighbours(data, rng, mean, 100),
     "MemRL, k = 5/3, lambda = 0.5 (the paper's)": lambda data, rng: RuleOfNeighbours(data, rng, memrl(_PAPER), 5),
     "MemRL, k = 100/50, lambda = 0.2": lambda data, rng: RuleOfNeighbours(data, rng, memrl(_OURS), 100),
+    WIDER: _policy(SETTINGS),
     "head alone": _policy(_HEAD_ONLY, retrieved=0),
     "head alone, only its shared model": _policy(
         replace(_HEAD_ONLY, head=replace(_HEAD_ONLY.head, own=0.0, bayes=0.0)), retrieved=0
@@ -54,18 +57,23 @@ LEARNERS: dict[str, Maker] = {
     ),
 }
 
-VARIANTS = frozenset(name for name in LEARNERS if name.startswith("head alone"))
+ONCE = frozenset(name for name in LEARNERS if name.startswith("head alone")) | {WIDER}
 """The learners that are tried with both outcomes only."""
 
 
-def run(data: Path, cache: Path, rows: RowLog, seeds: int) -> Part:
-    """Return the scores of all learners on both sets, with means over seeds. Raises DataError and OSError."""
+def run(data: Path, cache: Path, rows: RowLog, seeds: int, learners: Sequence[str] = ()) -> Part:
+    """Return the scores of some learners (all, if none is named) on both sets, with means over seeds.
+
+    Raises DataError and OSError.
+    """
     found = []
-    for name in SETS:
-        outcomes = read_outcomes(data / f"{name}.csv", cache)
-        for learner, make in LEARNERS.items():
-            for mode in MODES[:1] if learner in VARIANTS else MODES:
-                found.append(_row(outcomes, learner, make, mode, rows, seeds))
+    for learner in dict.fromkeys([POLICY, *(learners or LEARNERS)]):
+        dimensions = lexical.DIMENSIONS if learner == WIDER else lexical.LEARNING_DIMENSIONS
+        for name in SETS:
+            outcomes = read_outcomes(data / f"{name}.csv", cache, dimensions)
+            for mode in MODES[:1] if learner in ONCE else MODES:
+                found.append(_row(outcomes, learner, LEARNERS[learner], mode, rows, seeds))
+    found.sort(key=lambda row: SETS.index(row["set"]))
     return Part(found, list(_goals(found)))
 
 

@@ -5,7 +5,7 @@ the share of prompts that go to the strong model is swept from 0 to 1, those wit
 recovered gap is (accuracy - weak) / (strong - weak), and APGR its mean over the sweep. A random router has 0.5.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, Protocol
 
@@ -32,8 +32,8 @@ class Learner(Protocol):
     def choose(self, prompt: int) -> tuple[Floats, int]:
         """Return the same, and the model that it chooses within its budget."""
 
-    def learn(self, prompt: int, model: int, outcome: float) -> None:
-        """Take in the outcome of one model."""
+    def learn(self, prompt: int, outcomes: Mapping[int, float]) -> None:
+        """Take in the outcomes of one model or of both."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +59,8 @@ def run_stream(data: Outcomes, learner: Learner, mode: Mode, order: Sequence[int
             predicted[place] = learner.predict(prompt)
         if mode == "uniform":
             chosen[place] = rng.integers(2)
-        for model in (WEAK, STRONG) if mode == "full" else (int(chosen[place]),):
-            learner.learn(prompt, model, float(data.correct[prompt, model]))
+        seen = (WEAK, STRONG) if mode == "full" else (int(chosen[place]),)
+        learner.learn(prompt, {model: float(data.correct[prompt, model]) for model in seen})
     return Trace(predicted, data.correct[list(order)], chosen)
 
 

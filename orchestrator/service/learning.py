@@ -19,7 +19,7 @@ from typing import Any, Final, Literal
 import numpy as np
 import structlog
 
-from memrl.episodes import Action, Reward
+from memrl.episodes import Action, Episode, Reward
 from memrl.errors import CypherFailed, CypherRefused, CypherTimeout, MemrlError
 from memrl.graph import Answer
 from memrl.memory import Compacted, Memory, Settings, Stats
@@ -31,7 +31,7 @@ from orchestrator.history.lessons import Agreement, Lesson, chat_lesson, lessons
 from orchestrator.history.routers import ROUTERS, LoggedChoice, choices_of, evaluate
 from orchestrator.history.view import accepted_in
 from orchestrator.journal import Journal, JournalCorrupt, JournalReader, UnknownChat, UnknownRun
-from orchestrator.lexical import DIMENSIONS, NAME
+from orchestrator.lexical import LEARNING_DIMENSIONS, NAME
 from orchestrator.lexical import embed as embed_lexically
 from orchestrator.routing.hybrid import Embed, HybridRouter, Learned, Use, Vector, named
 from orchestrator.runs.orchestrator import Orchestrator
@@ -48,10 +48,13 @@ POLICY: Final = "policy"
 """The name under which the memory keeps what the policy has learned."""
 PROGRESS: Final = "progress"
 """The name under which the memory keeps how far the journal was read."""
+MODEL_SIMILARITY: Final = 0.9
+"""From which cosine of a model's vectors on two situations are the same one. Unrelated texts are not far apart."""
 READY_OUTCOMES: Final = 200
 """From so many outcomes on, advice is followed, where the configuration leaves that to this number."""
 RUNS_AT_A_TIME: Final = 16
 CHAT_EVENTS_AT_A_TIME: Final = 100
+EPISODES_AT_A_TIME: Final = 64
 REEMBED_SECONDS: Final = 600.0
 """How long the embedder may take for a few texts before embedding anew is given up until the next start."""
 TIDY_SECONDS: Final = 3600.0
@@ -181,12 +184,14 @@ class Learning:
 
     def open_lexical(self) -> None:
         """Open the memory with the lexical embedder, without learning anything. Blocks. Raises MemrlError."""
-        memory = Memory.open(self.folder, NAME, DIMENSIONS, self._memory_settings())
-        self._learned = Learned(memory, _policy(memory, DIMENSIONS, PolicySettings()), _embed_lexically, Lock())
+        memory = Memory.open(self.folder, NAME, LEARNING_DIMENSIONS, self._memory_settings())
+        policy = _policy(memory, LEARNING_DIMENSIONS, PolicySettings())
+        self._learned = Learned(memory, policy, _embed_lexically, Lock())
         self._progress = Progress.decoded(memory.blob(PROGRESS))
 
-    def _memory_settings(self) -> Settings:
-        return Settings(capacity=self._settings().capacity, graph=self._settings().graph)
+    def _memory_settings(self, embedder: str = NAME) -> Settings:
+        settings = Settings(capacity=self._settings().capacity, graph=self._settings().graph)
+        return settings if embedder == NAME else replace(settings, similarity=MODEL_SIMILARITY)
 
     @asynccontextmanager
     async def running(self, orchestrator: Orchestrator) -> AsyncIterator[None]:
@@ -222,7 +227,7 @@ class Learning:
 
     async def _open(self, orchestrator: Orchestrator) -> Learned:
         name, dimensions, embed = await _embedder(orchestrator)
-        memory = await asyncio.to_thread(Memory.open, self.folder, name, dimensions, self._memory_settings())
+        memory = await asyncio.to_thread(Memory.open, self.folder, name, dimensions, self._memory_settings(name))
         first = self._settings().explore
         exploration = ExplorationSettings(method="epsilon" if first else "off", first=first, least=min(first, 0.02))
         policy = await asyncio.to_thread(_policy, memory, dimensions, PolicySettings(exploration=exploration))
@@ -236,6 +241,7 @@ class Learning:
         """Learn whenever there is something new. Never ends."""
         tidied = time.monotonic()
         await self._embed_anew(learned)
+        await self._learn_again(learned)
         while True:
             await self._due.wait()
             self._due.clear()
@@ -303,6 +309,23 @@ class Learning:
             log.error("episodes could not be embedded anew", error=str(error))
         finally:
             stop.set()
+
+    async def _learn_again(self, learned: Learned) -> None:
+        """Teach a policy that begins anew what the episodes say, as after a change of the embedder or of its width."""
+        if learned.policy.observed:
+            return
+        last = 0
+        try:
+            while episodes := await asyncio.to_thread(learned.memory.episodes_after, last, EPISODES_AT_A_TIME):
+                vectors = await learned.embed([episode.situation.text for episode in episodes])
+                await asyncio.to_thread(teach_again, learned, episodes, vectors)
+                last = episodes[-1].id
+            if last:
+                await asyncio.to_thread(learned.memory.keep_blob, POLICY, learned.policy.to_bytes())
+                log.info("the policy has learned again from the episodes", outcomes=learned.policy.observed)
+        except (MemrlError, OrchestratorError) as error:
+            self.problem = f"the policy could not learn again from all episodes: {error}"
+            log.error("the policy could not learn again from all episodes", error=str(error))
 
     async def _tidy(self, orchestrator: Orchestrator, learned: Learned) -> None:
         """Retire personas of plans that bring nothing, and merge what the memory holds twice."""
@@ -382,6 +405,17 @@ def _teach_one(learned: Learned, lesson: Lesson, vector: Vector) -> None:
             policy.observe(lesson.situation, vector, lesson.action, outcome, neighbours=neighbours)
 
 
+def teach_again(learned: Learned, episodes: Sequence[Episode], vectors: Vector) -> None:
+    """Teach the policy from episodes, once each: what an episode is worth stands for all outcomes that it was made of.
+
+    The memory does not change.
+    """
+    with learned.lock:
+        for episode, vector in zip(episodes, vectors, strict=True):
+            outcome = replace(episode.outcome, success=min(1.0, max(0.0, episode.q)))
+            learned.policy.observe(episode.situation, vector, episode.action, outcome)
+
+
 def _policy(memory: Memory, dimensions: int, settings: PolicySettings) -> Policy:
     """Return the policy that the memory keeps; a fresh one where there is none or it cannot be read."""
     body = memory.blob(POLICY)
@@ -390,7 +424,7 @@ def _policy(memory: Memory, dimensions: int, settings: PolicySettings) -> Policy
     try:
         return Policy.from_bytes(body, dimensions, settings)
     except MemrlError as error:
-        log.warning("what the policy had learned cannot be used; it begins anew", error=str(error))
+        log.warning("what the policy had learned cannot be used; it learns again from the episodes", error=str(error))
         return Policy(dimensions, settings)
 
 
@@ -402,7 +436,7 @@ async def _embedder(orchestrator: Orchestrator) -> tuple[str, int, Embed]:
     registry = orchestrator.registry
     entry = registry.models[registry.roles[EMBEDDER].model] if EMBEDDER in registry.usable_roles else None
     if entry is None or entry.file is None:
-        return NAME, DIMENSIONS, _embed_lexically
+        return NAME, LEARNING_DIMENSIONS, _embed_lexically
     pool, model = orchestrator.pool, entry.id
 
     async def embed(texts: Sequence[str]) -> Vector:
@@ -413,7 +447,7 @@ async def _embedder(orchestrator: Orchestrator) -> tuple[str, int, Embed]:
 
 
 async def _embed_lexically(texts: Sequence[str]) -> Vector:
-    return embed_lexically(texts)
+    return embed_lexically(texts, LEARNING_DIMENSIONS)
 
 
 def ask_memory(learning: Learning, cypher: str, seconds: float) -> Answer:

@@ -67,7 +67,7 @@ def test_the_policy_learns_and_keeps_its_budget(outcomes: Outcomes) -> None:
 def test_neighbours_are_those_of_the_past(outcomes: Outcomes) -> None:
     learner = RuleOfNeighbours(outcomes, np.random.default_rng(0), mean, 10)
     assert learner.predict(0).tolist() == [0.5, 0.5]
-    learner.learn(0, STRONG, 1.0)
+    learner.learn(0, {STRONG: 1.0})
     assert learner.predict(0).tolist() == [0.5, 0.75]
     assert learner.seen.nearest(0, 5)[0].similarity == pytest.approx(1, abs=1e-3)
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memrl.exploration import Budget, best_probabilities, draw, epsilon_greedy, thompson
+from memrl.exploration import Budget, best_probabilities, draw, epsilon_greedy, near_best, thompson
 
 several = st.lists(st.tuples(st.floats(-1, 1), st.floats(0.001, 1)), min_size=1, max_size=8)
 
@@ -46,6 +46,13 @@ def test_thompson_draws_as_often_as_a_drawn_value_is_the_highest() -> None:
 def test_actions_that_are_surely_alike_are_all_as_good_as_the_best() -> None:
     alike = best_probabilities(np.array((0.5, 0.5, 0.495)), np.full(3, 0.001), 0.02)
     assert (alike > 0.99).all()
+
+
+@given(several, st.floats(0, 0.2))
+def test_of_one_action_the_probability_is_computed_alone(actions: list[tuple[float, float]], margin: float) -> None:
+    means, errors = np.array(actions).T
+    for place, probability in enumerate(best_probabilities(means, errors, margin)):
+        assert near_best(means, errors, place, margin) == pytest.approx(probability)
 
 
 def test_draws_come_as_often_as_their_probability() -> None:

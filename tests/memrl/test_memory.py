@@ -22,6 +22,8 @@ TEXTS = [
     "compare two contracts and list what differs",
     "write a shell script that renames photos by date",
 ]
+APART = Settings(similarity=0.98)
+"""With these, texts that differ in a number are different situations."""
 
 
 def test_a_similar_situation_with_the_same_action_updates_its_episode(tmp_path: Path) -> None:
@@ -150,7 +152,7 @@ def test_retrieval_returns_the_most_similar_first_and_knows_their_q(tmp_path: Pa
 
 def test_an_empty_memory_finds_nothing(tmp_path: Path) -> None:
     memory = opened(tmp_path)
-    assert memory.retrieve(vector_of("anything"), 5) == []
+    assert len(memory.retrieve(vector_of("anything"), 5)) == 0
     assert memory.values() == []
     assert memory.stats().episodes == 0
 
@@ -289,7 +291,7 @@ def test_another_embedder_never_meets_the_vectors_of_the_first(tmp_path: Path) -
     memory.close()
 
     memory = Memory.open(tmp_path, "reversed", 64)
-    assert memory.retrieve(np.ones(64, dtype=np.float32), 10) == []
+    assert len(memory.retrieve(np.ones(64, dtype=np.float32), 10)) == 0
     assert memory.stats().lacking == 4
 
     stop = Event()
@@ -314,7 +316,7 @@ def reversed_vectors(texts: Sequence[str]) -> NDArray[np.float32]:
 
 
 def test_reembedding_goes_on_where_it_was_ended(tmp_path: Path) -> None:
-    memory = opened(tmp_path)
+    memory = opened(tmp_path, APART)
     with memory.batch():
         for number in range(150):
             told(memory, f"task {number * 7919} of many", key=("run", "S1", number))
@@ -342,7 +344,7 @@ def test_reembedding_goes_on_where_it_was_ended(tmp_path: Path) -> None:
 
 
 def test_a_damaged_database_is_refused_and_what_can_be_read_is_kept(tmp_path: Path) -> None:
-    memory = opened(tmp_path)
+    memory = opened(tmp_path, APART)
     with memory.batch():
         for number in range(300):
             told(memory, f"{number * 7919} {TEXTS[number % 4]}", key=("run", "S1", number))
@@ -359,7 +361,7 @@ def test_a_damaged_database_is_refused_and_what_can_be_read_is_kept(tmp_path: Pa
     saved = Memory.salvage(tmp_path)
     assert saved.damaged.exists()
     assert 0 < saved.kept < total
-    memory = opened(tmp_path)
+    memory = opened(tmp_path, APART)
     stats = memory.stats()
     assert stats.episodes == saved.kept
     memory.reembed(vectors_of)

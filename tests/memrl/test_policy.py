@@ -195,3 +195,30 @@ def test_calibration_learns_from_neighbours_that_are_wrong() -> None:
     for _ in range(300):
         policy.observe(SITUATION, unit(source, WIDTH), SMALL, outcome(0.0), neighbours=wrong)
     assert policy.estimate(SITUATION, unit(source, WIDTH), wrong, (SMALL,))[0].worth < before / 2
+
+
+def test_outcomes_of_one_situation_are_compared_with_what_was_expected_before_any_of_them() -> None:
+    """Two actions succeed at the same tasks, which nothing in the situation tells: nobody can know more than the mean.
+
+    Told one after the other, the second would be expected by what the first has just taught about the same task.
+    """
+    source, policy = rng(), Policy(WIDTH, QUIET)
+    expected, happened = [], []
+    for _ in range(400):
+        embedding, success = unit(source, WIDTH), float(source.random() < 0.5)
+        expected.append(policy.estimate(SITUATION, embedding, (), (LARGE,))[0].worth)
+        happened.append(success)
+        rewards = policy.observe_all(SITUATION, embedding, {SMALL: outcome(success), LARGE: outcome(success)})
+        assert all(reward is not None for reward in rewards.values())
+    assert policy.observed == 800
+    assert np.mean((np.array(expected) - np.array(happened)) ** 2) < 0.3
+    assert np.std(expected[200:]) < 0.2
+
+
+def test_of_outcomes_of_one_situation_only_those_that_say_something_teach() -> None:
+    policy = Policy(WIDTH, QUIET)
+    told = {SMALL: outcome(0.0, failure="RESOURCE"), LARGE: outcome(1.0)}
+    rewards = policy.observe_all(SITUATION, vector("x"), told)
+    assert rewards[SMALL] is None
+    assert rewards[LARGE] is not None
+    assert policy.observed == 1

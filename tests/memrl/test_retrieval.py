@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memrl.episodes import Action
+from memrl.episodes import Action, Neighbourhood
 from memrl.retrieval import VOICES, RetrievalSettings, estimate, two_phase
 from tests.memrl.situations import LARGE, SMALL, neighbour
 
@@ -76,3 +76,26 @@ def test_an_estimate_lies_between_prior_and_values(pairs: list[tuple[float, floa
     assert sum(weights) <= 1
     assert len(found.voices) == min(VOICES, found.spoke)
     assert [voice.similarity for voice in found.voices] == sorted(voice.similarity for voice in found.voices)[::-1]
+
+
+@given(st.lists(st.tuples(st.floats(-1, 1), st.floats(0, 1), st.booleans(), st.integers(1, 9)), max_size=30))
+def test_columns_say_the_same_as_the_neighbours_that_they_are_made_of(
+    rows: list[tuple[float, float, bool, int]],
+) -> None:
+    around = [
+        neighbour(LARGE if large else SMALL, q, similarity, count=count, number=at)
+        for at, (similarity, q, large, count) in enumerate(rows)
+    ]
+    columns = Neighbourhood.of(around)
+    assert list(columns) == around
+    assert columns[:2] == around[:2]
+    for settings in (SETTINGS, RetrievalSettings()):
+        assert estimate(columns, (SMALL, LARGE), half, settings) == estimate(around, (SMALL, LARGE), half, settings)
+
+
+@given(st.lists(st.tuples(st.floats(-1, 1), st.floats(0, 1)), min_size=3, max_size=30))
+def test_what_speaks_is_what_both_phases_choose(pairs: list[tuple[float, float]]) -> None:
+    around = [neighbour(SMALL, q, similarity, number=at) for at, (similarity, q) in enumerate(pairs)]
+    similarities, values = np.array(pairs).T
+    found = estimate(around, (LARGE, SMALL), half, SETTINGS)[SMALL]
+    assert {voice.episode for voice in found.voices} == set(two_phase(similarities, values, SETTINGS).tolist())

@@ -10,11 +10,15 @@ import pytest
 
 from benchmarks.rollouts import family_tasks, train, write_page
 from memrl.episodes import Action
+from memrl.memory import Memory
+from memrl.policy import Policy
 from orchestrator.events import AttemptStarted
 from orchestrator.history.routers import choices_of, evaluate
 from orchestrator.journal import JournalReader
+from orchestrator.lexical import LEARNING_DIMENSIONS, NAME
 from orchestrator.runs import Job
 from orchestrator.service.configuration import Configuration, MemorySettings
+from orchestrator.service.learning import FOLDER, POLICY
 from orchestrator.service.service import Service
 from registry.load import load_registry
 from registry.models import Registry
@@ -99,6 +103,25 @@ async def test_runs_that_ended_without_a_daemon_are_learned_from_at_its_start(
         assert service.learning.status().stats is None
     async with serving(tmp_path, registry) as service:
         assert service.learning.status().outcomes == 1
+
+
+async def test_a_policy_that_cannot_be_used_learns_again_from_the_episodes(tmp_path: Path, registry: Registry) -> None:
+    async with serving(tmp_path, registry) as service:
+        await done(service)
+    home = tmp_path / "home"
+    memory = Memory.open(home / FOLDER, NAME, LEARNING_DIMENSIONS)
+    memory.keep_blob(POLICY, Policy(LEARNING_DIMENSIONS + 1).to_bytes())
+    memory.close()
+    async with serving(tmp_path, registry) as service:
+        status = service.learning.status()
+        assert (status.outcomes, status.problem) == (1, "")
+        assert status.stats is not None
+        assert status.stats.outcomes == 1
+        learned = service.learning.learned
+        assert learned is not None
+        kept = learned.memory.blob(POLICY)
+        assert kept is not None
+        assert Policy.from_bytes(kept, LEARNING_DIMENSIONS).observed == 1
 
 
 async def test_a_damaged_memory_keeps_nothing_from_going_on(tmp_path: Path, registry: Registry) -> None:
