@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import results
-from benchmarks.routing import faults, latency, routellm
+from benchmarks.routing import families, faults, grid, latency, modes, routellm
 from benchmarks.routing.outcomes import DataError
 from benchmarks.routing.rows import Part, RowLog
 
@@ -20,10 +20,21 @@ FOLDER = Path(__file__).parents[2] / "build" / "routing"
 RESULTS = results.FOLDER / "routing.json"
 
 PARTS: Mapping[str, Callable[[argparse.Namespace, RowLog], Part]] = {
-    "routellm": lambda options, rows: routellm.run(_data(options), options.folder, rows, options.seeds),
+    "grid": lambda options, rows: grid.run(rows),
+    "families": lambda options, rows: families.families(rows, options.seeds),
+    "ablations": lambda options, rows: families.ablations(rows, options.seeds),
+    "credit": lambda options, rows: families.credit(rows, options.seeds),
+    "forgetting": lambda options, rows: families.forgetting(rows, options.seeds),
+    "modes": lambda options, rows: modes.run(rows, options.seeds),
+    "threshold": lambda options, rows: families.threshold(rows, options.seeds),
     "faults": lambda options, rows: faults.run(),
     "latency": lambda options, rows: latency.run(options.episodes),
+    "routellm": lambda options, rows: routellm.run(
+        _data(options), options.folder, rows, options.seeds, options.learners or ()
+    ),
 }
+DEFAULT = [name for name in PARTS if name != "grid"]
+"""The grid is published, and made anew only if it is asked for."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -33,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     options = _parser().parse_args(arguments)
     rows = RowLog(options.folder / "rows.jsonl")
-    for name in options.parts or PARTS:
+    for name in options.parts or DEFAULT:
         try:
             part = PARTS[name](options, rows)
         except DataError as error:
@@ -56,7 +67,7 @@ def _write(out: Path, name: str, part: Part, seeds: int) -> None:
     parts: dict[str, Any] = {**old.get("parts", {})}
     parts[name] = {
         "machine": results.machine(),
-        "versions": results.versions("numpy"),
+        "versions": results.versions("numpy", "faiss-cpu"),
         "seeds": seeds,
         "rows": part.rows,
         "goals": part.goals,
@@ -88,7 +99,9 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.routing", description=__doc__)
     data = "the folder of gsm8k.csv and mmlu.csv (default: the environment's ROUTELLM_DATA)"
     parser.add_argument("--data", type=Path, default=os.environ.get("ROUTELLM_DATA"), help=data)
-    parser.add_argument("--parts", nargs="+", choices=[*PARTS], help="only these parts (default: all)")
+    parser.add_argument("--parts", nargs="+", choices=[*PARTS], help=f"default: {' '.join(DEFAULT)}")
+    named = "of the part routellm, beside the policy (default: all)"
+    parser.add_argument("--learners", nargs="+", choices=[*routellm.LEARNERS], help=named)
     parser.add_argument("--seeds", type=int, default=5, help="orders of the stream (default: %(default)s)")
     episodes = "how many the memory holds while latency is measured (default: %(default)s)"
     parser.add_argument("--episodes", type=int, default=100_000, help=episodes)

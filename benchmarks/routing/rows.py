@@ -13,7 +13,8 @@ import numpy as np
 from benchmarks.goals import Goal
 
 Row = dict[str, Any]
-SOURCES = (Path(__file__).parents[2] / "memrl", Path(__file__).parent)
+SAID = 300
+"""How many characters of a row are printed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +44,7 @@ class RowLog:
             self.file.parent.mkdir(parents=True, exist_ok=True)
             with self.file.open("a", encoding="utf-8") as file:
                 file.write(f"\n{json.dumps([name, row])}")  # a line that was cut off stays one of its own
-            self.say(f"{' '.join(key)}: {row}")
+            self.say(f"{' '.join(key)}: {str(row)[:SAID]}")
         return self.known[name]
 
     @property
