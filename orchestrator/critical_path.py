@@ -4,11 +4,8 @@ Everything takes plain mappings, with `before` naming the steps that each step w
 order, and is linear in steps and edges. Times are in seconds.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-
-from orchestrator.events import RoleRates
-from orchestrator.taskir import Step
 
 _ROUNDING = 1e-9
 """Slack below this share of the whole counts as 0: floating-point sums in another order differ by about as much."""
@@ -56,28 +53,6 @@ class Figures:
     bound: float
     """`serial_seconds` divided by `best_seconds`: how many times faster than one by one any schedule can be at most; 0
     where nothing ran."""
-
-
-def predict_step(step: Step, rates: Mapping[str, RoleRates]) -> float:
-    """Return how many seconds a step should take: a typical prompt and answer of its role, at the role's rates.
-
-    A role that is not among the `rates` has those of `RoleRates`.
-    """
-    role = rates.get(step.actor) or RoleRates()
-    output = role.output_tokens if step.max_tokens is None else min(role.output_tokens, step.max_tokens)
-    return role.prompt_tokens / role.prefill_rate + output / role.decode_rate
-
-
-def predict_effort(step: Step, rates: Mapping[str, RoleRates]) -> Effort:
-    """Return what a step should compute. What it takes packed with others is known where its role was measured."""
-    seconds = predict_step(step, rates)
-    packing = (rates.get(step.actor) or RoleRates()).packing
-    return Effort(seconds, seconds, seconds * packing)
-
-
-def predict_seconds(steps: Iterable[Step], rates: Mapping[str, RoleRates]) -> dict[str, float]:
-    """Return how long each step should take. A `foreach` step counts as one child: its children run side by side."""
-    return {step.id: predict_step(step, rates) for step in steps}
 
 
 def measured_seconds(times: Mapping[str, tuple[float | None, float | None]]) -> dict[str, float]:

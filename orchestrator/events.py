@@ -107,19 +107,27 @@ class EscalationTarget:
 
 @dataclass(frozen=True, slots=True)
 class RoleRates:
-    """Typical rates and lengths of a role."""
+    """Typical rates and lengths of a role, or of one kind of its steps. What others computed meanwhile is left out."""
 
     prefill_rate: float = 500.0
     """Tokens of a prompt per second."""
     decode_rate: float = 50.0
     """Tokens of an answer per second."""
     prompt_tokens: float = 300.0
-    """Tokens of a prompt."""
+    """Tokens of a prompt, without those that were in a cache."""
     output_tokens: float = 100.0
     """Tokens of an answer."""
     packing: float = 0.0
     """The least share of the engine's time that a generation takes beside others, as a part of its time alone; 0 where
     nothing was measured."""
+    other_seconds: float = 0.0
+    """What an attempt takes besides its generation, without waiting for a slot."""
+    spread: float = 1.0
+    """The standard deviation of the natural logarithm of the measured seconds over the typical ones."""
+    common: float = 0.5
+    """Which part of the square of the spread all steps of a run have in common, as on a busy machine; from 0 to 1."""
+    generations: int = 0
+    """How many generations this was taken from; 0 for assumptions, and in journals of early versions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,7 +299,9 @@ class RunAccepted:
     rungs: Mapping[str, EscalationTarget] = field(default_factory=dict)
     """The role that takes over from each role, by role. The journal knows them by this name."""
     rates: Mapping[str, RoleRates] = field(default_factory=dict)
-    """What was typical of each role, by role."""
+    """What was typical of each role, by role, and of kinds of steps, by the keys of `prediction.keys_of`."""
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    """The bytes of inputs and files that steps may read, by name, as far as predictions need them."""
     max_replans: int = 0
     """How often the plan may be continued after its last step."""
     prior: Mapping[str, str] = field(default_factory=dict)
@@ -451,6 +461,8 @@ class AttemptStarted:
     """How many seconds later the step may finish without moving the end of the run."""
     resident: tuple[str, ...] = ()
     """The models that were loaded."""
+    step_kind: str = ""
+    """The kind of the step, as predictions tell kinds apart (`prediction.kind_of`)."""
     prompts: PromptDigests = PromptDigests()
     """The versions of the prompts that the attempt uses."""
     thinking: str = ""

@@ -8,11 +8,14 @@ from rich.table import Table
 from rich.text import Text
 
 from orchestrator.analysis import Edge
-from orchestrator.cli.report_view import format_gates, format_rating
+from orchestrator.cli.report_view import counted, format_gates, format_rating
 from orchestrator.cli.terminal import STATE_STYLES, glyphs, one_line, printable, seconds
 from orchestrator.history.report import Report, StepRow, last_dependency
 from orchestrator.history.view import AttemptRow
 from orchestrator.journal import ChatRecord
+
+WRONG_SHOWN = 3
+"""How many steps whose predictions were wrong are named."""
 
 
 def print_explanation(console: Console, report: Report, step: StepRow) -> None:
@@ -29,6 +32,7 @@ def print_explanation(console: Console, report: Report, step: StepRow) -> None:
     table.add_row("Role", _role(step))
     _add_waiting(table, report, step)
     table.add_row("Time", _time(report, step))
+    _add_prediction(table, report, step)
     if step.gates:
         table.add_row("Gates", Text(format_gates(step.gates)))
     if step.children:
@@ -124,6 +128,26 @@ def _time(report: Report, step: StepRow) -> Text:
     critical = step.id in report.critical_path.steps
     spare = "on the critical path" if critical else f"slack {seconds(step.slack)}"
     return Text(f"started at {seconds(step.started)}{ended}; {spare}")
+
+
+def _add_prediction(table: Table, report: Report, step: StepRow) -> None:
+    """Add what was expected of the step, why that was wrong, and which steps made the run's critical path so wrong."""
+    if (expected := step.predicted) is None:
+        return
+    low, high = expected.range
+    known = f"from {counted(expected.generations, 'generation')} of {expected.basis}" if expected.basis else "assumed"
+    table.add_row("Predicted", Text(f"{seconds(expected.seconds)}, {seconds(low)} to {seconds(high)}; {known}"))
+    if (wrong := step.misprediction) is not None:
+        table.add_row("", Text("wrong by more than half", style="yellow"))
+        for cause in wrong.causes:
+            by = f"{seconds(abs(cause.seconds))} {'more' if cause.seconds > 0 else 'less'}"
+            table.add_row("", Text(f"{by}: {cause.why}"))
+    others = report.mispredicted if report.critical_path.predicted_wrongly else ()
+    if others and others[0].step != step.id:
+        told = ", ".join(
+            f"{one.step} ({seconds(one.seconds)}, not {seconds(one.predicted_seconds)})" for one in others[:WRONG_SHOWN]
+        )
+        table.add_row("", Text(f"wrong by more than half on the critical path: {told}", style="yellow"))
 
 
 def _add_attempt(table: Table, attempt: AttemptRow) -> None:

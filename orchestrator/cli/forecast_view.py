@@ -12,15 +12,9 @@ from orchestrator.analysis import StepGraph
 from orchestrator.cli import dag
 from orchestrator.cli.report_view import MANY, counted, facts, format_path, heading, listed
 from orchestrator.cli.terminal import Glyphs, glyphs, one_line, seconds
-from orchestrator.critical_path import (
-    CriticalPath,
-    best_seconds,
-    critical_path,
-    predict_effort,
-    predict_seconds,
-    slack,
-)
+from orchestrator.critical_path import CriticalPath, best_seconds, critical_path, slack
 from orchestrator.events import Mode, RoleRates
+from orchestrator.prediction import CHANCE, Prediction, path_range, predict_plan
 from orchestrator.taskir import TaskIR, dump_task
 
 
@@ -34,8 +28,10 @@ class Forecast:
     task: TaskIR
     mode: Mode
     graph: StepGraph
-    seconds: Mapping[str, float]
+    predicted: Mapping[str, Prediction]
     path: CriticalPath
+    path_range: tuple[float, float]
+    """The seconds between which the critical path should be, with a probability of `CHANCE`."""
     best_seconds: float
     """What the best schedule should take at least, as far as it is known how much the engines can overlap."""
     slack: Mapping[str, float]
@@ -49,19 +45,22 @@ class Forecast:
         graph: StepGraph,
         rates: Mapping[str, RoleRates],
         goes_on_after: str | None = None,
+        sizes: Mapping[str, int] | None = None,
     ) -> "Forecast":
-        """Return the forecast for a task, from its graph and the measured rates of each role."""
-        predicted = predict_seconds(task.plan.steps, rates)
-        path = critical_path(graph.before, graph.order, predicted)
-        efforts = {step.id: predict_effort(step, rates) for step in task.plan.steps}
+        """Return the forecast for a task, from its graph, what is typical of its steps, and the bytes of its inputs."""
+        predicted = predict_plan(graph, rates, sizes, mode)
+        seconds = {name: one.seconds for name, one in predicted.items()}
+        path = critical_path(graph.before, graph.order, seconds)
+        reach = path_range(graph.before, graph.order, predicted)
+        efforts = {name: one.effort for name, one in predicted.items()}
         best = best_seconds(graph.before, graph.order, efforts)
-        spare = slack(graph.before, graph.order, predicted)
-        return cls(task, mode, graph, predicted, path, best, spare, goes_on_after)
+        spare = slack(graph.before, graph.order, seconds)
+        return cls(task, mode, graph, predicted, path, reach, best, spare, goes_on_after)
 
     @property
     def serial_seconds(self) -> float:
         """How long the steps should take one after the other."""
-        return sum(self.seconds.values())
+        return sum(one.effort.alone for one in self.predicted.values())
 
     @property
     def bound(self) -> float:
@@ -78,7 +77,9 @@ class Forecast:
                 "state": "planned",
                 "depends_on": list(self.graph.before[step.id]),
                 "slack": self.slack[step.id],
-                "predicted_seconds": self.seconds[step.id],
+                "predicted_seconds": self.predicted[step.id].seconds,
+                "predicted_range": list(self.predicted[step.id].range),
+                "predicted_from": asdict(self.predicted[step.id]),
                 "action": step.action,
             }
             for step in self.task.plan.steps
@@ -94,6 +95,7 @@ class Forecast:
             "critical_path": {
                 "steps": list(self.path.steps),
                 "predicted_seconds": self.path.seconds,
+                "predicted_range": list(self.path_range),
                 "serial_seconds": self.serial_seconds,
                 "best_seconds": self.best_seconds,
                 "bound": self.bound,
@@ -124,12 +126,26 @@ def print_forecast(console: Console, forecast: Forecast, *, full: bool) -> None:
     total = forecast.serial_seconds
     table = facts()
     table.add_row("Critical path", format_path(forecast.path.steps, signs))
-    table.add_row("", f"{seconds(forecast.path.seconds)}; all steps one by one {seconds(total)}")
+    low, high = forecast.path_range
+    likely = f"{seconds(low)} to {seconds(high)} in {round(10 * CHANCE)} of 10 cases"
+    table.add_row("", f"{seconds(forecast.path.seconds)}, {likely}; all steps one by one {seconds(total)}")
+    table.add_row("Known from", Text(_known_from(forecast)))
     if forecast.bound:
         at_best = f"{seconds(total)} one by one over {seconds(forecast.best_seconds)} at best"
         table.add_row("Bound", f"{forecast.bound:.2f} = {at_best}, predicted")
     table.add_row("Width", f"{graph.width} in {counted(len(graph.waves), 'wave')}")
     console.print(table)
+
+
+def _known_from(forecast: Forecast) -> str:
+    """Return in words how many steps are predicted from generations of steps like them."""
+    steps = forecast.predicted.values()
+    alike = sum(": " in one.basis for one in steps)
+    by_role = sum(one.generations > 0 and ": " not in one.basis for one in steps)
+    parts = ((alike, "by steps like them"), (by_role, "by others of their role"))
+    told = [f"{count} of {len(steps)} {how}" for count, how in parts if count]
+    assumed = len(steps) - alike - by_role
+    return ", ".join([*told, *([f"{assumed} by nothing but assumptions"] if assumed else [])])
 
 
 def _print_steps(console: Console, forecast: Forecast, signs: Glyphs, *, full: bool) -> None:
@@ -149,7 +165,7 @@ def _print_steps(console: Console, forecast: Forecast, signs: Glyphs, *, full: b
             f"{'*' if step in critical else ' '} {pictures[step].row if pictures else mark}",
             Text(step, style="bold" if step in critical else ""),
             planned.actor,
-            f"~{seconds(forecast.seconds[step])}",
+            f"~{seconds(forecast.predicted[step].seconds)}",
             Text(("for each: " if planned.foreach else "") + one_line(planned.action)),
         )
     console.print(table)

@@ -228,6 +228,9 @@ def _figures(report: Report, speedup: Speedup | None, signs: Glyphs) -> Renderab
     table = facts()
     table.add_row("Critical path", Text(format_path(path.steps, signs)))
     table.add_row("", _path_seconds(path, report.wall_seconds))
+    if path.predicted_wrongly and (wrong := report.mispredicted) and not wrong[0].assumed:
+        hint = f"the prediction was wrong by more than half, mostly for {wrong[0].step}"
+        table.add_row("", Text(f"{hint}: `orchestrator explain {report.run_id} {wrong[0].step}`", style="yellow"))
     work = (
         f"{path.concurrency:.2f} = {seconds(path.work_seconds)} of work in {seconds(report.wall_seconds)} of wall time"
     )

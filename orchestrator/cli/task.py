@@ -102,7 +102,7 @@ def dry_run(chosen: Settings, job: Job, *, full: bool, as_json: bool) -> None:
     graph = graph_of(found)
     with JournalReader.open_to_read(chosen.home) as journal:
         rates = known_rates(journal, chosen.registry())
-    forecast = Forecast.of(planned.task, job.mode, graph, rates, planned.goes_on_after)
+    forecast = Forecast.of(planned.task, job.mode, graph, rates, planned.goes_on_after, found.sizes)
     if as_json:
         print_json({**forecast.to_json(), "warnings": [*found.warnings]})
         return

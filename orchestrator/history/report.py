@@ -16,13 +16,14 @@ from orchestrator.critical_path import (
     critical_steps_of,
     figures,
     measured_seconds,
-    predict_seconds,
     slack,
 )
 from orchestrator.events import MODEL_CALLS, Mode, PlanOrigin, RunStatus, Usage
 from orchestrator.gates import PlannedGate, gates_for_step
-from orchestrator.history.view import AttemptRow, RatingRow, ReplanRow, RunView
+from orchestrator.history.mispredictions import WRONG, Misprediction, misprediction
+from orchestrator.history.view import AttemptRow, RatingRow, ReplanRow, RunView, predictions
 from orchestrator.journal import JournalReader
+from orchestrator.prediction import Prediction
 from orchestrator.scheduler import RunState, StepView
 
 Read = Callable[[str], bytes]
@@ -53,6 +54,16 @@ class StepRow:
     children: tuple[str, ...]
     gates: tuple[PlannedGate, ...] = ()
     ratings: tuple[RatingRow, ...] = ()
+    predicted: Prediction | None = None
+    """What was to be expected of the step when the run was accepted; of a child, what was expected of each child. None
+    for a step that has made children."""
+
+    @property
+    def misprediction(self) -> Misprediction | None:
+        """By how much the prediction was wrong, and why; None where the step has not ended, or it was about right."""
+        if self.predicted is None or self.started is None or self.finished is None or self.children:
+            return None
+        return misprediction(self.id, self.predicted, self.finished - self.started, self.attempts)
 
     @property
     def prompt_tokens(self) -> int:
@@ -90,6 +101,11 @@ class PathRow:
     serial_seconds: float
     best_seconds: float
     bound: float
+
+    @property
+    def predicted_wrongly(self) -> bool:
+        """Whether the measured path differs from the predicted one by more than half of it."""
+        return abs(self.seconds - self.predicted_seconds) > WRONG * self.predicted_seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +154,13 @@ class Report:
     warnings: tuple[str, ...] = ()
     """What the task asked for that it did not get here, and can do without."""
 
+    @property
+    def mispredicted(self) -> tuple[Misprediction, ...]:
+        """The steps of the critical path whose predictions were wrong by more than half, the worst one first."""
+        on_path = frozenset(self.critical_path.steps)
+        found = [wrong for step in self.steps if step.id in on_path and (wrong := step.misprediction) is not None]
+        return tuple(sorted(found, key=lambda one: -abs(one.seconds - one.predicted_seconds)))
+
     def to_json(self) -> dict[str, Any]:
         """Return the report as the one JSON object that `--json` prints."""
         return {
@@ -183,13 +206,17 @@ def build_report(view: RunView, read: Read) -> Report:
     before, order = _with_children(state)
     pace = _with_pauses(before, order, view.replans, state)
     seconds |= pace.seconds
-    predicted = predict_seconds(state.graph.steps.values(), view.accepted.rates)
+    expected = predictions(state.graph, view.accepted)
+    predicted = {name: one.seconds for name, one in expected.items()}
     spare = slack(pace.before, pace.order, predicted | seconds)
     waves = _waves_with_children(state)
     efforts = {**{step.id: _effort(view.attempts.get(step.id, ())) for step in steps}, **pace.efforts}
     measured = figures(pace.before, pace.order, seconds, efforts, view.wall_seconds)
     path = measured.critical_path
-    rows = tuple(_row(step, view, times[step.id], before[step.id], spare[step.id]) for step in steps)
+    rows = tuple(
+        _row(step, view, times[step.id], before[step.id], spare[step.id], expected[step.parent or step.id])
+        for step in steps
+    )
     status = view.status
     return Report(
         run_id=view.accepted.run,
@@ -241,6 +268,8 @@ def explanation_json(report: Report, step: StepRow) -> dict[str, Any]:
         "needed_by": [asdict(edge) for edge in report.graph.edges if edge.before == planned],
         "reads": {name: asdict(source) for name, source in report.graph.sources.get(planned, {}).items()},
         "on_critical_path": step.id in report.critical_path.steps,
+        "misprediction": None if step.misprediction is None else asdict(step.misprediction),
+        "mispredicted": [asdict(wrong) for wrong in report.mispredicted],
     }
 
 
@@ -336,7 +365,12 @@ def _seconds_at_work(views: Sequence[StepView], times: Times) -> dict[str, float
 
 
 def _row(
-    step: StepView, view: RunView, times: tuple[float | None, float | None], before: tuple[str, ...], spare: float
+    step: StepView,
+    view: RunView,
+    times: tuple[float | None, float | None],
+    before: tuple[str, ...],
+    spare: float,
+    predicted: Prediction,
 ) -> StepRow:
     attempts = tuple(view.attempts.get(step.id, ()))
     last = attempts[-1] if attempts else None
@@ -357,6 +391,7 @@ def _row(
         children=step.children or (),
         gates=_gates(step, view),
         ratings=view.ratings.get(step.id, ()),
+        predicted=None if step.children else predicted,
     )
 
 

@@ -9,7 +9,6 @@ from itertools import islice
 from typing import Any, Final
 
 from orchestrator.analysis import StepGraph
-from orchestrator.critical_path import predict_step
 from orchestrator.errors import InputError, Problem
 from orchestrator.events import (
     AttemptCancelled,
@@ -39,6 +38,7 @@ from orchestrator.events import (
     Usage,
 )
 from orchestrator.failures import EscalationChain
+from orchestrator.prediction import Prediction, predict_plan
 from orchestrator.scheduler import FINAL, RunState, StepView
 from orchestrator.taskir import REQUEST_LABEL
 
@@ -354,9 +354,14 @@ def fresh_state(accepted: RunAccepted) -> RunState:
         labels=task.labels if task else (REQUEST_LABEL,),
         files=accepted.files,
         paths=task.paths if task else (),
-        estimate=lambda step: predict_step(step, accepted.rates),
+        estimate=lambda graph: {name: one.seconds for name, one in predictions(graph, accepted).items()},
         max_replans=accepted.max_replans,
     )
+
+
+def predictions(graph: StepGraph, accepted: RunAccepted) -> dict[str, Prediction]:
+    """Return what was to be expected of each step of a plan when its run was accepted."""
+    return predict_plan(graph, accepted.rates, accepted.sizes, accepted.mode)
 
 
 def accepted_in(events: Iterable[Event]) -> RunAccepted:

@@ -20,6 +20,7 @@ from orchestrator.journal.errors import DiskFull, JournalClosed, JournalCorrupt,
 from orchestrator.journal.migrations import MIGRATIONS, VERSION
 from orchestrator.journal.outcomes import AttemptOutcome, encode_outcome
 from orchestrator.personas import MadePersona, encode_persona
+from orchestrator.prediction import MeasuredGeneration
 
 TITLE_LENGTH = 200
 CHATS_BETWEEN_PRUNINGS = 1000
@@ -97,22 +98,6 @@ class ChatRow:
 
 
 JournalRow = EventRow | ChatRow
-
-
-@dataclass(frozen=True, slots=True)
-class MeasuredGeneration:
-    """The tokens and seconds of one finished generation, with its role and model."""
-
-    role: str
-    model: str
-    prompt_tokens: int
-    cached_tokens: int
-    output_tokens: int
-    prefill_seconds: float
-    decode_seconds: float
-    alone_seconds: float = 0.0
-    """As in `events.Usage`, like the next one; 0 where it was not measured."""
-    packed_seconds: float = 0.0
 
 
 def event_row(run: str, event: Event) -> EventRow:
@@ -391,10 +376,18 @@ class Store:
                    ended.body ->> '$.usage.output_tokens', ended.body ->> '$.usage.prefill_seconds',
                    ended.body ->> '$.usage.decode_seconds',
                    ifnull(ended.body ->> '$.usage.alone_seconds', 0.0),
-                   ifnull(ended.body ->> '$.usage.packed_seconds', 0.0)
+                   ifnull(ended.body ->> '$.usage.packed_seconds', 0.0),
+                   ended.run, ifnull(started.body ->> '$.step_kind', ''),
+                   (SELECT CASE WHEN count(*) = count(value ->> '$.bytes') THEN ifnull(sum(value ->> '$.bytes'), 0) END
+                    FROM json_each(started.body, '$.inputs')),
+                   ifnull(max(0.0, ifnull(done.at, ended.at) - started.at
+                       - ifnull(ended.body ->> '$.usage.queued_seconds', 0.0)
+                       - (ended.body ->> '$.usage.prefill_seconds') - (ended.body ->> '$.usage.decode_seconds')), 0.0)
             FROM events AS ended
             JOIN events AS started ON started.run = ended.run AND started.step = ended.step
                 AND started.attempt = ended.attempt AND started.kind = 'attempt_started'
+            LEFT JOIN events AS done ON done.run = ended.run AND done.step = ended.step
+                AND done.attempt = ended.attempt AND done.kind = 'attempt_succeeded'
             WHERE ended.kind = 'attempt_generated' ORDER BY ended.number DESC LIMIT ?
             """,
             limit,

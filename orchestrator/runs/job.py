@@ -1,15 +1,14 @@
 """Define a job, which is what a user asks for, and check whether this installation can run it."""
 
 import asyncio
-import math
 import os
 import re
 import stat
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
-from statistics import median
 
 from orchestrator.analysis import StepGraph, analyze_task
 from orchestrator.engine.client.grammar import left_to_validator
@@ -18,11 +17,12 @@ from orchestrator.events import EscalationTarget, Mode, Priority, RoleRates, Run
 from orchestrator.frontdoor import FrontdoorPlanner
 from orchestrator.gates import BUILTIN_GATES
 from orchestrator.history.prior import prior_artifacts
-from orchestrator.journal import JournalReader, MeasuredGeneration
+from orchestrator.journal import JournalReader
 from orchestrator.planning import Planner
+from orchestrator.prediction import rates_of
 from orchestrator.runs.sandboxes import runs_code, why_no_sandbox
 from orchestrator.sandbox import Sandbox
-from orchestrator.steps.files import UnreadableFile, read_text
+from orchestrator.steps.files import UnreadableFile, read_text, size_of
 from orchestrator.steps.tools.servers import Configured, Listing, ToolServers, no_servers
 from orchestrator.steps.tools.toolbox import TOOLS
 from orchestrator.taskir import Capabilities, InvalidTask, TaskIR, check_hints, check_task
@@ -36,8 +36,8 @@ NO_LIMITS = RunLimits()
 NO_OPTIONS = RunOptions()
 NO_LISTING = Listing()
 MAX_REQUEST_BYTES = 1_000_000
-RATED_GENERATIONS = 32
-"""How many of the last generations of a role its typical rates are taken from."""
+SIZED_FILES = 100
+"""How many files of a folder are measured for predictions, where the plan is not known yet that says which are read."""
 FRONTDOOR_PLANNER = FrontdoorPlanner()
 JUDGE = "judge"
 """The gate that asks a model, and the role that it asks."""
@@ -121,6 +121,8 @@ class CheckedJob:
     """Which step of its plan waits for which; None for a request, which is still to be planned."""
     warnings: tuple[str, ...] = ()
     """What the job asks for that it does not get here, and can do without."""
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    """The bytes of what its steps may read, by name, as far as they are known without reading it."""
 
 
 async def check_job(
@@ -167,7 +169,7 @@ def check_job_given(
     files = (*prior, *(list_files(job.directory) if job.directory else ()))
     if job.task is None:
         _check_request(job.request or "", planner.why_not(registry))
-        return CheckedJob(files, prior)
+        return CheckedJob(files, prior, sizes=_sizes(job, files))
     able = capabilities(registry, no_sandbox, listing)
     problems = check_task(job.task, able)
     problems = problems or _unreadable(job.task, job.directory, prior)
@@ -183,7 +185,25 @@ def check_job_given(
         *islice(_left_to_validator(job.task), MAX_PROBLEMS),
         *islice(_checked_when_called(job.task, listing), MAX_PROBLEMS),
     )
-    return CheckedJob(files, prior, graph, tuple(map(str, warnings)))
+    return CheckedJob(files, prior, graph, tuple(map(str, warnings)), _sizes(job, files))
+
+
+def _sizes(job: Job, files: Sequence[str]) -> dict[str, int]:
+    """Return the bytes of the texts and files that the steps may read, by name: what predictions need of them."""
+    given = job.task.inputs if job.task is not None else ()
+    sizes = {one.label: len(one.value.encode(errors="replace")) for one in given if one.type == "text" and one.label}
+    if job.directory is None:
+        return sizes
+    wanted = {one.label or one.value: one.value for one in given if one.type == "path"}
+    if job.task is None:
+        wanted |= {name: name for name in files[:SIZED_FILES]}
+    else:
+        there = set(files)
+        wanted |= {name: name for step in job.task.plan.steps for name in step.inputs if name in there}
+    for name, file in wanted.items():
+        with suppress(UnreadableFile):  # such as an artifact of an earlier run, which is no file of the folder
+            sizes[name] = size_of(job.directory, file)
+    return sizes
 
 
 def _clamped_limits(task: TaskIR, registry: Registry) -> Iterator[Problem]:
@@ -340,56 +360,9 @@ def _next_usable(role: str | None, registry: Registry) -> str | None:
 
 
 def known_rates(journal: JournalReader, registry: Registry) -> dict[str, RoleRates]:
-    """Return the typical rates of each role, from the generations that ended last.
+    """Return what is typical of each role and of kinds of its steps, from the generations that ended last.
 
     Only those on the role's present model count: another one may be a hundred times as large.
     """
     rows = journal.measured_generations()
     return rates_of(row for row in rows if row.role in registry.roles and registry.roles[row.role].model == row.model)
-
-
-def rates_of(newest_first: Iterable[MeasuredGeneration]) -> dict[str, RoleRates]:
-    """Return the typical rates of each role: medians over the last `RATED_GENERATIONS` of its generations.
-
-    So the effect of a busy machine is gone after that many generations. Time that a generation has waited in a queue
-    does not count.
-    """
-    history: dict[str, list[MeasuredGeneration]] = {}
-    for row in newest_first:
-        rows = history.setdefault(row.role, [])
-        if len(rows) < RATED_GENERATIONS:
-            rows.append(row)
-    return {role: _typical(rows) for role, rows in history.items()}
-
-
-def _typical(rows: list[MeasuredGeneration]) -> RoleRates:
-    default = RoleRates()
-    computed = [max(0, row.prompt_tokens - row.cached_tokens) for row in rows]
-    written = [max(0, row.output_tokens) for row in rows]
-    return RoleRates(
-        prefill_rate=_rate(computed, [row.prefill_seconds for row in rows]) or default.prefill_rate,
-        decode_rate=_rate(written, [row.decode_seconds for row in rows]) or default.decode_rate,
-        prompt_tokens=median(computed),
-        output_tokens=median(written),
-        packing=_packing(rows),
-    )
-
-
-def _packing(rows: list[MeasuredGeneration]) -> float:
-    """Return what part of its time alone a generation takes of an engine, packed with others; 0 if it is not known."""
-    alone = sum(row.alone_seconds for row in rows)
-    return sum(row.packed_seconds for row in rows) / alone if alone > 0 else 0.0
-
-
-def _rate(tokens: list[int], seconds: list[float]) -> float:
-    """Return the median of the tokens per second, weighted by tokens, or 0 where no time was measured.
-
-    A generation of a few tokens is over before its time can be measured well, so it counts less than a long one.
-    """
-    timed = [(count, took) for count, took in zip(tokens, seconds, strict=True) if count > 0 and 0 < took < math.inf]
-    half, passed = sum(count for count, _ in timed) / 2, 0
-    for count, took in sorted(timed, key=lambda one: one[0] / one[1]):
-        passed += count
-        if passed >= half:
-            return count / took
-    return 0.0

@@ -30,6 +30,7 @@ from orchestrator.events import (
     RunFinished,
 )
 from orchestrator.journal import Journal
+from orchestrator.prediction import kind_of
 from orchestrator.routing import NO_MODEL, Decision, DecisionContext
 from orchestrator.routing.checked import fall_back_to_rules
 from orchestrator.runs.clock import Clock
@@ -352,6 +353,7 @@ def _started(command: StartAttempt, choice: Choice, prompts: PromptDigests, now:
         inputs=context.inputs if context is not None else (),
         slack=command.slack,
         resident=tuple(sorted(context.resident)) if context is not None else (),
+        step_kind=kind_of(command.step),
         prompts=prompts,
         thinking=decision.thinking,
         advice=decision.advice,

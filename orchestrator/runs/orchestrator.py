@@ -282,7 +282,7 @@ class Orchestrator:
         return accepted.run
 
     async def _role_rates(self) -> Mapping[str, RoleRates]:
-        """Return the typical rates of each role, which are read from the journal every `RATED_SECONDS` at most."""
+        """Return the typical rates of roles and kinds of steps, which are read every `RATED_SECONDS` at most."""
         now = self._clock.now()
         if now - self._rated >= RATED_SECONDS:
             self._rated = now
@@ -306,6 +306,7 @@ class Orchestrator:
             files=checked.files,
             rungs=escalation_targets(registry),
             rates=await self._role_rates(),
+            sizes=checked.sizes,
             max_replans=registry.defaults.max_replans if job.task is None else 0,
             prior=checked.prior,
             warnings=checked.warnings,

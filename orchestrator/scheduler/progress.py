@@ -24,6 +24,9 @@ from orchestrator.taskir import Step
 
 Stage = Literal["planning", "waiting", "asked", "extending", "closed"]
 
+Estimate = Callable[[StepGraph], Mapping[str, float]]
+"""Predicts how many seconds each step of a plan takes, by its id."""
+
 
 class PlanProgress:
     """The plan of a run, as far as it is known.
@@ -35,14 +38,13 @@ class PlanProgress:
     Methods that take an event raise IllegalTransition for an event that cannot come now, and then nothing has changed.
     """
 
-    def __init__(self, analysis: PlanAnalysis, mode: Mode, estimate: Callable[[Step], float], most: int) -> None:
+    def __init__(self, analysis: PlanAnalysis, mode: Mode, estimate: Estimate, most: int) -> None:
         self._analysis = analysis
         self._checked: deque[StepGraph] = deque()
         self.graph = self._analysis.graph
         self.stage: Stage = "planning"
         self.after: str | None = None
         self._mode, self._estimate = mode, estimate
-        self._seconds: dict[str, float] = {}
         self._left = most
 
     @property
@@ -79,8 +81,7 @@ class PlanProgress:
         """Add steps to the plan, and return the ranks of all steps. Raises InvalidTask for steps that do not fit."""
         self._require(event, "planning", "extending")
         self.graph = self._analyzed(event.steps)
-        self._seconds.update((step.id, self._estimate(step)) for step in event.steps)
-        return rank(self.graph, self._mode, self._seconds)
+        return rank(self.graph, self._mode, self._estimate(self.graph))
 
     def _analyzed(self, steps: Sequence[Step]) -> StepGraph:
         """Return the graph with these steps: the one that `check` has made, if they are what was checked."""

@@ -35,7 +35,7 @@ from orchestrator.events import (
 )
 from orchestrator.failures import EscalationChain, FailureResponse, GiveUp, decide
 from orchestrator.scheduler.commands import CancelAttempt, Command, ExtendPlan
-from orchestrator.scheduler.progress import Ending, PlanProgress
+from orchestrator.scheduler.progress import Ending, Estimate, PlanProgress
 from orchestrator.scheduler.queue import ConcurrencyLimits, Rank, ReadyQueue
 from orchestrator.scheduler.states import ACTIVE, FINAL, TRANSITIONS, IllegalTransition, State
 from orchestrator.scheduler.step import Cause, StepEvent, StepRecord, StepViews, expand_children, outcome_of_children
@@ -45,8 +45,9 @@ from orchestrator.taskir import Agent, Parallelism, Step
 class RunState:
     """The state of a run. It is built empty, and changed by events alone.
 
-    `estimate` predicts the seconds of a step. It only decides which step goes first, so it may change between a run and
-    its replay. `labels`, `files` and `paths` are what the steps may read beside artifacts, as in `analyze`.
+    `estimate` predicts the seconds of each step of a plan, as far as the plan is known. It only decides which step goes
+    first, so it may change between a run and its replay. `labels`, `files` and `paths` are what the steps may read
+    beside artifacts, as in `analyze`.
     `escalation` says which role takes over from which, and `max_replans` how often the plan may go on after a step that
     it ended with.
     """
@@ -61,7 +62,7 @@ class RunState:
         labels: Collection[str] = (),
         files: Collection[str] = (),
         paths: Collection[str] = (),
-        estimate: Callable[[Step], float] = lambda step: 1.0,
+        estimate: Estimate = lambda graph: dict.fromkeys(graph.order, 1.0),
         max_replans: int = 0,
     ) -> None:
         self.mode = mode

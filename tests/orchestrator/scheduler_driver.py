@@ -38,6 +38,7 @@ from orchestrator.scheduler import (
     State,
 )
 from orchestrator.scheduler.invariants import violations
+from orchestrator.scheduler.progress import Estimate
 from orchestrator.taskir import Step
 
 CHAIN = EscalationChain({"worker": EscalationTarget("coder", "B1")})
@@ -54,6 +55,11 @@ def step(number: int, *after: int, **fields: Any) -> Step:
         "depends_on": tuple(f"S{earlier}" for earlier in after),
     }
     return Step(**given | fields)
+
+
+def by_step(estimate: Callable[[Step], float]) -> Estimate:
+    """Return an estimate of whole plans, from one of single steps."""
+    return lambda graph: {name: estimate(step) for name, step in graph.steps.items()}
 
 
 @dataclass
@@ -81,7 +87,7 @@ class Driver:
         self.state = self._empty()
 
     def _empty(self) -> RunState:
-        return RunState(**self.settings, estimate=self.estimate)
+        return RunState(**self.settings, estimate=by_step(self.estimate))
 
     def send(self, event: Event) -> list[Command]:
         """Send one event to the scheduler, note its commands, and check the invariants of its state."""
@@ -212,7 +218,7 @@ class Driver:
         event = self.end_event(self.finish.status, self.finish.error)
         self.send(event)
         for estimate in (self.estimate, lambda step: -self.estimate(step)):
-            again = RunState(**self.settings, estimate=estimate)
+            again = RunState(**self.settings, estimate=by_step(estimate))
             again.handle(*self.journal)
             assert ends(again) == ends(self.state), "a replay tells the same, whatever the estimates are"
         return event

@@ -12,11 +12,8 @@ from orchestrator.critical_path import (
     critical_steps_of,
     figures,
     measured_seconds,
-    predict_seconds,
     slack,
 )
-from orchestrator.events import RoleRates
-from orchestrator.taskir import Step
 
 BEFORE = {"S1": (), "S2": ("S1",), "S3": ("S1",), "S4": ("S2", "S3"), "S5": ()}
 ORDER = ("S1", "S2", "S3", "S4", "S5")
@@ -69,15 +66,6 @@ def test_critical_steps_count_the_longest_of_what_runs_side_by_side() -> None:
     assert critical_steps([2], []) == 2
     assert critical_steps([], [[], [4]]) == 4
     assert critical_steps_of((("S1", "S2"), ("S3",)), {"S1": 1, "S2": 3}, planning=1) == 1 + 3 + 0
-
-
-def test_predictions_come_from_the_rates_of_the_role_or_the_defaults() -> None:
-    def step(number: int, **fields: object) -> Step:
-        return Step.model_validate({"id": f"S{number}", "actor": "worker", "action": "a", "outputs": [], **fields})
-
-    rates = {"worker": RoleRates(prefill_rate=100.0, decode_rate=10.0, prompt_tokens=50.0, output_tokens=20.0)}
-    predicted = predict_seconds([step(1), step(2, max_tokens=5), step(3, max_tokens=99), step(4, actor="x")], rates)
-    assert predicted == pytest.approx({"S1": 2.5, "S2": 1.0, "S3": 2.5, "S4": 300 / 500 + 100 / 50})
 
 
 GRAPHS = st.lists(st.tuples(st.integers(0, 100), st.sets(st.integers(0, 7), max_size=3)), max_size=8)

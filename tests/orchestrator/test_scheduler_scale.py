@@ -19,7 +19,7 @@ from orchestrator.events import (
 from orchestrator.failures import EscalationChain
 from orchestrator.scheduler import ExpandStep, FinishRun, GatherStep, RunState, StartAttempt, State
 from orchestrator.taskir import MAX_STEPS, Parallelism, Step
-from tests.orchestrator.scheduler_driver import step
+from tests.orchestrator.scheduler_driver import by_step, step
 
 MANY = 20_000
 
@@ -33,7 +33,7 @@ def test_a_plan_of_any_size_runs_to_its_end(count: int) -> None:
         mode="as-planned",
         escalation=EscalationChain({}),
         parallelism=Parallelism(max_concurrent_steps=4),
-        estimate=seconds,
+        estimate=by_step(seconds),
     )
     commands = state.handle(StepsPlanned(at=0, steps=steps), PlanFinished(at=0, origin="taskir"))
     for _ in range(count):

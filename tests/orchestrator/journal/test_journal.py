@@ -187,7 +187,29 @@ async def test_run_rows_follow_the_events(home: Path) -> None:
 async def test_measured_joins_each_generation_with_its_role(home: Path) -> None:
     with Journal.open(home) as journal:
         await journal.append("R", story())
-        assert journal.measured_generations() == [MeasuredGeneration("worker", "small", 120, 100, 40, 0.25, 2.0)]
+        own = MeasuredGeneration("worker", "small", 120, 100, 40, 0.25, 2.0, run="R", input_bytes=0)
+        assert journal.measured_generations() == [own]
+
+
+async def test_measured_tells_the_kind_of_step_its_inputs_and_what_it_took_besides(home: Path) -> None:
+    def started(number: int, *inputs: InputSize) -> AttemptStarted:
+        return AttemptStarted(
+            at=10.0 * number, step="S1", number=number, role="worker", persona=None, model="small", reason="actor",
+            inputs=inputs, step_kind="text",
+        )  # fmt: skip
+
+    with Journal.open(home) as journal:
+        await journal.append("R", [RunAccepted(at=1.0, run="R", mode="serial", request="Say hello.")])
+        for number, inputs in enumerate(([InputSize("a", 12), InputSize("b", 30)], [InputSize("a", None)]), start=1):
+            generated = AttemptGenerated(at=10.0 * number + 3, step="S1", number=number, usage=USAGE)
+            done = AttemptSucceeded(at=10.0 * number + 4, step="S1", number=number, outputs={})
+            await journal.append("R", [started(number, *inputs), generated, done])
+        found = journal.measured_generations()
+    told = [(one.kind, one.input_bytes, one.other_seconds) for one in found]
+    assert told == [
+        ("text", None, 1.25),
+        ("text", 42, 1.25),
+    ]
 
 
 async def test_run_that_was_never_accepted_is_refused_and_leaves_nothing(home: Path) -> None:

@@ -1,0 +1,401 @@
+"""Predict how long the steps of a plan take, from the generations that the journal has of steps like them. Pure.
+
+Steps are alike if they have the same role on the same model, the same kind, and about as much to read. Where fewer than
+`FEW` generations of such steps are known, all of the kind count, whatever they read, then all of the role, and then the
+defaults of `RoleRates`. Times are in seconds.
+"""
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from random import Random
+from statistics import NormalDist, fmean, median, variance
+from typing import Any, Final
+
+from orchestrator.analysis import StepGraph
+from orchestrator.critical_path import Effort, critical_path
+from orchestrator.events import Mode, RoleRates
+from orchestrator.taskir import Step
+
+RATED_GENERATIONS: Final = 32
+"""How many of the last generations of one key typical rates are taken from."""
+FEW: Final = 2
+"""So many generations of a kind have to be known before they count instead of those of the whole role."""
+ENOUGH: Final = 5
+"""With fewer generations, their spread is taken to be at least that of the coarser key."""
+MOST_KEYS: Final = 64
+"""The most kinds of steps whose rates are kept; those with most generations are."""
+BYTES_PER_TOKEN: Final = 4.0
+"""What is assumed of an artifact that is not written yet."""
+CALL: Final = "call"
+"""The kind of a step that is one call of a tool and asks no model."""
+CALL_SECONDS: Final = 0.01
+"""What such a step is taken to need where none was measured."""
+LEAST_SPREAD: Final = 0.05
+"""No prediction is taken to be more certain than this."""
+CHANCE: Final = 0.9
+"""The probability with which a range is to hold the measured time."""
+DRAWS: Final = 200
+"""How many paths are drawn for a range, for plans of up to 1,000 steps."""
+
+_DEEPEST: Final = 16
+"""How deep schemas are looked into."""
+_LONGEST: Final = 1e9
+"""Times of so many seconds, or none at all, were not measured."""
+_WORST: Final = math.log(1000.0)
+"""No single error counts for more than a factor of 1,000."""
+_LARGEST: Final = 40
+"""All sizes of 2 to this power and more are one class."""
+_Z: Final = NormalDist().inv_cdf((1 + CHANCE) / 2)
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredGeneration:
+    """The tokens and seconds of one finished generation, with its role and model, and the step that it was for."""
+
+    role: str
+    model: str
+    prompt_tokens: int
+    cached_tokens: int
+    output_tokens: int
+    prefill_seconds: float
+    decode_seconds: float
+    alone_seconds: float = 0.0
+    """As in `events.Usage`, like the next one; 0 where it was not measured."""
+    packed_seconds: float = 0.0
+    run: str = ""
+    """The run that it belongs to."""
+    kind: str = ""
+    """The kind of the step, as `kind_of` returns it; empty for those of early versions."""
+    input_bytes: int | None = None
+    """The size of what the step read; None where it is not known."""
+    other_seconds: float = 0.0
+    """What the attempt took besides the generation and its wait for a slot: prompt, gates, tools, commits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """How long a step should take from its start to its end, and what that is known from."""
+
+    seconds: float
+    """The whole: what is below, and how much longer it takes beside the steps of its wave."""
+    prefill_seconds: float
+    """Alone on its engine, like the next one."""
+    decode_seconds: float
+    other_seconds: float
+    """Besides the generation."""
+    packed_seconds: float
+    """The least share of an engine's time that it can take, beside as many others as is best; 0 if nobody knows."""
+    prompt_tokens: float
+    """Those that are computed, without the ones in a cache."""
+    output_tokens: float
+    spread: float
+    """The standard deviation of the natural logarithm of the measured time over the predicted one."""
+    common: float
+    """Which part of the square of the spread all steps of a run have in common, from 0 to 1."""
+    generations: int
+    """How many generations it is known from; 0 for an assumption."""
+    basis: str
+    """What these have in common: the role, and mostly the kind of the step and how much it reads."""
+
+    @property
+    def alone_seconds(self) -> float:
+        """What its generation takes alone on its engine."""
+        return self.prefill_seconds + self.decode_seconds
+
+    @property
+    def effort(self) -> Effort:
+        """What it should compute."""
+        whole = self.alone_seconds + self.other_seconds
+        return Effort(whole, whole, self.packed_seconds)
+
+    @property
+    def range(self) -> tuple[float, float]:
+        """The seconds between which the measured time should be, with a probability of `CHANCE`."""
+        reach = math.exp(_Z * self.spread)
+        return self.seconds / reach, self.seconds * reach
+
+
+# What kind of step it is
+
+
+def kind_of(step: Step) -> str:
+    """Return the kind of a step, as far as predictions tell kinds apart.
+
+    Steps with a schema are told apart by how long the shortest answer is, and others by the limit of their answers.
+    """
+    if step.kind == "tool":
+        return CALL if step.arguments is not None else "tool"
+    if step.kind == "repl":
+        return "repl"
+    kind = "text with tools" if step.tools else "text"
+    if step.output_schema is not None:
+        return f"{kind.replace('text', 'JSON')} of {size_class(least_characters(step.output_schema), 0.5)} characters"
+    return kind if step.max_tokens is None else f"{kind} of up to {size_class(step.max_tokens, 1.0)} tokens"
+
+
+def least_characters(schema: Any, depth: int = 0) -> int:
+    """Return about how many characters the shortest JSON text has that a JSON Schema accepts.
+
+    References, and what lies deeper than 16 schemas, count as the shortest value there is.
+    """
+    if not isinstance(schema, dict) or depth > _DEEPEST:
+        return 1
+    if isinstance(schema.get("enum"), list) and schema["enum"]:
+        return min(len(str(value)) for value in schema["enum"])
+    for name in ("anyOf", "oneOf"):
+        if isinstance(schema.get(name), list) and schema[name]:
+            return min(least_characters(one, depth + 1) for one in schema[name])
+    kind = schema.get("type")
+    match kind[0] if isinstance(kind, list) and kind else kind:
+        case "string":
+            return 2 + _count(schema.get("minLength"))
+        case "array":
+            items = _count(schema.get("minItems"))
+            return 2 + items * (least_characters(schema.get("items"), depth + 1) + 1)
+        case "object":
+            known = schema.get("properties")
+            known = known if isinstance(known, dict) else {}
+            needed = schema.get("required")
+            names = [name for name in needed if isinstance(name, str)] if isinstance(needed, list) else []
+            return 2 + sum(len(name) + 4 + least_characters(known.get(name), depth + 1) for name in names)
+        case _:
+            return 1
+
+
+def size_class(amount: float, octaves: float) -> int:
+    """Return the upper end of the class of sizes that `amount` is in. Classes are so many powers of two apart."""
+    if amount < 1:
+        return 0
+    return round(2 ** min(_LARGEST, octaves * math.ceil(math.log2(amount) / octaves - 1e-9)))
+
+
+def _count(value: object) -> int:
+    return min(value, 1 << 24) if isinstance(value, int) and value > 0 else 0
+
+
+def keys_of(role: str, kind: str, input_bytes: float | None) -> tuple[str, ...]:
+    """Return the keys of rates for a step, the finest first. A call of a tool is never rated as its role is."""
+    keys = () if kind == CALL else (role,)
+    if not kind:
+        return keys
+    of_kind = f"{role}: {kind}"
+    if input_bytes is None:
+        return (of_kind, *keys)
+    return (f"{of_kind}, reading up to {size_class(input_bytes, 2.0)} bytes", of_kind, *keys)
+
+
+# What is typical
+
+
+def rates_of(newest_first: Iterable[MeasuredGeneration]) -> dict[str, RoleRates]:
+    """Return what is typical by key: medians over the last `RATED_GENERATIONS` generations of each.
+
+    So the effect of a busy machine is gone after that many generations. Time that a generation has waited in a queue
+    does not count, nor what it lost to others that computed at the same time.
+    """
+    history: dict[str, list[MeasuredGeneration]] = {}
+    coarser: dict[str, str | None] = {}
+    for row in newest_first:
+        above = None
+        for key in reversed(keys_of(row.role, row.kind, row.input_bytes)):  # so a coarser key is always there before
+            rows = history.setdefault(key, [])
+            coarser[key], above = above, key
+            if len(rows) < RATED_GENERATIONS:
+                rows.append(row)
+    found: dict[str, RoleRates] = {}
+    for key, rows in history.items():
+        above = coarser[key]
+        if above is None or len(rows) >= FEW:
+            found[key] = _typical(rows, RoleRates() if above is None else found[above])
+    finer = sorted((key for key in found if coarser[key] is not None), key=lambda key: -found[key].generations)
+    for key in finer[MOST_KEYS:]:
+        del found[key]
+    return found
+
+
+def _typical(rows: Sequence[MeasuredGeneration], above: RoleRates) -> RoleRates:
+    default = RoleRates()
+    computed = [max(0, row.prompt_tokens - row.cached_tokens) for row in rows]
+    written = [max(0, row.output_tokens) for row in rows]
+    shares = [_alone_share(row) for row in rows]
+    prefill = [_finite(row.prefill_seconds) * share for row, share in zip(rows, shares, strict=True)]
+    decode = [_finite(row.decode_seconds) * share for row, share in zip(rows, shares, strict=True)]
+    found = RoleRates(
+        prefill_rate=_rate(computed, prefill) or default.prefill_rate,
+        decode_rate=_rate(written, decode) or default.decode_rate,
+        prompt_tokens=median(computed),
+        output_tokens=median(written),
+        packing=_packing(rows),
+        other_seconds=median(_finite(row.other_seconds) for row in rows),
+        generations=len(rows),
+    )
+    typical = found.prompt_tokens / found.prefill_rate + found.output_tokens / found.decode_rate + found.other_seconds
+    errors: dict[str, list[float]] = {}
+    for row, *seconds in zip(rows, prefill, decode, strict=True):
+        total = sum(seconds) + _finite(row.other_seconds)
+        if total > 0 and typical > 0:
+            error = math.log(total) - math.log(typical)
+            errors.setdefault(row.run, []).append(max(-_WORST, min(_WORST, error)))
+    return replace(found, spread=_spread(errors, above), common=_common(errors, above))
+
+
+def _alone_share(row: MeasuredGeneration) -> float:
+    """Return which part of its time a generation would have needed alone; 1 where that was not measured."""
+    seconds, alone = _finite(row.prefill_seconds) + _finite(row.decode_seconds), _finite(row.alone_seconds)
+    return min(1.0, alone / seconds) if alone > 0 and seconds > 0 else 1.0
+
+
+def _spread(errors: Mapping[str, Sequence[float]], above: RoleRates) -> float:
+    every = [error for some in errors.values() for error in some]
+    if not every:
+        return above.spread
+    spread = max(LEAST_SPREAD, math.sqrt(fmean(error * error for error in every)))
+    return spread if len(every) >= ENOUGH else max(spread, above.spread)
+
+
+def _common(errors: Mapping[str, Sequence[float]], above: RoleRates) -> float:
+    """Return which part of the variance is between runs (one-way analysis of variance, method of moments)."""
+    runs = [some for run, some in errors.items() if run and len(some) > 1]
+    if len(runs) < FEW + 1:
+        return above.common
+    within = sum(sum((error - fmean(some)) ** 2 for error in some) for some in runs) / sum(len(one) - 1 for one in runs)
+    each = len(runs) / sum(1 / len(some) for some in runs)
+    between = max(0.0, variance(fmean(some) for some in runs) - within / each)
+    return between / (between + within) if between + within > 0 else above.common
+
+
+def _packing(rows: Iterable[MeasuredGeneration]) -> float:
+    """Return what part of its time alone a generation takes of an engine, packed with others; 0 if it is not known."""
+    pairs = [(_finite(row.alone_seconds), _finite(row.packed_seconds)) for row in rows]
+    alone = sum(alone for alone, _ in pairs)
+    return min(1.0, sum(packed for _, packed in pairs) / alone) if alone > 0 else 0.0
+
+
+def _rate(tokens: Sequence[int], seconds: Sequence[float]) -> float:
+    """Return the median of the tokens per second, weighted by tokens, or 0 where no time was measured.
+
+    A generation of a few tokens is over before its time can be measured well, so it counts less than a long one.
+    """
+    timed = [(count, took) for count, took in zip(tokens, seconds, strict=True) if count > 0 and 0 < took < math.inf]
+    half, passed = sum(count for count, _ in timed) / 2, 0
+    for count, took in sorted(timed, key=lambda one: one[0] / one[1]):
+        passed += count
+        if passed >= half:
+            return count / took
+    return 0.0
+
+
+def _finite(seconds: float) -> float:
+    return seconds if 0 <= seconds < _LONGEST else 0.0
+
+
+# What to expect
+
+
+def predict_plan(
+    graph: StepGraph, rates: Mapping[str, RoleRates], sizes: Mapping[str, int] | None = None, mode: Mode = "as-planned"
+) -> dict[str, Prediction]:
+    """Return what to expect of each step of a plan, by its id. Linear in steps and edges, but for sorting each wave.
+
+    `rates` are by key, as `rates_of` returns them, and `sizes` are the bytes of inputs and files by name, as far as
+    they are known. A `foreach` step counts as one child: its children run side by side.
+    """
+    alone: dict[str, Prediction] = {}
+    for name in graph.order:
+        step = graph.steps[name]
+        alone[name] = predict_step(step, rates, _bytes_read(step, graph, alone, sizes or {}))
+    if mode == "serial":
+        return alone
+    return {
+        name: replace(alone[name], seconds=alone[name].seconds + lost)
+        for wave in graph.waves
+        for name, lost in lost_beside([alone[one] for one in wave], wave)
+    }
+
+
+def predict_step(step: Step, rates: Mapping[str, RoleRates], input_bytes: float | None = None) -> Prediction:
+    """Return what to expect of a step that runs alone, and reads so many bytes (None if nobody knows)."""
+    kind = kind_of(step)
+    basis = next((key for key in keys_of(step.actor, kind, input_bytes) if key in rates), "")
+    known = rates[basis] if basis else RoleRates()
+    if not basis and kind == CALL:
+        known = replace(known, prompt_tokens=0.0, output_tokens=0.0, other_seconds=CALL_SECONDS)
+    output = known.output_tokens if step.max_tokens is None else min(known.output_tokens, step.max_tokens)
+    prefill, decode = known.prompt_tokens / known.prefill_rate, output / known.decode_rate
+    return Prediction(
+        seconds=prefill + decode + known.other_seconds,
+        prefill_seconds=prefill,
+        decode_seconds=decode,
+        other_seconds=known.other_seconds,
+        packed_seconds=(prefill + decode) * known.packing,
+        prompt_tokens=known.prompt_tokens,
+        output_tokens=output,
+        spread=known.spread * math.sqrt(1 + 1 / max(1, known.generations)),
+        common=known.common,
+        generations=known.generations,
+        basis=basis,
+    )
+
+
+def lost_beside(together: Sequence[Prediction], names: Sequence[str]) -> Iterator[tuple[str, float]]:
+    """Yield by how much longer each step takes because these steps run at the same time, in no special order.
+
+    While two compute at once, each takes its packed share of the engine's time from the other, up to the end of the
+    shorter one (processor sharing, Kleinrock 1967, with the part that batching shares taken out).
+    """
+    ranked = sorted(zip(together, names, strict=True), key=lambda one: one[0].alone_seconds)
+    shorter, longer = 0.0, sum(_packed_part(one) for one in together)
+    for one, name in ranked:
+        own = one.alone_seconds
+        longer -= _packed_part(one)
+        yield name, shorter + max(0.0, longer) * own
+        shorter += one.packed_seconds
+
+
+def _packed_part(one: Prediction) -> float:
+    return one.packed_seconds / one.alone_seconds if one.alone_seconds > 0 else 0.0
+
+
+def _bytes_read(
+    step: Step, graph: StepGraph, before: Mapping[str, Prediction], sizes: Mapping[str, int]
+) -> float | None:
+    """Return how much a step reads; None if nobody knows. An artifact is taken to be as long as its writer's answer."""
+    if step.foreach is not None:
+        return None
+    total, sources = 0.0, graph.sources.get(step.id, {})
+    for name in step.inputs:
+        source = sources.get(name)
+        writer = source.step if source is not None else None
+        if writer is not None and writer in before:
+            outputs = max(1, len(graph.steps[writer].outputs))
+            total += before[writer].output_tokens * BYTES_PER_TOKEN / outputs
+        elif name in sizes:
+            total += sizes[name]
+        else:
+            return None
+    return total
+
+
+def path_range(
+    before: Mapping[str, Sequence[str]], order: Sequence[str], predicted: Mapping[str, Prediction], seed: int = 0
+) -> tuple[float, float]:
+    """Return the seconds between which the critical path should be, with a probability of `CHANCE`.
+
+    Times of steps are drawn from log-normal distributions, of which all steps of a draw share the common part, and the
+    longest chain of each draw is taken. The same arguments give the same range.
+    """
+    draw = Random(seed)  # noqa: S311 - no secret
+    count = max(20, min(DRAWS, 1000 * DRAWS // max(1, len(order))))
+    paths = []
+    for _ in range(count):
+        whole = draw.gauss(0.0, 1.0)
+        seconds = {
+            name: one.seconds
+            * math.exp(one.spread * (math.sqrt(one.common) * whole + math.sqrt(1 - one.common) * draw.gauss(0.0, 1.0)))
+            for name, one in predicted.items()
+        }
+        paths.append(critical_path(before, order, seconds).seconds)
+    paths.sort()
+    low = round((1 - CHANCE) / 2 * (count - 1))
+    return paths[low], paths[count - 1 - low]
