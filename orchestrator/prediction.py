@@ -31,6 +31,8 @@ CALL: Final = "call"
 """The kind of a step that is one call of a tool and asks no model."""
 CALL_SECONDS: Final = 0.01
 """What such a step is taken to need where none was measured."""
+DOUBTED_RUNS: Final = 8
+"""What so many runs say of what their steps have in common counts as much as what is assumed of it."""
 LEAST_SPREAD: Final = 0.05
 """No prediction is taken to be more certain than this."""
 CHANCE: Final = 0.9
@@ -197,7 +199,7 @@ def rates_of(newest_first: Iterable[MeasuredGeneration]) -> dict[str, RoleRates]
     history: dict[str, list[MeasuredGeneration]] = {}
     coarser: dict[str, str | None] = {}
     for row in newest_first:
-        above = None
+        above: str | None = None
         for key in reversed(keys_of(row.role, row.kind, row.input_bytes)):  # so a coarser key is always there before
             rows = history.setdefault(key, [])
             coarser[key], above = above, key
@@ -262,7 +264,8 @@ def _common(errors: Mapping[str, Sequence[float]], above: RoleRates) -> float:
     within = sum(sum((error - fmean(some)) ** 2 for error in some) for some in runs) / sum(len(one) - 1 for one in runs)
     each = len(runs) / sum(1 / len(some) for some in runs)
     between = max(0.0, variance(fmean(some) for some in runs) - within / each)
-    return between / (between + within) if between + within > 0 else above.common
+    found = between / (between + within) if between + within > 0 else above.common
+    return (len(runs) * found + DOUBTED_RUNS * RoleRates().common) / (len(runs) + DOUBTED_RUNS)
 
 
 def _packing(rows: Iterable[MeasuredGeneration]) -> float:
@@ -331,7 +334,7 @@ def predict_step(step: Step, rates: Mapping[str, RoleRates], input_bytes: float 
         packed_seconds=(prefill + decode) * known.packing,
         prompt_tokens=known.prompt_tokens,
         output_tokens=output,
-        spread=known.spread * math.sqrt(1 + 1 / max(1, known.generations)),
+        spread=known.spread * math.sqrt(1 + (1 / known.generations if known.generations else 0.0)),
         common=known.common,
         generations=known.generations,
         basis=basis,

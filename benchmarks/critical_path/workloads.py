@@ -102,11 +102,11 @@ def wide(width: int, characters: int = 60) -> Document:
     )
 
 
-def deep(length: int) -> Document:
-    """Return a task whose steps wait for one another."""
-    steps = [_write(1, "Write a note.", 60, "note1.json")]
+def deep(length: int, characters: int = 60) -> Document:
+    """Return a task whose steps wait for one another, and write notes of so many characters."""
+    steps = [_write(1, "Write a note.", characters, "note1.json")]
     for at in range(2, length + 1):
-        steps.append(_write(at, "Go on with the note.", 60, f"note{at}.json", [f"note{at - 1}.json"]))
+        steps.append(_write(at, "Go on with the note.", characters, f"note{at}.json", [f"note{at - 1}.json"]))
     return _document("Go on and on", steps)
 
 

@@ -7,7 +7,7 @@ from concurrent.futures import Executor
 from contextlib import contextmanager
 from typing import Any, Final
 
-from orchestrator.events import Event
+from orchestrator.events import Event, ToolCalled
 from orchestrator.journal import Journal
 
 EPOCH: Final = 1_800_000_000.0
@@ -106,12 +106,20 @@ class VirtualClock:
 
 
 class StillJournal(Journal):
-    """A journal that takes no virtual time: the disk is no part of what is simulated."""
+    """A journal that takes as much virtual time as it is told to, by default none, however quick the real disk is."""
+
+    commit_seconds = 0.0
+    """How long it takes until events are durable."""
+    call_seconds = 0.0
+    """What a run's loop takes for each call of a tool that it is told of."""
 
     async def append(self, run: str, events: Sequence[Event]) -> None:
-        """Append events while the virtual clock stops."""
+        """Append events while the virtual clock stops, and then let the time pass that this takes."""
         with virtual_loop().outside():
             await super().append(run, events)
+        seconds = self.commit_seconds + self.call_seconds * sum(isinstance(event, ToolCalled) for event in events)
+        if seconds > 0:
+            await asyncio.sleep(seconds)
 
 
 def virtual_loop() -> VirtualTimeLoop:

@@ -1,8 +1,15 @@
-"""Simulated engines without processes: a function gives the time of each step, and another one the answers."""
+"""Simulated engines without processes: a function gives the time of each step, and another one the answers.
+
+What goes into a step is chosen as a real engine does: by priority, in chunks of prompts, as many sequences as pay, with
+as many draft tokens as pay. Left out are preemption for lack of cells, and the steps by which an engine probes what its
+steps cost.
+"""
 
 import asyncio
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from random import Random
 from typing import Final
 
 import numpy as np
@@ -20,31 +27,97 @@ from orchestrator.engine.contract import (
     TokenizedText,
 )
 from orchestrator.engine.errors import EngineDied, EngineStopped
-from orchestrator.engine.worker.priority import priority
+from orchestrator.engine.speculation.controller import (
+    Acceptance,
+    DraftCandidate,
+    DraftSource,
+    SpeculationController,
+    common_draft_length,
+    draft_lengths,
+    model_acceptance,
+    plain_seconds,
+    sequence_acceptance,
+)
+from orchestrator.engine.step_cost.model import (
+    StepCostModel,
+    StepShare,
+    attended_cells,
+    best_decode_width,
+    divide_step,
+    round_robin,
+)
+from orchestrator.engine.worker.batching import Prefill, chunks_of, group_equal_chunks
+from orchestrator.engine.worker.priority import ALIKE, priority
 from orchestrator.events import Usage
 
 GATHERING_SECONDS = 1e-6
 """Delay before a step, so that requests of the same moment are in the same step in whatever order they come."""
 
-BLOCK: Final = 64
+BLOCK: Final = 16
 """The characters of a block of a prompt: prefixes are shared by whole blocks."""
+
+BATCH: Final = 512
+"""The most tokens of a step, as in a real engine (`engine.llama.model.BATCH`)."""
+
+
+UNLIMITED: Final = 1 << 40
 
 
 @dataclass(frozen=True, slots=True)
 class StepLoad:
-    """What one step computes."""
+    """What one call of llama_decode computes."""
 
     sequences: int
-    """The sequences that get a token each."""
+    """The sequences that it computes tokens of."""
+    tokens: int
+    """The tokens that it computes."""
     prompt_tokens: int
-    """The tokens of prompts that are read in it."""
+    """How many of them belong to prompts."""
     cells: int
-    """The tokens that the sequences attend to, together."""
+    """The cells that the tokens attend to, together."""
     threads: int
 
 
 StepSeconds = Callable[[StepLoad], float]
-"""Returns how long a step takes, in seconds."""
+"""Returns how long a call takes, in seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Drafting:
+    """Where draft tokens come from, and what becomes of them."""
+
+    source: DraftSource
+    k: int
+    """The most draft tokens of a sequence in a step."""
+    acceptance: float
+    """The probability that a draft token is accepted, given that those before it were."""
+    offered: float = 1.0
+    """In which part of the steps of a sequence there is something to propose."""
+    token_seconds: float = 0.0
+    """What drafting a token takes."""
+
+
+def count_words(text: str) -> float:
+    """Return the number of words."""
+    return len(text.split())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Behaviour:
+    """How an engine fills its steps, beyond what its specification says."""
+
+    costs: StepCostModel | None = None
+    """What it believes that steps cost, by which it decides how many sequences decode together and how many tokens are
+    drafted. Without it all decode, nothing is drafted, and a step takes any number of tokens."""
+    split: bool = False
+    """Whether every sequence has a stream of cells of its own: prompts are then computed in calls apart."""
+    drafting: Drafting | None = None
+    token_seconds: float = 0.0
+    """What the engine takes besides llama.cpp for each token that it samples."""
+    count: Callable[[str], float] = count_words
+    """Returns how many tokens a text has."""
+    seed: int = 0
+    """Of what becomes of draft tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +137,26 @@ def words(text: str) -> Answer:
     return Answer(text, len(text.split()) + 1)
 
 
+@dataclass
+class OwnTime:
+    """What the orchestrator's own process takes for each generation, half of it before and half of it after."""
+
+    busy_seconds: float = 0.0
+    """During which it can do nothing else."""
+    waiting_seconds: float = 0.0
+    """What a generation waits besides, while the process can do something else."""
+    _free: float = 0.0
+    """When the process has done what it was asked for so far."""
+
+    async def half(self) -> None:
+        """Let half of the time of one generation pass."""
+        if self.busy_seconds + self.waiting_seconds <= 0:
+            return
+        now = asyncio.get_running_loop().time()
+        self._free = max(now, self._free) + self.busy_seconds / 2
+        await asyncio.sleep(self._free - now + self.waiting_seconds / 2)
+
+
 @dataclass(slots=True, eq=False)
 class _Sequence:
     request: Generation
@@ -72,12 +165,19 @@ class _Sequence:
     left: int
     asked: float
     done: asyncio.Future[Completion]
+    priority: float
+    acceptance: dict[DraftSource, Acceptance]
+    draw: Random
     begun: float = 0.0
+    stream: int = -1
+    """The number of its slot."""
     cached_tokens: int = 0
     unread: int = 0
     """The tokens of its prompt that no step has read."""
     read: float = 0.0
     """When its prompt was read."""
+    left_out: int = 0
+    """In how many steps it has not decoded although it could."""
     work: float = 0.0
     alone: float = 0.0
     packed: float = 0.0
@@ -89,32 +189,114 @@ class _Sequence:
         return self.prompt_tokens + self.answer.tokens - self.left
 
 
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """What a call computes of one sequence: a chunk of its prompt, or its next token and draft tokens."""
+
+    sequence: _Sequence
+    tokens: int
+    cells: int
+    """The cells that these attend to, together."""
+    accepted: int = 0
+    """How many draft tokens are accepted."""
+
+
+class _Prefixes:
+    """The prompts whose beginnings are in the cache: as many as there are slots, or as fit into a common pool."""
+
+    def __init__(self, spec: EngineSpec, *, split: bool) -> None:
+        self._most = spec.slots if split else None
+        self._cells = (spec.cells or (spec.context or 4096) * spec.slots) if not split else None
+        self._held: OrderedDict[int, tuple[list[int], int]] = OrderedDict()
+        self._known: Counter[int] = Counter()
+        self._numbers = 0
+        for prompt in spec.system_prompts:  # a real engine restores them from disk
+            self._known.update(_blocks(prompt.text))
+
+    def share(self, request: Generation, tokens: int) -> float:
+        """Return which part of a prompt is in the cache, and remember the whole of it.
+
+        Requests of one moment share too: a real engine reads what they have in common once.
+        """
+        chain = _blocks("\0".join(message.content for message in request.messages))
+        shared = next((at for at, block in enumerate(chain) if not self._known[block]), len(chain))
+        self._numbers += 1
+        self._held[self._numbers] = chain, tokens
+        self._known.update(chain)
+        while self._is_full:
+            _, (oldest, _) = self._held.popitem(last=False)
+            for block in oldest:
+                self._known[block] -= 1
+                if not self._known[block]:
+                    del self._known[block]
+        return shared / len(chain)
+
+    @property
+    def _is_full(self) -> bool:
+        if self._most is not None:
+            return len(self._held) > self._most
+        return len(self._held) > 1 and sum(tokens for _, tokens in self._held.values()) > (self._cells or 0)
+
+
+def _blocks(text: str) -> list[int]:
+    """Return a hash for each beginning of a text that ends with a block."""
+    chain, found = 0, []
+    for at in range(0, max(1, len(text) // BLOCK * BLOCK), BLOCK):
+        chain = hash((chain, text[at : at + BLOCK]))
+        found.append(chain)
+    return found
+
+
 class SimulatedEngine:
     """Decodes as many sequences at a time as it has slots, in the order of priority of a real engine."""
 
-    def __init__(self, spec: EngineSpec, info: ModelInfo, step_seconds: StepSeconds, write: Write) -> None:
+    def __init__(
+        self,
+        spec: EngineSpec,
+        info: ModelInfo,
+        step_seconds: StepSeconds,
+        write: Write,
+        behaviour: Behaviour = Behaviour(),
+        own: OwnTime | None = None,
+    ) -> None:
         self.spec = spec
         self.info = info
         self.died = asyncio.Event()
         self.failure: EngineDied | None = None
-        self.steps = 0
+        self.steps = self.drafted = self.accepted = 0
         self._step_seconds = step_seconds
         self._write = write
+        self._behaviour = behaviour
+        self._own = own or OwnTime()
         self._loop = asyncio.get_running_loop()
         self._threads = spec.threads or 1
         self._waiting: list[_Sequence] = []
         self._running: list[_Sequence] = []
-        self._prefixes: set[int] = set()
+        self._prefixes = _Prefixes(spec, split=behaviour.split)
+        self._widths: dict[int, int] = {}
+        self._model_acceptance = model_acceptance()
+        self._controller = SpeculationController()
         self._step: asyncio.TimerHandle | None = None
 
     async def generate(
         self, request: Generation, on_text: OnText | None = None, on_thought: OnText | None = None
     ) -> Completion:
-        """Return the answer of `write`, after a step for each of its tokens. Its first step reads the prompt too."""
+        """Return the answer of `write`. The step that reads the end of its prompt brings the first token."""
+        await self._own.half()
         if self.failure is not None:
             raise self.failure
-        answer, tokens = self._write(request), _tokens(request.messages)
-        one = _Sequence(request, answer, tokens, answer.tokens, self._loop.time(), self._loop.create_future())
+        answer, tokens, now = self._write(request), self._count(request.messages), self._loop.time()
+        one = _Sequence(
+            request,
+            answer,
+            tokens,
+            answer.tokens,
+            now,
+            self._loop.create_future(),
+            priority(now, now + request.slack),
+            sequence_acceptance(self._model_acceptance),
+            Random(f"{self._behaviour.seed} {request.messages[-1].content if request.messages else ''}"),  # noqa: S311
+        )
         self._waiting.append(one)
         self._schedule()
         try:
@@ -123,13 +305,14 @@ class SimulatedEngine:
             for place in (self._waiting, self._running):
                 if one in place:
                     place.remove(one)
+        await self._own.half()
         if on_text is not None:
             on_text(completion.text)
         return completion
 
     async def count(self, messages: Sequence[Message], tools: Sequence[OfferedTool] = ()) -> int:
-        """Return the number of words."""
-        return _tokens(messages)
+        """Return the number of tokens, as the behaviour counts them."""
+        return self._count(messages)
 
     async def tokenize(self, text: str, *, special: bool = True, whole: bool = False) -> TokenizedText:
         """Return a token for each word, whose id is its place."""
@@ -190,6 +373,11 @@ class SimulatedEngine:
             if not one.done.done():
                 one.done.set_exception(failure)
 
+    def _count(self, messages: Sequence[Message]) -> int:
+        return max(1, round(sum(self._behaviour.count(message.content) for message in messages)))
+
+    # Steps
+
     def _schedule(self) -> None:
         """Schedule a step, unless one is scheduled or there is nothing to do."""
         if self._step is None and self._threads and self.failure is None and (self._waiting or self._running):
@@ -199,56 +387,157 @@ class SimulatedEngine:
         self._step = None
         if not self._threads:
             return
-        self._waiting.sort(key=lambda one: priority(one.asked, one.asked + one.request.slack))
-        while self._waiting and len(self._running) < self.spec.slots:
-            one = self._waiting.pop(0)
-            one.begun = self._loop.time()
-            one.cached_tokens = min(one.prompt_tokens - 1, round(one.prompt_tokens * self._shared(one.request)))
-            one.unread = one.prompt_tokens - one.cached_tokens
-            self._running.append(one)
-        if self._running:
-            unread = sum(one.unread for one in self._running)
-            cells = sum(one.cells for one in self._running)
-            seconds = self._step_seconds(StepLoad(len(self._running), unread, cells, self._threads))
-            self._share(seconds)
-            self._step = self._loop.call_later(seconds, self._finish_step, tuple(self._running))
+        self._admit()
+        if calls := self._choose():
+            seconds = sum(self._compute(call) for call in calls)
+            self._step = self._loop.call_later(seconds, self._finish_step, calls)
 
-    def _finish_step(self, together: tuple[_Sequence, ...]) -> None:
+    def _admit(self) -> None:
+        """Give the requests that go first the free slots."""
+        if self._waiting and len(self._running) < self.spec.slots:
+            self._waiting.sort(key=lambda one: one.priority)
+            free = [stream for stream in range(self.spec.slots) if stream not in {one.stream for one in self._running}]
+            for stream, one in zip(free, [*self._waiting], strict=False):
+                self._waiting.remove(one)
+                shared = self._prefixes.share(one.request, one.prompt_tokens + one.answer.tokens)
+                one.begun, one.stream = self._loop.time(), stream
+                one.cached_tokens = max(0, min(one.prompt_tokens - 1, round(one.prompt_tokens * shared)))
+                one.unread = one.prompt_tokens - one.cached_tokens
+                self._running.append(one)
+            self._running.sort(key=lambda one: one.priority)
+
+    def _choose(self) -> list[list[_Part]]:
+        """Return what is computed next: the parts of each call of llama_decode, as `Loop._schedule` of an engine."""
+        decoding = [one for one in self._running if not one.unread]
+        prefilling = [one for one in self._running if one.unread]
+        decodes = self._draft(self._choose_decoding(decoding), prompts_wait=bool(prefilling))
+        if not prefilling:
+            return [decodes] if decodes else []
+        needs = [Prefill(one.prompt_tokens - one.unread, one.unread) for one in prefilling]
+        ahead = sum(one.priority <= decoding[0].priority + ALIKE for one in prefilling) if decoding else 0
+        taken = chunks_of(
+            needs,
+            decoding=sum(part.tokens for part in decodes),
+            batch=UNLIMITED if self._behaviour.costs is None else BATCH,
+            ahead=ahead,
+            others_decode=bool(decoding),
+        )
+        chunks = [
+            _Part(prefilling[index], count, attended_cells(needs[index].position, count)) for index, count in taken
+        ]
+        if not self._behaviour.split:
+            return [[*decodes, *chunks]]
+        chunks.sort(key=lambda part: part.sequence.stream)
+        groups = group_equal_chunks([(part.sequence.stream, part.tokens) for part in chunks], BATCH)
+        return [*([decodes] if decodes else []), *([chunks[index] for index in group] for group in groups)]
+
+    def _choose_decoding(self, decoding: list[_Sequence]) -> list[_Sequence]:
+        """Return the sequences that decode now: as many as give most tokens a second, taking turns."""
+        costs, count = self._behaviour.costs, len(decoding)
+        if costs is None or count < 2:
+            return decoding
+        if count not in self._widths:
+            self._widths[count] = best_decode_width(costs, [one.cells for one in decoding])
+        chosen = [decoding[index] for index in round_robin(self._widths[count], [one.left_out for one in decoding])]
+        for one in decoding:
+            one.left_out += 1
+        for one in chosen:
+            one.left_out = 0
+        return chosen
+
+    def _draft(self, chosen: list[_Sequence], *, prompts_wait: bool) -> list[_Part]:
+        """Return the next tokens of these sequences, with as many draft tokens as promise most tokens a second."""
+        drafting, costs = self._behaviour.drafting, self._behaviour.costs
+        plain = [_Part(one, 1, one.cells) for one in chosen]
+        if drafting is None or costs is None or prompts_wait or not chosen:
+            return plain
+        if not self._controller.enabled:
+            self._controller.skip_step()
+            return plain
+        candidates = [
+            DraftCandidate(
+                one.acceptance[drafting.source].rate,
+                max(0, min(drafting.k, one.left - 1)) if one.draw.random() < drafting.offered else 0,
+                one.priority,
+                depth=one.cells,
+                cost=drafting.token_seconds,
+            )
+            for one in chosen
+        ]
+        budget, invariant = BATCH - len(chosen), self.spec.batch_invariant
+        if self._behaviour.split:
+            length = common_draft_length(costs, candidates, token_budget=budget, batch_invariant=invariant)
+            lengths = [length] * len(chosen)
+        else:
+            lengths = draft_lengths(costs, candidates, token_budget=budget, batch_invariant=invariant)
+        return [
+            self._drafted(one, length, min(length, candidate.max_tokens), drafting)
+            for one, length, candidate in zip(chosen, lengths, candidates, strict=True)
+        ]
+
+    def _drafted(self, one: _Sequence, length: int, drafted: int, drafting: Drafting) -> _Part:
+        """Return the part of a sequence that verifies `length` tokens, of which the first `drafted` are no padding."""
+        accepted = 0
+        while accepted < drafted and one.draw.random() < drafting.acceptance:
+            accepted += 1
+        one.acceptance[drafting.source].observe(drafted, accepted)
+        self.drafted += drafted
+        self.accepted += accepted
+        return _Part(one, 1 + length, one.cells + attended_cells(one.cells, length), accepted)
+
+    def _compute(self, call: list[_Part]) -> float:
+        """Return how long a call takes, and divide its time among its sequences."""
+        behaviour = self._behaviour
+        prompts = sum(part.tokens for part in call if part.sequence.unread)
+        tokens, cells = sum(part.tokens for part in call), sum(part.cells for part in call)
+        seconds = self._step_seconds(StepLoad(len(call), tokens, prompts, cells, self._threads))
+        self._share(call, seconds)
+        verified = tokens - prompts - sum(not part.sequence.unread for part in call)
+        if behaviour.drafting is not None and behaviour.costs is not None and verified and not prompts:
+            seconds += verified * behaviour.drafting.token_seconds
+            accepted = sum(part.accepted for part in call)
+            plain = plain_seconds(behaviour.costs, [part.sequence.cells for part in call], len(call) + accepted)
+            self._controller.record(verified, accepted, plain, seconds)
+        return seconds + behaviour.token_seconds * sum(_brings(part) for part in call)
+
+    def _finish_step(self, calls: list[list[_Part]]) -> None:
         self._step = None
-        self.steps += 1
-        for one in together:
+        self.steps += len(calls)
+        for part in (part for call in calls for part in call):
+            one, brings = part.sequence, _brings(part)
             if one.unread:
-                one.unread, one.read = 0, self._loop.time()
-            one.left -= 1
-            if not one.left and not one.done.done():
+                one.unread -= part.tokens
+                one.read = self._loop.time()
+            one.left -= brings
+            if one.left <= 0 and not one.done.done():
                 self._running.remove(one)
                 one.done.set_result(self._completion(one))
         self._schedule()
 
-    def _share(self, seconds: float) -> None:
-        """Divide a step's time among its sequences, in proportion to what each would have taken alone."""
-        one_token = self._step_seconds(StepLoad(1, 0, 0, self._threads))
+    def _share(self, call: list[_Part], seconds: float) -> None:
+        """Divide a call's time among its sequences, in proportion to their tokens."""
+        parts = [(part.tokens, part.cells) for part in call]
+        costs = self._behaviour.costs
+        shares = self._plain_shares(call, seconds) if costs is None else divide_step(costs, seconds, parts)
+        for part, share in zip(call, shares, strict=True):
+            part.sequence.work += share.work
+            part.sequence.alone += share.alone
+            part.sequence.packed += share.packed
+
+    def _plain_shares(self, call: list[_Part], seconds: float) -> list[StepShare]:
+        """Return the shares where steps are timed by a function alone."""
+
+        def takes(sequences: int, tokens: int, prompt: int, cells: int) -> float:
+            return self._step_seconds(StepLoad(sequences, tokens, prompt, cells, self._threads))
+
         widths = range(1, self.spec.slots + 1)
-        packing = min(self._step_seconds(StepLoad(width, 0, 0, self._threads)) / width for width in widths) / one_token
-        alone = [self._step_seconds(StepLoad(1, one.unread, one.cells, self._threads)) for one in self._running]
-        for one, took in zip(self._running, alone, strict=True):
-            reading = took - self._step_seconds(StepLoad(1, 0, one.cells, self._threads))
-            one.work += seconds * took / sum(alone)
-            one.alone += took
-            one.packed += reading + packing * (took - reading)
-
-    def _shared(self, request: Generation) -> float:
-        """Return which part of a prompt was the beginning of one before, and remember the whole of it.
-
-        Requests of one moment share too: a real engine reads what they have in common once.
-        """
-        text = "\0".join(message.content for message in request.messages)
-        known, chain, whole = 0, 0, max(1, len(text) // BLOCK)
-        for at in range(whole):
-            chain = hash((chain, text[at * BLOCK : (at + 1) * BLOCK]))
-            known += chain in self._prefixes and known == at
-            self._prefixes.add(chain)
-        return known / whole
+        packing = min(takes(width, width, 0, 0) / width for width in widths) / takes(1, 1, 0, 0)
+        alone = [takes(1, part.tokens, part.tokens if part.sequence.unread else 0, part.cells) for part in call]
+        shares = []
+        for part, took in zip(call, alone, strict=True):
+            reading = took - takes(1, 1, 0, part.cells)
+            shares.append(StepShare(seconds * took / sum(alone), took, reading + packing * (took - reading)))
+        return shares
 
     def _completion(self, one: _Sequence) -> Completion:
         now = self._loop.time()
@@ -266,6 +555,13 @@ class SimulatedEngine:
         return Completion(one.answer.text, "stop", usage)
 
 
+def _brings(part: _Part) -> int:
+    """Return how many tokens of its answer a sequence gets by a part: none by a chunk that does not end its prompt."""
+    if part.sequence.unread:
+        return int(part.tokens >= part.sequence.unread)
+    return 1 + part.accepted
+
+
 @dataclass
 class SimulatedMachine:
     """Starts simulated engines."""
@@ -275,6 +571,10 @@ class SimulatedMachine:
     write: Write
     load_seconds: Callable[[str], float] = field(default=lambda file: 1.0)
     """Returns how long loading the model in a file takes."""
+    behaviour: Callable[[str], Behaviour] = field(default=lambda file: Behaviour())
+    """Returns how the engine of the model in a file fills its steps."""
+    own: OwnTime = field(default_factory=OwnTime)
+    """What the orchestrator takes for each generation."""
     engines: list[SimulatedEngine] = field(default_factory=list)
     """All engines that were ever started."""
 
@@ -282,13 +582,10 @@ class SimulatedMachine:
         """Return an engine, after the time that loading takes."""
         seconds = self.load_seconds(spec.file)
         await asyncio.sleep(seconds)
-        engine = SimulatedEngine(spec, model_info(spec, seconds), self.step_seconds(spec.file), self.write)
+        info, timed, behaviour = model_info(spec, seconds), self.step_seconds(spec.file), self.behaviour(spec.file)
+        engine = SimulatedEngine(spec, info, timed, self.write, behaviour, self.own)
         self.engines.append(engine)
         return engine
-
-
-def _tokens(messages: Sequence[Message]) -> int:
-    return max(1, sum(len(message.content.split()) for message in messages))
 
 
 def model_info(spec: EngineSpec, load_seconds: float) -> ModelInfo:

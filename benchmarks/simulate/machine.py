@@ -4,11 +4,12 @@ import json
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from benchmarks.real.measure import ROLES
+from benchmarks.simulate.engines import Behaviour, Drafting
 from orchestrator.engine.step_cost.model import Points, StepCostModel
 from orchestrator.errors import InputError, Problem
 from orchestrator.pool.placement import Core, Node, Topology
@@ -17,12 +18,27 @@ from registry.models import ModelEntry, Registry, RoleEntry
 from registry.options import LoadOptions
 
 MAX_BYTES: Final = 1 << 20
+FILLER: Final = "~"
+"""What simulated strings consist of. Hardly another text of a prompt has it."""
+Resource = Literal["memory bandwidth", "cores", "memory"]
+RESOURCES: Final[tuple[Resource, ...]] = get_args(Resource)
+"""What a machine could have more of."""
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1)]
 
 
 class _Form(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Drafts(_Form):
+    """The draft tokens of a model."""
+
+    source: Literal["lookup", "draft"] = Field(description="prompt lookup, or a draft model")
+    k: Count = Field(description="the most draft tokens of a sequence in a step")
+    acceptance: float = Field(ge=0, le=1, description="of a draft token, given that those before it were accepted")
+    offered: float = Field(default=1.0, ge=0, le=1, description="part of the steps in which there is one to propose")
+    token_seconds: float = Field(default=0.0, ge=0, allow_inf_nan=False, description="seconds to draft one")
 
 
 class MachineModel(_Form):
@@ -40,18 +56,95 @@ class MachineModel(_Form):
         default=0.0, ge=0, allow_inf_nan=False, description="seconds per token that is attended to"
     )
 
+    verify_seconds: dict[Count, Positive] | None = Field(
+        default=None,
+        description="tokens of one sequence → seconds of the step; without it as for so many sequences",
+    )
+    threads: Count | None = Field(
+        default=None, description="the threads that the times are for: with fewer, steps take in proportion longer"
+    )
+    token_seconds: float = Field(
+        default=0.0, ge=0, allow_inf_nan=False, description="seconds that the engine takes to sample a token"
+    )
+    batch_invariant: bool = Field(default=False, description="as in the registry")
+    split: bool = Field(default=False, description="whether sequences have streams of KV cells of their own")
+    pads: bool = Field(default=False, description="whether steps are padded where a wider one takes less time")
+    drafts: Drafts | None = None
+    prompt_characters: Positive = Field(default=4.0, description="characters of a prompt for each of its tokens")
+    answer_characters: Positive = Field(default=4.0, description="characters of an answer for each of its tokens")
+
     @model_validator(mode="after")
-    def _starts_with_one(self) -> "MachineModel":
+    def _is_possible(self) -> "MachineModel":
         if 1 not in self.step_seconds:
             raise ValueError("step_seconds lacks the step of 1 sequence")
+        if self.verify_seconds is not None and self.verify_seconds.get(1) != self.step_seconds[1]:
+            raise ValueError("verify_seconds has another time than step_seconds for a step of 1 token")
         return self
 
     @property
     def costs(self) -> StepCostModel:
         """The costs of its steps."""
-        sizes = tuple(sorted(self.step_seconds))
-        points = Points(sizes, tuple(self.step_seconds[size] for size in sizes))
-        return StepCostModel(points, points, self.prompt_token_seconds, self.cell_seconds)
+        points = _points(self.step_seconds)
+        verify = points if self.verify_seconds is None else _points(self.verify_seconds)
+        return StepCostModel(points, verify, self.prompt_token_seconds, self.cell_seconds, self.pads)
+
+    def behaviour(self, seed: int) -> Behaviour:
+        """Return how its engine fills its steps."""
+        drafts = self.drafts
+        return Behaviour(
+            costs=self.costs,
+            split=self.split,
+            drafting=None if drafts is None else Drafting(**drafts.model_dump()),
+            token_seconds=self.token_seconds,
+            count=self._count,
+            seed=seed,
+        )
+
+    def _count(self, text: str) -> float:
+        """Return how many tokens a text has. The parts of it that are simulated answers are known by their filler."""
+        filler = text.count(FILLER)
+        return (len(text) - filler) / self.prompt_characters + filler / self.answer_characters
+
+    def with_twice(self, resource: Resource) -> "MachineModel":
+        """Return the model on a machine with twice as much of a resource.
+
+        A step of n tokens is taken to compute for n times `prompt_token_seconds`, since a long prompt reads the weights
+        once for many tokens, and to read memory for the rest of its time (the roofline model of Williams et al. 2009,
+        with sums for maxima). More memory is used for as many slots more.
+        """
+        if resource == "memory":
+            return self.model_copy(update={"slots": 2 * self.slots, "cache_bytes": 2 * self.cache_bytes})
+
+        def sooner(steps: dict[int, float]) -> dict[int, float]:
+            computing = {size: min(seconds, size * self.prompt_token_seconds) for size, seconds in steps.items()}
+            if resource == "cores":
+                return {size: seconds - computing[size] / 2 for size, seconds in steps.items()}
+            return {size: (seconds + computing[size]) / 2 for size, seconds in steps.items()}
+
+        changed: dict[str, object] = {"step_seconds": sooner(self.step_seconds)}
+        if self.verify_seconds is not None:
+            changed["verify_seconds"] = sooner(self.verify_seconds)
+        if resource == "cores":
+            threads = None if self.threads is None else 2 * self.threads
+            changed |= {"prompt_token_seconds": self.prompt_token_seconds / 2, "threads": threads}
+        else:
+            changed["cell_seconds"] = self.cell_seconds / 2
+        return self.model_copy(update=changed)
+
+
+class Overheads(_Form):
+    """What the orchestrator itself takes on the machine, in seconds, besides its engines."""
+
+    commit_seconds: float = Field(default=0.0, ge=0, allow_inf_nan=False, description="until events are durable")
+    generation_seconds: float = Field(
+        default=0.0, ge=0, allow_inf_nan=False, description="computing for each generation, one after the other"
+    )
+    waiting_seconds: float = Field(
+        default=0.0, ge=0, allow_inf_nan=False, description="what each generation waits besides"
+    )
+    call_seconds: float = Field(
+        default=0.0, ge=0, allow_inf_nan=False, description="for each call of a tool, one after the other"
+    )
 
 
 class Machine(_Form):
@@ -63,6 +156,7 @@ class Machine(_Form):
     memory_bytes: Count = Field(description="for models")
     nodes: Count = Field(default=1, description="NUMA nodes, among which cores and memory are divided evenly")
     models: dict[str, MachineModel] = Field(min_length=1)
+    overheads: Overheads = Overheads()
     roles: dict[str, str] = Field(default_factory=dict, description="role → model; the first model plays all others")
 
     @model_validator(mode="after")
@@ -79,10 +173,22 @@ class Machine(_Form):
         each, memory = self.cores // self.nodes, self.memory_bytes // self.nodes
         return Topology(tuple(Node(at, _cores(at * each, each), memory) for at in range(self.nodes)))
 
+    def with_twice(self, resource: Resource) -> "Machine":
+        """Return the machine with twice as much of a resource."""
+        changed: dict[str, object] = {
+            "name": f"{self.name}, with twice the {resource}",
+            "models": {name: model.with_twice(resource) for name, model in self.models.items()},
+        }
+        if resource == "cores":
+            changed["cores"] = 2 * self.cores
+        if resource == "memory":
+            changed["memory_bytes"] = 2 * self.memory_bytes
+        return self.model_copy(update=changed)
+
     def registry(self, base: Registry) -> Registry:
-        """Return a registry of this machine's models, with the defaults of another one."""
+        """Return a registry of this machine's models, with the defaults of another one, and its prompts for a model."""
         first = next(iter(self.models))
-        models = {name: _entry(name, model) for name, model in self.models.items()}
+        models = {name: _entry(name, model, base.models.get(name)) for name, model in self.models.items()}
         roles = {
             name: RoleEntry.plain(name, self.roles.get(name, first), tier, level, about, base.defaults.max_tokens)
             for name, tier, level, about in ROLES
@@ -133,17 +239,25 @@ def to_text(machine: Machine) -> str:
     return json.dumps(machine.model_dump(mode="json"), indent=1) + "\n"
 
 
+def _points(steps: dict[int, float]) -> Points:
+    sizes = tuple(sorted(steps))
+    return Points(sizes, tuple(steps[size] for size in sizes))
+
+
 def _cores(first: int, count: int) -> tuple[Core, ...]:
     return tuple((cpu,) for cpu in range(first, first + count))
 
 
-def _entry(name: str, model: MachineModel) -> ModelEntry:
-    return ModelEntry(
+def _entry(name: str, model: MachineModel, known: ModelEntry | None) -> ModelEntry:
+    entry = ModelEntry(
         id=name,
         file=Path(name),
         description="",
         residency="warm",
-        options=LoadOptions(context=model.context, slots=model.slots),
+        options=LoadOptions(
+            context=model.context, slots=model.slots, batch_invariant=model.batch_invariant, threads=model.threads
+        ),
         instances=model.instances,
         memory=MemoryEstimate(weights=model.bytes, kv_cache=model.cache_bytes, compute=0),
     )
+    return entry if known is None else replace(entry, prompts=known.prompts)

@@ -1,14 +1,15 @@
 """Run a task on a simulated machine, and return its report. What it answers has the form that was asked for."""
 
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import Any, Final
 
 from benchmarks.simulate.clock import StillJournal, VirtualClock, run_virtually, virtual_loop
-from benchmarks.simulate.engines import Answer, SimulatedMachine, StepLoad, StepSeconds
-from benchmarks.simulate.machine import Machine
+from benchmarks.simulate.engines import Answer, OwnTime, SimulatedMachine, StepLoad, StepSeconds
+from benchmarks.simulate.machine import FILLER, RESOURCES, Machine, MachineModel, Resource
 from orchestrator.engine.contract import Generation
 from orchestrator.history import Report, load_report
 from orchestrator.runs import Job, Orchestrator, Ports
@@ -16,12 +17,13 @@ from orchestrator.taskir import TaskIR
 from orchestrator.taskir.json_text import compact_json
 from registry.models import Registry
 
-CHARACTERS_PER_TOKEN: Final = 4.0
 SPREAD: Final = 0.5
 """The standard deviation of the logarithm of the length of answers whose length nothing prescribes."""
 TYPICAL_TOKENS: Final = 100
 """Their median, in tokens."""
 MOST_ITEMS: Final = 100_000
+GAIN: Final = 1.05
+"""Of a resource whose double makes a task less than so many times as fast, more is not worth its price."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,50 +35,121 @@ class Simulated:
     """The virtual time from the acceptance of the task to its end."""
     engines: int
     """How many engines were started."""
+    steps: int
+    """How many calls of llama_decode all engines have made, since they were started."""
 
 
 def simulate(task: TaskIR, machine: Machine, base: Registry, home: Path, seed: int = 0) -> Simulated:
     """Run a task on a machine, in a new state folder `home`. The same arguments give the same report, but for its id.
 
     Models are loaded before the task is accepted, as far as the memory goes. `base` gives the defaults of the registry.
-    Gates and tools really run, and take no virtual time. Raises InputError for a task that cannot be run there, and
-    JournalError.
+    Gates and tools really run, and take no virtual time but what `Overheads` say. Raises InputError for a task that
+    cannot be run there, and JournalError.
+    """
+    return simulate_rounds(task, machine, base, home, 1, seed)[0]
+
+
+def simulate_rounds(
+    task: TaskIR, machine: Machine, base: Registry, home: Path, rounds: int, seed: int = 0
+) -> list[Simulated]:
+    """Run a task several times, one after the other, on the same engines: later rounds find prefixes in their caches.
+
+    Otherwise as `simulate`.
     """
     registry = machine.registry(base)
+    overheads = machine.overheads
     simulated = SimulatedMachine(
-        step_seconds=lambda file: _step_seconds(machine, file),
-        write=_Writer(seed).write,
+        step_seconds=lambda file: _step_seconds(machine.models[file]),
+        write=_Writer(machine, seed).write,
         load_seconds=lambda file: machine.models[file].load_seconds,
+        behaviour=lambda file: machine.models[file].behaviour(seed),
+        own=OwnTime(overheads.generation_seconds, overheads.waiting_seconds),
     )
 
-    async def main() -> tuple[Report, float]:
+    def open_journal(place: Path) -> StillJournal:
+        journal = StillJournal.open(place)
+        journal.commit_seconds, journal.call_seconds = overheads.commit_seconds, overheads.call_seconds
+        return journal
+
+    async def main() -> list[Simulated]:
         loop = virtual_loop()
         ports = Ports(
             start_engine=simulated.start,
             clock=lambda last: VirtualClock(loop),
-            journal=StillJournal.open,
+            journal=open_journal,
             follows_registry=False,
             topology=machine.topology,
         )
+        found = []
         async with Orchestrator.open(home, registry, ports) as orchestrator:
             for model in dict.fromkeys(registry.roles[step.actor].model for step in task.plan.steps):
                 await orchestrator.pool.load(model)
-            begun = loop.time()
-            run = await orchestrator.submit(Job(None, task, None, "as-planned"))
-            async for _ in orchestrator.watch(run):
-                pass
-            seconds = loop.time() - begun
-            return load_report(orchestrator.journal, run), seconds
+            for _ in range(rounds):
+                begun = loop.time()
+                run = await orchestrator.submit(Job(None, task, None, "as-planned"))
+                async for _ in orchestrator.watch(run):
+                    pass
+                seconds = loop.time() - begun
+                steps = sum(engine.steps for engine in simulated.engines)
+                report = load_report(orchestrator.journal, run)
+                found.append(Simulated(report, seconds, len(simulated.engines), steps))
+        return found
 
-    report, seconds = run_virtually(main)
-    return Simulated(report, seconds, len(simulated.engines))
+    made: list[Simulated] = run_virtually(main)
+    return made
 
 
-def _step_seconds(machine: Machine, file: str) -> StepSeconds:
-    costs = machine.models[file].costs
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """What bounds a task on a machine, by how much faster it would be with twice as much of each resource."""
+
+    ratios: Mapping[Resource, float]
+    """The time of the task over its time with twice as much of the resource."""
+    waiting_share: float
+    """Which part of the critical path waited for slots."""
+
+    @property
+    def bound_by(self) -> Resource | None:
+        """The resource of which more helps most; None where none is worth its price."""
+        best = max(self.ratios, key=self.ratios.__getitem__)
+        return best if self.ratios[best] >= GAIN else None
+
+    def in_words(self) -> str:
+        """Return in a sentence what bounds the task and what to buy."""
+        if self.bound_by is None:
+            own = "the plan and the orchestrator's own time"
+            return f"it is bound by {own}: twice of nothing makes it {GAIN} times as fast"
+        ranked = sorted(self.ratios.items(), key=lambda one: -one[1])
+        told = ", ".join(f"twice the {name} makes it {ratio:.2f} times as fast" for name, ratio in ranked)
+        return f"it is bound by {self.bound_by}: {told}"
+
+
+def advise(task: TaskIR, machine: Machine, base: Registry, home: Path, known: Simulated, seed: int = 0) -> Advice:
+    """Return what bounds a task that is `known` to go like this on a machine, from simulations in folders below `home`.
+
+    Raises what `simulate` does.
+    """
+    ratios: dict[Resource, float] = {}
+    for resource in RESOURCES:
+        better = simulate(task, machine.with_twice(resource), base, home / resource.replace(" ", "-"), seed)
+        ratios[resource] = known.seconds / better.seconds if better.seconds > 0 else 1.0
+    path = known.report.critical_path
+    return Advice(ratios, path.waiting_seconds / path.seconds if path.seconds > 0 else 0.0)
+
+
+def interval_of(times: Sequence[float]) -> tuple[float, float, float]:
+    """Return the median of times, and between which times 95 % of them are."""
+    ordered = sorted(times)
+    cut = int(0.025 * len(ordered))
+    return median(ordered), ordered[cut], ordered[len(ordered) - 1 - cut]
+
+
+def _step_seconds(model: MachineModel) -> StepSeconds:
+    costs = model.costs
 
     def seconds(load: StepLoad) -> float:
-        return costs.seconds(load.sequences, load.sequences, load.cells) + load.prompt_tokens * costs.prefill
+        slower = 1.0 if model.threads is None else max(1.0, model.threads / load.threads)
+        return slower * costs.seconds(load.tokens, load.sequences, load.cells)
 
     return seconds
 
@@ -84,14 +157,16 @@ def _step_seconds(machine: Machine, file: str) -> StepSeconds:
 class _Writer:
     """Writes answers of the form that was asked for: JSON for a schema, else a text of a length drawn at random."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, machine: Machine, seed: int) -> None:
+        self._machine = machine
         self._seed = seed
 
     def write(self, request: Generation) -> Answer:
         """Return the answer to a request. Its length depends on the request and the seed alone."""
         if isinstance(request.schema, dict):
             text = compact_json(instance_of(request.schema))
-            return Answer(text, max(1, round(len(text) / CHARACTERS_PER_TOKEN)))
+            model = self._machine.roles.get(request.role, next(iter(self._machine.models)))
+            return Answer(text, max(1, round(len(text) / self._machine.models[model].answer_characters)))
         draw = random.Random(f"{self._seed} {request.messages[-1].content}")  # noqa: S311 - no secret
         tokens = max(1, round(TYPICAL_TOKENS * draw.lognormvariate(0.0, SPREAD)))
         tokens = tokens if request.max_tokens is None else min(tokens, request.max_tokens)
@@ -125,4 +200,4 @@ def instance_of(schema: Mapping[str, Any]) -> Any:
         case "null":
             return None
         case _:
-            return "x" * schema.get("minLength", 1)
+            return FILLER * schema.get("minLength", 1)

@@ -75,6 +75,7 @@ app.command("critical-path")(bench_path.critical_path)
 app.command("compare")(bench_path.compare)
 app.command("history")(bench_path.history)
 app.command("simulate")(bench_simulate.simulate_task)
+app.command("machine")(bench_simulate.describe_machine)
 
 
 def _entry(registry: Registry, name: str) -> ModelEntry:

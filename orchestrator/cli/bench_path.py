@@ -195,7 +195,7 @@ async def _workloads(
     chosen: Settings, registry: Registry, names: Sequence[str], replay: str | None, state: Path
 ) -> list[Workload]:
     """Return what has to be measured. Raises InputError."""
-    own = [] if replay is None else [_replayed(chosen, replay)]
+    own = [] if replay is None else [replayed(chosen, replay)]
     files = [name for name in names if name.endswith(".json")]
     own += [Workload(name, f"the document {name}", {Path(name).stem: read_task(name)}) for name in files]
     shapes = [name for name in names if name not in files]
@@ -225,7 +225,7 @@ async def _roles(registry: Registry, state: Path) -> Roles:
     return Roles(worker, coder, count / SAMPLE_WORDS)
 
 
-def _replayed(chosen: Settings, text: str) -> Workload:
+def replayed(chosen: Settings, text: str) -> Workload:
     """Return a workload with the plan of a run. Raises InputError, JournalError."""
     with JournalReader.open_to_read(chosen.home) as journal:
         run = find_run(journal, text)

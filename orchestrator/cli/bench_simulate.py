@@ -1,7 +1,8 @@
-"""`orchestrator bench simulate`: how a task would go on another machine."""
+"""`orchestrator bench simulate` and `bench machine`: how a task would go on another machine, and what this one is."""
 
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 from typing import Annotated, Any
@@ -10,13 +11,15 @@ import typer
 from rich.text import Text
 
 from benchmarks.critical_path.workloads import choose, workloads
-from benchmarks.simulate.machine import Machine, read_machine
-from benchmarks.simulate.run import Simulated, simulate
+from benchmarks.simulate.machine import Machine, read_machine, to_text
+from benchmarks.simulate.measure import describe
+from benchmarks.simulate.run import Advice, Simulated, advise, interval_of, simulate
+from orchestrator.cli.bench_path import replayed
 from orchestrator.cli.logs import log_to
 from orchestrator.cli.report_view import facts
 from orchestrator.cli.settings import JsonFlag, settings
 from orchestrator.cli.source import read_task
-from orchestrator.cli.terminal import make_console, print_json, seconds, write
+from orchestrator.cli.terminal import make_console, one_line, print_json, printable, seconds, write
 from orchestrator.errors import InputError, Problem
 from orchestrator.taskir import TaskIR
 from registry.models import Registry
@@ -24,24 +27,41 @@ from registry.models import Registry
 
 def simulate_task(
     context: typer.Context,
-    name: Annotated[str, typer.Argument(metavar="WORKLOAD|TASK.json", help="Such as wide-16, or a TaskIR file.")],
     machine: Annotated[Path, typer.Option("--machine", metavar="FILE", help="What the machine has, and its speed.")],
+    name: Annotated[
+        str | None, typer.Argument(metavar="[WORKLOAD|TASK.json]", help="Such as wide-16, or a TaskIR file.")
+    ] = None,
+    replay: Annotated[
+        str | None, typer.Option(metavar="RUN", help="Simulate the plan of a run of the journal.")
+    ] = None,
     runs: Annotated[int, typer.Option(min=1, max=1000, help="How many runs, each with other lengths of answers.")] = 1,
     seed: Annotated[int, typer.Option(help="The seed of the first run.")] = 0,
+    advice: Annotated[
+        bool, typer.Option("--advice/--no-advice", help="Say what bounds the task, and what to buy for it.")
+    ] = True,
     as_json: JsonFlag = False,
 ) -> None:
     """Simulate how long a task takes on another machine.
 
-    The real scheduler and pool run on a virtual clock, and engines take as long for each step as the machine file says.
-    Answers have the prescribed form or a length drawn at random; gates and tools really run, in no virtual time.
+    The real scheduler and pool run on a virtual clock, and engines choose what goes into a step as real ones do, and
+    take as long for it as the machine file says. Answers have the prescribed form or a length drawn at random; gates
+    and tools really run. With more than one run, 95 % of them are within the interval.
     """
     described = read_machine(machine)
-    task = _task(name)
-    registry = settings(context).registry()
+    chosen = settings(context)
+    if (name is None) == (replay is None):
+        raise InputError(
+            Problem("WORKLOAD", "is missing, or there is a run too", "a workload, a file, or --replay RUN")
+        )
+    shown = name or replay or ""
+    task = _task(name) if name is not None else next(iter(replayed(chosen, shown).tasks.values()))
+    registry = chosen.registry()
     with tempfile.TemporaryDirectory(prefix="orchestrator-simulate-") as folder:
-        log_to(Path(folder) / "simulate.log")
-        found = [_run(task, described, registry, Path(folder), seed + at) for at in range(runs)]
-    told = _as_json(name, described, found)
+        home = Path(folder)
+        log_to(home / "simulate.log")
+        found = [simulate(task, described, registry, home / f"run-{seed + at}", seed + at) for at in range(runs)]
+        better = advise(task, described, registry, home, found[0], seed) if advice else None
+    told = _as_json(shown, described, found, better)
     if as_json:
         print_json(told)
         return
@@ -51,8 +71,52 @@ def simulate_task(
     write(lambda: make_console(sys.stdout).print(table))
 
 
-def _run(task: TaskIR, machine: Machine, registry: Registry, folder: Path, seed: int) -> Simulated:
-    return simulate(task, machine, registry, folder / f"run-{seed}", seed)
+def describe_machine(
+    context: typer.Context,
+    models: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[MODEL]...", help="Models of the registry; without them, all that have a role."),
+    ] = None,
+    schema: Annotated[bool, typer.Option("--schema", help="Print the JSON Schema of machine files instead.")] = False,
+) -> None:
+    """Measure this machine, and print a machine file for `bench simulate`.
+
+    For each model a few short tasks are run and its steps are measured, which takes about half a minute on an idle
+    machine. No daemon is asked; one that computes meanwhile changes the figures. To describe another machine, edit the
+    file: --schema explains its fields.
+    """
+    if schema:
+        print_json(Machine.model_json_schema())
+        return
+    registry = settings(context).registry()
+    names = _models(registry, models or ())
+    with tempfile.TemporaryDirectory(prefix="orchestrator-machine-") as folder:
+        log_to(Path(folder) / "machine.log")
+        found = describe(registry, names, _say)
+    write(lambda: print(to_text(found), end=""))
+
+
+def _models(registry: Registry, names: Sequence[str]) -> list[str]:
+    """Return the models to measure. Raises InputError for one that is not there, or cannot write here."""
+    able = [
+        name
+        for name, entry in registry.models.items()
+        if entry.why_not is None and not entry.embeds and entry.remote is None
+    ]
+    if not names:
+        roles = dict.fromkeys(entry.model for entry in registry.roles.values() if entry.model in able)
+        return [*roles] or able[:1]
+    found = []
+    for name in names:
+        known = registry.model_named(name)
+        if known not in able:
+            raise InputError(Problem(name, f"{registry.path} has no such model that can write here", ", ".join(able)))
+        found.append(known)
+    return found
+
+
+def _say(line: str) -> None:
+    write(lambda: print(printable(one_line(line)), file=sys.stderr, flush=True))
 
 
 def _task(name: str) -> TaskIR:
@@ -68,9 +132,9 @@ def _task(name: str) -> TaskIR:
     return known[meant].tasks[meant]
 
 
-def _as_json(name: str, machine: Machine, found: list[Simulated]) -> dict[str, Any]:
+def _as_json(name: str, machine: Machine, found: list[Simulated], advice: Advice | None) -> dict[str, Any]:
     last = found[-1].report
-    times = sorted(one.seconds for one in found)
+    middle, low, high = interval_of([one.seconds for one in found])
     paths = [one.report.critical_path for one in found]
     return {
         "task": name,
@@ -79,9 +143,8 @@ def _as_json(name: str, machine: Machine, found: list[Simulated]) -> dict[str, A
         "status": last.status,
         "error": last.error,
         "runs": len(found),
-        "seconds": median(times),
-        "seconds_least": times[0],
-        "seconds_most": times[-1],
+        "seconds": middle,
+        "seconds_interval": [low, high],
         "critical_path_seconds": median(path.seconds for path in paths),
         "waiting_seconds": median(path.waiting_seconds for path in paths),
         "serial_seconds": median(path.serial_seconds for path in paths),
@@ -89,10 +152,24 @@ def _as_json(name: str, machine: Machine, found: list[Simulated]) -> dict[str, A
         "bound": median(path.bound for path in paths),
         "concurrency": median(path.concurrency for path in paths),
         "engines": found[-1].engines,
+        **({} if advice is None else _advice(advice)),
+    }
+
+
+def _advice(advice: Advice) -> dict[str, Any]:
+    return {
+        "bound_by": advice.bound_by,
+        "twice_as_much": {name: round(ratio, 3) for name, ratio in advice.ratios.items()},
+        "waiting_share": advice.waiting_share,
+        "advice": advice.in_words(),
     }
 
 
 def _shown(key: str, value: object) -> str:
     if isinstance(value, float):
         return seconds(value) if "seconds" in key else f"{value:.2f}"
-    return ", ".join(map(str, value)) if isinstance(value, list) else str(value or "-")
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {_shown('', one)}" for name, one in value.items())
+    if isinstance(value, list):
+        return (" to " if key.endswith("interval") else ", ").join(_shown(key, one) for one in value)
+    return str(value or "-")

@@ -145,7 +145,7 @@ def _known_from(forecast: Forecast) -> str:
     parts = ((alike, "by steps like them"), (by_role, "by others of their role"))
     told = [f"{count} of {len(steps)} {how}" for count, how in parts if count]
     assumed = len(steps) - alike - by_role
-    return ", ".join([*told, *([f"{assumed} by nothing but assumptions"] if assumed else [])])
+    return ", ".join([*told, *([f"{assumed} of {len(steps)} by nothing but assumptions"] if assumed else [])])
 
 
 def _print_steps(console: Console, forecast: Forecast, signs: Glyphs, *, full: bool) -> None:

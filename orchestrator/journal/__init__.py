@@ -18,7 +18,8 @@ from orchestrator.journal.home import Home, HomeLock, home_path
 from orchestrator.journal.journal import Journal, JournalReader
 from orchestrator.journal.objects import ObjectStore, digest_of
 from orchestrator.journal.outcomes import AttemptOutcome, Rating
-from orchestrator.journal.store import MeasuredGeneration, PersonaUse, RunRow
+from orchestrator.journal.store import PersonaUse, RunRow
+from orchestrator.prediction import MeasuredGeneration
 
 __all__ = [
     "AttemptOutcome",

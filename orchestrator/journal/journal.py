@@ -28,7 +28,6 @@ from orchestrator.journal.objects import ObjectStore
 from orchestrator.journal.outcomes import AttemptOutcome, decode_outcome
 from orchestrator.journal.store import (
     EventRow,
-    MeasuredGeneration,
     PersonaUse,
     RefusedEvents,
     RunRow,
@@ -39,6 +38,7 @@ from orchestrator.journal.store import (
 from orchestrator.journal.survey import SurveyStore, refuse_damaged
 from orchestrator.journal.writer import Writer
 from orchestrator.personas import MadePersona, decode_persona
+from orchestrator.prediction import MeasuredGeneration
 
 MEASURED_GENERATIONS = 2000
 

@@ -1,17 +1,47 @@
-"""The simulator: machine files, what engines answer, and that a faster or wider machine takes less time."""
+"""The simulator: machine files, what engines choose and answer, what bounds a task, and how a machine is measured."""
 
+import asyncio
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from benchmarks.critical_path.workloads import workloads
-from benchmarks.simulate.machine import Machine, MachineModel, published_model, read_machine, to_text
-from benchmarks.simulate.run import Simulated, instance_of, simulate
+from benchmarks.critical_path.workloads import task_of, workloads
+from benchmarks.peers.growth import chains
+from benchmarks.simulate.clock import run_virtually
+from benchmarks.simulate.engines import (
+    Answer,
+    Behaviour,
+    Drafting,
+    SimulatedEngine,
+    StepLoad,
+    model_info,
+)
+from benchmarks.simulate.machine import (
+    RESOURCES,
+    Drafts,
+    Machine,
+    MachineModel,
+    Overheads,
+    published_model,
+    read_machine,
+    to_text,
+)
+from benchmarks.simulate.measure import CALLS, CHAIN, FAN, ROUNDS, Ran, fit
+from benchmarks.simulate.run import Simulated, advise, instance_of, interval_of, simulate, simulate_rounds
+from benchmarks.simulate.validate import ValidationRow, document, goals_of
+from orchestrator.engine.contract import EngineSpec, EngineStats, Generation, Message
+from orchestrator.engine.step_cost.model import Points, StepCostModel
 from orchestrator.errors import InputError
+from orchestrator.events import Usage
 from orchestrator.gates.json_schema import OutputSchema
+from orchestrator.taskir import TaskIR
 from registry.load import find_registry, load_registry
+from tests.orchestrator.cli.cli_command import make_command
 
 REGISTRY = load_registry(find_registry(environment={}))
 FAST = MachineModel(
@@ -40,9 +70,10 @@ def test_a_chain_takes_what_the_step_costs_say_and_no_schedule_helps(tmp_path: P
     path = found.report.critical_path
     assert found.report.status == "done"
     assert (path.bound, found.engines) == (pytest.approx(1.0, rel=0.01), 1)
-    tokens = sum(step.output_tokens for step in found.report.steps)
-    prompt = sum(step.prompt_tokens - step.attempts[0].usage.cached_tokens for step in found.report.steps)
-    assert found.seconds == pytest.approx(tokens * 0.01 + prompt * 0.001, rel=0.02)
+    usages = [step.attempts[0].usage for step in found.report.steps]
+    prompts = sum(FAST.costs.seconds(one.prompt_tokens - one.cached_tokens, 1) for one in usages)
+    assert found.seconds == pytest.approx(sum(one.output_tokens - 1 for one in usages) * 0.01 + prompts, rel=0.01)
+    assert found.steps == sum(one.output_tokens for one in usages), "the end of a prompt brings the first token"
 
 
 def test_slots_let_a_fan_out_run_together(tmp_path: Path) -> None:
@@ -99,3 +130,327 @@ def test_a_machine_file_is_read_as_it_was_written_and_refused_with_its_place(tmp
 )
 def test_simulated_answers_obey_their_schema(schema: dict[str, Any]) -> None:
     OutputSchema(schema).check(instance_of(schema))
+
+
+# What engines choose
+
+
+def engine_of(behaviour: Behaviour, slots: int, seconds: Callable[[StepLoad], float], tokens: int) -> SimulatedEngine:
+    """Return an engine whose answers have so many tokens."""
+    spec = EngineSpec(file="m", slots=slots, context=4096, threads=1)
+    return SimulatedEngine(spec, model_info(spec, 0.0), seconds, lambda request: Answer("x", tokens), behaviour)
+
+
+def run_together(
+    behaviour: Behaviour, prompts: list[str], *, slots: int = 16, tokens: int = 20, late: float = 0.0
+) -> tuple[SimulatedEngine, list[StepLoad], float]:
+    """Ask an engine for answers to all prompts, of which the last one comes later; return what it did, and how long."""
+    loads: list[StepLoad] = []
+    costs = behaviour.costs or StepCostModel(ONE, ONE, 0.001, 0.0)
+
+    def seconds(load: StepLoad) -> float:
+        loads.append(load)
+        return costs.seconds(load.tokens, load.sequences, load.cells)
+
+    async def main() -> tuple[SimulatedEngine, float]:
+        loop = asyncio.get_running_loop()
+        engine = engine_of(behaviour, slots, seconds, tokens)
+
+        async def ask(prompt: str, wait: float) -> None:
+            await asyncio.sleep(wait)
+            await engine.generate(Generation(messages=(Message("user", prompt),)))
+
+        async with asyncio.TaskGroup() as group:
+            for at, prompt in enumerate(prompts):
+                group.create_task(ask(prompt, late if at == len(prompts) - 1 else 0.0))
+        return engine, loop.time()
+
+    engine, took = run_virtually(main)
+    return engine, loads, took
+
+
+ONE = Points((1, 4), (0.01, 0.012))
+STEEP = Points((1, 2, 4), (0.01, 0.04, 0.08))
+
+
+def test_as_many_sequences_decode_together_as_the_step_costs_favour() -> None:
+    many = [f"prompt {at}" for at in range(4)]
+    _, together, soon = run_together(Behaviour(costs=StepCostModel(ONE, ONE, 0.001, 0.0)), many)
+    assert max(load.sequences for load in together if not load.prompt_tokens) == 4
+    _, apart, late = run_together(Behaviour(costs=StepCostModel(STEEP, STEEP, 0.001, 0.0)), many)
+    assert {load.sequences for load in apart if not load.prompt_tokens} == {1}, (
+        "one at a time makes more tokens a second"
+    )
+    assert late > soon
+
+
+def test_a_prompt_is_read_in_chunks_while_others_decode_and_apart_from_them_where_the_cache_is_split() -> None:
+    prompts = ["short", "word " * 400]
+    pooled, split = (
+        run_together(Behaviour(costs=StepCostModel(ONE, ONE, 0.001, 0.0), split=apart), prompts, late=0.1)[1]
+        for apart in (False, True)
+    )
+    chunks = [load.prompt_tokens for load in pooled if load.prompt_tokens > 1]
+    assert (len(chunks), sum(chunks), max(chunks)) == (4, 400, 128)
+    assert all(load.tokens == load.prompt_tokens + 1 for load in pooled if load.prompt_tokens > 1)
+    assert all(load.prompt_tokens in (0, load.tokens) for load in split)
+    assert len(split) > len(pooled)
+
+
+@pytest.mark.parametrize("split", [False, True])
+def test_draft_tokens_that_are_accepted_save_steps_and_others_are_soon_given_up(split: bool) -> None:
+    costs = StepCostModel(Points((1, 8), (0.01, 0.012)), Points((1, 8), (0.01, 0.012)), 0.001, 0.0)
+
+    def drafting(acceptance: float) -> Behaviour:
+        return Behaviour(costs=costs, split=split, drafting=Drafting("lookup", 4, acceptance))
+
+    plain, _, slow = run_together(Behaviour(costs=costs, split=split), ["a"], tokens=200)
+    good, _, fast = run_together(drafting(0.95), ["a"], tokens=200)
+    bad, _, rejected = run_together(drafting(0.0), ["a"], tokens=200)
+    assert plain.drafted == 0
+    assert good.accepted > 0.8 * good.drafted > 0
+    assert good.steps < plain.steps / 2
+    assert fast < slow / 2
+    assert bad.accepted == 0
+    assert bad.drafted < 4 * 100, "not in every step"
+    assert rejected < 1.2 * slow
+
+
+def test_nothing_is_drafted_where_it_would_not_pay() -> None:
+    behaviour = Behaviour(costs=StepCostModel(STEEP, STEEP, 0.02, 0.0), drafting=Drafting("lookup", 4, 1.0))
+    assert run_together(behaviour, ["a"])[0].drafted == 0
+
+
+def test_prompts_that_no_slot_holds_any_more_are_read_again_where_the_cache_is_split() -> None:
+    tokens: dict[bool, list[int]] = {}
+    for split in (False, True):
+        behaviour = Behaviour(costs=StepCostModel(ONE, ONE, 0.001, 0.0), split=split)
+
+        async def main(behaviour: Behaviour = behaviour) -> list[int]:
+            engine = engine_of(behaviour, 2, lambda load: 0.01, 3)
+            texts = [f"{name} " * 100 for name in ("a", "b", "c", "a")]
+            asked = [await engine.generate(Generation(messages=(Message("user", text),))) for text in texts]
+            return [one.usage.cached_tokens for one in asked]
+
+        tokens[split] = run_virtually(main)
+    assert tokens[False][-1] > 80
+    assert tokens[True][-1] == 0
+
+
+@given(st.lists(st.integers(1, 300), min_size=1, max_size=6), st.integers(1, 4), st.booleans(), st.integers(1, 30))
+def test_every_answer_gets_its_tokens_and_the_shares_come_to_the_whole(
+    words: list[int], slots: int, split: bool, tokens: int
+) -> None:
+    behaviour = Behaviour(
+        costs=StepCostModel(ONE, ONE, 0.001, 0.0), split=split, drafting=Drafting("lookup", 3, 0.5, offered=0.5)
+    )
+    usages: list[Usage] = []
+
+    async def main() -> float:
+        engine = engine_of(
+            behaviour,
+            slots,
+            lambda load: StepCostModel(ONE, ONE, 0.001, 0.0).seconds(load.tokens, load.sequences),
+            tokens,
+        )
+
+        async def ask(at: int, count: int) -> None:
+            request = Generation(messages=(Message("user", f"{at} " + "word " * count),))
+            usages.append((await engine.generate(request)).usage)
+
+        async with asyncio.TaskGroup() as group:
+            for at, count in enumerate(words):
+                group.create_task(ask(at, count))
+        return asyncio.get_running_loop().time()
+
+    took = run_virtually(main)
+    assert [one.output_tokens for one in usages] == [tokens] * len(words)
+    assert sum(one.work_seconds for one in usages) == pytest.approx(took, rel=0.01)
+    assert all(one.packed_seconds <= one.alone_seconds * (1 + 1e-9) for one in usages)
+
+
+# Machines
+
+
+def test_what_the_orchestrator_takes_itself_makes_a_chain_longer(tmp_path: Path) -> None:
+    own = Overheads(commit_seconds=0.001, generation_seconds=0.02, waiting_seconds=0.03, call_seconds=0.005)
+    plain, busy = (
+        run("deep", machine().model_copy(update={"overheads": each}), tmp_path / name)
+        for name, each in (("plain", Overheads()), ("busy", own))
+    )
+    later = busy.seconds - plain.seconds
+    assert later == pytest.approx(20 * 0.05 + 21 * 0.001, rel=0.1)
+    calls = simulate(CALLS, machine().model_copy(update={"overheads": own}), REGISTRY, tmp_path / "calls")
+    assert calls.seconds > 30 * 0.005
+
+
+def test_later_rounds_find_prompts_in_the_caches(tmp_path: Path) -> None:
+    task = workloads()["wide-4"].tasks["wide-4"]
+    cold, *warm = simulate_rounds(task, machine(), REGISTRY, tmp_path / "home", 3)
+    assert all(one.report.status == "done" for one in (cold, *warm))
+    assert warm[0].seconds == pytest.approx(warm[1].seconds, rel=1e-6)
+    assert warm[0].seconds < cold.seconds
+
+
+@given(
+    st.lists(st.floats(0.01, 10.0), min_size=1, max_size=4), st.floats(1e-4, 1.0), st.floats(0.0, 1e-3), st.booleans()
+)
+def test_twice_as_much_makes_no_step_slower_and_none_more_than_twice_as_fast(
+    seconds: list[float], prompt: float, cell: float, verify: bool
+) -> None:
+    steps = dict(zip((1, 2, 8, 16), seconds, strict=False))
+    model = MachineModel(
+        bytes=1, step_seconds=steps, prompt_token_seconds=prompt, cell_seconds=cell, threads=2,
+        verify_seconds=dict(steps) if verify else None,
+    )  # fmt: skip
+    for resource in RESOURCES:
+        better = model.with_twice(resource)
+        for size in (*steps, 40):
+            was, now = (one.costs.seconds(size, size, 10 * size) for one in (model, better))
+            assert was / 2 * (1 - 1e-9) <= now <= was * (1 + 1e-9)
+    assert model.with_twice("memory").slots == 2 * model.slots
+    both = model.with_twice("cores").with_twice("memory bandwidth")
+    assert both.costs.seconds(1, 1) <= model.costs.seconds(1, 1) * (0.75 + 1e-9)
+
+
+def test_what_bounds_a_task_is_what_more_of_helps_most(tmp_path: Path) -> None:
+    """Steps that only read weights gain by bandwidth, steps that only compute by cores, and two slots by memory."""
+    task = workloads()["wide-16"].tasks["wide-16"]
+    flat = {1: 0.1, 16: 0.1}
+    cases: dict[str | None, Machine] = {
+        "memory bandwidth": machine(step_seconds=flat, prompt_token_seconds=1e-5),
+        "cores": machine(step_seconds={1: 0.01, 16: 0.16}, prompt_token_seconds=0.01),
+        "memory": machine(step_seconds={1: 0.01, 2: 0.0101, 16: 0.0115}, prompt_token_seconds=0.004, slots=1),
+        None: machine(step_seconds=flat, prompt_token_seconds=1e-5).model_copy(
+            update={"overheads": Overheads(waiting_seconds=1000.0)}
+        ),
+    }
+    for wanted, one in cases.items():
+        home = tmp_path / str(wanted)
+        told = advise(task, one, REGISTRY, home, simulate(task, one, REGISTRY, home / "known"))
+        assert told.bound_by == wanted, told.in_words()
+        assert told.in_words().startswith(f"it is bound by {wanted or 'the plan'}")
+        assert set(told.ratios) == set(RESOURCES)
+
+
+def test_an_interval_holds_95_of_100_runs() -> None:
+    assert interval_of([float(at) for at in range(100)]) == (49.5, 2.0, 97.0)
+    assert interval_of([3.0]) == (3.0, 3.0, 3.0)
+
+
+def test_a_thousand_steps_take_no_more_calls_than_their_tokens_need(tmp_path: Path) -> None:
+    """What a simulation costs goes by its steps and calls; how long one takes is told by `benchmarks.simulate`."""
+    found = simulate(task_of(chains(1000)), machine(), REGISTRY, tmp_path / "home")
+    assert [step.state for step in found.report.steps] == ["done"] * 1000
+    tokens = sum(step.output_tokens for step in found.report.steps)
+    assert tokens / 16 <= found.steps <= tokens / 16 + 3 * 1000
+
+
+# Measuring a machine
+
+
+def as_measured(task: TaskIR, on: Machine, home: Path, rounds: int = ROUNDS) -> Ran:
+    """Return what another simulated machine does as if it were a real one."""
+    found = simulate_rounds(task, on, REGISTRY, home, rounds)
+    spec = EngineSpec(file="m", slots=16)
+    return Ran(tuple(one.report for one in found), spec, model_info(spec, 1.0), EngineStats(), 0.002)
+
+
+def test_a_machine_is_fitted_to_short_tasks_so_that_others_are_foreseen(tmp_path: Path) -> None:
+    curve = {1: 0.013, 4: 0.016, 16: 0.03}
+    real = machine(step_seconds=curve, prompt_characters=3.1, answer_characters=2.3, cell_seconds=1e-6).model_copy(
+        update={"overheads": Overheads(commit_seconds=0.001, generation_seconds=0.002, waiting_seconds=0.004)}
+    )
+    isolated = {size: seconds / 1.3 for size, seconds in curve.items()}
+    believed = machine(step_seconds=isolated, prompt_token_seconds=0.001 / 1.3, cell_seconds=1e-6 / 1.3)
+    believed = believed.model_copy(update={"overheads": Overheads(commit_seconds=0.001, generation_seconds=0.002)})
+    ran = [as_measured(task, real, tmp_path / f"real-{at}") for at, task in enumerate((CHAIN, FAN, CALLS))]
+    fitted = fit(believed, REGISTRY, tmp_path / "fit", *ran)
+    for name in ("wide-16", "irregular", "deep"):
+        there, here = (run(name, one, tmp_path / f"{name}-{at}") for at, one in enumerate((real, fitted)))
+        assert here.seconds == pytest.approx(there.seconds, rel=0.08), name
+
+
+def test_results_tell_each_workload_and_the_median_apart() -> None:
+    rows = [
+        ValidationRow("deep", state, "done", 20, 2.0, (1.9, 2.0, 2.2), simulated)
+        for state, simulated in (("cold", 2.1), ("warm", 2.5))
+    ]
+    found = {goal["name"]: goal for goal in goals_of(rows, 4.0)}
+    assert found["deep, cold: simulated off measured, share"]["met"]
+    assert not found["deep, warm: simulated off measured, share"]["met"]
+    assert found["deep, warm: simulated off measured, share"]["interval"] == [0.1364, 0.3158]
+    assert found["median over the workloads, cold"]["value"] == 0.05
+    assert found["seconds to simulate 1000 steps"]["met"]
+    told = document(machine(), rows, ["wide-4"], 4.0, [], "command")
+    assert [row["error"] for row in told["rows"]] == [0.05, 0.25]
+    assert json.loads(json.dumps(told))["left"] == ["wide-4"]
+
+
+def test_drafts_are_part_of_a_machine_file(tmp_path: Path) -> None:
+    file = tmp_path / "machine.json"
+    drafts = Drafts(source="lookup", k=8, acceptance=0.6, offered=0.3)
+    file.write_text(to_text(machine(drafts=drafts, verify_seconds={1: 0.01, 8: 0.012})), encoding="utf-8")
+    known = read_machine(file).models["m"]
+    assert known.drafts == drafts
+    assert known.behaviour(1).drafting == Drafting("lookup", 8, 0.6, 0.3)
+    broken = machine().model_dump(mode="json")
+    broken["models"]["m"]["verify_seconds"] = {"1": 0.02}
+    file.write_text(json.dumps(broken), encoding="utf-8")
+    with pytest.raises(InputError, match="another time than step_seconds"):
+        read_machine(file)
+
+
+# Commands
+
+
+def test_the_command_says_how_long_how_certain_and_what_to_buy(tmp_path: Path) -> None:
+    cli = make_command(tmp_path / "home")
+    file = tmp_path / "machine.json"
+    file.write_text(to_text(machine()), encoding="utf-8")
+    told = cli("bench", "simulate", "diamond", "--machine", str(file), "--runs", "3", "--json")
+    assert told.code == 0, told.err
+    low, high = told.json["seconds_interval"]
+    assert low <= told.json["seconds"] <= high
+    assert set(told.json["twice_as_much"]) == set(RESOURCES)
+    assert "it is bound by" in " ".join(cli("bench", "simulate", "diamond", "--machine", str(file)).out.split())
+    assert "--replay RUN" in cli("bench", "simulate", "--machine", str(file)).err
+    assert "is no workload" in cli("bench", "simulate", "wider", "--machine", str(file)).err
+    assert "step_seconds" in cli("bench", "machine", "--schema").out
+    assert "has no such model" in cli("bench", "machine", "nobody").err
+
+
+def test_the_plan_of_a_run_is_measured_and_simulated_again(tmp_path: Path) -> None:
+    cli = make_command(tmp_path / "home")
+    task = tmp_path / "own.json"
+    plan = workloads()["wide-4"].tasks["wide-4"].model_dump(mode="json", exclude_defaults=True)
+    task.write_text(json.dumps(plan), encoding="utf-8")
+    ran = cli("run", str(task), "--json")
+    assert ran.code == 0, ran.err
+    measured = cli("bench", "critical-path", "--replay", "last", "--rounds", "1", "--no-serial", "--json")
+    assert measured.code == 0, measured.err
+    (one,) = measured.json["summaries"]
+    assert (one["task"], one["steps"], one["statuses"]) == (ran.json["run_id"], 5, {"done": 1})
+    file = tmp_path / "machine.json"
+    file.write_text(to_text(machine()), encoding="utf-8")
+    told = cli("bench", "simulate", "--replay", "last", "--machine", str(file), "--no-advice", "--json")
+    assert told.code == 0, told.err
+    assert told.json["status"] == "done"
+    assert (
+        "there are no runs"
+        in make_command(tmp_path / "empty")("bench", "simulate", "--replay", "last", "--machine", str(file)).err
+    )
+
+
+@pytest.mark.slow
+def test_this_machine_is_measured_and_the_file_can_be_simulated(tmp_path: Path) -> None:
+    cli = make_command(tmp_path / "home")
+    told = cli("bench", "machine", "tiny-large")
+    assert told.code == 0, told.err
+    file = tmp_path / "machine.json"
+    file.write_text(told.out, encoding="utf-8")
+    found = read_machine(file)
+    assert list(found.models) == ["tiny-large"]
+    assert found.overheads.commit_seconds > 0
+    simulated = cli("bench", "simulate", "wide-4", "--machine", str(file), "--json")
+    assert simulated.json["status"] == "done"

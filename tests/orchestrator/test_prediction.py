@@ -302,7 +302,8 @@ def test_ranges_hold_what_is_drawn_from_the_same_distribution_and_chains_are_sur
 
 
 def attempt(number: int = 1, started: float = 0.0, finished: float = 1.1, **usage: Any) -> AttemptRow:
-    given = {"prompt_tokens": 100, "output_tokens": 90, "prefill_seconds": 0.1, "decode_seconds": 0.9} | usage
+    given: dict[str, Any] = {"prompt_tokens": 100, "output_tokens": 90, "prefill_seconds": 0.1, "decode_seconds": 0.9}
+    given |= usage
     return AttemptRow(number, "worker", None, "m", started, "r", finished, "done", usage=Usage(**given))
 
 

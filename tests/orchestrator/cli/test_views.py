@@ -30,6 +30,7 @@ from orchestrator.events import (
     ReplanFinished,
     ReplanOutcome,
     ReplanStarted,
+    RoleRates,
     RunAccepted,
     RunFinished,
     StepExpanded,
@@ -327,6 +328,38 @@ def test_an_explanation_tells_waiting_role_attempts_and_gates() -> None:
     assert told["last_dependency"] == "S2"
     assert [edge["before"] for edge in told["waited_for"]] == ["S1", "S2"]
     assert told["step"]["id"] == "S3"
+
+
+def test_an_explanation_tells_what_was_predicted_why_that_was_wrong_and_for_which_steps() -> None:
+    report = _report(_finished_run())
+    console, written = _console()
+    print_explanation(console, report, report.steps[0])
+    text = written.getvalue()
+    assert "Predicted" in text
+    assert "; assumed" in text
+    assert "wrong by more than half" in text
+    told = explanation_json(report, report.steps[0])
+    assert told["step"]["predicted"]["generations"] == 0
+    assert told["misprediction"]["assumed"]
+    worst, *others = told["mispredicted"]
+    assert {worst["step"], *(one["step"] for one in others)} <= set(report.critical_path.steps)
+
+
+def test_a_dry_run_shows_a_range_and_what_it_is_known_from() -> None:
+    planned = planned_task("Say", [_step(1, "Say hello.", "request"), _step(2, "Say it again.", "s1.txt")], None)
+    graph = analyze_task(planned.task)
+    rates = {"worker": RoleRates(generations=20, spread=0.1)}
+    told = Forecast.of(planned.task, "as-planned", graph, rates).to_json()
+    low, high = told["critical_path"]["predicted_range"]
+    assert 0.8 * told["critical_path"]["predicted_seconds"] < low < high
+    assert told["steps"][0]["predicted_from"]["basis"] == "worker"
+    console, written = _console()
+    print_forecast(console, Forecast.of(planned.task, "as-planned", graph, rates), full=False)
+    assert "in 9 of 10 cases" in " ".join(written.getvalue().split())
+    assert "2 of 2 by others of their role" in " ".join(written.getvalue().split())
+    console, written = _console()
+    print_forecast(console, Forecast.of(planned.task, "as-planned", graph, {}), full=False)
+    assert "2 of 2 by nothing but assumptions" in " ".join(written.getvalue().split())
 
 
 def test_every_event_has_a_line_without_control_characters() -> None:
