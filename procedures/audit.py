@@ -5,18 +5,23 @@ killed execution is recovered from. Processes that append take turns by a lock o
 an entry that was edited, removed, added or moved. The number and the hash of the last entry are kept in a file beside
 the database, which tells when entries were cut off at the end. They can be kept elsewhere as well, and given to
 `verify`. Only `rows` uses SQLite too.
+
+The log has parts. A part that is full is sealed: a database of its own that takes no more entries. The next part begins
+with the number and the hash of its last entry, so the chain goes on from part to part. When old sealed parts are
+removed, an entry tells their last number and hash, and the chain is checked from there on.
 """
 
 import fcntl
 import hashlib
 import json
 import os
+import re
 import secrets
 import shutil
 import sqlite3
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
@@ -29,7 +34,10 @@ FILE: Final = "audit.db"
 HEAD_FILE: Final = "audit.head"
 START: Final = "0" * 64
 """The hash before the first entry."""
+PART_BYTES: Final = 64 << 20
+"""From so many bytes on, a part of the log is sealed, unless the configuration says otherwise."""
 _HEAD_LENGTH: Final = 86
+_SEALED_NAME: Final = re.compile(r"audit-(\d{12})-(\d{12})\.db")
 _SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS entries (
     number INTEGER PRIMARY KEY,
@@ -44,6 +52,7 @@ CREATE TRIGGER IF NOT EXISTS no_update BEFORE UPDATE ON entries
     BEGIN SELECT RAISE(ABORT, 'the audit log is append-only'); END;
 CREATE TRIGGER IF NOT EXISTS no_delete BEFORE DELETE ON entries
     BEGIN SELECT RAISE(ABORT, 'the audit log is append-only'); END;
+CREATE TABLE IF NOT EXISTS beginning (number INTEGER NOT NULL, hash TEXT NOT NULL) STRICT;
 """
 
 
@@ -71,6 +80,16 @@ class Head:
         return f"{self.number}:{self.hash}"
 
 
+@dataclass(frozen=True, slots=True)
+class SealedPart:
+    """A part of the log that is full, in a database of its own."""
+
+    path: Path
+    first: int
+    """The number of its first entry."""
+    last: int
+
+
 def head_from(text: str) -> Head:
     """Return the head that `str` has written. Raises ValueError."""
     number, _, digest = text.strip().partition(":")
@@ -90,6 +109,8 @@ class Audit:
         self._connection: sqlite3.Connection | None = None
         self._head: Head | None = None
         self._head_file: int | None = None
+        self._inode = 0
+        """That of the database when it was opened to be written."""
 
     def __enter__(self) -> Self:
         return self
@@ -108,28 +129,23 @@ class Audit:
     def append(self, kind: str, execution: str, data: Mapping[str, Any]) -> Entry:
         """Append an entry, durably. Raises AuditDamaged if the end of the log is not what was written."""
         with self._lock, self._errors(), self._turn() as connection:
-            head = self._current_head(connection)
-            at = time.time()
-            body = body_of(head.number + 1, at, kind, execution, data)
-            new = Head(head.number + 1, hash_of(head.hash, body))
-            self._before_write(f"append {kind}")
-            connection.execute(
-                "INSERT INTO entries (number, body, hash) VALUES (?, ?, ?)", (new.number, body, new.hash)
-            )
-            self._before_write(f"head of {kind}")
-            self._write_head(new)
-            self._head = new
-        return Entry(new.number, at, kind, execution, dict(data))
+            return self._append(connection, kind, execution, data)
 
     def entries(self, execution: str | None = None, after: int = 0, limit: int | None = None) -> list[Entry]:
         """Return the entries after number `after`, of one execution or of all, in order."""
         asked = "SELECT number, body FROM entries WHERE (?1 IS NULL OR execution = ?1) AND number > ?2 ORDER BY number"
-        rows = self._read(f"{asked} LIMIT ?3", execution, after, -1 if limit is None else limit)
-        return [_entry(number, body) for number, body in rows]
+        found: list[Entry] = []
+        with self._errors(), self._parts() as parts:
+            for part in parts:
+                if part.last is None or part.last > after:
+                    left = -1 if limit is None else limit - len(found)
+                    rows = part.connection.execute(f"{asked} LIMIT ?3", (execution, after, left))
+                    found += [_entry(number, body) for number, body in rows]
+        return found
 
     def last(self, limit: int) -> list[Entry]:
         """Return the last entries of the log, in order."""
-        rows = self._read("SELECT number, body FROM entries ORDER BY number DESC LIMIT ?", limit)
+        rows = self._newest("SELECT number, body FROM entries ORDER BY number DESC LIMIT ?1", limit)
         return [_entry(number, body) for number, body in reversed(rows)]
 
     def executions(
@@ -140,62 +156,134 @@ class Audit:
         With `caller` only those whose entry has that caller, or for `missed` that schedule.
         """
         asked = """
-            SELECT execution FROM entries WHERE kind IN (SELECT value FROM json_each(?1))
-                AND (?2 IS NULL OR coalesce(body ->> '$.data.caller', body ->> '$.data.schedule') = ?2)
-            ORDER BY number DESC LIMIT ?3
+            SELECT execution FROM entries WHERE kind IN (SELECT value FROM json_each(?2))
+                AND (?3 IS NULL OR coalesce(body ->> '$.data.caller', body ->> '$.data.schedule') = ?3)
+            ORDER BY number DESC LIMIT ?1
         """
-        rows = self._read(asked, json.dumps(kinds), caller, -1 if limit is None else limit)
-        return [execution for (execution,) in rows]
+        return [execution for (execution,) in self._newest(asked, limit, json.dumps(kinds), caller)]
 
     def not_ended(self) -> list[str]:
-        """Return the ids of the executions that have begun and not ended, oldest first."""
+        """Return the ids of the executions that have begun and not ended, oldest first.
+
+        Only the part that is being written is looked at: none is under way when a part is sealed.
+        """
         asked = """
             SELECT execution, max(number) FILTER (WHERE kind IN ('begun', 'rolling_back')) AS begun,
                 max(number) FILTER (WHERE kind = 'ended') AS ended
             FROM entries WHERE kind IN ('begun', 'rolling_back', 'ended')
             GROUP BY execution HAVING begun IS NOT NULL AND (ended IS NULL OR ended < begun) ORDER BY begun
         """
-        return [execution for execution, _, _ in self._read(asked)]
+        with self._errors(), self._parts() as parts:
+            return [execution for execution, _, _ in parts[-1].connection.execute(asked)] if parts else []
 
     def queued(self) -> list[str]:
         """Return the ids of the executions that were queued, and have neither begun nor been withdrawn, in order."""
-        asked = """
-            SELECT execution FROM entries AS queued WHERE kind = 'queued' AND NOT EXISTS (
-                SELECT 1 FROM entries WHERE execution = queued.execution AND kind IN ('begun', 'withdrawn')
-            ) GROUP BY execution ORDER BY min(number)
-        """
-        return [execution for (execution,) in self._read(asked)]
+        asked = "SELECT execution, kind FROM entries WHERE kind IN ('queued', 'begun', 'withdrawn') ORDER BY number"
+        waiting: dict[str, None] = {}
+        with self._errors(), self._parts() as parts:
+            for part in parts:
+                for execution, kind in part.connection.execute(asked):
+                    if kind == "queued":
+                        waiting.setdefault(execution)
+                    else:
+                        waiting.pop(execution, None)
+        return list(waiting)
 
     def head(self) -> Head:
         """Return the head of the log as the database has it."""
-        rows = self._read("SELECT number, hash FROM entries ORDER BY number DESC LIMIT 1")
-        return Head(*rows[0]) if rows else Head(0, START)
+        with self._errors(), self._parts() as parts:
+            return _last_of(parts[-1].connection) if parts else Head(0, START)
+
+    def beginning(self) -> Head:
+        """Return the last entry before those that are kept: number 0, unless sealed parts were removed."""
+        with self._errors(), self._parts() as parts:
+            return _beginning_of(parts[0].connection) if parts else Head(0, START)
 
     def verify(self, known: Head | None = None) -> int:
-        """Check the whole log, against a head that was kept elsewhere too, and return how many entries it has.
+        """Check all parts of the log, and against a head that was kept elsewhere; return how many entries they have.
 
-        Raises AuditDamaged with the first entry that is not what was written.
+        Raises AuditDamaged with the first entry that is not what was written, and ProcedureRefused for a head that is
+        of a removed part.
         """
-        kept, number, last = self._kept_head(), 0, START
+        kept = self._kept_head()
         awaited = {head.number: head.hash for head in (kept, known) if head is not None}
         if kept is not None and known is not None and kept.number == known.number and kept.hash != known.hash:
             raise AuditDamaged(self.path, f"entry {known.number} is another one than the head that was kept")
-        if self.path.exists():
-            with self._errors(), closing(self._opened()) as connection:
-                for found, body, digest in connection.execute("SELECT number, body, hash FROM entries ORDER BY number"):
-                    number += 1
-                    if found != number:
-                        raise AuditDamaged(self.path, f"entry {number} is missing")
-                    last = hash_of(last, body)
-                    if digest != last or awaited.get(number, last) != last:
-                        raise AuditDamaged(self.path, f"entry {number} is not what was written, or not where it was")
-        if (most := max(awaited, default=0)) > number:
-            raise AuditDamaged(
-                self.path, f"it ends with entry {number}, and entry {most} was written: the end is cut off"
-            )
-        if kept is None and number:
+        with self._errors(), self._parts() as parts:
+            begun = _beginning_of(parts[0].connection) if parts else Head(0, START)
+            _check_beginning(parts, begun, known)
+            head = begun
+            for part in parts:
+                head = _checked_part(part, head, awaited)
+        if (most := max(awaited, default=0)) > head.number:
+            what = f"it ends with entry {head.number}, and entry {most} was written: the end is cut off"
+            raise AuditDamaged(self.path, what)
+        if kept is None and head.number:
             raise AuditDamaged(self._head_path, "the file with the number and the hash of the last entry is gone")
-        return number
+        return head.number - begun.number
+
+    def seal(self, most_bytes: int) -> SealedPart | None:
+        """Seal the part that is being written if it has more than `most_bytes`, begin the next one, and return it.
+
+        The first entry of the next part tells of it. Nothing happens while another connection uses the log. No
+        execution may be under way. Raises AuditDamaged.
+        """
+        with self._lock, self._errors(), self._turn() as connection:
+            head, begun = self._current_head(connection), _beginning_of(connection)
+            if head == begun or _size_of(connection) <= most_bytes:
+                return None
+            self._write_head(head)
+            if not _in_one_file(connection):
+                return None
+            connection.close()
+            self._connection = None
+            sealed = SealedPart(self._sealed_path(begun.number + 1, head.number), begun.number + 1, head.number)
+            for left in self._sealed():  # by a process that was killed here
+                if left.last > begun.number:
+                    left.path.unlink()
+            for unnamed in self.path.parent.glob(f".{FILE}-*"):
+                unnamed.unlink()
+            fresh = self._fresh(head)
+            self._before_write("seal the audit log")
+            os.link(self.path, sealed.path)
+            self._before_write("name the next part of the log")
+            fresh.replace(self.path)
+            sync_folder(self.path.parent)
+            sealed.path.chmod(0o400)
+            data = {"file": sealed.path.name, "first": sealed.first, "last": sealed.last, "hash": head.hash}
+            self._append(self._opened_to_write(), "sealed", "", {**data, "sha256": _digest(sealed.path)})
+        return sealed
+
+    def sealed(self) -> list[SealedPart]:
+        """Return the sealed parts, oldest first."""
+        with self._errors(), self._parts() as parts:
+            return [SealedPart(part.path, part.first, part.last) for part in parts if part.last is not None]
+
+    def executions_in(self, part: SealedPart) -> tuple[list[str], float]:
+        """Return the executions that a sealed part tells of, and when its last entry was appended."""
+        with self._errors(), closing(_opened(part.path)) as connection:
+            found = connection.execute("SELECT DISTINCT execution FROM entries WHERE execution != ''").fetchall()
+            (at,) = connection.execute("SELECT body ->> '$.at' FROM entries ORDER BY number DESC LIMIT 1").fetchone()
+        return [execution for (execution,) in found], float(at)
+
+    def remove_sealed(self, parts: Sequence[SealedPart], caller: str) -> None:
+        """Remove the oldest sealed parts, after an entry that tells of it, by which the rest is checked from then on.
+
+        Raises ProcedureRefused for parts that are not the oldest ones.
+        """
+        if not parts:
+            return
+        if list(parts) != self.sealed()[: len(parts)]:
+            raise ProcedureRefused("only the oldest parts of the audit log can be removed")
+        with self._errors(), closing(_opened(parts[-1].path)) as connection:
+            through = _last_of(connection)
+        names = [part.path.name for part in parts]
+        self.append("removed", "", {"through": through.number, "hash": through.hash, "files": names, "caller": caller})
+        with self._errors():
+            for part in parts:
+                self._before_write(f"remove {part.path.name}")
+                part.path.unlink(missing_ok=True)
+            sync_folder(self.path.parent)
 
     def begin_anew(self, caller: str) -> Entry:
         """Keep a damaged log under another name, begin a new one whose first entry tells of it, and return that entry.
@@ -207,11 +295,13 @@ class Audit:
         A process that is killed here leaves a log that is still damaged, so the same call may be made again. Raises
         ProcedureRefused for a log that is whole.
         """
-        damage = self._damage()
-        if not damage:
-            raise ProcedureRefused("the audit log is whole; accepted: a damaged one, as `audit --verify` finds it")
-        with self._lock, self._errors():
-            self.close()
+        with self._lock, self._errors(), self._alone():
+            damage = self._damage()
+            if not damage:
+                raise ProcedureRefused("the audit log is whole; accepted: a damaged one, as `audit --verify` finds it")
+            if self._connection is not None:
+                self._connection.close()
+            self._connection = self._head = None
             folder = self.path.parent
             kept = folder / f"audit-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{secrets.token_hex(3)}"
             kept.mkdir(mode=0o700)
@@ -225,7 +315,8 @@ class Audit:
             fresh = kept / "new"
             with Audit(fresh, self._before_write) as new:
                 entry = new.append("begun_anew", "", data)
-            names = [*(f"{FILE}{suffix}" for suffix in ("", "-wal", "-shm", "-journal")), "checkpoints"]
+            parts = [part.path.name for part in self._sealed()]
+            names = [*(f"{FILE}{suffix}" for suffix in ("", "-wal", "-shm", "-journal")), *parts, "checkpoints"]
             for name in names:
                 if os.path.lexists(folder / name):
                     self._before_write(f"keep {name}")
@@ -256,52 +347,121 @@ class Audit:
         except (ProcedureError, ValueError, KeyError):  # the database itself is damaged
             return []
 
-    def _to_write(self) -> sqlite3.Connection:
-        if self._connection is None:
-            self._before_write("open the audit log")
-            self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            if not self.path.exists():
-                self._create()
-            connection = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False, timeout=30)
-            try:
-                connection.execute("PRAGMA synchronous = FULL")
-                head = os.open(self._head_path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            except (sqlite3.Error, OSError):
-                connection.close()
-                raise
-            self._connection, self._head_file = connection, head
-        return self._connection
+    def _append(self, connection: sqlite3.Connection, kind: str, execution: str, data: Mapping[str, Any]) -> Entry:
+        head = self._current_head(connection)
+        at = time.time()
+        body = body_of(head.number + 1, at, kind, execution, data)
+        new = Head(head.number + 1, hash_of(head.hash, body))
+        self._before_write(f"append {kind}")
+        connection.execute("INSERT INTO entries (number, body, hash) VALUES (?, ?, ?)", (new.number, body, new.hash))
+        self._before_write(f"head of {kind}")
+        self._write_head(new)
+        self._head = new
+        return Entry(new.number, at, kind, execution, dict(data))
 
-    def _create(self) -> None:
-        """Make an empty database, which has its name only when it is complete, since others may read it already."""
-        fresh = self.path.with_name(f".{FILE}-{secrets.token_hex(4)}")
+    @contextmanager
+    def _turn(self) -> Iterator[sqlite3.Connection]:
+        """Keep other processes from appending, and hand on the connection to write by."""
+        with self._alone():
+            yield self._opened_to_write() if self._connection is None else self._connection
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Hold the lock on the file with the head. What another process has replaced meanwhile is opened anew."""
+        while True:
+            if self._head_file is None:
+                self._before_write("open the audit log")
+                self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+                self._head_file = os.open(self._head_path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            fcntl.flock(self._head_file, fcntl.LOCK_EX)
+            if os.fstat(self._head_file).st_nlink:
+                break
+            self.close()  # the file was removed, or another process has begun a new log
+        held = self._head_file
+        if self._connection is not None and _inode(self.path) != self._inode:
+            self._connection.close()
+            self._connection = None
         try:
-            with closing(sqlite3.connect(fresh, isolation_level=None)) as connection:
-                connection.execute("PRAGMA journal_mode = WAL")
-                connection.executescript(_SCHEMA)
-            fresh.chmod(0o600)
+            yield
+        finally:
+            if self._head_file == held:
+                fcntl.flock(held, fcntl.LOCK_UN)
+
+    def _opened_to_write(self) -> sqlite3.Connection:
+        """Return the connection to write by, which is made while the lock on the head is held."""
+        if not self.path.exists():
+            sealed = self._sealed()
+            self._create(_last_entry(sealed[-1].path) if sealed else Head(0, START))
+        self._inode = _inode(self.path)
+        connection = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False, timeout=30)
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA synchronous = FULL")
+        except sqlite3.Error:
+            connection.close()
+            raise
+        self._connection = connection
+        return connection
+
+    def _create(self, beginning: Head) -> None:
+        """Make an empty part, which has its name only when it is complete, since others may read it already."""
+        fresh = self._fresh(beginning)
+        try:
             with suppress(FileExistsError):  # another process has made one meanwhile
                 os.link(fresh, self.path)
         finally:
             fresh.unlink(missing_ok=True)
 
+    def _fresh(self, beginning: Head) -> Path:
+        """Make an empty part that goes on after the entry `beginning`, and return its file, which has no name yet."""
+        fresh = self.path.with_name(f".{FILE}-{secrets.token_hex(4)}")
+        with closing(sqlite3.connect(fresh, isolation_level=None)) as connection:
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.executescript(_SCHEMA)
+            connection.execute("INSERT INTO beginning VALUES (?, ?)", (beginning.number, beginning.hash))
+        fresh.chmod(0o600)
+        return fresh
+
+    def _sealed_path(self, first: int, last: int) -> Path:
+        return self.path.with_name(f"audit-{first:012}-{last:012}.db")
+
+    def _sealed(self) -> list[SealedPart]:
+        """Return the files that are sealed parts by their names, oldest first."""
+        found = ((path, _SEALED_NAME.fullmatch(path.name)) for path in self.path.parent.glob("audit-*.db"))
+        return sorted(
+            (SealedPart(path, int(name[1]), int(name[2])) for path, name in found if name is not None),
+            key=lambda part: part.first,
+        )
+
     @contextmanager
-    def _turn(self) -> Iterator[sqlite3.Connection]:
-        """Keep other processes from appending, and hand on the connection to write by."""
-        if self._head_file is not None and not os.fstat(self._head_file).st_nlink:
-            self.close()  # the file was removed, or another process has begun a new log
-        connection = self._to_write()
-        assert self._head_file is not None, "it is opened with the connection"
-        fcntl.flock(self._head_file, fcntl.LOCK_EX)
-        try:
-            yield connection
-        finally:
-            fcntl.flock(self._head_file, fcntl.LOCK_UN)
+    def _parts(self) -> Iterator[list["_OpenPart"]]:
+        """Open all parts to be read, the one that is being written last.
+
+        That is opened first: if it is sealed meanwhile, its connection still shows it, and its entries come once.
+        """
+        with ExitStack() as stack:
+            newest: list[_OpenPart] = []
+            most: int | None = None
+            if self.path.exists():
+                current = _OpenPart(self.path, 0, None, stack)
+                most = _beginning_of(current.connection).number
+                newest = [current]
+            sealed = [part for part in self._sealed() if most is None or part.last <= most]
+            yield [*(_OpenPart(part.path, part.first, part.last, stack) for part in sealed), *newest]
+
+    def _newest(self, sql: str, limit: int | None, *parameters: object) -> list[Any]:
+        """Return rows of all parts, the newest first, at most `limit`, which is the first parameter of the query."""
+        found: list[Any] = []
+        with self._errors(), self._parts() as parts:
+            for part in reversed(parts):
+                left = -1 if limit is None else limit - len(found)
+                if left:
+                    found += part.connection.execute(sql, (left, *parameters))
+        return found
 
     def _current_head(self, connection: sqlite3.Connection) -> Head:
         """Return the last entry, which is checked unless this process has written it."""
-        rows = connection.execute("SELECT number, hash FROM entries ORDER BY number DESC LIMIT 1").fetchall()
-        last = Head(*rows[0]) if rows else Head(0, START)
+        last = _last_of(connection)
         return last if last == self._head else self._checked_head(connection, last)
 
     def _checked_head(self, connection: sqlite3.Connection, last: Head) -> Head:
@@ -318,8 +478,10 @@ class Audit:
         if kept.number > last.number:
             what = f"it ends with entry {last.number}, and entry {kept.number} was written: the end is cut off"
             raise AuditDamaged(self.path, what)
+        begun = _beginning_of(connection)  # whose entry is in the sealed part before this one
         found = connection.execute("SELECT hash FROM entries WHERE number = ?", (kept.number,)).fetchone()
-        if kept.number and (found is None or found[0] != kept.hash):
+        written = begun.hash if kept.number == begun.number else found and found[0]
+        if kept.number and written != kept.hash:
             raise AuditDamaged(self.path, f"entry {kept.number} is not what was written")
         return last
 
@@ -344,15 +506,6 @@ class Audit:
         assert self._head_file is not None, "it is opened with the connection"
         os.pwrite(self._head_file, text, 0)
 
-    def _read(self, sql: str, *parameters: object) -> list[Any]:
-        if not self.path.exists():
-            return []
-        with self._errors(), closing(self._opened()) as connection:
-            return connection.execute(sql, parameters).fetchall()
-
-    def _opened(self) -> sqlite3.Connection:
-        return sqlite3.connect(f"{self.path.absolute().as_uri()}?mode=ro", uri=True, timeout=30)
-
     @contextmanager
     def _errors(self) -> Iterator[None]:
         try:
@@ -361,6 +514,113 @@ class Audit:
             raise ProcedureError(f"{self.path}: the audit log cannot be used: {error}") from error
         except OSError as error:
             raise ProcedureError(f"{self.path}: the audit log cannot be used: {error.strerror}") from error
+
+
+class _OpenPart:
+    """A part of the log that is opened to be read when it is needed. `stack` closes it."""
+
+    def __init__(self, path: Path, first: int, last: int | None, stack: ExitStack) -> None:
+        """`last` is the number of its last entry, and None for the part that is being written."""
+        self.path = path
+        self.first = first
+        self.last = last
+        self._stack = stack
+        self._connection: sqlite3.Connection | None = None
+
+    @property
+    def connection(self) -> sqlite3.Connection:
+        """The connection to read it by."""
+        if self._connection is None:
+            self._connection = self._stack.enter_context(closing(_opened(self.path)))
+        return self._connection
+
+
+def _check_beginning(parts: Sequence[_OpenPart], begun: Head, known: Head | None) -> None:
+    """Check that entries which are missing at the beginning of the log were removed, as an entry of it has to tell.
+
+    Raises AuditDamaged, and ProcedureRefused for a known head that is before the beginning.
+    """
+    if not begun.number:
+        return
+    told = [
+        _entry(number, body).data
+        for part in parts
+        for number, body in part.connection.execute("SELECT number, body FROM entries WHERE kind = 'removed'")
+    ]
+    if not any(one["through"] == begun.number and one["hash"] == begun.hash for one in told):
+        what = f"the entries up to {begun.number} are missing, and no entry tells that they were removed"
+        raise AuditDamaged(parts[0].path, what)
+    if known is not None and known.number < begun.number:
+        what = f"entry {known.number} is in a part of the log that was removed"
+        raise ProcedureRefused(f"{what}; accepted: a head from entry {begun.number} on")
+    if known is not None and known.number == begun.number and known.hash != begun.hash:
+        raise AuditDamaged(parts[0].path, f"entry {known.number} is another one than the head that was kept")
+
+
+def _checked_part(part: _OpenPart, before: Head, awaited: Mapping[int, str]) -> Head:
+    """Check a part that has to go on after the entry `before`, and return its last entry. Raises AuditDamaged."""
+    if _beginning_of(part.connection) != before:
+        raise AuditDamaged(
+            part.path, f"it does not go on after entry {before.number}, so entries are missing before it"
+        )
+    number, last = before.number, before.hash
+    for found, body, digest in part.connection.execute("SELECT number, body, hash FROM entries ORDER BY number"):
+        number += 1
+        if found != number:
+            raise AuditDamaged(part.path, f"entry {number} is missing")
+        last = hash_of(last, body)
+        if digest != last or awaited.get(number, last) != last:
+            raise AuditDamaged(part.path, f"entry {number} is not what was written, or not where it was")
+    return Head(number, last)
+
+
+def _opened(path: Path) -> sqlite3.Connection:
+    return sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=30)
+
+
+def _beginning_of(connection: sqlite3.Connection) -> Head:
+    """Return the entry after which a part goes on; number 0 for the first part, and for one of an earlier version."""
+    if not connection.execute("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'beginning'").fetchone():
+        return Head(0, START)
+    found = connection.execute("SELECT number, hash FROM beginning").fetchone()
+    return Head(*found) if found is not None else Head(0, START)
+
+
+def _last_of(connection: sqlite3.Connection) -> Head:
+    """Return the last entry of a part, or the one after which it goes on."""
+    found = connection.execute("SELECT number, hash FROM entries ORDER BY number DESC LIMIT 1").fetchone()
+    return Head(*found) if found is not None else _beginning_of(connection)
+
+
+def _last_entry(path: Path) -> Head:
+    with closing(_opened(path)) as connection:
+        return _last_of(connection)
+
+
+def _size_of(connection: sqlite3.Connection) -> int:
+    """Return how many bytes the pages of a database have."""
+    (pages,) = connection.execute("PRAGMA page_count").fetchone()
+    (each,) = connection.execute("PRAGMA page_size").fetchone()
+    return int(pages * each)
+
+
+def _in_one_file(connection: sqlite3.Connection) -> bool:
+    """Bring a database into one file, without a write-ahead log; return whether that was possible at once."""
+    try:
+        connection.execute("PRAGMA busy_timeout = 0")
+        return bool(connection.execute("PRAGMA journal_mode = DELETE").fetchone()[0] == "delete")
+    except sqlite3.OperationalError:  # another connection uses it
+        return False
+    finally:
+        connection.execute("PRAGMA busy_timeout = 30000")
+
+
+def _inode(path: Path) -> int:
+    """Return the number of a file; 0 if there is none."""
+    try:
+        return path.stat().st_ino
+    except FileNotFoundError:
+        return 0
 
 
 def body_of(number: int, at: float, kind: str, execution: str, data: Mapping[str, Any]) -> str:

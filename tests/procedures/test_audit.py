@@ -1,13 +1,15 @@
 """The audit log finds whatever was edited, cut off, removed, added or moved."""
 
+import fcntl
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
-from procedures.audit import FILE, HEAD_FILE, Audit, Head, head_from
+from procedures.audit import FILE, HEAD_FILE, Audit, Head, SealedPart, head_from
 from procedures.errors import AuditDamaged, ProcedureRefused
 
 Tamper = Callable[[sqlite3.Connection], object]
@@ -215,3 +217,160 @@ def test_queued_executions_are_those_that_have_neither_begun_nor_been_withdrawn_
             for kind in kinds:
                 log.append(kind, execution, {})
         assert log.queued() == ["a", "e"]
+
+
+def parts_of(folder: Path, count: int = 3, each: int = 4) -> Audit:
+    """Return a log with so many sealed parts of so many entries, and one more entry."""
+    audit = Audit(folder)
+    for part in range(count):
+        while audit.head().number < (part + 1) * each:
+            audit.append("planned", f"x{part}", {"caller": f"user {part}"})
+        assert audit.seal(0) is not None
+    audit.append("planned", "last", {"caller": "user 9"})
+    return audit
+
+
+def test_full_parts_are_sealed_and_the_log_is_read_and_checked_across_them(tmp_path: Path) -> None:
+    audit = parts_of(tmp_path)
+    sealed = audit.sealed()
+    assert [(part.first, part.last) for part in sealed] == [(1, 4), (5, 8), (9, 12)]
+    assert audit.verify() == audit.head().number == 14
+    entries = audit.entries()
+    assert [entry.number for entry in entries] == list(range(1, 15))
+    assert [entry.kind for entry in entries if entry.kind == "sealed"] == ["sealed"] * 3
+    assert entries[4].data["hash"] == head_of_part(sealed[0]).hash
+    assert [entry.number for entry in audit.entries(after=6, limit=3)] == [7, 8, 9]
+    assert [entry.number for entry in audit.last(7)] == list(range(8, 15))
+    assert {entry.execution for entry in audit.entries("x1")} == {"x1"}
+    assert audit.executions(2) == ["last", "x2"]
+    assert len(audit.executions(caller="user 0")) == 4
+    with Audit(tmp_path) as other:  # a process that begins to use it later
+        assert other.append("test", "y", {}).number == 15
+    assert audit.append("test", "y", {}).number == 16
+    assert audit.verify(head_from(str(head_of_part(sealed[1])))) == 16
+    audit.close()
+
+
+def head_of_part(part: SealedPart) -> Head:
+    with closing(sqlite3.connect(part.path)) as connection:
+        return Head(*connection.execute("SELECT number, hash FROM entries ORDER BY number DESC LIMIT 1").fetchone())
+
+
+def test_a_small_part_is_not_sealed_nor_one_that_somebody_else_writes(tmp_path: Path) -> None:
+    with Audit(tmp_path) as audit, Audit(tmp_path) as other:
+        audit.append("test", "x", {})
+        assert audit.seal(1 << 20) is None
+        other.append("test", "x", {})
+        assert audit.seal(0) is None
+        assert audit.append("test", "x", {}).number == 3
+        other.close()
+        assert audit.seal(0) is not None
+        assert other.append("test", "x", {}).number == 5
+        assert audit.verify() == 5
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda parts: tampered_part(parts[1], "UPDATE entries SET hash = '" + "0" * 64 + "' WHERE number = 6"),
+        lambda parts: tampered_part(parts[2], "DELETE FROM entries WHERE number = 12"),
+        lambda parts: tampered_part(parts[2], "UPDATE beginning SET number = 0"),
+        lambda parts: parts[1].path.unlink(),
+        lambda parts: parts[0].path.unlink(),
+        lambda parts: parts[0].path.replace(parts[1].path),
+    ],
+)
+def test_every_damage_of_a_sealed_part_is_found_and_a_new_log_keeps_all_of_them(
+    tmp_path: Path, damage: Callable[[list[SealedPart]], object]
+) -> None:
+    audit = parts_of(tmp_path)
+    parts = audit.sealed()
+    damage(parts)
+    with pytest.raises(AuditDamaged):
+        audit.verify()
+    left = sum(part.path.exists() for part in parts)
+    kept = tmp_path / audit.begin_anew("somebody").data["kept"]
+    assert len(list(kept.glob("audit-0*.db"))) == left
+    assert (audit.sealed(), audit.verify()) == ([], 1)
+    audit.close()
+
+
+def tampered_part(part: SealedPart, statement: str) -> None:
+    part.path.chmod(0o600)
+    with closing(sqlite3.connect(part.path)) as connection:
+        connection.execute("DROP TRIGGER no_update")
+        connection.execute("DROP TRIGGER no_delete")
+        connection.execute(statement)
+        connection.commit()
+
+
+def test_the_oldest_parts_are_removed_and_the_rest_is_checked_from_there_on(tmp_path: Path) -> None:
+    audit = parts_of(tmp_path)
+    parts = audit.sealed()
+    first, second = head_of_part(parts[0]), head_of_part(parts[1])
+    with pytest.raises(ProcedureRefused, match="only the oldest"):
+        audit.remove_sealed(parts[1:], "somebody")
+    audit.remove_sealed(parts[:2], "somebody")
+    removed = audit.last(1)[0]
+    assert (removed.kind, removed.data["through"], removed.data["hash"]) == ("removed", 8, second.hash)
+    assert audit.verify() == audit.head().number - 8
+    assert audit.beginning() == second
+    assert audit.verify(second) == audit.head().number - 8
+    assert audit.entries()[0].number == 9
+    with pytest.raises(ProcedureRefused, match="accepted: a head from entry 8 on"):
+        audit.verify(first)
+    with pytest.raises(AuditDamaged):
+        audit.verify(Head(8, "f" * 64))
+    parts[2].path.unlink()
+    with pytest.raises(AuditDamaged, match="no entry tells that they were removed"):
+        audit.verify()
+    audit.close()
+
+
+def test_a_process_that_is_killed_while_it_seals_or_removes_a_part_leaves_a_whole_log(tmp_path: Path) -> None:
+    class Killed(BaseException):
+        pass
+
+    def work(audit: Audit) -> None:
+        audit.seal(0)
+        audit.remove_sealed(audit.sealed(), "somebody")
+
+    places: list[str] = []
+    filled(tmp_path / "counted")
+    with Audit(tmp_path / "counted", places.append) as audit:
+        work(audit)
+    assert len(places) > 5
+    for number in range(1, len(places) + 1):
+        folder, left = tmp_path / str(number), [number]
+        filled(folder)
+
+        def kill(_place: str, left: list[int] = left) -> None:
+            left[0] -= 1
+            if not left[0]:
+                raise Killed
+
+        with Audit(folder, kill) as audit, pytest.raises(Killed):
+            work(audit)
+        with Audit(folder) as audit:
+            audit.verify()
+            count = audit.head().number
+            assert audit.append("test", "y", {}).number == count + 1
+            assert [entry.number for entry in audit.entries()] == list(range(audit.beginning().number + 1, count + 2))
+            work(audit)
+            audit.verify()
+            assert audit.sealed() == []
+
+
+def test_whoever_begins_a_new_log_waits_until_another_process_has_appended(tmp_path: Path) -> None:
+    audit = filled(tmp_path)
+    tampered(tmp_path, "DELETE FROM entries WHERE number = 3")
+    begun: list[str] = []
+    with (tmp_path / HEAD_FILE).open("rb") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        thread = Thread(target=lambda: begun.append(audit.begin_anew("somebody").kind))
+        thread.start()
+        thread.join(0.2)
+        assert begun == []
+    thread.join(30)
+    assert begun == ["begun_anew"]
+    audit.close()
