@@ -6,6 +6,7 @@ ends: what the interrupted step has changed is put back, and then all is undone,
 procedure says. Rolling back is interrupted and continued the same way.
 """
 
+import errno
 import json
 import os
 import secrets
@@ -17,12 +18,14 @@ from threading import Event, Lock
 from typing import Any, Final
 
 from procedures import checkpoints
-from procedures.audit import Audit, Entry
+from procedures.audit import PART_BYTES, Audit, Entry
 from procedures.durable import BeforeWrite, no_fault, replace_file
 from procedures.errors import (
     ChangedMeanwhile,
+    PlanUnusable,
     ProcedureError,
     ProcedureForbidden,
+    ProcedureInvalid,
     ProcedureRefused,
     UnknownExecution,
 )
@@ -32,22 +35,35 @@ from procedures.library import Library
 from procedures.locks import Locks
 from procedures.plan import Plan, make_plan, plan_from_json, plan_to_json
 from procedures.ports import Caller, Ports
-from procedures.run import Run, Watcher
+from procedures.retention import KEPT_CHECKPOINTS, plan_file
+from procedures.run import Run, RunWithoutPlan, Watcher
 
-KEPT_CHECKPOINTS: Final = 20
-"""Of how many executions, those that began last, the checkpoints are kept, so that they can be rolled back."""
+DAMAGED: Final = ".damaged"
+"""What is added to the name of a plan's file that was set aside."""
 _NOT_BEGUN: Final = ("planned", "approved", "queued")
+ONLY_PERSONS: Final = "only a person may, who is a caller with the role `approver` in [procedures] callers"
 
 
 class Engine:
     """Executes procedures on one state folder. Blocks; one execution at a time, in whichever process."""
 
-    def __init__(self, home: Path, ports: Ports, library: Library, before_write: BeforeWrite = no_fault) -> None:
-        """`home` is the state folder; `before_write` is called before each write, for tests that kill the process."""
+    def __init__(
+        self,
+        home: Path,
+        ports: Ports,
+        library: Library,
+        before_write: BeforeWrite = no_fault,
+        part_bytes: int = PART_BYTES,
+    ) -> None:
+        """`home` is the state folder; `before_write` is called before each write, for tests that kill the process.
+
+        A part of the audit log that has more than `part_bytes` is sealed before the next execution begins.
+        """
         self.folder = home / "procedures"
         self.ports = ports
         self.library = library
         self.audit = Audit(self.folder, before_write)
+        self.part_bytes = part_bytes
         self._before_write = before_write
         self._cancelled: dict[str, Event] = {}
         self._deciding = Lock()
@@ -101,12 +117,15 @@ class Engine:
     def plan_and_submit(self, name: str, inputs: Mapping[str, Any], caller: Caller, approved: str | None) -> str:
         """Plan a procedure, keep the plan and return the id of its execution.
 
-        `approved` is the digest of the plan that the caller has seen and approves, or None. Raises ProcedureError, and
-        ChangedMeanwhile if the plan is another one now; nothing is kept then.
+        `approved` is the digest of the plan that the caller has seen and approves, or None. Raises ProcedureError,
+        ChangedMeanwhile if the plan is another one now, and ProcedureForbidden for an approval by a caller who is no
+        person; nothing is kept then.
         """
         plan = self.plan(name, inputs, caller)
         if approved is not None and plan.digest != approved:
             raise ChangedMeanwhile(f"the plan is another one now: {plan.digest}; look at it, and approve that one")
+        if approved is not None and plan.needs_approval and not caller.person:
+            raise ProcedureForbidden(f"{caller.name} may not approve this plan: {ONLY_PERSONS}")
         identity = self.submit(plan, caller)
         if approved is not None and plan.needs_approval:
             self.approve(identity, plan.digest, caller)
@@ -121,7 +140,7 @@ class Engine:
         with self._deciding:
             execution, plan = self._planned(identity)
             if not caller.person:
-                self._refuse(identity, caller, "approve: only a person may")
+                self._refuse(identity, caller, f"approve: {ONLY_PERSONS}")
             self._check_roles(plan, identity, caller)
             if len(digest) < 8 or not execution.plan.startswith(digest):
                 raise ProcedureRefused(
@@ -137,8 +156,8 @@ class Engine:
     def withdraw(self, identity: str, caller: Caller, why: str = "") -> None:
         """Give up an execution that has not begun. Raises ProcedureRefused."""
         with self._deciding:
-            execution, plan = self._planned(identity)
-            self._check_roles(plan, identity, caller)
+            execution = self.execution(identity)
+            self._check_may_stop(execution, caller)
             if execution.state not in _NOT_BEGUN:
                 raise ProcedureRefused(f"{identity} is {execution.state}; accepted: an execution that has not begun")
             data = {"why": why or f"{caller.name} withdrew it", "caller": caller.name}
@@ -154,7 +173,7 @@ class Engine:
             self.audit.append("queued", identity, {"caller": caller.name, "roles": sorted(caller.roles)})
 
     def needs_approval(self, identity: str) -> bool:
-        """Return whether an execution still needs a person's approval. Raises UnknownExecution."""
+        """Return whether an execution still needs a person's approval. Raises UnknownExecution, PlanUnusable."""
         execution, plan = self._planned(identity)
         return _needs_approval(execution, plan)
 
@@ -184,6 +203,7 @@ class Engine:
         self._check_startable(identity, caller)
         with Locks(self.folder) as locks:
             self._recover(locks, watcher)
+            self.audit.seal(self.part_bytes)
             plan = self._check_startable(identity, caller)  # another process may have begun it meanwhile
             self._check_current(identity, plan)
             with self._deciding:
@@ -216,8 +236,14 @@ class Engine:
             run.check_undoable(force=force)
             return self._ended(run.roll_back(f"{caller.name} asked for it", force=force))
 
-    def recover(self, watcher: Watcher = Watcher()) -> list[Execution]:  # noqa: B008 - frozen
-        """Bring every execution that was interrupted to its end, and return them. Raises ProcedureBusy."""
+    def recover(self, caller: Caller | None = None, watcher: Watcher = Watcher()) -> list[Execution]:  # noqa: B008 - frozen
+        """Bring every execution that was interrupted to its end, and return them. `caller` is None for a start.
+
+        One whose plan cannot be used is put back from its checkpoints as far as they go, and keeps no other one from
+        being brought to its end. Raises ProcedureForbidden for others than owners and operators, and ProcedureBusy.
+        """
+        if caller is not None:
+            caller.require(("owner", "operator"), "bring interrupted executions to their end")
         if not self.audit.not_ended():
             return []
         with Locks(self.folder) as locks:
@@ -228,8 +254,8 @@ class Engine:
 
         One that has not begun is withdrawn. Raises ProcedureForbidden, and ProcedureRefused for one that is over.
         """
-        execution, plan = self._planned(identity)
-        self._check_roles(plan, identity, caller)
+        execution = self.execution(identity)
+        self._check_may_stop(execution, caller)
         if execution.is_over:
             raise ProcedureRefused(f"{identity} is {execution.state}; accepted: an execution that is under way")
         if execution.state in _NOT_BEGUN:
@@ -257,15 +283,18 @@ class Engine:
         return [self.execution(one) for one in self.audit.executions(limit, caller=schedule, kinds=("missed",))]
 
     def plan_of(self, identity: str) -> Plan:
-        """Return the plan of an execution. Raises UnknownExecution, and ProcedureError if it is not what was kept."""
+        """Return the plan of an execution. Raises UnknownExecution, and PlanUnusable if it is not what was kept."""
         return self._planned(identity)[1]
 
     def _recover(self, locks: Locks, watcher: Watcher) -> list[Execution]:
         return [self._finish(identity, locks, watcher) for identity in self.audit.not_ended()]
 
     def _finish(self, identity: str, locks: Locks, watcher: Watcher) -> Execution:
-        execution, plan = self._planned(identity)
-        run = self._run(identity, plan, locks, watcher)
+        try:
+            execution, plan = self._planned(identity)
+            run = self._run(identity, plan, locks, watcher)
+        except PlanUnusable as error:
+            return self._finish_without_plan(identity, error, locks, watcher)
         run.append("interrupted", state=execution.state)
         if execution.state == "rolling back":
             return run.roll_back_rest()
@@ -274,19 +303,43 @@ class Engine:
             return run.go_on()
         return run.roll_back("the process that executed it was killed", force=False)
 
-    def _planned(self, identity: str) -> tuple[Execution, Plan]:
-        execution = self.execution(identity)
+    def _finish_without_plan(self, identity: str, error: PlanUnusable, locks: Locks, watcher: Watcher) -> Execution:
+        """Put back what the checkpoints of an interrupted execution hold, and set its plan aside."""
+        run = RunWithoutPlan(
+            self.execution(identity),
+            folder=self.folder / "checkpoints" / identity,
+            audit=self.audit,
+            ports=self.ports,
+            locks=locks,
+            watcher=watcher,
+            before_write=self._before_write,
+        )
+        ended = run.put_back(str(error))
         try:
-            plan = plan_from_json(json.loads(self._plan_path(identity).read_bytes()))
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise ProcedureError(f"{self._plan_path(identity)}: the plan cannot be read: {error}") from error
+            if error.path.exists():
+                self._before_write("set the plan aside")
+                error.path.replace(error.path.with_name(error.path.name + DAMAGED))
+        except OSError as failure:
+            raise ProcedureError(f"{error.path}: cannot be set aside: {failure.strerror}") from failure
+        return ended
+
+    def _planned(self, identity: str) -> tuple[Execution, Plan]:
+        execution, path = self.execution(identity), self._plan_path(identity)
+        try:
+            plan = plan_from_json(json.loads(path.read_bytes()))
+        except FileNotFoundError as error:
+            raise PlanUnusable(path, "the plan is not there any more") from error
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
+                raise ProcedureError(f"{path}: the plan cannot be read now: {error.strerror}") from error
+            raise PlanUnusable(path, f"the plan cannot be read: {error}") from error
         if plan.digest != execution.plan:
-            raise ProcedureError(f"{self._plan_path(identity)}: the plan is not the one that was submitted")
+            raise PlanUnusable(path, "the plan is not the one that was submitted")
         return execution, plan
 
     def _check_current(self, identity: str, plan: Plan) -> None:
         """Raise ChangedMeanwhile if a plan with the same inputs would be another one now."""
-        now = make_plan(self._procedure(plan), plan.inputs, self.ports)
+        now = make_plan(self._procedure(identity, plan), plan.inputs, self.ports)
         if now.digest != plan.digest:
             differing = [one.id for one, other in zip(plan.steps, now.steps, strict=True) if one != other]
             where = f" (at {', '.join(differing)})" if differing else ""
@@ -294,18 +347,38 @@ class Engine:
             self.audit.append("withdrawn", identity, {"why": why, "caller": "the engine"})
             raise ChangedMeanwhile(f"{why}; plan it again, and have the new plan approved")
 
-    def _procedure(self, plan: Plan) -> Procedure:
-        return _read_once(plan.definition, plan.path)
+    def _procedure(self, identity: str, plan: Plan) -> Procedure:
+        """Return the procedure of a plan. Raises PlanUnusable for one that this version of the program refuses."""
+        try:
+            return _read_once(plan.definition, plan.path)
+        except ProcedureInvalid as error:
+            raise PlanUnusable(self._plan_path(identity), f"this version cannot carry it out: {error}") from error
 
     def _check_startable(self, identity: str, caller: Caller) -> Plan:
-        """Return the plan of an execution that this caller may begin now. Raises ProcedureRefused."""
-        execution, plan = self._planned(identity)
+        """Return the plan of an execution that this caller may begin now. Raises ProcedureRefused.
+
+        An execution whose plan cannot be used is withdrawn, and PlanUnusable raised.
+        """
+        try:
+            execution, plan = self._planned(identity)
+            self._procedure(identity, plan)
+        except PlanUnusable as error:
+            if self.execution(identity).state in _NOT_BEGUN:
+                self.audit.append("withdrawn", identity, {"why": str(error), "caller": "the engine"})
+            raise
         if execution.state not in _NOT_BEGUN:
             raise ProcedureRefused(f"{identity} is {execution.state}; accepted: an execution that has not begun")
         self._check_roles(plan, identity, caller)
         if _needs_approval(execution, plan):
             raise ProcedureRefused(f"{identity} needs a person's approval of its plan {execution.plan[:16]}")
         return plan
+
+    def _check_may_stop(self, execution: Execution, caller: Caller) -> None:
+        """Raise ProcedureForbidden for a caller without the right to the procedure, or without a plan for no owner."""
+        try:
+            self._check_roles(self.plan_of(execution.id), execution.id, caller)
+        except PlanUnusable:
+            caller.require(("owner",), f"stop {execution.id}, whose plan cannot be used")
 
     def _check_roles(self, plan: Plan, identity: str, caller: Caller) -> None:
         if not caller.roles & set(plan.roles):
@@ -319,7 +392,7 @@ class Engine:
         return Run(
             self.execution(identity),
             plan,
-            self._procedure(plan),
+            self._procedure(identity, plan),
             folder=self.folder / "checkpoints" / identity,
             audit=self.audit,
             ports=self.ports,
@@ -342,7 +415,7 @@ class Engine:
     def _plan_path(self, identity: str) -> Path:
         if os.sep in identity or identity.startswith("."):
             raise UnknownExecution(identity)
-        return self.folder / "plans" / f"{identity}.json"
+        return plan_file(self.folder, identity)
 
 
 @lru_cache(maxsize=8)

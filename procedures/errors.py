@@ -9,6 +9,7 @@ ProcedureError
 ├── ChangedMeanwhile    what is to be changed or put back is not what it was
 ├── ProcedureBusy       another process is changing the same thing
 ├── StepFailed          a step has failed
+├── PlanUnusable        the plan of an execution is gone, damaged, or one that this version cannot carry out
 └── AuditDamaged        the audit log is not what was written
 """
 
@@ -66,6 +67,15 @@ class ProcedureBusy(ProcedureError):
 
 class StepFailed(ProcedureError):
     """A step has failed. Whoever carries out a step raises this with the reason."""
+
+
+class PlanUnusable(ProcedureError):
+    """The plan that was kept of an execution, in the file `path`, cannot be used; `why` says why."""
+
+    def __init__(self, path: Path, why: str) -> None:
+        super().__init__(f"{path}: {why}")
+        self.path = path
+        self.why = why
 
 
 class AuditDamaged(ProcedureError):

@@ -76,11 +76,6 @@ class Execution:
     """Whether the rollback that is under way puts back what others have changed since."""
 
     @property
-    def is_under_way(self) -> bool:
-        """Whether it has begun and not ended."""
-        return self.state in ("running", "rolling back")
-
-    @property
     def is_over(self) -> bool:
         """Whether nothing more happens to it, unless somebody asks for a rollback."""
         return self.state in _OVER

@@ -23,6 +23,9 @@ PLACES: Final = ("home", "registry", "personas", "models", "configuration")
 """What templates call the paths of this installation: the state folder, the registry's file, that of its personas, the
 folder that models are downloaded into, and the configuration's file."""
 MAX_STEPS: Final = 1000
+MAX_RETRIES: Final = 20
+MAX_ATTEMPTS: Final = MAX_RETRIES + 2
+"""The first attempt, the retries, and the one of `on_failure: retry`."""
 MAX_SECONDS: Final = 7 * 86_400.0
 VERSION: Final = r"^(0|[1-9]\d{0,5})\.(0|[1-9]\d{0,5})\.(0|[1-9]\d{0,5})$"
 STEP_ID: Final = r"^[a-z][a-z0-9_]{0,63}$"
@@ -39,6 +42,7 @@ Template = Annotated[str, StringConstraints(max_length=100_000)]
 Expression = Annotated[str, StringConstraints(min_length=1, max_length=2000)]
 Seconds = Annotated[float, Field(gt=0, le=MAX_SECONDS)]
 Type = Literal["string", "integer", "number", "boolean", "list", "path", "secret"]
+OutputType = Literal["string", "integer", "number", "boolean", "list", "path", "object"]
 OnFailure = Literal["abort", "continue", "retry", "rollback"]
 Json = Any
 """A value as JSON has it. Strings in it are templates."""
@@ -78,6 +82,10 @@ class OutputForm(Form):
 
     value: Template
     """A template, evaluated when all steps have ended."""
+    type: OutputType | None = None
+    """What its value has to be, or the execution has failed; None: whatever JSON has."""
+    optional: bool = False
+    """Whether the value may be null."""
     description: Line
 
 
@@ -219,8 +227,6 @@ class ActionForm(Form):
 
 
 KINDS: Final = tuple(ActionForm.model_fields)
-UNDOES_ITSELF: Final = frozenset({"registry_update", "file_write", "checkpoint", "wait", "gate", "benchmark"})
-"""Kinds whose changes the engine knows before they are made, or which change nothing."""
 
 
 class StepForm(ActionForm):
@@ -238,7 +244,7 @@ class StepForm(ActionForm):
     irreversible: Line | None = None
     """Why nothing can undo the step. Only a destructive procedure may have such steps."""
     timeout_seconds: Seconds | None = None
-    retries: Annotated[int, Field(ge=0, le=20)] = 0
+    retries: Annotated[int, Field(ge=0, le=MAX_RETRIES)] = 0
     on_failure: OnFailure | None = None
     """What follows when the step has failed for good; None: as the procedure says. `retry` is once more, and then as
     the procedure says."""
@@ -476,17 +482,8 @@ def _names(
 def check_value(name: str, entry: InputForm, value: object) -> object:
     """Return the value of an input, converted from the text of a command line where it is one. Raises ValueError."""
     value = _converted(entry.type, value)
-    accepted: dict[str, type | tuple[type, ...]] = {
-        "string": str,
-        "path": str,
-        "secret": str,
-        "integer": int,
-        "number": (int, float),
-        "boolean": bool,
-        "list": list,
-    }
-    if not isinstance(value, accepted[entry.type]) or (isinstance(value, bool) and entry.type != "boolean"):
-        raise ValueError(f"{name} is {json.dumps(value, default=str)[:80]}; accepted: {_described(entry.type)}")
+    if not isinstance(value, _PYTHON_TYPES[entry.type]) or (isinstance(value, bool) and entry.type != "boolean"):
+        raise ValueError(f"{name} is {json.dumps(value, default=str)[:80]}; accepted: {_DESCRIBED[entry.type]}")
     if entry.choices and value not in entry.choices:
         raise ValueError(f"{name} is {value!r}; accepted: {nearest(str(value), entry.choices)}")
     if entry.pattern is not None and isinstance(value, str) and not re.fullmatch(entry.pattern, value):
@@ -503,6 +500,14 @@ def check_value(name: str, entry: InputForm, value: object) -> object:
     return value
 
 
+def check_output(name: str, entry: OutputForm, value: object) -> None:
+    """Raise ValueError for the value of an output that is not of its type."""
+    if entry.type is None or (value is None and entry.optional):
+        return
+    if not isinstance(value, _PYTHON_TYPES[entry.type]) or (isinstance(value, bool) and entry.type != "boolean"):
+        raise ValueError(f"{name} is {json.dumps(value, default=str)[:80]}, and not {_DESCRIBED[entry.type]}")
+
+
 def _converted(kind: Type, value: object) -> object:
     if not isinstance(value, str) or kind in ("string", "path", "secret"):
         return value
@@ -515,13 +520,23 @@ def _converted(kind: Type, value: object) -> object:
     return parsed if isinstance(parsed, int | float) else value
 
 
-def _described(kind: Type) -> str:
-    return {
-        "string": "a text",
-        "path": "the path of a file or a folder",
-        "secret": "env:NAME or file:PATH",
-        "integer": "a whole number",
-        "number": "a number",
-        "boolean": "true or false",
-        "list": "a list of texts",
-    }[kind]
+_PYTHON_TYPES: Final[Mapping[str, type | tuple[type, ...]]] = {
+    "string": str,
+    "path": str,
+    "secret": str,
+    "integer": int,
+    "number": (int, float),
+    "boolean": bool,
+    "list": list,
+    "object": dict,
+}
+_DESCRIBED: Final = {
+    "string": "a text",
+    "path": "the path of a file or a folder",
+    "secret": "env:NAME or file:PATH",
+    "integer": "a whole number",
+    "number": "a number",
+    "boolean": "true or false",
+    "list": "a list",
+    "object": "keys and values",
+}

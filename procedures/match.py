@@ -84,10 +84,28 @@ def find_procedure(request: str, library: Library, files: Collection[str] = ()) 
     return found[0] if found else None
 
 
+def possible_procedures(request: str, library: Library, files: Collection[str] = ()) -> list[str]:
+    """Return the procedures that a request may ask for: it begins with a word of the id, and has all of them.
+
+    What its other words mean is left to whoever is asked which of the procedures is meant, or none.
+    """
+    names = library.files()
+    words = _words(request, names)
+    if not words or len(words) > MAX_WORDS or any(word.text in files for word in words):
+        return []
+    roots = {word.root for word in words}
+    return [name for name in names if (ids := _roots_of(name)) <= roots and _begins_with(words, ids)]
+
+
+def _begins_with(words: list[_Word], ids: frozenset[str]) -> bool:
+    """Return whether the first word that says something is one of these."""
+    first = next((word for word in words if word.root in ids or word.text.lower() not in _SAYS_NOTHING), None)
+    return first is not None and first.root in ids
+
+
 def _matched(name: str, words: list[_Word], library: Library) -> Match | None:
     ids = _roots_of(name)
-    first = next((word for word in words if word.root in ids or word.text.lower() not in _SAYS_NOTHING), None)
-    if first is None or first.root not in ids:
+    if not _begins_with(words, ids):
         return None
     try:
         procedure = library.procedure(name)

@@ -234,6 +234,9 @@ class _Planner:
             operation, arguments = called
             resources = [*operation.changes(arguments), *resources]
             irreversible = irreversible or operation.irreversible
+            if operation.leaves and self._step.compensation is None and not irreversible:
+                what = f"{operation.name} makes {operation.leaves}, which nothing would undo"
+                raise StepFailed(f"{what}; accepted: compensation, or irreversible in a destructive procedure")
             if text := operation.preview(arguments):
                 shown.append(text)
             if operation.reads_only and not self._files.planned:  # else it would read what is not changed yet

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event
@@ -24,10 +25,11 @@ class Caller:
     """Who asks for something."""
 
     name: str
-    """Such as `user 1000` or `token`, for the audit log."""
+    """Such as `ann (user 1000)` or `the API's token from 127.0.0.1`, for the audit log."""
     roles: frozenset[str]
     person: bool
-    """Whether a person asks, who may approve; not a schedule or a model."""
+    """Whether a person asks, who may approve plans. Schedules and models are none, and of users and tokens those are
+    that the configuration says."""
 
     def require(self, accepted: Sequence[str], what: str) -> None:
         """Raise ProcedureForbidden if the caller has none of these roles."""
@@ -77,6 +79,11 @@ def _no_preview(_arguments: Any) -> str:
     return ""
 
 
+def unguarded(_arguments: Any, _undoing: bool) -> AbstractContextManager[object]:
+    """Hold nothing: the guard of most operations."""
+    return nullcontext()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation(Generic[F]):
     """An operation of the orchestrator that steps can call.
@@ -101,6 +108,12 @@ class Operation(Generic[F]):
     """Whether it changes nothing and is quick, so that it is also carried out when a plan is made."""
     irreversible: str = ""
     """Why copying what it changes does not undo it; empty if it does."""
+    guard: Callable[[F, bool], AbstractContextManager[object]] = unguarded
+    """Returns what is held while the resources are copied and changed, or with True: while they are put back. A daemon
+    that uses them lets go of them meanwhile. It may be entered a second time for the same step. Raises StepFailed."""
+    leaves: str = ""
+    """What it makes that no copy of `changes` undoes, so that a step which calls it needs a compensation; empty for
+    nothing."""
     undone: Callable[[F, Work], None] | None = None
     """Is called after what the operation has changed was put back, to stop what it has begun, or to tell a daemon. It
     gets the arguments and the key of the operation, may be called again, and is not called for a step that was

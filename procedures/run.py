@@ -9,6 +9,7 @@ import json
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Event
@@ -21,7 +22,7 @@ from procedures.durable import BeforeWrite
 from procedures.errors import ChangedMeanwhile, ProcedureBusy, ProcedureError, ProcedureRefused, StepFailed
 from procedures.execution import Execution, State, StepState, apply
 from procedures.expressions import ExpressionError, NotKnownYet, evaluate, render_all
-from procedures.forms import ActionForm, Procedure, StepForm, kind_of
+from procedures.forms import ActionForm, Procedure, StepForm, check_output, kind_of
 from procedures.locks import Locks
 from procedures.plan import (
     Plan,
@@ -40,6 +41,8 @@ from registry.errors import GgufError, RegistryError
 MAX_OUTPUTS: Final = 1 << 20
 """How many bytes the outputs of a step may have, as JSON."""
 SHOWN_OUTPUT: Final = 2000
+UNDO_SECONDS: Final = 3600.0
+"""How long an operation may take to stop what it has begun, where no plan says so."""
 UNDO: Final = "/undo"
 """What the idempotency key of a compensation ends with."""
 _FAILURES: Final = (StepFailed, ChangedMeanwhile, ProcedureBusy, ExpressionError, NotKnownYet, OSError)
@@ -66,6 +69,10 @@ class Watcher:
     """Is told the id of a step, and how far it is."""
 
 
+_Called = tuple[Operation[Any], Any]
+"""An operation, and its checked arguments."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Action:
     """An action that is ready to be carried out."""
@@ -73,7 +80,7 @@ class _Action:
     kind: str
     arguments: Any
     change: FileChange | None
-    called: tuple[Operation[Any], Any] | None
+    called: _Called | None
     resources: tuple[Resource, ...]
 
 
@@ -94,7 +101,140 @@ class _Told(Mapping[str, Mapping[str, Any]]):
         return len(self._steps)
 
 
-class Run:
+class _Recorded:
+    """What is common to everything that this process does about an execution, while it holds the locks."""
+
+    def __init__(
+        self,
+        execution: Execution,
+        *,
+        folder: Path,
+        audit: Audit,
+        ports: Ports,
+        locks: Locks,
+        watcher: Watcher,
+        before_write: BeforeWrite,
+    ) -> None:
+        """`folder` is the one of the checkpoints of this execution."""
+        self.execution = execution
+        self._folder = folder
+        self._audit = audit
+        self._ports = ports
+        self._locks = locks
+        self._watcher = watcher
+        self._before_write = before_write
+
+    def append(self, kind: str, **data: Any) -> None:
+        """Write an entry of the execution down, without secrets, and bring the execution up to date."""
+        masked = {key: value if key in _EXACT else self._masked(value) for key, value in data.items()}
+        entry = self._audit.append(kind, self.execution.id, masked)
+        apply(self.execution, entry)
+        self._watcher.observe(entry)
+
+    def _masked(self, value: Any) -> Any:
+        return value
+
+    def _recorded_call(self, state: StepState) -> _Called | None:
+        """Return the operation that a step has called, with the arguments that were written down, or None."""
+        for kind, arguments in (state.action or {}).items():
+            try:
+                return operation_of(kind, arguments, self._ports)
+            except (StepFailed, KeyError, TypeError):  # the operation is one of another version
+                return None
+        return None
+
+    def _restored(self, identity: str, state: StepState, displaced: Sequence[Resource] = ()) -> list[str]:
+        """Put back what the checkpoint of a step holds, after `displaced` was copied. Return what could not be done."""
+        if not state.checkpoint:
+            return []
+        try:
+            self._locks.hold(resource.folder for resource in state.resources)
+            with _guarded(self._recorded_call(state), undoing=True):
+                self._keep(displaced, f"displaced-{state.number}-{identity}")
+                checkpoints.restore(self._folder / state.checkpoint, state.digest, self._before_write)
+        except _FAILURES as error:
+            return [f"what it has changed could not be put back: {error}"]
+        return []
+
+    def _keep(self, displaced: Sequence[Resource], name: str) -> None:
+        """Copy what somebody else has changed, before it is put back."""
+        if not displaced:
+            return
+        try:
+            checkpoints.discard(self._folder / name)
+            checkpoints.take(displaced, self._folder / name, self._before_write)
+            self.append("displaced", what=[str(one) for one in displaced], kept=str(self._folder / name))
+        except StepFailed as error:
+            self.append("displaced", what=[str(one) for one in displaced], kept=f"nowhere: {error}")
+
+    def _end(
+        self, state: State, *, outputs: Mapping[str, Any] | None = None, error: str = "", look_at: Sequence[str] = ()
+    ) -> Execution:
+        steps = self.execution.steps.items()
+        told = [*look_at, *(f"step {name}: {step.error}" for name, step in steps if step.state == "not undone")]
+        if state == "failed":
+            told += [
+                f"step {name} has changed {one}, which stays so"
+                for name, step in steps
+                if step.state == "done"
+                for one in step.resources
+            ]
+        told += self.execution.displaced
+        self.append(
+            "ended",
+            state=state,
+            outputs=outputs or {},
+            error=error,
+            undone=[name for name, step in steps if step.state == "undone"],
+            look_at=told,
+        )
+        if state == "rolled back" and not self.execution.displaced:
+            checkpoints.discard(self._folder)
+        return self.execution
+
+
+class RunWithoutPlan(_Recorded):
+    """An interrupted execution whose plan cannot be used any more. Its checkpoints tell what it has changed."""
+
+    def put_back(self, why: str) -> Execution:
+        """Put back what the steps have changed as far as their checkpoints hold it, the last one first, and end.
+
+        What a compensation would have undone stays, since only the plan has compensations. So a person has to look at
+        it: the execution ends as one whose rollback has failed, for the reason `why`.
+        """
+        self.append("interrupted", state=self.execution.state)
+        self.append("rolling_back", why=why, force=False)
+        for identity, state in self.execution.acted():
+            self.append("undoing", step=identity)
+            called = self._recorded_call(state)
+            problems = [*self._restored(identity, state), *self._told_undone(identity, state, called)]
+            if called is not None and called[0].irreversible:
+                problems.append(f"it cannot be undone: {called[0].irreversible}")
+            if problems:
+                self.append("not_undone", step=identity, error="; ".join(problems))
+            else:
+                self.append("undone", step=identity)
+        what = "the plan cannot be used: what was changed is put back from copies, and no compensation is carried out"
+        return self._end("rollback failed", error=why, look_at=[what])
+
+    def _told_undone(self, identity: str, state: StepState, called: _Called | None) -> list[str]:
+        if called is None or called[0].undone is None:
+            return []
+        work = Work(
+            key=f"{self.execution.id}/{identity}",
+            deadline=time.monotonic() + UNDO_SECONDS,
+            cancelled=Event(),
+            say=lambda text: self._watcher.say(identity, text),
+            attempt=max(1, state.attempt),
+        )
+        try:
+            called[0].undone(called[1], work)
+        except _FAILURES as error:
+            return [f"what it has begun could not be stopped: {error}"]
+        return []
+
+
+class Run(_Recorded):
     """One execution that is carried out by this process, which holds the locks."""
 
     def __init__(
@@ -112,26 +252,24 @@ class Run:
         before_write: BeforeWrite,
     ) -> None:
         """`folder` is the one of the checkpoints of this execution."""
-        self.execution = execution
+        super().__init__(
+            execution,
+            folder=folder,
+            audit=audit,
+            ports=ports,
+            locks=locks,
+            watcher=watcher,
+            before_write=before_write,
+        )
         self.procedure = procedure
         self._planned = {step.id: step for step in plan.steps}
-        self._folder = folder
-        self._audit = audit
-        self._ports = ports
-        self._locks = locks
-        self._watcher = watcher
         self._cancelled = cancelled
-        self._before_write = before_write
         self._secrets = Secrets(procedure, plan.inputs)
         self._inputs: Mapping[str, Any] = plan.inputs
         self._deadline = time.monotonic() + procedure.form.timeout_seconds
 
-    def append(self, kind: str, **data: Any) -> None:
-        """Write an entry of the execution down, without secrets, and bring the execution up to date."""
-        masked = {key: value if key in _EXACT else self._secrets.masked(value) for key, value in data.items()}
-        entry = self._audit.append(kind, self.execution.id, masked)
-        apply(self.execution, entry)
-        self._watcher.observe(entry)
+    def _masked(self, value: Any) -> Any:
+        return self._secrets.masked(value)
 
     def go_on(self) -> Execution:
         """Carry out the steps that are not done yet, verify, and end; after a failure, stop or undo all."""
@@ -152,7 +290,9 @@ class Run:
             return self._fail(why, self.procedure.form.on_failure)
         try:
             outputs = {name: render_all(one.value, self._names()) for name, one in self.procedure.form.outputs.items()}
-        except ExpressionError as failure:
+            for name, one in self.procedure.form.outputs.items():
+                check_output(name, one, outputs[name])
+        except (ExpressionError, ValueError) as failure:
             return self._fail(f"its outputs: {failure}", self.procedure.form.on_failure)
         return self._end("done", outputs=outputs)
 
@@ -190,9 +330,7 @@ class Run:
         except StepFailed:
             pass  # a compensation that needs the secret says so
         for identity, state in self.execution.acted():
-            if state.state == "done":
-                self._keep_displaced(identity, state)
-            self._undo(identity, state)
+            self._undo(identity, state, displaced=self._changed_since(state) if state.state == "done" else ())
         left = [name for name, step in self.execution.steps.items() if step.state == "not undone"]
         return self._end("rollback failed" if left else "rolled back", error=self.execution.error)
 
@@ -223,27 +361,35 @@ class Run:
             action = self._prepared(step, resources_of(step.changes, self._names()))
             self._check_planned(step, action)
             self._locks.hold(resource.folder for resource in action.resources)
-            number = 1 + max((one.number for one in self.execution.steps.values()), default=0)
-            name = f"{number}-{step.id}" if action.resources else ""
-            digest = self._checkpoint(action.resources, name) if name else ""
-            self.append(
-                "acting",
-                step=step.id,
-                action={action.kind: _summary(action)},
-                checkpoint=name,
-                digest=digest,
-                resources=[resource_to_json(one) for one in action.resources],
-            )
-            outputs = self._perform(action, work)
-            after = checkpoints.fingerprints(action.resources)
-            self.append("step_done", step=step.id, outputs=outputs, after=after)
+            with _guarded(action.called, undoing=False):
+                try:
+                    self._act(step, action, work)
+                except _FAILURES as error:
+                    return self._failed(step, state, attempt, str(error))
         except _FAILURES as error:
             return self._failed(step, state, attempt, str(error))
         return ""
 
+    def _act(self, step: StepForm, action: _Action, work: Work) -> None:
+        """Copy what an action is going to change, and carry it out. Raises what `_FAILURES` names."""
+        number = 1 + max((one.number for one in self.execution.steps.values()), default=0)
+        name = f"{number}-{step.id}" if action.resources else ""
+        digest = self._checkpoint(action.resources, name) if name else ""
+        self.append(
+            "acting",
+            step=step.id,
+            action={action.kind: _summary(action)},
+            checkpoint=name,
+            digest=digest,
+            resources=[resource_to_json(one) for one in action.resources],
+        )
+        outputs = self._perform(action, work)
+        after = checkpoints.fingerprints(action.resources)
+        self.append("step_done", step=step.id, outputs=outputs, after=after)
+
     def _failed(self, step: StepForm, state: StepState, attempt: int, error: str) -> str:
         """Put back what a failed attempt has changed, and write down that it has failed. Return why."""
-        problems = self._put_back(step.id, state) if state.state == "acting" else []
+        problems = self._put_back(step.id, state) if state.state in ("acting", "done") else []
         text = "; ".join((error, *problems))
         self.append("step_failed", step=step.id, attempt=attempt, error=text, restored=not problems)
         return text
@@ -291,7 +437,7 @@ class Run:
             write_change(action.change, self._before_write)
             return own_outputs(action.kind, action.change)
         if action.called is not None:
-            return _call(*action.called, work)
+            return _call(*action.called, work, secret=bool(self._secrets))
         match action.kind:
             case "shell":
                 return self._shell(action.arguments, work)
@@ -314,17 +460,21 @@ class Run:
             raise StepFailed(f"{program.command[0]} ended with {ended.exit_code}: {told or 'it said nothing'}")
         return {"exit_code": ended.exit_code, "stdout": ended.stdout, "stderr": ended.stderr}
 
-    def _undo(self, identity: str, state: StepState, *, again: bool = False) -> None:
-        """Undo a step. `again` tells that it is carried out once more afterwards."""
+    def _undo(
+        self, identity: str, state: StepState, *, again: bool = False, displaced: Sequence[Resource] = ()
+    ) -> None:
+        """Undo a step. `again` tells that it is carried out once more afterwards; `displaced` is copied before."""
         self.append("undoing", step=identity)
-        if problems := self._put_back(identity, state, again=again):
+        if problems := self._put_back(identity, state, again=again, displaced=displaced):
             self.append("not_undone", step=identity, error="; ".join(problems))
         else:
             self.append("undone", step=identity)
 
-    def _put_back(self, identity: str, state: StepState, *, again: bool = False) -> list[str]:
+    def _put_back(
+        self, identity: str, state: StepState, *, again: bool = False, displaced: Sequence[Resource] = ()
+    ) -> list[str]:
         """Compensate a step, and put back what it has changed. Return what could not be done."""
-        step, problems = self.procedure.steps[identity], []
+        step, problems = self.procedure.steps[identity], list[str]()
         if step.compensation is not None:
             try:
                 action = self._prepared(step.compensation)
@@ -332,12 +482,7 @@ class Run:
                 self._perform(action, self._work(step, undoing=True))
             except _FAILURES as error:
                 problems.append(f"its compensation has failed: {error}")
-        if state.checkpoint:
-            try:
-                self._locks.hold(resource.folder for resource in state.resources)
-                checkpoints.restore(self._folder / state.checkpoint, state.digest, self._before_write)
-            except _FAILURES as error:
-                problems.append(f"what it has changed could not be put back: {error}")
+        problems += self._restored(identity, state, displaced)
         if not again:
             try:
                 self._tell_undone(step)
@@ -354,7 +499,7 @@ class Run:
             return
         called = operation_of(kind_of(step), render_action(step, self._names()), self._ports)
         assert called is not None, "the step has an operation"
-        work = self._work(step, undoing=True)
+        work = self._work(step, attempt=max(1, self.execution.steps[step.id].attempt), undoing=True)
         operation.undone(called[1], replace(work, key=work.key.removesuffix(UNDO)))
 
     def _irreversible(self, step: StepForm) -> str:
@@ -370,17 +515,17 @@ class Run:
         name = {"call": named, "memory": f"memory.{named}"}.get(kind, kind)
         return self._ports.operations.get(str(name))
 
-    def _keep_displaced(self, identity: str, state: StepState) -> None:
-        """Copy what somebody else has changed since a step was done, before it is put back."""
-        try:
-            changed = [one for one in state.resources if checkpoints.fingerprint(one) != state.after.get(str(one))]
-            if changed:
-                name = f"displaced-{state.number}-{identity}"
-                checkpoints.discard(self._folder / name)
-                checkpoints.take(changed, self._folder / name, self._before_write)
-                self.append("displaced", what=[str(one) for one in changed], kept=str(self._folder / name))
-        except StepFailed as error:
-            self.append("displaced", what=[str(one) for one in state.resources], kept=f"nowhere: {error}")
+    def _changed_since(self, state: StepState) -> list[Resource]:
+        """Return what somebody else has changed since a step was done."""
+        found = []
+        for one in state.resources:
+            try:
+                is_same = checkpoints.fingerprint(one) == state.after.get(str(one))
+            except StepFailed:  # whoever copies it tells why
+                is_same = False
+            if not is_same:
+                found.append(one)
+        return found
 
     def _verify(self) -> str:
         """Return the first condition that does not hold, or an empty text."""
@@ -400,30 +545,6 @@ class Run:
             return self.roll_back(error, force=False)
         return self._end("failed", error=error)
 
-    def _end(self, state: State, *, outputs: Mapping[str, Any] | None = None, error: str = "") -> Execution:
-        steps = self.execution.steps.items()
-        look_at = [f"step {name}: {step.error}" for name, step in steps if step.state == "not undone"]
-        if state == "failed":
-            stays = [
-                f"step {name} has changed {one}, which stays so"
-                for name, step in steps
-                if step.state == "done"
-                for one in step.resources
-            ]
-            look_at += stays
-        look_at += self.execution.displaced
-        self.append(
-            "ended",
-            state=state,
-            outputs=outputs or {},
-            error=error,
-            undone=[name for name, step in steps if step.state == "undone"],
-            look_at=look_at,
-        )
-        if state == "rolled back" and not self.execution.displaced:
-            checkpoints.discard(self._folder)
-        return self.execution
-
     def _names(self) -> dict[str, object]:
         return {"inputs": self._inputs, "places": self._ports.places, "steps": _Told(self.execution.steps)}
 
@@ -434,13 +555,21 @@ class Run:
             key=f"{self.execution.id}/{step.id}{UNDO if undoing else ''}",
             deadline=deadline if undoing else min(deadline, self._deadline),
             cancelled=Event() if undoing else self._cancelled,
-            say=lambda text: self._watcher.say(step.id, text),
+            say=lambda text: self._watcher.say(step.id, self._masked(text)),
             attempt=attempt,
         )
 
 
-def _call(operation: Operation[Any], arguments: Any, work: Work) -> dict[str, Any]:
-    """Carry out an operation and return its outputs as JSON has them. Raises StepFailed for whatever it raises."""
+def _guarded(called: _Called | None, *, undoing: bool) -> AbstractContextManager[object]:
+    """Return what has to be held while an operation changes its resources, or while they are put back."""
+    return nullcontext() if called is None else called[0].guard(called[1], undoing)
+
+
+def _call(operation: Operation[Any], arguments: Any, work: Work, *, secret: bool) -> dict[str, Any]:
+    """Carry out an operation and return its outputs as JSON has them. Raises StepFailed for whatever it raises.
+
+    With `secret` nothing of a defect is logged but its kind, since the rest may have a secret in it.
+    """
     try:
         outputs = dict(operation.run(arguments, work))
         text = json.dumps(outputs, allow_nan=False)
@@ -449,7 +578,8 @@ def _call(operation: Operation[Any], arguments: Any, work: Work) -> dict[str, An
     except (ProcedureError, RegistryError, GgufError) as error:
         raise StepFailed(str(error)) from error
     except Exception as error:
-        log.warning("operation %s has failed", operation.name, exc_info=error)
+        told = None if secret else error
+        log.warning("operation %s has failed: %s", operation.name, type(error).__name__, exc_info=told)
         raise StepFailed(f"{operation.name}: {error or type(error).__name__}") from error
     if len(text) > MAX_OUTPUTS:
         raise StepFailed(f"{operation.name} returns {len(text):,} bytes; accepted: at most {MAX_OUTPUTS:,}")

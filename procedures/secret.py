@@ -23,6 +23,10 @@ class Secrets:
         ]
         self._values: list[str] = []
 
+    def __bool__(self) -> bool:
+        """Return whether there are any."""
+        return bool(self._names)
+
     def resolved(self) -> dict[str, Any]:
         """Return all inputs, with secrets in place of their references. Raises StepFailed for one that is not there."""
         values = {name: _secret(name, str(self._inputs[name])) for name in self._names}

@@ -101,13 +101,17 @@ class TuningResult:
 
 
 async def search(
-    dimensions: Sequence[Dimension], comparison: Comparison, seconds: float, clock: Callable[[], float]
+    dimensions: Sequence[Dimension],
+    comparison: Comparison,
+    seconds: float,
+    clock: Callable[[], float],
+    tried: list[TriedSetting] | None = None,
 ) -> TuningResult:
     """Search the fastest setting. `clock` returns seconds. It may take a little longer than `seconds`.
 
-    Raises StepFailed if the present setting cannot be measured.
+    What is looked at is added to `tried` at once, so that the caller has it even if the search is ended from outside.
     """
-    one = _Search(comparison, clock, clock() + seconds, seconds)
+    one = _Search(comparison, clock, clock() + seconds, seconds, [] if tried is None else tried)
     best: Setting = {}
     for number, dimension in enumerate(dimensions):
         left = one.begun + SEARCH_SHARE * seconds - clock()
@@ -116,12 +120,19 @@ async def search(
 
 
 class _Search:
-    def __init__(self, comparison: Comparison, clock: Callable[[], float], until: float, seconds: float) -> None:
+    def __init__(
+        self,
+        comparison: Comparison,
+        clock: Callable[[], float],
+        until: float,
+        seconds: float,
+        tried: list[TriedSetting],
+    ) -> None:
         self._comparison = comparison
         self._clock = clock
         self._until = until
         self.begun = until - seconds
-        self._tried: list[TriedSetting] = []
+        self._tried = tried
         self._round_seconds = 0.0
         """The longest that a round has taken."""
         self._loading = 0.0
@@ -182,7 +193,10 @@ class _Search:
             missing = LEAST_ROUNDS * self._round_seconds - left
             what = f"the time was over before a faster setting was certain; about {missing:.0f} s more are needed"
             return TuningResult({}, None, what, tried)
-        compared = await self._comparison.compare({}, best, min(rounds, MOST_ROUNDS))
+        try:
+            compared = await self._comparison.compare({}, best, min(rounds, MOST_ROUNDS))
+        except StepFailed as error:
+            return TuningResult({}, None, f"the measurement that decides has failed: {error}", tried)
         found = ratio(compared.ratios, [1.0] * len(compared.ratios))
         said = f"{found.median:.2f} times as fast (95 %: {found.low:.2f} to {found.high:.2f}, {found.rounds} rounds)"
         changes_answers = any(key in best for one in inexact for choice in one.choices for key in choice)

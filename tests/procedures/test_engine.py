@@ -1,16 +1,22 @@
 """Planning, approving, executing and rolling back, on real files, a real registry and real databases."""
 
+import json
 import os
-from collections.abc import Mapping
+import sqlite3
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from procedures import retention
 from procedures.engine import KEPT_CHECKPOINTS, Engine
 from procedures.errors import (
     AuditDamaged,
     ChangedMeanwhile,
+    PlanUnusable,
     ProcedureBusy,
     ProcedureError,
     ProcedureForbidden,
@@ -21,8 +27,10 @@ from procedures.errors import (
     UnknownProcedure,
 )
 from procedures.locks import Locks
+from procedures.plan import plan_from_json
 from procedures.ports import Caller, Operation, Work
 from procedures.resources import PathResource
+from procedures.retention import old_parts, old_plans
 from procedures.run import Watcher
 from registry.edit import replace_registry
 from registry.errors import RegistryError
@@ -312,12 +320,15 @@ verification:
     assert failed.error == "verification: it never holds"
 
 
-def test_secrets_are_used_and_never_written_down(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_secrets_are_used_and_never_written_down(
+    world: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.setenv("MY_SECRET", "hunter2-and-more")
     seen: list[str] = []
 
-    def use(arguments: TextArguments, _work: Work) -> Mapping[str, Any]:
+    def use(arguments: TextArguments, work: Work) -> Mapping[str, Any]:
         seen.append(arguments.text)
+        work.say(f"{arguments.text} is used")
         return {"told": f"the secret was {arguments.text}"}
 
     def fail(arguments: TextArguments, _work: Work) -> Mapping[str, Any]:
@@ -342,8 +353,14 @@ steps:
     engine = engine_for(world, text, use=use_operation, fail=fail_operation)
     with pytest.raises(ProcedureInvalid, match="never the secret itself"):
         engine.plan("hidden", {"key": "hunter2-and-more"}, OWNER)
-    failed = execute(engine, "hidden", key="env:MY_SECRET")
+    identity = engine.submit(engine.plan("hidden", {"key": "env:MY_SECRET"}, OWNER), OWNER)
+    engine.approve(identity, engine.execution(identity).plan, OWNER)
+    told: list[str] = []
+    failed = engine.execute(identity, OWNER, Watcher(say=lambda _step, said: told.append(said)))
     engine.close()
+    assert told == ["(secret) is used"]
+    assert "hunter2" not in caplog.text
+    assert "ValueError" in caplog.text
     assert seen == ["hunter2-and-more"]
     assert failed.state == "rolled back"
     assert "bad key (secret)" in failed.error
@@ -606,3 +623,201 @@ def test_what_a_caller_has_asked_for_is_found_however_much_came_after_it(world: 
     assert engine.executions_of(schedule) == []
     assert [one.id for one in engine.missed_by(schedule, 2)] == missed[:0:-1]
     assert [one.id for one in engine.executions()] == [*missed[::-1], own]
+
+
+def interrupted(world: Path, *, after: str) -> Engine:
+    """Return an engine that finds an execution interrupted, which a process had begun that was killed in a step."""
+
+    class Killed(BaseException):
+        pass
+
+    def kill(_step: str, text: str) -> None:
+        if text == after:
+            raise Killed
+
+    engine = engine_for(world, everything(), FREE)
+    identity = engine.submit(engine.plan("everything", {"folder": str(world)}, OWNER), OWNER)
+    engine.approve(identity, engine.execution(identity).plan, OWNER)
+    with pytest.raises(Killed):
+        engine.execute(identity, OWNER, Watcher(say=kill))
+    engine.close()
+    return engine_for(world)
+
+
+@pytest.mark.parametrize("damage", [b"", b"{}", b"no json", None])
+def test_a_damaged_plan_is_put_back_from_its_copies_set_aside_and_keeps_no_other_from_running(
+    world: Path, damage: bytes | None
+) -> None:
+    before = contents(world)
+    engine = interrupted(world, after="two.txt")
+    (identity,) = engine.audit.not_ended()
+    plan = engine.folder / "plans" / f"{identity}.json"
+    if damage is None:
+        plan.unlink()
+    else:
+        plan.write_bytes(damage)
+    assert execute(engine, "free").state == "done"
+    ended = engine.execution(identity)
+    assert (ended.state, ended.interruptions) == ("rollback failed", 1)
+    assert "the plan" in ended.error
+    assert "no compensation is carried out" in ended.look_at[0]
+    assert all(step.state == "undone" for step in ended.steps.values())
+    assert contents(world) == before
+    assert not plan.exists()
+    assert plan.with_name(f"{plan.name}.damaged").exists() == (damage is not None)
+    assert engine.recover() == []
+    with pytest.raises(PlanUnusable):
+        engine.rollback(identity, OWNER)
+    engine.audit.verify()
+
+
+def test_a_plan_that_this_version_cannot_carry_out_any_more_is_treated_the_same(world: Path) -> None:
+    before = contents(world)
+    engine = interrupted(world, after="one.txt")
+    (identity,) = engine.audit.not_ended()
+    path = engine.folder / "plans" / f"{identity}.json"
+    body = json.loads(path.read_text())
+    body["definition"] = body["definition"].replace("category: test", "kategory: test")
+    path.write_text(json.dumps(body))
+    renamed = plan_from_json(body).digest
+    with closing(sqlite3.connect(engine.audit.path)) as log:  # as if it had been submitted by another version
+        log.execute("DROP TRIGGER no_update")
+        log.execute("UPDATE entries SET body = replace(body, ?, ?)", (engine.execution(identity).plan, renamed))
+        log.commit()
+    (recovered,) = engine.recover()
+    assert recovered.state == "rollback failed"
+    assert "this version cannot carry it out" in recovered.error
+    assert contents(world) == before
+
+
+def test_an_execution_that_waits_with_a_damaged_plan_is_withdrawn_and_only_the_owner_stops_it(world: Path) -> None:
+    engine, operator = engine_for(world, FREE), Caller("the token", frozenset({"operator"}), person=False)
+    first, second = (engine.submit(engine.plan("free", {}, OWNER), OWNER) for _ in range(2))
+    for identity in (first, second):
+        (engine.folder / "plans" / f"{identity}.json").write_text("{")
+    with pytest.raises(ProcedureForbidden, match="whose plan cannot be used"):
+        engine.withdraw(first, operator)
+    engine.withdraw(first, OWNER)
+    with pytest.raises(PlanUnusable):
+        engine.queue(second, OWNER)
+    assert [engine.execution(one).state for one in (first, second)] == ["withdrawn", "withdrawn"]
+
+
+def test_interrupted_executions_are_brought_to_their_end_by_owners_and_operators_only(world: Path) -> None:
+    engine = interrupted(world, after="one.txt")
+    with pytest.raises(ProcedureForbidden, match="accepted: owner, operator"):
+        engine.recover(Caller("the plan of run R", frozenset({"model"}), person=False))
+    assert [one.state for one in engine.recover(OWNER)] == ["rolled back"]
+
+
+def test_whoever_is_no_person_cannot_approve_at_once_either_and_nothing_is_kept(world: Path) -> None:
+    engine = engine_for(world, everything())
+    digest = engine.plan("everything", {"folder": str(world)}, MODEL).digest
+    with pytest.raises(ProcedureForbidden, match="only a person may"):
+        engine.plan_and_submit("everything", {"folder": str(world)}, MODEL, digest)
+    assert engine.executions() == []
+
+
+def test_the_log_is_sealed_between_executions_which_are_found_and_rolled_back_all_the_same(world: Path) -> None:
+    engine, before = engine_for(world, everything(), FREE), contents(world)
+    engine.part_bytes = 0
+    done = execute(engine, "everything", folder=str(world))
+    for _ in range(3):
+        assert execute(engine, "free").state == "done"
+    assert len(engine.audit.sealed()) == 4
+    assert [one.state for one in engine.executions()] == ["done"] * 4
+    assert engine.execution(done.id).steps["entry"].state == "done"
+    queued = engine.submit(engine.plan("free", {}, OWNER), OWNER)
+    engine.queue(queued, OWNER)
+    assert execute(engine, "free").state == "done"
+    assert engine.audit.queued() == [queued]
+    assert engine.rollback(done.id, OWNER).state == "rolled back"
+    assert contents(world) == before
+    assert engine.audit.verify() == engine.audit.head().number
+
+
+def test_old_plans_and_parts_are_found_unless_their_executions_can_still_be_rolled_back_or_are_not_over(
+    world: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retention, "KEPT_CHECKPOINTS", 2)
+    engine = engine_for(world, FREE)
+    engine.part_bytes = 0
+    ended = [execute(engine, "free").id for _ in range(4)]
+    waiting = engine.submit(engine.plan("free", {}, OWNER), OWNER)
+    later = time.time() + 10
+
+    def plans(before: float) -> list[str]:
+        return [path.stem for path in old_plans(engine.folder, engine.audit, before)]
+
+    assert plans(later) == sorted(ended[:2])
+    assert plans(time.time() - 3600) == []
+    orphan = engine.folder / "plans" / "20200101-000000-abcdef.json"
+    orphan.write_text("{}")
+    assert plans(later) == sorted([orphan.stem, *ended[:2]])
+    parts = old_parts(engine.audit, later)
+    assert parts
+    assert {execution for part in parts for execution in engine.audit.executions_in(part)[0]} <= set(ended[:2])
+    assert old_parts(engine.audit, time.time() - 3600) == []
+    engine.audit.remove_sealed(parts, "a test")
+    engine.audit.verify()
+    assert engine.execution(waiting).state == "planned"
+
+
+def test_outputs_have_the_types_that_the_procedure_says(world: Path) -> None:
+    text = f"id: typed\n{HEAD}steps: [{{id: s, wait: {{seconds: 0}}}}]\noutputs:\n"
+    good = "  waited: {type: number, value: '{{ steps.s.seconds }}', description: How long.}\n"
+    assert execute(engine_for(world, text + good), "typed").outputs == {"waited": 0.0}
+    failed = execute(engine_for(world, text + good.replace("number", "string")), "typed")
+    assert (failed.state, failed.error) == ("rolled back", "its outputs: waited is 0.0, and not a text")
+
+
+def test_what_an_operation_leaves_needs_a_compensation(world: Path) -> None:
+    operation = Operation(name="make", description="Make.", form=Nothing, run=lambda _a, _w: {}, leaves="a letter")
+    text = f"id: made\n{HEAD}steps:\n  - id: make\n    call: {{operation: make}}\n"
+    engine = engine_for(world, text, make=operation)
+    (problem,) = engine.plan("made", {}, OWNER).problems
+    assert "make makes a letter, which nothing would undo; accepted: compensation" in problem
+    engine = engine_for(
+        world, text + "    compensation: {call: {operation: end, arguments: {fail: false}}}\n", make=operation
+    )
+    assert engine.plan("made", {}, OWNER).problems == ()
+
+
+def test_a_guard_is_held_while_a_step_acts_and_while_it_is_put_back(world: Path) -> None:
+    notes, told = world / "notes.txt", list[str]()
+    before = notes.read_text()
+
+    @contextmanager
+    def guard(arguments: TextArguments, undoing: bool) -> Iterator[None]:
+        told.append(f"{'undo' if undoing else 'act'} from {notes.read_text() == before}")
+        yield
+        told.append(f"to {notes.read_text() == before}")
+
+    def write(arguments: TextArguments, _work: Work) -> Mapping[str, Any]:
+        notes.write_text(arguments.text)
+        if arguments.text == "bad":
+            raise StepFailed("it cannot")
+        return {}
+
+    operation = Operation(
+        name="write",
+        description="Write.",
+        form=TextArguments,
+        run=write,
+        changes=lambda _: [PathResource(notes)],
+        guard=guard,
+    )
+    text = f"""\
+id: guarded
+{HEAD}inputs: {{text: {{description: A text.}}}}
+steps:
+  - id: write
+    call: {{operation: write, arguments: {{text: "{{{{ inputs.text }}}}"}}}}
+"""
+    engine = engine_for(world, text, write=operation)
+    done = execute(engine, "guarded", text="good")
+    assert engine.rollback(done.id, OWNER).state == "rolled back"
+    assert told == ["act from True", "to False", "undo from False", "to True"]
+    told.clear()
+    assert execute(engine, "guarded", text="bad").state == "rolled back"
+    assert told == ["act from True", "undo from False", "to True", "to True"]

@@ -9,6 +9,7 @@ import yaml
 
 from procedures.errors import ProcedureInvalid
 from procedures.forms import procedure_from, procedure_schema
+from procedures.library import SHIPPED
 
 GOOD = """\
 id: example
@@ -47,6 +48,14 @@ def test_the_published_schema_accepts_what_is_read_and_refuses_two_actions_in_a_
     both["steps"][1]["checkpoint"] = {"paths": []}
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate(both, schema)
+
+
+def test_every_procedure_that_ships_is_valid_by_the_published_schema_and_says_the_types_of_its_outputs() -> None:
+    schema = procedure_schema()
+    for path in sorted(SHIPPED.glob("*.yaml")):
+        document = yaml.safe_load(path.read_text())
+        jsonschema.validate(document, schema)
+        assert all("type" in output for output in document.get("outputs", {}).values()), path.name
 
 
 @pytest.mark.parametrize(
