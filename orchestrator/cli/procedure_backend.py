@@ -114,7 +114,7 @@ class EmbeddedProcedures:
         return self._engine.rollback(execution, owner(), force=force, watcher=_watcher(tell)).to_json()
 
     def recover(self, tell: Tell) -> list[Body]:
-        return [one.to_json() for one in self._engine.recover(_watcher(tell))]
+        return [one.to_json() for one in self._engine.recover(owner(), _watcher(tell))]
 
     def audit(self, limit: int) -> Body:
         log = self._engine.audit

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from procedures import retention
-from procedures.engine import KEPT_CHECKPOINTS, Engine
+from procedures.engine import Engine
 from procedures.errors import (
     AuditDamaged,
     ChangedMeanwhile,
@@ -30,7 +30,7 @@ from procedures.locks import Locks
 from procedures.plan import plan_from_json
 from procedures.ports import Caller, Operation, Work
 from procedures.resources import PathResource
-from procedures.retention import old_parts, old_plans
+from procedures.retention import KEPT_CHECKPOINTS, old_parts, old_plans
 from procedures.run import Watcher
 from registry.edit import replace_registry
 from registry.errors import RegistryError

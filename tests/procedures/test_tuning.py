@@ -5,11 +5,12 @@ import math
 import random
 from collections.abc import Callable
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from procedures.errors import StepFailed
-from procedures.tuning import Compared, Dimension, Setting, TuningResult, search
+from procedures.tuning import LEAST_ROUNDS, Compared, Dimension, Setting, TriedSetting, TuningResult, search
 
 ROUND_SECONDS = 1.0
 THREADS = Dimension("threads", ({"threads": 1}, {"threads": 2}, {"threads": 3}))
@@ -104,3 +105,32 @@ def test_a_dimension_without_choices_says_why() -> None:
     found = Simulated(gains(), 0.0, 1).search(Dimension("replicas", (), refused="this machine has one NUMA node"))
     assert found.setting == {}
     assert [one.refused for one in found.tried] == ["this machine has one NUMA node"]
+
+
+def test_a_measurement_that_fails_at_the_end_leaves_what_was_measured_before() -> None:
+    class Breaks(Simulated):
+        async def compare(self, present: Setting, other: Setting, rounds: int) -> Compared:
+            if rounds >= LEAST_ROUNDS and not present:
+                raise StepFailed("the engine has died")
+            return await super().compare(present, other, rounds)
+
+    found = Breaks(gains(threads={2: 1.5}), 0.01, 1).search(THREADS)
+    assert (found.setting, found.ratio) == ({}, None)
+    assert found.told == "the measurement that decides has failed: the engine has died"
+    assert any(one.faster > 1.3 for one in found.tried)
+
+
+def test_what_was_measured_is_there_when_the_search_is_ended_from_outside() -> None:
+    class Ended(BaseException):
+        pass
+
+    class Ends(Simulated):
+        async def compare(self, present: Setting, other: Setting, rounds: int) -> Compared:
+            if len(self.compared) == 2:
+                raise Ended
+            return await super().compare(present, other, rounds)
+
+    one, tried = Ends(gains(), 0.01, 1), list[TriedSetting]()
+    with pytest.raises(Ended):
+        asyncio.run(search((THREADS,), one, 200.0, lambda: one.now, tried))
+    assert sum(bool(each.ratios) for each in tried) == 2
