@@ -22,6 +22,18 @@ def versions(*packages: str) -> dict[str, str]:
     return {"python": platform.python_version(), **{package: version(package) for package in packages}}
 
 
+def with_section(text: str, begin: str, end: str, section: str) -> str:
+    """Return a text in which `section` stands between the lines `begin` and `end`.
+
+    Raises ValueError for a text that lacks these.
+    """
+    before, found, rest = text.partition(begin)
+    _, closed, after = rest.partition(end)
+    if not found or not closed:
+        raise ValueError(f"the text lacks the lines {begin!r} and {end!r}")
+    return f"{before}{begin}\n{section}{end}{after}"
+
+
 def write(file: Path, results: dict[str, Any]) -> None:
     """Write results as JSON. Raises OSError."""
     file.parent.mkdir(parents=True, exist_ok=True)

@@ -14,19 +14,21 @@ from typing import Final
 from benchmarks import results
 from benchmarks.adapter.base import NoModel, model_file
 from benchmarks.adapter.data import SEED, answer_text, question_text, unseen
-from benchmarks.adapter.evaluate import MODEL, as_request, evaluate
+from benchmarks.adapter.evaluate import BARE, MODEL, SHIPPED, PlanningSetup, adapted, as_request, evaluate
 from benchmarks.adapter.plans import generate
 from benchmarks.goals import at_least
 from benchmarks.real.requests import RealRequest, real_requests
 from benchmarks.tiny.evaluate import wilson
+from registry.prompts import prompt_set
 from registry.sources.catalogue import read_catalogue
 
 WORK: Final = Path("build/adapter")
 """Where checkpoints and the exported adapter are put, unless another folder is given."""
+RESULTS: Final = results.FOLDER / "adapter.json"
 GOAL: Final = 0.7
 """The share of unseen requests whose plans are to be right."""
 
-MEASURED: Final = {"adapter": ("unseen", "tuning", "generated"), "prompt": ("unseen", "tuning")}
+MEASURED: Final = {"adapter": ("unseen", "tuning", "generated"), "prompt": ("unseen", "tuning"), "bare": ("unseen",)}
 """The systems that are measured, and on which requests: those that plan little rightly take long."""
 
 TOKENS: Final = 350_000
@@ -39,10 +41,11 @@ def main() -> None:
     parser.add_argument("command", choices=(*COMMANDS, "all"))
     parser.add_argument("--folder", type=Path, default=WORK, help="for checkpoints and the exported adapter")
     parser.add_argument("--tokens", type=int, default=TOKENS, help="how many tokens to train on in all")
-    parser.add_argument("--count", type=int, default=100, help="how many examples to print or to evaluate")
+    parser.add_argument("--count", type=int, default=100, help="how many examples to print, or to evaluate of each set")
     parser.add_argument("--seed", type=int, default=SEED)
     parser.add_argument("--show", action="store_true", help="print the plans that are wrong")
-    parser.add_argument("--bare", action="store_true", help="evaluate the prompt that ships too")
+    parser.add_argument("--shipped", action="store_true", help="evaluate the prompt that ships too")
+    parser.add_argument("--again", action="store_true", help="measure anew what the published results have")
     parser.add_argument("--threads", type=int, help="how many threads train; all cores if not given")
     arguments = parser.parse_args()
     try:
@@ -72,40 +75,42 @@ def _export(arguments: argparse.Namespace) -> None:
     path = export(
         saved_adapter(arguments.folder), model_file(), arguments.folder / "frontdoor.gguf", alpha=float(ALPHA)
     )
-    print(f"{path}: {path.stat().st_size:,} bytes")
+    print(f"{path}: {path.stat().st_size:,} bytes, SHA-256 {_digest(path)}", flush=True)
 
 
 def _evaluate(arguments: argparse.Namespace) -> None:
     generated = [as_request(example) for example in unseen(arguments.count)]
-    adapters = [arguments.folder / "frontdoor.gguf", *([None] if arguments.bare else [])]
-    for name, requests in (("generated, of words not trained on", generated), ("tuning", real_requests("tuning"))):
-        for adapter in adapters:
-            measured = asyncio.run(evaluate(model_file(), adapter, requests, lambda line: None))
+    tuning = real_requests("tuning")[: arguments.count]
+    setups = [adapted(arguments.folder / "frontdoor.gguf"), *([SHIPPED] if arguments.shipped else [])]
+    for name, requests in (("generated, of words not trained on", generated), ("tuning", tuning)):
+        for setup in setups:
+            measured = asyncio.run(evaluate(model_file(), setup, requests, lambda line: None))
             right, count = measured.count("plan")
-            which = "the prompt that ships" if adapter is None else adapter.name
-            print(f"{name}, {which}: {right} of {count} right", flush=True)
+            print(f"{name}, {setup.about}: {right} of {count} right", flush=True)
             for result in measured.results if arguments.show else ():
                 if not result.right:
                     print(f"  {result.name}\n    {result.answer} {result.problem}")
 
 
 def _measure(arguments: argparse.Namespace) -> None:
-    """Measure the adapter beside the prompt that ships, and write benchmarks/results/adapter.json.
+    """Measure the adapter that ships beside the model without it, and write benchmarks/results/adapter.json.
 
-    Each row is kept in the folder as soon as it is there, so that an interrupted measurement goes on.
+    Each row is kept in the folder as soon as it is there, so that an interrupted measurement goes on. A row that the
+    published results have is taken from there.
     """
     adapter = read_catalogue()[MODEL].adapters["frontdoor"]
-    digest = hashlib.sha256(adapter.path.read_bytes()).hexdigest()
+    setups = {"adapter": adapted(adapter.path), "prompt": SHIPPED, "bare": BARE}
+    digest = _digest(adapter.path)
     generated = [as_request(example) for example in unseen(arguments.count)]
     sets = {"unseen": real_requests("unseen"), "tuning": real_requests("tuning"), "generated": generated}
-    rows: dict[str, dict[str, object]] = {}
+    rows = {} if arguments.again else _published(digest)
     kept = arguments.folder / f"measured-{digest[:16]}.json"
     if kept.exists():
-        rows = json.loads(kept.read_text("utf-8"))
+        rows |= json.loads(kept.read_text("utf-8"))
     for system, asked in MEASURED.items():
         for name in asked:
             if f"{system}/{name}" not in rows:
-                rows[f"{system}/{name}"] = _row(system, name, sets[name], adapter.path)
+                rows[f"{system}/{name}"] = _row(system, setups[system], name, sets[name])
                 kept.parent.mkdir(parents=True, exist_ok=True)
                 kept.write_text(json.dumps(rows), "utf-8")
     best = rows["adapter/unseen"]
@@ -113,22 +118,40 @@ def _measure(arguments: argparse.Namespace) -> None:
     goal = at_least("unseen requests whose plan has a right structure, with the adapter", reached, GOAL)
     low, high = wilson(int(str(best["right"])), int(str(best["count"])))
     results.write(
-        results.FOLDER / "adapter.json",
+        RESULTS,
         {
             "command": "python -m benchmarks.adapter measure",
             "machine": results.machine(),
             "versions": results.versions("llama-cpp-python"),
             "adapter": {"file": adapter.file, "sha256": digest},
+            "systems": {system: setup.about for system, setup in setups.items()},
             "rows": [*rows.values()],
             "goals": [asdict(goal) | {"interval": [round(low, 3), round(high, 3)], "met": high >= GOAL}],
         },
     )
 
 
-def _row(system: str, name: str, requests: Sequence[RealRequest], adapter: Path) -> dict[str, object]:
+def _published(digest: str) -> dict[str, dict[str, object]]:
+    """Return the published rows by system and requests.
+
+    They are of the adapter with this digest, of the prompts that ship, and of this machine; others do not count.
+    """
+    if not RESULTS.exists():
+        return {}
+    found = json.loads(RESULTS.read_text("utf-8"))
+    if found["adapter"]["sha256"] != digest or found["machine"] != results.machine():
+        return {}
+    stamp = prompt_set("general").stamp
+    return {f"{row['system']}/{row['requests']}": row for row in found["rows"] if row["prompts"] == stamp}
+
+
+def _digest(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+def _row(system: str, setup: PlanningSetup, name: str, requests: Sequence[RealRequest]) -> dict[str, object]:
     """Return what one system plans rightly of one set of requests."""
-    file = adapter if system == "adapter" else None
-    measured = asyncio.run(evaluate(model_file(), file, requests, lambda line: None))
+    measured = asyncio.run(evaluate(model_file(), setup, requests, lambda line: None))
     right, count = measured.count("plan")
     low, high = wilson(right, count)
     print(f"{name}, {system}: {right} of {count} right", flush=True)

@@ -1,21 +1,52 @@
-"""Count how many plans have the right structure, with the adapter and without, as the product asks for them."""
+"""Count how many plans have the right structure: with the adapter, with the prompt that ships, and with neither."""
 
 import json
 import tempfile
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.adapter.base import SYSTEM
 from benchmarks.adapter.plans import Example
 from benchmarks.adapter.structure import CODER
-from benchmarks.real.measure import Measured, Say, measure
+from benchmarks.real.measure import AT_ONCE, Measured, Say, measure
 from benchmarks.real.requests import RealRequest, RightPart
 from orchestrator.frontdoor.compact import Part
 from registry.load import load_registry
 
 MODEL: Final = "smollm2-135m"
-MAX_TOKENS: Final = 400
+BARE_TOKENS: Final = 256
+"""The longest plan of the bare model: without an end of its own, it writes as long as it may."""
+BARE_AT_ONCE: Final = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanningSetup:
+    """How the model is set up as the frontdoor. The grammar is always that of the product."""
+
+    about: str
+    system: str | None = None
+    """The system prompt; None for the one that ships, with its worked examples."""
+    adapter: Path | None = None
+    at_once: int = AT_ONCE
+    once: int | None = None
+    """The most tokens of a plan, which is then asked for only once; None for what the product does."""
+
+
+SHIPPED: Final = PlanningSetup(about="with the prompt that ships, asked as the product asks")
+BARE: Final = PlanningSetup(
+    about=f"with the one sentence that the adapter is trained with, and without the adapter; at most {BARE_TOKENS} "
+    f"tokens a plan, which is asked for once only, and {BARE_AT_ONCE} requests at a time, as most plans have no end",
+    system=SYSTEM,
+    at_once=BARE_AT_ONCE,
+    once=BARE_TOKENS,
+)
+
+
+def adapted(adapter: Path) -> PlanningSetup:
+    """Return the setup with the adapter in this file, and with the prompt that it is trained with."""
+    return PlanningSetup(about="with the adapter, asked as the product asks", system=SYSTEM, adapter=adapter)
 
 
 def as_request(example: Example) -> RealRequest:
@@ -34,20 +65,23 @@ def _right(part: Part) -> RightPart:
     )
 
 
-async def evaluate(model: Path, adapter: Path | None, requests: Sequence[RealRequest], say: Say) -> Measured:
-    """Have the requests planned by the model with the adapter, or with the prompt that ships if there is none."""
+async def evaluate(model: Path, setup: PlanningSetup, requests: Sequence[RealRequest], say: Say) -> Measured:
+    """Have the requests planned by the model in this file."""
     with tempfile.TemporaryDirectory(prefix="orchestrator-adapter-") as folder:
         registry = Path(folder) / "registry.yaml"
-        registry.write_text(json.dumps(registry_form(model, adapter)), "utf-8")  # JSON is YAML
-        return await measure(load_registry(registry), MODEL, requests, (), Path(folder), say)
+        registry.write_text(json.dumps(registry_form(model, setup)), "utf-8")  # JSON is YAML
+        loaded, logs = load_registry(registry), Path(folder)
+        return await measure(loaded, MODEL, requests, (), logs, say, at_once=setup.at_once, once=setup.once)
 
 
-def registry_form(model: Path, adapter: Path | None) -> dict[str, Any]:
-    """Return a registry in which the frontdoor has the adapter and the prompt that it is trained with, if any."""
-    frontdoor: dict[str, Any] = {"model": MODEL, "max_tokens": MAX_TOKENS}
-    if adapter is not None:
-        frontdoor |= {"system": SYSTEM, "lora": [{"file": str(adapter.resolve())}]}
+def registry_form(model: Path, setup: PlanningSetup) -> dict[str, Any]:
+    """Return a registry in which the frontdoor is set up so."""
+    frontdoor: dict[str, Any] = {"model": MODEL}
+    if setup.system is not None:
+        frontdoor["system"] = setup.system
+    if setup.adapter is not None:
+        frontdoor["lora"] = [{"file": str(setup.adapter.resolve())}]
     return {
-        "models": {MODEL: {"file": str(model), "context": 2048, "slots": 4}},
+        "models": {MODEL: {"file": str(model), "context": 2048, "slots": setup.at_once}},
         "roles": {"frontdoor": frontdoor, "worker": {"model": MODEL}, CODER: {"model": MODEL}},
     }

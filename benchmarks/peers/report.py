@@ -123,11 +123,7 @@ def table(found: Mapping[str, Any] | None) -> str:
 
 def with_table(readme: str, found: Mapping[str, Any] | None) -> str:
     """Return the README with the table of these results. Raises ValueError for one without the place for it."""
-    before, begin, rest = readme.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise ValueError(f"the README lacks the lines {BEGIN!r} and {END!r}")
-    return f"{before}{BEGIN}\n{table(found)}{END}{after}"
+    return results.with_section(readme, BEGIN, END, table(found))
 
 
 def picture(rows: Iterable[PeerRow], workload: str = "irregular") -> str | None:

@@ -13,6 +13,9 @@ from typing import Any, Final, TypeVar
 from benchmarks.real.requests import RealRequest
 from benchmarks.real.structure import CODER
 from benchmarks.real.tasks import RealTask
+from orchestrator.engine.client.engine import Completion, OnText
+from orchestrator.engine.contract import Generation, Message, Priority
+from orchestrator.engine.errors import EngineError
 from orchestrator.events import Usage
 from orchestrator.frontdoor import FrontdoorPlanner
 from orchestrator.frontdoor.planner import FRONTDOOR
@@ -21,7 +24,7 @@ from orchestrator.planning import PlanContext, PlanError, PlannedPart
 from orchestrator.pool import Pool
 from orchestrator.pool.machine import read_topology
 from orchestrator.sandbox import Sandbox, SandboxUnavailable
-from orchestrator.steps.attempt import Attempt, Checks, added
+from orchestrator.steps.attempt import Attempt, Checks, Models, added
 from orchestrator.steps.errors import AttemptError
 from orchestrator.steps.generate import GenerateRunner
 from orchestrator.steps.prompt import step_messages
@@ -138,10 +141,15 @@ async def measure(
     tasks: Sequence[RealTask],
     folder: Path,
     say: Say,
+    *,
+    at_once: int = AT_ONCE,
+    once: int | None = None,
 ) -> Measured:
     """Measure a model of the registry. `folder` is for logs; `say` gets a line whenever a result is there.
 
-    Raises PoolError and EngineError where the model cannot be loaded.
+    At most so many requests (`at_once`) are asked at the same time. With `once`, a plan has at most so many tokens, and
+    is not asked for again where it has a flaw: for models that find no end. Raises PoolError and EngineError where the
+    model cannot be loaded.
     """
     alone = registry_for(registry, model)
     skipped, sandbox = "", None
@@ -152,11 +160,11 @@ async def measure(
             skipped = str(error)
             tasks = [task for task in tasks if task.kind != "code"]
     async with Pool(alone, folder / "logs", step_costs=folder / "curves") as pool:
-        asking = _Asking(alone, pool, sandbox)
+        asking = _Asking(alone, pool, sandbox, once)
         await asking.load(model)
         begun = time.perf_counter()
         jobs = [*(asking.plan_job(request) for request in requests), *(asking.task_job(task) for task in tasks)]
-        slots = min(AT_ONCE, alone.models[model].slots)
+        slots = min(at_once, alone.models[model].slots)
         results = await _all(jobs, slots, say)
         seconds = time.perf_counter() - begun
     return Measured(model, alone.models[model].prompts.stamp, tuple(results), skipped, seconds)
@@ -165,9 +173,10 @@ async def measure(
 class _Asking:
     """Asks one model."""
 
-    def __init__(self, registry: Registry, pool: Pool, sandbox: Sandbox | None) -> None:
+    def __init__(self, registry: Registry, pool: Pool, sandbox: Sandbox | None, once: int | None) -> None:
         self._registry = registry
         self._pool = pool
+        self._once = once
         self._planner = FrontdoorPlanner()
         self._sandbox = sandbox
         self._jobs = JobRunner(self._get_sandbox, max_concurrent_jobs(read_topology().cores))
@@ -196,7 +205,7 @@ class _Asking:
             request=request.request,
             files=request.files,
             registry=self._registry,
-            models=self._pool,
+            models=self._pool if self._once is None else _AskedOnce(self._pool, self._once),
             replans=self._registry.defaults.max_replans,
         )
         try:
@@ -225,6 +234,26 @@ class _Asking:
             return Result(task.name, task.kind, False, "", error.failure.message, added(*used))
         answer = made.outputs[step.outputs[0]].decode(errors="replace")
         return Result(task.name, task.kind, task.is_right(answer), answer, usage=made.usage)
+
+
+class _AskedOnce:
+    """Models that answer one question, in at most so many tokens, and no other one."""
+
+    def __init__(self, models: Models, most: int) -> None:
+        self._models = models
+        self._most = most
+        self._asked = False
+
+    async def count(self, model: str, messages: Sequence[Message], priority: Priority = "interactive") -> int:
+        return await self._models.count(model, messages, priority)
+
+    async def generate(self, model: str, request: Generation, on_text: OnText | None = None) -> Completion:
+        """Answer the first question. Raises EngineError for another one, beside what the models raise."""
+        if self._asked:
+            raise EngineError("the model is asked once only")
+        self._asked = True
+        most = self._most if request.max_tokens is None else min(request.max_tokens, self._most)
+        return await self._models.generate(model, replace(request, max_tokens=most), on_text)
 
 
 async def _all(jobs: Sequence[Callable[[], Awaitable[Result]]], at_once: int, say: Say) -> list[Result]:

@@ -8,15 +8,19 @@ from pathlib import Path
 import pytest
 import yaml
 
+from benchmarks.adapter.base import SYSTEM
 from benchmarks.adapter.data import answer_text, is_allowed, question_text
-from benchmarks.adapter.evaluate import as_request
+from benchmarks.adapter.evaluate import BARE, MODEL, SHIPPED, as_request, registry_form
 from benchmarks.adapter.forms import FORMS
 from benchmarks.adapter.operations import ON_A_TEXT
 from benchmarks.adapter.plans import Example, generate
 from benchmarks.adapter.structure import ROLES, structure_of
 from benchmarks.adapter.words import PEOPLE, SUBJECTS, held_out
+from benchmarks.models import ModelShape, write_llama
 from orchestrator.frontdoor.builder import PlanBuilder
 from orchestrator.frontdoor.compact import PlanStream
+from registry.load import load_registry
+from registry.prompts import prompt_set
 
 REAL = Path(__file__).parents[2] / "benchmarks" / "real"
 COUNT = 1500
@@ -128,3 +132,16 @@ def test_words_that_are_held_out_are_not_trained_on(examples: list[Example]) -> 
 
 def _plain(request: str) -> str:
     return " ".join("".join(letter if letter.isalnum() else " " for letter in request.lower()).split())
+
+
+def test_the_bare_model_gets_one_sentence_and_the_other_the_prompt_that_ships(tmp_path: Path) -> None:
+    file = write_llama(tmp_path / "model.gguf", ModelShape(context=4096))
+    systems = {}
+    for name, setup in (("bare", BARE), ("shipped", SHIPPED)):
+        path = tmp_path / f"{name}.yaml"
+        path.write_text(json.dumps(registry_form(file, setup)), "utf-8")
+        loaded = load_registry(path)
+        assert loaded.models[MODEL].slots == setup.at_once
+        systems[name] = loaded.system("frontdoor", MODEL)
+    assert systems["bare"] == SYSTEM
+    assert prompt_set("general").examples[0].request in systems["shipped"]

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from benchmarks import results as results_module
+from benchmarks.engine import real_text
 from registry.sources.catalogue import read_catalogue
 
 ROOT = Path(__file__).parents[2]
@@ -103,6 +105,12 @@ def test_what_gates_and_escalation_bring() -> None:
     ) in README
     kept = goal("gates", "speed that decoding keeps beside gates, embedded large")["value"]
     assert f"Decoding keeps {kept:.2f} of its speed" in README
+
+
+def test_what_prompt_lookup_brings_on_real_texts() -> None:
+    found = json.loads(real_text.RESULTS.read_text("utf-8")) if real_text.RESULTS.exists() else None
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert results_module.with_section(readme, real_text.BEGIN, real_text.END, real_text.readme_item(found)) == readme
 
 
 def test_what_a_small_real_model_does() -> None:

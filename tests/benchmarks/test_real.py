@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.real.measure import registry_for
+from benchmarks.real.measure import measure, registry_for
 from benchmarks.real.requests import RealRequest, real_requests
 from benchmarks.real.structure import structure
 from benchmarks.real.tasks import RealTask, label_in, numbers_in, real_tasks, same_values
@@ -199,6 +199,17 @@ def test_one_model_plays_all_roles_and_keeps_those_that_are_its_own() -> None:
     assert small.step_roles == ("worker", "coder")
     assert small.roles["worker"].system == prompt_set("tiny").roles["worker"]
     assert registry_for(registry, "tiny-large").roles["worker"].description == registry.roles["worker"].description
+
+
+async def test_a_plan_may_be_asked_for_once_and_in_few_tokens(tmp_path: Path) -> None:
+    asked = real_requests("tuning")[:3]
+    registry = load_registry(PACKAGED)
+    measured = await measure(registry, "tiny-small", asked, (), tmp_path, lambda line: None, at_once=3, once=6)
+    assert measured.count("plan") == (0, 3)
+    for result in measured.results:
+        assert "cut off" in result.problem
+        assert "asked once only" in result.problem
+        assert result.usage.output_tokens <= 6
 
 
 def test_the_command_measures_a_model(tmp_path: Path) -> None:
