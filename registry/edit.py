@@ -25,6 +25,7 @@ from registry.forms import nearest
 from registry.load import registry_from
 from registry.lock import FolderLocked, lock_folder
 from registry.models import Registry
+from registry.prompts import prompt_set
 from registry.strict_yaml import KeyPath, needs_quotes, parse_text, write_yaml
 
 Data = dict[str, Any]
@@ -40,16 +41,17 @@ def add_model(raw: bytes, path: Path, name: str, entry: Mapping[str, object]) ->
     return _with_entry(raw, path, ("models", name), entry)
 
 
-def give_role(raw: bytes, path: Path, role: str, model: str, tier: str, *, keep_system: bool = True) -> bytes:
+def give_role(raw: bytes, path: Path, role: str, model: str, tier: str) -> bytes:
     """Return the registry `raw` of the file `path` with `model` as the model of `role`.
 
-    If there is no such role, it is added with this tier. Without `keep_system` the role loses its system prompt, which
-    was written for another model. Raises RegistryError.
+    If there is no such role, it is added with this tier. A role that is there keeps what its entry says, without what
+    `made_for_model` names. Raises RegistryError.
     """
     present = _data(raw, path)["roles"].get(role)
     if present is None:
         return _with_entry(raw, path, ("roles", role), {"model": model, "tier": tier})
-    lost = () if keep_system else ("system",)
+    other = present.get("model") != model
+    lost = made_for_model(str(present.get("system") or ""), adapters="lora" in present) if other else ()
 
     def change(roles: Any) -> None:
         roles[role]["model"] = _scalar(model)
@@ -58,6 +60,16 @@ def give_role(raw: bytes, path: Path, role: str, model: str, tier: str, *, keep_
 
     after = {key: value for key, value in present.items() if key not in lost} | {"model": model}
     return _changed(raw, path, ("roles", role), change, after)
+
+
+def made_for_model(system: str, *, adapters: bool) -> tuple[str, ...]:
+    """Return the keys of a role's entry that are of no use once it has another model.
+
+    They are `lora`, if it has `adapters`, which fit only the model that they are made for; and its `system` prompt, if
+    that is one that the embedded models or our adapters are trained on, since it tells no other model enough.
+    """
+    trained_on = {text.strip() for text in prompt_set("tiny").roles.values()}
+    return (*(("system",) if system.strip() in trained_on else ()), *(("lora",) if adapters else ()))
 
 
 def change_model(raw: bytes, path: Path, name: str, values: Mapping[str, object]) -> bytes:

@@ -22,14 +22,13 @@ from orchestrator.cli.terminal import glyphs, make_console, one_line, print_json
 from orchestrator.errors import InputError, Problem
 from registry.checks import OTHER_TEMPLATE
 from registry.compose import Candidate, NothingAnswers, compose
-from registry.edit import add_model, create_registry, first_entries, give_role, replace_registry
+from registry.edit import add_model, create_registry, first_entries, give_role, made_for_model, replace_registry
 from registry.errors import GgufError
 from registry.fit import Room
 from registry.forms import NAME, NAME_RULE, usual_tier
 from registry.gguf import read_header
 from registry.load import PACKAGED, blank_registry, configured_registry, load_registry
 from registry.models import ModelEntry, Registry, RoleEntry
-from registry.prompts import prompt_set
 from registry.propose import Proposal, full_path, propose
 from registry.strict_yaml import write_yaml
 
@@ -164,8 +163,10 @@ class _RoleChange:
     entry: Mapping[str, object]
     """The keys that are added or changed."""
     is_new: bool
-    keep_system: bool
-    """Whether the role keeps its system prompt; one for the embedded models is lost with them."""
+    left_out: tuple[str, ...] = ()
+    """The keys that the role loses, since they were made for the model that it had."""
+    kept: tuple[str, ...] = ()
+    """The keys that it keeps, though they may have been chosen for the model that it had."""
 
 
 def _role_entries(
@@ -180,19 +181,22 @@ def _role_entries(
             accepted = "--role draft or --role embedder, or a model that answers for the first one"
             reason = f"would be the only model of a new registry, and {proposal.suits.why}"
             raise InputError(Problem(str(file), reason, accepted)) from None
-        return {role: _RoleChange(entry, True, True) for role, entry in made.role_entries.items()}
+        return {role: _RoleChange(entry, is_new=True) for role, entry in made.role_entries.items()}
     return {role: _role_change(proposal, registry, role) for role in roles}
 
 
 def _role_change(proposal: Proposal, registry: Registry, role: str) -> _RoleChange:
     if role not in registry.roles:
-        return _RoleChange({"model": proposal.id, "tier": usual_tier(role)}, True, True)
-    return _RoleChange({"model": proposal.id}, False, not _is_for_embedded(registry.roles[role]))
-
-
-def _is_for_embedded(role: RoleEntry) -> bool:
-    """Return whether a role has a prompt that the embedded models are trained on, which tells no other model enough."""
-    return role.system.strip() in {text.strip() for text in prompt_set("tiny").roles.values()}
+        return _RoleChange({"model": proposal.id, "tier": usual_tier(role)}, is_new=True)
+    before = registry.roles[role]
+    system = before.system if before.has_own_system else ""
+    own = {"max_tokens": before.max_tokens != registry.defaults.max_tokens, "sampling": before.sampling is not None}
+    return _RoleChange(
+        {"model": proposal.id},
+        is_new=False,
+        left_out=made_for_model(system, adapters=bool(before.lora)),
+        kept=tuple(key for key, is_own in own.items() if is_own),
+    )
 
 
 def _save(proposal: Proposal, registry: Registry, changes: Mapping[str, _RoleChange]) -> None:
@@ -210,9 +214,8 @@ def _save(proposal: Proposal, registry: Registry, changes: Mapping[str, _RoleCha
             return
     else:
         after = add_model(before, path, proposal.id, proposal.entry)
-        for role, change in changes.items():
-            tier = usual_tier(role)
-            after = give_role(after, path, role, proposal.id, tier, keep_system=change.keep_system)
+        for role in changes:
+            after = give_role(after, path, role, proposal.id, usual_tier(role))
     replace_registry(path, before, after)
 
 
@@ -230,8 +233,10 @@ def _as_yaml(proposal: Proposal, registry: Registry, changes: Mapping[str, _Role
         lines.append("roles:\n")
     for role, change in changes.items():
         lines += [f"  {role}:\n", write_yaml(change.entry, 4)]
-        if not change.keep_system:
-            lines.append("    # its system prompt is for the embedded models, and is left out\n")
+        if change.left_out:
+            lines.append(f"    # left out, as made for the model before: {', '.join(change.left_out)}\n")
+        if change.kept:
+            lines.append(f"    # kept, though perhaps chosen for the model before: {', '.join(change.kept)}\n")
     if written:
         lines.append(f"# written to {registry.path}\n")
     return "".join(lines)
@@ -245,7 +250,7 @@ def _as_json(
         "id": proposal.id,
         "entry": dict(proposal.entry),
         "roles": [
-            {"name": role, "entry": dict(change.entry), "keeps_system": change.keep_system}
+            {"name": role, "entry": dict(change.entry), "left_out": list(change.left_out), "kept": list(change.kept)}
             for role, change in changes.items()
         ],
         "suits": {"role": proposal.suits.role, "why": proposal.suits.why},

@@ -88,6 +88,16 @@ def test_a_role_is_pointed_to_another_model_in_its_place() -> None:
     assert give_role(TEXT.encode(), path, "new", "a", "D").decode() == f"{TEXT}  new:\n    model: a\n    tier: D\n"
 
 
+def test_adapters_and_trained_prompts_do_not_go_with_a_role_to_another_model() -> None:
+    entry = "  plans:\n    model: a\n    system: Plan the request as steps.\n    lora: [{file: l.gguf}]\n    tier: A\n"
+    path, raw = Path("registry.yaml"), (TEXT + entry).encode()
+    given = give_role(raw, path, "plans", "b", "A").decode()
+    assert given == TEXT + "  plans:\n    model: b\n    tier: A\n"
+    assert give_role(raw, path, "plans", "a", "A") == raw, "it has the model already"
+    own = TEXT + "  plans: {model: a, system: Rhyme., max_tokens: 9}\n"
+    assert give_role(own.encode(), path, "plans", "b", "A").decode() == own.replace("model: a, s", "model: b, s")
+
+
 @pytest.mark.parametrize(
     ("text", "told"),
     [

@@ -13,6 +13,7 @@ import yaml
 from benchmarks.models import ModelShape, write_llama
 from registry.load import load_registry
 from tests.orchestrator.cli.cli_command import ROOT, Cli
+from tests.registry.conftest import write_adapter
 
 TINY = ROOT / "registry" / "tiny"
 TEXT = f"""\
@@ -80,7 +81,7 @@ def test_a_new_role_is_added_with_its_tier(command: Cli, registry: Path) -> None
     file = TINY / "medium.gguf"
     told = command("--registry", registry, "models", "add", file, "--role", "judge", "--write", "--json").json
     assert told["written"]
-    given = {"name": "judge", "entry": {"model": "medium", "tier": "B"}, "keeps_system": True}
+    given = {"name": "judge", "entry": {"model": "medium", "tier": "B"}, "left_out": [], "kept": []}
     assert told["roles"] == [given]
     assert load_registry(registry).roles["judge"].model == "medium"
 
@@ -241,12 +242,31 @@ def test_a_prompt_for_the_embedded_models_does_not_stay_with_another_model(
     registry.write_text(TEXT.replace("  draft: {model: draft, tier: D}", "  poet: {model: large, system: Rhyme.}"))
     given = ("--role", "worker", "--role", "poet", "--write")
     result = command("--registry", registry, "models", "add", model, *given)
-    assert "# its system prompt is for the embedded models, and is left out" in result.out
+    assert result.out.count("# left out, as made for the model before: system\n") == 1
     roles = load_registry(registry).roles
     assert (roles["worker"].model, roles["poet"].model) == ("my-model", "my-model")
     assert "Do the task." not in roles["worker"].system
     assert roles["poet"].system == "Rhyme.", "what the user wrote stays"
     assert roles["frontdoor"].system == "Plan the request as steps.", "nor is that of another role touched"
+
+
+def test_what_was_made_for_the_model_before_does_not_stay_with_another_model(
+    command: Cli, registry: Path, model: Path
+) -> None:
+    adapter = write_adapter(registry.parent / "plan.gguf")
+    small = "max_tokens: 99, sampling: {dry_multiplier: 0.8}"
+    text = TEXT.replace("tier: A, system", f"tier: A, lora: [{{file: {adapter.name}}}], system")
+    registry.write_text(text.replace("system: Do the task.", small))
+    result = command(
+        "--registry", registry, "models", "add", model, "--role", "frontdoor", "--role", "worker", "--write"
+    )
+    assert "# left out, as made for the model before: system, lora\n" in result.out
+    assert "# kept, though perhaps chosen for the model before: max_tokens, sampling\n" in result.out
+    loaded = load_registry(registry)
+    frontdoor = loaded.roles["frontdoor"]
+    assert (frontdoor.model, frontdoor.lora, frontdoor.has_own_system) == ("my-model", (), False)
+    assert loaded.why_not("frontdoor") is None
+    assert (loaded.roles["worker"].model, loaded.roles["worker"].max_tokens) == ("my-model", 99)
 
 
 @pytest.mark.parametrize(
