@@ -12,7 +12,7 @@ from typing import Final
 
 from registry.errors import GgufError
 from registry.gguf_layout import FILE_TYPES, POOLING
-from registry.gguf_reader import Array, RawHeader, Scalar, read_raw
+from registry.gguf_reader import MAGIC, Array, RawHeader, Scalar, read_raw
 
 MAX_LAYERS: Final = 4096
 MAX_SIZE: Final = 1 << 31
@@ -71,6 +71,12 @@ def read_header(path: Path) -> GgufHeader:
     first = read_raw(path)
     pieces = [first, *(read_raw(piece) for piece in _other_pieces(path, first))]
     return _Fields(path, first).header(pieces)
+
+
+def begins_as_gguf(path: Path) -> bool:
+    """Return whether a file begins as GGUF files do, whatever follows. Raises OSError."""
+    with path.open("rb") as file:
+        return file.read(len(MAGIC)) == MAGIC
 
 
 def read_adapter(path: Path, model: GgufHeader) -> int:

@@ -206,7 +206,7 @@ async def _asked(subject: Subject, ask: AskModel, load_seconds: float | None) ->
     template = _template(subject.header, plain)
     speed = _speed(usage, load_seconds)
     if template.works == "no":
-        skipped = "the chat template does not work"
+        skipped = "It was not asked, as the chat template does not work."
         return speed, [template, *(TrialCheck(name, "not asked", skipped) for name in ("thinking", "JSON", "tools"))]
     return speed, [
         template,
@@ -226,19 +226,21 @@ async def _plain(ask: AskModel, limit: int) -> tuple[TrialCheck, Usage]:
     try:
         done = await ask(Generation(messages=messages, max_tokens=limit, fit=1))
     except BadPrompt as error:
-        return TrialCheck("answer", "no", f"the chat template refuses a system and a user message: {error}"), Usage()
+        why = f"The chat template refuses a system message with a user message: {error}"
+        return TrialCheck("answer", "no", why), Usage()
     except EngineError as error:
         return TrialCheck("answer", "no", str(error)), Usage()
     text = done.text.strip()
     if not text:
-        return TrialCheck("answer", "no", "it wrote nothing"), done.usage
+        return TrialCheck("answer", "no", "The model wrote nothing."), done.usage
     marks = [mark for mark in TEMPLATE_MARKS if mark in text]
     if marks:
-        why = f"it has {marks[0]} in it, so the model does not end where the template says"
+        why = f"The answer has {marks[0]} in it, so the model does not end where its chat template says."
         return TrialCheck("answer", "partly", why, text), done.usage
     if done.finish != "stop":
-        return TrialCheck("answer", "partly", f"it did not end within {limit} tokens", text), done.usage
-    return TrialCheck("answer", "yes", f"it ended by itself after {done.usage.output_tokens} tokens", text), done.usage
+        return TrialCheck("answer", "partly", f"The answer did not end within {limit} tokens.", text), done.usage
+    why = f"The model answered, and ended by itself after {done.usage.output_tokens} tokens."
+    return TrialCheck("answer", "yes", why, text), done.usage
 
 
 def _template(header: GgufHeader | None, plain: TrialCheck) -> TrialCheck:
@@ -246,10 +248,11 @@ def _template(header: GgufHeader | None, plain: TrialCheck) -> TrialCheck:
     if plain.works == "no":
         return TrialCheck("template", "no", plain.why)
     if header is None:
-        return TrialCheck("template", "yes", "the server renders it")
+        return TrialCheck("template", "yes", "The server that runs the model renders its chat template.")
     if header.chat_template is None:
-        return TrialCheck("template", "partly", "the file has none: turns are written in plain words")
-    return TrialCheck("template", "yes", "the file's own renders a system and a user message")
+        why = "The file has no chat template, so turns are written in plain words: it is a base model, or damaged."
+        return TrialCheck("template", "partly", why)
+    return TrialCheck("template", "yes", "The chat template of the file renders a system message and a user message.")
 
 
 def _knows_thoughts(header: GgufHeader | None) -> bool:
@@ -259,12 +262,15 @@ def _knows_thoughts(header: GgufHeader | None) -> bool:
 
 def _thinking(plain: TrialCheck, usage: Usage, *, deep: bool) -> TrialCheck:
     if "<think>" in plain.answer:
-        return TrialCheck("thinking", "partly", "its thoughts are a part of its answers")
+        return TrialCheck("thinking", "partly", "What the model thinks is a part of its answer, and should be apart.")
     if usage.reasoning_tokens:
-        return TrialCheck("thinking", "yes", f"it thought for {usage.reasoning_tokens} tokens before it answered")
+        why = f"The model thought for {usage.reasoning_tokens} tokens before it answered."
+        return TrialCheck("thinking", "yes", why)
     if deep:
-        return TrialCheck("thinking", "yes", "its template knows thoughts, and it answered this question without any")
-    return TrialCheck("thinking", "not asked", "its template knows no thoughts")
+        why = "The model can think before it answers, by its chat template, and answered this question without it."
+        return TrialCheck("thinking", "yes", why)
+    why = "The model does not think before it answers: its chat template has no thoughts."
+    return TrialCheck("thinking", "not asked", why)
 
 
 async def _json(ask: AskModel) -> TrialCheck:
@@ -279,11 +285,13 @@ async def _json(ask: AskModel) -> TrialCheck:
     except EngineError as error:
         return TrialCheck("JSON", "no", str(error))
     except (SchemaMismatch, BadSchema) as error:
-        return TrialCheck("JSON", "no", f"the answer does not match its schema: {error}", done.text.strip())
+        return TrialCheck("JSON", "no", f"The object does not match its schema: {error}", done.text.strip())
     right = isinstance(value, dict) and str(value["built"]) == "1871" and "Morrow" in value["last_keeper"]
     if right:
-        return TrialCheck("JSON", "yes", "it matches the schema, and says what the text says", done.text.strip())
-    return TrialCheck("JSON", "partly", "it matches the schema, but not what the text says", done.text.strip())
+        why = "The object matches its schema and says what the text says."
+        return TrialCheck("JSON", "yes", why, done.text.strip())
+    why = "The object matches its schema, but does not say what the text says."
+    return TrialCheck("JSON", "partly", why, done.text.strip())
 
 
 async def _tools(subject: Subject, ask: AskModel, limit: int) -> TrialCheck:
@@ -296,14 +304,17 @@ async def _tools(subject: Subject, ask: AskModel, limit: int) -> TrialCheck:
         text = done.text.strip()
         if calls := _calls(free, done.text):
             right = "Lisbon" in calls[0].arguments
-            why = "it called the tool by itself" + ("" if right else ", with a wrong argument")
+            why = "The model called the tool by itself" + ("." if right else ", but with a wrong argument.")
             return TrialCheck("tools", "yes" if right else "partly", why, text)
         done = await ask(with_tools(_tool_request(forced, question, ANSWER_TOKENS), forced))
     except EngineError as error:
         return TrialCheck("tools", "no", str(error))
     if not _calls(forced, done.text):
-        return TrialCheck("tools", "no", "it writes no call, not even where it has to", text)
-    return TrialCheck("tools", "partly", "it calls the tool only where it has to (tool_choice: required)", text)
+        return TrialCheck("tools", "no", "The model does not call the tool, not even where it has to.", text)
+    why = (
+        "The model calls the tool only where it has to (tool_choice: required); free to choose, it answered without it."
+    )
+    return TrialCheck("tools", "partly", why, text)
 
 
 def _tool_task(choice: str, syntax: CallSyntax | None) -> CallTask:
@@ -357,6 +368,7 @@ def _print(subject: Subject, speed: Speed, checks: list[TrialCheck]) -> None:
     console.print(
         Text(f"prompt {_rate(speed.prefill, speed.prompt_tokens)}, answer {_rate(speed.decode, speed.output_tokens)}")
     )
+    console.print(Text("It was asked about a text, for a JSON object, and for what only a tool can find out:"))
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")

