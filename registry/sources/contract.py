@@ -32,6 +32,8 @@ class RemoteFile:
     """The SHA-256 of the whole file in hexadecimal digits; None if the source does not state it."""
     headers: dict[str, str] = field(default_factory=dict)
     """HTTP headers for the request, such as a token. They are not sent to another host after a redirect."""
+    if_refused: str = ""
+    """What would be accepted where the server does not let the user have the file (401 or 403); empty if not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,12 +22,15 @@ from registry.sources.contract import DownloadProgress, NoProgress, RemoteFile, 
 
 TIMEOUT: Final = httpx2.Timeout(60.0, connect=20.0)
 NOT_SATISFIABLE: Final = 416
+REFUSED: Final = (401, 403)
 _WHY: Final = {
     401: "the server requires authentication (401)",
     403: "the server does not allow it (403)",
     404: "there is no such file (404)",
     429: "the server has had too many requests (429)",
 }
+_LATER: Final = "the same command again, later"
+_ACCEPTED: Final = {401: "a file that needs no account", 403: "a file that everybody may have", 404: "another address"}
 
 
 def download(files: Sequence[RemoteFile], folder: Path, progress: DownloadProgress | None = None) -> tuple[Path, ...]:
@@ -153,7 +156,8 @@ def _explained(file: RemoteFile, folder: Path) -> Iterator[None]:
         yield
     except httpx2.HTTPStatusError as error:
         status = error.response.status_code
-        raise SourceError(file.url, _WHY.get(status, f"the server answers {status}")) from error
+        accepted = (file.if_refused if status in REFUSED else "") or _ACCEPTED.get(status, _LATER)
+        raise SourceError(file.url, _WHY.get(status, f"the server answers {status}"), accepted) from error
     except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
         raise SourceError(file.url, f"the server cannot be reached: {error}", "a network connection") from error
     except httpx2.InvalidURL as error:

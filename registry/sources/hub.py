@@ -83,8 +83,7 @@ def _files(written: str, repo: str) -> dict[str, RemoteFile]:
     try:
         siblings = hub.HfApi().model_info(repo, files_metadata=True, timeout=TIMEOUT_SECONDS).siblings or ()
     except GatedRepoError as error:
-        accepted = f"accept its terms at {constants.ENDPOINT}/{repo}, and set HF_TOKEN to a token of yours"
-        raise SourceError(written, "the repository is gated", accepted) from error
+        raise SourceError(written, "the repository is gated", _if_gated(repo)) from error
     except RepositoryNotFoundError as error:
         what = "there is no such repository, or it is private"
         raise SourceError(written, what, f"{FORM}; for a private one set HF_TOKEN") from error
@@ -107,9 +106,14 @@ def _files(written: str, repo: str) -> dict[str, RemoteFile]:
             size=one.size,
             sha256=None if one.lfs is None else one.lfs.sha256,
             headers=headers,
+            if_refused=_if_gated(repo),  # of a gated repository everybody sees the list of files
         )
         for one in siblings
     }
+
+
+def _if_gated(repo: str) -> str:
+    return f"accept its terms at {constants.ENDPOINT}/{repo}, and set HF_TOKEN to a token of yours"
 
 
 def _models(paths: Iterable[str]) -> dict[str, list[str]]:

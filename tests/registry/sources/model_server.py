@@ -22,6 +22,8 @@ class Served:
     break_off_after: int | None = None
     """The connection breaks after so many bytes of a body, once."""
     gated: bool = False
+    gated_files: bool = False
+    """Whether everybody sees the list of files, and nobody gets one, as it is with most gated repositories."""
     token: str | None = None
     """Wanted for everything, where there is one."""
     asked: list[tuple[str, str | None]] = field(default_factory=list)
@@ -109,6 +111,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _file(self, name: str) -> None:
         served, asked = self.what, self.headers.get("Range")
+        if served.gated_files:
+            self._refuse(403, "GatedRepo")
+            return
         served.asked.append((name, asked))
         data = served.files[name]
         etag = f'"{hashlib.sha256(data).hexdigest()}"'

@@ -99,6 +99,14 @@ def test_a_gated_repository_says_where_its_terms_are(server: Served, tmp_path: P
         get_model("hf:some/model", tmp_path)
     assert f"{server.url}/some/model" in refused.value.accepted
     assert "HF_TOKEN" in refused.value.accepted
+    server.gated, server.gated_files = False, True
+    with pytest.raises(SourceError, match=r"does not allow it \(403\)") as refused:
+        get_model("hf:some/model", tmp_path)
+    assert f"accept its terms at {server.url}/some/model, and set HF_TOKEN" in refused.value.accepted
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+    with pytest.raises(SourceError, match="does not allow it") as refused:
+        get_model(f"{server.url}/files/model-F16.gguf", tmp_path)
+    assert refused.value.accepted == "a file that everybody may have"
 
 
 def test_a_private_repository_opens_with_a_token(
