@@ -45,7 +45,7 @@ def get(
     if as_json:
         print_json({"file": str(obtained.file), **_facts(obtained, header), "warnings": warnings})
         return
-    write(lambda: print(printable(_text(obtained, header)), end=""))
+    write(lambda: print(printable(_text(source, obtained, header)), end=""))
     write(lambda: print("".join(f"warning: {printable(text)}\n" for text in warnings), end="", file=sys.stderr))
 
 
@@ -75,7 +75,7 @@ def _list(as_json: bool) -> None:
 
 
 def _line(name: str, entry: CatalogueEntry, width: int) -> str:
-    return f"{name:{width}}  {size(entry.size):>9}  {entry.quantisation:6}  {entry.licence:10}  {entry.description}"
+    return f"{name:{width}}  {size(entry.size):>10}  {entry.quantisation:6}  {entry.licence:10}  {entry.description}"
 
 
 def _facts(obtained: Obtained, header: GgufHeader) -> dict[str, Any]:
@@ -93,13 +93,15 @@ def _facts(obtained: Obtained, header: GgufHeader) -> dict[str, Any]:
     }
 
 
-def _text(obtained: Obtained, header: GgufHeader) -> str:
+def _text(source: str, obtained: Obtained, header: GgufHeader) -> str:
+    named = source.startswith(("hf:", "pypi:", "ollama:")) or source in read_catalogue()
+    model = shlex.quote(source if named else str(obtained.file))
     came = f"downloaded {size(obtained.downloaded)}" if obtained.downloaded else "was here already"
     return (
         f"{one_line(header.name)}: {header.architecture} {header.file_type}, {size(header.file_bytes)}; {came}\n"
         f"from {obtained.source}\n"
         f"{obtained.file}\n"
-        f"To use it for everything: orchestrator init --model {shlex.quote(str(obtained.file))}\n"
+        f"To use it for everything: orchestrator init --model {model}\n"
         f"To add it to a registry: orchestrator models add {shlex.quote(str(obtained.file))} --role worker --write\n"
     )
 

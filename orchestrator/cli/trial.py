@@ -5,6 +5,7 @@ cannot do is no failure of the command: it says so, with the reason.
 """
 
 import asyncio
+import shlex
 import sys
 import time
 from collections.abc import Awaitable, Callable
@@ -380,6 +381,9 @@ def _print(subject: Subject, speed: Speed, checks: list[TrialCheck]) -> None:
             told.append(f"\n{short if len(short) <= SHOWN else short[:SHOWN] + signs.more}", style="dim")
         table.add_row(mark, told)
     console.print(table)
+    if subject.entry is None and checks[0].works == "yes":
+        told = f"No registry has it yet: orchestrator init --model {shlex.quote(str(subject.file))}"
+        console.print(Text(told), soft_wrap=True)
 
 
 def _facts(subject: Subject, speed: Speed) -> str:

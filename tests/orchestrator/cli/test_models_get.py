@@ -15,6 +15,7 @@ def test_a_model_is_downloaded_into_the_configured_folder(tmp_path: Path) -> Non
     file = tmp_path / "my models" / "some" / "model" / "model-Q4_K_M.gguf"
     assert result.code == 0
     assert file.read_bytes() == TINY
+    assert "orchestrator init --model hf:some/model\n" in result.out
     assert f"models add '{file}' --role worker --write" in result.out
     assert "model-Q4_K_M.gguf: complete and checked" in result.err
 

@@ -36,6 +36,7 @@ def test_a_file_that_is_in_no_registry_can_be_tried(command: Cli) -> None:
     assert result.code in (0, 1), result.err
     assert result.out.startswith("small.gguf: llama ")
     assert "tokens/s (" in result.out
+    assert "orchestrator init --model" in result.out
 
 
 @pytest.mark.slow
