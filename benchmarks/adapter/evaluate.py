@@ -37,7 +37,7 @@ class PlanningSetup:
 SHIPPED: Final = PlanningSetup(about="with the prompt that ships, asked as the product asks")
 BARE: Final = PlanningSetup(
     about=f"with the one sentence that the adapter is trained with, and without the adapter; at most {BARE_TOKENS} "
-    f"tokens a plan, which is asked for once only, and {BARE_AT_ONCE} requests at a time, as most plans have no end",
+    f"tokens a plan, which is asked for once only, and {BARE_AT_ONCE} requests at a time, as some plans find no end",
     system=SYSTEM,
     at_once=BARE_AT_ONCE,
     once=BARE_TOKENS,

@@ -19,7 +19,7 @@ from referencing.exceptions import Unresolvable
 
 from orchestrator.taskir.json_text import read_json
 from orchestrator.taskir.patterns import BadPattern, check_pattern, matches, patterns_in
-from orchestrator.taskir.problems import pointer
+from orchestrator.taskir.problems import pointer, schema_problem
 
 MESSAGE_LENGTH = 300
 """How many characters of a message of jsonschema are kept."""
@@ -52,7 +52,8 @@ class OutputSchema:
         try:
             self._validator = _validator(json.dumps(self.schema))
         except SchemaError as error:
-            raise BadSchema(f"not a JSON Schema: at {pointer(error.absolute_path)}: {_clip(error.message)}") from error
+            where = pointer(error.absolute_path)
+            raise BadSchema(f"not a JSON Schema: at {where}: {_clip(schema_problem(error))}") from error
         except BadPattern as error:
             raise BadSchema(str(error)) from error
         except RecursionError as error:

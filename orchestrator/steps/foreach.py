@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from orchestrator.events import Failure, FailureKind
 from orchestrator.steps.errors import AttemptError, unusable_input
@@ -10,6 +11,8 @@ from orchestrator.taskir.json_text import compact_json, read_json
 
 MAX_CHILDREN = 10_000
 
+_KINDS: Final[Mapping[type, str]] = {dict: "an object", str: "a text", bool: "true or false", type(None): "null"}
+"""What JSON calls values that are neither lists nor numbers."""
 _MARKED = re.compile(r" ?(?:[-*+•]|\d{1,4}[.)])\s+(.*\S)")
 """A line that begins an item of a list in plain text."""
 
@@ -26,7 +29,7 @@ def items_of(name: str, text: str) -> tuple[str, ...]:
     if problems:
         raise _no_list(f"{name} is no JSON list to run over: {problems[0]}")
     if not isinstance(value, list):
-        raise _no_list(f"{name} is no JSON list to run over, but {type(value).__name__}")
+        raise _no_list(f"{name} is no JSON list to run over, but {_KINDS.get(type(value), 'a number')}")
     if len(value) > MAX_CHILDREN:
         raise unusable_input(f"{name} has {len(value)} items; a step may run over {MAX_CHILDREN}")
     return tuple(item if isinstance(item, str) else compact_json(item) for item in value)

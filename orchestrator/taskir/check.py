@@ -12,7 +12,7 @@ from orchestrator.errors import Problem
 from orchestrator.taskir.arguments import input_references
 from orchestrator.taskir.models import Agent, Step, TaskIR
 from orchestrator.taskir.patterns import BadPattern, check_pattern, patterns_in
-from orchestrator.taskir.problems import MAX_PROBLEMS, format_known_names, format_value, pointer
+from orchestrator.taskir.problems import MAX_PROBLEMS, format_known_names, format_value, pointer, schema_problem
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +171,7 @@ def _output_schema(path: tuple[str | int, ...], schema: dict[str, object]) -> It
         Draft202012Validator.check_schema(schema)
     except SchemaError as error:
         at = pointer((*path, *error.absolute_path))
-        yield Problem(at, f"not a JSON Schema: {error.message[:200]}", "JSON Schema (2020-12)")
+        yield Problem(at, f"not a JSON Schema: {schema_problem(error)[:200]}", "JSON Schema (2020-12)")
         return
     for where, pattern in patterns_in(schema, path):
         try:

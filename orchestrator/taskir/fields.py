@@ -48,13 +48,13 @@ _DAY = "(?:(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])|(?:0[469]|11)-(?:0[1-9]
 _TIME = r"(?:[01][0-9]|2[0-3]):[0-5][0-9](?::(?:[0-5][0-9]|60)(?:[.,][0-9]{1,9})?)?"
 _ZONE = "(?:[Zz]|[+-](?:[01][0-9]|2[0-3]):?[0-5][0-9])"
 
-STEP_ID = "^S[1-9][0-9]{0,8}$"
+STEP_ID = "^S[0-9]{1,9}$"
 NAME = rf"^[^{_CONTROL}]+$"
 ARTIFACT = rf"^{_PART}(?:/{_PART})*$"
 TIMESTAMP = f"^[0-9]{{4}}-{_DAY}(?:[Tt ]{_TIME}{_ZONE}?)?$"
 
 PATTERN_DESCRIPTIONS = {
-    STEP_ID: "S1, S2, … (S and a whole number from 1)",
+    STEP_ID: "S1, S2, … (S and a whole number of up to nine digits)",
     NAME: "text on one line, without control characters",
     ARTIFACT: "a relative POSIX name such as notes/a.txt, without empty, '.' or '..' parts or control characters",
     TIMESTAMP: "an ISO 8601 date or time such as 2026-01-31T12:00:00Z",

@@ -7,6 +7,7 @@ from itertools import islice
 from types import UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
 
+from jsonschema.exceptions import SchemaError
 from pydantic import BaseModel, ValidationError
 
 from orchestrator.errors import InputError, Problem
@@ -33,6 +34,13 @@ _COUNTS = {
     "too_long": "up to {max_length} items",
     "too_short": "at least {min_length} item",
 }
+
+
+def schema_problem(error: SchemaError) -> str:
+    """Return in words what is wrong with a JSON Schema."""
+    if list(error.absolute_path)[-1:] == ["items"] and isinstance(error.instance, list):
+        return "items is a list, as draft-07 writes tuples; since 2020-12 that is prefixItems"
+    return error.message
 
 
 class InvalidTask(InputError):

@@ -118,7 +118,8 @@ def test_what_a_small_real_model_does() -> None:
     done = [one["right"] for one in results("real_smollm2-135m")["results"] if one["kind"] != "plan"]
     assert (
         f"plans {planned['adapter', 'unseen']} of 50 natural requests rightly on which nothing was tuned, "
-        f"{planned['prompt', 'unseen']} without it. It does {sum(done)} of {len(done)} small tasks rightly"
+        f"{planned['prompt', 'unseen']} with the prompt that ships for other models, and {planned['bare', 'unseen']} bare. "
+        f"It does {sum(done)} of {len(done)} small tasks rightly"
     ) in README
 
 
@@ -126,7 +127,7 @@ def test_the_card_of_the_adapter_says_what_was_measured() -> None:
     card = (ROOT / "registry" / "adapters" / "README.md").read_text(encoding="utf-8")
     rows = {(row["system"], row["requests"]): row for row in results("adapter")["rows"]}
     for requests in ("unseen", "tuning", "generated"):
-        told = " | ".join(_share(rows.get((system, requests))) for system in ("adapter", "prompt"))
+        told = " | ".join(_share(rows.get((system, requests))) for system in ("adapter", "prompt", "bare"))
         assert f"| {told} |" in card
     shipped = read_catalogue()["smollm2-135m"].adapters["frontdoor"]
     assert results("adapter")["adapter"] == {"file": shipped.file, "sha256": shipped.sha256}

@@ -116,7 +116,13 @@ def test_items_follow_a_list_that_is_written_again(objects: ObjectStore) -> None
 
 
 @pytest.mark.parametrize(
-    ("text", "why"), [("a and b", "the document is not JSON"), ("A.\nB.\n- a", "not JSON"), ('{"a": 1}', "but dict")]
+    ("text", "why"),
+    [
+        ("a and b", "the document is not JSON"),
+        ("A.\nB.\n- a", "not JSON"),
+        ('{"a": 1}', "but an object"),
+        ("7.5", "but a number"),
+    ],
 )
 def test_what_is_no_list_fails_for_good(objects: ObjectStore, text: str, why: str) -> None:
     run = RunInputs({}, None, objects.get)

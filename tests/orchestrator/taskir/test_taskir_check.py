@@ -50,6 +50,13 @@ def test_what_the_installation_has_is_accepted() -> None:
             "not a JSON Schema",
             "JSON Schema",
         ),
+        (
+            {"output_schema": {"type": "array", "items": [{"const": 1}]}},
+            {},
+            "/plan/steps/0/output_schema/items",
+            "items is a list, as draft-07 writes tuples; since 2020-12 that is prefixItems",
+            "JSON Schema",
+        ),
         ({"output_schema": {"pattern": "("}}, {}, "/plan/steps/0/output_schema/pattern", "not a JSON Schema", ""),
         (
             {"output_schema": {"items": {"pattern": "^(?!x)"}}},

@@ -144,9 +144,9 @@ def test_timestamps_keep_their_text(stamp: str) -> None:
         (with_field(plan={"steps": []}), "/plan/steps: a list of 0 is refused; accepted: at least 1 item"),
         (with_field(plan=[]), "/plan: a list of 0 is refused; accepted: an object"),
         (with_field(constraints="short"), '/constraints: "short" is refused; accepted: a list'),
-        (with_step(id="S0"), '/plan/steps/0/id: "S0" is refused; accepted: S1, S2, …'),
+        (with_step(id="T1"), '/plan/steps/0/id: "T1" is refused; accepted: S1, S2, …'),
         (with_step(id="S1\n"), "/plan/steps/0/id:"),
-        (with_step(id="S01"), "/plan/steps/0/id:"),
+        (with_step(id="S"), "/plan/steps/0/id:"),
         (with_step(outputs=["/etc/passwd"]), '/plan/steps/0/outputs/0: "/etc/passwd" is refused; accepted: a relative'),
         (with_step(outputs=["ok", "a/../b"]), "/plan/steps/0/outputs/1:"),
         (with_step(outputs=["."]), "/plan/steps/0/outputs/0:"),
@@ -183,6 +183,11 @@ def test_timestamps_keep_their_text(stamp: str) -> None:
 )
 def test_what_is_wrong_is_reported_with_where_and_what_is_accepted(raw: str | bytes, told: str) -> None:
     assert told in refused(raw)
+
+
+@pytest.mark.parametrize("number", ["0", "01", "999999999"])
+def test_steps_may_be_numbered_as_their_author_likes(number: str) -> None:
+    assert parse_task(with_step(id=f"S{number}")).plan.steps[0].id == f"S{number}"
 
 
 def test_a_byte_order_mark_is_no_matter() -> None:
