@@ -118,8 +118,8 @@ def test_what_a_small_real_model_does() -> None:
     done = [one["right"] for one in results("real_smollm2-135m")["results"] if one["kind"] != "plan"]
     assert (
         f"plans {planned['adapter', 'unseen']} of 50 natural requests rightly on which nothing was tuned, "
-        f"{planned['prompt', 'unseen']} with the prompt that ships for other models, and {planned['bare', 'unseen']} bare. "
-        f"It does {sum(done)} of {len(done)} small tasks rightly"
+        f"{planned['prompt', 'unseen']} with the prompt that ships for other models, and "
+        f"{planned['bare', 'unseen']} bare. It does {sum(done)} of {len(done)} small tasks rightly"
     ) in README
 
 
