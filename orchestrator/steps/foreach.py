@@ -11,7 +11,7 @@ from orchestrator.taskir.json_text import compact_json, read_json
 
 MAX_CHILDREN = 10_000
 
-_KINDS: Final[Mapping[type, str]] = {dict: "an object", str: "a text", bool: "true or false", type(None): "null"}
+_KINDS: Final[Mapping[object, str]] = {dict: "an object", str: "a text", bool: "true or false", type(None): "null"}
 """What JSON calls values that are neither lists nor numbers."""
 _MARKED = re.compile(r" ?(?:[-*+•]|\d{1,4}[.)])\s+(.*\S)")
 """A line that begins an item of a list in plain text."""
