@@ -382,8 +382,8 @@ def _print(subject: Subject, speed: Speed, checks: list[TrialCheck]) -> None:
         table.add_row(mark, told)
     console.print(table)
     if subject.entry is None and checks[0].works == "yes":
-        told = f"No registry has it yet: orchestrator init --model {shlex.quote(str(subject.file))}"
-        console.print(Text(told), soft_wrap=True)
+        advice = f"No registry has it yet: orchestrator init --model {shlex.quote(str(subject.file))}"
+        console.print(Text(advice), soft_wrap=True)
 
 
 def _facts(subject: Subject, speed: Speed) -> str:
