@@ -6,9 +6,11 @@ only that. Every so often, if nobody waits for the answer, another action is dra
 was is journaled exactly, so that another router can be judged by the same outcomes.
 """
 
+import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from statistics import NormalDist
 from threading import Lock
 from typing import Final, Literal
 
@@ -56,6 +58,7 @@ MODES: Final[Mapping[Mode, str]] = {"as-planned": "planned", "discover": "discov
 """What the memory calls the modes."""
 NOT_FOR_STEPS: Final = frozenset({"judge"})
 """Roles that do no step unless they are asked for, though their tier would allow it."""
+_NORMAL: Final = NormalDist()
 _LEVELS: Final[Sequence[Level]] = ("B1", "B2", "B3")
 
 log = structlog.get_logger(__name__)
@@ -191,10 +194,12 @@ class Settled:
 def settle(choice: Choice, ruled: Action, actions: Sequence[Action], *, use: Use) -> Settled:
     """Return what is done: the memory's choice if it is sure of its best action, else that of the rules. Pure.
 
+    It is sure if no action is likely to be better by more than the tolerance, or if its best one is likely to be better
+    than that of the rules: which of several good actions is best need not be known in order to leave a bad one.
     Something is tried on purpose in both cases: where the memory is not sure, the action of the rules and its own best
     one change places, so that the probability of each is still exactly known.
     """
-    confidence = choice.confidence
+    confidence = max(choice.confidence, _better(choice, ruled))
     sure = confidence >= CONFIDENT
     best, place = actions.index(choice.best), actions.index(ruled)
     chances = [*choice.probabilities]
@@ -214,6 +219,15 @@ def settle(choice: Choice, ruled: Action, actions: Sequence[Action], *, use: Use
         return Settled(action, True, False, confidence, chances[taken], tuple(chances), why)
     why = f"the memory is not sure enough of {named(choice.best)}: confidence {confidence:.2f} is below {CONFIDENT}"
     return Settled(action, False, False, confidence, chances[taken], tuple(chances), why)
+
+
+def _better(choice: Choice, ruled: Action) -> float:
+    """Return how probable it is that the memory's best action has a higher value than that of the rules."""
+    if choice.best == ruled:
+        return 0.0
+    estimates = {one.action: one for one in choice.estimates}
+    best, other = estimates[choice.best], estimates[ruled]
+    return _NORMAL.cdf((best.value - other.value) / math.hypot(best.error, other.error))
 
 
 def candidates(context: DecisionContext, ruling: Decision) -> list[Action]:

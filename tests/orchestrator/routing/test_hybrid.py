@@ -188,6 +188,19 @@ async def test_where_the_memory_is_unsure_the_probabilities_still_add_up(registr
     assert max(zip(settled.probabilities, actions, strict=True), key=lambda one: one[0])[1] == actions[0]
 
 
+async def test_it_leaves_what_is_bad_though_it_does_not_know_which_of_two_good_actions_is_best(
+    registry: Registry, learned: Learned
+) -> None:
+    for number, text in enumerate(TEXTS[:40]):
+        teach(learned, text, RULED, 0.0, number)
+        for good in (BETTER, replace(BETTER, persona="terse"), replace(RULED, persona="wordy")):
+            teach(learned, text, good, 1.0, number)
+    found = await router(learned).choose(context(registry, priority="interactive"))
+    assert (found.model, found.persona) != ("far", None)
+    assert found.advice is not None
+    assert found.advice.followed
+
+
 class Broken(Memory):
     """A memory whose index is damaged."""
 
