@@ -31,8 +31,9 @@ run-real: $(READY)  ## the first half of `make run`: English texts on SmolLM2-13
 test: $(READY)  ## all tests, in three processes, as many of them wait (WORKERS=2 for fewer); the tests of a file share daemons and engines
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations=20
 
-test-slow: $(READY)  ## the tests that take minutes
+test-slow: $(READY)  ## the tests that take minutes, and those of properties on ten times as many examples
 	$(BIN)/python -m pytest -m slow
+	$(BIN)/python -m pytest -m "hypothesis and not slow" --hypothesis-profile=thorough
 
 test-escape: $(READY)  ## the attempts to get out of the sandbox
 	$(BIN)/python -m pytest -m escape tests/escape

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 # An example may take long because of other processes or a suspended machine, which is not a defect. Examples are drawn
-# anew in each run, so a few in every run find what many in one run would.
-settings.register_profile("suite", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=50)
+# anew in each run, so a few in every run find what many in one run would; `make test-slow` draws many, too.
+settings.register_profile("suite", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=20)
+settings.register_profile("thorough", settings.get_profile("suite"), max_examples=200)
 settings.load_profile("suite")
 
 # Tests start hundreds of processes of this program. Where Python may not keep the modules that it has compiled, each of

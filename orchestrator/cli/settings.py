@@ -9,8 +9,7 @@ import typer
 
 from orchestrator.errors import InputError, Problem
 from orchestrator.events import Mode
-from orchestrator.journal import home_path
-from orchestrator.runs.personas import with_made_personas
+from orchestrator.journal import home_path, with_made_personas
 from registry.load import find_registry, load_registry
 from registry.models import Registry
 

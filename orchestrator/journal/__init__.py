@@ -15,7 +15,7 @@ from orchestrator.journal.errors import (
     UnknownRun,
 )
 from orchestrator.journal.home import Home, HomeLock, home_path
-from orchestrator.journal.journal import Journal, JournalReader
+from orchestrator.journal.journal import Journal, JournalReader, with_made_personas
 from orchestrator.journal.objects import ObjectStore, digest_of
 from orchestrator.journal.outcomes import AttemptOutcome, Rating
 from orchestrator.journal.store import PersonaUse, RunRow
@@ -51,4 +51,5 @@ __all__ = [
     "home_path",
     "publish",
     "retry_when_disk_full",
+    "with_made_personas",
 ]

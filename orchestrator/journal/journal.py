@@ -37,8 +37,9 @@ from orchestrator.journal.store import (
 )
 from orchestrator.journal.survey import SurveyStore, refuse_damaged
 from orchestrator.journal.writer import Writer
-from orchestrator.personas import MadePersona, decode_persona
+from orchestrator.personas import MadePersona, decode_persona, in_use
 from orchestrator.prediction import MeasuredGeneration
+from registry.models import Registry
 
 MEASURED_GENERATIONS = 2000
 
@@ -415,3 +416,15 @@ def _named(events: Sequence[Event]) -> Iterator[str]:
             yield event.reasoning
         if isinstance(event, AttemptSucceeded | StepGathered):
             yield from event.outputs.values()
+
+
+def with_made_personas(registry: Registry, home: Path) -> Registry:
+    """Return the registry with the personas that were made at run time in a state folder.
+
+    Where the journal cannot be read there are none. Whoever needs the journal itself is told why.
+    """
+    try:
+        with JournalReader.open_to_read(home) as journal:
+            return registry.with_personas(one.persona for one in in_use(journal.personas()).values())
+    except JournalError:
+        return registry

@@ -15,7 +15,7 @@ import structlog
 
 from orchestrator.errors import InputError, Problem
 from orchestrator.events import PlanPersona
-from orchestrator.journal import Journal, JournalError, JournalReader, PersonaUse
+from orchestrator.journal import Journal, JournalError, PersonaUse
 from orchestrator.personas import (
     MAX_IN_USE,
     MadePersona,
@@ -224,18 +224,6 @@ class PersonaBook:
     def _change(self, *changed: MadePersona) -> None:
         self._made |= {one.name: one for one in changed}
         self._adopt()
-
-
-def with_made_personas(registry: Registry, home: Path) -> Registry:
-    """Return the registry with the personas that were made at run time in a state folder.
-
-    Where the journal cannot be read there are none. Whoever needs the journal itself is told why.
-    """
-    try:
-        with JournalReader.open_to_read(home) as journal:
-            return registry.with_personas(one.persona for one in in_use(journal.personas()).values())
-    except JournalError:
-        return registry
 
 
 def add_without_daemon(home: Path, proposal: Proposal, registry: Registry, at: float) -> Placed:

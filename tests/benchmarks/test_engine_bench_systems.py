@@ -73,6 +73,7 @@ async def test_an_undecided_cell_gets_further_rounds_of_those_systems(folder: Pa
     assert found[OURS, "cold"].llama_seconds > ours.llama_seconds
 
 
+@pytest.mark.slow
 async def test_what_drafts_could_bring_at_best_is_reported_for_all_rounds(folder: Path, tmp_path: Path) -> None:
     told: list[str] = []
     cell = Cell(model="trial", width=1, own=40, answer=24, task="copy")

@@ -187,6 +187,7 @@ def test_a_wheel_that_is_not_the_known_one_is_refused(tmp_path: Path) -> None:
 # Real daemons
 
 
+@pytest.mark.slow
 async def test_a_daemon_answers_chats_and_runs_steps_and_leaves_nothing(folder: Path, chats: Chats) -> None:
     setup = SystemSetup(model=TRIAL.file(folder / "models"), width=4, context=1024, threads=1, folder=folder)
     daemon = await start(setup, SPINNING, SPINNING_ENVIRONMENT)

@@ -1,5 +1,6 @@
 """Make jobs for tests, and run them."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,12 @@ from orchestrator.history import Report, load_report
 from orchestrator.journal import JournalReader
 from orchestrator.runs import Job, Orchestrator
 from orchestrator.taskir import task_from
+from registry.load import find_registry, load_registry
 
+REGISTRY = load_registry(find_registry(environment={}))
+"""The registry that ships, with the embedded models."""
+ON_DEMAND = replace(REGISTRY, models={name: replace(one, residency="warm") for name, one in REGISTRY.models.items()})
+"""The same, but that no model is loaded before it is needed."""
 RECORDS = Path(__file__).parents[2] / "examples" / "records"
 
 

@@ -257,11 +257,7 @@ MUTATIONS = st.lists(
 )
 
 
-@settings(
-    max_examples=150,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(mutations=MUTATIONS, keep=st.floats(0.2, 1))
 def test_a_mutated_file_never_gives_anything_but_gguf_error(
     tmp_path: Path, good_bytes: bytes, mutations: list[tuple[float, bytes, bool]], keep: float

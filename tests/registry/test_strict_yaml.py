@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from registry.errors import RegistryError
@@ -63,7 +63,6 @@ class _NoAliases(yaml.SafeDumper):
         return True
 
 
-@settings(max_examples=50, deadline=None)
 @given(PLAIN)
 def test_plain_documents_are_read_as_pyyaml_reads_them(data: object) -> None:
     text = yaml.dump(data, Dumper=_NoAliases, allow_unicode=True).encode()
@@ -75,7 +74,6 @@ FRAGMENTS = st.sampled_from(
 )
 
 
-@settings(max_examples=50, deadline=None)
 @given(st.lists(FRAGMENTS | st.text(max_size=6) | st.dates().map(str), max_size=12).map("".join))
 def test_no_text_gives_anything_but_registry_error(text: str) -> None:
     try:

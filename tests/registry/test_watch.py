@@ -226,7 +226,7 @@ PIECES = st.sampled_from(
 )
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(changes=st.lists(st.tuples(st.integers(0, 150), st.integers(0, 12), PIECES), min_size=1, max_size=4))
 def test_whatever_is_written_the_registry_in_force_can_be_used(
     folder: Path, changes: list[tuple[int, int, bytes]]

@@ -15,6 +15,7 @@ from typing import Any
 import httpx2
 
 from orchestrator.journal import Home
+from tests.orchestrator.api.forked_daemons import ForkedProcess, fork_daemon
 
 ROOT = Path(__file__).parents[3]
 RECORDS = ROOT / "examples" / "records"
@@ -29,7 +30,7 @@ class Running:
 
     home: Path
     port: int
-    process: subprocess.Popen[bytes]
+    process: subprocess.Popen[bytes] | ForkedProcess
 
     @property
     def token(self) -> str:
@@ -50,7 +51,8 @@ class Running:
 def running_daemon(home: Path, *under: str, **settings: str) -> Iterator[Running]:
     """Start a daemon with these further environment variables, and shut it down at the end of the block.
 
-    `under` is a command that is to start it, such as one that sets limits.
+    `under` is a command that is to start it, such as one that sets limits. Without one the daemon is forked from a
+    process that has imported the program.
     """
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("ORCHESTRATOR_", "XDG_"))}
     port = free_port()
@@ -64,7 +66,11 @@ def running_daemon(home: Path, *under: str, **settings: str) -> Iterator[Running
         **settings,
     }
     with open(home.parent / f"{home.name}.log", "wb") as log:
-        process = subprocess.Popen([*under, sys.executable, "-m", "orchestrator.api"], env=environ, stderr=log)
+        process: subprocess.Popen[bytes] | ForkedProcess
+        if under:
+            process = subprocess.Popen([*under, sys.executable, "-m", "orchestrator.api"], env=environ, stderr=log)
+        else:
+            process = fork_daemon(environ, log)
         daemon = Running(home, port, process)
         try:
             wait_ready(daemon)

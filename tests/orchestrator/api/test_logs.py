@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,35 +21,47 @@ import structlog
 from orchestrator.api.logs import log_to
 from orchestrator.service.configuration import LogSettings
 
-folder, keep, reopened = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
-settings = LogSettings(max_bytes=4096, keep=keep)
-log_to(folder, settings)
 log, other = structlog.get_logger("ours"), logging.getLogger("another")
 
 def write(thread):
     for number in range(150):
         (log if number % 2 else other).info(f"line {thread * 150 + number}\\nand its second half: \\u00e9 \\ud800")
 
-threads = [threading.Thread(target=write, args=(thread,)) for thread in range(4)]
-for thread in threads:
-    thread.start()
-for _ in range(reopened):
+for argument in sys.argv[2:]:
+    keep, reopened = map(int, argument.split("-"))
+    folder, settings = Path(sys.argv[1], argument), LogSettings(max_bytes=4096, keep=keep)
     log_to(folder, settings)
-for thread in threads:
-    thread.join()
-try:
-    1 / 0
-except ZeroDivisionError:
-    log.exception("line 600")
+    threads = [threading.Thread(target=write, args=(thread,)) for thread in range(4)]
+    for thread in threads:
+        thread.start()
+    for _ in range(reopened):
+        log_to(folder, settings)
+    for thread in threads:
+        thread.join()
+    try:
+        1 / 0
+    except ZeroDivisionError:
+        log.exception("line 600")
 """
 EVERY = list(range(601))
+Written = Callable[..., list[Path]]
 
 
-def written(folder: Path, keep: int, reopened: int = 0) -> list[Path]:
-    """Have four threads of a program log 601 lines in all, and return its files, the oldest first."""
-    program = [sys.executable, "-c", WRITER, str(folder), str(keep), str(reopened)]
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Written:
+    """Return the log files, the oldest first, of a program that has logged 601 lines to each of several folders.
+
+    Four of its threads log at the same time. It keeps so many files, and meanwhile opens the log anew so many times.
+    """
+    folder = tmp_path_factory.mktemp("logs")
+    program = [sys.executable, "-c", WRITER, str(folder), "100-0", "100-25", "1-0", "3-0"]
     subprocess.run(program, check=True, cwd=ROOT, stderr=subprocess.DEVNULL)
-    return sorted(folder.iterdir(), key=lambda path: -int(path.suffix[1:]) if path.suffix != ".log" else 0)
+
+    def files(keep: int, reopened: int = 0) -> list[Path]:
+        found = (folder / f"{keep}-{reopened}").iterdir()
+        return sorted(found, key=lambda path: -int(path.suffix[1:]) if path.suffix != ".log" else 0)
+
+    return files
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
@@ -64,8 +77,8 @@ def numbers(files: list[Path]) -> list[int]:
 
 
 @pytest.mark.parametrize("reopened", [0, 25])
-def test_no_line_is_lost_while_files_are_kept(tmp_path: Path, reopened: int) -> None:
-    files = written(tmp_path / "logs", 100, reopened)
+def test_no_line_is_lost_while_files_are_kept(written: Written, reopened: int) -> None:
+    files = written(100, reopened)
     assert len(files) > 10
     assert sorted(numbers(files)) == EVERY
     (last,) = [line for line in lines(files[-1]) if "exception" in line]
@@ -74,8 +87,8 @@ def test_no_line_is_lost_while_files_are_kept(tmp_path: Path, reopened: int) -> 
 
 
 @pytest.mark.parametrize("keep", [1, 3])
-def test_only_the_newest_files_are_kept(tmp_path: Path, keep: int) -> None:
-    files = written(tmp_path / "logs", keep)
+def test_only_the_newest_files_are_kept(written: Written, keep: int) -> None:
+    files = written(keep)
     aside = [f"daemon.log.{number}" for number in range(keep - 1, 0, -1)]
     assert [path.name for path in files] == [*aside, "daemon.log"]
     assert all(path.stat().st_size <= 4096 for path in files)

@@ -1,26 +1,33 @@
 """The daemon as an MCP server: the SDK's client against the real one, over HTTP, its socket and stdio."""
 
+import importlib
 import json
 import os
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import httpx2
 import pytest
-from mcp import Client, MCPError, StdioServerParameters
-from mcp.client.streamable_http import streamable_http_client
-from mcp_types import CallToolResult, TextContent
 
 from orchestrator.journal import Home
 from tests.orchestrator.api.daemon_process import ROOT, Running, lasting, summary
+
+if TYPE_CHECKING:
+    from mcp import Client
+    from mcp_types import CallToolResult
 
 NEWEST = "2026-07-28"
 HANDSHAKE = "legacy"
 """The SDK's name for the revisions that begin with `initialize`."""
 TOOLS = ["submit", "watch", "result", "explain", "models", "cancel"]
 SECONDS = 300.0
+
+
+def sdk(module: str = "mcp") -> Any:
+    """Return a module of the SDK, whose import takes a second, which collecting the tests need not take."""
+    return importlib.import_module(module)
 
 
 def small() -> dict[str, Any]:
@@ -31,36 +38,38 @@ def small() -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def over_tcp(daemon: Running, mode: str = "auto", token: str | None = None) -> AsyncIterator[Client]:
+async def over_tcp(daemon: Running, mode: str = "auto", token: str | None = None) -> AsyncIterator["Client"]:
     """Connect over TCP, with the daemon's token if no other is given."""
     headers = {"Authorization": f"Bearer {daemon.token if token is None else token}"}
     url = f"http://127.0.0.1:{daemon.port}/mcp"
     async with httpx2.AsyncClient(headers=headers, timeout=SECONDS) as http:
-        async with Client(streamable_http_client(url, http_client=http), mode=mode) as client:
+        connected = sdk("mcp.client.streamable_http").streamable_http_client(url, http_client=http)
+        async with sdk().Client(connected, mode=mode) as client:
             yield client
 
 
 @asynccontextmanager
-async def over_socket(daemon: Running) -> AsyncIterator[Client]:
+async def over_socket(daemon: Running) -> AsyncIterator["Client"]:
     """Connect over the Unix socket."""
     transport = httpx2.AsyncHTTPTransport(uds=str(Home(daemon.home).socket))
     async with httpx2.AsyncClient(transport=transport, timeout=SECONDS) as http:
-        async with Client(streamable_http_client("http://localhost/mcp", http_client=http)) as client:
+        connected = sdk("mcp.client.streamable_http").streamable_http_client("http://localhost/mcp", http_client=http)
+        async with sdk().Client(connected) as client:
             yield client
 
 
 @asynccontextmanager
-async def over_stdio(daemon: Running, mode: str = "auto") -> AsyncIterator[Client]:
+async def over_stdio(daemon: Running, mode: str = "auto") -> AsyncIterator["Client"]:
     """Connect to `orchestrator mcp`."""
     environ = {**os.environ, "ORCHESTRATOR_HOME": str(daemon.home), "PYTHONPATH": str(ROOT)}
-    command = StdioServerParameters(
+    command = sdk().StdioServerParameters(
         command=sys.executable, args=["-m", "orchestrator.cli.main", "mcp"], env=environ, cwd=str(ROOT)
     )
-    async with Client(command, mode=mode) as client:
+    async with sdk().Client(command, mode=mode) as client:
         yield client
 
 
-async def asked(client: Client, tool: str, **arguments: Any) -> dict[str, Any]:
+async def asked(client: "Client", tool: str, **arguments: Any) -> dict[str, Any]:
     """Call a tool, and return its structured result, which its text says too."""
     result = await client.call_tool(tool, arguments)
     assert not result.is_error, text_of(result)
@@ -70,16 +79,16 @@ async def asked(client: Client, tool: str, **arguments: Any) -> dict[str, Any]:
     return found
 
 
-async def refused(client: Client, tool: str, **arguments: Any) -> str:
+async def refused(client: "Client", tool: str, **arguments: Any) -> str:
     """Call a tool, and return the text of its error."""
     result = await client.call_tool(tool, arguments)
     assert result.is_error, result
     return text_of(result)
 
 
-def text_of(result: CallToolResult) -> str:
+def text_of(result: "CallToolResult") -> str:
     (block,) = result.content
-    assert isinstance(block, TextContent)
+    assert block.type == "text"
     return block.text
 
 
@@ -145,7 +154,7 @@ async def test_wrong_calls_say_what_would_be_accepted(daemon: Running) -> None:
         await asked(client, "watch", run_id=run)
         assert "S1" in await refused(client, "explain", run_id=run, step="S9")
         assert "no artifact" in await refused(client, "result", run_id=run, artifact="none.txt")
-        with pytest.raises(MCPError, match="accepted: submit, watch"):
+        with pytest.raises(sdk().MCPError, match="accepted: submit, watch"):
             await client.call_tool("sudo", {})
 
 
@@ -153,8 +162,8 @@ async def test_rights_are_those_of_the_listener(daemon: Running) -> None:
     async with over_tcp(daemon) as client:
         told = await refused(client, "submit", **{**summary(), "directory": "/etc"})
         assert "may not be read over TCP" in told
-    let_in = []
-    with suppress(MCPError, BaseExceptionGroup):
+    let_in: list[Any] = []
+    with suppress(sdk().MCPError, BaseExceptionGroup):
         async with over_tcp(daemon, token="x" * 43) as client:
             let_in.append(client)
     assert let_in == []

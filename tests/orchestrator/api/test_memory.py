@@ -1,9 +1,21 @@
 """What the router has learned, over HTTP, and models that requests force."""
 
+from collections.abc import Iterator
+
 import httpx2
+import pytest
+
+from tests.orchestrator.api.daemon_process import Running, running_daemon
 
 STEP = {"id": "S1", "actor": "worker", "action": "Say ahoy.", "outputs": ["o"], "max_tokens": 4}
 TASK = {"objective": "greet", "plan": {"steps": [STEP]}}
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """A daemon of these tests alone, whose memory has learned nothing yet."""
+    with running_daemon(tmp_path_factory.mktemp("daemon") / "home") as running:
+        yield running
 
 
 def run(client: httpx2.Client, **headers: str) -> str:

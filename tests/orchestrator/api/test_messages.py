@@ -1,18 +1,20 @@
 """The official client of Anthropic's API works unchanged: whole and streamed answers, tools, tokens, errors."""
 
+import importlib
 import json
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import anthropic
 import httpx2
 import pytest
-from anthropic import Anthropic
 
 from orchestrator.api.anthropic.requests import CountBody, messages_of
 from orchestrator.engine.contract import Message, ToolCall
 from orchestrator.errors import InputError
 from tests.orchestrator.api.daemon_process import Running, active_requests
+
+if TYPE_CHECKING:
+    from anthropic import Anthropic
 
 COLOURS: dict[str, Any] = {
     "type": "object",
@@ -25,19 +27,24 @@ QUESTION: list[Any] = [{"role": "user", "content": "Summarize the text: Zilthir 
 PIXEL: Any = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "aGk="}}
 
 
+def library() -> Any:
+    """Return Anthropic's library, whose import takes seconds, which collecting the tests need not take."""
+    return importlib.import_module("anthropic")
+
+
 @pytest.fixture
-def ai(daemon: Running) -> Iterator[Anthropic]:
+def ai(daemon: Running) -> Iterator["Anthropic"]:
     """The client as users make it: with an address and a key, which it sends as `x-api-key`."""
-    with Anthropic(base_url=f"http://127.0.0.1:{daemon.port}", api_key=daemon.token, max_retries=0) as client:
+    with library().Anthropic(base_url=f"http://127.0.0.1:{daemon.port}", api_key=daemon.token, max_retries=0) as client:
         yield client
 
 
-def ask(ai: Anthropic, **more: Any) -> Any:
+def ask(ai: "Anthropic", **more: Any) -> Any:
     asked: dict[str, Any] = {"model": "worker", "messages": QUESTION, "max_tokens": 48, **more}
     return ai.messages.create(**asked)
 
 
-def test_an_answer_goes_on_with_what_the_assistant_has_begun(ai: Anthropic) -> None:
+def test_an_answer_goes_on_with_what_the_assistant_has_begun(ai: "Anthropic") -> None:
     whole = ask(ai).content[0].text
     begun = whole[: whole.index(" ", 6)]
     options = {"temperature": 1.0, "top_k": 1}
@@ -45,7 +52,7 @@ def test_an_answer_goes_on_with_what_the_assistant_has_begun(ai: Anthropic) -> N
     assert begun + rest.content[0].text == whole
 
 
-def test_a_message_is_answered(ai: Anthropic, client: httpx2.Client) -> None:
+def test_a_message_is_answered(ai: "Anthropic", client: httpx2.Client) -> None:
     answer = ask(ai, system="Be brief.")
     (block,) = answer.content
     assert (answer.type, answer.role, block.type) == ("message", "assistant", "text")
@@ -58,7 +65,7 @@ def test_a_message_is_answered(ai: Anthropic, client: httpx2.Client) -> None:
     assert ask(ai, model="auto", max_tokens=4).content
 
 
-def test_a_stream_has_the_answer_in_pieces(ai: Anthropic) -> None:
+def test_a_stream_has_the_answer_in_pieces(ai: "Anthropic") -> None:
     whole = ask(ai)
     with ai.messages.stream(model="worker", messages=QUESTION, max_tokens=48) as stream:
         kinds = [event.type for event in stream]
@@ -88,7 +95,7 @@ def test_the_events_of_a_stream_are_those_of_the_api(client: httpx2.Client) -> N
     assert (start["content"], start["stop_reason"]) == ([], None)
 
 
-def test_a_stop_sequence_is_named(ai: Anthropic) -> None:
+def test_a_stop_sequence_is_named(ai: "Anthropic") -> None:
     whole = ask(ai).content[0].text
     mark = whole[len(whole) // 2 :][:3]
     answer = ask(ai, stop_sequences=[mark])
@@ -98,7 +105,7 @@ def test_a_stop_sequence_is_named(ai: Anthropic) -> None:
 
 
 @pytest.mark.parametrize("choice", [{"type": "any"}, {"type": "tool", "name": "paint"}])
-def test_a_tool_that_has_to_be_called_is_called(ai: Anthropic, choice: Any) -> None:
+def test_a_tool_that_has_to_be_called_is_called(ai: "Anthropic", choice: Any) -> None:
     answer = ask(ai, tools=[PAINT], tool_choice=choice)
     (call,) = [block for block in answer.content if block.type == "tool_use"]
     assert (answer.stop_reason, call.name) == ("tool_use", "paint")
@@ -113,19 +120,20 @@ def test_a_tool_that_has_to_be_called_is_called(ai: Anthropic, choice: Any) -> N
     assert ask(ai, messages=talk, tools=[PAINT]).content
 
 
-def test_the_format_of_an_answer_is_obeyed(ai: Anthropic) -> None:
+def test_the_format_of_an_answer_is_obeyed(ai: "Anthropic") -> None:
     form = {"output_config": {"format": {"type": "json_schema", "schema": COLOURS}}}
     assert json.loads(ask(ai, extra_body=form).content[0].text)["colour"] in ("red", "green")
 
 
-def test_tokens_are_counted(ai: Anthropic) -> None:
+def test_tokens_are_counted(ai: "Anthropic") -> None:
     counted = ai.messages.count_tokens(model="worker", messages=QUESTION).input_tokens
     answer = ask(ai)
     assert counted == answer.usage.input_tokens + answer.usage.cache_read_input_tokens
     assert ai.messages.count_tokens(model="worker", messages=QUESTION, tools=[PAINT]).input_tokens > counted
 
 
-def test_errors_raise_the_exceptions_of_the_client(ai: Anthropic) -> None:
+def test_errors_raise_the_exceptions_of_the_client(ai: "Anthropic") -> None:
+    anthropic = library()
     with pytest.raises(anthropic.NotFoundError, match="there is no model 'claude'"):
         ask(ai, model="claude")
     with pytest.raises(anthropic.BadRequestError, match="'image' is not supported here"):
@@ -142,7 +150,7 @@ def test_errors_raise_the_exceptions_of_the_client(ai: Anthropic) -> None:
     assert (body["type"], body["error"]["type"]) == ("error", "authentication_error")
 
 
-def test_an_answer_is_cancelled_when_the_client_disconnects(ai: Anthropic, daemon: Running) -> None:
+def test_an_answer_is_cancelled_when_the_client_disconnects(ai: "Anthropic", daemon: Running) -> None:
     stream = ask(ai, max_tokens=1500, stream=True, extra_body={"output_config": {"format": LIST}})
     next(iter(stream))
     stream.close()

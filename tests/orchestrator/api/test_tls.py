@@ -5,8 +5,6 @@ import shutil
 import signal
 import socket
 import ssl
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -21,7 +19,8 @@ from orchestrator.errors import InputError
 from orchestrator.service.configuration import ServerSettings, load_configuration
 from registry.load import find_registry, load_registry
 from tests.orchestrator.api.certificates import TOMORROW, YESTERDAY, Pair, encrypted, self_signed
-from tests.orchestrator.api.daemon_process import ROOT, Running, free_port, running_daemon
+from tests.orchestrator.api.daemon_process import Running, free_port, running_daemon
+from tests.orchestrator.api.forked_daemons import fork_daemon
 
 
 @pytest.fixture(scope="module")
@@ -154,14 +153,9 @@ async def test_beyond_loopback_nothing_is_served_without_tls(
 def test_a_daemon_that_may_not_be_served_ends_with_the_reason(tmp_path: Path) -> None:
     home = tmp_path / "home"
     where = {"ORCHESTRATOR_SERVER_TCP": f"0.0.0.0:{free_port()}", "ORCHESTRATOR_HOME": str(home), "HOME": str(home)}
-    ended = subprocess.run(
-        [sys.executable, "-m", "orchestrator.api"],
-        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), **where},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-    )
-    assert ended.returncode == 2
-    assert "can be reached by others, who could read the token; accepted: 127.0.0.1, TLS" in ended.stderr
-    assert "Traceback" not in ended.stderr
+    with open(tmp_path / "log", "wb") as log:
+        assert fork_daemon({"PATH": os.environ["PATH"], **where}, log).wait(100) == 2
+    said = (tmp_path / "log").read_text()
+    assert "can be reached by others, who could read the token; accepted: 127.0.0.1, TLS" in said
+    assert "Traceback" not in said
     assert not home.exists()

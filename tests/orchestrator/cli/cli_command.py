@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 from unittest.mock import patch
 
 import pytest
@@ -74,16 +74,17 @@ def make_cli(home: Path) -> Cli:
     return run
 
 
-def run_here(*arguments: str | Path, stdin: str = "", encoding: str = "utf-8") -> Result:
+def run_here(*arguments: str | Path, stdin: str | TextIO = "", encoding: str = "utf-8") -> Result:
     """Run a command inside of this process, with its environment. Where it logs to is forgotten afterwards.
 
-    `encoding` is that of stdout and stderr.
+    `stdin` is what the command reads, or an open file that it reads from; `encoding` is that of stdout and stderr.
     """
     logging = structlog.get_config()
+    given = io.TextIOWrapper(io.BytesIO(stdin.encode())) if isinstance(stdin, str) else stdin
     with (
         tempfile.TemporaryFile("w+", encoding=encoding, newline="") as out,
         tempfile.TemporaryFile("w+", encoding=encoding, newline="") as err,
-        patch("sys.stdin", io.TextIOWrapper(io.BytesIO(stdin.encode()))),
+        patch("sys.stdin", given),
     ):
         try:
             with redirect_stdout(out), redirect_stderr(err), pytest.raises(SystemExit) as ended:

@@ -1,6 +1,6 @@
 """The drawing of a DAG tells exactly its edges."""
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.cli.dag import CELL, MAX_LANES, draw
@@ -68,7 +68,6 @@ def graphs(draw_from: st.DrawFn) -> dict[str, list[str]]:
     return before
 
 
-@settings(max_examples=60)
 @given(graphs())
 def test_the_edges_can_be_read_back_from_the_drawing(before: dict[str, list[str]]) -> None:
     drawn = draw(list(before), before, dict.fromkeys(before, "#"), UNICODE)

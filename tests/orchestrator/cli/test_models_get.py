@@ -2,6 +2,9 @@
 
 from pathlib import Path
 
+import huggingface_hub.constants
+import pytest
+
 from tests.orchestrator.cli.cli_command import ROOT, Cli, make_cli
 from tests.registry.sources.model_server import Served, serving
 
@@ -20,9 +23,10 @@ def test_a_model_is_downloaded_into_the_configured_folder(tmp_path: Path) -> Non
     assert "model-Q4_K_M.gguf: complete and checked" in result.err
 
 
-def test_what_is_wrong_is_bad_input(tmp_path: Path) -> None:
+def test_what_is_wrong_is_bad_input(command: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     with serving(Served(files={"model-Q4_K_M.gguf": TINY})) as hub:
-        result = make_cli(tmp_path)("models", "get", "hf:some/model:Q2_K", HF_ENDPOINT=hub.url)
+        monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", hub.url)
+        result = command("models", "get", "hf:some/model:Q2_K")
     assert (result.code, result.out) == (2, "")
     assert "hf:some/model:Q2_K: the repository has no model of quantisation Q2_K; accepted: Q4_K_M" in result.err
 

@@ -3,16 +3,14 @@
 import asyncio
 import os
 import pty
-import subprocess
 from dataclasses import replace
 from pathlib import Path
-from subprocess import PIPE
 
 import pytest
 
 from orchestrator.events import PromptDigests, RunAccepted, RunFinished
 from orchestrator.journal import AttemptOutcome, Journal, JournalReader
-from tests.orchestrator.cli.cli_command import COMMAND, SECONDS, Cli, environment
+from tests.orchestrator.cli.cli_command import Cli
 
 OUTCOME = AttemptOutcome(
     run="R1",
@@ -110,15 +108,12 @@ def test_outcomes_are_purged_only_when_that_is_confirmed(command: Cli, kept: Pat
 
 
 @pytest.mark.parametrize(("answer", "code", "left"), [(b"n\n", 130, 2), (b"y\n", 0, 0)])
-def test_at_a_terminal_the_user_is_asked(kept: Path, answer: bytes, code: int, left: int) -> None:
+def test_at_a_terminal_the_user_is_asked(command: Cli, kept: Path, answer: bytes, code: int, left: int) -> None:
     leave_outcomes(kept)
     leader, follower = pty.openpty()
-    with subprocess.Popen(
-        [*COMMAND, "vacuum", "--outcomes"], stdin=follower, stdout=PIPE, stderr=PIPE, env=environment(kept)
-    ) as process:
+    with open(follower, encoding="utf-8") as terminal:
         os.write(leader, answer)
-        _, err = process.communicate(timeout=SECONDS)
+        ended = command("vacuum", "--outcomes", stdin=terminal)
     os.close(leader)
-    os.close(follower)
-    assert b"Purge the outcomes of 2 attempts of removed runs?" in err
-    assert (process.returncode, outcomes(kept)) == (code, left)
+    assert "Purge the outcomes of 2 attempts of removed runs?" in ended.err
+    assert (ended.code, outcomes(kept)) == (code, left)

@@ -359,7 +359,7 @@ PATTERNS = st.recursive(
 )
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(PATTERNS, st.text('aZ0_-". /b', max_size=6))
 def test_a_simple_pattern_is_matched_by_its_grammar(llama: Llama, pattern: str, text: str) -> None:
     schema = {"type": "string", "pattern": f"^(?:{pattern})$"}

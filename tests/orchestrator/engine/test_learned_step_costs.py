@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.engine.step_cost.learned import (
@@ -180,7 +180,6 @@ def run_for(learned: LearnedStepCosts, true: StepCostModel, running: int, steps:
         learned.observe(width, width, true.seconds(width, width, cells), cells)
 
 
-@settings(deadline=None, max_examples=60)
 @given(st.sampled_from(sorted(POISONS)), st.floats(0.3, 20.0), st.floats(1e-4, 0.3), st.integers(2, 16))
 def test_a_wrong_cost_model_comes_right_within_some_steps(
     poison: str, cores: float, first: float, running: int
@@ -196,7 +195,6 @@ def test_a_wrong_cost_model_comes_right_within_some_steps(
     )
 
 
-@settings(deadline=None, max_examples=60)
 @given(st.sampled_from(sorted(POISONS)), st.floats(0.3, 20.0), st.integers(1, 12))
 def test_a_wrong_cost_model_comes_right_for_drafts_that_are_tried(poison: str, cores: float, drafts: int) -> None:
     true = machine(cores, 0.01)

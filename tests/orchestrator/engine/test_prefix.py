@@ -1,5 +1,5 @@
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.engine.kv.prefix_tree import PrefixTree, common_prefix
@@ -56,7 +56,6 @@ action = st.tuples(
 )
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.lists(action, max_size=40))
 def test_against_cells_that_are_listed_one_by_one(actions: list[tuple[str, int, int, list[int], int]]) -> None:
     """The model: each sequence is a list of (cell, token); a fork copies the head of the list."""

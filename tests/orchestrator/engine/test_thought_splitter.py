@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.engine.thinking import ThoughtSplitter
+from orchestrator.engine.worker.loop import thinking_room
 from registry.thinking import HARMONY, TAGS, template_arguments, thinking_budget, thought_markers
 
 THINK = TAGS[0]
@@ -90,3 +91,10 @@ def test_an_effort_is_a_budget_where_the_template_knows_none() -> None:
     assert thinking_budget("low", "{% if enable_thinking %}") == 1024
     assert thinking_budget("low", "{{ reasoning_effort }}") is None
     assert [thinking_budget(one, None) for one in ("auto", "on", "high", "off", 7)] == [None, None, None, 0, 7]
+
+
+def test_the_room_for_thoughts() -> None:
+    assert thinking_room(1000, 100, None, 4) == 896, "all that the answer does not need"
+    assert thinking_room(1000, 900, None, 4) == 746, "or three quarters"
+    assert thinking_room(1000, 900, 50, 4) == 50
+    assert thinking_room(3, 3, None, 4) == 0

@@ -1,5 +1,5 @@
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.frontdoor.builder import MAX_EACH, PlanBuilder
@@ -109,7 +109,6 @@ def test_flaws_name_the_step_and_leave_the_plan_as_it_was(steps: list[Part], fla
 NAMES = st.sampled_from(["P1", "P2", "P3", "P4", "a", "a.txt", "*.md", "both", "request", "s1.txt", "o.md", "x"])
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     steps=st.lists(
         st.builds(

@@ -3,7 +3,7 @@ from typing import Any
 
 import jsonschema
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.engine.client.grammar import schema_grammar
@@ -38,7 +38,6 @@ def read(text: str) -> list[Part]:
     return parts
 
 
-@settings(max_examples=50, deadline=None)
 @given(parts=PARTS, ascii_only=st.booleans(), indent=st.sampled_from([None, 2]), data=st.data())
 def test_plan_cut_anywhere_gives_each_part_when_it_closes(
     parts: list[Part], ascii_only: bool, indent: int | None, data: st.DataObject
@@ -97,7 +96,6 @@ def test_flaws_are_reported_with_their_part(text: str, flaw: str) -> None:
     assert flaw in str(caught.value)
 
 
-@settings(max_examples=40, deadline=None)
 @given(text=st.text(alphabet='{}[]",:\\ planroleaction1', max_size=60))
 def test_any_text_is_a_plan_or_a_flaw(text: str) -> None:
     for head in ("", '{"plan":['):
@@ -107,7 +105,6 @@ def test_any_text_is_a_plan_or_a_flaw(text: str) -> None:
             continue
 
 
-@settings(max_examples=50, deadline=None)
 @given(parts=PARTS)
 def test_schema_accepts_what_the_stream_reads(parts: list[Part]) -> None:
     plan = json.loads(written(parts))

@@ -2,7 +2,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
@@ -56,7 +56,6 @@ def test_evidence_says_where_and_why(text: str, evidence: str) -> None:
     assert evidence in caught.value.evidence
 
 
-@settings(max_examples=60, deadline=None)
 @given(value=JSON)
 def test_without_a_schema_any_json_is_read_as_it_is(value: object) -> None:
     assert OutputSchema(None).read(json.dumps(value)) == value

@@ -5,7 +5,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.events import (
@@ -147,7 +147,6 @@ def test_a_task_keeps_only_what_its_author_wrote() -> None:
     assert "created_at" not in json.loads(encode_event(event))["task"]
 
 
-@settings(max_examples=50, deadline=None)
 @given(text=st.text(max_size=50), seconds=st.floats(0, 1e12))
 def test_any_text_and_time_survives_the_journal(text: str, seconds: float) -> None:
     event = AttemptFailed(at=seconds, step="S1", number=3, failure=Failure(FailureKind.LOGIC, text, text))

@@ -1,6 +1,6 @@
 import asyncio
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.remote.slots import RequestSlots
@@ -8,7 +8,6 @@ from orchestrator.remote.slots import RequestSlots
 Course = list[tuple[float, bool]]
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.integers(1, 4), st.lists(st.tuples(st.floats(-9, 9) | st.just(float("inf")), st.booleans()), max_size=14))
 def test_any_mix_of_holders_and_cancellations_leaves_all_places_free(count: int, course: Course) -> None:
     asyncio.run(_course(count, course))

@@ -33,12 +33,10 @@ from orchestrator.runs.loop import RunLoop
 from orchestrator.runs.updates import Broadcast
 from orchestrator.scheduler import ExpandStep, ExtendPlan, GatherStep, StartAttempt
 from orchestrator.taskir import TaskIR, task_from
-from registry.load import find_registry, load_registry
-from tests.orchestrator.run_jobs import step
+from tests.orchestrator.run_jobs import REGISTRY, step
 
 RUN = "20260101-000000-abcdef"
 CLOCK = SystemClock()
-REGISTRY = load_registry(find_registry(environment={}))
 Act = Callable[["Scripted", StartAttempt], Awaitable[Event]]
 
 

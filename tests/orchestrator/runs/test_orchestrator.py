@@ -10,16 +10,17 @@ from typing import Any
 
 import psutil
 import pytest
+import pytest_asyncio
 
 from orchestrator.errors import InputError
 from orchestrator.events import AttemptStarted, AttemptSucceeded, StepsPlanned
 from orchestrator.journal import JournalReader, UnknownRun
 from orchestrator.runs import EventUpdate, Job, Orchestrator, Progress
 from orchestrator.taskir import InvalidTask
-from registry.load import find_registry, load_registry
-from tests.orchestrator.run_jobs import RECORDS, execute, job, report_of, step
+from tests.orchestrator.run_jobs import RECORDS, REGISTRY, execute, job, report_of, step
 
-REGISTRY = load_registry(find_registry(environment={}))
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
 SUMMARIES = [step(f"S{n}", f"Summarize {name}.txt.", [f"{name}.txt"], [f"s{n}"]) for n, name in enumerate("abcd", 1)]
 NUMBERS = {"type": "array", "items": {"type": "integer"}, "minItems": 900}
 LONG = step("S1", "List numbers.", [], ["n.json"], output_schema=NUMBERS, max_tokens=1500)
@@ -27,15 +28,27 @@ LONG = step("S1", "List numbers.", [], ["n.json"], output_schema=NUMBERS, max_to
 COMPARISON = step("S5", "Compare the summaries.", ["s1", "s2", "s3", "s4"], ["comparison"])
 
 
-@pytest.fixture
-async def orchestrator(tmp_path: Path) -> AsyncIterator[Orchestrator]:
-    async with Orchestrator.open(tmp_path / "home", REGISTRY) as opened:
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The state folder of all tests that do not begin with an empty one."""
+    return tmp_path_factory.mktemp("orchestrator") / "home"
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def orchestrator(home: Path) -> AsyncIterator[Orchestrator]:
+    """One orchestrator for all these tests, whose engine has answered others before."""
+    async with Orchestrator.open(home, REGISTRY) as opened:
         yield opened
 
 
-async def test_a_fan_out_runs_at_once_and_its_join_afterwards(orchestrator: Orchestrator, tmp_path: Path) -> None:
+def runs(home: Path) -> list[str]:
+    with JournalReader.open_to_read(home) as journal:
+        return [row.run for row in journal.runs()]
+
+
+async def test_a_fan_out_runs_at_once_and_its_join_afterwards(orchestrator: Orchestrator, home: Path) -> None:
     run = await execute(orchestrator, job([*SUMMARIES, COMPARISON]))
-    report = report_of(tmp_path / "home", run)
+    report = report_of(home, run)
     rows = {row.id: row for row in report.steps}
     assert report.status == "done"
     assert report.waves == (("S1", "S2", "S3", "S4"), ("S5",))
@@ -44,14 +57,14 @@ async def test_a_fan_out_runs_at_once_and_its_join_afterwards(orchestrator: Orch
     assert max(filter(None, begun)) < min(filter(None, ended)), "the four summaries overlap"
     assert rows["S5"].started is not None
     assert rows["S5"].started >= max(filter(None, ended))
-    folder = tmp_path / "home" / "runs" / run / "artifacts"
+    folder = home / "runs" / run / "artifacts"
     assert sorted(path.name for path in folder.iterdir()) == ["comparison", "s1", "s2", "s3", "s4"]
     assert report.answer == (folder / "comparison").read_text()
 
 
-async def test_figures_of_a_run_are_those_of_its_steps(orchestrator: Orchestrator, tmp_path: Path) -> None:
+async def test_figures_of_a_run_are_those_of_its_steps(orchestrator: Orchestrator, home: Path) -> None:
     run = await execute(orchestrator, job([*SUMMARIES, COMPARISON]))
-    told = report_of(tmp_path / "home", run).to_json()
+    told = report_of(home, run).to_json()
     path = told["critical_path"]
     took = {row["id"]: row["finished"] - row["started"] for row in told["steps"]}
     usages = [attempt["usage"] for row in told["steps"] for attempt in row["attempts"]]
@@ -67,10 +80,10 @@ async def test_figures_of_a_run_are_those_of_its_steps(orchestrator: Orchestrato
     assert json.loads(json.dumps(told)) == told
 
 
-async def test_modes_give_the_same_artifacts(orchestrator: Orchestrator, tmp_path: Path) -> None:
+async def test_modes_give_the_same_artifacts(orchestrator: Orchestrator, home: Path) -> None:
     steps = [*SUMMARIES[:2], step("S3", "Summarize c.txt.", ["c.txt"], ["s3"], depends_on=["S1"])]
     runs = {mode: await execute(orchestrator, job(steps, mode=mode)) for mode in ("as-planned", "discover", "serial")}
-    reports = {mode: report_of(tmp_path / "home", run) for mode, run in runs.items()}
+    reports = {mode: report_of(home, run) for mode, run in runs.items()}
     assert len({tuple(report.artifacts.items()) for report in reports.values()}) == 1
     assert reports["as-planned"].width == 2
     assert reports["discover"].width == 3
@@ -80,13 +93,13 @@ async def test_modes_give_the_same_artifacts(orchestrator: Orchestrator, tmp_pat
     assert all(before[1] <= after[0] for before, after in itertools.pairwise(serial))
 
 
-async def test_foreach_runs_once_for_each_item_of_a_list(orchestrator: Orchestrator, tmp_path: Path) -> None:
+async def test_foreach_runs_once_for_each_item_of_a_list(orchestrator: Orchestrator, home: Path) -> None:
     listing = step("S1", "List each name in stock.txt.", ["stock.txt"], ["names.json"], output_schema=name_list())
     each = step("S2", "Summarize the item.", ["stock.txt"], ["told"], foreach="names.json")
     run = await execute(orchestrator, job([listing, each]))
-    report = report_of(tmp_path / "home", run)
+    report = report_of(home, run)
     assert report.status == "done"
-    folder = tmp_path / "home" / "runs" / run / "artifacts"
+    folder = home / "runs" / run / "artifacts"
     names = json.loads((folder / "names.json").read_text())
     told = json.loads((folder / "told").read_text())
     assert len(names) > 0
@@ -98,15 +111,17 @@ def name_list() -> dict[str, Any]:
     return {"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems": 8}
 
 
-async def test_an_empty_list_is_done_with_an_empty_list(orchestrator: Orchestrator, tmp_path: Path) -> None:
+async def test_an_empty_list_is_done_with_an_empty_list(orchestrator: Orchestrator, home: Path) -> None:
     empty = {"type": "text", "label": "items", "value": "[]"}
     each = step("S1", "Summarize the item.", [], ["told"], foreach="items")
     run = await execute(orchestrator, job([each], inputs=[empty]))
-    assert report_of(tmp_path / "home", run).status == "done"
-    assert (tmp_path / "home" / "runs" / run / "artifacts" / "told").read_text() == "[]"
+    assert report_of(home, run).status == "done"
+    assert (home / "runs" / run / "artifacts" / "told").read_text() == "[]"
 
 
-async def test_a_failure_takes_only_its_dependants_along(orchestrator: Orchestrator, tmp_path: Path) -> None:
+async def test_a_failure_takes_only_its_dependants_along(
+    orchestrator: Orchestrator, home: Path, tmp_path: Path
+) -> None:
     (tmp_path / "files").mkdir()
     (tmp_path / "files" / "binary").write_bytes(b"\xff\xfe\x00")
     (tmp_path / "files" / "good.txt").write_text((RECORDS / "a.txt").read_text())
@@ -116,7 +131,7 @@ async def test_a_failure_takes_only_its_dependants_along(orchestrator: Orchestra
         step("S3", "Summarize good.txt.", ["good.txt"], ["fine"]),
     ]
     run = await execute(orchestrator, job(steps, folder=tmp_path / "files"))
-    report = report_of(tmp_path / "home", run)
+    report = report_of(home, run)
     states = {row.id: row.state for row in report.steps}
     assert report.status == "failed"
     assert states == {"S1": "failed", "S2": "cancelled", "S3": "done"}
@@ -125,7 +140,7 @@ async def test_a_failure_takes_only_its_dependants_along(orchestrator: Orchestra
     assert report.answer is None
 
 
-async def test_a_killed_engine_costs_an_attempt_and_not_the_run(orchestrator: Orchestrator, tmp_path: Path) -> None:
+async def test_a_killed_engine_costs_an_attempt_and_not_the_run(orchestrator: Orchestrator, home: Path) -> None:
     run = await orchestrator.submit(job(SUMMARIES))
     killed = False
     async for update in orchestrator.watch(run):
@@ -133,31 +148,31 @@ async def test_a_killed_engine_costs_an_attempt_and_not_the_run(orchestrator: Or
             killed = True
             for engine in psutil.Process().children():
                 engine.send_signal(signal.SIGKILL)
-    report = report_of(tmp_path / "home", run)
+    report = report_of(home, run)
     outcomes = [attempt.outcome for row in report.steps for attempt in row.attempts]
     assert report.status == "done"
     assert "infrastructure" in outcomes
     assert all(row.attempts[-1].outcome == "done" for row in report.steps)
 
 
-async def test_cancelling_ends_a_run_in_order(orchestrator: Orchestrator, tmp_path: Path) -> None:
+async def test_cancelling_ends_a_run_in_order(orchestrator: Orchestrator, home: Path) -> None:
     run = await orchestrator.submit(job([*SUMMARIES, COMPARISON]))
     async for update in orchestrator.watch(run):
         if isinstance(update, EventUpdate) and isinstance(update.event, AttemptStarted):
             await orchestrator.cancel(run)
-    report = report_of(tmp_path / "home", run)
+    report = report_of(home, run)
     assert report.status == "cancelled"
     assert {row.state for row in report.steps} <= {"cancelled", "done"}
     assert report.steps[-1].state == "cancelled"
     await orchestrator.cancel(run)
 
 
-async def test_what_a_cancelled_attempt_has_written_counts(orchestrator: Orchestrator, tmp_path: Path) -> None:
+async def test_what_a_cancelled_attempt_has_written_counts(orchestrator: Orchestrator, home: Path) -> None:
     run = await orchestrator.submit(job([LONG]))
     async for update in orchestrator.watch(run):
         if isinstance(update, Progress):
             await orchestrator.cancel(run)
-    (row,) = report_of(tmp_path / "home", run).steps
+    (row,) = report_of(home, run).steps
     (attempt,) = row.attempts
     assert attempt.outcome == "cancelled"
     assert 0 < attempt.usage.output_tokens < 1500
@@ -185,10 +200,10 @@ async def test_an_interrupted_run_goes_on_where_it_was(tmp_path: Path) -> None:
     assert all(len(row.attempts) == 1 for row in report.steps if row.id in done_before)
 
 
-async def test_a_request_is_planned_and_run(orchestrator: Orchestrator, tmp_path: Path) -> None:
+async def test_a_request_is_planned_and_run(orchestrator: Orchestrator, home: Path) -> None:
     asked = Job("Summarize a, b, c and d, then compare them", None, RECORDS, "as-planned")
     run = await execute(orchestrator, asked)
-    report = report_of(tmp_path / "home", run)
+    report = report_of(home, run)
     assert report.plan_origin == "planned"
     assert [row.depends_on for row in report.steps] == [(), (), (), (), ("S1", "S2", "S3", "S4")]
     assert report.status == "done"
@@ -201,11 +216,11 @@ async def test_steps_start_while_the_plan_is_still_written(orchestrator: Orchest
     assert kinds.index("attempt_started") < kinds.index("plan_finished")
 
 
-async def test_a_plan_can_be_had_without_running_it(orchestrator: Orchestrator, tmp_path: Path) -> None:
+async def test_a_plan_can_be_had_without_running_it(orchestrator: Orchestrator, home: Path) -> None:
+    before = runs(home)
     planned = await orchestrator.plan(Job("Summarize a and b, then compare them", None, RECORDS, "as-planned"))
     assert [step.inputs for step in planned.task.plan.steps[:2]] == [("a.txt",), ("b.txt",)]
-    with JournalReader.open_to_read(tmp_path / "home") as journal:
-        assert journal.runs() == []
+    assert runs(home) == before
 
 
 @pytest.mark.parametrize(
@@ -219,12 +234,12 @@ async def test_a_plan_can_be_had_without_running_it(orchestrator: Orchestrator, 
     ],
 )
 async def test_what_cannot_run_is_refused_and_leaves_nothing(
-    orchestrator: Orchestrator, tmp_path: Path, steps: list[dict[str, Any]], told: str
+    orchestrator: Orchestrator, home: Path, steps: list[dict[str, Any]], told: str
 ) -> None:
+    before = runs(home)
     with pytest.raises(InvalidTask, match=told):
         await orchestrator.submit(job(steps))
-    with JournalReader.open_to_read(tmp_path / "home") as journal:
-        assert journal.runs() == []
+    assert runs(home) == before
 
 
 async def test_an_unknown_run_cannot_be_resumed(orchestrator: Orchestrator) -> None:

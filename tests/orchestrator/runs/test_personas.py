@@ -15,14 +15,13 @@ from orchestrator.planning import Accept, PlanContext, Planned, PlannedPart
 from orchestrator.runs import Job, Orchestrator, Ports
 from orchestrator.runs.personas import Proposal, checked_proposal, useless_personas
 from orchestrator.taskir import Step
-from registry.load import find_registry, load_registry
-from tests.orchestrator.run_jobs import RECORDS, execute, job, report_of, step
+from tests.orchestrator.run_jobs import ON_DEMAND, RECORDS, REGISTRY, execute, job, report_of, step
 from tests.orchestrator.runs.test_planners import Stored
 
-REGISTRY = load_registry(find_registry(environment={}))
 POEM = Proposal(name="poet", text="Write in verse, and let every line rhyme.", by="ann")
 HISTORIAN = PlanPersona("harbour-historian", "You know ships, tides and trade.")
 DAY = 86_400.0
+STILL = Ports(follows_registry=False)
 
 
 class Historian(Stored):
@@ -37,7 +36,7 @@ class Historian(Stored):
 
 @pytest.fixture
 async def orchestrator(tmp_path: Path) -> AsyncIterator[Orchestrator]:
-    async with Orchestrator.open(tmp_path / "home", REGISTRY) as opened:
+    async with Orchestrator.open(tmp_path / "home", ON_DEMAND, STILL) as opened:
         yield opened
 
 
@@ -55,12 +54,12 @@ async def test_a_user_s_persona_is_used_at_once_and_its_text_is_kept(
 
 
 async def test_personas_outlive_the_process_and_the_retired_ones_are_gone(tmp_path: Path) -> None:
-    async with Orchestrator.open(tmp_path / "home", REGISTRY) as first:
+    async with Orchestrator.open(tmp_path / "home", ON_DEMAND, STILL) as first:
         await first.add_persona(POEM)
         await first.add_persona(replace(POEM, name="pirate", text="Talk like a pirate at sea."))
         await first.retire_persona("pirate")
         assert "pirate" not in first.registry.personas
-    async with Orchestrator.open(tmp_path / "home", REGISTRY) as second:
+    async with Orchestrator.open(tmp_path / "home", ON_DEMAND, STILL) as second:
         assert second.registry.personas["poet"].text == POEM.text
         assert "pirate" not in second.registry.personas
         assert {one.name: one.retired is None for one in second.personas} == {"poet": True, "pirate": False}
@@ -89,7 +88,7 @@ async def test_a_plan_whose_process_ended_before_its_persona_was_stored_goes_on(
         fresh = [replace(accepted, run="again"), *events[1:4]]
         assert isinstance(fresh[-1], StepsPlanned)
         await first.journal.append("again", fresh)
-    async with Orchestrator.open(tmp_path / "other", REGISTRY, Ports(planner=Historian())) as second:
+    async with Orchestrator.open(tmp_path / "other", ON_DEMAND, replace(STILL, planner=Historian())) as second:
         await second.journal.append("again", fresh)
     async with Orchestrator.open(tmp_path / "other", REGISTRY, Ports(planner=Historian())) as third:
         assert not third.personas

@@ -11,11 +11,8 @@ from orchestrator.journal import JournalReader
 from orchestrator.planning import Accept, Extended, PlanContext, Planned, PlannedBy, PlannedPart
 from orchestrator.runs import Job, Orchestrator, Ports
 from orchestrator.taskir import Step
-from registry.load import find_registry, load_registry
 from registry.models import Registry
-from tests.orchestrator.run_jobs import RECORDS, execute, report_of
-
-REGISTRY = load_registry(find_registry(environment={}))
+from tests.orchestrator.run_jobs import RECORDS, REGISTRY, execute, report_of
 
 
 def summary(number: int, file: str) -> Step:

@@ -38,10 +38,9 @@ from orchestrator.runs.loop import RunLoop
 from orchestrator.runs.sandboxes import Interpreters
 from orchestrator.runs.updates import Broadcast
 from orchestrator.sandbox import Sandbox
-from registry.load import find_registry, load_registry
 from registry.models import Registry
+from tests.orchestrator.run_jobs import REGISTRY
 
-REGISTRY = load_registry(find_registry(environment={}))
 CLOCK = SystemClock()
 RUN = "20260101-000000-abcdef"
 FILES = ("a.txt", "b.txt", "index.txt")

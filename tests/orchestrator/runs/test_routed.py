@@ -14,10 +14,7 @@ from orchestrator.journal import JournalReader
 from orchestrator.routing import Decision, DecisionContext, RuleRouter
 from orchestrator.runs import Job, Orchestrator, Ports
 from orchestrator.runs.job import job_of
-from registry.load import find_registry, load_registry
-from tests.orchestrator.run_jobs import execute, job, report_of, step
-
-REGISTRY = load_registry(find_registry(environment={}))
+from tests.orchestrator.run_jobs import REGISTRY, execute, job, report_of, step
 
 
 class Coder:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import pytest_asyncio
 
 from orchestrator.journal import JournalReader
 from orchestrator.runs import Orchestrator, Ports
@@ -14,24 +15,28 @@ from orchestrator.runs.sandboxes import SandboxOnDemand
 from orchestrator.sandbox import Sandbox, SandboxUnavailable
 from orchestrator.steps.tools.servers import ToolServer
 from orchestrator.taskir import InvalidTask
-from registry.load import find_registry, load_registry
-from tests.orchestrator.run_jobs import execute, job, report_of
+from tests.orchestrator.run_jobs import ON_DEMAND, execute, job, report_of
 from tests.orchestrator.steps.tools.server_fixture import plain
 
-REGISTRY = load_registry(find_registry(environment={}))
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 def servers() -> Mapping[str, ToolServer]:
     return {"plain": plain(), "dead": plain("dies", "dead")}
 
 
-@pytest.fixture
-async def orchestrator(tmp_path: Path) -> AsyncIterator[Orchestrator]:
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("servers") / "home"
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def orchestrator(home: Path) -> AsyncIterator[Orchestrator]:
     try:
         await Sandbox.probe()
     except SandboxUnavailable as error:
         pytest.skip(str(error))
-    async with Orchestrator.open(tmp_path / "home", REGISTRY, Ports(servers=servers)) as opened:
+    async with Orchestrator.open(home, ON_DEMAND, Ports(servers=servers, follows_registry=False)) as opened:
         yield opened
 
 
@@ -49,16 +54,16 @@ def call(name: str, tool: str, output: str, **arguments: Any) -> dict[str, Any]:
 
 
 async def checked(orchestrator: Orchestrator, *steps: dict[str, Any]) -> CheckedJob:
-    return await check_job(job([*steps]), REGISTRY, orchestrator.journal, SandboxOnDemand(), servers=servers)
+    return await check_job(job([*steps]), ON_DEMAND, orchestrator.journal, SandboxOnDemand(), servers=servers)
 
 
-async def test_a_run_uses_tools_of_a_server(orchestrator: Orchestrator, tmp_path: Path) -> None:
+async def test_a_run_uses_tools_of_a_server(orchestrator: Orchestrator, home: Path) -> None:
     first = call("S1", "mcp:plain/echo", "a.txt", text="a wolf")
     second = call("S2", "mcp:plain/echo", "b.txt", text={"$input": "a.txt"}) | {"inputs": ["a.txt"]}
     run = await execute(orchestrator, job([first, second]))
-    report = report_of(tmp_path / "home", run)
+    report = report_of(home, run)
     assert report.status == "done"
-    assert (tmp_path / "home" / "runs" / run / "artifacts" / "b.txt").read_text() == "a wolf"
+    assert (home / "runs" / run / "artifacts" / "b.txt").read_text() == "a wolf"
     calls = [call for step in report.steps for attempt in step.attempts for call in attempt.calls]
     assert [(one.tool, json.loads(one.arguments), one.outcome) for one in calls] == [
         ("mcp:plain/echo", {"text": "a wolf"}, "done"),
@@ -66,14 +71,14 @@ async def test_a_run_uses_tools_of_a_server(orchestrator: Orchestrator, tmp_path
     ]
 
 
-async def test_a_server_that_dies_is_started_anew(orchestrator: Orchestrator, tmp_path: Path) -> None:
+async def test_a_server_that_dies_is_started_anew(orchestrator: Orchestrator, home: Path) -> None:
     run = await execute(orchestrator, job([call("S1", "mcp:plain/die", "a.txt")]))
-    report = report_of(tmp_path / "home", run)
+    report = report_of(home, run)
     assert report.status == "failed"
     attempts = report.steps[0].attempts
     assert len(attempts) > 1, "it is tried again, each time with a new program"
     assert all("out of cheese" in (attempt.message or "") for attempt in attempts)
-    with JournalReader.open_to_read(tmp_path / "home") as journal:
+    with JournalReader.open_to_read(home) as journal:
         kinds = [event.failure.kind for _, event in journal.events(run) if hasattr(event, "failure")]
     assert set(map(str, kinds)) == {"infrastructure"}
 

@@ -12,10 +12,8 @@ from benchmarks.simulate.engines import Answer, SimulatedMachine, words
 from orchestrator.engine.contract import Generation
 from orchestrator.history import Report
 from orchestrator.runs import Orchestrator, Ports
-from registry.load import find_registry, load_registry
-from tests.orchestrator.run_jobs import execute, job, report_of, step
+from tests.orchestrator.run_jobs import REGISTRY, execute, job, report_of, step
 
-REGISTRY = load_registry(find_registry(environment={}))
 WORDS = 99
 LOAD_SECONDS = 1.0
 

@@ -33,11 +33,11 @@ from orchestrator.events import (
     RunFinished,
     StepsPlanned,
 )
-from orchestrator.journal import Home, HomeLock, Journal, JournalReader
+from orchestrator.journal import Home, HomeLock, Journal, JournalReader, with_made_personas
 from orchestrator.journal.migrations import VERSION
 from orchestrator.lexical import DIMENSIONS, NAME, embed
 from orchestrator.routing.hybrid import named
-from orchestrator.runs.personas import Proposal, add_without_daemon, retire_without_daemon, with_made_personas
+from orchestrator.runs.personas import Proposal, add_without_daemon, retire_without_daemon
 from orchestrator.sandbox import Sandbox, SandboxUnavailable
 from orchestrator.service.backup import backups, make_backup
 from orchestrator.service.configuration import (

@@ -33,10 +33,8 @@ from orchestrator.service.errors import Busy, FolderFull, NotReady
 from orchestrator.service.retention import DAY_SECONDS, Retention
 from orchestrator.service.service import Service
 from orchestrator.taskir import Step
-from registry.load import find_registry, load_registry
-from tests.orchestrator.run_jobs import RECORDS, job, step
+from tests.orchestrator.run_jobs import RECORDS, REGISTRY, job, step
 
-REGISTRY = load_registry(find_registry(environment={}))
 SHORT = [step("S1", "Summarize a.txt.", ["a.txt"], ["s1"])]
 ONE_AT_A_TIME = Configuration(runs=RunSettings(max_running=1, max_queued=2))
 

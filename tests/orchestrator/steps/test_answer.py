@@ -2,7 +2,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.engine.client.engine import Completion
@@ -53,7 +53,6 @@ def test_fence_around_the_whole_answer_is_taken_off(text: str, inside: str) -> N
     assert strip_fence(text) == inside
 
 
-@settings(max_examples=100, deadline=None)
 @given(text=st.text(alphabet="ab`\n ", max_size=30))
 def test_taking_fences_off_loses_nothing_but_fences_and_space(text: str) -> None:
     inside = strip_fence(text)

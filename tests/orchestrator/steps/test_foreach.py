@@ -1,7 +1,7 @@
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.steps.errors import AttemptError
@@ -17,7 +17,6 @@ def fan(*outputs: str, schema: dict[str, object] | None = None) -> Step:
     return Step(id="S2", actor="worker", action="Go.", outputs=outputs, foreach="o", output_schema=schema)
 
 
-@settings(max_examples=50, deadline=None)
 @given(values=st.lists(VALUES, max_size=5))
 def test_items_are_texts_as_they_are_and_the_rest_as_json(values: list[object]) -> None:
     items = items_of("o", f"  {json.dumps(values, indent=2)}\n")
@@ -29,7 +28,6 @@ def test_items_are_texts_as_they_are_and_the_rest_as_json(values: list[object]) 
     ]
 
 
-@settings(max_examples=50, deadline=None)
 @given(texts=st.lists(st.text(max_size=10), max_size=5))
 def test_gathered_texts_can_be_run_over_again(texts: list[str]) -> None:
     made = gather(fan("all.json"), [{f"all.json[{i}]": text.encode()} for i, text in enumerate(texts)])

@@ -1,13 +1,10 @@
 from dataclasses import replace
-from pathlib import Path
 from types import MappingProxyType
 
 from orchestrator.engine.contract import SystemPrompt
 from orchestrator.steps.prompt import StepInput, step_messages, system_messages
-from registry.load import load_registry
 from registry.models import Persona
-
-REGISTRY = load_registry(Path(__file__).parents[3] / "model_registry.yaml")
+from tests.orchestrator.run_jobs import REGISTRY
 
 
 def test_prompts_begin_with_what_is_said_here() -> None:

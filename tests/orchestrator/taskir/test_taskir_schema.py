@@ -157,7 +157,7 @@ def walk(node: Any) -> list[Any]:
     return [node, *(found for one in inner if isinstance(one, dict | list) for found in walk(one))]
 
 
-@settings(max_examples=50, suppress_health_check=SLOW, deadline=None)
+@settings(suppress_health_check=SLOW)
 @given(DOCUMENTS, st.data())
 def test_damaged_bytes_are_a_document_or_refused(document: dict[str, Any], data: st.DataObject) -> None:
     raw = bytearray(json.dumps(document, ensure_ascii=False).encode())
@@ -177,7 +177,6 @@ def test_any_other_json_is_refused(text: str) -> None:
         parse_task(text)
 
 
-@settings(max_examples=50, deadline=None)
 @given(ANYTHING | st.binary() | st.sets(st.integers()) | st.tuples(st.text()))
 def test_task_from_refuses_what_is_no_document(data: object) -> None:
     with pytest.raises(InvalidTask):
