@@ -11,6 +11,7 @@ from fastapi import Request
 from starlette.exceptions import HTTPException
 
 from orchestrator.engine.client.engine import Completion
+from orchestrator.engine.contract import TokenLogprob
 from orchestrator.errors import OrchestratorError
 from orchestrator.service.errors import Busy, NotReady
 
@@ -29,6 +30,8 @@ class CallStarted:
     id: str
     name: str
     """The name of the tool."""
+    logprobs: tuple[TokenLogprob, ...] = ()
+    """The tokens of the answer since the last piece, where the request asks how likely they were."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +40,8 @@ class CallArguments:
 
     index: int
     text: str
+    logprobs: tuple[TokenLogprob, ...] = ()
+    """As in `CallStarted`."""
 
 
 @dataclass(frozen=True, slots=True)

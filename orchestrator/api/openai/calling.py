@@ -14,9 +14,9 @@ from orchestrator.api.errors import AnswerRefused
 from orchestrator.api.limiter import CallArguments, CallEnded, CallStarted, Generate, Piece
 from orchestrator.api.openai.protocol import prompt_messages
 from orchestrator.api.openai.tools import CallTask, ClientTools
-from orchestrator.engine.client.engine import Completion, OnText
+from orchestrator.engine.client.engine import Completion, OnText, TextPiece
 from orchestrator.engine.client.grammar import calls_grammar, left_to_validator
-from orchestrator.engine.contract import Generation, Message, OfferedTool, ToolCall
+from orchestrator.engine.contract import Generation, Message, OfferedTool, TokenLogprob, ToolCall
 from orchestrator.engine.tool_calls import (
     ArgumentsDelta,
     CallEvent,
@@ -57,7 +57,7 @@ def calling(ask: AskModel, model: str, generation: Generation, task: CallTask) -
 
     async def generate(put: Callable[[Piece], None], on_thought: Callable[[str], None]) -> Completion:
         asked, usages, calls, reasoning = generation, list[Usage](), list[ToolCall](), ""
-        texts: list[str] = []
+        texts, listed = list[str](), list[TokenLogprob]()
         forced = task.toolbox.forced
         while True:
             reader = _AnswerReader(task, put, asked, len(calls), forced=forced)
@@ -71,6 +71,7 @@ def calling(ask: AskModel, model: str, generation: Generation, task: CallTask) -
                 break
             if reader.has_sent_wrong or len(usages) == task.most_asked:
                 raise AnswerRefused(f"the answer of {model} does not obey what was asked for: {reader.wrong}")
+            listed += reader.listed
             forced = forced or reader.called
             asked = _asked_again(generation, task, completion.text, reader.wrong, forced=forced)
         is_whole = bool(calls) and not reader.wrong
@@ -81,6 +82,7 @@ def calling(ask: AskModel, model: str, generation: Generation, task: CallTask) -
             finish="stop" if is_whole else completion.finish,
             usage=added(*usages) if len(usages) > 1 else completion.usage,
             reasoning=reasoning,
+            logprobs=(*listed, *completion.logprobs),
         )
 
     return generate
@@ -98,6 +100,8 @@ class _AnswerReader:
         self.calls: list[ToolCall] = []
         self.sent: list[str] = []
         """The pieces of text that were sent."""
+        self.listed: list[TokenLogprob] = []
+        """The tokens that were sent with pieces, where the request asks how likely they were."""
         self.wrong = ""
         """What is wrong with the answer; empty if nothing is."""
         self.called = False
@@ -106,6 +110,7 @@ class _AnswerReader:
         """Whether a part of what is wrong was sent, so that nothing can repair it."""
         self._task = task
         self._put = put
+        self._unlisted: list[TokenLogprob] = []
         self._first = first
         self._forced = forced
         self._parser = task.parser(forced=forced)
@@ -122,6 +127,8 @@ class _AnswerReader:
     def push(self, text: str) -> None:
         """Take the next piece of the answer."""
         self._text += text
+        if isinstance(text, TextPiece):
+            self._unlisted += text.logprobs
         for event in self._parser.push(text):
             self._take(event)
 
@@ -146,10 +153,10 @@ class _AnswerReader:
                 self._is_formed = self._is_formed or self._begins_grammar(at)
                 self._id, self._is_sent = self._task.new_id(), self._is_formed and name in self._expressible
                 if self._is_sent:
-                    self._put(CallStarted(self._index, self._id, name))
+                    self._put(CallStarted(self._index, self._id, name, self._tokens()))
             case ArgumentsDelta(_, text):
                 if self._is_sent:
-                    self._put(CallArguments(self._index, text))
+                    self._put(CallArguments(self._index, text, self._tokens()))
             case ToolCallFinished(_, name, arguments):
                 self._end_call(name, arguments)
             case ToolCallBroken(index, at, problem):
@@ -170,7 +177,7 @@ class _AnswerReader:
             return
         if not self._is_sent:
             self._put(CallStarted(self._index, self._id, name))
-            self._put(CallArguments(self._index, arguments))
+            self._put(CallArguments(self._index, arguments, self._tokens()))
         self._put(CallEnded(self._index))
         self.calls.append(ToolCall(self._id, name, arguments))
         self._is_sent = False
@@ -185,7 +192,7 @@ class _AnswerReader:
         if not self._holds_text:
             self.sent.append(text)
             if not sent:
-                self._put(text)
+                self._put_text(text)
 
     def _check_text(self, *, cut: bool) -> None:
         """See whether an answer without a call may be one, and send it where it was held back."""
@@ -200,7 +207,17 @@ class _AnswerReader:
                 self.wrong, self.has_sent_wrong = str(error), not self._holds_text
         if self._holds_text and (cut or not self.wrong):
             self.sent.append(text)
-            self._put(text)
+            self._put_text(text)
+
+    def _put_text(self, text: str) -> None:
+        tokens = self._tokens()
+        self._put(TextPiece(text, tokens) if tokens else text)
+
+    def _tokens(self) -> tuple[TokenLogprob, ...]:
+        """Return the tokens that have come since the last piece that was sent. The next piece is sent with them."""
+        tokens, self._unlisted = tuple(self._unlisted), []
+        self.listed += tokens
+        return tokens
 
 
 def _asked_again(generation: Generation, task: CallTask, text: str, wrong: str, *, forced: bool) -> Generation:

@@ -5,6 +5,7 @@ from typing import Final
 
 from pydantic import BaseModel
 
+from orchestrator.api.limiter import CallArguments, CallStarted
 from orchestrator.engine.client.engine import Completion, TextPiece
 from orchestrator.engine.contract import TokenLikelihood, TokenLogprob
 
@@ -53,6 +54,17 @@ def logprobs_body(tokens: Sequence[TokenLogprob]) -> LogprobsBody:
     )
 
 
+def tokens_of_text(completion: Completion) -> tuple[TokenLogprob, ...]:
+    """Return the tokens that make the text of an answer, without those of the calls of tools that follow on it."""
+    if not completion.calls:
+        return completion.logprobs
+    taken, length = 0, 0
+    while taken < len(completion.logprobs) and length < len(completion.text.encode()):
+        length += len(completion.logprobs[taken].data)
+        taken += 1
+    return completion.logprobs[:taken]
+
+
 def text_logprobs(tokens: Sequence[TokenLogprob], offset: int = 0) -> TextLogprobs:
     """Return the tokens as OpenAI's API has them in completions. The first one begins at the character `offset`."""
     found = [_likelihood(token) for token in tokens]
@@ -82,7 +94,7 @@ class ListedTokens:
 
     def take_with(self, piece: object) -> list[TokenLogprob]:
         """Add the tokens of a piece of an answer, and return those that have not been sent."""
-        if isinstance(piece, TextPiece):
+        if isinstance(piece, TextPiece | CallStarted | CallArguments):
             self._tokens += piece.logprobs
         sent, self._sent = self._sent, len(self._tokens)
         return self._tokens[sent:]

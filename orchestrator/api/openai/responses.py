@@ -10,7 +10,7 @@ import secrets
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
@@ -30,6 +30,7 @@ from orchestrator.api.openai.calling import CUT_OFF
 from orchestrator.api.openai.chat import OutputDetails
 from orchestrator.api.openai.completion import CompletionRequest, generates_for
 from orchestrator.api.openai.given_files import GivenFile
+from orchestrator.api.openai.logprobs import LogprobBody, logprobs_body, tokens_of_text
 from orchestrator.api.openai.protocol import (
     FormatBody,
     RequestedEffort,
@@ -52,13 +53,15 @@ from orchestrator.api.openai.sampling import (
 )
 from orchestrator.api.openai.tools import MAX_TOOLS, ClientTool, ClientTools
 from orchestrator.api.sse import DOCUMENTED_STREAM, Events, EventStream, format_event
-from orchestrator.engine.client.engine import Completion
-from orchestrator.engine.contract import Message, ToolCall
+from orchestrator.engine.client.engine import Completion, TextPiece
+from orchestrator.engine.contract import Message, TokenLogprob, ToolCall
 from orchestrator.errors import InputError, OrchestratorError, Problem
 from orchestrator.events import Usage
 from orchestrator.service.stored_responses import StoredResponse
 
 Status = Literal["in_progress", "completed", "incomplete", "failed"]
+LOGPROBS: Final = "message.output_text.logprobs"
+"""What `include` names to get the logprobs of the text."""
 
 router = APIRouter(prefix="/v1", tags=["openai"], responses=dict(DOCUMENTED))
 
@@ -130,6 +133,8 @@ class TextBody(BaseModel):
     type: Literal["output_text"] = "output_text"
     text: str
     annotations: list[Any] = Field(default_factory=list)
+    logprobs: list[LogprobBody] = Field(default_factory=list)
+    """How likely its tokens were, where the request asks for that."""
 
 
 class MessageItem(BaseModel):
@@ -308,14 +313,7 @@ def _given_items(given: str | Sequence[InputItem]) -> list[dict[str, Any]]:
 
 def request_of(body: ResponseBody, earlier: Sequence[InputItem] = ()) -> CompletionRequest:
     """Return what the body asks for, as the next turn of a conversation with the items `earlier`. Raises InputError."""
-    refuse_options(
-        {
-            "background": body.background,
-            "top_logprobs": body.top_logprobs,
-            "include": [one for one in body.include or () if one == "message.output_text.logprobs"],
-        },
-        body.model_extra,
-    )
+    refuse_options({"background": body.background}, body.model_extra)
     schema = answer_schema(body.text.format if body.text is not None else None, "text/format")
     form = answer_form(body, schema, "text/format")
     given = [InputItem(role="user", content=body.input)] if isinstance(body.input, str) else body.input
@@ -330,6 +328,7 @@ def request_of(body: ResponseBody, earlier: Sequence[InputItem] = ()) -> Complet
         grammar=form.grammar,
         max_tokens=limit_of(body.max_output_tokens),
         **shaping_options(body),
+        logprobs=_requested_logprobs(body),
         thinking=requested_thinking(
             body.thinking, body.chat_template_kwargs, body.reasoning.effort if body.reasoning is not None else None
         ),
@@ -337,6 +336,13 @@ def request_of(body: ResponseBody, earlier: Sequence[InputItem] = ()) -> Complet
         files=tuple(files),
         run_events=bool(body.run_events),
     )
+
+
+def _requested_logprobs(body: ResponseBody) -> int | None:
+    """Return how many likely tokens are wanted beside each of the text; None for no logprobs."""
+    if body.top_logprobs:
+        return body.top_logprobs
+    return 0 if LOGPROBS in (body.include or ()) else None
 
 
 def input_messages(
@@ -411,7 +417,8 @@ def _items(completion: Completion) -> list[OutputItem]:
     """Return the items of a complete answer: its thoughts, its text, and its calls."""
     items: list[OutputItem] = [_reasoning_item(completion.reasoning)] if completion.reasoning else []
     if completion.text or not completion.calls:
-        items.append(_message_item(completion.text, complete=completion.finish not in CUT_OFF))
+        tokens = tokens_of_text(completion)
+        items.append(_message_item(completion.text, tokens, complete=completion.finish not in CUT_OFF))
     return items + [_call_item(call.id, call.name, call.arguments) for call in completion.calls]
 
 
@@ -420,11 +427,11 @@ def _reasoning_item(text: str) -> ReasoningItem:
     return ReasoningItem(id=f"rs_{secrets.token_hex(12)}", status="completed", content=content)
 
 
-def _message_item(text: str, *, complete: bool = True) -> MessageItem:
+def _message_item(text: str, tokens: Sequence[TokenLogprob] = (), *, complete: bool = True) -> MessageItem:
     return MessageItem(
         id=f"msg_{secrets.token_hex(12)}",
         status="completed" if complete else "incomplete",
-        content=[TextBody(text=text)],
+        content=[TextBody(text=text, logprobs=logprobs_body(tokens).content)],
     )
 
 
@@ -466,7 +473,8 @@ class _EventBuilder:
         """Yield the events of a piece of the answer. The first piece of an item begins it."""
         match piece:
             case str():
-                yield from self._text(piece) if piece else ()
+                tokens = piece.logprobs if isinstance(piece, TextPiece) else ()
+                yield from self._text(piece, tokens) if piece else ()
             case Thought(text):
                 yield from self._thought(text)
             case CallStarted(_, call_id, name):
@@ -486,7 +494,9 @@ class _EventBuilder:
         `answer` is then the whole answer.
         """
         if all(isinstance(item, ReasoningItem) for item in self._items):
-            yield from self._text(completion.text)
+            yield from self._text(completion.text, completion.logprobs)
+        if isinstance(self._open, MessageItem) and not completion.calls:
+            self._open.content[0].logprobs = logprobs_body(completion.logprobs).content
         yield from self._end("incomplete" if completion.finish in CUT_OFF else "completed")
         self.answer = _ended(self._created, self._items, completion)
 
@@ -501,14 +511,17 @@ class _EventBuilder:
         answer = self._created.model_copy(update={"status": "failed", "error": failure})
         return self._event("response.failed", response=answer.model_dump())
 
-    def _text(self, piece: str) -> Iterator[bytes]:
+    def _text(self, piece: str, tokens: Sequence[TokenLogprob]) -> Iterator[bytes]:
         if not isinstance(self._open, MessageItem):
             yield from self._begin(_message_item(""))
-            part = {"type": "output_text", "text": "", "annotations": []}
+            part = {"type": "output_text", "text": "", "annotations": [], "logprobs": []}
             yield self._event("response.content_part.added", **self._part, part=part)
         assert isinstance(self._open, MessageItem), "a message has begun"
-        self._open.content[0].text += piece
-        yield self._event("response.output_text.delta", **self._part, delta=piece, logprobs=[])
+        text, listed = self._open.content[0], logprobs_body(tokens).content
+        text.text += piece
+        text.logprobs += listed
+        shown = [one.model_dump() for one in listed]
+        yield self._event("response.output_text.delta", **self._part, delta=piece, logprobs=shown)
 
     def _thought(self, piece: str) -> Iterator[bytes]:
         if not isinstance(self._open, ReasoningItem):
@@ -534,9 +547,10 @@ class _EventBuilder:
         item.status = status
         match item:
             case MessageItem():
-                text = item.content[0]
-                yield self._event("response.output_text.done", **self._part, text=text.text, logprobs=[])
-                yield self._event("response.content_part.done", **self._part, part=text.model_dump())
+                part = item.content[0].model_dump()
+                done = {"text": part["text"], "logprobs": part["logprobs"]}
+                yield self._event("response.output_text.done", **self._part, **done)
+                yield self._event("response.content_part.done", **self._part, part=part)
             case ReasoningItem():
                 yield self._event("response.reasoning_text.done", **self._part, text=item.content[0].text)
             case CallItem():

@@ -9,9 +9,10 @@ import pytest
 from orchestrator.api.errors import AnswerRefused
 from orchestrator.api.limiter import CallArguments, CallEnded, CallStarted, Piece
 from orchestrator.api.openai.calling import calling
+from orchestrator.api.openai.logprobs import ListedTokens, tokens_of_text
 from orchestrator.api.openai.tools import CallTask, ClientTool, ClientTools, with_tools
-from orchestrator.engine.client.engine import Completion, OnText
-from orchestrator.engine.contract import Finish, Generation, Message
+from orchestrator.engine.client.engine import Completion, OnText, TextPiece
+from orchestrator.engine.contract import Finish, Generation, Message, TokenLogprob
 from orchestrator.events import Usage
 from registry.call_syntax import HERMES, LLAMA3, MISTRAL, CallSyntax
 
@@ -27,17 +28,20 @@ TIMED: Final = '{"name": "clock", "arguments": {}}'
 class Asked:
     """A model that gives these answers, one character at a time, and keeps what it was asked."""
 
-    def __init__(self, *answers: str, finish: Finish = "stop") -> None:
+    def __init__(self, *answers: str, finish: Finish = "stop", listed: bool = False) -> None:
+        """Each character is a token, which is told with it where they are `listed`."""
         self.requests: list[Generation] = []
         self._answers = list(answers)
         self._finish = finish
+        self._listed = listed
 
     async def __call__(self, request: Generation, on_text: OnText, on_thought: OnText) -> Completion:
         self.requests.append(request)
         text = self._answers.pop(0)
-        for character in text:
-            on_text(character)
-        return Completion(text, self._finish, Usage(output_tokens=1))
+        tokens = [TokenLogprob(ord(one), one.encode(), -1.0) for one in text] if self._listed else []
+        for index, character in enumerate(text):
+            on_text(TextPiece(character, [tokens[index]]) if tokens else character)
+        return Completion(text, self._finish, Usage(output_tokens=1), logprobs=tuple(tokens))
 
 
 async def answered(
@@ -163,6 +167,28 @@ async def test_an_answer_without_a_call_matches_its_schema() -> None:
     checked = {**schema, "minProperties": 1}
     completion, sent = await answered(Asked("{}", '{"n": 2}'), HERMES, schema=checked)
     assert sent == [completion.text] == ['{"n": 2}']
+
+
+async def test_each_piece_of_an_answer_has_its_tokens_where_they_are_asked_for() -> None:
+    text = f"I look.\n<tool_call>\n{RIGHT}\n</tool_call>"
+    model = Asked(text, listed=True)
+    completion, sent = await answered(model, HERMES)
+    said = [piece for piece in sent if isinstance(piece, TextPiece)]
+    assert "".join(said) == "I look."
+    assert len(said) > 1
+    begun = [piece for piece in sent if isinstance(piece, CallStarted | CallArguments)]
+    listed = [one for piece in (*said, *begun) for one in piece.logprobs]
+    assert "".join(one.data.decode() for one in listed) == text[: text.index("}") + 1]
+    assert "".join(one.data.decode() for one in completion.logprobs) == text
+    assert b"".join(one.data for one in tokens_of_text(completion)) == b"I look."
+
+
+async def test_the_tokens_of_all_that_was_sent_are_told_when_the_model_is_asked_again() -> None:
+    completion, sent = await answered(Asked(f"Hm. {WRONG}", f"<tool_call>{RIGHT}</tool_call>", listed=True), HERMES)
+    tokens = ListedTokens()
+    streamed = [one for piece in sent for one in tokens.take_with(piece)] + (tokens.rest(completion) or [])
+    assert streamed == list(completion.logprobs)
+    assert b"".join(one.data for one in streamed).endswith(b"</tool_call>")
 
 
 async def test_a_cut_off_answer_is_passed_on() -> None:

@@ -285,6 +285,23 @@ def test_responses_are_answered_and_streamed(ai: OpenAI) -> None:
     assert "response.output_text.delta" in kinds
 
 
+def test_a_response_says_how_likely_its_tokens_were_streamed_too(ai: OpenAI) -> None:
+    asked: dict[str, Any] = {"model": "worker", "input": QUESTION[0]["content"], "max_output_tokens": 24}
+    whole: Any = ai.responses.create(**asked, top_logprobs=2, include=["message.output_text.logprobs"])
+    (part,) = whole.output[0].content
+    assert "".join(one.token for one in part.logprobs) == part.text == whole.output_text
+    assert all(len(one.top_logprobs) == 2 for one in part.logprobs)
+    with ai.responses.stream(**asked, include=["message.output_text.logprobs"]) as stream:
+        events: list[Any] = list(stream)
+        last: Any = stream.get_final_response()
+    deltas = [event for event in events if event.type == "response.output_text.delta"]
+    assert len([event for event in deltas if event.logprobs]) > 1, "they come with the pieces of the text"
+    assert all(event.delta == "".join(one.token for one in event.logprobs) for event in deltas)
+    assert [one.logprob for one in last.output[0].content[0].logprobs] == [one.logprob for one in part.logprobs]
+    plain: Any = ai.responses.create(**asked)
+    assert plain.output[0].content[0].logprobs == []
+
+
 def test_responses_have_schemas_and_tools(ai: OpenAI) -> None:
     form: Any = {"format": {"type": "json_schema", "name": "colour", "schema": COLOURS, "strict": True}}
     asked: dict[str, Any] = {"model": "worker", "input": "Which colour?", "instructions": "Be short."}
