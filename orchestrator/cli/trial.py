@@ -29,8 +29,8 @@ from orchestrator.engine.errors import BadPrompt, EngineError
 from orchestrator.engine.tool_calls import ToolCallFinished
 from orchestrator.errors import InputError, Problem
 from orchestrator.events import Usage
-from orchestrator.gates.json_schema import BadSchema, OutputSchema, SchemaMismatch
 from orchestrator.remote import RemoteModel
+from orchestrator.taskir.validation import BadSchema, OutputSchema, SchemaMismatch
 from registry.call_syntax import CallSyntax, call_syntax
 from registry.checks import why_no_text
 from registry.errors import GgufError

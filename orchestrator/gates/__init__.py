@@ -1,11 +1,10 @@
 """Gates: checks on the outputs of a step, before any other step reads them.
 
-    contract     Gate: `check(artifacts, context) -> GateResult`, and what a gate is given
-    pipeline     which gates run on a step, in which order, and which failure follows
-    jobs         runs tools and code as jobs of the sandbox, a few at once
-    findings     what tools found, shortened to what the next attempt can learn from
-    json_schema  checks JSON text against a JSON Schema; also used for answers of models
-    ruff         ruff's command line and reports, for the gates format, lint and security
+    contract  Gate: `check(artifacts, context) -> GateResult`, and what a gate is given
+    pipeline  which gates run on a step, in which order, and which failure follows
+    jobs      runs tools and code as jobs of the sandbox, a few at once
+    findings  what tools found, shortened to what the next attempt can learn from
+    ruff      ruff's command line and reports, for the gates format, lint and security
 
 Each gate has a file of its name; unit and integration share `tests`. A new gate is a new file and a line in `pipeline`.
 """
@@ -28,7 +27,6 @@ from orchestrator.gates.contract import (
     no_sandbox,
 )
 from orchestrator.gates.jobs import JobRunner, max_concurrent_jobs
-from orchestrator.gates.json_schema import BadSchema, OutputSchema, SchemaMismatch
 from orchestrator.gates.pipeline import (
     BUILTIN_GATES,
     PipelineResult,
@@ -41,6 +39,7 @@ from orchestrator.gates.pipeline import (
     scope_of,
 )
 from orchestrator.gates.tests import unseen_tests
+from orchestrator.taskir.validation import BadSchema, OutputSchema, SchemaMismatch
 
 __all__ = [
     "BUILTIN_GATES",

@@ -7,7 +7,7 @@ from typing import Any
 
 from orchestrator.events import FailureKind, GateResult
 from orchestrator.gates.contract import Artifact, Gate, GateContext, GateError, Scope
-from orchestrator.gates.json_schema import OutputSchema, SchemaMismatch
+from orchestrator.taskir.validation import OutputSchema, SchemaMismatch
 
 ACTION = "Judge the answer."
 SCHEMA: dict[str, Any] = {

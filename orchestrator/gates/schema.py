@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from orchestrator.events import FailureKind, GateResult
 from orchestrator.gates.contract import Artifact, Gate, GateContext, Scope
-from orchestrator.gates.json_schema import BadSchema, OutputSchema, SchemaMismatch
 from orchestrator.taskir import Step
+from orchestrator.taskir.validation import BadSchema, OutputSchema, SchemaMismatch
 
 
 class Schema(Gate):

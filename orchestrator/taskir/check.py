@@ -5,14 +5,12 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from urllib.parse import unquote
 
-from jsonschema import Draft202012Validator
-from jsonschema.exceptions import SchemaError
-
 from orchestrator.errors import Problem
 from orchestrator.taskir.arguments import input_references
 from orchestrator.taskir.models import Agent, Step, TaskIR
 from orchestrator.taskir.patterns import BadPattern, check_pattern, patterns_in
-from orchestrator.taskir.problems import MAX_PROBLEMS, format_known_names, format_value, pointer, schema_problem
+from orchestrator.taskir.problems import MAX_PROBLEMS, format_known_names, format_value, pointer
+from orchestrator.taskir.validation import BadSchema, OutputSchema, schema_mismatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,9 +123,16 @@ def _arguments(
         yield from _check_known((*path, name), "input", read, readable)
     # The text of an input is only known when the step runs, so until then it is not checked.
     known = {name: "" if name in reads else value for name, value in arguments.items()}
-    for error in Draft202012Validator(capabilities.tools.get(step.tools[0], {})).iter_errors(known):
-        if not (error.absolute_path and error.absolute_path[0] in reads):
-            yield Problem(pointer((*path, *error.absolute_path)), error.message[:200], f"what {step.tools[0]} takes")
+    accepted = f"what {step.tools[0]} takes"
+    try:
+        wrong = OutputSchema(capabilities.tools.get(step.tools[0], {})).mismatches(known)
+    except BadSchema as error:
+        what = f"they cannot be checked by the schema of {step.tools[0]}: {error}"
+        yield Problem(pointer(path), what, "a tool with another schema")
+        return
+    for place, message in wrong:
+        if not (place and place[0] in reads):
+            yield Problem(pointer((*path, *place)), message, accepted)
 
 
 def _check_available(
@@ -167,11 +172,9 @@ def _output_schemas(task: TaskIR) -> Iterator[Problem]:
 
 
 def _output_schema(path: tuple[str | int, ...], schema: dict[str, object]) -> Iterator[Problem]:
-    try:
-        Draft202012Validator.check_schema(schema)
-    except SchemaError as error:
-        at = pointer((*path, *error.absolute_path))
-        yield Problem(at, f"not a JSON Schema: {schema_problem(error)[:200]}", "JSON Schema (2020-12)")
+    if (wrong := schema_mismatch(schema)) is not None:
+        at = pointer((*path, *wrong.path))
+        yield Problem(at, f"not a JSON Schema: {wrong.message}", "JSON Schema (2020-12)")
         return
     for where, pattern in patterns_in(schema, path):
         try:

@@ -38,8 +38,8 @@ from orchestrator.engine.contract import EngineSpec, EngineStats, Generation, Me
 from orchestrator.engine.step_cost.model import Points, StepCostModel
 from orchestrator.errors import InputError
 from orchestrator.events import Usage
-from orchestrator.gates.json_schema import OutputSchema
 from orchestrator.taskir import TaskIR
+from orchestrator.taskir.validation import OutputSchema
 from registry.load import find_registry, load_registry
 from tests.orchestrator.cli.cli_command import make_command
 

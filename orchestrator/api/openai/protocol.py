@@ -13,9 +13,9 @@ from orchestrator.api.openai.given_files import FILE_TYPES, GivenFile
 from orchestrator.api.openai.sampling import ANY_OBJECT
 from orchestrator.engine.contract import Message, ToolCall
 from orchestrator.errors import InputError, Problem
-from orchestrator.gates.json_schema import BadSchema, OutputSchema
 from orchestrator.steps.prompt import step_messages
 from orchestrator.steps.role import ResolvedRole
+from orchestrator.taskir.validation import BadSchema, OutputSchema
 from registry.options import MAX_CONTEXT
 from registry.thinking import Thinking
 

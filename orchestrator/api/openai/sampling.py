@@ -15,7 +15,7 @@ from pydantic import Field
 from orchestrator.api.dependencies import LenientBody
 from orchestrator.engine.client.grammar import literal
 from orchestrator.errors import InputError, Problem
-from orchestrator.gates.json_schema import BadSchema, OutputSchema
+from orchestrator.taskir.validation import BadSchema, OutputSchema
 from registry.options import SamplingOptions
 
 ANY_OBJECT: Final = {"type": "object"}

@@ -19,8 +19,8 @@ from orchestrator.engine.contract import MAX_GRAMMAR_BYTES, Generation, GrammarT
 from orchestrator.engine.errors import BadGrammar
 from orchestrator.engine.tool_calls import ToolCallParser
 from orchestrator.errors import InputError, Problem
-from orchestrator.gates.json_schema import BadSchema, OutputSchema, SchemaMismatch
 from orchestrator.taskir import MAX_DEPTH
+from orchestrator.taskir.validation import BadSchema, OutputSchema, SchemaMismatch
 from registry.call_syntax import CallSyntax
 
 MAX_TOOLS: Final = 128

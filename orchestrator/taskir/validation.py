@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from itertools import islice, product
-from typing import Any
+from typing import Any, NamedTuple
 
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import SchemaError, ValidationError, best_match
@@ -43,6 +43,15 @@ class BadSchema(Exception):
     """A schema is not a JSON Schema, or cannot be applied, so that no answer could ever match it."""
 
 
+class Mismatch(NamedTuple):
+    """A place at which a value does not match a schema, or a schema is none."""
+
+    path: tuple[str | int, ...]
+    """The keys that lead to the place."""
+    message: str
+    """What is wrong there."""
+
+
 class OutputSchema:
     """A JSON Schema that values are checked against. References to other documents are never fetched."""
 
@@ -71,14 +80,30 @@ class OutputSchema:
 
     def check(self, value: Any) -> None:
         """Raise `SchemaMismatch` if the value does not match, or `BadSchema` if the schema turns out to be unusable."""
+        worst = best_match(iter(self._errors(value)))
+        if isinstance(worst, ValidationError):
+            raise SchemaMismatch(f"{pointer(worst.absolute_path)}: {_clip(worst.message)}")
+
+    def mismatches(self, value: Any) -> list[Mismatch]:
+        """Return where the value does not match, up to a hundred places. Raises `BadSchema` as `check` does."""
+        return [Mismatch(tuple(error.absolute_path), _clip(error.message)) for error in self._errors(value)]
+
+    def _errors(self, value: Any) -> list[ValidationError]:
         try:
-            worst = best_match(islice(self._validator.iter_errors(value), ERRORS_WEIGHED))
+            return list(islice(self._validator.iter_errors(value), ERRORS_WEIGHED))
         except (Unresolvable, ValueError) as error:  # ValueError: a reference that is not a valid URL
             raise BadSchema(f"the schema refers to something that is not in it: {_clip(str(error))}") from error
         except RecursionError as error:
             raise BadSchema("the schema refers to itself without end") from error
-        if isinstance(worst, ValidationError):
-            raise SchemaMismatch(f"{pointer(worst.absolute_path)}: {_clip(worst.message)}")
+
+
+def schema_mismatch(schema: object) -> Mismatch | None:
+    """Return where something is no JSON Schema of the draft 2020-12, or None if it is one."""
+    try:
+        Draft202012Validator.check_schema(schema)
+    except SchemaError as error:
+        return Mismatch(tuple(error.absolute_path), _clip(schema_problem(error)))
+    return None
 
 
 @lru_cache(maxsize=256)
