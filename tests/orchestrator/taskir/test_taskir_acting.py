@@ -1,5 +1,6 @@
 """What an installation refuses of steps that act."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -85,3 +86,18 @@ def test_this_installation_acts_as_far_as_there_is_a_sandbox() -> None:
     assert without.kinds == {"generate", "tool"}
     assert set(with_one.tools) - set(without.tools) == {"grep", "run_tests", "shell"}
     assert set(without.unavailable) == {"repl", "grep", "run_tests", "shell"}
+
+
+@pytest.mark.parametrize(
+    ("schema", "told"),
+    [
+        ({"properties": {"a": {"$ref": "http://127.0.0.1:1/theirs.json"}}}, "refers to something that is not in it"),
+        ({"properties": {"a": {"pattern": r"^(\w+\s?)*$"}}}, "does not match"),
+        ({"properties": {"a": {"pattern": r"(a)\1"}}}, "backreferences are not supported"),
+    ],
+)
+def test_arguments_are_checked_without_fetching_and_in_linear_time(schema: dict[str, Any], told: str) -> None:
+    tools = {"mcp:far/tool": {"type": "object", **schema}}
+    step = {"kind": "tool", "tools": ["mcp:far/tool"], "arguments": {"a": "a" * 100_000 + "!"}}
+    (problem,) = check_task(task_from(document(step)), replace(CAN, tools=tools))
+    assert told in problem.what
