@@ -12,8 +12,8 @@ that every template should take, until the template renders one of them without 
 Many templates take the tools that the model may call, too (`takes_tools`). Of these, only what is plain stays in sight,
 such as names and types; descriptions are placeholders like contents.
 
-A template comes with a model from somewhere, so it may also be written to take for ever. It gets a limited time, and no
-operator makes a text, a list or a number out of proportion (`_BoundedEnvironment`).
+A template comes with a model from somewhere, so it may also be written to take for ever, or all of the memory. It is
+rendered within limits (`bounded_template`), and before its model is used, in a process of its own (`template_check`).
 """
 
 import hashlib
@@ -24,17 +24,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
-from time import thread_time
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 import jinja2
 from jinja2 import nodes
-from jinja2.compiler import CodeGenerator, Frame
 from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
-from jinja2.runtime import Context
-from jinja2.sandbox import ImmutableSandboxedEnvironment
 
+from registry.bounded_template import BoundedEnvironment, TooMuch
 from registry.errors import ChatTemplateError
 
 PLAIN: Final = (
@@ -43,15 +40,6 @@ PLAIN: Final = (
 )
 """Used for a model without a template; its answer ends where it would begin the next "### "."""
 PLAIN_STOPS: Final = ("\n### ",)
-
-MOST_SECONDS: Final = 5.0
-"""How long a template may compute for one prompt."""
-MOST_ITEMS: Final = 1 << 24
-"""How many characters or items an operator of a template may make."""
-MOST_BITS: Final = 1 << 12
-"""How large a number an operator of a template may make."""
-_WIDE: Final = re.compile(r"%[^a-zA-Z%]*([0-9]{5}|\*)")
-"""A format with `%` that asks for a great width, or takes it from an argument."""
 
 _CLOCK: Final = "strftime_now"
 _KEPT: Final = 64
@@ -139,9 +127,10 @@ class ChatTemplate:
     """
 
     def __init__(self, source: str | None, bos: str, eos: str, control: frozenset[str] = frozenset()) -> None:
-        environment = _BoundedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols])
+        environment = BoundedEnvironment(
+            {"tojson": _to_json}, trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols]
+        )
         self._environment = environment
-        environment.filters["tojson"] = _to_json
         environment.globals["raise_exception"] = _refuse
         environment.globals[_CLOCK] = _now
         self.stops = PLAIN_STOPS if source is None else ()
@@ -196,7 +185,7 @@ class ChatTemplate:
         for parts, arranged in itertools.product((False, True), _arrangements(turns, knows_tools=self._knows_tools)):
             try:
                 rendered = self._render(arranged, arguments, tools, parts=parts, continued=continued)
-            except _TooMuch:
+            except TooMuch:
                 raise  # it would be the same in every arrangement
             except ChatTemplateError as error:
                 refusal = refusal or str(error)
@@ -218,10 +207,13 @@ class ChatTemplate:
         given = {"tools": json.loads(tools)} if tools else {}
         variables = {"tools": None, "documents": None, **dict(arguments), **given, **self._tokens}
         messages = [_as_dict(turn, parts=parts) for turn in turns]
+        self._environment.begin_rendering()
         try:
             return self._template.render(variables, messages=messages, add_generation_prompt=not continued)
-        except _TooMuch:
+        except TooMuch:
             raise
+        except MemoryError as error:
+            raise TooMuch("the model's chat template takes too much memory") from error
         except Exception as error:  # boundary: a template is foreign code, whatever it raises is its refusal
             raise ChatTemplateError(f"the model's chat template refuses the messages: {_one_line(error)}") from error
 
@@ -575,86 +567,6 @@ def _cut(rendered: str, texts: Sequence[str]) -> list[Segment]:
         end = match.end()
     segments.append(Segment(rendered[end:], special=True))
     return [segment for segment in segments if segment.text]
-
-
-# Limits
-
-
-class _TooMuch(ChatTemplateError):
-    """A template takes too long, or makes something too large."""
-
-
-class _BoundedCode(CodeGenerator):
-    """Compiles templates so that each pass through a loop and each call of a macro looks at the time."""
-
-    def visit_Template(self, node: nodes.Template, frame: Frame | None = None) -> None:
-        """Add the look at the time to the code of a template."""
-        bodies = [
-            *(loop.body for loop in node.find_all(nodes.For)),
-            *(macro.body for macro in node.find_all(nodes.Macro)),
-            *(call.body for call in node.find_all(nodes.CallBlock)),
-        ]
-        for body in bodies:
-            look = nodes.Call(nodes.EnvironmentAttribute("look_at_the_time"), [], [], None, None)
-            body.insert(0, nodes.ExprStmt(look, lineno=node.lineno))
-        super().visit_Template(node, frame)
-
-    def visit_Concat(self, node: nodes.Concat, frame: Frame) -> None:
-        """Write the code of the operator `~`."""
-        self.write("environment.concatenated((")
-        for part in node.nodes:
-            self.visit(part, frame)
-            self.write(", ")
-        self.write("))")
-
-
-class _BoundedEnvironment(ImmutableSandboxedEnvironment):
-    """Renders templates for a limited time. Operators that could take long in one go refuse to."""
-
-    code_generator_class = _BoundedCode
-    intercepted_binops = frozenset(("*", "**", "+", "%"))
-
-    def __init__(self, **options: Any) -> None:
-        super().__init__(**options)
-        self.begin()
-
-    def begin(self) -> None:
-        """Begin the time for what is rendered next. It is the time that this thread computes, not that it waits."""
-        self._end = thread_time() + MOST_SECONDS
-
-    def look_at_the_time(self) -> None:
-        """Raise `_TooMuch` when the time is over."""
-        if thread_time() > self._end:
-            raise _TooMuch(f"the model's chat template takes longer than {MOST_SECONDS:g} s")
-
-    def concatenated(self, parts: Sequence[Any]) -> str:
-        """Return what the operator `~` makes. Raises `_TooMuch` where it would be too large."""
-        texts = [str(part) for part in parts]
-        if sum(map(len, texts)) > MOST_ITEMS:
-            raise _TooMuch("the model's chat template makes something too large with '~'")
-        return "".join(texts)
-
-    def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
-        """Return the result of an operator. Raises `_TooMuch` where it would be too large."""
-        if _is_large(operator, left, right):
-            raise _TooMuch(f"the model's chat template makes something too large with {operator!r}")
-        return super().call_binop(context, operator, left, right)
-
-
-def _is_large(operator: str, left: Any, right: Any) -> bool:
-    """Return whether what an operator makes could be too large."""
-    sizes = [len(one) for one in (left, right) if isinstance(one, str | bytes | Sequence)]
-    numbers = [one for one in (left, right) if isinstance(one, int)]
-    if operator == "%":
-        return isinstance(left, str) and _WIDE.search(left) is not None
-    if operator == "+":
-        return sum(sizes) > MOST_ITEMS
-    if operator == "*" and sizes:
-        return sum(sizes) * max(numbers, default=0) > MOST_ITEMS
-    if len(numbers) == 2:
-        bits = numbers[0].bit_length()
-        return (bits * abs(numbers[1]) if operator == "**" else bits + numbers[1].bit_length()) > MOST_BITS
-    return False
 
 
 # What a template is given besides messages

@@ -8,12 +8,12 @@ from typing import Final
 
 from registry import architectures
 from registry.backends import check_backend
-from registry.chat_template import why_words_are_lost
 from registry.errors import RegistryProblem
 from registry.forms import EMBEDDER, RERANKER, ModelForm, RegistryForm, RoleForm, nearest, usual_tier
 from registry.gguf import GgufHeader
 from registry.options import LoadOptions
 from registry.strict_yaml import KeyPath, YamlDocument
+from registry.template_check import judge_template
 
 QUANTISED_BLOCK: Final = 32
 OTHER_TEMPLATE: Final = "a model with a chat template that renders every message (gguf-new-metadata can replace it)"
@@ -121,7 +121,7 @@ def why_no_prompt(header: GgufHeader) -> str | None:
     """
     if header.chat_template is None or why_no_text(header) is not None:
         return None
-    return why_words_are_lost(header.chat_template)
+    return judge_template(header.chat_template).lost
 
 
 def _role(

@@ -1,12 +1,13 @@
 """Chat templates as real models have them: rendered as their authors meant, without losing what was said."""
 
 import json
+import resource
 from typing import NamedTuple
 
 import jinja2
 import pytest
 
-from registry import chat_template
+from registry import bounded_template
 from registry.chat_template import ChatTemplate, Segment, why_words_are_lost
 from registry.errors import ChatTemplateError
 
@@ -263,7 +264,7 @@ def test_a_template_may_forget_what_the_assistant_said() -> None:
     ],
 )
 def test_a_template_that_takes_too_long_is_refused(endless: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chat_template, "MOST_SECONDS", 0.05)
+    monkeypatch.setattr(bounded_template, "MOST_SECONDS", 0.05)
     assert "takes longer than 0.05 s" in str(why_words_are_lost(endless + CHATML))
     with pytest.raises(ChatTemplateError, match=r"takes longer than 0\.05 s"):
         joined(endless + CHATML)
@@ -281,6 +282,61 @@ def test_a_template_that_takes_too_long_is_refused(endless: str, monkeypatch: py
 )
 def test_a_template_that_makes_something_too_large_is_refused(large: str, operator: str) -> None:
     assert f"makes something too large with '{operator}'" in str(why_words_are_lost(large + CHATML))
+
+
+@pytest.mark.parametrize(
+    "large",
+    [
+        "{{ 'a'.ljust(10 ** 10) }}",
+        "{{ 'a'.encode().center(10 ** 10) }}",
+        "{{ 'a'.zfill(9999999999) }}",
+        "{% set n = 1 %}{{ n.to_bytes(10 ** 10, 'big') }}",
+        "{{ ('\t' * 99999).expandtabs(99999) }}",
+        "{{ ('a' * 99999).join(['b'] * 99999) }}",
+        "{{ ('a' * 99999).replace('a', 'b' * 99999) }}",
+        "{{ ('a' * 99999).translate({97: 'b' * 99999}) }}",
+        "{{ '{:9999999999}'.format(1) }}",
+        "{{ '{:{w}}'.format(1, w=10 ** 10) }}",
+        "{{ ('{x}' * 9999).format(x='b' * 99999) }}",
+        "{{ ('%(x)s' * 9999) % {'x': 'b' * 99999} }}",
+        "{{ 'a' | center(9999999999) }}",
+        "{{ ['a'] | map('center', 9999999999) | list }}",
+        "{{ ('a' * 99999) | replace('a', 'b' * 99999) }}",
+        "{{ (['b'] * 99999) | join('a' * 99999) }}",
+        "{{ ('a\n' * 99999) | indent(99999) }}",
+        "{{ 'a' | indent(9999999999, true) }}",
+        "{{ ([1] * 99999) | tojson(indent=99999) }}",
+        "{{ ([1] * 99999) | tojson(separators=('a' * 99999, ':')) }}",
+        "{{ [1] | batch(9999999999, 'x') | list }}",
+        "{{ '%s' | format(([['a'] * 9999] * 9999)) }}",
+        "{% set a = ['a'] * 9999 %}{% set b = [a] * 9999 %}{{ b }}",
+        "{% set a = ['a'] * 9999 %}{% set b = [a] * 9999 %}{{ b | string | length }}",
+        "{% set a = ['a'] * 9999 %}{% set b = [a] * 9999 %}{{ b | tojson | length }}",
+        "{% set a = ['a'] * 9999 %}{% set b = [a] * 9999 %}{{ b | sum(start=[]) | length }}",
+        "{% set s = 'a' * 999999 %}{% for n in range(99999) %}{{ s }}{% endfor %}",
+        "{% set t %}{% for n in range(99999) %}{{ 'a' * 9999 }}{% endfor %}{% endset %}",
+        "{% macro m() %}{% for n in range(99999) %}{{ 'a' * 9999 }}{% endfor %}{% endmacro %}{{ m() | length }}",
+        "{% set s = namespace(l=[]) %}{% for n in range(999) %}{% set s.l = s.l + ['a' * 1999999 ~ n] %}{% endfor %}",
+    ],
+)
+def test_nothing_that_a_template_makes_is_out_of_proportion(large: str) -> None:
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(ChatTemplateError, match="too large"):
+        ChatTemplate(large + CHATML, "", "").segments((Said("user", "x"),))
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 800 << 10
+
+
+def test_the_filters_and_methods_of_templates_do_what_they_do_elsewhere() -> None:
+    source = (
+        "{{ 'a'.ljust(3) }}|{{ 'a' | center(5) }}|{{ ['a', 1, none] | join('-') }}|"
+        "{{ [{'n': {'m': 2}}] | join(',', 'n.m') }}|"
+        "{{ 'aXb'.replace('X', '--') }}|{{ 'a\nb' | indent(2) }}|{{ '{:>4}|{x}'.format(1, x='y') }}|"
+        "{{ 'a b'.split() }}|"
+        "{{ ','.join(['a', 'b']) }}|{{ [3, 1] | sort | first }}|{{ {'a': 1} | items | list }}|{{ 'x' | upper ~ 1.5 }}|"
+        "{{ '%s' | format(3) }}|{{ [1, 2, 3] | batch(2, 0) | list }}|{{ 3.7 | round | int }}|{{ '\t'.expandtabs(2) }}"
+    )
+    plain = jinja2.Environment().from_string(source).render()  # noqa: S701 (no HTML)
+    assert joined(source + CHATML) == plain + joined(CHATML)
 
 
 def test_the_operators_of_templates_do_what_they_do_elsewhere() -> None:
