@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-from registry.chat_template import takes_tools
+from registry.template_check import judge_template
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,9 +111,51 @@ TOOL_CALL_LIST: Final = CallSyntax(
 )
 """Phi-4-mini and Granite: a list in JSON behind a control token."""
 
+GLM: Final = CallSyntax(family="glm", opening=HERMES.opening, middle=HERMES.middle, closing=HERMES.closing)
+"""GLM 4.5 and later write keys and values of arguments as XML, behind the bare name; one that has to call uses JSON."""
+DEEPSEEK: Final = CallSyntax(
+    family="deepseek",
+    start="<｜tool▁calls▁begin｜>",
+    opening="<｜tool▁call▁begin｜>function<｜tool▁sep｜>",
+    middle="\n```json\n",
+    closing="\n```<｜tool▁call▁end｜>",
+    end="<｜tool▁calls▁end｜>",
+    begins=(("<｜tool▁calls▁begin｜>", "<｜tool▁call▁begin｜>function<｜tool▁sep｜>"),),
+)
+"""DeepSeek V3 and R1: arguments in a fenced block, behind control tokens."""
+DEEPSEEK_V31: Final = CallSyntax(
+    family="deepseek-v3.1",
+    start=DEEPSEEK.start,
+    opening="<｜tool▁call▁begin｜>",
+    middle="<｜tool▁sep｜>",
+    closing="<｜tool▁call▁end｜>",
+    separator="",
+    end=DEEPSEEK.end,
+    begins=(("<｜tool▁calls▁begin｜>", "<｜tool▁call▁begin｜>"),),
+)
+"""DeepSeek V3.1 and later: name and arguments with nothing but control tokens around them."""
+HARMONY: Final = CallSyntax(
+    family="harmony",
+    opening="<|channel|>commentary to=functions.",
+    middle=" json<|message|>",
+    closing="",
+    several=False,
+    begins=((r"to=functions\.", ""),),
+)
+"""gpt-oss: a message to a function, in a channel of its own. `orchestrator.engine.thinking` gives headers this form."""
+
 CALL_MARKS: Final = (
     *("<tool_call>", "</tool_call>", "<|tool_call|>", "<|/tool_call|>", "<function=", "</function>"),
     *("<|python_tag|>", "[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"),
+    *("<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"),
+    *(
+        "<｜tool▁calls▁begin｜>",
+        "<｜tool▁call▁begin｜>",
+        "<｜tool▁sep｜>",
+        "<｜tool▁call▁end｜>",
+        "<｜tool▁calls▁end｜>",
+    ),
+    *("<|start|>", "<|channel|>", "<|message|>"),
 )
 """The texts around calls that are control tokens in some vocabularies."""
 _PARAMETERS: Final = re.compile(r'\\?"parameters\\?": ')
@@ -123,9 +165,13 @@ _ARGUMENTS: Final = re.compile(r'\\?"arguments\\?": ')
 @lru_cache(64)
 def call_syntax(template: str | None) -> CallSyntax | None:
     """Return how a model with this chat template writes calls; None where it is not known to be given tools by it."""
-    if template is None or not takes_tools(template):
+    if template is None or "tools" not in template:
         return None
     found = (
+        (HARMONY, "<|channel|>" in template and "functions." in template),
+        (DEEPSEEK, "<｜tool▁calls▁begin｜>" in template and "```json" in template),
+        (DEEPSEEK_V31, "<｜tool▁calls▁begin｜>" in template),
+        (GLM, "<arg_key>" in template),
         (QWEN_CODER, "<parameter=" in template),
         (MISTRAL_TEKKEN, "[TOOL_CALLS]" in template and "[ARGS]" in template),
         (MISTRAL, "[TOOL_CALLS]" in template),
@@ -135,4 +181,5 @@ def call_syntax(template: str | None) -> CallSyntax | None:
         (LLAMA3, "<|python_tag|>" in template or _PARAMETERS.search(template) is not None),
         (BARE_JSON, _ARGUMENTS.search(template) is not None),
     )
-    return next((syntax for syntax, holds in found if holds), None)
+    syntax = next((syntax for syntax, holds in found if holds), None)
+    return syntax if syntax is not None and judge_template(template).takes_tools else None

@@ -2,16 +2,21 @@
 
     start ──the mark of a thought──▶ thinking ──the mark of its end──▶ gap ──no more white space──▶ answering
       │                                 ▲ └──▶ start again, where thoughts are messages with headers     ▲
-      └──anything else───────────────────────────────────────────────────────────────────────────────────┘
+      └──anything else, or a message to a tool───────────────────────────────────────────────────────────┘
 
 Marks are looked for up to the answer and not in it, so an answer may spell them.
 """
 
-from typing import Literal
+import re
+from typing import Final, Literal
 
 from registry.thinking import ThoughtMarkers
 
 SplitterState = Literal["start", "thinking", "gap", "answering"]
+TO_FUNCTION: Final = b"<|channel|>commentary to=functions."
+"""What a call of a tool begins with in the answer, where thoughts and answers are messages with headers. Models write
+the parts of that header in several orders."""
+_RECIPIENT: Final = re.compile(rb"to=functions\.([\w.-]+)")
 MAX_BLANKS = 4
 """How many pieces of white space in a row may stand before a thought, or between thought and answer."""
 
@@ -19,11 +24,13 @@ MAX_BLANKS = 4
 class ThoughtSplitter:
     """Splits the bytes of one text. Bytes are held back while they may be the beginning of a mark.
 
-    White space at both ends of a thought, and between thought and answer, belongs to neither.
+    White space at both ends of a thought, and between thought and answer, belongs to neither. Where the answer may have
+    `calls` of tools, a message to a tool is the answer, with its header.
     """
 
-    def __init__(self, markers: ThoughtMarkers, state: SplitterState = "start") -> None:
+    def __init__(self, markers: ThoughtMarkers, state: SplitterState = "start", *, calls: bool = False) -> None:
         self.state = state
+        self._calls = calls
         self.thought_begun = state == "thinking"
         """Whether there was a thought at all."""
         self._opens, self._closes = markers.opens.encode(), markers.closes.encode()
@@ -33,16 +40,16 @@ class ThoughtSplitter:
         self._written = False
 
     @classmethod
-    def after_prompt(cls, markers: ThoughtMarkers, prompt_end: str) -> "ThoughtSplitter":
+    def after_prompt(cls, markers: ThoughtMarkers, prompt_end: str, *, calls: bool = False) -> "ThoughtSplitter":
         """Return a splitter for what follows a prompt. Some templates open a thought, or close an empty one.
 
         `prompt_end` is what the template has put behind the last message.
         """
         end = prompt_end.rstrip()
         if end.endswith(markers.opens):
-            return cls(markers, "thinking")
+            return cls(markers, "thinking", calls=calls)
         done = markers.skips or markers.closes
-        return cls(markers, "answering" if end.endswith(done) else "start")
+        return cls(markers, "answering" if end.endswith(done) else "start", calls=calls)
 
     def expects(self, data: bytes) -> bool:
         """Return whether bytes that come before an answer may go on to be a mark or white space before it."""
@@ -78,7 +85,8 @@ class ThoughtSplitter:
         """Return whether a text may become the mark of a thought, or the header of a message."""
         if not self._header:
             return self._opens.startswith(text) or text.startswith(self._opens)
-        return any(begin.startswith(text) or text.startswith(begin) for begin in (b"<|channel|>", b"<|start|>"))
+        begins = (b"<|channel|>", b"<|start|>", *((b"to=",) if self._calls else ()))
+        return any(begin.startswith(text) or text.startswith(begin) for begin in begins)
 
     def _start(self, text: bytes) -> tuple[bytes, bytes]:
         self._held = text
@@ -93,6 +101,9 @@ class ThoughtSplitter:
             if not found:
                 return b"", b""
             self._held = b""
+            if self._calls and (called := _RECIPIENT.search(header)) is not None:
+                self.state = "answering"
+                return b"", TO_FUNCTION + called[1] + b" json" + self._header + rest
             if b"final" in header:
                 self.state = "answering"
                 return b"", rest

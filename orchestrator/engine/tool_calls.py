@@ -4,8 +4,9 @@
       ▲                            │
       └──it was none after all─────┘
 
-A call begins with a mark (`<tool_call>`, `<|tool_call|>`, `<|python_tag|>`, `[TOOL_CALLS]`, `<function=`) or is bare
-JSON, alone, in a list, or in a fenced block, anywhere in the text. Behind a mark, whatever is no call is a broken one.
+A call begins with a mark (`<tool_call>`, `<|tool_call|>`, `<|python_tag|>`, `[TOOL_CALLS]`, `<function=`, those of
+DeepSeek and of gpt-oss) or is bare JSON, alone, in a list, or in a fenced block, anywhere in the text. Behind a mark,
+whatever is no call is a broken one.
 Bare JSON is a call only if it names a tool that is offered, and else text like any other. Text that may become a call
 is held back until that is known. What is read does not depend on how the text is cut into pieces.
 """
@@ -77,8 +78,18 @@ _MARKS: Final = {
     "<|python_tag|>": "",
     "[TOOL_CALLS]": "",
     "<function=": "</function>",
+    "<｜tool▁calls▁begin｜>": "<｜tool▁calls▁end｜>",
+    "<｜tool▁call▁begin｜>": "<｜tool▁call▁end｜>",
+    "<|channel|>commentary to=functions.": "<|call|>",
+    "<|start|>assistant to=functions.": "<|call|>",
+    "<|start|>assistant<|channel|>commentary to=functions.": "<|call|>",
 }
 """What begins a call, and what ends it; empty where nothing does."""
+_CALLS: Final = "<｜tool▁calls▁begin｜>"
+"""The mark of several calls, each of which has the mark `_CALL` of its own."""
+_CALL: Final = "<｜tool▁call▁begin｜>"
+_TO_FUNCTION: Final = "to=functions."
+"""The end of the marks of a message to a function."""
 _FENCE: Final = "```"
 _FENCED: Final = ("", "json", "tool_call", "tool_calls", "tool_code")
 """The words that may stand behind the fence of a block with calls."""
@@ -90,6 +101,11 @@ _WORD: Final = re.compile(r"\w*")
 _STRING: Final = re.compile(r'"(?:[^"\\]|\\.)*"', re.S)
 _SCALAR: Final = re.compile(r'[^\s,}\]"{\[]+')
 _NAMED: Final = re.compile(r"([\w.-]+)\s*(?:\[CALL_ID\]\s*\w*\s*)?(?:\[ARGS\])?\s*(?=\{)")
+_SEPARATED: Final = re.compile(r"(?:function<｜tool▁sep｜>([\w.-]+)\s*```(?:json)?|([\w.-]+)<｜tool▁sep｜>)\s*(?=\{)")
+_ADDRESSED: Final = re.compile(r"([\w.-]+)[^{]*?<\|message\|>\s*(?=\{)")
+_PAIRS: Final = re.compile(r"([\w.-]+)\s*(?=<arg_key>|</tool_call>)")
+_BARE_NAME: Final = re.compile(r"[\w.-]+\s*")
+_PAIR: Final = re.compile(r"<arg_key>(.*?)</arg_key>\s*<arg_value>(.*?)</arg_value>", re.S)
 _PARAMETER: Final = re.compile(r"<parameter=([^>\n]+)>\n?(.*?)\n?</parameter>", re.S)
 _BUILT_IN: Final = re.compile(r"\s*([\w-]+)\.call\(", re.S)
 _SIGN: Final = re.compile(r'["{}\[\]]')
@@ -158,7 +174,13 @@ class ToolCallParser:
         events = self._advance()
         if self._state == self._in_python:
             events += self._built_in_call()
-        elif self._state in (self._in_arguments, self._in_head, self._in_function, self._in_parameters):
+        elif self._state in (
+            self._in_arguments,
+            self._in_head,
+            self._in_function,
+            self._in_parameters,
+            self._in_pairs,
+        ):
             events += self._broken("it is not complete")
         elif self._white and not self.count:
             events.append(TextDelta(self._white))
@@ -256,19 +278,33 @@ class ToolCallParser:
                 self._at += 1
             elif sign == "]" and self._in_list:
                 self._state = self._in_rest
-            elif sign == "<" and self._mark == "<tool_call>":
-                self._open_function()
-            elif self._mark == "[TOOL_CALLS]":
-                self._start(self._named())
-            elif self._mark == "<|python_tag|>":
-                self._state = self._in_python
             else:
-                raise _No
+                self._open_marked(sign)
         except _More:
             return False
         except _No:
             self._fail("it is no JSON object with the name of a tool and its arguments")
         return True
+
+    def _open_marked(self, sign: str) -> None:
+        """Begin a call in the form that its mark is for, where it is no JSON object. Raises _More, _No."""
+        match self._mark:
+            case "<tool_call>" if sign == "<":
+                self._open_function()
+            case "<tool_call>" if _BARE_NAME.match(sign) is not None:
+                self._open_pairs()
+            case "[TOOL_CALLS]":
+                self._start(self._behind(_NAMED))
+            case "<|python_tag|>":
+                self._state = self._in_python
+            case str(mark) if mark == _CALLS:
+                self._open_call()
+            case str(mark) if mark == _CALL:
+                self._start(self._separated())
+            case str(mark) if mark.endswith(_TO_FUNCTION):
+                self._start(self._behind(_ADDRESSED))
+            case _:
+                raise _No
 
     def _open_function(self) -> None:
         mark = "<function="
@@ -278,14 +314,71 @@ class ToolCallParser:
         self._closers.append("</function>")
         self._state = self._in_function
 
-    def _named(self) -> _Head:
-        """Return the head of a call that begins with the bare name of a tool. Raises _More, _No."""
-        found = _NAMED.match(self._text, self._at)
+    def _behind(self, pattern: re.Pattern[str]) -> _Head:
+        """Return the head of a call in JSON behind the bare name of a tool. Raises _More, _No."""
+        found = pattern.match(self._text, self._at)
         if found is not None:
-            return _Head(found[1], found.end(), 0)
+            return _Head(next(filter(None, found.groups())), found.end(), 0)
         if "{" in self._text[self._at :] or len(self._text) - self._at > _MOST_HEAD:
             raise _No
         raise _More
+
+    def _open_call(self) -> None:
+        """Begin one of several calls that have marks of their own. Raises _More, _No."""
+        if not self._text.startswith(_CALL, self._at):
+            raise _More if self._may_become(_CALL, self._at) else _No
+        at, self._at = self._at, self._at + len(_CALL)
+        try:
+            head = self._separated()
+        except _More:
+            self._at = at
+            raise
+        self._closers.insert(1, _MARKS[_CALL])
+        self._start(head)
+
+    def _separated(self) -> _Head:
+        """Return the head of a call whose name is separated from its arguments by a token. Raises _More, _No."""
+        head = self._behind(_SEPARATED)
+        if _FENCE in self._text[self._at : head.at]:
+            self._closers.append(_FENCE)
+        return head
+
+    def _open_pairs(self) -> None:
+        """Begin a call whose arguments are pairs of keys and values in XML, behind its bare name. Raises _More, _No."""
+        found = _PAIRS.match(self._text, self._at)
+        if found is None:
+            name = _BARE_NAME.match(self._text, self._at)
+            assert name is not None, "it begins with a sign of a name"
+            at = name.end()
+            is_begun = at == len(self._text) or any(self._may_become(one, at) for one in ("<arg_key>", "</tool_call>"))
+            raise _More if is_begun and at - self._at <= _MOST_HEAD else _No
+        self._start(_Head(found[1], found.end(), 0))
+        if self._state == self._in_arguments:
+            self._state = self._in_pairs
+
+    def _in_pairs(self) -> bool:
+        """Read the next pair of a key and a value, and tell it as a piece of JSON, when all of it is there."""
+        mark = "</tool_call>"
+        index, schema = self.count - 1, self._tools.get(self._name, {}).get("properties", {})
+        self._at = _skipped(self._text, self._at)
+        if self._text.startswith(mark, self._at):
+            self._parts.append("}" if self._parts else "{}")
+            self._events.append(ArgumentsDelta(index, self._parts[-1]))
+            self._finish_call("".join(self._parts))
+            return True
+        found = _PAIR.match(self._text, self._at)
+        if found is None:
+            begun = self._text[self._at :]
+            if not any(one.startswith(begun) or begun.startswith(one) for one in ("<arg_key>", mark)):
+                self._fail("its arguments are no pairs of keys and values")
+                return True
+            return False
+        key = found[1].strip()
+        pair = json.dumps({key: _xml_value(found[2], schema.get(key))}, ensure_ascii=False)[1:-1]
+        self._at = found.end()
+        self._parts.append(f", {pair}" if self._parts else f"{{{pair}")
+        self._events.append(ArgumentsDelta(index, self._parts[-1]))
+        return True
 
     def _in_function(self) -> bool:
         """Read the name in `<function=NAME>`, and what follows on it."""
@@ -504,6 +597,10 @@ class ToolCallParser:
             raise _More
         elif self._text[self._at] == "{" and self._marked:
             self._next_call()
+        elif self._mark == _CALLS and self._text.startswith(_CALL, self._at):
+            self._next_call()
+        elif self._mark == _CALLS and self._may_become(_CALL, self._at):
+            raise _More
         else:
             self._closers.clear()
 
@@ -524,7 +621,7 @@ class ToolCallParser:
         self._state = self._in_nothing
 
     def _broken(self, problem: str) -> list[CallEvent]:
-        started = self._state == self._in_arguments
+        started = self._state in (self._in_arguments, self._in_pairs)
         self._state = self._in_nothing
         return [ToolCallBroken(self.count - 1 if started else None, self._begun, problem)]
 

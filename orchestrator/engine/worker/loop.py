@@ -225,12 +225,21 @@ class Loop:
             prompt, prompt_end = self._raw_prompt(request), ""
         most = max_answer = clamp_max_tokens(request, len(prompt), self._llama.context_limit)
         thoughts = None
-        if chat and self._thinking.markers is not None and not request.continues:
+        # Under a grammar for a call, a model whose calls are messages with headers begins with the header.
+        is_call = request.grammar is not None and bool(request.tools)
+        markers = self._thinking.markers
+        if chat and markers is not None and not request.continues and not (is_call and markers.header):
             room = max_answer if request.limits_thoughts else self._llama.context_limit - len(prompt)
             marks = len(self._thinking.closing)
             budget = thinking_room(room, max_answer, self._thinking.budget(request.thinking), marks)
             most = min(room, max_answer + budget + marks + MARK_TOKENS)
-            thoughts = Thoughts(self._thinking, prompt_end, budget, grammar=request.grammar is not None)
+            thoughts = Thoughts(
+                self._thinking,
+                prompt_end,
+                budget,
+                grammar=request.grammar is not None,
+                calls=bool(request.tools and markers.header),
+            )
         grammars = self._llama.grammars
         call_marks = self._call_marks if request.tools else {}
         grammar = None if request.grammar is None else grammars.start(request.grammar, call_marks)

@@ -287,7 +287,7 @@ class Sequence:
             self.finish = "stop"
         elif len(self.output) >= self.max_tokens or self.answer_tokens >= self.max_answer:
             text += self.finish_early("length")
-        if self.finish is None and answers:
+        if self.finish is None and (answers or (data and self.triggered is not None)):
             text += self._follow_grammar(token, data)
         return text
 

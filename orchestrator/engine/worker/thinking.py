@@ -46,15 +46,17 @@ class Thoughts:
     """The thoughts of one sequence, up to its answer.
 
     `budget` is how many tokens they may have. With a `grammar`, what was held back before the answer is dropped, since
-    the grammar has not seen it.
+    the grammar has not seen it. `calls` says whether the answer may have calls of tools.
     """
 
-    def __init__(self, form: ThoughtFormat, prompt_end: str, budget: int, *, grammar: bool) -> None:
+    def __init__(
+        self, form: ThoughtFormat, prompt_end: str, budget: int, *, grammar: bool, calls: bool = False
+    ) -> None:
         assert form.markers is not None, "a model that does not think has no thoughts"
         self.tokens = 0
         """How many tokens belong to thoughts and their marks."""
         self._form = form
-        self._splitter = ThoughtSplitter.after_prompt(form.markers, prompt_end)
+        self._splitter = ThoughtSplitter.after_prompt(form.markers, prompt_end, calls=calls)
         self._stream = TextStream(())
         self._unsent = ""
         self._budget = budget
@@ -62,7 +64,7 @@ class Thoughts:
         self._grammar = grammar
         self._forced: deque[int] = deque()
         self._answer_next = False
-        if not budget and self._splitter.state == "start":
+        if not budget and self._splitter.state == "start" and not calls:
             self._forced.extend(form.skipping)
 
     @property

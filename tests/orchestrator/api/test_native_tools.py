@@ -38,6 +38,21 @@ MISTRAL: Final = LISTED + TURNS.replace(
     "{{ raise_exception('nine letters') if c.id | length != 9 }}"
     "[TOOL_CALLS] [{{ {'name': c.function.name, 'arguments': c.function.arguments, 'id': c.id} | tojson }}]",
 )
+DEEPSEEK: Final = LISTED + TURNS.replace(
+    "[CALL]",
+    "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>{{ c.function.name }}\n```json\n"
+    "{{ c.function.arguments | tojson }}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
+)
+GLM: Final = LISTED + TURNS.replace(
+    "[CALL]",
+    "<tool_call>{{ c.function.name }}\n{% for k, v in c.function.arguments.items() %}<arg_key>{{ k }}</arg_key>\n"
+    "<arg_value>{{ v }}</arg_value>\n{% endfor %}</tool_call>",
+)
+HARMONY: Final = LISTED + TURNS.replace(
+    "[CALL]",
+    "<|start|>assistant to=functions.{{ c.function.name }}<|channel|>commentary json<|message|>"
+    "{{ c.function.arguments | tojson }}{# or analysis #}",
+)
 END: Final = "<|im_end|>"
 ANSWER: Final = {"!": "Sunny", "Sunny": END}
 """What every model writes after the result of a tool."""
@@ -63,6 +78,30 @@ CHAINS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     "mistral": (
         MISTRAL,
         ("[TOOL_CALLS]", ' [{"name": "weather", "arguments": ', '{"city": "', "Oslo", '"}', "}", "]"),
+    ),
+    "deepseek": (
+        DEEPSEEK,
+        (
+            *(
+                "<｜tool▁calls▁begin｜>",
+                "<｜tool▁call▁begin｜>function<｜tool▁sep｜>",
+                "weather",
+                "\n```json\n",
+                '{"city": "',
+            ),
+            *("Oslo", '"}', "\n```", "<｜tool▁call▁end｜>", "<｜tool▁calls▁end｜>"),
+        ),
+    ),
+    "glm": (
+        GLM,
+        (
+            *("<tool_call>", "weather\n", "<arg_key>", "city", "</arg_key>\n", "<arg_value>", "Oslo", "</arg_value>\n"),
+            "</tool_call>",
+        ),
+    ),
+    "harmony": (
+        HARMONY,
+        ("<|channel|>", "commentary to=functions.weather json", "<|message|>", '{"city": "', "Paris", '"}'),
     ),
     "fenced": (HERMES, ("See:\n", "```json\n", '{"name": "weather", "arguments": {"city": "Oslo"}}', "\n```")),
     "wrong": (HERMES, ('{"name": "weather", "arguments": {"town": "Bergen"}}',)),
@@ -148,6 +187,9 @@ EXPECTED: Final[Mapping[str, tuple[str | None, list[tuple[str, Any]]]]] = {
     "hermes": ("I look.", [("weather", {"city": "Paris"}), ("clock", {})]),
     "llama": (None, [("weather", {"city": "Paris"})]),
     "mistral": (None, [("weather", {"city": "Oslo"})]),
+    "deepseek": (None, [("weather", {"city": "Oslo"})]),
+    "glm": (None, [("weather", {"city": "Oslo"})]),
+    "harmony": (None, [("weather", {"city": "Paris"})]),
     "fenced": ("See:", [("weather", {"city": "Oslo"})]),
 }
 
@@ -170,7 +212,7 @@ def test_a_stream_has_the_same_calls(ai: OpenAI, model: str, parameters: Mapping
     assert reason == "tool_calls"
 
 
-@pytest.mark.parametrize("model", ["hermes", "llama", "mistral"])
+@pytest.mark.parametrize("model", ["hermes", "llama", "mistral", "deepseek", "glm", "harmony"])
 def test_a_conversation_goes_on_with_the_results(ai: OpenAI, model: str) -> None:
     message = ask(ai, model).choices[0].message
     results = [{"role": "tool", "tool_call_id": call.id, "content": "sun"} for call in message.tool_calls]
@@ -193,7 +235,7 @@ def test_marks_that_are_control_tokens_are_read(ai: OpenAI) -> None:
     assert json.loads("".join(calls[0][1:]))["city"] in CITIES
 
 
-@pytest.mark.parametrize("model", ["hermes", "llama", "mistral", "talker", "wrong"])
+@pytest.mark.parametrize("model", ["hermes", "llama", "mistral", "deepseek", "glm", "harmony", "talker", "wrong"])
 @pytest.mark.parametrize(
     "choice",
     [
@@ -254,6 +296,12 @@ def test_what_a_grammar_does_not_allow_where_it_would_begin_is_text(ai: OpenAI) 
     assert ask(ai, "stray").choices[0].message.content == '{"name": "moon", "phase": 3}.'
     text, calls, _, reason = streamed(ai, "stray")
     assert (text, calls, reason) == ('{"name": "moon", "phase": 3}.', {}, "stop")
+
+
+@pytest.mark.parametrize("model", ["llama", "mistral", "deepseek", "harmony"])
+def test_arguments_are_sent_as_they_come(ai: OpenAI, model: str) -> None:
+    _, calls, _, _ = streamed(ai, model)
+    assert len(calls[0]) > 2, "the name, and the arguments in several pieces"
 
 
 def test_only_one_call_where_the_client_wants_no_more(ai: OpenAI) -> None:

@@ -53,6 +53,26 @@ def test_the_pieces_do_not_matter(markers, text, expected, places) -> None:  # t
     assert split(ThoughtSplitter(markers), cut(text, places)) == expected
 
 
+CALL = "<|channel|>commentary to=functions.look json<|message|>{}"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        CALL,
+        "<|channel|>commentary to=functions.look <|constrain|>json<|message|>{}",
+        " to=functions.look<|channel|>commentary json<|message|>{}",
+        "<|start|>assistant to=functions.look<|channel|>commentary<|message|>{}",
+    ],
+)
+@given(places=st.lists(st.integers(0, 120), max_size=12))
+def test_a_message_to_a_tool_is_the_answer_where_it_may_call(text: str, places: list[int]) -> None:
+    thought = "<|channel|>analysis<|message|>Why?<|end|><|start|>assistant"
+    assert split(ThoughtSplitter(HARMONY, calls=True), cut(thought + text.lstrip(), places)) == ("Why?", CALL)
+    assert split(ThoughtSplitter(HARMONY, calls=True), cut(text, places)) == ("", CALL)
+    assert split(ThoughtSplitter(HARMONY, calls=True), cut("tomorrow", places)) == ("", "tomorrow")
+
+
 @pytest.mark.parametrize(
     ("markers", "prompt_end", "state"),
     [

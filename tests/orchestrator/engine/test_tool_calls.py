@@ -71,6 +71,57 @@ CALLS: Final = {
         [WEATHER, CLOCK],
     ),
     "phi": (f"<|tool_call|>[{NAMED}]<|/tool_call|>", "", [WEATHER]),
+    "deepseek": (
+        f"<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>weather\n```json\n{HERE}\n```<｜tool▁call▁end｜>"
+        "<｜tool▁calls▁end｜>",
+        "",
+        [WEATHER],
+    ),
+    "deepseek, several": (
+        f"Two.<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>weather\n```json\n{HERE}\n```"
+        "<｜tool▁call▁end｜>\n<｜tool▁call▁begin｜>function<｜tool▁sep｜>clock\n```json\n{}\n```<｜tool▁call▁end｜>"
+        "<｜tool▁calls▁end｜>",
+        "Two.",
+        [WEATHER, CLOCK],
+    ),
+    "deepseek 3.1": (
+        f"<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>weather<｜tool▁sep｜>{HERE}<｜tool▁call▁end｜><｜tool▁call▁begin｜>clock"
+        "<｜tool▁sep｜>{}<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
+        "",
+        [WEATHER, CLOCK],
+    ),
+    "deepseek, a call alone": (
+        f"<｜tool▁call▁begin｜>weather<｜tool▁sep｜>{HERE}<｜tool▁call▁end｜> Done.",
+        "Done.",
+        [WEATHER],
+    ),
+    "glm": (
+        "<tool_call>weather\n<arg_key>city</arg_key>\n<arg_value>Zoë</arg_value>\n<arg_key>days</arg_key>\n"
+        "<arg_value>3</arg_value>\n</tool_call>",
+        "",
+        [("weather", {"city": "Zoë", "days": 3})],
+    ),
+    "glm, several": (
+        "So: <tool_call>clock\n</tool_call>\n"
+        "<tool_call>weather<arg_key>city</arg_key><arg_value>3</arg_value></tool_call>",
+        "So:",
+        [CLOCK, ("weather", {"city": "3"})],
+    ),
+    "harmony": (
+        f"<|channel|>commentary to=functions.weather <|constrain|>json<|message|>{HERE}<|call|>",
+        "",
+        [WEATHER],
+    ),
+    "harmony, in another order": (
+        f"<|start|>assistant to=functions.weather<|channel|>commentary json<|message|>{HERE}",
+        "",
+        [WEATHER],
+    ),
+    "harmony after another message": (
+        "Hm.<|start|>assistant<|channel|>commentary to=functions.clock json<|message|> {}<|call|>",
+        "Hm.",
+        [CLOCK],
+    ),
     "our own": (json.dumps({"tool": "weather", "arguments": ARGUMENTS}), "", [WEATHER]),
     "openai": (f'{{"id": "c1", "type": "function", "function": {NAMED}}}', "", [WEATHER]),
     "a list": (f"[{NAMED}, {TIMED}]", "", [WEATHER, CLOCK]),
@@ -99,11 +150,20 @@ TEXTS: Final = [
     '{"name": "weath',
     "[" * 100_000,
     "{" * 10_000,
+    "<｜tool▁calls",
+    "<|channel|>final<|message|>It is.",
     "a < b [c] {d} ```e```",
     '[{"name": "moon", "arguments": {}}]',
 ]
 BROKEN: Final = {
-    "<tool_call>\nweather\n</tool_call>": None,
+    "<tool_call>\nweather, please\n</tool_call>": None,
+    "<tool_call>moon\n</tool_call>": None,
+    "<tool_call>weather<arg_key>city</arg_key>Oslo": 0,
+    "<tool_call>weather<arg_key>city": 0,
+    "<｜tool▁calls▁begin｜>weather": None,
+    "<｜tool▁call▁begin｜>weather<｜tool▁sep｜>now": None,
+    "<|channel|>commentary to=functions.moon json<|message|>{}": None,
+    "<|channel|>commentary to=functions.weather<|message|>Oslo": None,
     '<tool_call>{"name": "moon", "arguments": {}}</tool_call>': None,
     '<tool_call>{"nom": "weather"}</tool_call>': None,
     '<tool_call>{"name": "weather", "arguments": 3}</tool_call>': 0,
@@ -173,6 +233,14 @@ SNIPPETS: Final = [
     *("<tool_call>", "</tool_call>", "<|python_tag|>", "[TOOL_CALLS]", "[ARGS]", "<function=", ">", "</function>"),
     *("```", "json", "{", "}", "[", "]", '"', "name", "weather", "clock", "arguments", ":", ",", " ", "\n", ";", "\\"),
     *(
+        "<｜tool▁calls▁begin｜>",
+        "<｜tool▁call▁begin｜>",
+        "<｜tool▁sep｜>",
+        "<｜tool▁call▁end｜>",
+        "<｜tool▁calls▁end｜>",
+    ),
+    *("<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>", "<|channel|>commentary to=functions.", "<|message|>"),
+    *(
         '{"name": "weather", "arguments": ',
         '{"city": "B"}',
         NAMED,
@@ -227,6 +295,16 @@ def test_arguments_are_sent_as_they_come() -> None:
     assert parser.push(': "B"') == [ArgumentsDelta(0, ': "B"')]
     assert parser.push("}}") == [ArgumentsDelta(0, "}"), ToolCallFinished(0, "weather", '{"city": "B"}')]
     assert parser.push("</tool_call>") == parser.finish() == []
+
+
+def test_pairs_of_keys_and_values_are_sent_as_json_as_they_come() -> None:
+    parser = ToolCallParser(TOOLS)
+    assert parser.push("<tool_call>weather\n<arg_key>") == [ToolCallStarted(0, "weather", 0)]
+    assert parser.push('city</arg_key><arg_value>"B"</arg_val') == []
+    assert parser.push("ue>\n<arg_key>days</arg_key>") == [ArgumentsDelta(0, '{"city": "\\"B\\""')]
+    assert parser.push("<arg_value>2</arg_value>") == [ArgumentsDelta(0, ', "days": 2')]
+    done = parser.push("</tool_call>")
+    assert done == [ArgumentsDelta(0, "}"), ToolCallFinished(0, "weather", '{"city": "\\"B\\"", "days": 2}')]
 
 
 def test_a_text_that_is_all_arguments_of_one_tool() -> None:
