@@ -96,12 +96,12 @@ _REASONS: Final[Mapping[str, str]] = {
         SERVER,
     ),
     **dict.fromkeys(
-        "temp top-p seed predict samplers xtc-probability".split(),
+        "temp top-p seed predict samplers".split(),
         SAMPLING,
     ),
     **dict.fromkeys(
         "repeat-penalty repeat-last-n presence-penalty frequency-penalty dry-multiplier dry-base dry-allowed-length "
-        "dry-penalty-last-n dry-sequence-breaker top-k min-p mirostat".split(),
+        "dry-penalty-last-n dry-sequence-breaker top-k min-p mirostat xtc-probability xtc-threshold".split(),
         _SAMPLING_KEYS,
     ),
     **dict.fromkeys("jinja cont-batching no-context-shift".split(), _ALWAYS),

@@ -77,7 +77,7 @@ class SamplingOptions:
 
     What the fields are called and mean comes from llama.cpp, and for `frequency_penalty` and `presence_penalty` from
     OpenAI's API. The values of the fields change nothing unless they are given. Penalties come first, then the
-    temperature, then top_k, typical_p, top_p and min_p, each among the tokens that the one before has left. For
+    temperature, then top_k, typical_p, top_p, min_p and XTC, each among the tokens that the one before has left. For
     penalties only generated tokens count, and not the prompt, from which answers may copy.
     """
 
@@ -89,12 +89,17 @@ class SamplingOptions:
     """Sample among the tokens whose surprise is nearest to what is to be expected, whose probabilities come to this:
     locally typical sampling."""
     mirostat: Literal[0, 1, 2] = 0
-    """The version of Mirostat that chooses from how many tokens to sample, in place of top_k, typical_p, top_p and
-    min_p; 0 for none."""
+    """The version of Mirostat that chooses from how many tokens to sample, in place of top_k, typical_p, top_p, min_p
+    and XTC; 0 for none."""
     mirostat_tau: Annotated[float, Gt(0), Le(100)] = 5.0
     """The surprise in bits that Mirostat aims at."""
     mirostat_eta: Annotated[float, Gt(0), Le(1)] = 0.1
     """How fast Mirostat follows the surprise that it observes."""
+    xtc_probability: Annotated[float, Ge(0), Le(1)] = 0.0
+    """With this probability a token is not sampled from the tokens that `xtc_threshold` names: "exclude top choices". 0
+    switches it off."""
+    xtc_threshold: Annotated[float, Ge(0), Le(1)] = 0.1
+    """XTC leaves out all tokens that are at least so likely but the least likely of them; none above 0.5."""
     repeat_penalty: Annotated[float, Ge(0.1), Le(10)] = 1.0
     """The logit of a token that was generated before is divided by this if it is positive, else multiplied with it."""
     frequency_penalty: Annotated[float, Ge(-2), Le(2)] = 0.0
@@ -114,11 +119,6 @@ class SamplingOptions:
     dry_sequence_breakers: Annotated[tuple[Annotated[str, Len(1, 40)], ...], Len(0, 16)] = ("\n", ":", '"', "*")
     """No repetition goes on over a token that holds one of these, and such a token is never made less likely by DRY."""
 
-    @property
-    def truncates(self) -> bool:
-        """Whether some tokens are left out before one is sampled."""
-        return (self.top_k, self.min_p, self.typical_p, self.mirostat) != (0, 0.0, 1.0, 0)
-
     def without_penalties(self) -> "SamplingOptions":
         """Return the same options without penalties."""
         return replace(
@@ -129,6 +129,8 @@ class SamplingOptions:
             mirostat=self.mirostat,
             mirostat_tau=self.mirostat_tau,
             mirostat_eta=self.mirostat_eta,
+            xtc_probability=self.xtc_probability,
+            xtc_threshold=self.xtc_threshold,
         )
 
     @property
@@ -145,7 +147,13 @@ class SamplingOptions:
         """Return what is impossible about these options together, or None. Each is within its own bounds."""
         if not self.mirostat:
             return None
-        for name, given in (("top_k", self.top_k), ("min_p", self.min_p), ("typical_p", self.typical_p < 1)):
+        given_ones = {
+            "top_k": self.top_k,
+            "min_p": self.min_p,
+            "typical_p": self.typical_p < 1,
+            "xtc_probability": self.xtc_probability,
+        }
+        for name, given in given_ones.items():
             if given:
                 return OptionProblem("mirostat", f"chooses by itself what {name} chooses", f"no {name}, or mirostat: 0")
         return None
@@ -160,6 +168,8 @@ class SamplingOptions:
             ("mirostat", self.mirostat in (0, 1, 2), "0, 1 or 2"),
             ("mirostat_tau", 0 < self.mirostat_tau <= 100, "above 0, at most 100"),
             ("mirostat_eta", 0 < self.mirostat_eta <= 1, "above 0, at most 1"),
+            ("xtc_probability", 0 <= self.xtc_probability <= 1, "0 to 1"),
+            ("xtc_threshold", 0 <= self.xtc_threshold <= 1, "0 to 1"),
             ("repeat_penalty", 0.1 <= self.repeat_penalty <= 10, "0.1 to 10"),
             ("frequency_penalty", -2 <= self.frequency_penalty <= 2, "-2 to 2"),
             ("presence_penalty", -2 <= self.presence_penalty <= 2, "-2 to 2"),

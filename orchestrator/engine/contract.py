@@ -31,6 +31,7 @@ ROLES = ("system", "user", "assistant", "tool")
 """The roles of messages."""
 MAX_STOPS = 16
 MAX_STOP_BYTES = 256
+MAX_STOP_TOKENS = 64
 MAX_BIASES = 1024
 MAX_LOGPROBS = 20
 MAX_PROMPT_BYTES = 64 << 20
@@ -252,6 +253,9 @@ class Generation:
     logprobs: int | None = None
     """Return for each token of the text how likely it was, and so many of the most likely ones in its place, see
     `TokenLogprob`; None for nothing of that."""
+    prompt_logprobs: int | None = None
+    """Return the same for each token of the prompt, which has to be a raw one. All of the prompt is computed then, even
+    where a shared prefix holds it."""
     min_tokens: int = 0
     """Before so many tokens of the answer, neither an end token nor a stop string ends it. A grammar that allows only
     an end token does."""
@@ -264,6 +268,9 @@ class Generation:
     """None: a random one."""
     stop: tuple[str, ...] = ()
     """Strings that end the text and are not part of it."""
+    stop_tokens: tuple[int, ...] = ()
+    """Tokens of the vocabulary that end the text, after `min_tokens`. As in vLLM, the text of such a token is part of
+    it; control tokens have none."""
     schema: dict[str, object] | bool | None = None
     """A JSON Schema that the text has to satisfy. At most one of `schema` and `grammar` may be given."""
     grammar: str | None = None
@@ -318,6 +325,10 @@ class Generation:
             (self.seed is None or 0 <= self.seed < 1 << 64, f"seed is {self.seed}; accepted: 0 to 2^64 - 1"),
             (len(self.stop) <= MAX_STOPS, f"{len(self.stop)} stop strings; accepted: at most {MAX_STOPS}"),
             (all(0 < len(s.encode()) <= MAX_STOP_BYTES for s in self.stop), "a stop string is empty or too long"),
+            (
+                len(self.stop_tokens) <= MAX_STOP_TOKENS and all(token >= 0 for token in self.stop_tokens),
+                f"stop_tokens are {self.stop_tokens!r:.200}; accepted: at most {MAX_STOP_TOKENS} ids of tokens",
+            ),
             (self.schema is None or self.grammar is None, "both a schema and a grammar are given"),
             (len(self.grammar or "") <= MAX_GRAMMAR_BYTES, "the grammar is above 256 KiB"),
             (
@@ -333,6 +344,10 @@ class Generation:
             (
                 self.logprobs is None or 0 <= self.logprobs <= MAX_LOGPROBS,
                 f"logprobs is {self.logprobs}; accepted: 0 to {MAX_LOGPROBS}",
+            ),
+            (
+                self.prompt_logprobs is None or (0 <= self.prompt_logprobs <= MAX_LOGPROBS and self.prompt is not None),
+                f"prompt_logprobs is {self.prompt_logprobs}; accepted: 0 to {MAX_LOGPROBS}, without a chat",
             ),
             (
                 0 <= self.min_tokens <= (self.max_tokens or self.min_tokens),

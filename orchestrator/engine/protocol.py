@@ -21,7 +21,7 @@ from orchestrator.engine.contract import (
     TokenLogprob,
 )
 
-VERSION = 5
+VERSION = 6
 MAX_FRAME = 256 << 20
 """The most bytes of a message."""
 _LENGTH = struct.Struct("<I")
@@ -173,6 +173,8 @@ class Finished(WireMessage, frozen=True):
     """The stop string that has ended the text."""
     logprobs: tuple[TokenLogprob, ...] = ()
     """All tokens of the text, where the request wants to know how likely they were."""
+    prompt_logprobs: tuple[TokenLogprob, ...] = ()
+    """All tokens of the prompt, where the request wants to know that of them, see `Completion`."""
 
 
 class Failed(WireMessage, frozen=True):

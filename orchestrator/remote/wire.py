@@ -160,6 +160,8 @@ def _shaping(request: Generation) -> dict[str, Any]:
         fields["logit_bias"] = {str(token): max(bias, _RULED_OUT) for token, bias in request.logit_bias}
     if request.logprobs is not None:
         fields |= {"logprobs": True, "top_logprobs": request.logprobs}
+    if request.stop_tokens:
+        fields["stop_token_ids"] = list(request.stop_tokens)
     if request.min_tokens:
         fields["min_tokens"] = request.min_tokens
     if request.ignore_end:

@@ -62,9 +62,11 @@ class CompletionRequest:
     seed: int | None = None
     """The seed of the first answer; each further answer has the next number."""
     stop: tuple[str, ...] = ()
+    stop_tokens: tuple[int, ...] = ()
+    """This and the six that follow are as in `Generation`."""
     logit_bias: tuple[tuple[int | str, float], ...] = ()
-    """This and the four that follow are as in `Generation`."""
     logprobs: int | None = None
+    prompt_logprobs: int | None = None
     min_tokens: int = 0
     ignore_end: bool = False
     continues: bool = False
@@ -166,8 +168,10 @@ def engine_request(request: CompletionRequest, role: ResolvedRole) -> Generation
         sampling=sampling,
         top_p=1.0 if sampling.mirostat and request.top_p is None else generation.top_p,
         grammar=generation.grammar if request.grammar is None else request.grammar,
+        stop_tokens=request.stop_tokens,
         logit_bias=request.logit_bias,
         logprobs=request.logprobs,
+        prompt_logprobs=request.prompt_logprobs,
         min_tokens=request.min_tokens,
         ignore_end=request.ignore_end,
         continues=request.continues,
@@ -260,6 +264,7 @@ def _check_fits_run(request: CompletionRequest) -> None:
         "grammar": request.grammar is not None,
         "logprobs": request.logprobs is not None,
         "logit_bias": bool(request.logit_bias),
+        "stop_token_ids": bool(request.stop_tokens),
         "chat_template_kwargs": any(name not in THINKING_ARGUMENTS for name in request.template_arguments),
         "min_tokens": bool(request.min_tokens),
         "ignore_eos": request.ignore_end,

@@ -38,8 +38,9 @@ class TextLogprobs(BaseModel):
     """The tokens with which a text goes on, or those of a piece of that, and how likely they were."""
 
     tokens: list[str]
-    token_logprobs: list[float]
-    top_logprobs: list[dict[str, float]]
+    token_logprobs: list[float | None]
+    """None for the first token of a prompt, as nothing comes before it."""
+    top_logprobs: list[dict[str, float] | None]
     text_offset: list[int]
     """At which character of the answer each token begins."""
 
@@ -71,13 +72,36 @@ def text_logprobs(tokens: Sequence[TokenLogprob], offset: int = 0) -> TextLogpro
     offsets = [offset]
     for one in found:
         offsets.append(offsets[-1] + len(one.token))
-    tops = [{other.token: other.logprob for other in map(_likelihood, token.top)} for token in tokens]
+    tops: list[dict[str, float] | None] = [
+        {other.token: other.logprob for other in map(_likelihood, token.top)} for token in tokens
+    ]
     return TextLogprobs(
         tokens=[one.token for one in found],
         token_logprobs=[one.logprob for one in found],
         top_logprobs=tops,
         text_offset=offsets[:-1],
     )
+
+
+def prompt_tokens(completion: Completion, prompt: str | None) -> tuple[TokenLogprob, ...]:
+    """Return the tokens of a prompt, which was a text, or None for one that was tokens already.
+
+    Of a text, what the model needs before it, such as BOS, is left out: clients count the tokens of the text alone.
+    """
+    tokens = completion.prompt_logprobs
+    if prompt is None or not tokens:
+        return tokens
+    length = sum(len(token.data) for token in tokens[1:])
+    return tokens[1:] if length >= len(prompt.encode()) else tokens
+
+
+def echoed_logprobs(completion: Completion, prompt: str | None) -> TextLogprobs:
+    """Return the tokens of a prompt and of what it was gone on with. `prompt` is as in `prompt_tokens`."""
+    tokens = prompt_tokens(completion, prompt)
+    listed = text_logprobs((*tokens, *completion.logprobs))
+    if len(tokens) == len(completion.prompt_logprobs) and tokens:
+        listed.token_logprobs[0] = listed.top_logprobs[0] = None
+    return listed
 
 
 def _likelihood(token: TokenLogprob | TokenLikelihood) -> LikelihoodBody:

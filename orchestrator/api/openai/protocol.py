@@ -10,7 +10,7 @@ from pydantic import Field
 
 from orchestrator.api.dependencies import LenientBody
 from orchestrator.api.openai.given_files import FILE_TYPES, GivenFile
-from orchestrator.api.openai.sampling import ANY_OBJECT
+from orchestrator.api.openai.sampling import ANY_OBJECT, TokenId
 from orchestrator.engine.contract import Message, ToolCall
 from orchestrator.errors import InputError, Problem
 from orchestrator.steps.prompt import step_messages
@@ -19,8 +19,6 @@ from orchestrator.taskir.validation import BadSchema, OutputSchema
 from registry.options import MAX_CONTEXT
 from registry.thinking import Thinking
 
-TokenId = Annotated[int, Field(ge=0, lt=1 << 31)]
-"""The number of a token in a vocabulary."""
 TokenIds = Annotated[list[TokenId], Field(max_length=1 << 22, fail_fast=True)]
 """The tokens of one text. Of those that are no numbers only the first is reported: there may be millions."""
 ThinkingBudget = Annotated[int, Field(ge=0, le=MAX_CONTEXT)]

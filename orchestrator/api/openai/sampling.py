@@ -13,7 +13,9 @@ from typing import Annotated, Any, Final, Literal, NamedTuple
 from pydantic import Field
 
 from orchestrator.api.dependencies import LenientBody
-from orchestrator.engine.client.grammar import literal
+from orchestrator.engine.client.grammar import literal, pattern_grammar
+from orchestrator.engine.contract import MAX_STOP_TOKENS
+from orchestrator.engine.errors import BadGrammar
 from orchestrator.errors import InputError, Problem
 from orchestrator.taskir.validation import BadSchema, OutputSchema
 from registry.options import SamplingOptions
@@ -22,20 +24,22 @@ ANY_OBJECT: Final = {"type": "object"}
 _UNLIMITED: Final = 1 << 22
 """More tokens than any context has."""
 _LARGEST_TOKEN: Final = (1 << 31) - 1
+_REGEX: Final = (
+    "characters, classes, groups, alternatives and quantifiers that are not inside of what is repeated; or a grammar "
+    "in GBNF"
+)
 _CHOICES: Final = 1000
 """How many texts `guided_choice` may have."""
-_TRUNCATING: Final = ("top_k", "min_p", "typical_p")
+_TRUNCATING: Final = ("top_k", "min_p", "typical_p", "xtc_probability")
 _OPTIONS: Final = tuple(field.name for field in fields(SamplingOptions))
-_REGEX: Final = "a grammar in GBNF, or response_format with a JSON Schema that has a pattern"
 _OTHERS: Final = (
-    "tfs_z xtc_probability xtc_threshold top_n_sigma top_a dynatemp_range dynatemp_exponent samplers adaptive_target "
+    "tfs_z top_n_sigma top_a dynatemp_range dynatemp_exponent samplers adaptive_target "
     "penalty_alpha epsilon_cutoff eta_cutoff no_repeat_ngram_size encoder_repetition_penalty length_penalty "
-    "use_beam_search early_stopping best_of suffix bad_words allowed_token_ids stop_token_ids "
+    "use_beam_search early_stopping best_of suffix bad_words allowed_token_ids "
     "include_stop_str_in_output skip_special_tokens logits_processors modalities audio prediction web_search_options"
 )
 REFUSED: Final = {
     **dict.fromkeys(("functions", "function_call"), "tools and tool_choice"),
-    **dict.fromkeys(("guided_regex", "regex"), _REGEX),
     **dict.fromkeys(("echo", "prompt_logprobs"), "leave it out: the answer does not repeat the messages"),
     **dict.fromkeys(("n_predict", "max_new_tokens"), "max_tokens"),
     "n_probs": "logprobs and top_logprobs",
@@ -44,12 +48,11 @@ REFUSED: Final = {
 """Options of OpenAI's and other servers' APIs that are not supported here and shape an answer, and what is accepted."""
 _NEUTRAL: Final[Mapping[str, tuple[object, ...]]] = {
     **dict.fromkeys(("tfs_z", "length_penalty", "encoder_repetition_penalty", "dynatemp_exponent"), (1,)),
-    **dict.fromkeys("xtc_probability top_a dynatemp_range penalty_alpha epsilon_cutoff eta_cutoff".split(), (0,)),
+    **dict.fromkeys("top_a dynatemp_range penalty_alpha epsilon_cutoff eta_cutoff".split(), (0,)),
     **dict.fromkeys(("no_repeat_ngram_size", "n_probs"), (0,)),
     **dict.fromkeys("use_beam_search early_stopping include_stop_str_in_output echo".split(), (False,)),
-    **dict.fromkeys("bad_words allowed_token_ids stop_token_ids logits_processors".split(), ([],)),
+    **dict.fromkeys("bad_words allowed_token_ids logits_processors".split(), ([],)),
     "top_n_sigma": (-1, 0),
-    "xtc_threshold": (0.1,),
     "best_of": (0, 1),
     "suffix": ("",),
     "skip_special_tokens": (True,),
@@ -58,6 +61,8 @@ _NEUTRAL: Final[Mapping[str, tuple[object, ...]]] = {
 }
 """Values with which these options change nothing."""
 
+TokenId = Annotated[int, Field(ge=0, lt=1 << 31)]
+"""The number of a token in a vocabulary."""
 TopP = Annotated[float, Field(gt=0, le=1)]
 Temperature = Annotated[float, Field(ge=0, le=2)]
 MaxTokens = Annotated[int, Field(ge=1, le=1 << 22)] | Literal[-1]
@@ -84,8 +89,12 @@ class SamplingBody(LenientBody):
     mirostat: int | None = None
     mirostat_tau: float | None = None
     mirostat_eta: float | None = None
+    xtc_probability: float | None = None
+    xtc_threshold: float | None = None
     seed: Seed | None = None
     stop: Stop | None = None
+    stop_token_ids: Annotated[list[TokenId], Field(max_length=MAX_STOP_TOKENS)] | None = None
+    """Tokens that end the answer. It ends with the text of such a token, unless that is a control token, as in vLLM."""
     logit_bias: dict[str, float | bool] | Annotated[list[BiasPair], Field(max_length=1024)] | None = None
     """What is added to the logits of tokens, by the token's id or by a text, all of whose tokens are meant. False rules
     them out. As a list of pairs, it is llama-server's."""
@@ -109,8 +118,12 @@ class SamplingBody(LenientBody):
     guided_json: dict[str, Any] | bool | str | None = None
     guided_grammar: str | None = None
     guided_choice: Annotated[list[str], Field(min_length=1, max_length=_CHOICES)] | None = None
+    guided_regex: str | None = None
+    """A regular expression that the whole answer has to match, as vLLM has it."""
+    regex: str | None = None
+    """The same, as SGLang calls it."""
     structured_outputs: dict[str, Any] | None = None
-    """What vLLM calls the `guided_` options now: `json`, `grammar`, `choice` or `json_object`."""
+    """What vLLM calls the `guided_` options now: `json`, `grammar`, `choice`, `regex` or `json_object`."""
 
 
 class AnswerForm(NamedTuple):
@@ -138,10 +151,11 @@ def sampling_options(body: SamplingBody) -> dict[str, Any]:
 def merged_sampling(own: SamplingOptions, given: Mapping[str, Any]) -> SamplingOptions:
     """Return a role's options with those that the client gives in their place.
 
-    Mirostat stands against `top_k`, `min_p` and `typical_p`: where the client gives one of both, the role's other goes.
+    Mirostat stands against `top_k`, `min_p`, `typical_p` and XTC: where the client gives one of both, the role's other
+    goes.
     """
     if given.get("mirostat"):
-        own = replace(own, top_k=0, min_p=0.0, typical_p=1.0)
+        own = replace(own, top_k=0, min_p=0.0, typical_p=1.0, xtc_probability=0.0)
     elif any(name in given for name in _TRUNCATING):
         own = replace(own, mirostat=0)
     return replace(own, **given)
@@ -167,6 +181,7 @@ def shaping_options(body: SamplingBody) -> dict[str, Any]:
         "seed": None if body.seed == -1 else body.seed,
         "sampling": sampling_options(body),
         "stop": (body.stop,) if isinstance(body.stop, str) else tuple(body.stop or ()),
+        "stop_tokens": tuple(dict.fromkeys(body.stop_token_ids or ())),
         "logit_bias": biases_of(body),
         "min_tokens": body.min_tokens or 0,
         "ignore_end": bool(body.ignore_eos),
@@ -222,6 +237,8 @@ def _forms(body: SamplingBody) -> list[tuple[str, AnswerForm]]:
         "grammar": ("grammar", body.grammar or None),
         "guided_grammar": ("grammar", body.guided_grammar or None),
         "guided_choice": ("choice", body.guided_choice),
+        "guided_regex": ("regex", body.guided_regex or None),
+        "regex": ("regex", body.regex or None),
         **{f"structured_outputs/{kind}": (kind, value) for kind, value in (body.structured_outputs or {}).items()},
     }
     return [(where, _form(where, kind, value)) for where, (kind, value) in given.items() if value is not None]
@@ -235,9 +252,14 @@ def _form(where: str, kind: str, value: object) -> AnswerForm:
             return AnswerForm(schema=dict(ANY_OBJECT))
         case "grammar", str(text) if text.strip():
             return AnswerForm(grammar=text)
+        case "regex", str(pattern):
+            try:
+                return AnswerForm(grammar=pattern_grammar(pattern))
+            except BadGrammar as error:
+                raise InputError(Problem(where, str(error), _REGEX)) from error
         case "choice", [*texts] if texts and all(isinstance(one, str) and one for one in texts):
             return AnswerForm(grammar="root ::= " + " | ".join(literal(str(one)) for one in dict.fromkeys(texts)))
-    accepted = "json, json_object: true, a grammar in GBNF, or a choice of texts"
+    accepted = "json, json_object: true, a grammar in GBNF, a choice of texts, or a regular expression"
     raise InputError(Problem(where, f"{value!r:.80} is not supported", accepted))
 
 

@@ -19,7 +19,7 @@ from orchestrator.api.limiter import Generate, GenerationHandle
 from orchestrator.api.openai.calling import CUT_OFF
 from orchestrator.api.openai.chat import DONE, MAX_ANSWERS, StreamOptions, UsageBody, usage_of
 from orchestrator.api.openai.completion import CompletionRequest, generates_for
-from orchestrator.api.openai.logprobs import ListedTokens, TextLogprobs, text_logprobs
+from orchestrator.api.openai.logprobs import ListedTokens, TextLogprobs, echoed_logprobs, text_logprobs
 from orchestrator.api.openai.protocol import TokenIds
 from orchestrator.api.openai.sampling import (
     MaxTokens,
@@ -55,7 +55,8 @@ class TextCompletionBody(RequestBody, SamplingBody):
     model: str
     prompt: Prompts
     suffix: str | None = None
-    max_tokens: MaxTokens | None = None
+    max_tokens: MaxTokens | Literal[0] | None = None
+    """With `echo` it may be 0: the answers are then the prompts alone."""
     n: Annotated[int, Field(ge=1, le=MAX_ANSWERS)] | None = None
     best_of: Annotated[int, Field(ge=1, le=MAX_ANSWERS)] | None = None
     """Only the same as `n` is accepted."""
@@ -64,7 +65,8 @@ class TextCompletionBody(RequestBody, SamplingBody):
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     logprobs: TopLogprobs | None = None
-    """Of how many of the most likely tokens the logprobs are wanted, beside those that were chosen."""
+    """Of how many of the most likely tokens the logprobs are wanted, beside those that were chosen; with `echo` that is
+    told of the prompt, too."""
 
 
 class TextChoice(BaseModel):
@@ -103,6 +105,27 @@ class _Asked:
     """How many answers each prompt gets."""
     with_logprobs: bool
     """Whether it is wanted how likely the tokens of the answers were."""
+    prompts: tuple[str | None, ...]
+    """The prompt of each answer, where it is a text."""
+    empty: bool
+    """Whether the answers are only the prompts."""
+
+    @property
+    def with_prompts(self) -> bool:
+        """Whether it is wanted how likely the tokens of the prompts were."""
+        return self.with_logprobs and any(self.echoes)
+
+    def text(self, index: int, completion: Completion) -> str:
+        """Return a whole answer."""
+        return self.echoes[index] + ("" if self.empty else completion.text)
+
+    def logprobs(self, index: int, completion: Completion) -> TextLogprobs | None:
+        """Return how likely the tokens of a whole answer were, where that is wanted."""
+        if not self.with_logprobs:
+            return None
+        if not self.with_prompts:
+            return text_logprobs(completion.logprobs)
+        return echoed_logprobs(replace(completion, logprobs=()) if self.empty else completion, self.prompts[index])
 
     def chunk(self, choices: Sequence[dict[str, Any]], usage: UsageBody | None = None) -> bytes:
         """Return the server-sent event of a chunk."""
@@ -136,6 +159,10 @@ async def complete(
         echoes=tuple(echo for echo, one in zip(echoes, requests, strict=True) for _ in range(one.count)),
         answers_each=requests[0].count,
         with_logprobs=body.logprobs is not None,
+        prompts=tuple(
+            one.prompt if isinstance(one.prompt, str) else None for one in requests for _ in range(one.count)
+        ),
+        empty=body.max_tokens == 0,
     )
     handle = limiter.start(generates)
     if not body.stream:
@@ -149,8 +176,8 @@ def requests_of(body: TextCompletionBody) -> list[CompletionRequest]:
     """Return what the body asks for, one request for each prompt. Raises InputError."""
     refuse_options({}, body.model_extra)
     form = answer_form(body, None, "")
-    if body.echo and body.logprobs is not None:
-        raise InputError(Problem("echo", "cannot be combined with logprobs, which are for the answer", "one of both"))
+    if body.max_tokens == 0 and not body.echo:
+        raise InputError(Problem("max_tokens", "is 0 without echo", "at least 1, -1, or echo: true beside it"))
     if body.best_of not in (None, body.n or 1):
         raise InputError(Problem("best_of", f"is {body.best_of}, and n is {body.n or 1}", "the same number as n"))
     if body.echo and body.suffix is not None:
@@ -162,10 +189,11 @@ def requests_of(body: TextCompletionBody) -> list[CompletionRequest]:
             model=body.model,
             prompt=prompt if body.suffix is None else None,
             infill=None if body.suffix is None else _infill(prompt, body.suffix, index),
-            max_tokens=limit_of(body.max_tokens),
+            max_tokens=limit_of(body.max_tokens) if body.max_tokens != 0 else 1,
             schema=form.schema,
             grammar=form.grammar,
             logprobs=body.logprobs,
+            prompt_logprobs=body.logprobs if body.echo else None,
             **shaping_options(body),
             count=body.n or 1,
         )
@@ -200,33 +228,41 @@ def _answer(asked: _Asked, completions: Sequence[Completion]) -> TextCompletionA
         system_fingerprint=asked.fingerprint,
         choices=[
             TextChoice(
-                text=echo + one.text,
+                text=asked.text(index, one),
                 index=index,
-                logprobs=text_logprobs(one.logprobs) if asked.with_logprobs else None,
+                logprobs=asked.logprobs(index, one),
                 finish_reason=_finish_reason(one),
             )
-            for index, (echo, one) in enumerate(zip(asked.echoes, completions, strict=True))
+            for index, one in enumerate(completions)
         ],
         usage=usage_of([one.usage for one in completions], asked.answers_each),
     )
 
 
 async def _chunks(asked: _Asked, handle: GenerationHandle, with_usage: bool) -> Events:
-    """Yield the chunks of all answers. An error ends the stream with an event that has the body of an error."""
+    """Yield the chunks of all answers. An error ends the stream with an event that has the body of an error.
+
+    Where it is wanted how likely the prompt was, which is known at the end, an answer comes in one piece.
+    """
     usages: dict[int, Usage] = {}
     listed = [ListedTokens() for _ in asked.echoes]
     sent = [0] * len(asked.echoes)
+    in_pieces = not (asked.with_prompts or asked.empty)
     for index, echo in enumerate(asked.echoes):
-        if echo:
+        if echo and in_pieces:
             yield asked.chunk([_choice(index, echo)])
     try:
         async for index, item in handle.items():
-            if isinstance(item, Completion):
+            if isinstance(item, Completion) and not in_pieces:
+                usages[index] = item.usage
+                whole = asked.logprobs(index, item)
+                yield asked.chunk([_choice(index, asked.text(index, item), _finish_reason(item), whole)])
+            elif isinstance(item, Completion):
                 usages[index] = item.usage
                 rest = listed[index].rest(item)
                 logprobs = None if rest is None else text_logprobs(rest, sent[index])
                 yield asked.chunk([_choice(index, "", _finish_reason(item), logprobs)])
-            elif isinstance(item, str) and item:
+            elif isinstance(item, str) and item and in_pieces:
                 logprobs = text_logprobs(listed[index].take_with(item), sent[index]) if asked.with_logprobs else None
                 sent[index] += sum(map(len, logprobs.tokens)) if logprobs is not None else 0
                 yield asked.chunk([_choice(index, item, logprobs=logprobs)])

@@ -113,6 +113,9 @@ class Completion:
     """The calls of tools that were read from the text and are no part of it any more. An engine reads none."""
     logprobs: tuple[TokenLogprob, ...] = ()
     """The tokens of the text, where the request asks how likely they were."""
+    prompt_logprobs: tuple[TokenLogprob, ...] = ()
+    """The tokens of the prompt, where the request asks that of them. The first one has the logprob 0 and no others in
+    its place, since nothing comes before it."""
 
 
 @dataclass(slots=True)
@@ -253,7 +256,15 @@ class Engine(asyncio.Protocol):
             packed_seconds=done.packed_seconds,
         )
         stop = done.stop_string if done.stop_string in request.stop else ""  # not one of the chat template's own
-        return Completion(done.text, done.finish, usage, done.reasoning, stop, logprobs=done.logprobs)
+        return Completion(
+            done.text,
+            done.finish,
+            usage,
+            done.reasoning,
+            stop,
+            logprobs=done.logprobs,
+            prompt_logprobs=done.prompt_logprobs,
+        )
 
     async def count(self, messages: Sequence[Message], tools: Sequence[OfferedTool] = ()) -> int:
         """Return how many tokens the prompt of these messages has, with these tools in its chat template.

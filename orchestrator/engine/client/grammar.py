@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import unquote
 
-from orchestrator.engine.client.pattern import pattern_rule
+from orchestrator.engine.client.pattern import NotSimple, pattern_rule, text_rule
 from orchestrator.engine.client.schema import (
     Schema,
     bounds_of,
@@ -176,6 +176,17 @@ def _calls_grammar(syntax: CallSyntax, tools: str, most: int, begun: str | None)
     return f"root ::= {root}{other}\n{rules}"
 
 
+@functools.lru_cache(maxsize=64)
+def pattern_grammar(pattern: str) -> str:
+    """Return the GBNF grammar of a text that matches a regular expression as a whole. Raises BadGrammar."""
+    writer = _Writer(True)
+    try:
+        root = text_rule(pattern, writer.rule, writer.repeat)
+    except NotSimple as error:
+        raise BadGrammar(f"the pattern has no grammar: {error}") from error
+    return f"root ::= {root}\n" + "".join(f"{name} ::= {body}\n" for name, body in writer.rules.items())
+
+
 def rebased(schema: Any, place: str) -> Any:
     """Return a schema that stands at the JSON pointer `place` of another one, with its references rewritten so."""
     if isinstance(schema, list):
@@ -229,7 +240,7 @@ class _Writer:
             if keyword in schema:
                 return self._combined(keyword, schema, depth, refs)
         if "const" in schema:
-            return self._rule(_json_literal(schema["const"]))
+            return self.rule(_json_literal(schema["const"]))
         if "enum" in schema:
             return self._enum(schema["enum"])
         return self._typed(schema, depth, refs)
@@ -285,7 +296,7 @@ class _Writer:
                 continue
         if not symbols:
             raise _Impossible
-        return self._rule(" | ".join(dict.fromkeys(symbols)))
+        return self.rule(" | ".join(dict.fromkeys(symbols)))
 
     def _reference(self, schema: Mapping[str, Any], depth: int, refs: tuple[str, ...]) -> str:
         name = schema["$ref"]
@@ -346,7 +357,7 @@ class _Writer:
                     raise
                 continue
             pairs.append((f'{_json_literal(name)} ":" {self._terminal("ws")} {symbol}', name in required))
-        return self._rule(f'"{{" {self._members(pairs, self._extra_pair(extra, depth, refs))} "}}"')
+        return self.rule(f'"{{" {self._members(pairs, self._extra_pair(extra, depth, refs))} "}}"')
 
     def _extra(self, schema: Mapping[str, Any]) -> Schema:
         """Return the schema of properties that are not named. Where nothing is said of them, an object with named ones
@@ -373,13 +384,13 @@ class _Writer:
         It is built from the end, so that its size is linear in the number of members.
         """
         ws = self._terminal("ws")
-        after = self._rule(f'("," {ws} {extra}){{0,{MAX_PROPERTIES - 1}}} {ws}') if extra else ws
-        first = self._rule(f"{ws} ({extra} {after})?") if extra else self._rule(ws)
+        after = self.rule(f'("," {ws} {extra}){{0,{MAX_PROPERTIES - 1}}} {ws}') if extra else ws
+        first = self.rule(f"{ws} ({extra} {after})?") if extra else self.rule(ws)
         for pair, required in reversed(pairs):
-            kv = self._rule(pair)
+            kv = self.rule(pair)
             present = f"{ws} {kv} {after}"
-            first = self._rule(present if required else f"{present} | {first}")
-            after = self._rule(f'"," {ws} {kv} {after}' if required else f'"," {ws} {kv} {after} | {after}')
+            first = self.rule(present if required else f"{present} | {first}")
+            after = self.rule(f'"," {ws} {kv} {after}' if required else f'"," {ws} {kv} {after} | {after}')
         return first
 
     def _array(self, schema: Mapping[str, Any], depth: int, refs: tuple[str, ...]) -> str:
@@ -399,9 +410,9 @@ class _Writer:
         if high < low:
             raise _Impossible
         ws = self._terminal("ws")
-        tail = self._rule(f'"," {ws} {item}') if item else None
+        tail = self.rule(f'"," {ws} {item}') if item else None
         body = self._items(firsts[:high], item, tail, low, high)
-        return self._rule(f'"[" {ws} {body} {ws} "]"' if body else f'"[" {ws} "]"')
+        return self.rule(f'"[" {ws} {body} {ws} "]"' if body else f'"[" {ws} "]"')
 
     def _items(self, firsts: list[str], item: str | None, tail: str | None, low: int, high: int) -> str:
         """Return an expression for `low` to `high` items: `firsts` at the beginning, then `item`.
@@ -415,7 +426,7 @@ class _Writer:
         count = high - max(len(firsts), 1)
         rest = ""
         if tail and count > 0:
-            rest = self._repeat(tail, max(0, low - max(len(firsts), 1)), count)
+            rest = self.repeat(tail, max(0, low - max(len(firsts), 1)), count)
         for position, first_item in reversed(list(enumerate(more, start=2))):
             rest = f'"," {ws} {first_item} {rest}' if position <= low else f'("," {ws} {first_item} {rest})?'
         return f"{first} {rest}" if low >= 1 else f"({first} {rest})?"
@@ -427,11 +438,11 @@ class _Writer:
             raise _Impossible
         char = self._terminal("char")
         if isinstance(pattern := schema.get("pattern"), str):
-            matching = pattern_rule(pattern, self._rule, self._repeat, char)
+            matching = pattern_rule(pattern, self.rule, self.repeat, char)
             if matching is not None:
-                return self._rule(f'"\\"" {matching} "\\""')
-        body = self._repeat(char, low, min(high, max(low, MAX_STRING)))
-        return self._rule(f'"\\"" {body} "\\""')
+                return self.rule(f'"\\"" {matching} "\\""')
+        body = self.repeat(char, low, min(high, max(low, MAX_STRING)))
+        return self.rule(f'"\\"" {body} "\\""')
 
     def _number(self, kind: str, schema: Mapping[str, Any]) -> str:
         low, high = bounds_of(schema)
@@ -444,7 +455,7 @@ class _Writer:
             last -= is_excluded(schema, last)
             if first > last:
                 raise _Impossible
-            return self._rule(integer_range(first, last))
+            return self.rule(integer_range(first, last))
         if low is not None and low >= 0:
             return self._terminal("positive")
         return self._terminal(kind)
@@ -454,7 +465,7 @@ class _Writer:
             raise BadGrammar("enum: not a list", "enum")
         if not values:
             raise _Impossible
-        return self._rule(" | ".join(dict.fromkeys(map(_json_literal, values))))
+        return self.rule(" | ".join(dict.fromkeys(map(_json_literal, values))))
 
     def _any(self, depth: int) -> str:
         """Return any JSON value, at most `depth` containers deep."""
@@ -464,24 +475,24 @@ class _Writer:
             if depth:
                 inner, ws = self._any(depth - 1), self._terminal("ws")
                 pair = self._pair_of_any_name(inner)
-                scalars.append(self._rule(f'"{{" {self._members([], pair)} "}}"'))
-                scalars.append(self._rule(f'"[" {ws} ({inner} ("," {ws} {inner}){{0,{MAX_PROPERTIES - 1}}})? {ws} "]"'))
-            self._known[key] = self._rule(" | ".join(scalars))
+                scalars.append(self.rule(f'"{{" {self._members([], pair)} "}}"'))
+                scalars.append(self.rule(f'"[" {ws} ({inner} ("," {ws} {inner}){{0,{MAX_PROPERTIES - 1}}})? {ws} "]"'))
+            self._known[key] = self.rule(" | ".join(scalars))
         return self._known[key]
 
     def _pair_of_any_name(self, symbol: str) -> str:
-        return self._rule(f'"\\"" {self._terminal("char")}{{0,63}} "\\":" {self._terminal("ws")} {symbol}')
+        return self.rule(f'"\\"" {self._terminal("char")}{{0,63}} "\\":" {self._terminal("ws")} {symbol}')
 
     # Rules
 
-    def _repeat(self, symbol: str, low: int, high: int) -> str:
+    def repeat(self, symbol: str, low: int, high: int) -> str:
         """Return `symbol` repeated low to high times.
 
         llama.cpp makes a rule of every optional repetition; blocks of _BLOCK keep their number near the root of `high`.
         """
         if high < _BLOCK:
             return f"{symbol}{{{low},{high}}}"
-        block = self._rule(f"{symbol}{{{_BLOCK}}}")
+        block = self.rule(f"{symbol}{{{_BLOCK}}}")
         required = [f"{block}{{{low // _BLOCK}}}"] if low >= _BLOCK else []
         required += [f"{symbol}{{{low % _BLOCK}}}"] if low % _BLOCK else []
         blocks, rest = divmod(high - low, _BLOCK)
@@ -491,7 +502,7 @@ class _Writer:
         longest = f"{block}{{{blocks}}}" + (f" {symbol}{{0,{rest}}}" if rest else "")
         return " ".join([*required, f"({shorter} | {longest})"])
 
-    def _rule(self, body: str) -> str:
+    def rule(self, body: str) -> str:
         """Return the name of the rule with this body."""
         name = self._known.get(body)
         if name is None:

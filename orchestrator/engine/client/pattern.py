@@ -1,9 +1,9 @@
-"""Turn the simple regular expressions of a JSON Schema's `pattern` into GBNF.
+"""Turn simple regular expressions into GBNF: those of a JSON Schema's `pattern`, and of whole answers.
 
 What is turned: characters, classes, `.`, groups, alternatives, and quantifiers. Anchors, look-around, back-references
 and flags inside of a pattern are not, and neither are quantifiers inside of what is repeated, as in `(a+)*`: llama.cpp
 follows all ways in which a text can be read at once, and there are tens of thousands of them after some characters.
-Such a pattern is left to the validator that checks the whole answer.
+Such a pattern is left to the validator that checks the whole answer, and refused where there is none.
 """
 
 import re
@@ -12,7 +12,10 @@ from dataclasses import dataclass
 from typing import Final
 
 MAX_REPEATED: Final = 256
-"""How often something is repeated at most where the pattern does not say it."""
+"""How often something is repeated at most in a JSON string where the pattern does not say it."""
+MAX_REPEATED_ALONE: Final = 8192
+"""The same where the pattern is for a whole answer, and has only one such place: with two of them, a text can be read
+in many ways."""
 MAX_COUNT: Final = 1024
 """The largest number of repetitions that is turned."""
 MAX_PATTERN: Final = 1000
@@ -27,7 +30,10 @@ _ESCAPED: Final = {0x22: '"', 0x5C: "\\", 0x08: "b", 0x0C: "f", 0x0A: "n", 0x0D:
 """The characters that stand in a JSON string only behind a backslash, and what follows it."""
 _UNWRITABLE: Final = ((0x00, 0x1F), (0x22, 0x22), (0x5C, 0x5C), (0x7F, 0x7F), (0xD800, 0xDFFF))
 """The characters that do not stand in a JSON string as they are."""
+_NO_TEXT: Final = ((0x00, 0x00), (0xD800, 0xDFFF))
+"""The characters that do not stand in a text: a zero byte, which no grammar has, and halves of surrogate pairs."""
 _COUNT: Final = re.compile(r"\{(\d+)(,(\d*))?\}")
+_UNLIMITED: Final = re.compile(r"[*+]|\{\d+,\}")
 
 Ranges = tuple[tuple[int, int], ...]
 Repeat = Callable[[str, int, int], str]
@@ -36,8 +42,8 @@ Rule = Callable[[str], str]
 """Returns the symbol of a rule with this body."""
 
 
-class _NotSimple(Exception):
-    """The pattern has something in it that is not turned."""
+class NotSimple(Exception):
+    """The pattern has something in it that is not turned. The message says what."""
 
 
 def pattern_rule(pattern: str, rule: Rule, repeat: Repeat, any_character: str) -> str | None:
@@ -57,11 +63,33 @@ def pattern_rule(pattern: str, rule: Rule, repeat: Repeat, any_character: str) -
         expression = parser.alternatives()
         if parser.at < len(body) or ((from_start or to_end) and parser.top_level_choice):
             return None
-    except (_NotSimple, IndexError):
+    except (NotSimple, IndexError):
         return None
     around = repeat(any_character, 0, MAX_REPEATED)
     parts = [*([] if from_start else [around]), expression, *([] if to_end else [around])]
     return rule(" ".join(parts))
+
+
+def text_rule(pattern: str, rule: Rule, repeat: Repeat) -> str:
+    """Return the symbol of a text that matches a pattern as a whole. `^` and `$` at its ends change nothing.
+
+    Raises NotSimple.
+    """
+    if len(pattern) > MAX_PATTERN:
+        raise NotSimple(f"it has {len(pattern)} characters, and may have {MAX_PATTERN}")
+    to_end = pattern.endswith("$") and not re.search(r"(^|[^\\])(\\\\)*\\\$$", pattern)
+    body = pattern[pattern.startswith("^") : len(pattern) - to_end]
+    most = MAX_REPEATED_ALONE if len(_UNLIMITED.findall(body)) < 2 else MAX_REPEATED
+    parser = _Parser(body, rule, repeat, in_json=False, most=most)
+    try:
+        expression = parser.alternatives()
+    except IndexError:
+        raise NotSimple("it ends within a class or behind a backslash") from None
+    except NotSimple as error:
+        raise NotSimple(f"{error} at character {parser.at}" if str(error) else f"at character {parser.at}") from None
+    if parser.at < len(body):
+        raise NotSimple(f"a closing parenthesis has no opening one, at character {parser.at}")
+    return rule(expression)
 
 
 @dataclass(slots=True)
@@ -69,6 +97,10 @@ class _Parser:
     text: str
     rule: Rule
     repeat: Repeat
+    in_json: bool = True
+    """Whether the text stands in a JSON string, where some characters stand behind a backslash."""
+    most: int = MAX_REPEATED
+    """How often something is repeated where the pattern does not say it."""
     at: int = 0
     depth: int = 0
     top_level_choice: bool = False
@@ -96,8 +128,10 @@ class _Parser:
         low, high = self._quantifier()
         if (low, high) == (1, 1):
             return symbol
-        if high > MAX_COUNT or (high > 1 and self.counts > counts):
-            raise _NotSimple
+        if high > max(MAX_COUNT, self.most):
+            raise NotSimple(f"more than {MAX_COUNT} repetitions")
+        if high > 1 and self.counts > counts:
+            raise NotSimple("a quantifier inside of what is repeated")
         self.counts += low < high
         return self.repeat(self.rule(symbol), low, high)
 
@@ -106,20 +140,20 @@ class _Parser:
         low = high = 1
         if sign and sign in "?*+":
             self.at += 1
-            low, high = {"?": (0, 1), "*": (0, MAX_REPEATED), "+": (1, MAX_REPEATED)}[sign]
+            low, high = {"?": (0, 1), "*": (0, self.most), "+": (1, self.most)}[sign]
         elif sign == "{" and (count := _COUNT.match(self.text, self.at)):
             self.at = count.end()
             low = int(count[1])
-            high = low if count[2] is None else int(count[3]) if count[3] else max(low, MAX_REPEATED)
+            high = low if count[2] is None else int(count[3]) if count[3] else max(low, self.most)
             if high < low:
-                raise _NotSimple
+                raise NotSimple("a quantifier whose second number is the smaller one")
         else:
             return 1, 1
         following = self.text[self.at : self.at + 1]
         if following == "?":  # a lazy quantifier matches the same texts
             self.at += 1
         elif following and following in "+*{":
-            raise _NotSimple
+            raise NotSimple("a quantifier behind a quantifier")
         return low, high
 
     def _atom(self) -> str:
@@ -134,19 +168,19 @@ class _Parser:
         if sign == "\\":
             return self._characters(self._escape())
         if sign in "^$*+?{}":
-            raise _NotSimple
+            raise NotSimple("an anchor, or a quantifier of nothing,")
         return self._characters(((ord(sign), ord(sign)),))
 
     def _group(self) -> str:
         if self.text.startswith("?:", self.at):
             self.at += 2
         elif self.text.startswith("?", self.at):
-            raise _NotSimple
+            raise NotSimple("look-around, a name or flags in a group")
         self.depth += 1
         inner = self.alternatives()
         self.depth -= 1
         if self.text[self.at : self.at + 1] != ")":
-            raise _NotSimple
+            raise NotSimple("a group without its end")
         self.at += 1
         return self.rule(inner)
 
@@ -162,7 +196,7 @@ class _Parser:
                 self.at += 1
                 high = self._member()
                 if len(low) != 1 or len(high) != 1 or low[0][0] != low[0][1] or high[0][1] < low[0][0]:
-                    raise _NotSimple
+                    raise NotSimple("a range of no characters in a class")
                 ranges.append((low[0][0], high[0][1]))
             else:
                 ranges += low
@@ -175,7 +209,7 @@ class _Parser:
         if sign == "\\":
             return self._escape()
         if sign == "[" or (sign in "&-~" and self.text[self.at] == sign):  # nested classes and operations on classes
-            raise _NotSimple
+            raise NotSimple("a class inside of a class")
         return ((ord(sign), ord(sign)),)
 
     def _escape(self) -> Ranges:
@@ -188,19 +222,24 @@ class _Parser:
         if sign in _CONTROLS:
             return ((_CONTROLS[sign], _CONTROLS[sign]),)
         if sign.isalnum():
-            raise _NotSimple
+            raise NotSimple(f"the escape \\{sign}")
         return ((ord(sign), ord(sign)),)
 
     def _characters(self, ranges: Iterable[tuple[int, int]]) -> str:
-        """Return the expression of one character out of these, as it is written in a JSON string."""
+        """Return the expression of one character out of these, as it is written in the text."""
         wanted = tuple(ranges)
+        if not self.in_json:
+            shown = _without(wanted, _NO_TEXT)
+            if not shown:
+                raise NotSimple("a class without any character of a text")
+            return f"[{''.join(_range(*one) for one in shown)}]"
         plain = _without(wanted, _UNWRITABLE)
         choices = [f"[{''.join(_range(*one) for one in plain)}]"] if plain else []
         for code, letter in _ESCAPED.items():
             if any(low <= code <= high for low, high in wanted):
                 choices.append(f'"\\\\" [{_code(ord(letter))}]')
         if not choices:
-            raise _NotSimple
+            raise NotSimple("a class without any character of a text")
         return choices[0] if len(choices) == 1 else self.rule(" | ".join(choices))
 
 

@@ -97,10 +97,11 @@ class Slots(ABC):
         """
 
     @abstractmethod
-    def admit(self, tokens: Tokens, answer: int, lora: Adapters = ()) -> tuple[int, int] | None:
+    def admit(self, tokens: Tokens, answer: int, lora: Adapters = (), *, shares: bool = True) -> tuple[int, int] | None:
         """Give a place to a sequence that will prefill `tokens` and then make up to `answer` tokens, with `lora`.
 
-        Returns its sequence id and how many of the tokens it shares with others, or None if there is no place now.
+        It `shares` what others have computed, or begins with nothing. Returns its sequence id and how many of the
+        tokens it shares with others, or None if there is no place now.
         """
 
     def retry_admission(self) -> None:
@@ -213,11 +214,11 @@ class PooledSlots(Slots):
         """Return the sequence that holds the longest prefix of `tokens`, and the prefix's length; (-1, 0) for none."""
         return self.tree.match(tokens[:-1], lora) if self._llama.can_fork else (-1, 0)
 
-    def admit(self, tokens: Tokens, answer: int, lora: Adapters = ()) -> tuple[int, int] | None:
+    def admit(self, tokens: Tokens, answer: int, lora: Adapters = (), *, shares: bool = True) -> tuple[int, int] | None:
         """Give a place to a sequence, as `Slots.admit` says, if the pool has cells for it."""
         if self.full or self._admission_blocked:
             return None
-        source, reused = self.longest_shared_prefix(tokens, lora)
+        source, reused = self.longest_shared_prefix(tokens, lora) if shares else (-1, 0)
         if not self._free:
             oldest = next((seq for seq in self._retained if seq != source), None)
             if oldest is None:

@@ -42,11 +42,11 @@ class StreamSlots(Slots):
         source, length = self.tree.match(tokens[:-1], lora)
         return (source, length) if length >= self.min_shared_tokens else (-1, 0)
 
-    def admit(self, tokens: Tokens, answer: int, lora: Adapters = ()) -> tuple[int, int] | None:
+    def admit(self, tokens: Tokens, answer: int, lora: Adapters = (), *, shares: bool = True) -> tuple[int, int] | None:
         """Give a place to a sequence, as `Slots.admit` says, unless every slot is taken."""
         if self.full:
             return None
-        source, reused = self.longest_shared_prefix(tokens, lora)
+        source, reused = self.longest_shared_prefix(tokens, lora) if shares else (-1, 0)
         in_place = self._reusable_in_place(source, reused)
         if in_place is not None:
             seq = in_place

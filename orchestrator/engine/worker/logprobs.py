@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from orchestrator.engine.contract import TokenLikelihood, TokenLogprob
-from orchestrator.engine.llama import Logits, Vocabulary
+from orchestrator.engine.llama import Logits, Tokens, Vocabulary
 
 
 @dataclass(slots=True)
@@ -17,6 +17,51 @@ class _Listed:
     text: str
     start: int
     end: int
+
+
+def _token_logprob(logits: Logits, token: int, count: int, vocab: Vocabulary) -> TokenLogprob:
+    """Return how likely a token was by these logits, of shape (vocabulary,), and the `count` most likely ones."""
+    best = logits.max()
+    total = float(best) + float(np.log(np.exp(logits - best).sum(dtype=np.float64)))
+    count = min(count, len(logits))
+    most = np.argpartition(-logits, count - 1)[:count] if count else np.zeros(0, np.int64)
+    most = most[np.lexsort((most, -logits[most]))]
+    top = tuple(TokenLikelihood(one, _bytes(vocab, one), float(logits[one]) - total) for one in most.tolist())
+    return TokenLogprob(token, _bytes(vocab, token), float(logits[token]) - total, top)
+
+
+def _bytes(vocab: Vocabulary, token: int) -> bytes:
+    return vocab.piece(token) or vocab.text(token).encode()
+
+
+class PromptLogprobs:
+    """How likely the tokens of one prompt were, each after those before it, with the `count` most likely ones."""
+
+    def __init__(self, count: int, vocab: Vocabulary, prompt: Tokens) -> None:
+        self._count = count
+        self._vocab = vocab
+        self._prompt = prompt
+        self._found = [TokenLogprob(token, _bytes(vocab, token), 0.0) for token in prompt[:1].tolist()]
+
+    def take(self, position: int, logits: Logits) -> None:
+        """Take the logits after the tokens from `position` on, of shape (tokens, vocabulary).
+
+        A sequence that was preempted computes its prompt again, from a place that it knows already.
+        """
+        first = len(self._found) - position - 1
+        for row in range(max(0, first), min(len(logits), len(self._prompt) - position - 1)):
+            token = int(self._prompt[position + row + 1])
+            self._found.append(_token_logprob(logits[row], token, self._count, self._vocab))
+
+    @property
+    def complete(self) -> bool:
+        """Whether all of the prompt is computed."""
+        return len(self._found) == len(self._prompt)
+
+    @property
+    def found(self) -> tuple[TokenLogprob, ...]:
+        """All of them, as far as the prompt is computed."""
+        return tuple(self._found)
 
 
 class AnswerLogprobs:
@@ -38,16 +83,7 @@ class AnswerLogprobs:
 
     def choose(self, logits: Logits, token: int) -> None:
         """Note that this token was chosen where the model has computed these logits, of shape (vocabulary,)."""
-        best = logits.max()
-        total = float(best) + float(np.log(np.exp(logits - best).sum(dtype=np.float64)))
-        count = min(self._count, len(logits))
-        most = np.argpartition(-logits, count - 1)[:count] if count else np.zeros(0, np.int64)
-        most = most[np.lexsort((most, -logits[most]))]
-        top = tuple(TokenLikelihood(one, self._bytes(one), float(logits[one]) - total) for one in most.tolist())
-        self._chosen = TokenLogprob(token, self._bytes(token), float(logits[token]) - total, top)
-
-    def _bytes(self, token: int) -> bytes:
-        return self._vocab.piece(token) or self._vocab.text(token).encode()
+        self._chosen = _token_logprob(logits, token, self._count, self._vocab)
 
     def append(self, data: bytes, text: str, start: int, *, unfinished: bool) -> None:
         """Add the token that was chosen last. Its bytes `data` are part of the answer and decode to `text`.

@@ -4,6 +4,7 @@ import sys
 import time
 import traceback
 from collections import Counter
+from typing import NamedTuple
 
 import numpy as np
 
@@ -30,10 +31,10 @@ from orchestrator.engine.worker.batching import Prefill, chunks_of, group_equal_
 from orchestrator.engine.worker.chat import PromptTemplate, continued
 from orchestrator.engine.worker.contention import CpuUse
 from orchestrator.engine.worker.link import Link, Outbox
-from orchestrator.engine.worker.logprobs import AnswerLogprobs
+from orchestrator.engine.worker.logprobs import AnswerLogprobs, PromptLogprobs
 from orchestrator.engine.worker.penalties import Penalties
 from orchestrator.engine.worker.priority import ALIKE
-from orchestrator.engine.worker.raw_prompts import convert_text, infill_tokens, raw_tokens
+from orchestrator.engine.worker.raw_prompts import check_ids, convert_text, infill_tokens, raw_tokens
 from orchestrator.engine.worker.repetition import RepetitionGuard, SingleBytes
 from orchestrator.engine.worker.sampling import verify_drafts
 from orchestrator.engine.worker.sequence import Biases, LogitsAreNaN, NoTokenAllowed, Sequence
@@ -49,6 +50,22 @@ from registry.options import Adapters, SamplingOptions
 _Scheduled = tuple[Sequence, Tokens]
 """A sequence and the tokens that a step computes for it: a chunk of its prefill, or draft tokens, which follow its last
 token."""
+
+
+class _Outputs(NamedTuple):
+    """What is done with the rows of logits that a step computes for a sequence."""
+
+    sequence: Sequence
+    drafts: Tokens
+    """Draft tokens that the rows verify."""
+    prompt_rows: int = 0
+    """How many rows say how likely tokens of the prompt were. They come first."""
+    position: int = 0
+    """The place in the prompt of the token that belongs to the first of these rows."""
+    samples: bool = True
+    """Whether the next token is sampled, from the row that follows."""
+
+
 _Request = protocol.Submit | protocol.Count | protocol.Tokenize | protocol.Detokenize | protocol.Render
 """What needs the vocabulary or the chat template of the model."""
 MARK_TOKENS = 16
@@ -217,6 +234,7 @@ class Loop:
             asked = ", ".join(adapter.file for adapter in request.lora)
             accepted = ", ".join(self._spec.adapters) or "none"
             raise AdapterNotLoaded(f"the adapter {asked} is not loaded with this model; accepted: {accepted}")
+        check_ids(self._llama.vocab, request.stop_tokens)
         chat, biases = bool(request.messages), self._biases(request.logit_bias)
         if chat:
             arguments = {**request.template_arguments, **self._thinking.arguments(request.thinking)}
@@ -264,6 +282,9 @@ class Loop:
             biases=biases,
             ends=self._ends,
             logprobs=None if request.logprobs is None else AnswerLogprobs(request.logprobs, self._llama.vocab),
+            prompt_logprobs=None
+            if request.prompt_logprobs is None
+            else PromptLogprobs(request.prompt_logprobs, self._llama.vocab, prompt),
             vocabulary=self._llama.vocab.size,
             guard=RepetitionGuard(self._llama.vocab, self._single_bytes, is_json=command.is_json),
         )
@@ -343,10 +364,14 @@ class Loop:
         ahead = sum(s.priority <= others[0].priority + ALIKE for s in prefilling) if others else 0
         decoding = len(decode) + sum(map(len, drafts))
         chunks = []
+        rows = self._llama.max_outputs - decoding - len(prefilling)  # each prompt may need one at its end
         for index, count in chunks_of(
             needs, decoding=decoding, batch=batch.capacity, ahead=ahead, others_decode=bool(others)
         ):
             sequence = prefilling[index]
+            if not sequence.shares:
+                count = min(count, 1 + rows)
+                rows -= count - 1
             chunks.append((sequence, sequence.prefill_tokens[sequence.computed : sequence.computed + count]))
         if self._llama.split:
             chunks.sort(key=_seq)
@@ -434,18 +459,17 @@ class Loop:
             seconds = time.monotonic() - started + self._speculator.seconds
             self._speculator.record(costs, depths, drafted, accepted, seconds / ratio)
 
-    def _fill_batch(self, scheduled: list[_Scheduled]) -> tuple[list[_Scheduled], list[tuple[int, int]]]:
+    def _fill_batch(self, scheduled: list[_Scheduled]) -> tuple[list[_Outputs], list[tuple[int, int]]]:
         """Put the tokens of a step into the batch. `scheduled` has those that decode before those with a chunk.
 
-        Returns the sequences whose logits are wanted, with their draft tokens, and for each sequence the tokens that
-        are computed for it and the cells that these attend to.
+        Returns which logits are wanted, and for each sequence the tokens that are computed for it and the cells that
+        these attend to.
         """
         batch = self._llama.batch
         batch.clear()
-        with_logits: list[_Scheduled] = []
+        with_logits: list[_Outputs] = []
         parts: list[tuple[int, int]] = []
-        for entry in scheduled:
-            sequence, tokens = entry
+        for sequence, tokens in scheduled:
             if sequence.decodes:
                 depth = cells = sequence.length
                 batch.add_one(sequence.seq, depth - 1, sequence.output[-1])
@@ -453,11 +477,10 @@ class Loop:
                     batch.add(sequence.seq, depth, tokens, len(tokens))
                     cells += attended_cells(depth, len(tokens))
                 parts.append((1 + len(tokens), cells))
-                with_logits.append(entry)
+                with_logits.append(_Outputs(sequence, tokens))
             else:
                 parts.append((len(tokens), attended_cells(sequence.computed, len(tokens))))
-                if self._add_chunk(sequence, tokens):
-                    with_logits.append((sequence, _NONE))
+                with_logits += self._add_chunk(sequence, tokens)
         return with_logits, parts
 
     def _tune(self, tokens: int, sequences: int, cells: int, seconds: float, *, disturbed: bool) -> None:
@@ -468,16 +491,20 @@ class Loop:
         if tuner.threads != self._llama.threads:
             self._use_threads(tuner.threads)
 
-    def _add_chunk(self, sequence: Sequence, chunk: Tokens) -> bool:
-        """Add a chunk of a sequence's prefill to the batch, and return whether its logits are wanted.
+    def _add_chunk(self, sequence: Sequence, chunk: Tokens) -> list[_Outputs]:
+        """Add a chunk of a sequence's prefill to the batch, and return what is done with its logits, if any are wanted.
 
-        They are where the prompt ends with the chunk. A sequence that was preempted already has its next token, which
-        is decoded after its prefill.
+        They are where the prompt ends with the chunk, and all of them where it is wanted how likely the prompt was. A
+        sequence that was preempted already has its next token, which is decoded after its prefill.
         """
-        wanted = sequence.computed + len(chunk) == len(sequence.prefill_tokens) and not sequence.output
-        self._llama.batch.add(sequence.seq, sequence.computed, chunk, int(wanted))
+        position = sequence.computed
+        samples = position + len(chunk) == len(sequence.prefill_tokens) and not sequence.output
+        prompt_rows = 0 if sequence.shares else len(chunk) - samples
+        self._llama.batch.add(sequence.seq, position, chunk, prompt_rows + samples)
         self._sequences.computed(sequence, chunk)
-        return wanted
+        if not prompt_rows + samples:
+            return []
+        return [_Outputs(sequence, _NONE, prompt_rows, position, samples)]
 
     def _decode(self, width: int) -> tuple[float, Logits]:
         self._cpu.start()
@@ -487,11 +514,16 @@ class Loop:
         self._counts["steps"] += 1
         return seconds, logits
 
-    def _sample(self, with_logits: list[_Scheduled], logits: Logits) -> tuple[int, int]:
+    def _sample(self, with_logits: list[_Outputs], logits: Logits) -> tuple[int, int]:
         """Give the sequences their next tokens, and return how many draft tokens were verified and accepted."""
         best = logits.argmax(axis=1).tolist() if len(logits) else []
         row = drafted = accepted = 0
-        for sequence, drafts in with_logits:
+        for sequence, drafts, prompt_rows, position, samples in with_logits:
+            if sequence.prompt_logprobs is not None and prompt_rows:
+                sequence.prompt_logprobs.take(position, logits[row : row + prompt_rows])
+                row += prompt_rows
+            if not samples:
+                continue
             proposed = self._speculator.drafted(sequence) if len(drafts) and self._speculator is not None else 0
             end = row + len(drafts) + 1
             accepted += min(proposed, self._accept_tokens(sequence, drafts, proposed, logits[row:end], best[row:end]))

@@ -17,6 +17,8 @@ _NEGLIGIBLE = 30.0
 """Tokens whose logits are this much below the largest, in units of the temperature, are dropped: their probability is
 below 1e-13."""
 _NEARLY_ZERO = 1e-6
+_MOST_XTC = 0.5
+"""Above this threshold no two tokens can be likely enough, so that XTC leaves none out, as in llama.cpp."""
 _MIROSTAT_TOKENS = 100
 """From how many of the most likely tokens Mirostat 1 estimates the exponent of Zipf's law, as in llama.cpp."""
 
@@ -68,6 +70,19 @@ def _most_typical(ids: npt.NDArray[np.int64], weights: npt.NDArray[np.float64], 
     order = np.argsort(np.abs(surprises - (chances * surprises).sum()), kind="stable")
     order = order[: int(np.searchsorted(np.cumsum(chances[order]), share, side="right")) + 1]
     return ids[order], weights[order]
+
+
+def without_top_choices(candidates: Candidates, threshold: float) -> Candidates:
+    """Return the tokens without those that are at least so likely but for the last of them, as llama.cpp's XTC does."""
+    ids, chances = candidates
+    likely = np.flatnonzero(chances >= threshold)
+    if threshold > _MOST_XTC or len(likely) < 2:
+        return candidates
+    order = likely[np.argsort(-chances[likely], kind="stable")]
+    kept = np.ones(len(ids), np.bool_)
+    kept[order[:-1]] = False
+    ids, chances = ids[kept], chances[kept]
+    return ids, chances / chances.sum()
 
 
 class Mirostat:
@@ -141,6 +156,8 @@ class Sampler:
             return int(logits.argmax())
         if self._mirostat is None:
             ids, weights = distribution(logits, self._temperature, self._top_p, self._options)
+            if self._options.xtc_probability and self._random.random() < self._options.xtc_probability:
+                ids, weights = without_top_choices((ids, weights), self._options.xtc_threshold)
         else:
             ids, weights = self._mirostat.candidates(logits, self._temperature)
         at = int(np.searchsorted(np.cumsum(weights), self._random.random(), side="right"))
@@ -165,8 +182,9 @@ def verify_drafts(drafts: npt.NDArray[np.int32], pick: Callable[[int], int]) -> 
     (Leviathan et al. 2023; Chen et al. 2023) accepts a draft x with probability min(1, p(x) / q(x)), and otherwise
     draws from max(0, p - q), normalised. These drafts are not random, so q(x) is 1: x is accepted with probability
     p(x), and otherwise the token comes from p without x. To draw from p and see whether it is x does just that, and
-    takes one random number a token, so that a seed gives the same text with and without drafts. p is what biases,
-    penalties, temperature and truncation have left of the target's distribution, after the tokens taken so far.
+    takes as many random numbers a token as without drafts, so that a seed gives the same text with and without them. p
+    is what biases, penalties, temperature and truncation have left of the target's distribution, after the tokens taken
+    so far.
     """
     for row, draft in enumerate(drafts.tolist()):
         token = pick(row)

@@ -10,7 +10,7 @@ from orchestrator.engine.contract import Finish, Generation
 from orchestrator.engine.llama import Grammar, Logits, Tokens, as_tokens
 from orchestrator.engine.protocol import Finished
 from orchestrator.engine.step_cost.model import StepShare
-from orchestrator.engine.worker.logprobs import AnswerLogprobs
+from orchestrator.engine.worker.logprobs import AnswerLogprobs, PromptLogprobs
 from orchestrator.engine.worker.penalties import Penalties
 from orchestrator.engine.worker.priority import priority
 from orchestrator.engine.worker.repetition import LOOP_PERIOD, RepetitionGuard, cycle_length
@@ -77,10 +77,12 @@ class Sequence:
         "prefill_tokens",
         "priority",
         "prompt",
+        "prompt_logprobs",
         "rejections",
         "sampler",
         "seq",
         "steps_left_out",
+        "stop_tokens",
         "stream",
         "text",
         "thoughts",
@@ -106,6 +108,7 @@ class Sequence:
         biases: Biases | None = None,
         ends: Tokens | None = None,
         logprobs: AnswerLogprobs | None = None,
+        prompt_logprobs: PromptLogprobs | None = None,
         vocabulary: int = 0,
         guard: RepetitionGuard | None = None,
     ) -> None:
@@ -122,7 +125,9 @@ class Sequence:
         self.ends = as_tokens(()) if ends is None else ends
         self.min_tokens = request.min_tokens
         self.ignore_end = request.ignore_end
+        self.stop_tokens = frozenset(request.stop_tokens)
         self.logprobs = logprobs
+        self.prompt_logprobs = prompt_logprobs
         self.guard = guard
         self.stream = stream
         self.lora = request.lora
@@ -164,6 +169,11 @@ class Sequence:
         self.work_seconds += share.work
         self.alone_seconds += share.alone
         self.packed_seconds += share.packed
+
+    @property
+    def shares(self) -> bool:
+        """Whether it may begin with cells of another sequence: not where the logits of its prompt are wanted."""
+        return self.prompt_logprobs is None or self.prompt_logprobs.complete
 
     @property
     def length(self) -> int:
@@ -285,6 +295,8 @@ class Sequence:
         text = self._push(data, answers or bool(data))
         if self.text.stopped:
             self.finish = "stop"
+        elif answers and token in self.stop_tokens and self.answer_tokens > self.min_tokens:
+            text += self.finish_early("stop")
         elif len(self.output) >= self.max_tokens or self.answer_tokens >= self.max_answer:
             text += self.finish_early("length")
         if self.finish is None and (answers or (data and self.triggered is not None)):
@@ -362,6 +374,7 @@ class Sequence:
             packed_seconds=self.packed_seconds,
             stop_string=self.text.stopped_by,
             logprobs=() if self.logprobs is None else tuple(self.logprobs.released),
+            prompt_logprobs=() if self.prompt_logprobs is None else self.prompt_logprobs.found,
         )
 
     def _count_wait(self, now: float) -> None:

@@ -77,7 +77,7 @@ class Sequences:
                 break
             if self._waits(sequence):
                 continue
-            place = self.slots.admit(sequence.prefill_tokens, sequence.remaining, sequence.lora)
+            place = self.slots.admit(sequence.prefill_tokens, sequence.remaining, sequence.lora, shares=sequence.shares)
             if place is None:
                 break
             sequence.enter(*place)
@@ -143,7 +143,7 @@ class Sequences:
         over the priority of a sequence that waits for it, or others would come between.
         """
         alike = [other for other in self.prefilling if other.lora == sequence.lora]
-        if not self._can_share or not alike:
+        if not self._can_share or not alike or not sequence.shares:
             return False
         shareable = sequence.prefill_tokens[:-1]
         common, computed, at = max(

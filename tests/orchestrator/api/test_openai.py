@@ -161,9 +161,7 @@ def test_json_mode_takes_a_schema(ai: OpenAI) -> None:
     assert json.loads(answer.choices[0].message.content)["colour"] in ("red", "green")
 
 
-@pytest.mark.parametrize(
-    ("name", "value"), [("functions", []), ("guided_regex", "a+"), ("best_of", 3), ("xtc_probability", 0.5)]
-)
+@pytest.mark.parametrize(("name", "value"), [("functions", []), ("echo", True), ("best_of", 3), ("top_n_sigma", 0.5)])
 def test_options_that_shape_an_answer_are_never_dropped(ai: OpenAI, name: str, value: Any) -> None:
     with pytest.raises(openai.BadRequestError, match=name):
         ask(ai, extra_body={name: value})

@@ -1,6 +1,7 @@
 """Options that shape an answer are honoured or refused by name, through the official OpenAI client."""
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -92,6 +93,12 @@ def test_truncation_keeps_the_most_likely_token(ai: OpenAI) -> None:
         ask(ai, min_p=7)
     with pytest.raises(openai.BadRequestError, match="mirostat"):
         ask(ai, mirostat=2, top_k=5)
+    assert said(ai, temperature=1.0, seed=3, xtc_probability=1.0, xtc_threshold=0.9) == said(
+        ai, temperature=1.0, seed=3
+    )
+    assert said(ai, temperature=0.5, seed=3, xtc_probability=1.0, xtc_threshold=0.001) != usual
+    with pytest.raises(openai.BadRequestError, match=r"xtc_threshold is 2\.0; accepted: 0 to 1"):
+        ask(ai, xtc_threshold=2)
 
 
 def test_the_limit_of_minus_one_is_what_the_context_has_left(ai: OpenAI) -> None:
@@ -164,12 +171,21 @@ def test_a_grammar_is_followed(ai: OpenAI) -> None:
         {"guided_grammar": 'root ::= "red " [0-9]'},
         {"guided_choice": ['red "1"', "red 2"]},
         {"structured_outputs": {"choice": ["red 3"]}},
+        {"guided_regex": r"^red \d{2}$"},
+        {"regex": "red (a|b[0-9]*)"},
+        {"structured_outputs": {"regex": "red .+"}, "max_tokens": 5},
     ):
         assert said(ai, **options).startswith("red ")
+    assert re.fullmatch(r'red "\d{2}\n', said(ai, guided_regex=r'red "\d{2}\n'))
     refused: list[tuple[dict[str, Any], str]] = [
         ({"grammar": 'root ::= ("a"'}, "grammar"),
         ({"grammar": 'root ::= "a"', "response_format": {"type": "json_object"}}, "cannot be combined"),
-        ({"guided_regex": "a+"}, "guided_regex"),
+        (
+            {"guided_regex": "(a+)+"},
+            "guided_regex: the pattern has no grammar: a quantifier inside of what is repeated",
+        ),
+        ({"structured_outputs": {"regex": "("}}, "structured_outputs/regex"),
+        ({"regex": "a", "guided_choice": ["a"]}, "cannot be combined"),
         ({"structured_outputs": {"structural_tag": "x"}}, "structural_tag"),
     ]
     for wrong, match in refused:
@@ -201,7 +217,7 @@ def test_what_is_not_supported_is_refused_by_its_name(name: str) -> None:
 
 
 def test_neutral_values_are_no_reason_to_refuse() -> None:
-    refuse_options({}, {"xtc_probability": 0.0, "best_of": 1, "echo": False, "suffix": "", "unknown": 7, "tfs_z": 1.0})
+    refuse_options({}, {"top_a": 0.0, "best_of": 1, "echo": False, "suffix": "", "unknown": 7, "tfs_z": 1.0})
     with pytest.raises(InputError, match="echo"):
         refuse_options({}, {"echo": True})
     with pytest.raises(InputError, match="best_of"):
@@ -215,6 +231,7 @@ options = st.fixed_dictionaries(
         "min_p": st.floats(0, 1),
         "typical_p": st.floats(0.1, 1),
         "mirostat": st.sampled_from([0, 1, 2]),
+        "xtc_probability": st.floats(0, 1),
         "repeat_last_n": st.integers(-1, 50).filter(bool),
         "repetition_penalty": st.floats(0.5, 2),
     },
@@ -228,5 +245,6 @@ def test_what_a_client_gives_goes_before_what_a_role_has(given: dict[str, Any]) 
         merged = merged_sampling(own, found)
         assert all(getattr(merged, name) == value for name, value in found.items())
         truncates = any(found.get(name) not in (None, 0, 0.0, 1.0) for name in ("top_k", "min_p", "typical_p"))
+        truncates = truncates or bool(found.get("xtc_probability"))
         if not (found.get("mirostat") and truncates):
             assert merged.problem() is None

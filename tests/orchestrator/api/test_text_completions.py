@@ -88,6 +88,58 @@ def test_it_is_said_how_likely_the_tokens_were(ai: OpenAI) -> None:
     assert [at for part in parts for at in part.text_offset] == said.text_offset
 
 
+def test_it_is_said_how_likely_the_prompt_was_as_evaluation_harnesses_want_it(
+    ai: OpenAI, client: httpx2.Client
+) -> None:
+    (choice,) = go_on(ai, echo=True, logprobs=2, max_tokens=1).choices
+    said = choice.logprobs
+    assert "".join(said.tokens) == choice.text
+    assert choice.text.startswith(PROMPT)
+    assert [choice.text[at : at + len(token)] for at, token in zip(said.text_offset, said.tokens, strict=True)] == (
+        said.tokens
+    )
+    tokens = client.post("/tokenize", json={"content": PROMPT}).json()["tokens"]
+    assert len(said.tokens) == len(said.token_logprobs) == len(tokens) + 1
+    for place, (logprob, top) in enumerate(zip(said.token_logprobs, said.top_logprobs, strict=True)):
+        if logprob is None:
+            assert place == 0
+            assert top is None
+        else:
+            assert logprob <= max(top.values()) <= 0
+    (again,) = go_on(ai, echo=True, logprobs=2, max_tokens=0, prompt=tokens).choices
+    assert again.text == PROMPT
+    assert again.logprobs.tokens == said.tokens[:-1]
+    assert again.logprobs.token_logprobs[1:] == pytest.approx(said.token_logprobs[1:-1], abs=1e-3)
+    for length in (2, len(tokens) - 1):  # what a token is told after the prompt is what it is told within one
+        (begun,) = go_on(ai, logprobs=2, prompt=tokens[:length], max_tokens=1).choices
+        assert begun.logprobs.top_logprobs[0] == pytest.approx(said.top_logprobs[length], abs=1e-3)
+    (chunk,) = [c for c in go_on(ai, echo=True, logprobs=2, max_tokens=1, stream=True) if c.choices]
+    assert chunk.choices[0].text == choice.text
+    assert chunk.choices[0].logprobs.tokens == said.tokens
+
+
+def test_a_long_prompt_is_told_whole_beside_others(ai: OpenAI) -> None:
+    long = PROMPT * 60
+    several = go_on(ai, prompt=[long, long[:900], PROMPT], echo=True, logprobs=0, max_tokens=4)
+    for choice, prompt in zip(several.choices, (long, long[:900], PROMPT), strict=True):
+        assert choice.text.startswith(prompt)
+        assert "".join(choice.logprobs.tokens) == choice.text
+        assert sum(one is None for one in choice.logprobs.token_logprobs) <= 1
+        assert len(set(choice.logprobs.token_logprobs)) > 3
+
+
+def test_a_token_ends_an_answer(ai: OpenAI, client: httpx2.Client) -> None:
+    whole = go_on(ai, logprobs=0).choices[0]
+    pieces = whole.logprobs.tokens
+    place = next(n for n in range(1, len(pieces)) if pieces[n] not in pieces[:n])
+    (token,) = client.post("/tokenize", json={"content": pieces[place]}).json()["tokens"][-1:]
+    stopped = go_on(ai, extra_body={"stop_token_ids": [token, token]})
+    assert stopped.choices[0].text == "".join(pieces[: place + 1])
+    assert stopped.choices[0].finish_reason == "stop"
+    later = go_on(ai, extra_body={"stop_token_ids": [token], "min_tokens": place + 2})
+    assert later.choices[0].text.startswith("".join(pieces[: place + 2]))
+
+
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
@@ -96,11 +148,13 @@ def test_it_is_said_how_likely_the_tokens_were(ai: OpenAI) -> None:
         ({"best_of": 3}, "best_of: is 3, and n is 1; accepted: the same number as n"),
         ({"suffix": "end", "echo": True}, "echo"),
         ({"suffix": "end"}, "the model cannot fill a place in a text: its vocabulary has no FIM tokens"),
-        ({"max_tokens": 0}, "max_tokens: is 0; accepted: greater than or equal to 1"),
+        ({"max_tokens": 0}, "max_tokens: is 0 without echo; accepted: at least 1, -1, or echo: true beside it"),
+        ({"max_tokens": -2}, "max_tokens: is -2; accepted"),
         ({"prompt": "word " * 9000}, "tokens"),
         ({"model": "orchestrate"}, "orchestrate takes no raw prompts"),
-        ({"extra_body": {"guided_regex": "a"}}, "guided_regex"),
-        ({"echo": True, "logprobs": 1}, "echo: cannot be combined with logprobs"),
+        ({"extra_body": {"guided_regex": "(?=a)b"}}, "guided_regex: the pattern has no grammar: look-around"),
+        ({"extra_body": {"prompt_logprobs": 1}}, "prompt_logprobs"),
+        ({"extra_body": {"stop_token_ids": [5_000_000]}}, "5000000 is no token of the model"),
     ],
 )
 def test_what_cannot_be_done_is_refused(ai: OpenAI, wrong: dict[str, Any], message: str) -> None:

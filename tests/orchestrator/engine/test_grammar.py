@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from orchestrator.engine.client.grammar import integer_range, left_to_validator, schema_grammar
+from orchestrator.engine.client.grammar import integer_range, left_to_validator, pattern_grammar, schema_grammar
 from orchestrator.engine.contract import EngineSpec
 from orchestrator.engine.errors import BadGrammar
 from orchestrator.engine.llama import Llama, as_tokens
@@ -112,7 +112,11 @@ def llama(models: Path) -> Llama:
 
 
 def accepts(llama: Llama, schema: Any, text: str) -> bool:
-    grammar = llama.grammars.start(schema_grammar(schema))
+    return follows(llama, schema_grammar(schema), text)
+
+
+def follows(llama: Llama, gbnf: str, text: str) -> bool:
+    grammar = llama.grammars.start(gbnf)
     try:
         for token in llama.vocab.tokenize(text, special=False):
             if not grammar.allows(token):
@@ -365,6 +369,34 @@ def test_a_simple_pattern_is_matched_by_its_grammar(llama: Llama, pattern: str, 
     schema = {"type": "string", "pattern": f"^(?:{pattern})$"}
     assert list(left_to_validator(schema)) == []
     assert accepts(llama, schema, json.dumps(text)) == (re.fullmatch(pattern, text) is not None)
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(PATTERNS, st.text('aZ0_-". /b\n', max_size=6))
+def test_a_whole_text_is_matched_by_the_grammar_of_a_pattern(llama: Llama, pattern: str, text: str) -> None:
+    wanted = re.fullmatch(pattern, text) is not None
+    assert follows(llama, pattern_grammar(pattern), text) == wanted
+    assert follows(llama, pattern_grammar(f"^{pattern}$"), text) == wanted
+
+
+@pytest.mark.parametrize(
+    ("pattern", "why"),
+    [
+        ("(a+)+", "a quantifier inside of what is repeated at character 5"),
+        ("(?=a)b", "look-around"),
+        (r"a\b", r"the escape \b"),
+        ("a^b", "an anchor"),
+        ("[a", "it ends within a class"),
+        ("(a", "a group without its end"),
+        ("a)", "a closing parenthesis has no opening one"),
+        ("a{9999}", "more than 1024 repetitions"),
+        ("a" * 1001, "it has 1001 characters"),
+        ("[z-a]", "a range of no characters"),
+    ],
+)
+def test_a_pattern_without_a_grammar_is_refused_with_the_reason(pattern: str, why: str) -> None:
+    with pytest.raises(BadGrammar, match=re.escape(why)):
+        pattern_grammar(pattern)
 
 
 NESTED: Final = "^(?:(?:.)*)*$"

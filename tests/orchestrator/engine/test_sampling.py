@@ -10,7 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.engine.worker.sampling import Candidates, Logits, Mirostat, Sampler, distribution
+from orchestrator.engine.worker.sampling import (
+    Candidates,
+    Logits,
+    Mirostat,
+    Sampler,
+    distribution,
+    without_top_choices,
+)
 from registry.options import SamplingOptions
 
 LOGITS = np.array([2.0, 1.0, 0.0, -1.0, -np.inf], dtype=np.float32)
@@ -108,6 +115,25 @@ def test_mirostat_is_llama_cpp_s(version: int, seed: int, tau: float, eta: float
             break
         ours.observe(theirs[chosen])
     chain.close()
+
+
+@given(seeds, st.integers(2, 60), st.floats(0.3, 3), st.floats(0, 0.6))
+def test_xtc_leaves_what_llama_cpp_leaves(seed: int, size: int, temperature: float, threshold: float) -> None:
+    logits = random_logits(seed, size)
+    samplers = [lib.llama_sampler_init_temp(temperature), lib.llama_sampler_init_xtc(1.0, threshold, 0, 1)]
+    chain = LlamaChain([*samplers, lib.llama_sampler_init_dist(1)])
+    theirs, _ = chain.apply(logits)
+    chain.close()
+    assert_same(without_top_choices(distribution(logits, temperature), threshold), theirs)
+
+
+def test_xtc_is_used_as_often_as_it_says() -> None:
+    taken = {}
+    for probability in (0.0, 0.5, 1.0):
+        sampler = Sampler(1.0, 1.0, 7, SamplingOptions(xtc_probability=probability, xtc_threshold=0.2))
+        taken[probability] = np.mean([sampler.pick(LOGITS) == 0 for _ in range(2000)])
+    share = float(np.exp(2.0) / np.exp(LOGITS).sum())
+    assert taken == pytest.approx({0.0: share, 0.5: share / 2, 1.0: 0.0}, abs=0.04)
 
 
 def test_greedy_takes_the_most_likely() -> None:
