@@ -1,5 +1,6 @@
 """Turn text into a model's tokens and back."""
 
+import copy
 import ctypes
 import time
 from collections.abc import Sequence
@@ -67,8 +68,19 @@ class Vocabulary:
         # All are made now, in a few dozen milliseconds: asking llama.cpp for one takes as long as the rest of a step.
         self._pieces = [self._spell(token, special=False) for token in range(self.size)]
         self.control = frozenset(self.text(t) for t in range(self.size) if self._is_control(t)) - {""}
+        self.longest = max(map(len, self._pieces), default=0) or 1
+        """How many bytes the longest token has."""
         self._cached = lru_cache(_CACHED)(self._frozen)
         self._holding = lru_cache(_CACHED_TEXTS)(self._find_holding)
+
+    def for_thread(self) -> "Vocabulary":
+        """Return the same vocabulary with caches and buffers of its own, for use in another thread."""
+        other = copy.copy(self)
+        other.llama_seconds = 0.0
+        other._buffer = ctypes.create_string_buffer(64)
+        other._cached = lru_cache(_CACHED)(other._frozen)
+        other._holding = lru_cache(_CACHED_TEXTS)(other._find_holding)
+        return other
 
     def tokenize(self, text: str, special: bool, *, whole: bool = False) -> list[int]:
         """Return the tokens of a text. With `special`, names of control tokens in it become these tokens.

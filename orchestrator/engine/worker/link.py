@@ -1,6 +1,7 @@
 """Exchange messages with the parent from inside the engine's process, on one blocking socket."""
 
 import math
+import os
 import select
 import socket
 import time
@@ -41,13 +42,16 @@ class Link:
         self.closed = self.resting = False
         self._socket = connection
         self._frames = Frames()
+        self._wakes = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._poll = select.poll()
         self._poll.register(connection, select.POLLIN)
+        self._poll.register(self._wakes, select.POLLIN)
         self._last_sent = self.awake_since = time.monotonic()
 
     def receive(self, wait: float | None) -> list[EngineCommand]:
         """Return the commands that have arrived. If there are none, wait up to `wait` seconds for one; None: for ever.
 
+        It stops waiting when a thread calls `wake`.
         While the engine is `resting` (after SetThreads 0) it waits for commands even if it has work: at most one
         second, after which it sends a heartbeat and returns no commands. Raises ProtocolError.
         """
@@ -71,10 +75,16 @@ class Link:
 
     def _readable(self, patience: int | None) -> bool:
         """Wait up to `patience` milliseconds for something to read, and return whether there is anything."""
-        events = self._poll.poll(patience)
+        events = {descriptor for descriptor, _ in self._poll.poll(patience)}
         if patience != 0:
             self.awake_since = time.monotonic()
-        return bool(events)
+        if self._wakes in events:
+            os.eventfd_read(self._wakes)
+        return bool(events - {self._wakes})
+
+    def wake(self) -> None:
+        """Let `receive` return, if it waits. Any thread may call this."""
+        os.eventfd_write(self._wakes, 1)
 
     def _read(self) -> list[EngineCommand]:
         """Read what has arrived and return the commands that are complete by now. Sets `closed` at the end of file."""

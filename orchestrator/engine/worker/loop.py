@@ -4,12 +4,13 @@ import sys
 import time
 import traceback
 from collections import Counter
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
 from orchestrator.engine import protocol
-from orchestrator.engine.contract import NOT_SET_UP, EngineSpec, EngineStats, Finish, Generation, Message, OfferedTool
+from orchestrator.engine.contract import NOT_SET_UP, EngineSpec, EngineStats, Finish, Generation
 from orchestrator.engine.errors import (
     AdapterNotLoaded,
     BadGrammar,
@@ -28,13 +29,22 @@ from orchestrator.engine.step_cost.learned import LEARNED_EVERY, LearnedStepCost
 from orchestrator.engine.step_cost.model import attended_cells, divide_step, round_robin
 from orchestrator.engine.worker.adapters import AdapterCosts, AdapterTurns
 from orchestrator.engine.worker.batching import Prefill, chunks_of, group_equal_chunks
-from orchestrator.engine.worker.chat import PromptTemplate, continued
+from orchestrator.engine.worker.chat import continued
 from orchestrator.engine.worker.contention import CpuUse
 from orchestrator.engine.worker.link import Link, Outbox
 from orchestrator.engine.worker.logprobs import AnswerLogprobs, PromptLogprobs
 from orchestrator.engine.worker.penalties import Penalties
 from orchestrator.engine.worker.priority import ALIKE
-from orchestrator.engine.worker.raw_prompts import check_ids, convert_text, infill_tokens, raw_tokens
+from orchestrator.engine.worker.prompts import (
+    LongTexts,
+    Prepared,
+    Prompt,
+    PromptMaker,
+    Request,
+    is_long,
+    prepared_or_error,
+)
+from orchestrator.engine.worker.raw_prompts import check_ids
 from orchestrator.engine.worker.repetition import RepetitionGuard, SingleBytes
 from orchestrator.engine.worker.sampling import verify_drafts
 from orchestrator.engine.worker.sequence import Biases, LogitsAreNaN, NoTokenAllowed, Sequence
@@ -44,7 +54,6 @@ from orchestrator.engine.worker.thinking import ThoughtFormat, Thoughts
 from orchestrator.engine.worker.threads import ThreadTuner
 from orchestrator.engine.worker.triggers import TriggeredGrammars
 from registry.call_syntax import CALL_MARKS
-from registry.chat_template import Arguments
 from registry.options import Adapters, SamplingOptions
 
 _Scheduled = tuple[Sequence, Tokens]
@@ -66,13 +75,9 @@ class _Outputs(NamedTuple):
     """Whether the next token is sampled, from the row that follows."""
 
 
-_Request = protocol.Submit | protocol.Count | protocol.Tokenize | protocol.Detokenize | protocol.Render
-"""What needs the vocabulary or the chat template of the model."""
 MARK_TOKENS = 16
 """At most so many tokens are expected for the mark that opens a thought, and for white space around thoughts."""
 _NONE = as_tokens(())
-_READ_A_SECOND = 1e6
-"""How many characters of a prompt are tokenized in a second, at least. No step is computed meanwhile."""
 
 
 class Loop:
@@ -93,14 +98,18 @@ class Loop:
         self._idle = IdleMeasurements(AttentionTrial(llama, spec), calibrations)
         self._link = link
         self._outbox = Outbox(link)
-        self._template = PromptTemplate(llama.vocab, llama.chat_template())
-        self._thinking = ThoughtFormat(llama.vocab, llama.chat_template())
+        template = llama.chat_template()
+        self._thinking = ThoughtFormat(llama.vocab, template)
+        self._prompts = PromptMaker(llama.vocab, template, self._thinking, llama.context_limit)
+        self._long = LongTexts(
+            lambda: PromptMaker(llama.vocab.for_thread(), template, self._thinking, llama.context_limit), link.wake
+        )
         self._call_marks = llama.vocab.silent(CALL_MARKS)
         self._single_bytes = SingleBytes(llama.vocab)
         self._ends = as_tokens(sorted(llama.vocab.end))
         self._counts: Counter[str] = Counter()
         self._sequences = Sequences(llama, self._counts, self._forget_drafts)
-        self._stored_prefixes = StoredPrefixes(llama, spec, self._template)
+        self._stored_prefixes = StoredPrefixes(llama, spec, self._prompts.template)
         self._stored_prefixes.restore(self._sequences.slots)
         self._llama_seconds = self._own_seconds = 0.0
 
@@ -117,6 +126,9 @@ class Loop:
             commands = self._receive()
             started, llama_seconds = self._link.awake_since, self._llama_seconds
             self._handle(commands)
+            for job in self._long.take():
+                assert job.prepared is not None, "it is done"
+                self._go_on(job.command, job.prepared, time.monotonic() - job.since)
             for sequence in self._sequences.overdue(started):
                 self._finish_early(sequence, "deadline")
             if not (self._link.resting or self._link.closed):
@@ -155,7 +167,7 @@ class Loop:
         if self._sequences.all:
             return self._link.receive(0.0)
         while True:
-            wait = None if self._link.resting else self._idle.wait()
+            wait = None if self._link.resting or self._long.pending else self._idle.wait()
             commands = self._link.receive(wait)
             if commands or wait is None or self._link.resting or self._link.closed:
                 return commands
@@ -197,8 +209,7 @@ class Loop:
                 ):
                     self._handle_request(command)
                 case protocol.Cancel(number):
-                    if number in self._sequences.all:
-                        self._finish_early(self._sequences.all[number], "cancelled")
+                    self._cancel(number)
                 case protocol.SetThreads(threads):
                     self._set_threads(threads)
                 case protocol.GetStats(number):
@@ -209,38 +220,50 @@ class Loop:
                 case protocol.Load():
                     raise protocol.ProtocolError("a second Load")
 
-    def _handle_request(self, command: _Request) -> None:
+    def _handle_request(self, command: Request) -> None:
         """Take in a request. Whatever is wrong with it fails this request and no other."""
+        if is_long(command):
+            self._long.give(command)
+            return
+        self._link.heartbeat(0.0)
+        vocab, before = self._llama.vocab, self._llama.vocab.llama_seconds
+        prepared = prepared_or_error(self._prompts, command)
+        self._llama_seconds += vocab.llama_seconds - before
+        self._go_on(command, prepared, 0.0)
+
+    def _go_on(self, command: Request, prepared: Prepared | EngineError, waited: float) -> None:
+        """Go on with a request whose text is prepared, for which it has waited so many seconds."""
+        if isinstance(prepared, EngineError):
+            self._refuse(command.seq, prepared)
+            return
         try:
-            match command:
-                case protocol.Submit():
-                    self._submit(command)
-                case protocol.Count(number, messages, tools):
-                    self._outbox.add(protocol.Counted(number, len(self._prompt(messages, tools=tools)[0])))
-                case protocol.Render(number, messages, arguments, tools):
-                    segments = self._template.segments(messages, arguments, tools)
-                    self._outbox.add(protocol.Rendered(number, "".join(one.text for one in segments)))
-                case _:
-                    self._outbox.add(convert_text(self._llama.vocab, command))
+            if isinstance(prepared, Prompt) and isinstance(command, protocol.Submit):
+                self._submit(command, prepared, waited)
+            elif not isinstance(prepared, Prompt):
+                self._outbox.add(prepared)
         except EngineError as error:
             self._refuse(command.seq, error)
         except Exception as error:  # noqa: BLE001 (boundary: one request's failure must not take the others with it)
             traceback.print_exc(file=sys.stderr)
             self._refuse(command.seq, EngineError(f"the engine failed on this request: {error!r}"))
 
-    def _submit(self, command: protocol.Submit) -> None:
-        request = command.generation
+    def _cancel(self, number: int) -> None:
+        if number in self._sequences.all:
+            self._finish_early(self._sequences.all[number], "cancelled")
+        elif isinstance(self._long.cancel(number), protocol.Submit):
+            self._outbox.add(protocol.Finished(number, "", "cancelled", 0, 0, 0, 0.0, 0.0, 0.0))
+            self._counts["cancelled"] += 1
+
+    def _submit(self, command: protocol.Submit, prepared: Prompt, waited: float) -> None:
+        request, prompt = command.generation, prepared.tokens
+        if waited and request.deadline_seconds is not None:
+            request = replace(request, deadline_seconds=request.deadline_seconds - waited)
         if not self._llama.has_adapters(request.lora):
             asked = ", ".join(adapter.file for adapter in request.lora)
             accepted = ", ".join(self._spec.adapters) or "none"
             raise AdapterNotLoaded(f"the adapter {asked} is not loaded with this model; accepted: {accepted}")
         check_ids(self._llama.vocab, request.stop_tokens)
         chat, biases = bool(request.messages), self._biases(request.logit_bias)
-        if chat:
-            arguments = {**request.template_arguments, **self._thinking.arguments(request.thinking)}
-            prompt, prompt_end = self._prompt(request.messages, arguments, request.tools, continued=request.continues)
-        else:
-            prompt, prompt_end = self._raw_prompt(request), ""
         most = max_answer = clamp_max_tokens(request, len(prompt), self._llama.context_limit)
         thoughts = None
         # Under a grammar for a call, a model whose calls are messages with headers begins with the header.
@@ -253,7 +276,7 @@ class Loop:
             most = min(room, max_answer + budget + marks + MARK_TOKENS)
             thoughts = Thoughts(
                 self._thinking,
-                prompt_end,
+                prepared.end,
                 budget,
                 grammar=request.grammar is not None,
                 calls=bool(request.tools and markers.header),
@@ -271,7 +294,7 @@ class Loop:
             request,
             prompt,
             max_tokens=most,
-            stops=self._template.stops if chat else (),
+            stops=self._prompts.template.stops if chat else (),
             grammar=grammar,
             stream=command.stream,
             max_answer=max_answer,
@@ -288,20 +311,10 @@ class Loop:
             vocabulary=self._llama.vocab.size,
             guard=RepetitionGuard(self._llama.vocab, self._single_bytes, is_json=command.is_json),
         )
+        sequence.arrived -= waited
         self._stop_measuring()
         self._sequences.add(sequence)
         self._counts["prompt_tokens"] += len(prompt)
-
-    def _raw_prompt(self, request: Generation) -> Tokens:
-        """Return the tokens of a prompt that is no chat. Raises BadPrompt."""
-        self._link.heartbeat(sum(map(len, request.prompt_texts)) / _READ_A_SECOND)
-        vocab, before = self._llama.vocab, self._llama.vocab.llama_seconds
-        if request.infill is not None:
-            tokens = infill_tokens(vocab, request.infill)
-        else:
-            tokens = raw_tokens(vocab, request.prompt if request.prompt is not None else ())
-        self._llama_seconds += vocab.llama_seconds - before
-        return tokens
 
     def _penalties(self, options: SamplingOptions) -> Penalties | None:
         """Return the penalties of a new sequence, or None where it has none."""
@@ -323,24 +336,6 @@ class Loop:
             if not 0 <= token < vocab.size:
                 raise BadRequest(f"logit_bias names the token {token}; accepted: 0 to {vocab.size - 1}")
         return as_tokens([token for token, _ in found]), np.array([bias for _, bias in found], np.float32)
-
-    def _prompt(
-        self,
-        messages: tuple[Message, ...],
-        arguments: Arguments | None = None,
-        tools: tuple[OfferedTool, ...] = (),
-        *,
-        continued: bool = False,
-    ) -> tuple[Tokens, str]:
-        """Return the tokens of a prompt, and what the template has put behind the last message."""
-        self._link.heartbeat(sum(len(text) for message in messages for text in message.texts) / _READ_A_SECOND)
-        before = self._llama.vocab.llama_seconds
-        segments = self._template.segments(messages, arguments, tools, continued=continued)
-        tokens = self._template.tokens_of(segments)
-        self._llama_seconds += self._llama.vocab.llama_seconds - before
-        if not len(tokens):
-            raise PromptTooLong(0, self._llama.context_limit)
-        return tokens, segments[-1].text if segments[-1].special else ""
 
     # Schedule
 
@@ -659,7 +654,7 @@ class Loop:
             own_seconds=self._own_seconds,
             running=len(self._sequences.decoding),
             prefilling=len(self._sequences.prefilling),
-            queued=len(self._sequences.queue),
+            queued=len(self._sequences.queue) + self._long.pending,
             retained=self._sequences.slots.retained,
             used_cells=self._sequences.slots.used_cells,
             cells=self._llama.cells,

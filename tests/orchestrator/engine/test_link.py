@@ -1,6 +1,7 @@
 """The engine's end of the socket and its outbox, without an engine."""
 
 import socket
+import threading
 import time
 from collections.abc import Iterator
 
@@ -190,3 +191,15 @@ def test_the_error_of_a_failed_request_arrives_unchanged(
     assert failed.seq == 4
     again = parse_error(failed.kind, failed.message, failed.numbers)
     assert (type(again), str(again), vars(again)) == (type(error), str(error), vars(error))
+
+
+def test_another_thread_ends_the_wait(pair: tuple[Link, socket.socket]) -> None:
+    link, end = pair
+    waker = threading.Timer(0.05, link.wake)
+    waker.start()
+    assert link.receive(None) == []
+    waker.join()
+    _send(end, Cancel(1))
+    link.wake()
+    assert link.receive(None) + link.receive(0.0) == [Cancel(1)]
+    assert link.receive(0.0) == []
