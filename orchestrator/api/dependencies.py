@@ -1,8 +1,11 @@
 """What endpoints share: the dependencies that FastAPI hands to them, and the base class of request bodies."""
 
+import asyncio
 import hashlib
 import json
-from typing import Annotated, Any, cast
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Annotated, Any, Final, TypeVar, cast
 
 from fastapi import Depends, Header, Request
 from pydantic import BaseModel, ConfigDict, model_validator
@@ -13,6 +16,8 @@ from orchestrator.service.procedures import owner, token_holder
 from orchestrator.service.service import Service
 from orchestrator.service.stored_responses import StoredResponses
 from procedures.ports import Caller
+
+Made = TypeVar("Made")
 
 
 class RequestBody(BaseModel):
@@ -34,6 +39,24 @@ class LenientBody(BaseModel):
     """A request body, or a part of one, whose unknown fields are ignored, as other OpenAI-compatible servers do."""
 
     model_config = ConfigDict(extra="ignore")
+
+
+_THREADS: Final = ThreadPoolExecutor(2, "schemas")
+_SHAPING: Final = (
+    *("tools", "response_format", "json_schema", "guided_json", "structured_outputs", "grammar", "guided_grammar"),
+    *("guided_choice", "guided_regex", "regex", "text", "output_format", "output_config"),
+)
+"""The fields of bodies that have schemas or grammars. To check and to convert them takes long where they are large."""
+
+
+async def read_body(body: BaseModel, read: Callable[[], Made]) -> Made:
+    """Return what `read` makes of a body, in a thread where the body says what the answer shall look like."""
+    return await aside(read) if any(getattr(body, name, None) is not None for name in _SHAPING) else read()
+
+
+async def aside(work: Callable[[], Made]) -> Made:
+    """Return the result of work with schemas that may take seconds. Two such works are done at a time, in threads."""
+    return await asyncio.get_running_loop().run_in_executor(_THREADS, work)
 
 
 class StrictBody(BaseModel):

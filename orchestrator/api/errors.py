@@ -95,6 +95,10 @@ class RunFailed(OrchestratorError):
         self.run = run
 
 
+class TooLarge(InputError):
+    """A part of a request is larger than can be worked on in one go."""
+
+
 class AnswerRefused(OrchestratorError):
     """The answers of a model, also those to which it was asked again, do not obey what the request prescribes."""
 
@@ -132,6 +136,7 @@ CONTEXT_LENGTH: Final = "context_length_exceeded"
 """The code by which clients know that a prompt is too long for the model's context."""
 
 _STATUS: Final[tuple[tuple[type[OrchestratorError], HTTPStatus], ...]] = (
+    (TooLarge, HTTPStatus.REQUEST_ENTITY_TOO_LARGE),
     (InputError, HTTPStatus.BAD_REQUEST),
     (RunFailed, HTTPStatus.UNPROCESSABLE_ENTITY),  # clients try again after a 5xx
     (AnswerRefused, HTTPStatus.UNPROCESSABLE_ENTITY),

@@ -27,6 +27,9 @@ MESSAGE_LENGTH = 300
 ERRORS_WEIGHED = 100
 """Out of how many errors the one that explains most is chosen."""
 
+MAX_SCHEMA = 1 << 20
+"""How many characters a schema may have, as JSON: to check one takes a second for each ten thousand."""
+
 OTHER_KEYWORDS = frozenset({"$schema", "$dynamicAnchor", "$recursiveAnchor"})
 """Keywords through which jsonschema applies a schema with its own keywords instead of ours."""
 
@@ -59,7 +62,10 @@ class OutputSchema:
         """Raises `BadSchema`. If `schema` is None, any JSON matches."""
         self.schema: dict[str, object] = dict(schema or {})
         try:
-            self._validator = _validator(json.dumps(self.schema))
+            text = json.dumps(self.schema)
+            if len(text) > MAX_SCHEMA:
+                raise BadSchema(f"the schema has {len(text)} characters, and may have {MAX_SCHEMA}")
+            self._validator = _validator(text)
         except SchemaError as error:
             where = pointer(error.absolute_path)
             raise BadSchema(f"not a JSON Schema: at {where}: {_clip(schema_problem(error))}") from error

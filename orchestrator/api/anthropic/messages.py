@@ -11,8 +11,9 @@ from pydantic import BaseModel
 
 from orchestrator.api.anthropic.answers import MessageAnswer, message_answer, message_events
 from orchestrator.api.anthropic.requests import CountBody, MessagesBody, messages_of, request_of, toolbox_of
-from orchestrator.api.dependencies import ForcedModel, LimiterDep, ResendingDep, ServiceDep
+from orchestrator.api.dependencies import ForcedModel, LimiterDep, ResendingDep, ServiceDep, read_body
 from orchestrator.api.errors import MESSAGES_DOCUMENTED
+from orchestrator.api.llama_server.tokens import MAX_RENDERED, check_length
 from orchestrator.api.openai.calling import tool_prompt
 from orchestrator.api.openai.completion import generates_for
 from orchestrator.api.openai.names import role_named
@@ -41,7 +42,8 @@ async def create(
     forced: ForcedModel = None,
 ) -> MessageAnswer | Response:
     """Answer a conversation. `model` is a role, a persona, a model, `auto`, `orchestrate`, or an alias of one."""
-    asked = replace(request_of(body, f"msg_{secrets.token_hex(12)}"), forced_model=forced, resending=resending)
+    read = await read_body(body, lambda: request_of(body, f"msg_{secrets.token_hex(12)}"))
+    asked = replace(read, forced_model=forced, resending=resending)
     generates, model = await generates_for(asked, service)
     handle = limiter.start(generates)
     if not body.stream:
@@ -62,13 +64,14 @@ async def create(
 
 
 @router.post("/count_tokens")
-async def count_tokens(body: CountBody, service: ServiceDep) -> TokenCount:
+async def count_tokens(body: CountBody, request: Request, service: ServiceDep, limiter: LimiterDep) -> TokenCount:
     """Count the tokens that a conversation has as a prompt, with the role's own system prompt and the tools."""
-    return TokenCount(input_tokens=await _count(body, service))
+    check_length("messages", (text for message in messages_of(body) for text in message.texts), MAX_RENDERED)
+    return TokenCount(input_tokens=await limiter.run_while_connected(request, lambda: _count(body, service)))
 
 
 async def _count(body: CountBody, service: Service, model: str | None = None) -> int:
     """Return how many tokens the prompt has for `model`; for what `body.model` stands for where that is no model."""
     role = role_named(body.model, service, model if model in service.orchestrator.registry.models else None)
-    prompt, tools = tool_prompt(messages_of(body), role, toolbox_of(body))
+    prompt, tools = await read_body(body, lambda: tool_prompt(messages_of(body), role, toolbox_of(body)))
     return await service.orchestrator.pool.count(role.model, prompt, tools=tools)

@@ -12,7 +12,7 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 
-from orchestrator.api.dependencies import ForcedModel, LenientBody, LimiterDep, RequestBody, ServiceDep
+from orchestrator.api.dependencies import ForcedModel, LenientBody, LimiterDep, RequestBody, ServiceDep, read_body
 from orchestrator.api.errors import DOCUMENTED, error_detail
 from orchestrator.api.limiter import Generate, GenerationHandle
 from orchestrator.api.openai.calling import CUT_OFF
@@ -111,7 +111,8 @@ async def complete(
 ) -> Response:
     """Go on with a text or with several, and answer in the form of llama-server."""
     prompts = prompts_in(body.prompt)
-    asked = [replace(_request(body), prompt=prompt, forced_model=forced) for prompt in prompts]
+    read = await read_body(body, lambda: _request(body))
+    asked = [replace(read, prompt=prompt, forced_model=forced) for prompt in prompts]
     return await _carried_out(asked, body, request, service, limiter)
 
 
@@ -122,7 +123,7 @@ async def infill(
     """Write what stands between two texts. The vocabulary of the model has to have tokens for that."""
     files = tuple((one.filename or f"file{index}", one.text) for index, one in enumerate(body.input_extra or ()))
     place = Infill(body.input_prefix, body.input_suffix, files, body.prompt)
-    asked = replace(_request(body), infill=place, forced_model=forced)
+    asked = replace(await read_body(body, lambda: _request(body)), infill=place, forced_model=forced)
     return await _carried_out([asked], body, request, service, limiter)
 
 

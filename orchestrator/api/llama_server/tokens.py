@@ -1,21 +1,33 @@
 """Answer /tokenize, /detokenize and /apply-template, with the fields of llama-server and, for tokens, those of vLLM.
 
-`model` may be left out: it is then the role that plans fall back on. A model that is not loaded is loaded.
+`model` may be left out: it is then the role that plans fall back on. A model that is not loaded is loaded. These
+requests count as requests that generate, since they take a core and hold a model as those do.
 """
 
-from typing import Annotated
+import asyncio
+from collections.abc import Iterable
+from typing import Annotated, Final
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, Field
 
-from orchestrator.api.dependencies import LenientBody, RequestBody, ServiceDep
-from orchestrator.api.errors import DOCUMENTED
+from orchestrator.api.dependencies import LenientBody, LimiterDep, RequestBody, ServiceDep, read_body
+from orchestrator.api.errors import DOCUMENTED, TooLarge
 from orchestrator.api.openai.calling import tool_prompt
 from orchestrator.api.openai.chat import ToolBody, client_tools
 from orchestrator.api.openai.names import role_named
 from orchestrator.api.openai.protocol import ChatMessage, TemplateArguments, TokenIds, engine_messages
 from orchestrator.api.openai.tools import MAX_TOOLS, ClientTools
+from orchestrator.engine.contract import Message, OfferedTool, TokenizedText
 from orchestrator.errors import InputError, Problem
+from registry.options import MAX_CONTEXT
+
+MAX_TOKENIZED: Final = 1 << 20
+"""The most characters of a text that is turned into tokens: their list is several times as long as the text."""
+MAX_RENDERED: Final = 1 << 22
+"""The most characters of the messages and tools of a prompt that is rendered, or whose tokens are counted."""
+_MANY: Final = 4096
+"""So many tokens are put into JSON by a thread."""
 
 router = APIRouter(tags=["llama-server"], responses=dict(DOCUMENTED))
 
@@ -80,37 +92,75 @@ class TemplateAnswer(BaseModel):
     prompt: str
 
 
-@router.post("/tokenize")
-async def tokenize(body: TokenizeBody, service: ServiceDep) -> TokenizeAnswer:
+@router.post("/tokenize", response_model=TokenizeAnswer)
+async def tokenize(body: TokenizeBody, request: Request, service: ServiceDep, limiter: LimiterDep) -> Response:
     """Turn a text into the tokens of a model."""
     text = body.content if body.content is not None else body.prompt
     if text is None:
         raise InputError(Problem("content", "is missing", "a text, as content or as prompt"))
+    check_length("content", [text], MAX_TOKENIZED)
     role = role_named(body.model, service)
     whole = body.add_special if body.add_special_tokens is None else body.add_special_tokens
-    found = await service.orchestrator.pool.tokenize(role.model, text, special=body.parse_special, whole=whole)
-    ids = list(found.tokens)
-    shown: list[int] | list[TokenLine] = ids
-    if body.with_pieces:
-        shown = [TokenLine(id=id, piece=_piece(piece)) for id, piece in zip(ids, found.pieces, strict=True)]
-    return TokenizeAnswer(tokens=shown, count=len(ids), max_model_len=role.context)
+    found = await limiter.run_while_connected(
+        request,
+        lambda: service.orchestrator.pool.tokenize(role.model, text, special=body.parse_special, whole=whole),
+    )
+
+    def written() -> str:
+        return _answer(found, role.context, with_pieces=body.with_pieces).model_dump_json()
+
+    content = await asyncio.to_thread(written) if len(found.tokens) > _MANY else written()
+    return Response(content, media_type="application/json")
 
 
 @router.post("/detokenize")
-async def detokenize(body: DetokenizeBody, service: ServiceDep) -> DetokenizeAnswer:
+async def detokenize(
+    body: DetokenizeBody, request: Request, service: ServiceDep, limiter: LimiterDep
+) -> DetokenizeAnswer:
     """Turn tokens of a model into text."""
-    text = await service.orchestrator.pool.detokenize(role_named(body.model, service).model, body.tokens)
+    if len(body.tokens) > MAX_CONTEXT:
+        what, accepted = f"are {len(body.tokens)} tokens", f"at most {MAX_CONTEXT}: ask for parts of them"
+        raise TooLarge(Problem("tokens", what, accepted))
+    model = role_named(body.model, service).model
+    text = await limiter.run_while_connected(request, lambda: service.orchestrator.pool.detokenize(model, body.tokens))
     return DetokenizeAnswer(content=text, prompt=text)
 
 
 @router.post("/apply-template")
-async def apply_template(body: TemplateBody, service: ServiceDep) -> TemplateAnswer:
+async def apply_template(
+    body: TemplateBody, request: Request, service: ServiceDep, limiter: LimiterDep
+) -> TemplateAnswer:
     """Return the prompt that a chat with these messages would give the model, without asking it."""
     role = role_named(body.model, service)
-    toolbox = ClientTools.of(client_tools(body.tools), None)
+    toolbox = await read_body(body, lambda: ClientTools.of(client_tools(body.tools), None))
     messages, tools = tool_prompt(engine_messages(body.messages), role, toolbox)
-    rendered = await service.orchestrator.pool.render(role.model, messages, body.chat_template_kwargs, tools)
+    check_length("messages", prompt_texts(messages, tools), MAX_RENDERED)
+    rendered = await limiter.run_while_connected(
+        request, lambda: service.orchestrator.pool.render(role.model, messages, body.chat_template_kwargs, tools)
+    )
     return TemplateAnswer(prompt=rendered)
+
+
+def prompt_texts(messages: Iterable[Message], tools: Iterable[OfferedTool]) -> Iterable[str]:
+    """Yield all texts of a prompt: those of its messages and of its tools."""
+    for message in messages:
+        yield from message.texts
+    for tool in tools:
+        yield from tool
+
+
+def check_length(where: str, texts: Iterable[str], most: int) -> None:
+    """Raise TooLarge where these texts have more than `most` characters together."""
+    if (length := sum(map(len, texts))) > most:
+        raise TooLarge(Problem(where, f"has {length} characters", f"at most {most}: send parts of it"))
+
+
+def _answer(found: TokenizedText, context: int | None, *, with_pieces: bool) -> TokenizeAnswer:
+    ids = list(found.tokens)
+    shown: list[int] | list[TokenLine] = ids
+    if with_pieces:
+        shown = [TokenLine(id=id, piece=_piece(piece)) for id, piece in zip(ids, found.pieces, strict=True)]
+    return TokenizeAnswer(tokens=shown, count=len(ids), max_model_len=context)
 
 
 def _piece(piece: bytes) -> str | list[int]:

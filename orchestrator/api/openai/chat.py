@@ -13,7 +13,15 @@ from typing import Annotated, Any, Final, Literal
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from orchestrator.api.dependencies import ForcedModel, LenientBody, LimiterDep, RequestBody, ResendingDep, ServiceDep
+from orchestrator.api.dependencies import (
+    ForcedModel,
+    LenientBody,
+    LimiterDep,
+    RequestBody,
+    ResendingDep,
+    ServiceDep,
+    read_body,
+)
 from orchestrator.api.errors import DOCUMENTED, error_detail
 from orchestrator.api.limiter import CallArguments, CallEnded, CallStarted, GenerationHandle, Piece, RunEvent, Thought
 from orchestrator.api.openai.calling import CUT_OFF
@@ -218,7 +226,8 @@ async def complete(
     forced: ForcedModel = None,
 ) -> ChatAnswer | Response:
     """Answer a chat. `model` is a role, a persona, a model of the registry, `auto` or `orchestrate`."""
-    completion_request = replace(request_of(body), forced_model=forced, resending=resending)
+    read = await read_body(body, lambda: request_of(body))
+    completion_request = replace(read, forced_model=forced, resending=resending)
     generates, model = await generates_for(completion_request, service)
     handle = limiter.start(generates)
     run = completion_request.run

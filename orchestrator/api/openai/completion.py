@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from orchestrator.api.dependencies import aside
 from orchestrator.api.errors import AnswerRefused
 from orchestrator.api.limiter import Generate, Piece
 from orchestrator.api.openai.calling import CUT_OFF, calling, tool_prompt
@@ -126,7 +127,11 @@ async def generates_for(request: CompletionRequest, service: Service) -> tuple[l
     if request.run_events:
         raise InputError(Problem("run_events", f"is true, and only {ORCHESTRATE} has a run", "leave it out"))
     role, chat = await resolve_name(name, request.objective, service.orchestrator, request.id, request.forced_model)
-    generation = engine_request(request, role)
+    generation = (
+        await aside(lambda: engine_request(request, role))  # it makes the grammars of calls
+        if request.toolbox.tools
+        else engine_request(request, role)
+    )
     seeds = [None if request.seed is None else request.seed + index for index in range(request.count)]
     generates = [_answer(service, role, request, replace(generation, seed=seed)) for seed in seeds]
     if chat is not None:

@@ -23,6 +23,7 @@ from orchestrator.api.dependencies import (
     ResendingDep,
     ServiceDep,
     StoredResponsesDep,
+    read_body,
 )
 from orchestrator.api.errors import DOCUMENTED, error_detail
 from orchestrator.api.limiter import CallArguments, CallEnded, CallStarted, GenerationHandle, Piece, RunEvent, Thought
@@ -259,7 +260,8 @@ async def respond(
     if (previous := body.previous_response_id) is not None:
         items = await asyncio.to_thread(responses.conversation, previous)
         earlier = [InputItem.model_validate(item) for item in items]
-    completion_request = replace(request_of(body, earlier), forced_model=forced, resending=resending)
+    read = await read_body(body, lambda: request_of(body, earlier))
+    completion_request = replace(read, forced_model=forced, resending=resending)
     generates, _ = await generates_for(completion_request, service)
     handle = limiter.start(generates)
     created = _created(body, completion_request.id)

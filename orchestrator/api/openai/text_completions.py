@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final, Literal
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from orchestrator.api.dependencies import ForcedModel, LimiterDep, RequestBody, ServiceDep
+from orchestrator.api.dependencies import ForcedModel, LimiterDep, RequestBody, ServiceDep, read_body
 from orchestrator.api.errors import DOCUMENTED, error_detail
 from orchestrator.api.limiter import Generate, GenerationHandle
 from orchestrator.api.openai.calling import CUT_OFF
@@ -146,7 +146,7 @@ async def complete(
 ) -> TextCompletionAnswer | Response:
     """Go on with a text. `model` is a role, a persona, a model of the registry or `auto`."""
     generates, echoes, model = list[Generate](), list[str](), ""
-    requests = [replace(one, forced_model=forced) for one in requests_of(body)]
+    requests = [replace(one, forced_model=forced) for one in await read_body(body, lambda: requests_of(body))]
     for one in requests:
         found, model = await generates_for(one, service)
         generates += found

@@ -20,7 +20,7 @@ from orchestrator.engine.errors import BadGrammar
 from orchestrator.engine.tool_calls import ToolCallParser
 from orchestrator.errors import InputError, Problem
 from orchestrator.taskir import MAX_DEPTH
-from orchestrator.taskir.validation import BadSchema, OutputSchema, SchemaMismatch
+from orchestrator.taskir.validation import MAX_SCHEMA, BadSchema, OutputSchema, SchemaMismatch
 from registry.call_syntax import CallSyntax
 
 MAX_TOOLS: Final = 128
@@ -67,6 +67,9 @@ class ClientTools:
         """
         for tool in tools:
             _check(tool)
+        if (size := sum(len(json.dumps(tool.parameters)) for tool in tools)) > MAX_SCHEMA:
+            what = f"the parameters of all tools have {size} characters"
+            raise InputError(Problem("tools", what, f"at most {MAX_SCHEMA}"))
         several = parallel is not False
         if isinstance(choice, Mapping) and choice.get("type") == "allowed_tools":
             tools, choice = _allowed(tools, choice)

@@ -13,7 +13,7 @@ from typing import Any, Literal, Self, cast
 import numpy as np
 
 from orchestrator.engine import errors
-from orchestrator.engine.client.grammar import schema_grammar
+from orchestrator.engine.client.grammar import kept_schema_grammar, schema_grammar
 from orchestrator.engine.client.spawn import EngineProcess, describe_exit, launch, signal_name
 from orchestrator.engine.client.watchdog import Activity, Watchdog
 from orchestrator.engine.contract import (
@@ -237,7 +237,10 @@ class Engine(asyncio.Protocol):
         if problem:
             raise BadRequest(problem)
         seed = random.getrandbits(64) if request.seed is None else request.seed
-        grammar = request.grammar if request.schema is None else schema_grammar(request.schema)
+        grammar = request.grammar
+        if request.schema is not None:
+            schema = request.schema
+            grammar = kept_schema_grammar(schema) or await asyncio.to_thread(schema_grammar, schema)
         wire = dataclasses.replace(request, schema=None, grammar=grammar, seed=seed)
         streamed = on_text is not None or on_thought is not None
         done: Finished = await self._ask(

@@ -9,10 +9,14 @@ has to check the result in any case. Keywords that JSON Schema does not know are
 """
 
 import functools
+import hashlib
 import json
 import re
+import threading
+import time
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 from urllib.parse import unquote
 
 from orchestrator.engine.client.pattern import NotSimple, pattern_rule, text_rule
@@ -42,6 +46,10 @@ MAX_DEPTH = 64
 """How deep schemas may be nested."""
 MAX_RULES = 20_000
 """Rules of one grammar."""
+MOST_SECONDS = 10.0
+"""How long it may take to make one grammar, as time that a thread computes."""
+MOST_KEPT = 1 << 25
+"""How many characters the grammars have together that are kept."""
 ANY_DEPTH = 3
 """How deep a value of any type may be nested."""
 MAX_CALLS = 16
@@ -94,16 +102,65 @@ class _Impossible(Exception):
 
 def schema_grammar(schema: Schema) -> str:
     """Return the GBNF grammar of a JSON Schema, with `root` as its start. Raises BadGrammar naming the keyword."""
+    text = _dumped(schema)
+    return _KEPT.get(_digest(text)) or _KEPT.keep(_digest(text), _grammar(text))
+
+
+def kept_schema_grammar(schema: Schema) -> str | None:
+    """Return the grammar of a JSON Schema if it is kept from an earlier call; None if `schema_grammar` has to make it.
+
+    Raises BadGrammar.
+    """
+    return _KEPT.get(_digest(_dumped(schema)))
+
+
+class _KeptGrammars:
+    """The grammars that were made last, by digests: steps and conversations use the same few schemas again and again.
+
+    Several threads may use it. It keeps at most `MOST_KEPT` characters.
+    """
+
+    def __init__(self) -> None:
+        self._grammars: OrderedDict[bytes, str] = OrderedDict()
+        self._characters = 0
+        self._lock = threading.Lock()
+
+    def get(self, digest: bytes) -> str | None:
+        """Return the grammar with this digest, if it is kept."""
+        with self._lock:
+            found = self._grammars.get(digest)
+            if found is not None:
+                self._grammars.move_to_end(digest)
+            return found
+
+    def keep(self, digest: bytes, grammar: str) -> str:
+        """Keep a grammar, and return it."""
+        with self._lock:
+            if digest not in self._grammars:
+                self._grammars[digest] = grammar
+                self._characters += len(grammar)
+            while self._characters > MOST_KEPT and len(self._grammars) > 1:
+                self._characters -= len(self._grammars.popitem(last=False)[1])
+        return grammar
+
+
+_KEPT: Final = _KeptGrammars()
+
+
+def _dumped(schema: object) -> str:
     try:
-        text = json.dumps(schema)
+        return json.dumps(schema)
     except RecursionError:
         raise BadGrammar("the schema is nested too deeply") from None
-    return _grammar(text)
 
 
-@functools.lru_cache(maxsize=256)
+def _digest(text: str, *more: object) -> bytes:
+    """Return the digest of what a grammar is made of."""
+    return hashlib.sha256(f"{more!r}\n{text}".encode()).digest()
+
+
 def _grammar(text: str) -> str:
-    """Return the grammar of a schema in JSON. It is cached, since steps use the same few schemas again and again."""
+    """Return the grammar of a schema in JSON."""
     try:
         schema: Schema = json.loads(text)
         writer = _Writer(schema)
@@ -137,19 +194,13 @@ def calls_grammar(
     left of `syntax.start` and `syntax.opening`. An answer without any call is allowed where `answer` is its JSON
     Schema. Raises BadGrammar.
     """
-    try:
-        key = json.dumps([[[name, schema] for name, schema in tools], answer])
-    except RecursionError:
-        raise BadGrammar("the schema is nested too deeply") from None
-    return _calls_grammar(syntax, key, most if syntax.several else 1, begun)
+    text, most = _dumped([[[name, schema] for name, schema in tools], answer]), most if syntax.several else 1
+    digest = _digest(text, syntax, most, begun)
+    return _KEPT.get(digest) or _KEPT.keep(digest, _calls_grammar(syntax, text, most, begun))
 
 
-@functools.lru_cache(maxsize=64)
 def _calls_grammar(syntax: CallSyntax, tools: str, most: int, begun: str | None) -> str:
-    """Return the grammar. It is cached, since a conversation offers the same tools again and again.
-
-    `tools` are in JSON, with the schema of an answer without calls.
-    """
+    """Return the grammar. `tools` are in JSON, with the schema of an answer without calls."""
     listed, answer = json.loads(tools)
     named: list[tuple[str, Schema]] = [(name, schema) for name, schema in listed]
     whole = [rebased(schema, f"#/tools/{index}") for index, (_, schema) in enumerate(named)]
@@ -223,11 +274,11 @@ class _Writer:
         self.rules: dict[str, str] = {}
         self._root = root
         self._known: dict[object, str] = {}
+        self._end = time.thread_time() + MOST_SECONDS
 
     def value(self, schema: Schema, depth: int, refs: tuple[str, ...]) -> str:
         """Return the symbol of a value that satisfies the schema. Raises _Impossible, BadGrammar."""
-        if depth > MAX_DEPTH:
-            raise BadGrammar(f"the schema is nested more than {MAX_DEPTH} deep")
+        self._check_limits(depth)
         if schema is True or schema == {}:
             return self._any(ANY_DEPTH)
         if _matches_nothing(schema):
@@ -244,6 +295,12 @@ class _Writer:
         if "enum" in schema:
             return self._enum(schema["enum"])
         return self._typed(schema, depth, refs)
+
+    def _check_limits(self, depth: int) -> None:
+        if depth > MAX_DEPTH:
+            raise BadGrammar(f"the schema is nested more than {MAX_DEPTH} deep")
+        if time.thread_time() > self._end:
+            raise BadGrammar(f"it takes longer than {MOST_SECONDS:g} s to turn the schema into a grammar")
 
     def _combined(self, keyword: str, schema: Mapping[str, Any], depth: int, refs: tuple[str, ...]) -> str:
         rest: Schema = without(schema, keyword)

@@ -57,6 +57,42 @@ def test_bad_requests_are_refused(client: httpx2.Client, path: str, body: dict[s
     assert message in answer.json()["error"]["message"]
 
 
+def test_what_is_too_large_for_one_go_is_refused(client: httpx2.Client) -> None:
+    text = "word " * 250_000
+    large: list[tuple[str, dict[str, Any], str]] = [
+        ("/tokenize", {"content": text}, "content: has 1250000 characters; accepted: at most 1048576"),
+        ("/detokenize", {"tokens": [1] * ((1 << 20) + 1)}, "tokens: are 1048577 tokens"),
+        ("/apply-template", {"messages": [{"role": "user", "content": text}] * 4}, "messages: has 5000000 characters"),
+        (
+            "/v1/messages/count_tokens",
+            {"model": "worker", "messages": [{"role": "user", "content": text}] * 4},
+            "messages: has 5000000 characters",
+        ),
+    ]
+    for path, body, message in large:
+        answer = client.post(path, json=body)
+        assert answer.status_code == 413
+        assert message in answer.json()["error"]["message"]
+    assert client.post("/tokenize", json={"content": text[:100_000]}).json()["count"] > 20_000
+
+
+def test_a_large_schema_does_not_keep_others_waiting_and_is_bounded(client: httpx2.Client) -> None:
+    properties = {f"p{number}": {"type": "string", "description": "x" * 2000} for number in range(600)}
+    chat = {"model": "worker", "messages": CHAT, "max_tokens": 1}
+    form = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"properties": properties}}}
+    refused = client.post("/v1/chat/completions", json={**chat, "response_format": form})
+    assert refused.status_code == 400
+    assert "and may have 1048576" in refused.json()["error"]["message"]
+    tools = [
+        {"type": "function", "function": {"name": f"t{n}", "parameters": {"type": "object", "properties": part}}}
+        for n in range(3)
+        for part in [dict(list(properties.items())[200 * n : 200 * n + 200])]
+    ]
+    refused = client.post("/v1/chat/completions", json={**chat, "tools": tools})
+    assert refused.status_code == 400
+    assert "the parameters of all tools have" in refused.json()["error"]["message"]
+
+
 def test_a_model_is_described(client: httpx2.Client) -> None:
     props = client.get("/props").raise_for_status().json()
     listed = client.get("/v1/models/worker").json()

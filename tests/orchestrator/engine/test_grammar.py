@@ -12,7 +12,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from orchestrator.engine.client.grammar import integer_range, left_to_validator, pattern_grammar, schema_grammar
+from orchestrator.engine.client import grammar
+from orchestrator.engine.client.grammar import (
+    integer_range,
+    kept_schema_grammar,
+    left_to_validator,
+    pattern_grammar,
+    schema_grammar,
+)
 from orchestrator.engine.contract import EngineSpec
 from orchestrator.engine.errors import BadGrammar
 from orchestrator.engine.llama import Llama, as_tokens
@@ -397,6 +404,29 @@ def test_a_whole_text_is_matched_by_the_grammar_of_a_pattern(llama: Llama, patte
 def test_a_pattern_without_a_grammar_is_refused_with_the_reason(pattern: str, why: str) -> None:
     with pytest.raises(BadGrammar, match=re.escape(why)):
         pattern_grammar(pattern)
+
+
+def test_a_grammar_is_made_within_a_time_and_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    schema = {"type": "object", "properties": {f"p{number}": {"type": "integer"} for number in range(50)}}
+    monkeypatch.setattr(grammar, "MOST_SECONDS", -1.0)
+    with pytest.raises(BadGrammar, match="it takes longer than -1 s"):
+        schema_grammar(schema)
+    assert kept_schema_grammar(schema) is None
+    monkeypatch.undo()
+    made = schema_grammar(schema)
+    monkeypatch.setattr(grammar, "MOST_SECONDS", -1.0)
+    assert kept_schema_grammar(schema) == schema_grammar(schema) == made
+
+
+def test_only_so_many_grammars_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    schemas = [{"const": "x" * 1000 + str(number)} for number in range(20)]
+    monkeypatch.setattr(grammar, "_KEPT", grammar._KeptGrammars())
+    monkeypatch.setattr(grammar, "MOST_KEPT", 5000)
+    for schema in schemas:
+        schema_grammar(schema)
+    kept = [schema for schema in schemas if kept_schema_grammar(schema)]
+    assert 0 < len(kept) < 6
+    assert kept == schemas[-len(kept) :]
 
 
 NESTED: Final = "^(?:(?:.)*)*$"
