@@ -13,7 +13,7 @@ from registry.errors import RegistryProblem
 from registry.forms import ModelForm
 from registry.strict_yaml import KeyPath, YamlDocument
 
-REMOTE: Final = ("base_url", "model", "api_key_env", "timeout_seconds")
+REMOTE: Final = ("base_url", "model", "api_key_env", "timeout_seconds", "native_tools")
 COMMON: Final = ("backend", "description", "residency", "context", "slots")
 LONGEST_LABEL: Final = 63
 _VARIABLE: Final = re.compile(r"[A-Z_][A-Z0-9_]{0,127}")

@@ -144,6 +144,11 @@ HARMONY: Final = CallSyntax(
 )
 """gpt-oss: a message to a function, in a channel of its own. `orchestrator.engine.thinking` gives headers this form."""
 
+REMOTE: Final = CallSyntax(
+    family="remote", opening=HERMES.opening, middle=HERMES.middle, closing=HERMES.closing, separator=HERMES.separator
+)
+"""The form in which calls are written into the text of an answer that another server has read the calls of."""
+
 CALL_MARKS: Final = (
     *("<tool_call>", "</tool_call>", "<|tool_call|>", "<|/tool_call|>", "<function=", "</function>"),
     *("<|python_tag|>", "[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"),

@@ -108,6 +108,9 @@ class ModelForm(LoadOptions):
     """With `backend: openai`: the environment variable that holds the server's API key."""
     timeout_seconds: Annotated[float, Field(gt=0, le=3600)] = 120.0
     """With `backend: openai`: how long the server may send nothing."""
+    native_tools: bool = True
+    """With `backend: openai`: whether the server is given the tools that a client offers, and returns the calls. A
+    server that refuses tools is noticed; for one that ignores them, false has the model told of them in words."""
     description: Text = ""
     aliases: Annotated[tuple[Alias, ...], Field(max_length=100)] = ()
     """Other names of the model, for clients of the API and for the hints of tasks."""

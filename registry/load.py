@@ -346,4 +346,4 @@ def _options(
 def _endpoint(form: ModelForm) -> Endpoint | None:
     if form.base_url is None or form.model is None:
         return None
-    return Endpoint(form.base_url.rstrip("/"), form.model, form.api_key_env, form.timeout_seconds)
+    return Endpoint(form.base_url.rstrip("/"), form.model, form.api_key_env, form.timeout_seconds, form.native_tools)

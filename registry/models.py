@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Literal, TypeVar
 from urllib.parse import urlsplit
 
-from registry.call_syntax import CallSyntax, call_syntax
+from registry.call_syntax import REMOTE, CallSyntax, call_syntax
 from registry.forms import Level, ResidencyTier, Tier
 from registry.gguf import GgufHeader
 from registry.memory import MemoryEstimate
@@ -40,6 +40,8 @@ class Endpoint:
     """The environment variable that holds the API key; None if the server needs none."""
     timeout_seconds: float
     """A server that sends nothing for so long counts as failed."""
+    native_tools: bool = True
+    """Whether the server is given the tools that a client offers."""
 
     @property
     def is_local(self) -> bool:
@@ -111,7 +113,12 @@ class ModelEntry:
 
     @property
     def calls(self) -> CallSyntax | None:
-        """How it writes calls of tools; None where it is not known to be given tools by its chat template."""
+        """How it writes calls of tools; None where it is not known to be given tools by its chat template.
+
+        Another server reads the calls of its models by itself, and `remote` writes them as `REMOTE` says.
+        """
+        if self.remote is not None:
+            return REMOTE if self.remote.native_tools else None
         return None if self.header is None else call_syntax(self.header.chat_template)
 
     @property

@@ -278,6 +278,9 @@ class Generation:
     tools: tuple[OfferedTool, ...] = ()
     """The tools that the model's chat template is given. The marks of calls are then part of the text, even where the
     vocabulary has them as control tokens."""
+    tool_choice: str = "auto"
+    """Whether a tool has to be called: "auto", "required", or the name of the one that has to be. Only another server
+    is told it: what an engine has to call is said by a grammar."""
     triggers: tuple[GrammarTrigger, ...] = ()
     """Grammars that begin to hold within the text: the first one whose place is reached. None with a grammar for all of
     the text."""

@@ -10,7 +10,14 @@ errors    the errors of remote models, beside those of any engine
 """
 
 from orchestrator.remote.client import RemoteModel
-from orchestrator.remote.errors import RemoteBusy, RemoteError, RemoteFailed, RemotePromptTooLong, RemoteRefused
+from orchestrator.remote.errors import (
+    RemoteBusy,
+    RemoteError,
+    RemoteFailed,
+    RemotePromptTooLong,
+    RemoteRefused,
+    ToolsRefused,
+)
 from orchestrator.remote.http import probe
 
 __all__ = [
@@ -20,5 +27,6 @@ __all__ = [
     "RemoteModel",
     "RemotePromptTooLong",
     "RemoteRefused",
+    "ToolsRefused",
     "probe",
 ]

@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import json
 import random
 from collections.abc import Callable, Iterator
 from contextlib import aclosing, contextmanager, suppress
@@ -16,11 +17,21 @@ from orchestrator.engine.errors import BadRequest, EngineError, EngineStopped
 from orchestrator.engine.thinking import ThoughtSplitter
 from orchestrator.events import Usage
 from orchestrator.remote.breaker import CLOSED, Breaker
-from orchestrator.remote.errors import ParameterRefused, RemoteBusy, RemoteError, RemoteFailed
+from orchestrator.remote.errors import ParameterRefused, RemoteBusy, RemoteError, RemoteFailed, ToolsRefused
 from orchestrator.remote.http import Server
 from orchestrator.remote.retry import pause
 from orchestrator.remote.slots import RequestSlots
-from orchestrator.remote.wire import BYTES_A_TOKEN, SUBSTITUTES, Chunk, Counts, WireRequest, finish_of, wire_request
+from orchestrator.remote.wire import (
+    BYTES_A_TOKEN,
+    SUBSTITUTES,
+    CallDelta,
+    Chunk,
+    Counts,
+    WireRequest,
+    finish_of,
+    wire_request,
+)
+from registry.call_syntax import REMOTE
 from registry.models import ModelEntry
 from registry.thinking import TAGS
 
@@ -49,6 +60,7 @@ class RemoteModel:
         self.last_failure: str | None = None
         self._name = entry.remote.model
         self._refused: frozenset[str] = frozenset()
+        self._no_tools: ToolsRefused | None = None
         self._server = Server(entry.id, entry.remote)
         self._slots = RequestSlots(entry.slots)
         self._breaker = breaker
@@ -62,12 +74,15 @@ class RemoteModel:
     ) -> Completion:
         """Generate text, as `Engine.generate` does. Cancelling the task closes the connection.
 
-        A server cannot be made to end a thought. When one has used up its budget, the model is asked again, without
+        Calls of tools that the server has read are written into the text, as `registry.call_syntax.REMOTE` says. A
+        server cannot be made to end a thought. When one has used up its budget, the model is asked again, without
         thinking. The server counts the tokens. If it does not, they are estimated, and `usage.estimated_tokens` says
         how many.
         Raises RemoteError, BadRequest (BadGrammar, RemoteRefused, RemotePromptTooLong), EngineStopped, or what
-        `on_text` or `on_thought` raises.
+        `on_text` or `on_thought` raises. ToolsRefused comes before any text, and without asking where it is known.
         """
+        if request.tools and self._no_tools is not None:
+            raise self._no_tools
         asked = wire_request(self._name, request, self.entry.context)
         answer = _Answer(asked, on_text, on_thought, _now(), _budget(request))
         scope = asyncio.timeout(request.deadline_seconds)
@@ -140,6 +155,10 @@ class RemoteModel:
                 asked = wire_request(self._name, request, self.entry.context, self._refused)
             try:
                 return await self._with_retries(asked, answer, scope)
+            except ToolsRefused as refused:
+                self._no_tools = ToolsRefused(str(refused), refused.status)
+                log.warning("a server takes no tools, so its model is told of them in words", model=self.entry.id)
+                raise
             except ParameterRefused as refused:
                 self._refused |= {refused.parameter}
                 instead = SUBSTITUTES[refused.parameter] or "nothing"
@@ -244,6 +263,9 @@ class _Answer:
         self._logprobs: list[TokenLogprob] = []
         self._sent_logprobs = 0
         self._counts = Counts()
+        self._call: int | None = None
+        """The number of the call of a tool that has begun and not ended; None for none."""
+        self._has_arguments = False
 
     @property
     def begun(self) -> bool:
@@ -261,13 +283,32 @@ class _Answer:
         self._last = now
         self.count(chunk.counts)
         self._logprobs += chunk.logprobs
-        if chunk.text or chunk.thought:
+        if chunk.text or chunk.thought or chunk.calls:
             self._first = self._first or now
         thought, text = self._splitter.push(_encoded(chunk.text)) if chunk.text else (b"", b"")
         self._add_thought(chunk.thought + _decoded(thought))
         self._add_text(_decoded(text))
+        for call in chunk.calls:
+            self._take_call(call)
         if self._budget is not None and not self._pieces and len(self._thoughts) > self._budget:
             raise _ThoughtTooLong
+
+    def _take_call(self, piece: CallDelta) -> None:
+        """Write a piece of a call into the text. A new call begins with another number, or with a name."""
+        number = self._call if piece.index is None and not piece.name else piece.index or 0
+        if self._call is None or number != self._call or (piece.index is None and piece.name):
+            self._end_call()
+            self._add_held()
+            self._call, self._has_arguments = number or 0, False
+            self._add_text(f"{REMOTE.opening}{json.dumps(piece.name)[1:-1]}{REMOTE.middle}")
+        if piece.arguments:
+            self._has_arguments = True
+            self._add_text(piece.arguments)
+
+    def _end_call(self) -> None:
+        if self._call is not None:
+            self._add_text(("" if self._has_arguments else "{}") + REMOTE.closing)
+            self._call = None
 
     def ask_again(self) -> None:
         """Note that the answer so far was only a thought, and that another one is asked for which begins without."""
@@ -298,6 +339,10 @@ class _Answer:
 
     def end(self) -> None:
         """Pass on what was held back, since it might have been the beginning of a tag. Raises what callbacks raise."""
+        self._end_call()
+        self._add_held()
+
+    def _add_held(self) -> None:
         thought, text = self._splitter.finish()
         self._add_thought(_decoded(thought))
         self._add_text(_decoded(text))

@@ -6,7 +6,8 @@
     │   └── RemoteBusy                HTTP 429, or the circuit is open because the server failed too often
     └── BadRequest
         ├── RemoteRefused             the server refuses the request or the key; trying again is useless
-        │   └── ParameterRefused      the server does not know one parameter, and there is another way to ask
+        │   ├── ParameterRefused      the server does not know one parameter, and there is another way to ask
+        │   └── ToolsRefused          the server takes no tools, so that the model has to be told of them in words
         └── PromptTooLong
             └── RemotePromptTooLong   the server says that prompt and answer do not fit its context
 
@@ -51,6 +52,10 @@ class ParameterRefused(RemoteRefused):
     def __init__(self, message: str, status: int, parameter: str) -> None:
         super().__init__(message, status)
         self.parameter = parameter
+
+
+class ToolsRefused(RemoteRefused):
+    """The server does not take tools, or not for this model."""
 
 
 class RemotePromptTooLong(PromptTooLong):

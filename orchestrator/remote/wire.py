@@ -19,6 +19,7 @@ from orchestrator.remote.errors import (
     RemoteFailed,
     RemotePromptTooLong,
     RemoteRefused,
+    ToolsRefused,
 )
 from registry.options import DEFAULT_SAMPLING, SamplingOptions
 from registry.thinking import thinking_budget
@@ -53,7 +54,20 @@ MAX_MESSAGE: Final = 400
 _SEED_BITS: Final = 31
 _RULED_OUT: Final = -100.0
 """The bias with which OpenAI's API rules a token out."""
-_FINISHES: Final[dict[str, Finish]] = {"stop": "stop", "length": "length", "abort": "cancelled"}
+_FINISHES: Final[dict[str, Finish]] = {
+    "stop": "stop",
+    "length": "length",
+    "abort": "cancelled",
+    "tool_calls": "stop",
+    "function_call": "stop",
+}
+_NO_TOOLS: Final = re.compile(
+    r"does not support (?:tool|function)|tool choice requires|tools? param(?:eter)? requires"
+    r"|(?:tools?|tool[_ ]call(?:s|ing)?|tool[_ ]use|function calling) (?:is|are) not supported"
+    r"|(?:unsupported|unknown|unrecognized)[^.]{0,40}\btools?\b",
+    re.I,
+)
+"""What servers say that take no tools: Ollama, vLLM without a parser of calls, llama-server without Jinja, others."""
 _TOO_LONG: Final = re.compile(r"maximum context length|context (size|length|window)|exceed_context_size|n_ctx", re.I)
 _LIMIT: Final = re.compile(r"context (?:length is|size \(|window is|window of) ?(\d+)", re.I)
 _ASKED: Final = re.compile(r"(?:requested|resulted in|request \() ?(\d+) tokens", re.I)
@@ -110,11 +124,11 @@ def wire_request(model: str, request: Generation, context: int, refused: Set[str
             fields["stop"] = list(request.stop)
         if schema is not None:
             fields["response_format"] = {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema}}
-        fields |= _sampling(request.sampling) | _shaping(request)
+        fields |= _sampling(request.sampling) | _shaping(request) | _tools(request)
         fields |= _thinking(request)
         fields = {name: value for key, value in fields.items() if (name := _name(key, refused)) is not None}
         body = json.dumps(fields, ensure_ascii=False, allow_nan=False).encode()
-        prompt_bytes = sum(len(text.encode()) for message in request.messages for text in message.texts)
+        prompt_bytes = sum(len(text.encode()) for text in request.prompt_texts)
     except UnicodeEncodeError as error:
         raise BadRequest(f"text that is no Unicode: {error}") from error
     except (TypeError, ValueError, RecursionError) as error:
@@ -130,6 +144,22 @@ def _message(message: Message) -> dict[str, Any]:
             for call in message.tool_calls
         ]
     return sent | ({"tool_call_id": message.tool_call_id} if message.tool_call_id else {})
+
+
+def _tools(request: Generation) -> dict[str, Any]:
+    """Return the tools that the model may call, and whether it has to."""
+    if not request.tools:
+        return {}
+    functions = [
+        {"name": tool.name, "description": tool.description, "parameters": json.loads(tool.parameters)}
+        for tool in request.tools
+    ]
+    fields: dict[str, Any] = {"tools": [{"type": "function", "function": function} for function in functions]}
+    if request.tool_choice == "required":
+        fields["tool_choice"] = "required"
+    elif request.tool_choice != "auto":
+        fields["tool_choice"] = {"type": "function", "function": {"name": request.tool_choice}}
+    return fields
 
 
 def _thought_tokens(request: Generation) -> int:
@@ -236,8 +266,32 @@ class Counts(msgspec.Struct, frozen=True):
         return self.completion_tokens_details.reasoning_tokens if self.completion_tokens_details else None
 
 
+class _FunctionDelta(msgspec.Struct, frozen=True):
+    name: str | None = None
+    arguments: str | None = None
+
+
+class CallDelta(msgspec.Struct, frozen=True):
+    """A piece of a call of a tool."""
+
+    index: int | None = None
+    """Its number among the calls of the answer; some servers do not send it."""
+    function: _FunctionDelta = _FunctionDelta()
+
+    @property
+    def name(self) -> str:
+        """The name of the tool, which only the first piece of a call has."""
+        return self.function.name or ""
+
+    @property
+    def arguments(self) -> str:
+        """The next piece of the arguments, which are JSON."""
+        return self.function.arguments or ""
+
+
 class _Delta(msgspec.Struct, frozen=True):
     content: str | None = None
+    tool_calls: list[CallDelta] | None = None
     reasoning_content: Any = None
     """What the model thinks, as vLLM, SGLang, llama-server and DeepSeek send it."""
     reasoning: Any = None
@@ -314,6 +368,8 @@ class Chunk:
     """What the model thinks before it answers."""
     logprobs: tuple[TokenLogprob, ...] = ()
     """How likely the tokens were, if that was asked for."""
+    calls: tuple[CallDelta, ...] = ()
+    """Pieces of calls of tools."""
 
 
 def read_chunk(data: str) -> Chunk:
@@ -327,7 +383,8 @@ def read_chunk(data: str) -> Chunk:
     reason = choice.finish_reason or None  # some servers send "" until the end
     listed = choice.logprobs.content if choice.logprobs is not None else None
     logprobs = tuple(_token_logprob(one) for one in listed or ())
-    return Chunk(delta.content or "", reason, body.usage, body.problem(), delta.thought, logprobs)
+    calls = tuple(delta.tool_calls or ())
+    return Chunk(delta.content or "", reason, body.usage, body.problem(), delta.thought, logprobs, calls)
 
 
 def _token_logprob(one: _Likelihood) -> TokenLogprob:
@@ -361,6 +418,8 @@ def error_of(
 ) -> EngineError:
     """Return the error for an answer with this HTTP status."""
     what = f"{where}: HTTP {status}: {one_line(problem.message or '') or 'no reason given'}"
+    if "tools" in asked.parameters and status != 429 and _NO_TOOLS.search(problem.message or ""):
+        return ToolsRefused(what, status)
     if status == 429:
         return RemoteBusy(what, passing=True, retry_after=retry_after)
     if status == 408 or status >= 500:

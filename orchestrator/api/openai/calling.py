@@ -29,6 +29,7 @@ from orchestrator.events import Usage
 from orchestrator.gates import BadSchema, OutputSchema, SchemaMismatch
 from orchestrator.steps.attempt import added
 from orchestrator.steps.role import ResolvedRole
+from registry.call_syntax import REMOTE
 
 CUT_OFF: Final = ("length", "deadline", "repetition")
 """The reasons for which an answer ends before the model has ended it."""
@@ -232,5 +233,7 @@ def _asked_again(generation: Generation, task: CallTask, text: str, wrong: str, 
         return again
     if task.syntax is None:
         return replace(again, schema=task.toolbox.call_schema)
+    if task.syntax is REMOTE:
+        return replace(again, tool_choice="required", schema=None)
     grammar = calls_grammar(task.syntax, tuple(task.toolbox.schemas.items()), most=1)
     return replace(again, grammar=grammar, triggers=())

@@ -9,7 +9,7 @@ from typing import Any
 from orchestrator.api.dependencies import aside
 from orchestrator.api.errors import AnswerRefused
 from orchestrator.api.limiter import Generate, Piece
-from orchestrator.api.openai.calling import CUT_OFF, calling, tool_prompt
+from orchestrator.api.openai.calling import CUT_OFF, AskModel, calling, tool_prompt
 from orchestrator.api.openai.given_files import GivenFile, read_files
 from orchestrator.api.openai.names import ORCHESTRATE, known_name, resolve_name
 from orchestrator.api.openai.protocol import THINKING_ARGUMENTS
@@ -22,11 +22,13 @@ from orchestrator.engine.contract import Generation, Infill, Message
 from orchestrator.errors import InputError, Problem
 from orchestrator.events import RunOptions, Usage
 from orchestrator.gates import BadSchema, OutputSchema, SchemaMismatch
+from orchestrator.remote import ToolsRefused
 from orchestrator.service.awaited_runs import Resending
 from orchestrator.service.chats import RoutedChat
 from orchestrator.service.service import Service
 from orchestrator.steps.attempt import added
 from orchestrator.steps.role import ResolvedRole
+from registry.call_syntax import REMOTE
 from registry.options import DEFAULT_SAMPLING
 from registry.thinking import Thinking
 
@@ -196,8 +198,25 @@ def _answer(service: Service, role: ResolvedRole, request: CompletionRequest, ge
     """Return what generates an answer that is checked."""
     if request.toolbox.tools:
         ask = functools.partial(service.orchestrator.pool.generate, role.model)
-        return calling(ask, role.model, generation, _call_task(request, role))
+        native = calling(ask, role.model, generation, _call_task(request, role))
+        return _or_in_words(native, ask, role, request, generation.seed) if role.calls is REMOTE else native
     return _checked(service, role.model, request, generation)
+
+
+def _or_in_words(
+    native: Generate, ask: AskModel, role: ResolvedRole, request: CompletionRequest, seed: int | None
+) -> Generate:
+    """Return what generates an answer by `native`, or with the tools told in words where the server takes none."""
+
+    async def generate(put: Callable[[Piece], None], on_thought: Callable[[str], None]) -> Completion:
+        try:
+            return await native(put, on_thought)
+        except ToolsRefused:
+            told = replace(role, calls=None)
+            asked = replace(await aside(lambda: engine_request(request, told)), seed=seed)
+        return await calling(ask, role.model, asked, _call_task(request, told))(put, on_thought)
+
+    return generate
 
 
 def _checked(service: Service, model: str, request: CompletionRequest, generation: Generation) -> Generate:

@@ -21,7 +21,7 @@ from orchestrator.engine.tool_calls import ToolCallParser
 from orchestrator.errors import InputError, Problem
 from orchestrator.taskir import MAX_DEPTH
 from orchestrator.taskir.validation import MAX_SCHEMA, BadSchema, OutputSchema, SchemaMismatch
-from registry.call_syntax import CallSyntax
+from registry.call_syntax import REMOTE, CallSyntax
 
 MAX_TOOLS: Final = 128
 MOST_ASKED: Final = 3
@@ -241,6 +241,10 @@ def with_tools(generation: Generation, task: CallTask) -> Generation:
     toolbox, syntax = task.toolbox, task.syntax
     if syntax is None:
         return replace(generation, schema=_described_schema(task))
+    if syntax is REMOTE:
+        choice = "auto" if not toolbox.forced else "required" if toolbox.only is None else toolbox.only.name
+        schema = None if toolbox.forced else _schema_of(task)
+        return replace(generation, tools=toolbox.offered, tool_choice=choice, schema=schema)
     tools = tuple(toolbox.schemas.items())
     most = MAX_CALLS if toolbox.parallel else 1
     native = replace(generation, tools=toolbox.offered, schema=None)
@@ -267,5 +271,10 @@ def _described_schema(task: CallTask) -> dict[str, Any] | bool | None:
     if toolbox.forced or task.schema is None:
         return toolbox.schema
     if not isinstance(task.schema, Mapping) or not task.guides:
-        return task.schema if isinstance(task.schema, bool) else dict(task.schema)
+        return _schema_of(task)
     return {"anyOf": [rebased(toolbox.call_schema, "#/anyOf/0"), rebased(dict(task.schema), "#/anyOf/1")]}
+
+
+def _schema_of(task: CallTask) -> dict[str, Any] | bool | None:
+    """Return the JSON Schema of an answer that is no call; None for any text."""
+    return dict(task.schema) if isinstance(task.schema, Mapping) else task.schema

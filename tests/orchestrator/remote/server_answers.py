@@ -26,6 +26,19 @@ def stream(*texts: str, finish: str = "stop", usage: dict[str, Any] | None = USA
     return "".join(map(piece, texts)) + piece(None, finish) + counted + DONE
 
 
+def calls(*deltas: dict[str, Any], text: str | None = None) -> dict[str, Any]:
+    """Answer with pieces of calls of tools, after a text if there is one."""
+    said = "" if text is None else piece(text)
+    made = [event(choices=[{"index": 0, "delta": {"tool_calls": [delta]}, "finish_reason": None}]) for delta in deltas]
+    return does(["send", said + "".join(made) + piece(None, "tool_calls") + event(choices=[], usage=USAGE) + DONE])
+
+
+def call(name: str | None, arguments: str | None, index: int | None = None) -> dict[str, Any]:
+    """Write a piece of a call."""
+    numbered = {} if index is None else {"index": index}
+    return {**numbered, "id": "c1", "type": "function", "function": {"name": name, "arguments": arguments}}
+
+
 def ok(*texts: str, **options: Any) -> dict[str, Any]:
     """Answer with a text in pieces."""
     return does(["send", stream(*texts, **options)])
