@@ -1,4 +1,4 @@
-"""Servers that take tools are given them, and their calls come as text in one form; from others it is learned at once."""
+"""Servers that take tools are given them, and their calls come as text in one form. Others are noticed at once."""
 
 import json
 from collections.abc import Mapping
