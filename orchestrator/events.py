@@ -321,6 +321,9 @@ class RunAccepted:
     """How the models of the steps are asked."""
     key: str | None = None
     """The idempotency key. No two runs have the same one: a second request with it gets the existing run."""
+    digest: str = ""
+    """The digest of the request of a client that waits for the answer, by which the request is recognised when it is
+    sent again without a key; empty where no client waits."""
     kind: Literal["run_accepted"] = "run_accepted"
 
 

@@ -121,7 +121,7 @@ class AttemptContextFactory:
             return event
 
         notes, propose = Notes(self.notes, step.id, journal), partial(needs.propose, accepted.run)
-        context = ToolContext(workspace, notes, needs.run_tool, propose)
+        context = ToolContext(workspace, notes, needs.run_tool, propose, f"{accepted.run}/{step.id}")
         return Toolbox(step.tools, context, self._journal_calls(attempt, number, needs, emit), served)
 
     @staticmethod

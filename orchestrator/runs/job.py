@@ -59,6 +59,8 @@ class Job:
     """Earlier runs whose artifacts the steps may read, beside those that the document names itself."""
     key: str | None = None
     """The idempotency key: all jobs with one key are one run."""
+    digest: str = ""
+    """The digest of the request of a client that waits for the answer, see `RunAccepted`."""
     model: str | None = None
     """The model that all steps have to use; None for those that the registry and the router choose."""
     any_mode: bool = False

@@ -317,6 +317,7 @@ class Orchestrator:
             mode_choice=chosen,
             options=job.options,
             key=job.key,
+            digest=job.digest,
         )
         events: list[Event] = [accepted]
         if job.task is not None:

@@ -3,6 +3,9 @@
 A client that loses its connection sends its request again. It then waits for the same run: by an idempotency key, which
 the journal knows, or else because its request is the same as one whose client has gone within the last minute. A run
 that nobody comes back to is cancelled, unless it has a key, with which its answer can be fetched at any time.
+
+The journal has the digests of requests, too. So after a restart, which breaks all connections, a client can come back
+to a run as long as it goes on, and for a minute after that. It is not cancelled if none does.
 """
 
 import asyncio
@@ -46,6 +49,8 @@ class _Awaited:
     """How many clients wait for it."""
     answered: bool = False
     """Whether a client has got its answer, as far as is known here."""
+    ended: bool = False
+    """Whether the run, which was resumed after a restart, has ended."""
     timer: asyncio.TimerHandle | None = None
     """Gives the run up, unless a client comes back before; None while one waits."""
 
@@ -65,6 +70,23 @@ class AwaitedRuns:
         self._seconds = seconds
         self._by_digest: dict[str, _Awaited] = {}
         self._left: set[_Awaited] = set()
+        self._resumed: dict[str, _Awaited] = {}
+
+    def resume(self, run: str, digest: str) -> None:
+        """Let a client come back to a run that goes on after a restart. `digest` is that of the client's request."""
+        if digest in self._by_digest:
+            return
+        found: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        found.set_result(run)
+        self._by_digest[digest] = self._resumed[run] = _Awaited(found, Resending(digest))
+
+    def ended(self, run: str) -> None:
+        """Note that a run has ended. One that was resumed can be joined for a while yet."""
+        awaited = self._resumed.pop(run, None)
+        if awaited is not None:
+            awaited.ended = True
+            if not awaited.clients and awaited.timer is None:
+                self._wait_for_client(awaited)
 
     @asynccontextmanager
     async def waiting(self, asked: Resending, submit: Submit) -> AsyncGenerator[str, None]:
@@ -90,11 +112,12 @@ class AwaitedRuns:
             awaited.timer.cancel()
         self._left.clear()
         self._by_digest.clear()
+        self._resumed.clear()
 
     def _joined(self, asked: Resending) -> _Awaited | None:
         """Return the run that a request joins, if there is one. Where there is a key, the journal finds the run."""
         found = self._by_digest.get(asked.digest) if asked.digest and asked.key is None else None
-        if found is None or not (asked.again or (found.timer is not None and not found.answered)):
+        if found is None or not (asked.again or (not found.clients and not found.answered)):
             return None
         if found.timer is not None:
             found.timer.cancel()
@@ -117,12 +140,15 @@ class AwaitedRuns:
         if awaited.asked.key is not None or _failed(awaited.run):
             self._forget(awaited)
             return
+        self._wait_for_client(awaited)
+
+    def _wait_for_client(self, awaited: _Awaited) -> None:
         awaited.timer = asyncio.get_running_loop().call_later(self._seconds(), self._give_up, awaited)
         self._left.add(awaited)
 
     def _give_up(self, awaited: _Awaited) -> None:
         self._forget(awaited)
-        if not awaited.answered:
+        if not (awaited.answered or awaited.ended):
             self._start(self._cancel_run(awaited))
 
     async def _cancel_run(self, awaited: _Awaited) -> None:

@@ -423,8 +423,10 @@ class Service:
         """Queue all runs that have not ended, oldest first, and start as many as there are places for."""
         settings = self._configuration.runs
         self._queue = RunQueue(settings.max_running, settings.reserved)
-        for run, priority in await asyncio.to_thread(_unfinished, self.orchestrator.journal):
-            self._queue.push(run, priority)
+        for accepted in await asyncio.to_thread(_unfinished, self.orchestrator.journal):
+            self._queue.push(accepted.run, accepted.priority)
+            if accepted.digest:
+                self.awaited_runs.resume(accepted.run, accepted.digest)
         self._taking = True
         self._pump()
 
@@ -489,6 +491,7 @@ class Service:
             self.totals.count_execution(time.monotonic() - begun)
             self.learning.notice()
             self._queue.end(run)
+            self.awaited_runs.ended(run)
             self._pump()
 
     async def _accepted(self, run: str) -> RunAccepted:
@@ -552,6 +555,6 @@ async def _next(updates: AsyncGenerator[Update, None]) -> Update | None:
     return await anext(updates, None)
 
 
-def _unfinished(journal: JournalReader) -> list[tuple[str, Priority]]:
-    """Return the runs that have not ended, oldest first, with their priorities. Blocks on the disk."""
-    return [(row.run, accepted_in([journal.first_event(row.run)]).priority) for row in journal.unfinished()]
+def _unfinished(journal: JournalReader) -> list[RunAccepted]:
+    """Return how the runs were accepted that have not ended, oldest first. Blocks on the disk."""
+    return [accepted_in([journal.first_event(row.run)]) for row in journal.unfinished()]

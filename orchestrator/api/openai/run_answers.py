@@ -141,6 +141,7 @@ async def _submit(service: Service, question: RunQuestion) -> str:
         found=digests,
         options=question.options,
         key=question.resending.key,
+        digest="" if question.resending.key is not None else question.resending.digest,
     )
     try:
         return (await service.submit(job)).run

@@ -1,5 +1,8 @@
 """Define a tool: its name, its arguments, and what it returns."""
 
+import hashlib
+import json
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -60,6 +63,21 @@ class ToolContext:
     """The notes of the run."""
     run: RunJob = no_sandbox
     propose: Propose = no_procedures
+    scope: str = ""
+    """The run and the step, which all attempts at the step have in common."""
+    made: Counter[str] = field(default_factory=Counter)
+    """How often each call was made in this attempt, by its digest."""
+
+    def call_key(self, tool: str, arguments: Mapping[str, Any]) -> str:
+        """Return the idempotency key of the next call of a tool.
+
+        It is the same when another attempt at the step makes the same call, after a crash or a failure. Equal calls in
+        one attempt have different keys.
+        """
+        said = json.dumps([self.scope, tool, arguments], sort_keys=True, default=str)
+        digest = hashlib.sha256(said.encode()).hexdigest()
+        self.made[digest] += 1
+        return f"{digest}-{self.made[digest]}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from importlib.metadata import version
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import anyio
 import httpx2
@@ -27,6 +27,7 @@ from mcp_types import (
     EmbeddedResource,
     ImageContent,
     Implementation,
+    RequestParamsMeta,
     ResourceLink,
     TextContent,
     TextResourceContents,
@@ -41,6 +42,9 @@ from orchestrator.steps.tools.contract import ToolError, ToolResult, ToolServerF
 from orchestrator.steps.tools.servers import OpenProgram, ServedTool, ToolServer
 from orchestrator.taskir.json_text import compact_json
 
+IDEMPOTENCY_KEY: Final = "orchestrator/idempotency-key"
+"""The name under which a call's idempotency key is sent. MCP itself has none: servers that look for it can tell that a
+call is made once more, since the first one may have been lost in a crash."""
 MAX_RESULT: Final = 1 << 20
 """Bytes of the result of one call."""
 MAX_TOOLS: Final = 1000
@@ -95,13 +99,18 @@ class McpConnection:
         self._seen = seen
         self.tools = tools
 
-    async def call(self, tool: str, arguments: Mapping[str, Any]) -> ToolResult:
-        """Call a tool and return its result.
+    async def call(self, tool: str, arguments: Mapping[str, Any], key: str) -> ToolResult:
+        """Call a tool and return its result. The idempotency key goes along in `_meta`, as `IDEMPOTENCY_KEY`.
 
         Raises ToolError for a call that was refused, took too long or has too large a result, and ToolServerFailed.
         """
         try:
-            result = await self._client.call_tool(tool, dict(arguments), read_timeout_seconds=self._server.seconds)
+            result = await self._client.call_tool(
+                tool,
+                dict(arguments),
+                read_timeout_seconds=self._server.seconds,
+                meta=cast(RequestParamsMeta, {IDEMPOTENCY_KEY: key}),
+            )
         except MCPError as error:
             if error.code == CONNECTION_CLOSED:
                 raise await self._failed("it has closed the connection") from error

@@ -93,8 +93,11 @@ class ServerConnection(Protocol):
     def tools(self) -> Sequence[ServedTool]:
         """The server's tools, as it listed them when it was connected."""
 
-    async def call(self, tool: str, arguments: Mapping[str, Any]) -> ToolResult:
-        """Call a tool and return its result. Raises ToolError, ToolServerFailed."""
+    async def call(self, tool: str, arguments: Mapping[str, Any], key: str) -> ToolResult:
+        """Call a tool and return its result. The server is told the idempotency key.
+
+        Raises ToolError, ToolServerFailed.
+        """
 
 
 OpenProgram = Callable[[ToolServer], AbstractAsyncContextManager[Session]]
@@ -284,7 +287,7 @@ def _tool(name: str, one: ServedTool, connection: ServerConnection) -> Tool:
     return Tool(
         name,
         " ".join(one.description.split())[:DESCRIPTION],
-        partial(_call, connection, one.name),
+        partial(_call, connection, name, one.name),
         {key: value if isinstance(value, dict) else {} for key, value in properties.items()},
         tuple(required),
         schema=one.schema,
@@ -292,6 +295,6 @@ def _tool(name: str, one: ServedTool, connection: ServerConnection) -> Tool:
 
 
 async def _call(
-    connection: ServerConnection, tool: str, _context: ToolContext, arguments: Mapping[str, Any]
+    connection: ServerConnection, name: str, tool: str, context: ToolContext, arguments: Mapping[str, Any]
 ) -> ToolResult:
-    return await connection.call(tool, arguments)
+    return await connection.call(tool, arguments, context.call_key(name, arguments))

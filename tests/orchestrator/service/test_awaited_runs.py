@@ -78,6 +78,33 @@ async def runs(seconds: float) -> AsyncIterator[Runs]:
         made.awaited.close()
 
 
+async def test_after_a_restart_a_client_comes_back_to_its_run_while_it_goes_on_and_a_while_after() -> None:
+    async with runs(0.05) as made:
+        made.awaited.resume("old1", BODY.digest)
+        made.awaited.resume("old2", "second")
+        made.awaited.resume("old3", BODY.digest)  # a run that was asked for in the same words before
+        await asyncio.sleep(0.2)
+        assert await made.answered(BODY) == "old1", "it waits as long as the run goes on"
+        assert await made.answered(BODY) == "run1", "the answer was delivered"
+        assert await made.answered(AGAIN) == "run1"
+        made.awaited.ended("old2")
+        assert await made.answered(Resending("second")) == "old2"
+        made.awaited.resume("old4", "third")
+        made.awaited.ended("old4")
+        await asyncio.sleep(0.3)
+        assert await made.answered(Resending("third")) == "run2"
+        assert made.cancelled == [], "nobody had left these runs"
+
+
+async def test_a_client_that_goes_again_after_a_restart_gives_the_run_up() -> None:
+    async with runs(0.05) as made:
+        made.awaited.resume("old1", BODY.digest)
+        async with made.client(BODY):
+            pass
+        await asyncio.sleep(0.3)
+        assert made.cancelled == ["old1"]
+
+
 async def test_a_request_that_is_sent_again_joins_the_run_of_a_client_that_has_gone() -> None:
     async with runs(60) as made:
         async with made.client(BODY):

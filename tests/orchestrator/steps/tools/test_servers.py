@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -75,6 +76,17 @@ async def test_a_program_that_speaks_the_newest_revision(tmp_path: Path, sandbox
         ("mcp:modern/add", "done"),
         ("mcp:modern/revision", "done"),
     ]
+
+
+async def test_a_call_that_is_made_again_has_the_same_idempotency_key(tmp_path: Path, sandbox: Sandbox) -> None:
+    steps = ServedSteps(tmp_path, servers_of(sandbox, modern()))
+    keys = [await called(steps, "mcp:modern/key", what=what) for what in ("a", "a", "b")]
+    assert keys[0] == keys[1] != keys[2], "each is an attempt of its own at the same step"
+    context = ToolFixture(tmp_path).toolbox.context
+    first, second = (context.call_key("mcp:modern/key", {"what": "a"}) for _ in range(2))
+    assert f'"{first}"' == keys[0]
+    assert first != second, "one attempt calls twice"
+    assert replace(context, scope="another run/S1", made=Counter()).call_key("mcp:modern/key", {"what": "a"}) != first
 
 
 async def test_a_server_over_http_gets_its_token(

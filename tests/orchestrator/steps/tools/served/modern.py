@@ -25,11 +25,11 @@ ADD = {
 
 
 async def _list(_context: ServerRequestContext[Any, Any], params: PaginatedRequestParams | None) -> ListToolsResult:
-    """List two tools on two pages."""
+    """List three tools on two pages."""
     if params is None or params.cursor is None:
         add = Tool(name="add", description="Add two\n  numbers.", input_schema=ADD)
         return ListToolsResult(tools=[add], next_cursor="more")
-    return ListToolsResult(tools=[Tool(name="revision", input_schema={"type": "object"})])
+    return ListToolsResult(tools=[Tool(name=name, input_schema={"type": "object"}) for name in ("revision", "key")])
 
 
 async def _call(context: ServerRequestContext[Any, Any], params: CallToolRequestParams) -> CallToolResult:
@@ -37,6 +37,8 @@ async def _call(context: ServerRequestContext[Any, Any], params: CallToolRequest
     found: Any = context.protocol_version
     if params.name == "add":
         found = {"sum": arguments["a"] + arguments["b"]}
+    if params.name == "key":
+        found = dict(params.meta or {})["orchestrator/idempotency-key"]
     return CallToolResult(content=[TextContent(type="text", text=json.dumps(found))], structured_content=found)
 
 
