@@ -18,11 +18,20 @@ from orchestrator.api.openai.protocol import (
     may_be_continued,
     requested_thinking,
 )
-from orchestrator.api.openai.sampling import MaxTokens, Temperature, TopK, TopP, limit_of, refuse_options
+from orchestrator.api.openai.sampling import (
+    MaxTokens,
+    SamplingBody,
+    answer_form,
+    limit_of,
+    refuse_options,
+    shaping_options,
+)
 from orchestrator.api.openai.tools import MAX_TOOLS, ClientTool, ClientTools
 from orchestrator.engine.contract import Message, ToolCall
 from orchestrator.errors import InputError, Problem
 
+_ELSEWHERE: Final = ("mcp_servers", "container", "response_format", "logprobs", "top_logprobs", "n", "reasoning_effort")
+"""Options that only Anthropic's servers, or only other APIs, have."""
 ACCEPTED_BLOCKS: Final = "text, tool_use, tool_result, thinking, redacted_thinking, document with plain text"
 
 
@@ -92,15 +101,17 @@ class CountBody(RequestBody, LenientBody):
     thinking: ThinkingBody | None = None
 
 
-class MessagesBody(CountBody):
-    """A request for the next message of the assistant."""
+class MessagesBody(CountBody, SamplingBody):
+    """A request for the next message of the assistant.
+
+    Options that other servers have, and Anthropic's API has not, are honoured as in chats.
+    """
+
+    model_config = ConfigDict(extra="allow")
 
     max_tokens: MaxTokens
     stop_sequences: Annotated[list[str], Field(max_length=16)] | None = None
     stream: bool | None = None
-    temperature: Temperature | None = None
-    top_p: TopP | None = None
-    top_k: TopK | None = None
     output_config: OutputConfig | None = None
     output_format: FormatBody | None = None
 
@@ -108,21 +119,24 @@ class MessagesBody(CountBody):
 def request_of(body: MessagesBody, answer_id: str) -> CompletionRequest:
     """Return what the body asks for, under the id of the answer. Raises InputError."""
     extra = body.model_extra or {}
-    refuse_options({name: extra.get(name) for name in ("mcp_servers", "container")}, extra)
+    refuse_options({name: extra.get(name) for name in _ELSEWHERE}, extra)
     form = body.output_format or (body.output_config.format if body.output_config is not None else None)
+    answer = answer_form(body, answer_schema(form, "output_config/format"), "output_config/format")
     messages, toolbox = messages_of(body), toolbox_of(body)
+    shaping = shaping_options(body)
+    shaping["stop"] = (*(body.stop_sequences or ()), *shaping["stop"])
+    is_free = answer.schema is None and not toolbox.forced
     return CompletionRequest(
         id=answer_id,
         model=body.model,
         messages=messages,
         toolbox=toolbox,
-        schema=answer_schema(form, "output_config/format"),
+        schema=answer.schema,
+        grammar=answer.grammar,
         max_tokens=limit_of(body.max_tokens),
-        temperature=body.temperature,
-        top_p=body.top_p,
-        sampling={} if body.top_k is None else {"top_k": max(0, body.top_k)},
-        continues=form is None and not toolbox.forced and may_be_continued(messages),
-        stop=tuple(body.stop_sequences or ()),
+        **shaping,
+        whole=not body.stream,
+        continues=is_free and may_be_continued(messages),
         # Without `thinking`, clients expect no thoughts, and the first block to be the answer.
         thinking=requested_thinking(body.thinking, None, None) or "off",
     )

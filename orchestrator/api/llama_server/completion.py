@@ -40,9 +40,16 @@ class NativeOptions(RequestBody, SamplingBody):
     model: str = AUTO
     n_predict: Annotated[int, Field(ge=-1, le=1 << 22)] | None = None
     """The most tokens of the answer; -1: as many as there is room for. With 0 only the prompt is computed."""
+    max_tokens: Annotated[int, Field(ge=-1, le=1 << 22)] | None = None
+    """The same, as OpenAI's API calls it."""
     stream: bool | None = None
     t_max_predict_ms: Annotated[float, Field(ge=0, le=1e9)] | None = None
     """How many milliseconds an answer may take; 0: as many as it needs."""
+
+    @property
+    def limit(self) -> int | None:
+        """The most tokens of the answer, under whichever name it is given."""
+        return self.max_tokens if self.n_predict is None else self.n_predict
 
 
 class NativeBody(NativeOptions):
@@ -140,7 +147,7 @@ async def _carried_out(
         found, model = await generates_for(one, service)
         generates += found
     handle = limiter.start(generates)
-    empty = body.n_predict == 0
+    empty = body.limit == 0
     if body.stream:
         await handle.wait_started(request)
         return EventStream(_events(model, handle, empty=empty), handle.cancel)
@@ -164,7 +171,7 @@ def _request(body: NativeOptions) -> CompletionRequest:
         model=body.model,
         schema=form.schema,
         grammar=form.grammar,
-        max_tokens=None if body.n_predict in (None, -1) else max(1, body.n_predict or 0),
+        max_tokens=None if body.limit in (None, -1) else max(1, body.limit or 0),
         **options,
         deadline_seconds=seconds or None,
     )

@@ -266,6 +266,7 @@ def request_of(body: ChatBody) -> CompletionRequest:
         count=body.n or 1,
         files=tuple(files),
         run_events=bool(body.run_events),
+        whole=not body.stream,
     )
 
 

@@ -79,6 +79,8 @@ class CompletionRequest:
     """Variables for the model's chat template."""
     count: int = 1
     """How many answers to the same messages are wanted."""
+    whole: bool = False
+    """Whether the answers are wanted as a whole, and not in pieces."""
     files: tuple[GivenFile, ...] = ()
     """The files among the messages, which only runs take."""
     run_events: bool = False
@@ -200,7 +202,7 @@ def _answer(service: Service, role: ResolvedRole, request: CompletionRequest, ge
         ask = functools.partial(service.orchestrator.pool.generate, role.model)
         native = calling(ask, role.model, generation, _call_task(request, role))
         return _or_in_words(native, ask, role, request, generation.seed) if role.calls is REMOTE else native
-    return _checked(service, role.model, request, generation)
+    return _checked(service, role, request, generation)
 
 
 def _or_in_words(
@@ -219,15 +221,18 @@ def _or_in_words(
     return generate
 
 
-def _checked(service: Service, model: str, request: CompletionRequest, generation: Generation) -> Generate:
+def _checked(service: Service, role: ResolvedRole, request: CompletionRequest, generation: Generation) -> Generate:
     """Return what generates an answer that obeys the schema that the request prescribes.
 
     Most of a schema is enforced while the answer is written. Where something is left to be checked, the text is held
     back until it is complete, and the model is asked again with what is wrong; but not where it goes on with a raw
-    prompt or fills a place, since nothing can be said to it there. An answer that is cut off is passed on as it is,
+    prompt or fills a place, since nothing can be said to it there. Whether another server enforces a schema is not
+    known: its answers are held back where they are wanted as a whole. An answer that is cut off is passed on as it is,
     since its reason to end says so. Raises AnswerRefused when no answer obeys.
     """
-    hold = next(left_to_validator(generation.schema), None) is not None
+    model = role.model
+    is_loose = role.context is None and generation.schema is not None and request.whole
+    hold = is_loose or next(left_to_validator(generation.schema), None) is not None
 
     async def generate(on_text: Callable[[str], None], on_thought: Callable[[str], None]) -> Completion:
         asked, usages = generation, list[Usage]()

@@ -92,6 +92,7 @@ class TextOptions(LenientBody):
     """The options for the text of an answer."""
 
     format: FormatBody | None = None
+    verbosity: str | None = None
 
 
 class ReasoningBody(LenientBody):
@@ -110,6 +111,9 @@ class ResponseBody(RequestBody, SamplingBody):
     instructions: str | None = None
     stream: bool | None = None
     max_output_tokens: MaxTokens | None = None
+    max_tokens: MaxTokens | None = None
+    """The same, as chats call it; likewise the next one."""
+    max_completion_tokens: MaxTokens | None = None
     top_logprobs: TopLogprobs | None = None
     include: list[str] | None = None
     text: TextOptions | None = None
@@ -315,7 +319,12 @@ def _given_items(given: str | Sequence[InputItem]) -> list[dict[str, Any]]:
 
 def request_of(body: ResponseBody, earlier: Sequence[InputItem] = ()) -> CompletionRequest:
     """Return what the body asks for, as the next turn of a conversation with the items `earlier`. Raises InputError."""
-    refuse_options({"background": body.background}, body.model_extra)
+    extra = body.model_extra or {}
+    elsewhere = {name: extra.get(name) for name in ("prompt", "response_format", "logprobs")}
+    verbosity = None if body.text is None or body.text.verbosity == "medium" else body.text.verbosity
+    refuse_options({"background": body.background, "text/verbosity": verbosity, **elsewhere}, extra)
+    if extra.get("n") not in (None, 1):
+        raise InputError(Problem("n", f"is {extra['n']!r:.80}, and a response is one answer", "1"))
     schema = answer_schema(body.text.format if body.text is not None else None, "text/format")
     form = answer_form(body, schema, "text/format")
     given = [InputItem(role="user", content=body.input)] if isinstance(body.input, str) else body.input
@@ -328,7 +337,7 @@ def request_of(body: ResponseBody, earlier: Sequence[InputItem] = ()) -> Complet
         toolbox=ClientTools.of(tools, body.tool_choice, body.parallel_tool_calls),
         schema=form.schema,
         grammar=form.grammar,
-        max_tokens=limit_of(body.max_output_tokens),
+        max_tokens=limit_of(body.max_output_tokens, body.max_completion_tokens, body.max_tokens),
         **shaping_options(body),
         logprobs=_requested_logprobs(body),
         thinking=requested_thinking(
@@ -337,6 +346,7 @@ def request_of(body: ResponseBody, earlier: Sequence[InputItem] = ()) -> Complet
         template_arguments=body.chat_template_kwargs or {},
         files=tuple(files),
         run_events=bool(body.run_events),
+        whole=not body.stream,
     )
 
 

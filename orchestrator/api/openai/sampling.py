@@ -36,12 +36,14 @@ _OTHERS: Final = (
     "tfs_z top_n_sigma top_a dynatemp_range dynatemp_exponent samplers adaptive_target "
     "penalty_alpha epsilon_cutoff eta_cutoff no_repeat_ngram_size encoder_repetition_penalty length_penalty "
     "use_beam_search early_stopping best_of suffix bad_words allowed_token_ids "
-    "include_stop_str_in_output skip_special_tokens logits_processors modalities audio prediction web_search_options"
+    "include_stop_str_in_output skip_special_tokens logits_processors modalities audio prediction web_search_options "
+    "verbosity"
 )
 REFUSED: Final = {
     **dict.fromkeys(("functions", "function_call"), "tools and tool_choice"),
     **dict.fromkeys(("echo", "prompt_logprobs"), "leave it out: the answer does not repeat the messages"),
-    **dict.fromkeys(("n_predict", "max_new_tokens"), "max_tokens"),
+    **dict.fromkeys(("n_predict", "max_new_tokens", "max_output_tokens"), "max_tokens"),
+    "stop_sequences": "stop",
     "n_probs": "logprobs and top_logprobs",
     **dict.fromkeys(_OTHERS.split(), "leave it out"),
 }
@@ -58,6 +60,8 @@ _NEUTRAL: Final[Mapping[str, tuple[object, ...]]] = {
     "skip_special_tokens": (True,),
     "modalities": (["text"],),
     "function_call": ("none",),
+    "verbosity": ("medium",),
+    "stop_sequences": ([],),
 }
 """Values with which these options change nothing."""
 

@@ -20,7 +20,7 @@ from orchestrator.api.openai.calling import CUT_OFF
 from orchestrator.api.openai.chat import DONE, MAX_ANSWERS, StreamOptions, UsageBody, usage_of
 from orchestrator.api.openai.completion import CompletionRequest, generates_for
 from orchestrator.api.openai.logprobs import ListedTokens, TextLogprobs, echoed_logprobs, text_logprobs
-from orchestrator.api.openai.protocol import TokenIds
+from orchestrator.api.openai.protocol import FormatBody, TokenIds, answer_schema
 from orchestrator.api.openai.sampling import (
     MaxTokens,
     SamplingBody,
@@ -62,6 +62,8 @@ class TextCompletionBody(RequestBody, SamplingBody):
     """Only the same as `n` is accepted."""
     echo: bool | None = None
     """Whether the answers begin with the prompt."""
+    response_format: FormatBody | None = None
+    """The format of the answers, as vLLM has it here, too."""
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     logprobs: TopLogprobs | None = None
@@ -174,8 +176,8 @@ async def complete(
 
 def requests_of(body: TextCompletionBody) -> list[CompletionRequest]:
     """Return what the body asks for, one request for each prompt. Raises InputError."""
-    refuse_options({}, body.model_extra)
-    form = answer_form(body, None, "")
+    refuse_options({name: (body.model_extra or {}).get(name) for name in ("tools", "messages")}, body.model_extra)
+    form = answer_form(body, answer_schema(body.response_format, "response_format"), "response_format")
     if body.max_tokens == 0 and not body.echo:
         raise InputError(Problem("max_tokens", "is 0 without echo", "at least 1, -1, or echo: true beside it"))
     if body.best_of not in (None, body.n or 1):

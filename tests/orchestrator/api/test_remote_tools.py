@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 import pytest
-from openai import OpenAI, UnprocessableEntityError
+from openai import APIError, OpenAI, UnprocessableEntityError
 
 from tests.orchestrator.api.daemon_process import Running, running_daemon
 from tests.orchestrator.remote.conftest import SERVER
@@ -22,7 +22,11 @@ WEATHER: Final[Any] = {
     },
 }
 QUESTION: Final[Any] = [{"role": "user", "content": "How is it?"}]
-NAMES: Final = ("native", "words", "told", "wrong")
+NAMES: Final = ("native", "words", "told", "wrong", "loose")
+FORM: Final[Any] = {
+    "type": "json_schema",
+    "json_schema": {"name": "n", "schema": {"type": "object", "required": ["n"]}},
+}
 
 
 @pytest.fixture(scope="module")
@@ -81,6 +85,21 @@ def test_a_call_with_wrong_arguments_is_asked_for_again(ai: OpenAI, remotes: dic
     assert "'city' is a required property" in again["messages"][-1]["content"]
     with pytest.raises(UnprocessableEntityError, match="do not match"):
         ask(ai, "wrong")
+
+
+def test_an_answer_that_a_server_let_break_its_schema_is_asked_for_again(
+    ai: OpenAI, remotes: dict[str, Remote]
+) -> None:
+    remotes["loose"].plays(ok("{}"), ok('{"n": 1}'), *[ok("{}")] * 4)
+    asked: dict[str, Any] = {"model": "loose", "messages": QUESTION, "response_format": FORM}
+    assert ai.chat.completions.create(**asked).choices[0].message.content == '{"n": 1}'
+    again = remotes["loose"].seen()[1]["body"]["messages"]
+    assert "'n' is a required property" in again[-1]["content"]
+    with pytest.raises(UnprocessableEntityError, match="does not obey"):
+        ai.chat.completions.create(**asked)
+    with pytest.raises(APIError, match="does not obey"):
+        list(ai.chat.completions.create(**asked, stream=True))
+    assert len(remotes["loose"].seen()) == 6, "what was streamed cannot be asked for again"
 
 
 @pytest.mark.parametrize("model", ["words", "told"])
