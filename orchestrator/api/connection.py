@@ -6,6 +6,7 @@ request. A client that stops reading keeps its place among the requests in progr
 
 import asyncio
 import socket
+import ssl
 import struct
 from collections.abc import Callable
 from http import HTTPStatus
@@ -27,15 +28,29 @@ class ConnectionConfig(uvicorn.Config):
 
     `client_seconds` is how long a client may take to send the head of a request (`HEAD_SECONDS` at most), and how long
     it may stop reading.
-    `max_connections` is how many connections one listener has at a time; further ones are closed at once.
+    `max_connections` is how many connections one listener has at a time; further ones are closed at once. With `tls`,
+    connections are encrypted. uvicorn is not told of it: it would count no connection before the end of its handshake.
     """
 
     def __init__(
-        self, app: ASGIApp, client_seconds: Callable[[], float], max_connections: Callable[[], int], **settings: Any
+        self,
+        app: ASGIApp,
+        client_seconds: Callable[[], float],
+        max_connections: Callable[[], int],
+        tls: ssl.SSLContext | None = None,
+        **settings: Any,
     ) -> None:
-        super().__init__(app, http=Connection, **settings)
+        super().__init__(app, http=Connection if tls is None else TlsConnection, **settings)
         self.client_seconds = client_seconds
         self.max_connections = max_connections
+        self.tls = tls
+        self.handshakes: set[TlsConnection] = set()
+        """The connections whose handshake is not over."""
+
+    @property
+    def head_seconds(self) -> float:
+        """How long a client may take to shake hands, and then to send the head of a request."""
+        return min(HEAD_SECONDS, self.client_seconds())
 
 
 def _peer_uid(transport: asyncio.Transport) -> int | None:
@@ -60,7 +75,7 @@ class Connection(H11Protocol):
         super().connection_made(transport)
         if (uid := _peer_uid(transport)) is not None:
             self.app_state = {**self.app_state, "uid": uid}
-        if len(self.connections) > self._settings.max_connections():
+        if len(self.connections) + len(self._settings.handshakes) > self._settings.max_connections():
             transport.close()
         else:
             self._watch_head()
@@ -101,8 +116,7 @@ class Connection(H11Protocol):
         if self.cycle is not None and not self.cycle.response_complete:
             self._stop_head_timer()
         elif self._head_timer is None:
-            seconds = min(HEAD_SECONDS, self._settings.client_seconds())
-            self._head_timer = self.loop.call_later(seconds, self.transport.close)
+            self._head_timer = self.loop.call_later(self._settings.head_seconds, self.transport.close)
 
     @property
     def _settings(self) -> ConnectionConfig:
@@ -118,3 +132,59 @@ class Connection(H11Protocol):
         if self._read_timer is not None:
             self._read_timer.cancel()
             self._read_timer = None
+
+
+class TlsConnection(Connection):
+    """An encrypted connection, which counts and has a limited time from the moment on at which it is there."""
+
+    _secure = False
+    _early = b""
+    """What the client has sent before this connection knew that the handshake was over."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Shake hands, or close where there are too many connections."""
+        settings = self._settings
+        if len(self.connections) + len(settings.handshakes) >= settings.max_connections():
+            transport.close()
+            return
+        transport.pause_reading()
+        settings.handshakes.add(self)
+        task = self.loop.create_task(self._shake_hands(transport))
+        self.tasks.add(task)  # uvicorn waits for these when it ends
+        task.add_done_callback(self.tasks.discard)
+
+    async def _shake_hands(self, transport: asyncio.Transport) -> None:
+        settings = self._settings
+        assert settings.tls is not None, "without it, connections are plain ones"
+        seconds = settings.head_seconds
+        try:
+            secure = await self.loop.start_tls(
+                transport, self, settings.tls, server_side=True, ssl_handshake_timeout=seconds
+            )
+        except (OSError, ssl.SSLError):  # it is closed: TimeoutError and ConnectionError are OSErrors
+            return
+        finally:
+            settings.handshakes.discard(self)
+        if secure is None or secure.is_closing():
+            return
+        self._secure = True
+        super().connection_made(secure)
+        if self._early:
+            super().data_received(self._early)
+
+    def data_received(self, data: bytes) -> None:
+        """Take in data of the client, which may come in the moment in which the handshake ends."""
+        if self._secure:
+            super().data_received(data)
+        else:
+            self._early += data
+
+    def eof_received(self) -> None:
+        """Do nothing before the end of the handshake."""
+        if self._secure:
+            super().eof_received()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Stop the timers, if the connection was used at all."""
+        if self._secure:
+            super().connection_lost(exc)

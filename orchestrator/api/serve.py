@@ -159,6 +159,7 @@ def _listener(app: ASGIApp, service: Service, tls: ssl.SSLContext | None = None)
             app,
             lambda: service.configuration.server.body_seconds,
             lambda: max_connections(service.configuration.server.max_requests + EXTRA_CONNECTIONS),
+            tls,
             ws="none",
             loop="asyncio",
             lifespan="off",
@@ -168,7 +169,6 @@ def _listener(app: ASGIApp, service: Service, tls: ssl.SSLContext | None = None)
             proxy_headers=False,
             backlog=ACCEPTED_AT_ONCE,
             timeout_graceful_shutdown=CLOSING_SECONDS,
-            ssl_context_factory=None if tls is None else lambda *_: tls,
         )
     )
 

@@ -3,8 +3,10 @@
 import asyncio
 import resource
 import socket
+import ssl
 from contextlib import ExitStack, suppress
 from pathlib import Path
+from typing import Any
 
 import structlog
 from starlette.responses import PlainTextResponse
@@ -13,6 +15,7 @@ from orchestrator.api.connection import ConnectionConfig
 from orchestrator.api.listen import KEPT_BACK, allow_descriptors, max_connections
 from orchestrator.api.logs import LoopErrors
 from orchestrator.api.serve import Listener
+from tests.orchestrator.api.certificates import self_signed
 from tests.orchestrator.api.daemon_process import executed, running_daemon, summary
 
 MOST = 2
@@ -47,6 +50,29 @@ async def test_connections_beyond_the_limit_are_closed() -> None:
                 "a connection was closed, so another one may be opened"
             )
             assert await answered(second)
+            listener.should_exit = True
+
+
+async def test_a_crowd_that_shakes_no_hands_is_limited_and_closed(tmp_path: Path) -> None:
+    pair = self_signed(tmp_path / "pair", "own")
+    server_side, client_side = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.create_default_context()
+    server_side.load_cert_chain(pair.certificate, pair.key)
+    client_side.load_verify_locations(pair.certificate)
+    settings: dict[str, Any] = {"ws": "none", "lifespan": "off", "log_config": None}
+    app = PlainTextResponse("ok")
+    listener = Listener(ConnectionConfig(app, lambda: 1.0, lambda: MOST, server_side, **settings))
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = server.getsockname()
+        async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
+            tasks.create_task(listener.serve([server]))
+            callers = [await asyncio.open_connection(*address) for _ in range(MOST + 1)]
+            assert await callers[-1][0].read() == b"", "one too many is closed at once"
+            for reader, writer in callers[:-1]:
+                with suppress(ConnectionError):
+                    assert await reader.read() == b"", "the others have a second for the handshake"
+                writer.close()
+            secure = await asyncio.open_connection(*address, ssl=client_side, server_hostname="localhost")
+            assert await answered(secure)
             listener.should_exit = True
 
 

@@ -204,6 +204,25 @@ def test_responses_take_the_same_options(ai: OpenAI) -> None:
         respond(best_of=4)
 
 
+def test_what_one_endpoint_calls_otherwise_is_never_dropped(ai: OpenAI) -> None:
+    asked: dict[str, Any] = {"model": "worker", "input": QUESTION[0]["content"]}
+    assert ai.responses.create(**asked, extra_body={"max_tokens": 3}).status == "incomplete"
+    refused: list[dict[str, Any]] = [{"n": 2}, {"text": {"verbosity": "low"}}]
+    for body in refused:
+        with pytest.raises(openai.BadRequestError, match="n: is 2|verbosity"):
+            ai.responses.create(**asked, extra_body=body)
+    with pytest.raises(openai.BadRequestError, match="stop_sequences"):
+        ask(ai, stop_sequences=["a"])
+    with pytest.raises(openai.BadRequestError, match="verbosity"):
+        ask(ai, verbosity="low")
+    text: dict[str, Any] = {"model": "worker", "prompt": "{", "max_tokens": 40}
+    form = {"type": "json_schema", "json_schema": {"name": "c", "schema": COLOURS}}
+    completed: Any = ai.completions.create(**text, extra_body={"response_format": form})
+    assert json.loads(completed.choices[0].text)["colour"] in ("red", "green")
+    with pytest.raises(openai.BadRequestError, match="tools"):
+        ai.completions.create(**text, extra_body={"tools": [{}]})
+
+
 def test_a_run_refuses_what_only_a_model_can_do(ai: OpenAI) -> None:
     with pytest.raises(openai.BadRequestError, match="top_k"):
         ai.chat.completions.create(model="orchestrate", messages=QUESTION, extra_body={"top_k": 5})
