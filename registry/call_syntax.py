@@ -140,7 +140,7 @@ HARMONY: Final = CallSyntax(
     middle=" json<|message|>",
     closing="",
     several=False,
-    begins=((r"to=functions\.", ""),),
+    begins=((r"<\|channel\|>commentary to=functions\.", ""),),
 )
 """gpt-oss: a message to a function, in a channel of its own. `orchestrator.engine.thinking` gives headers this form."""
 

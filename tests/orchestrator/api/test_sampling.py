@@ -209,7 +209,7 @@ def test_what_one_endpoint_calls_otherwise_is_never_dropped(ai: OpenAI) -> None:
     assert ai.responses.create(**asked, extra_body={"max_tokens": 3}).status == "incomplete"
     refused: list[dict[str, Any]] = [{"n": 2}, {"text": {"verbosity": "low"}}]
     for body in refused:
-        with pytest.raises(openai.BadRequestError, match="n: is 2|verbosity"):
+        with pytest.raises(openai.BadRequestError, match=r"n: is 2|verbosity"):
             ai.responses.create(**asked, extra_body=body)
     with pytest.raises(openai.BadRequestError, match="stop_sequences"):
         ask(ai, stop_sequences=["a"])
