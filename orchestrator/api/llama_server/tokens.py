@@ -133,8 +133,9 @@ async def apply_template(
     """Return the prompt that a chat with these messages would give the model, without asking it."""
     role = role_named(body.model, service)
     toolbox = await read_body(body, lambda: ClientTools.of(client_tools(body.tools), None))
-    messages, tools = tool_prompt(engine_messages(body.messages), role, toolbox)
-    check_length("messages", prompt_texts(messages, tools), MAX_RENDERED)
+    given = engine_messages(body.messages)
+    check_length("messages", prompt_texts(given, toolbox.offered), MAX_RENDERED)
+    messages, tools = tool_prompt(given, role, toolbox)
     rendered = await limiter.run_while_connected(
         request, lambda: service.orchestrator.pool.render(role.model, messages, body.chat_template_kwargs, tools)
     )

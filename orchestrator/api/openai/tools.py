@@ -66,10 +66,12 @@ class ClientTools:
         InputError for another choice, and for a tool whose parameters are no JSON Schema.
         """
         for tool in tools:
-            _check(tool)
+            _check_depth(tool)
         if (size := sum(len(json.dumps(tool.parameters)) for tool in tools)) > MAX_SCHEMA:
             what = f"the parameters of all tools have {size} characters"
             raise InputError(Problem("tools", what, f"at most {MAX_SCHEMA}"))
+        for tool in tools:
+            _check(tool)
         several = parallel is not False
         if isinstance(choice, Mapping) and choice.get("type") == "allowed_tools":
             tools, choice = _allowed(tools, choice)
@@ -139,14 +141,17 @@ class ClientTools:
         return "" if isinstance(value, dict) else f"the arguments of {name} are no JSON object"
 
 
-def _check(tool: ClientTool) -> None:
-    where = f"tools/{tool.name}/parameters"
+def _check_depth(tool: ClientTool) -> None:
     if _is_deeper(tool.parameters, MAX_DEPTH):
-        raise InputError(Problem(where, f"are nested more than {MAX_DEPTH} deep", f"at most {MAX_DEPTH} levels"))
+        where, what = f"tools/{tool.name}/parameters", f"are nested more than {MAX_DEPTH} deep"
+        raise InputError(Problem(where, what, f"at most {MAX_DEPTH} levels"))
+
+
+def _check(tool: ClientTool) -> None:
     try:
         OutputSchema(tool.parameters)
     except BadSchema as error:
-        raise InputError(Problem(where, str(error), "a JSON Schema")) from error
+        raise InputError(Problem(f"tools/{tool.name}/parameters", str(error), "a JSON Schema")) from error
 
 
 def _is_deeper(value: object, most: int) -> bool:

@@ -146,6 +146,7 @@ class Sampler:
         self._temperature = temperature
         self._top_p = top_p
         self._options = options
+        self._uses_xtc = options.xtc_probability > 0 and options.xtc_threshold <= _MOST_XTC
         self._random = None if self.greedy else np.random.Generator(np.random.PCG64(seed))  # takes long to make
         self._mirostat = Mirostat(options, size) if options.mirostat and not self.greedy else None
         self._picked = (-1, 1.0)
@@ -156,7 +157,7 @@ class Sampler:
             return int(logits.argmax())
         if self._mirostat is None:
             ids, weights = distribution(logits, self._temperature, self._top_p, self._options)
-            if self._options.xtc_probability and self._random.random() < self._options.xtc_probability:
+            if self._uses_xtc and self._random.random() < self._options.xtc_probability:
                 ids, weights = without_top_choices((ids, weights), self._options.xtc_threshold)
         else:
             ids, weights = self._mirostat.candidates(logits, self._temperature)

@@ -73,10 +73,10 @@ def test_what_is_too_large_for_one_go_is_refused(client: httpx2.Client) -> None:
         answer = client.post(path, json=body)
         assert answer.status_code == 413
         assert message in answer.json()["error"]["message"]
-    assert client.post("/tokenize", json={"content": text[:100_000]}).json()["count"] > 20_000
+    assert client.post("/tokenize", json={"content": text[:100_000]}).json()["count"] > 10_000
 
 
-def test_a_large_schema_does_not_keep_others_waiting_and_is_bounded(client: httpx2.Client) -> None:
+def test_a_schema_that_is_too_large_is_refused(client: httpx2.Client) -> None:
     properties = {f"p{number}": {"type": "string", "description": "x" * 2000} for number in range(600)}
     chat = {"model": "worker", "messages": CHAT, "max_tokens": 1}
     form = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"properties": properties}}}

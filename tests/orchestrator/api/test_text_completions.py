@@ -98,20 +98,25 @@ def test_it_is_said_how_likely_the_prompt_was_as_evaluation_harnesses_want_it(
     assert [choice.text[at : at + len(token)] for at, token in zip(said.text_offset, said.tokens, strict=True)] == (
         said.tokens
     )
-    tokens = client.post("/tokenize", json={"content": PROMPT}).json()["tokens"]
-    assert len(said.tokens) == len(said.token_logprobs) == len(tokens) + 1
+    tokens, plain = (
+        client.post("/tokenize", json={"content": PROMPT, "add_special": special}).json()["tokens"]
+        for special in (True, False)
+    )
+    before = len(tokens) - len(plain)
+    """How many tokens, such as BOS, the model needs before a text."""
+    assert len(said.tokens) == len(said.token_logprobs) == len(plain) + 1
     for place, (logprob, top) in enumerate(zip(said.token_logprobs, said.top_logprobs, strict=True)):
         if logprob is None:
-            assert place == 0
-            assert top is None
+            assert (place, top, before) == (0, None, 0)
         else:
             assert logprob <= max(top.values()) <= 0
     (again,) = go_on(ai, echo=True, logprobs=2, max_tokens=0, prompt=tokens).choices
-    assert again.text == PROMPT
-    assert again.logprobs.tokens == said.tokens[:-1]
-    assert again.logprobs.token_logprobs[1:] == pytest.approx(said.token_logprobs[1:-1], abs=1e-3)
-    for length in (2, len(tokens) - 1):  # what a token is told after the prompt is what it is told within one
-        (begun,) = go_on(ai, logprobs=2, prompt=tokens[:length], max_tokens=1).choices
+    assert again.text.endswith(PROMPT)
+    assert again.logprobs.tokens[before:] == said.tokens[:-1]
+    assert again.logprobs.token_logprobs[0] is None
+    assert again.logprobs.token_logprobs[1:] == pytest.approx(said.token_logprobs[1 - before : -1], abs=1e-3)
+    for length in (2, len(plain) - 1):  # what comes after a text is as likely as it is within one
+        (begun,) = go_on(ai, logprobs=2, prompt=tokens[: length + before], max_tokens=1).choices
         assert begun.logprobs.top_logprobs[0] == pytest.approx(said.top_logprobs[length], abs=1e-3)
     (chunk,) = [c for c in go_on(ai, echo=True, logprobs=2, max_tokens=1, stream=True) if c.choices]
     assert chunk.choices[0].text == choice.text
