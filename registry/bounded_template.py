@@ -91,7 +91,7 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
         self.globals.pop("lipsum")
         own = {**self.filters, "join": _join, **filters}
         self.filters = {name: self._bounded(name, apply) for name, apply in own.items()}
-        self.concat = self.output
+        self.concat = self.output  # type: ignore[method-assign]
 
     def begin(self) -> None:
         """Begin the time for what is rendered next. It is the time that this thread computes, not that it waits."""
@@ -244,7 +244,8 @@ def _checked_method(name: str, owner: Any, args: tuple[Any, ...], kwargs: Mappin
             _check_replaced(name, owner, *given[:2])
         case "expandtabs":
             tab = next((one for one in given if isinstance(one, int)), 8)
-            _check_size(name, len(owner) + owner.count("\t" if isinstance(owner, str) else b"\t") * max(tab, 0))
+            tabs = owner.count("\t") if isinstance(owner, str) else owner.count(b"\t")
+            _check_size(name, len(owner) + tabs * max(tab, 0))
         case "translate":
             table = given[0] if given and isinstance(given[0], Mapping) else {}
             longest = max((len(one) for one in table.values() if isinstance(one, str)), default=1)

@@ -35,6 +35,8 @@ class ToolCallStarted:
     name: str
     at: int
     """Where the call begins in the text, in characters, with its mark if it has one of its own."""
+    as_json: bool = True
+    """Whether the model writes the arguments as JSON, and not as XML, which is turned into JSON."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -352,7 +354,7 @@ class ToolCallParser:
             at = name.end()
             is_begun = at == len(self._text) or any(self._may_become(one, at) for one in ("<arg_key>", "</tool_call>"))
             raise _More if is_begun and at - self._at <= _MOST_HEAD else _No
-        self._start(_Head(found[1], found.end(), 0))
+        self._start(_Head(found[1], found.end(), 0), as_json=False)
         if self._state == self._in_arguments:
             self._state = self._in_pairs
 
@@ -410,7 +412,7 @@ class ToolCallParser:
         schema = self._tools.get(self._name, {}).get("properties", {})
         found = _PARAMETER.findall(self._text, self._at, end)
         values = {name.strip(): _xml_value(value, schema.get(name.strip())) for name, value in found}
-        self._start(_Head(self._name, end, 0, json.dumps(values, ensure_ascii=False)))
+        self._start(_Head(self._name, end, 0, json.dumps(values, ensure_ascii=False)), as_json=False)
         return True
 
     def _in_python(self) -> bool:
@@ -484,7 +486,7 @@ class ToolCallParser:
             raise _No
         return _Head(name, end, 0, json.dumps(arguments, ensure_ascii=False))
 
-    def _start(self, head: _Head) -> None:
+    def _start(self, head: _Head, *, as_json: bool = True) -> None:
         """Start a call whose head has been read."""
         self._at = head.at
         if head.name not in self._tools:
@@ -494,7 +496,7 @@ class ToolCallParser:
         index = self.count
         self.count, self._white = index + 1, ""
         self._name, self._parts, self._braces, self._end = head.name, [], head.braces, _ValueEnd()
-        self._events.append(ToolCallStarted(index, head.name, self._begun))
+        self._events.append(ToolCallStarted(index, head.name, self._begun, as_json))
         if head.arguments is None:
             self._state = self._in_arguments
         else:

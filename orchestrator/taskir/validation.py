@@ -103,7 +103,7 @@ class OutputSchema:
             raise BadSchema("the schema refers to itself without end") from error
 
 
-def schema_mismatch(schema: object) -> Mismatch | None:
+def schema_mismatch(schema: Mapping[str, Any]) -> Mismatch | None:
     """Return where something is no JSON Schema of the draft 2020-12, or None if it is one."""
     try:
         Draft202012Validator.check_schema(schema)

@@ -1,5 +1,6 @@
 """A template that takes more memory or time than it may does so in a process of its own, and is refused."""
 
+import hashlib
 from pathlib import Path
 from typing import Final
 
@@ -37,7 +38,7 @@ def test_a_process_that_comes_to_no_verdict_is_a_reason_to_refuse(kept: Path, mo
     child = "import resource; resource.setrlimit(resource.RLIMIT_AS, (1 << 28,) * 2); b'a' * (1 << 29)"
     monkeypatch.setattr(template_check, "_CHILD", child)
     assert "takes more than 1024 MiB of memory or 60 s of time" in str(judge_template(PLAIN).lost)
-    monkeypatch.setattr(template_check.sys, "executable", "/nowhere/python")
+    monkeypatch.setattr("sys.executable", "/nowhere/python")
     assert "cannot be checked" in str(judge_template(LISTED).lost)
     assert not kept.exists(), "it may come to another verdict the next time"
 
@@ -52,6 +53,6 @@ def test_the_template_of_the_embedded_models_is_known(kept: Path) -> None:
     for file in TINY.glob("*.gguf"):
         template = read_header(file).chat_template
         assert template is not None
-        assert template_check.hashlib.sha256(template.encode()).hexdigest() == EMBEDDED
+        assert hashlib.sha256(template.encode()).hexdigest() == EMBEDDED
         assert judge_template(template).lost is None
     assert not kept.exists()

@@ -150,8 +150,8 @@ class _AnswerReader:
         match event:
             case TextDelta(text):
                 self._say(text)
-            case ToolCallStarted(_, name, at):
-                self._is_formed = self._is_formed or self._begins_grammar(at)
+            case ToolCallStarted(_, name, at, as_json):
+                self._is_formed = as_json and (self._is_formed or self._begins_grammar(at))
                 self._id, self._is_sent = self._task.new_id(), self._is_formed and name in self._expressible
                 if self._is_sent:
                     self._put(CallStarted(self._index, self._id, name, self._tokens()))

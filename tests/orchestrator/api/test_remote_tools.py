@@ -43,7 +43,9 @@ def remotes() -> Iterator[dict[str, Remote]]:
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory: pytest.TempPathFactory, remotes: dict[str, Remote]) -> Iterator[Running]:
     folder = tmp_path_factory.mktemp("remote")
-    models = {name: {"backend": "openai", "base_url": one.url, "model": "m"} for name, one in remotes.items()}
+    models: dict[str, dict[str, Any]] = {
+        name: {"backend": "openai", "base_url": one.url, "model": "m"} for name, one in remotes.items()
+    }
     models["told"]["native_tools"] = False
     roles = {"worker": {"model": "native", "tier": "C"}, "frontdoor": {"model": "native", "tier": "A"}}
     (folder / "model_registry.yaml").write_text(json.dumps({"models": models, "roles": roles}))

@@ -117,7 +117,7 @@ def test_mirostat_is_llama_cpp_s(version: int, seed: int, tau: float, eta: float
     chain.close()
 
 
-@given(seeds, st.integers(2, 60), st.floats(0.3, 3), st.floats(0, 0.6))
+@given(seeds, st.integers(2, 60), st.floats(0.3, 3), st.floats(0.001, 0.6))
 def test_xtc_leaves_what_llama_cpp_leaves(seed: int, size: int, temperature: float, threshold: float) -> None:
     logits = random_logits(seed, size)
     samplers = [lib.llama_sampler_init_temp(temperature), lib.llama_sampler_init_xtc(1.0, threshold, 0, 1)]

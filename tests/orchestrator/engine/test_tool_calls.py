@@ -299,7 +299,7 @@ def test_arguments_are_sent_as_they_come() -> None:
 
 def test_pairs_of_keys_and_values_are_sent_as_json_as_they_come() -> None:
     parser = ToolCallParser(TOOLS)
-    assert parser.push("<tool_call>weather\n<arg_key>") == [ToolCallStarted(0, "weather", 0)]
+    assert parser.push("<tool_call>weather\n<arg_key>") == [ToolCallStarted(0, "weather", 0, as_json=False)]
     assert parser.push('city</arg_key><arg_value>"B"</arg_val') == []
     assert parser.push("ue>\n<arg_key>days</arg_key>") == [ArgumentsDelta(0, '{"city": "\\"B\\""')]
     assert parser.push("<arg_value>2</arg_value>") == [ArgumentsDelta(0, ', "days": 2')]
