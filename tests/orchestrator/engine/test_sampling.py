@@ -7,7 +7,7 @@ from typing import Any
 import llama_cpp.llama_cpp as lib
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from orchestrator.engine.worker.sampling import (
@@ -124,7 +124,10 @@ def test_xtc_leaves_what_llama_cpp_leaves(seed: int, size: int, temperature: flo
     chain = LlamaChain([*samplers, lib.llama_sampler_init_dist(1)])
     theirs, _ = chain.apply(logits)
     chain.close()
-    assert_same(without_top_choices(distribution(logits, temperature), threshold), theirs)
+    ours = distribution(logits, temperature)
+    nearest = min(float(np.abs(ours[1] / threshold - 1).min()), abs(threshold - 0.5))
+    assume(nearest > 1e-4)  # llama.cpp computes in single precision
+    assert_same(without_top_choices(ours, threshold), theirs)
 
 
 def test_xtc_is_used_as_often_as_it_says() -> None:
