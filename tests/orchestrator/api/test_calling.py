@@ -14,7 +14,7 @@ from orchestrator.api.openai.tools import CallTask, ClientTool, ClientTools, wit
 from orchestrator.engine.client.engine import Completion, OnText, TextPiece
 from orchestrator.engine.contract import Finish, Generation, Message, TokenLogprob
 from orchestrator.events import Usage
-from registry.call_syntax import HERMES, LLAMA3, MISTRAL, CallSyntax
+from registry.call_syntax import DEEPSEEK, DEEPSEEK_V31, HARMONY, HERMES, LLAMA3, MISTRAL, CallSyntax
 
 WEATHER: Final = ClientTool(
     "weather", "", {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
@@ -71,6 +71,16 @@ def calls(completion: Completion) -> list[tuple[str, Any]]:
         (LLAMA3, RIGHT.replace("arguments", "parameters")),
         (LLAMA3, f"<|python_tag|>{RIGHT}"),
         (MISTRAL, f"[TOOL_CALLS] [{RIGHT}]"),
+        (
+            DEEPSEEK,
+            "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>weather\n```json\n"
+            '{"city": "B"}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>',
+        ),
+        (
+            DEEPSEEK_V31,
+            '<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>weather<｜tool▁sep｜>{"city": "B"}<｜tool▁call▁end｜>',
+        ),
+        (HARMONY, '<|channel|>commentary to=functions.weather json<|message|>{"city": "B"}'),
     ],
 )
 async def test_arguments_are_sent_as_they_come_where_a_grammar_forms_them(syntax: CallSyntax, text: str) -> None:

@@ -298,12 +298,6 @@ def test_what_a_grammar_does_not_allow_where_it_would_begin_is_text(ai: OpenAI) 
     assert (text, calls, reason) == ('{"name": "moon", "phase": 3}.', {}, "stop")
 
 
-@pytest.mark.parametrize("model", ["llama", "mistral", "deepseek", "harmony"])
-def test_arguments_are_sent_as_they_come(ai: OpenAI, model: str) -> None:
-    _, calls, _, _ = streamed(ai, model)
-    assert len(calls[0]) > 2, "the name, and the arguments in several pieces"
-
-
 def test_only_one_call_where_the_client_wants_no_more(ai: OpenAI) -> None:
     (choice,) = ask(ai, "hermes", parallel_tool_calls=False).choices
     assert made(choice.message) == [("weather", {"city": "Paris"})]
