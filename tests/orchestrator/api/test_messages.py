@@ -55,7 +55,7 @@ def test_an_answer_goes_on_with_what_the_assistant_has_begun(ai: "Anthropic") ->
 def test_options_of_other_servers_are_honoured_or_refused_by_name(ai: "Anthropic") -> None:
     usual = ask(ai).content[0].text
     assert ask(ai, extra_body={"guided_choice": ["red 3"]}).content[0].text == "red 3"
-    assert ask(ai, temperature=1.0, extra_body={"min_p": 1.0, "seed": 5}).content[0].text == usual
+    assert ask(ai, extra_body={"temperature": 1.0, "min_p": 1.0, "seed": 5}).content[0].text == usual
     for name, value in {"response_format": {"type": "json_object"}, "logprobs": True, "n": 2, "top_a": 0.5}.items():
         with pytest.raises(anthropic.BadRequestError, match=name):
             ask(ai, extra_body={name: value})
