@@ -82,7 +82,7 @@ async def test_the_reasons_why_an_answer_ends(remote: Remote, opened: Opened, to
 
 
 @pytest.mark.parametrize(
-    ("told", "kind"), [("content_filter", RemoteRefused), ("tool_calls", RemoteFailed), ("new", RemoteFailed)]
+    ("told", "kind"), [("content_filter", RemoteRefused), ("maybe", RemoteFailed), ("new", RemoteFailed)]
 )
 async def test_reasons_that_give_no_answer(remote: Remote, opened: Opened, told: str, kind: type[EngineError]) -> None:
     remote.plays(ok("a", finish=told))
