@@ -57,7 +57,7 @@ def test_options_of_other_servers_are_honoured_or_refused_by_name(ai: "Anthropic
     assert ask(ai, extra_body={"guided_choice": ["red 3"]}).content[0].text == "red 3"
     assert ask(ai, extra_body={"temperature": 1.0, "min_p": 1.0, "seed": 5}).content[0].text == usual
     for name, value in {"response_format": {"type": "json_object"}, "logprobs": True, "n": 2, "top_a": 0.5}.items():
-        with pytest.raises(anthropic.BadRequestError, match=name):
+        with pytest.raises(library().BadRequestError, match=name):
             ask(ai, extra_body={name: value})
 
 
