@@ -247,8 +247,10 @@ def test_a_backup_is_restored_under_the_daemon_which_goes_on_with_it_and_that_is
     followed(client, made["id"])
     name = shown(client, made["id"])["outputs"]["name"]
     later = executed(client, summary())["run_id"]
-    plan = client.post("/v1/procedures/restore-backup/plan", json={"inputs": {"name": name}}).json()
-    restored = begun(client, "restore-backup", plan["digest"], name=name)
+    inputs = {"inputs": {"name": name}}
+    plan = client.post("/v1/procedures/restore-backup/plan", json=inputs).json()
+    body = {**inputs, "digest": plan["digest"]}
+    restored = client.post("/v1/procedures/restore-backup/executions", json=body).json()
     followed(client, restored["id"])
     done = shown(client, restored["id"])
     assert done["state"] == "done", done
