@@ -40,6 +40,7 @@ class PlanContext:
     """What to plan, and what the planner may use."""
 
     request: str
+    """The request in words; for a task its objective."""
     files: tuple[str, ...]
     """The names that the request may refer to."""
     registry: Registry
@@ -50,6 +51,8 @@ class PlanContext:
     """The class of the run, or of whoever asks for the plan."""
     known: Sequence[PlannedPart] = ()
     """The parts that were accepted before a restart, or before the step that the rest hangs on."""
+    task: TaskIR | None = None
+    """The task, if it is one whose steps a planner may replace: see `Ports.plans_task`. Otherwise they are its plan."""
     check: CheckSteps | None = None
     """The run's own check of steps that are to be handed on, which knows those of the known parts. Without it a planner
     analyses the plan by itself."""

@@ -41,7 +41,7 @@ from procedures.run import Run, RunWithoutPlan, Watcher
 DAMAGED: Final = ".damaged"
 """What is added to the name of a plan's file that was set aside."""
 _NOT_BEGUN: Final = ("planned", "approved", "queued")
-ONLY_PERSONS: Final = "only a person may"
+ONLY_PERSONS: Final = "only a person may, who is a caller with the role `approver` in [procedures] callers"
 
 
 class Engine:

@@ -28,7 +28,8 @@ class Caller:
     """Such as `ann (user 1000)` or `the API's token from 127.0.0.1`, for the audit log."""
     roles: frozenset[str]
     person: bool
-    """Whether a person asks, who may approve plans; not a schedule or a model."""
+    """Whether a person asks, who may approve plans. Schedules and models are none, and of users and tokens those are
+    that the configuration says."""
 
     def require(self, accepted: Sequence[str], what: str) -> None:
         """Raise ProcedureForbidden if the caller has none of these roles."""

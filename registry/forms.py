@@ -124,6 +124,8 @@ class ModelForm(LoadOptions):
     """How much the model thinks before it answers, where a role or a request says nothing else; None: "auto"."""
     sampling: SamplingOptions = SamplingOptions()
     """What keeps its answers from repeating themselves, where a role says nothing else."""
+    tuned: Text = ""
+    """What tuning has found of these settings, and where all that it has measured is. Nothing depends on it."""
     instances: Annotated[int, Field(ge=1, le=64)] = 1
     """How many engines of the model may run, each bound to a NUMA node of its own."""
 

@@ -1,8 +1,9 @@
-"""The token that requests over TCP carry: make it, keep it in the state folder, compare it."""
+"""The tokens that requests over TCP carry: make one, keep it in the state folder, read named ones, compare them."""
 
 import hmac
 import os
 import secrets
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -34,14 +35,34 @@ def load_or_create_token(home: Path) -> str:
     return token
 
 
-def is_authorized(header: str | None, token: str, api_key: str | None = None) -> bool:
-    """Return whether an Authorization header carries the token, or the header `x-api-key` of Anthropic's clients does.
+def load_tokens(home: Path, named: Mapping[str, str]) -> dict[str, str]:
+    """Return all tokens by name: the API's own one under an empty name, and the `named` ones from their files.
+
+    Raises JournalError as `load_or_create_token` does, also for a named one whose file is not there.
+    """
+    tokens = {"": load_or_create_token(home)}
+    for name, file in named.items():
+        path = Path(file).expanduser()
+        try:
+            tokens[name] = _load(path)
+        except (OSError, UnicodeDecodeError) as error:
+            raise JournalError(path, f"the token {name} cannot be read: {error}") from error
+    return tokens
+
+
+def given_token(header: str | None, tokens: Mapping[str, str], api_key: str | None = None) -> str | None:
+    """Return the name of the token that an Authorization header carries, or the header `x-api-key` of Anthropic's
+    clients; None if it is none of `tokens`, which are by name.
 
     The comparison takes the same time however much of a wrong token is right, so that it cannot be guessed by pieces.
     """
     scheme, _, given = (header or "").partition(" ")
-    is_bearer = hmac.compare_digest(given.strip().encode("latin-1"), token.encode()) and scheme.lower() == "bearer"
-    return hmac.compare_digest((api_key or "").strip().encode("latin-1"), token.encode()) or is_bearer
+    found = None
+    for name, token in tokens.items():
+        is_bearer = hmac.compare_digest(given.strip().encode("latin-1"), token.encode()) and scheme.lower() == "bearer"
+        if hmac.compare_digest((api_key or "").strip().encode("latin-1"), token.encode()) or is_bearer:
+            found = name
+    return found
 
 
 def _load(path: Path) -> str:

@@ -12,12 +12,14 @@ from pydantic import BaseModel, ConfigDict, model_validator
 
 from orchestrator.api.limiter import GenerationLimiter
 from orchestrator.service.awaited_runs import Resending
-from orchestrator.service.procedures import owner, token_holder
+from orchestrator.service.callers import Callers
 from orchestrator.service.service import Service
 from orchestrator.service.stored_responses import StoredResponses
 from procedures.ports import Caller
 
 Made = TypeVar("Made")
+UNKNOWN_USER: Final = -1
+"""Stands for the user id of a process that the kernel does not tell, who has no rights to procedures."""
 
 
 class RequestBody(BaseModel):
@@ -82,11 +84,13 @@ def _is_local(request: Request) -> bool:
     return bool(getattr(request.state, "local", False))
 
 
-def _caller(request: Request) -> Caller:
-    """Return who asks, for procedures: the user at the other end of the Unix socket, or whoever has the token."""
+def _caller(request: Request, service: Annotated[Service, Depends(_service)]) -> Caller:
+    """Return who asks, for procedures: the user at the other end of the Unix socket, or whoever has a token."""
+    callers = Callers(service.home, service.configuration.procedures.callers)
     if _is_local(request):
-        return owner(getattr(request.state, "uid", None))
-    return token_holder("an unknown address" if request.client is None else request.client.host)
+        return callers.user(getattr(request.state, "uid", UNKNOWN_USER))
+    address = "an unknown address" if request.client is None else request.client.host
+    return callers.token(getattr(request.state, "token", None) or "", address)
 
 
 async def _resending(

@@ -25,6 +25,7 @@ from orchestrator.service.stored_responses import UnknownResponse
 from orchestrator.service.uploaded_files import UnknownFile
 from procedures.errors import (
     ChangedMeanwhile,
+    PlanUnusable,
     ProcedureBusy,
     ProcedureError,
     ProcedureForbidden,
@@ -170,6 +171,7 @@ _PROCEDURE_STATUS: Final[tuple[tuple[type[ProcedureError], HTTPStatus], ...]] = 
     (ProcedureForbidden, HTTPStatus.FORBIDDEN),
     (ProcedureRefused, HTTPStatus.CONFLICT),
     (ChangedMeanwhile, HTTPStatus.CONFLICT),
+    (PlanUnusable, HTTPStatus.GONE),
     (ProcedureBusy, HTTPStatus.CONFLICT),
     (ProcedureError, HTTPStatus.INTERNAL_SERVER_ERROR),
 )

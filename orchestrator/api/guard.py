@@ -5,6 +5,7 @@ Which of Starlette's middlewares it uses, and why not the others, is in `docs/ad
 """
 
 import asyncio
+from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Final
 from urllib.parse import urlsplit
@@ -15,7 +16,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from orchestrator.api.auth import is_authorized
+from orchestrator.api.auth import given_token
 from orchestrator.api.errors import RUN_HEADER, error_response
 from orchestrator.service.configuration import ServerSettings
 from orchestrator.service.service import Service
@@ -29,13 +30,15 @@ OPEN_PATHS: Final = frozenset({"/health", "/v1/health", "/health/live", "/health
 class Guard:
     """Lets a request pass to the application of one listener if it is addressed to it and from an accepted page.
 
-    What passes goes through `Cors`, and then through `Admission`. `token` is what requests need over TCP, and None for
-    the Unix socket, which only the user of the daemon can open. `address` is the host that the listener listens on.
-    Settings are read for each request, because they can change while the daemon runs.
+    What passes goes through `Cors`, and then through `Admission`. `tokens`, by name, are what requests need one of over
+    TCP, and None for the Unix socket, which only the user of the daemon can open. `address` is the host that the
+    listener listens on. Settings are read for each request, because they can change while the daemon runs.
     """
 
-    def __init__(self, app: ASGIApp, service: Service, token: str | None, address: str = "localhost") -> None:
-        self._app = Cors(Admission(app, service, token), service)
+    def __init__(
+        self, app: ASGIApp, service: Service, tokens: Mapping[str, str] | None, address: str = "localhost"
+    ) -> None:
+        self._app = Cors(Admission(app, service, tokens), service)
         self._service = service
         self._address = address
 
@@ -81,32 +84,38 @@ class Cors(CORSMiddleware):
 class Admission:
     """Lets a request pass if it carries the token, is not too large, and not too many are in progress.
 
-    The application learns from `scope["state"]["local"]` whether the request came over the Unix socket.
+    The application learns from `scope["state"]["local"]` whether the request came over the Unix socket, and else from
+    `scope["state"]["token"]` the name of the token, which is empty for the API's own one.
     """
 
-    def __init__(self, app: ASGIApp, service: Service, token: str | None) -> None:
+    def __init__(self, app: ASGIApp, service: Service, tokens: Mapping[str, str] | None) -> None:
         self._app = app
         self._service = service
-        self._token = token
+        self._tokens = tokens
         self._in_progress = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         settings = self._service.configuration.server
-        if (refusal := self._refusal(scope["path"], Headers(scope=scope), settings)) is not None:
+        token = self._token(Headers(scope=scope))
+        if (refusal := self._refusal(scope["path"], Headers(scope=scope), settings, token)) is not None:
             await refusal(scope, receive, send)
             return
-        scope.setdefault("state", {})["local"] = self._token is None
+        scope.setdefault("state", {}).update(local=self._tokens is None, token=token)
         self._in_progress += 1
         try:
             await self._app(scope, BoundedReceive(receive, settings.max_body, settings.body_seconds), send)
         finally:
             self._in_progress -= 1
 
-    def _refusal(self, path: str, headers: Headers, settings: ServerSettings) -> Response | None:
+    def _token(self, headers: Headers) -> str | None:
+        """Return the name of the token that a request carries, or None."""
+        return given_token(headers.get("authorization"), self._tokens or {}, headers.get("x-api-key"))
+
+    def _refusal(self, path: str, headers: Headers, settings: ServerSettings, token: str | None) -> Response | None:
         """Return the answer to a request that must not pass, or None."""
-        if self._token is not None and path not in OPEN_PATHS:
-            if not is_authorized(headers.get("authorization"), self._token, headers.get("x-api-key")):
+        if self._tokens is not None and path not in OPEN_PATHS:
+            if token is None:
                 message = "the token is missing or wrong; accepted: Authorization: Bearer TOKEN, or x-api-key: TOKEN"
                 return error_response(401, message, "token", {"WWW-Authenticate": "Bearer"}, path=path)
         length = headers.get("content-length", "0")

@@ -1,7 +1,7 @@
 """Endpoints for procedures: list, show, plan, begin, approve, follow, undo, and the audit log of all that.
 
-Who asks is the user at the other end of the Unix socket, who has the roles `owner` and `operator`, or whoever has the
-token, who is an `operator`. Each procedure says which roles may run it.
+Who asks is the user at the other end of the Unix socket, or whoever has a token: `service.callers` says what roles that
+gives. Each procedure says which roles may run it.
 
 The events of an execution are server-sent events: each entry of the audit log about it under the name `entry`, with its
 number in the log as its id, and in between `progress` events without an id. A client that comes back with
@@ -24,7 +24,14 @@ from orchestrator.api.events import event_number
 from orchestrator.api.sse import DOCUMENTED_STREAM, Events, EventStream, format_event
 from orchestrator.errors import InputError, Problem
 from orchestrator.service.executions import StepProgress
-from orchestrator.service.procedures import entry_body, execution_body, listing, plan_body, procedure_body
+from orchestrator.service.procedures import (
+    entry_body,
+    execution_body,
+    listing,
+    plan_body,
+    procedure_body,
+    verified_body,
+)
 from orchestrator.service.schedules import schedules_from
 from procedures.audit import Entry, Head, head_from
 
@@ -129,9 +136,12 @@ async def rollback(
 
 
 @router.post("/recover")
-async def recover(service: ServiceDep) -> dict[str, Any]:
-    """Bring executions to their end whose process was killed. The daemon does so when it starts, too."""
-    return {"recovered": [one.to_json() for one in await service.procedures.recover()]}
+async def recover(service: ServiceDep, caller: CallerDep) -> dict[str, Any]:
+    """Bring executions to their end whose process was killed. The daemon does so when it starts, too.
+
+    Only owners and operators may.
+    """
+    return {"recovered": [one.to_json() for one in await service.procedures.recover(caller)]}
 
 
 @router.get("/audit")
@@ -147,10 +157,9 @@ async def verify(
     service: ServiceDep,
     head: Annotated[str | None, Query(description="NUMBER:HASH of an entry that was noted elsewhere.")] = None,
 ) -> dict[str, Any]:
-    """Check the whole audit log for edits, cuts and moves."""
+    """Check the whole audit log for edits, cuts and moves. `after` is the last entry of the parts that were removed."""
     known, log = _head(head), service.procedures.engine.audit
-    count, last = await asyncio.to_thread(lambda: (log.verify(known), log.head()))
-    return {"verified": count, "head": str(last)}
+    return await asyncio.to_thread(verified_body, log, known)
 
 
 @router.post("/audit/new", status_code=201)

@@ -21,7 +21,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from orchestrator.api.app import make_app
-from orchestrator.api.auth import load_or_create_token, token_path
+from orchestrator.api.auth import load_tokens, token_path
 from orchestrator.api.connection import ConnectionConfig
 from orchestrator.api.guard import Guard
 from orchestrator.api.limiter import GenerationLimiter
@@ -174,6 +174,13 @@ def _listener(app: ASGIApp, service: Service, tls: ssl.SSLContext | None = None)
 
 
 def _tcp(app: ASGIApp, service: Service, address: TcpAddress, tls: ssl.SSLContext | None) -> Listener:
-    token = load_or_create_token(service.home)
-    log.info("requests over TCP need the token", file=str(token_path(service.home)))
-    return _listener(Guard(app, service, token, address.host), service, tls)
+    named = service.configuration.server.tokens
+    tokens = load_tokens(service.home, named)
+
+    def read_again() -> None:
+        tokens.update(load_tokens(service.home, named))
+        log.info("the tokens were read again", file=str(token_path(service.home)))
+
+    service.read_tokens = read_again
+    log.info("requests over TCP need the token", file=str(token_path(service.home)), named=sorted(filter(None, tokens)))
+    return _listener(Guard(app, service, tokens, address.host), service, tls)

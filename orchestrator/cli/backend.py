@@ -1,7 +1,6 @@
 """One interface to what commands need done: by the daemon of the state folder, or by this process if there is none."""
 
 import asyncio
-import os
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, aclosing, closing
@@ -15,7 +14,7 @@ from orchestrator.cli.logs import log_to
 from orchestrator.cli.settings import Settings
 from orchestrator.errors import InputError, Problem
 from orchestrator.events import RatingGiven
-from orchestrator.frontdoor.procedures import ProcedurePlanner, managed_task
+from orchestrator.frontdoor.procedures import ProcedurePlanner, asks_for_procedure, managed_task
 from orchestrator.journal import ChatRated, Home, JournalReader
 from orchestrator.personas import Placed
 from orchestrator.pool import memory_budget
@@ -23,10 +22,10 @@ from orchestrator.runs import Job, Orchestrator, PlannedTask, Ports, Update
 from orchestrator.runs.job import FRONTDOOR_PLANNER, CheckedJob, check_job
 from orchestrator.runs.personas import Proposal, add_without_daemon, retire_without_daemon
 from orchestrator.runs.sandboxes import SandboxOnDemand
-from orchestrator.service.backup import make_backup, restore_backup
-from orchestrator.service.configuration import load_configuration, models_folder, tool_servers
+from orchestrator.service.backup import Backup, make_backup, restore_backup
+from orchestrator.service.configuration import Configuration, load_configuration, tool_servers
 from orchestrator.service.learning import Learning
-from orchestrator.service.operations import Installation
+from orchestrator.service.operations import Installation, Upkeep
 from orchestrator.service.procedures import procedure_library, procedures_engine, propose
 from orchestrator.service.ratings import rate_chat_without_daemon, rate_without_daemon
 from orchestrator.service.retention import Retention, VacuumRequest, VacuumResult, vacuum, vacuum_without_daemon
@@ -128,7 +127,13 @@ class EmbeddedBackend:
         learning = Learning(self._chosen.home, lambda: memory)
         library = procedure_library(load_configuration())
         planner = ProcedurePlanner(FRONTDOOR_PLANNER, lambda: library)
-        ports = Ports(router=learning.router, planner=planner, propose=self._propose, servers=_servers)
+        ports = Ports(
+            router=learning.router,
+            planner=planner,
+            plans_task=asks_for_procedure,
+            propose=self._propose,
+            servers=_servers,
+        )
         opened = Orchestrator.open(self._chosen.home, registry, ports)
         self._orchestrator = await self._stack.enter_async_context(opened)
         await self._stack.enter_async_context(learning.running(self._orchestrator))
@@ -212,22 +217,9 @@ class EmbeddedBackend:
 
     async def _propose(self, run: str, name: str, inputs: Mapping[str, Any]) -> str:
         """Keep the plan of a procedure that the plan of a run asks for. Raises ToolError."""
-        configuration, home = load_configuration(), self._chosen.home
-        journal, clock = self._prepared.journal, self._prepared.clock
-
-        def vacuumed(request: VacuumRequest) -> VacuumResult:
-            kept = Retention.of(configuration.retention, request)
-            return vacuum(journal, kept, clock.now(), dry_run=request.dry_run)
-
-        installation = Installation(
-            home=home,
-            registry=self._chosen.registry_path,
-            models=models_folder(configuration.models, os.environ),
-            token=Home(home).token,
-            backup=lambda: make_backup(journal),
-            vacuum=vacuumed,
-            memory=configuration.memory,
-        )
+        configuration = load_configuration()
+        upkeep = _RunUpkeep(self._prepared, configuration)
+        installation = Installation.of(self._chosen.home, self._chosen.registry_path, configuration, upkeep)
 
         def proposed() -> str:
             with closing(procedures_engine(installation, configuration)) as engine:
@@ -242,6 +234,21 @@ class EmbeddedBackend:
     def _prepared(self) -> Orchestrator:
         assert self._orchestrator is not None, "`prepare` comes before jobs"
         return self._orchestrator
+
+
+class _RunUpkeep(Upkeep):
+    """What plans of procedures need done that a run of this process proposes. Its orchestrator has the journal open."""
+
+    def __init__(self, orchestrator: Orchestrator, configuration: Configuration) -> None:
+        self._orchestrator = orchestrator
+        self._retention = configuration.retention
+
+    def backup(self) -> Backup:
+        return make_backup(self._orchestrator.journal)
+
+    def vacuum(self, request: VacuumRequest) -> VacuumResult:
+        kept, now = Retention.of(self._retention, request), self._orchestrator.clock.now()
+        return vacuum(self._orchestrator.journal, kept, now, dry_run=request.dry_run)
 
 
 def _servers() -> Mapping[str, ToolServer]:

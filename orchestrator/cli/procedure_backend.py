@@ -3,33 +3,38 @@
 Both ways answer with what the API answers, as JSON has it.
 """
 
-import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from pathlib import Path
+from contextlib import ExitStack, contextmanager
 from time import time
 from typing import Any, Final, Protocol
 
-from orchestrator.cli.backend import ask_backend, backend
+from memrl.memory import Compacted
+from orchestrator.cli.backend import Backend, ask_backend, backend
 from orchestrator.cli.client import DaemonClient, answers, path_part
 from orchestrator.cli.memory import rebuild_index_and_graph
 from orchestrator.cli.settings import Settings
-from orchestrator.journal import Home, Journal
+from orchestrator.journal import Home, HomeLock, Journal
+from orchestrator.personas import Placed
+from orchestrator.runs.personas import Proposal
 from orchestrator.service.backup import Backup, make_backup
-from orchestrator.service.configuration import load_configuration, models_folder
-from orchestrator.service.operations import Installation
+from orchestrator.service.callers import Callers
+from orchestrator.service.configuration import Configuration, load_configuration
+from orchestrator.service.learning import compact_memory, offline
+from orchestrator.service.operations import Installation, Upkeep, told
 from orchestrator.service.procedures import (
     entry_body,
     execution_body,
     listing,
-    owner,
     plan_body,
     procedure_body,
     procedures_engine,
+    verified_body,
 )
+from orchestrator.service.retention import VacuumRequest, VacuumResult
 from orchestrator.service.schedules import schedules_from
 from procedures.audit import Entry, Head
 from procedures.engine import Engine
+from procedures.ports import Caller
 from procedures.run import Watcher
 
 Body = dict[str, Any]
@@ -77,8 +82,10 @@ class ProcedureBackend(Protocol):
 class EmbeddedProcedures:
     """A `ProcedureBackend` that does the work in this process."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, caller: Caller) -> None:
+        """`caller` is the user of this process."""
         self._engine = engine
+        self._caller = caller
 
     def listing(self) -> Body:
         schedules = schedules_from(load_configuration().procedures.schedules)
@@ -88,20 +95,20 @@ class EmbeddedProcedures:
         return procedure_body(self._engine.library.procedure(name))
 
     def plan(self, name: str, inputs: Mapping[str, Any]) -> Body:
-        return plan_body(self._engine.plan(name, inputs, owner()))
+        return plan_body(self._engine.plan(name, inputs, self._caller))
 
     def begin(self, name: str, inputs: Mapping[str, Any], digest: str | None, tell: Tell) -> Body:
-        identity = self._engine.plan_and_submit(name, inputs, owner(), digest)
+        identity = self._engine.plan_and_submit(name, inputs, self._caller, digest)
         if self._engine.needs_approval(identity):
             return self._engine.execution(identity).to_json()
-        return self._engine.execute(identity, owner(), _watcher(tell)).to_json()
+        return self._engine.execute(identity, self._caller, _watcher(tell)).to_json()
 
     def approve(self, execution: str, digest: str, tell: Tell) -> Body:
-        self._engine.approve(execution, digest, owner())
-        return self._engine.execute(execution, owner(), _watcher(tell)).to_json()
+        self._engine.approve(execution, digest, self._caller)
+        return self._engine.execute(execution, self._caller, _watcher(tell)).to_json()
 
     def withdraw(self, execution: str) -> Body:
-        self._engine.withdraw(execution, owner())
+        self._engine.withdraw(execution, self._caller)
         return self._engine.execution(execution).to_json()
 
     def execution(self, execution: str) -> Body:
@@ -111,20 +118,20 @@ class EmbeddedProcedures:
         return [one.to_json() for one in self._engine.executions(limit)]
 
     def rollback(self, execution: str, *, force: bool, tell: Tell) -> Body:
-        return self._engine.rollback(execution, owner(), force=force, watcher=_watcher(tell)).to_json()
+        return self._engine.rollback(execution, self._caller, force=force, watcher=_watcher(tell)).to_json()
 
     def recover(self, tell: Tell) -> list[Body]:
-        return [one.to_json() for one in self._engine.recover(owner(), _watcher(tell))]
+        return [one.to_json() for one in self._engine.recover(self._caller, _watcher(tell))]
 
     def audit(self, limit: int) -> Body:
         log = self._engine.audit
         return {"head": str(log.head()), "entries": [entry_body(one) for one in log.last(limit)]}
 
     def verify(self, head: Head | None) -> Body:
-        return {"verified": self._engine.audit.verify(head), "head": str(self._engine.audit.head())}
+        return verified_body(self._engine.audit, head)
 
     def new_log(self) -> Body:
-        return entry_body(self._engine.begin_new_log(owner()))
+        return entry_body(self._engine.begin_new_log(self._caller))
 
 
 class DaemonProcedures:
@@ -193,6 +200,43 @@ class DaemonProcedures:
         return f"/v1/procedures/executions/{path_part('EXECUTION', execution)}{rest}"
 
 
+class EmbeddedUpkeep(Upkeep):
+    """What operations of procedures have done by this process, where the state folder has no daemon."""
+
+    def __init__(self, chosen: Settings, configuration: Configuration) -> None:
+        self._chosen = chosen
+        self._memory = configuration.memory
+
+    def backup(self) -> Backup:
+        with Journal.open(self._chosen.home) as journal:
+            return make_backup(journal)
+
+    def vacuum(self, request: VacuumRequest) -> VacuumResult:
+        return ask_backend(self._chosen, lambda one: one.vacuum(request))
+
+    def runs(self) -> Backend:
+        return backend(self._chosen)
+
+    def add_persona(self, proposal: Proposal) -> Placed:
+        return ask_backend(self._chosen, lambda one: one.add_persona(proposal))
+
+    def retire_persona(self, name: str) -> None:
+        ask_backend(self._chosen, lambda one: one.retire_persona(name))
+
+    def rebuild_memory(self) -> None:
+        rebuild_index_and_graph(self._chosen, self._memory)
+
+    def compact_memory(self) -> Compacted:
+        with offline(self._chosen.home, self._chosen.registry(), self._memory) as learning:
+            return compact_memory(learning)
+
+    @contextmanager
+    def memory_closed(self) -> Iterator[None]:
+        with ExitStack() as held:
+            told(lambda: held.enter_context(HomeLock(Home(self._chosen.home))))
+            yield
+
+
 @contextmanager
 def procedure_backend(chosen: Settings) -> Iterator[ProcedureBackend]:
     """Return the backend of the state folder: its daemon if one answers, else this process.
@@ -206,28 +250,16 @@ def procedure_backend(chosen: Settings) -> Iterator[ProcedureBackend]:
             yield DaemonProcedures(daemon)
         return
     with embedded_engine(chosen) as engine:
-        yield EmbeddedProcedures(engine)
+        callers = Callers(chosen.home, load_configuration().procedures.callers)
+        yield EmbeddedProcedures(engine, callers.user())
 
 
 @contextmanager
 def embedded_engine(chosen: Settings) -> Iterator[Engine]:
     """Return the engine of procedures of this process."""
     configuration = load_configuration()
-    home = chosen.home
-    installation = Installation(
-        home=home,
-        registry=chosen.registry_path,
-        models=models_folder(configuration.models, os.environ),
-        token=Home(home).token,
-        backup=lambda: _backup(home),
-        vacuum=lambda request: ask_backend(chosen, lambda one: one.vacuum(request)),
-        runs=lambda: backend(chosen),
-        add_persona=lambda proposal: ask_backend(chosen, lambda one: one.add_persona(proposal)),
-        retire_persona=lambda name: ask_backend(chosen, lambda one: one.retire_persona(name)),
-        personas_put_back=lambda: None,
-        rebuild_memory=lambda: rebuild_index_and_graph(chosen, configuration.memory),
-        memory=configuration.memory,
-    )
+    upkeep = EmbeddedUpkeep(chosen, configuration)
+    installation = Installation.of(chosen.home, chosen.registry_path, configuration, upkeep)
     engine = procedures_engine(installation, configuration)
     try:
         yield engine
@@ -238,11 +270,6 @@ def embedded_engine(chosen: Settings) -> Iterator[Engine]:
 def shown_kind(kind: str) -> str:
     """Return what is told of an entry of one of the `SHOWN_KINDS`."""
     return kind.replace("_", " ").removeprefix("step ")
-
-
-def _backup(home: Path) -> Backup:
-    with Journal.open(home) as journal:
-        return make_backup(journal)
 
 
 def _watcher(tell: Tell) -> Watcher:

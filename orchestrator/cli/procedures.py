@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from orchestrator.cli.client import DaemonClient, path_part
+from orchestrator.cli.client import DaemonClient, DaemonRefused, path_part
 from orchestrator.cli.errors import ExitCode
 from orchestrator.cli.procedure_backend import Body, ProcedureBackend, Tell, embedded_engine, procedure_backend
 from orchestrator.cli.settings import JsonFlag, settings
@@ -20,7 +20,7 @@ from orchestrator.cli.terminal import print_json, printable, write
 from orchestrator.errors import InputError, Problem
 from orchestrator.service.configuration import load_configuration, procedures_folder
 from procedures.audit import Head, head_from
-from procedures.errors import ProcedureInvalid
+from procedures.errors import ProcedureForbidden, ProcedureInvalid
 from procedures.forms import Procedure, procedure_from, procedure_schema, read_procedure
 from procedures.library import read_named
 
@@ -181,7 +181,8 @@ def history(
             if as_json:
                 print_json(one)
             else:
-                lines = [] if one["plan_of"] is None else [*_plan_lines(one["plan_of"]), ""]
+                lines = [*_plan_lines(one["plan_of"]), ""] if one["plan_of"] is not None else []
+                lines += [f"without its plan: {one['no_plan']}"] if one["no_plan"] else []
                 write(lambda: print(printable("\n".join([*lines, *_execution_lines(one)]))))
             return
         found = backend.executions(limit)
@@ -248,7 +249,7 @@ def audit(
     if as_json:
         print_json({"verified": None, "entries": [], **found})
         return
-    lines = [f"{found['verified']} entries are what was written"] if verify else map(_entry_line, found["entries"])
+    lines = _verified_lines(found) if verify else map(_entry_line, found["entries"])
     write(lambda: print(printable("\n".join([*lines, f"head {found['head']}"]))))
 
 
@@ -335,8 +336,15 @@ def ask_about(backend: ProcedureBackend, execution: Body) -> None:
 
 
 def _recover(backend: ProcedureBackend) -> None:
-    """Bring interrupted executions to their end, and tell on stderr how each has ended."""
-    for one in backend.recover(_tell(as_json=True)):
+    """Bring interrupted executions to their end, and tell on stderr how each has ended.
+
+    It is left to others where this user may not do that; the command that follows says what keeps it from its work.
+    """
+    try:
+        recovered = backend.recover(_tell(as_json=True))
+    except (ProcedureForbidden, DaemonRefused):
+        return
+    for one in recovered:
         for line in _execution_lines(one):
             _say(f"interrupted earlier: {line}")
 
@@ -461,6 +469,12 @@ def _schedule_lines(schedule: Body) -> Iterator[str]:
     if schedule["why_not"]:
         yield f"  not executed: {schedule['why_not']}"
     yield from (f"  missed {_at(one['at'])}: {one['why']}" for one in schedule["missed"])
+
+
+def _verified_lines(found: Body) -> Iterator[str]:
+    yield f"{found['verified']} entries are what was written"
+    if found["after"]:
+        yield f"those up to {found['after']} are no longer kept, as the log says"
 
 
 def _entry_line(entry: Body) -> str:

@@ -6,6 +6,7 @@ compact     the form in which a model writes a plan: Part, its JSON Schema, Plan
 builder     PlanBuilder: turns parts into steps, each checked against those before it
 personas    the personas that parts of a plan have or define
 references  what the names in a request or a plan stand for
+procedures  ProcedurePlanner: answers requests to maintain the installation with a procedure
 """
 
 from orchestrator.frontdoor.generation import PlanRequest

@@ -395,7 +395,8 @@ class RunEffects:
 
     def _plan_context(self, replans: int, models: Models) -> PlanContext:
         return PlanContext(
-            request=self._accepted.request or "",
+            request=self._accepted.request or (self._task.objective if self._task is not None else ""),
+            task=self._task,
             files=self._accepted.files,
             registry=self._services.registry,
             models=models,

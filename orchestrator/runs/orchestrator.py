@@ -59,12 +59,18 @@ from orchestrator.runs.updates import Broadcast, EventUpdate, Update
 from orchestrator.scheduler import Command
 from orchestrator.steps.prompt import system_messages
 from orchestrator.steps.tools.servers import Configured, ToolServers, no_servers
+from orchestrator.taskir import TaskIR
 from registry.models import Registry
 from registry.watch import Reload, Reloader, WatchStatus
 
 RATED_SECONDS: Final = 2.0
 
 log = structlog.get_logger(__name__)
+
+
+def plans_no_task(_task: TaskIR, _registry: Registry) -> bool:
+    """Return that the plan of a task is the steps that it has."""
+    return False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +81,8 @@ class Ports:
     """Chooses which role makes an attempt or answers a chat."""
     planner: Planner = FRONTDOOR_PLANNER
     """Makes plans of requests."""
+    plans_task: Callable[[TaskIR, Registry], bool] = plans_no_task
+    """Returns whether the planner is asked for a plan of a task, which may replace the steps that the task has."""
     propose: RunProposes = no_procedures_of_runs
     """Keeps the plans of procedures that runs propose, to wait for a person's approval."""
     servers: Configured = no_servers
@@ -320,7 +328,7 @@ class Orchestrator:
             digest=job.digest,
         )
         events: list[Event] = [accepted]
-        if job.task is not None:
+        if job.task is not None and not self._ports.plans_task(job.task, registry):
             events += [
                 StepsPlanned(at=accepted.at, steps=job.task.plan.steps),
                 PlanFinished(at=accepted.at, origin="taskir"),

@@ -16,6 +16,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from orchestrator.errors import InputError, Problem
 from orchestrator.sandbox import MIB
+from orchestrator.service.callers import check_callers
 from orchestrator.service.schedules import schedules_from
 from orchestrator.steps.tools.servers import ToolServer
 
@@ -70,6 +71,11 @@ class ServerSettings(_Section):
     tls_certificate: str = Field(default="", description="PEM file; with it and the key, TCP speaks TLS")
     tls_key: str = Field(default="", description="PEM file of the certificate's key")
     insecure: bool = Field(default=False, description="allow TCP beyond this machine's loopback without TLS")
+    tokens: NameTable = Field(
+        default={},
+        description='further tokens by name, each in a file that only its owner can read: `ann = "/etc/ann.token"`;'
+        " `callers` of [procedures] says what their holders may do",
+    )
     hosts: NameList = Field(default=(), description="names that requests may be addressed to, besides localhost")
     origins: NameList = Field(
         default=(), description="web origins whose pages may send requests (CORS), `*` for any; none otherwise"
@@ -135,6 +141,17 @@ class RetentionSettings(_Section):
         description="chats that are kept of those whose model the router chose, the newest; 0: as many as the journal "
         "keeps, 100,000",
     )
+    max_plan_days: float = Field(
+        default=0.0,
+        ge=0,
+        description="days that the plan of a procedure is kept after the end of its execution, by the procedure vacuum;"
+        " those that can still be rolled back stay; 0: no limit",
+    )
+    max_audit_days: float = Field(
+        default=0.0,
+        ge=0,
+        description="days that full parts of the procedures' audit log are kept, by the procedure vacuum; 0: no limit",
+    )
 
 
 class LogSettings(_Section):
@@ -166,6 +183,15 @@ class ProcedureSettings(_Section):
         default=(),
         description='when the daemon runs which, in lines as of crontab: "0 3 * * * backup", "@weekly vacuum days=30";'
         " one that needs an approval then waits for it; in the environment with ; between them",
+    )
+    callers: Annotated[NameTable, AfterValidator(check_callers)] = Field(
+        default={},
+        description='what others than the folder\'s owner may do, `"token:ann" = "operator approver"`: users of'
+        " the socket (user:NAME, user:NUMBER) and holders of tokens (token, token:NAME) with the roles that procedures"
+        " name, and `approver` for a person who may approve plans",
+    )
+    audit_bytes: int = Field(
+        default=64 << 20, ge=1 << 16, description="bytes of the audit log in one file; a full one is sealed"
     )
 
 

@@ -156,9 +156,12 @@ class ProcedureQueue:
         work = partial(self.engine.rollback, identity, caller, force=force, watcher=self._watcher(identity))
         return await self._in_turn(work)
 
-    async def recover(self) -> list[Execution]:
-        """Bring executions to their end that another process has left interrupted. Raises ProcedureError."""
-        return await self._in_turn(self.engine.recover)
+    async def recover(self, caller: Caller | None = None) -> list[Execution]:
+        """Bring executions to their end that another process has left interrupted. Raises ProcedureError.
+
+        Without a caller the daemon itself does so.
+        """
+        return await self._in_turn(lambda: self.engine.recover(caller))
 
     async def execution(self, identity: str) -> Execution:
         """Return an execution. Raises UnknownExecution."""
@@ -210,7 +213,9 @@ class ProcedureQueue:
         """Bring interrupted executions to their end. Where that is impossible, the log says why, and others go on."""
         try:
             for one in await self.recover():
-                log.warning("an interrupted procedure was brought to its end", execution=one.id, state=one.state)
+                tell = log.error if one.state == "rollback failed" else log.warning
+                told = {"error": one.error, "look_at": list(one.look_at)}
+                tell("an interrupted procedure was brought to its end", execution=one.id, state=one.state, **told)
         except ProcedureError as error:
             log.error("interrupted procedures cannot be brought to their end", error=str(error))
 

@@ -130,6 +130,11 @@ class Learning:
         self._progress = Progress()
         self._due = asyncio.Event()
         self._idle = asyncio.Event()
+        self._opening = asyncio.Lock()
+        """Held while the memory is opened or closed, and for as long as `closed` keeps it so."""
+        self._of: tuple[Orchestrator, asyncio.TaskGroup] | None = None
+        """Whose journal is read, and the group of the learner's task; None while nothing is to be learned."""
+        self._learner: asyncio.Task[None] | None = None
 
     @property
     def use(self) -> Use:
@@ -203,27 +208,54 @@ class Learning:
             self._idle.set()
             yield
             return
+        async with asyncio.TaskGroup() as tasks:
+            self._of = orchestrator, tasks
+            async with self._opening:
+                await self._begin(orchestrator, tasks)
+            try:
+                yield
+            finally:
+                self._of = None
+                async with self._opening:
+                    await self._end()
+
+    @asynccontextmanager
+    async def closed(self) -> AsyncIterator[None]:
+        """Return a context manager in which the memory's database is closed; routing goes on by the rules.
+
+        Afterwards the memory is opened again, and goes on to learn from where its database says.
+        """
+        async with self._opening:
+            self.problem = "it is closed for a moment, to be put back to what it was"
+            await self._end()
+            try:
+                yield
+            finally:
+                if self._of is not None:
+                    await self._begin(*self._of)
+
+    async def _begin(self, orchestrator: Orchestrator, tasks: asyncio.TaskGroup) -> None:
+        """Open the memory, and learn. If it cannot be opened, `problem` says why."""
         try:
             self._learned = await self._open(orchestrator)
-            self.problem = ""
         except (MemrlError, OrchestratorError, OSError) as error:
             self.problem = f"the memory cannot be opened: {error}"
             log.error("the memory cannot be opened; routing goes on by the rules", error=str(error))
             self._idle.set()
-            yield
             return
+        self.problem = ""
         self.notice()
-        try:
-            async with asyncio.TaskGroup() as tasks:
-                learner = tasks.create_task(self._learn_on(orchestrator, self._learned))
-                try:
-                    yield
-                finally:
-                    learner.cancel()
-        finally:
-            learned, self._learned = self._learned, None
-            if learned is not None:
-                await asyncio.to_thread(learned.memory.close)
+        self._learner = tasks.create_task(self._learn_on(orchestrator, self._learned))
+
+    async def _end(self) -> None:
+        """Stop to learn, and close the memory, if it is open."""
+        learner, learned = self._learner, self._learned
+        self._learner = self._learned = None
+        if learner is not None:
+            learner.cancel()
+            await asyncio.wait({learner})
+        if learned is not None:
+            await asyncio.to_thread(learned.memory.close)
 
     async def _open(self, orchestrator: Orchestrator) -> Learned:
         name, dimensions, embed = await _embedder(orchestrator)

@@ -1,6 +1,7 @@
 """The operations of procedures on personas, on the memory of learned routing, and on which router is followed."""
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
@@ -10,13 +11,12 @@ from memrl.memory import DATABASE
 from orchestrator.journal import Home, JournalReader
 from orchestrator.runs.personas import Proposal
 from orchestrator.service.configuration import configuration_path, variable, with_value
-from orchestrator.service.learning import FOLDER, compact_memory, evaluate_router, offline
+from orchestrator.service.learning import FOLDER, evaluate_router
 from orchestrator.service.operations import Installation, NoArguments, told
 from procedures.errors import StepFailed
 from procedures.ports import Operation, Work
 from procedures.resources import DatabaseResource, RowsResource
 from registry.forms import Form
-from registry.load import load_registry
 
 DAY_SECONDS = 86_400.0
 
@@ -75,7 +75,7 @@ class MemoryOperations:
                 run=self._add_persona,
                 changes=lambda arguments: [self._row(arguments.name)],
                 preview=lambda arguments: f"add the persona {arguments.name}:\n{arguments.text}",
-                undone=lambda _arguments, _work: told(self._on.personas_put_back),
+                undone=lambda _arguments, _work: told(self._on.upkeep.personas_put_back),
             ),
             Operation(
                 name="personas.retire",
@@ -84,7 +84,7 @@ class MemoryOperations:
                 run=self._retire_persona,
                 changes=lambda arguments: [self._row(arguments.name)],
                 preview=lambda arguments: f"retire the persona {arguments.name}",
-                undone=lambda _arguments, _work: told(self._on.personas_put_back),
+                undone=lambda _arguments, _work: told(self._on.upkeep.personas_put_back),
             ),
         )
 
@@ -99,12 +99,13 @@ class MemoryOperations:
             ),
             Operation(
                 name="memory.compact",
-                description="Merge what the memory holds twice, and drop what is beyond its capacity. No daemon may use"
-                " the state folder; one that runs does this every hour by itself.",
+                description="Merge what the memory holds twice, and drop what is beyond its capacity. A daemon does"
+                " this every hour by itself. When it is undone, what was learned since is learned again.",
                 form=NoArguments,
                 outputs={"merged": "episodes that went into others", "dropped": "episodes beyond the capacity"},
                 run=self._compact,
                 changes=lambda _: [self._database()],
+                guard=lambda _arguments, undoing: self._on.upkeep.memory_closed() if undoing else nullcontext(),
                 undone=lambda _arguments, _work: self._rebuild_if_there(),
             ),
             Operation(
@@ -141,8 +142,7 @@ class MemoryOperations:
         return RowsResource(Home(self._on.home).database, "personas", f"name = '{quoted}'")
 
     def _database(self) -> DatabaseResource:
-        home = Home(self._on.home)
-        return DatabaseResource(home.path / FOLDER / DATABASE, home.lock_file)
+        return DatabaseResource(self._on.home / FOLDER / DATABASE)
 
     def _add_persona(self, arguments: NewPersonaArguments, _work: Work) -> Mapping[str, Any]:
         proposal = Proposal(
@@ -152,31 +152,27 @@ class MemoryOperations:
             by="a procedure",
             distinct=arguments.distinct,
         )
-        placed = told(lambda: self._on.add_persona(proposal))
+        placed = told(lambda: self._on.upkeep.add_persona(proposal))
         if placed.name != arguments.name:
             said = f"{placed.name} says nearly the same ({placed.similarity:.2f} alike)"
             raise StepFailed(f"{arguments.name} is not added: {said}; accepted: another text, or distinct: true")
         return {"name": placed.name}
 
     def _retire_persona(self, arguments: PersonaArguments, _work: Work) -> Mapping[str, Any]:
-        told(lambda: self._on.retire_persona(arguments.name))
+        told(lambda: self._on.upkeep.retire_persona(arguments.name))
         return {}
 
     def _rebuild(self, _arguments: NoArguments, _work: Work) -> Mapping[str, Any]:
-        told(self._on.rebuild_memory)
+        told(self._on.upkeep.rebuild_memory)
         return {}
 
     def _rebuild_if_there(self) -> None:
         """Make index and graph anew after the database was put back, unless there was none."""
         if self._database().database.exists():
-            told(self._on.rebuild_memory)
+            told(self._on.upkeep.rebuild_memory)
 
     def _compact(self, _arguments: NoArguments, _work: Work) -> Mapping[str, Any]:
-        def compacted() -> dict[str, Any]:
-            with offline(self._on.home, load_registry(self._on.registry), self._on.memory) as learning:
-                return asdict(compact_memory(learning))
-
-        return told(compacted)
+        return told(lambda: asdict(self._on.upkeep.compact_memory()))
 
     def _replay(self, arguments: ReplayArguments, _work: Work) -> Mapping[str, Any]:
         def replayed() -> dict[str, Any]:

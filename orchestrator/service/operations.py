@@ -10,13 +10,15 @@ import secrets
 import shutil
 import time
 from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
-from typing import Annotated, Any, Final, NoReturn, Protocol, Self, TypeVar
+from typing import Annotated, Any, Final, Protocol, Self, TypeVar
 
 from pydantic import Field
 
+from memrl.memory import Compacted
 from orchestrator.engine.client.engine import Engine
 from orchestrator.engine.contract import EngineSpec, Generation, Message
 from orchestrator.errors import OrchestratorError
@@ -29,14 +31,16 @@ from orchestrator.runs.personas import Proposal
 from orchestrator.runs.sandboxes import SandboxOnDemand
 from orchestrator.runs.updates import Update
 from orchestrator.service.backup import Backup, discard_backup, find_backup, restore_backup
-from orchestrator.service.configuration import MemorySettings
+from orchestrator.service.configuration import Configuration, models_folder
 from orchestrator.service.doctor import examine
-from orchestrator.service.retention import VacuumRequest, VacuumResult
+from orchestrator.service.retention import DAY_SECONDS, VacuumRequest, VacuumResult
 from orchestrator.taskir import Step
+from procedures.audit import Audit, SealedPart
 from procedures.durable import replace_file, sync_folder
 from procedures.errors import StepFailed
 from procedures.ports import Operation, Work
 from procedures.resources import DatabaseResource, PathResource, Resource, RowsResource
+from procedures.retention import old_parts, old_plans
 from registry.checks import why_no_draft
 from registry.errors import GgufError, RegistryError
 from registry.fit import Room
@@ -78,13 +82,65 @@ class RunBackend(Protocol):
 
 MAX_RUNS_AT_ONCE: Final = 20_000
 MAX_FILES: Final = 1000
+PROCEDURES: Final = "procedures"
+"""The folder of the state folder that plans, checkpoints and the audit log are in."""
 MOST_CONTEXT: Final = 4096
 ANSWER_TOKENS: Final = 128
 PROMPT: Final = "Describe a harbour town, its people and its weather, in as much detail as you can. " * 4
 
 
-def _not_here(*_: object) -> NoReturn:
-    raise StepFailed("this can only be done by `orchestrator procedures`")
+class Upkeep:
+    """What operations have done by whoever owns the state folder: its daemon, or this process where there is none.
+
+    This class itself can do nothing of that, which is enough to make plans of most procedures. Every call raises
+    StepFailed where it cannot be done, and the errors of the work itself.
+    """
+
+    def backup(self) -> Backup:
+        """Make a backup of the state folder."""
+        raise _not_here()
+
+    def vacuum(self, request: VacuumRequest) -> VacuumResult:
+        """Remove runs and chats, and return what was removed, or would be."""
+        raise _not_here()
+
+    def runs(self) -> RunBackend:
+        """Return what carries out runs, which has to be entered."""
+        raise _not_here()
+
+    def add_persona(self, proposal: Proposal) -> Placed:
+        """Add a persona, unless there is one that says nearly the same, and return which one to use."""
+        raise _not_here()
+
+    def retire_persona(self, name: str) -> None:
+        """Retire a persona that was made at run time."""
+        raise _not_here()
+
+    def token_changed(self) -> None:
+        """Take note that the file of the API's token is another one. Without a daemon nobody has read it."""
+
+    def personas_put_back(self) -> None:
+        """Take note that the personas in the journal were put back to what they were."""
+
+    def rebuild_memory(self) -> None:
+        """Make the index and the graph of the memory anew."""
+        raise _not_here()
+
+    def compact_memory(self) -> Compacted:
+        """Merge what the memory holds twice, and drop what is beyond its capacity."""
+        raise _not_here()
+
+    def memory_closed(self) -> AbstractContextManager[object]:
+        """Return a context manager in which nobody has the memory's database open."""
+        raise _not_here()
+
+    def journal_closed(self) -> AbstractContextManager[object]:
+        """Return a context manager in which no daemon has the journal open. It may be entered within itself."""
+        return nullcontext()
+
+
+def _not_here() -> StepFailed:
+    return StepFailed("this can only be done by `orchestrator procedures`, or by the daemon")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,20 +153,27 @@ class Installation:
     """The folder that models are downloaded into."""
     token: Path
     """The file of the API's token."""
-    backup: Callable[[], Backup]
-    """Makes a backup of the state folder: by its daemon, or by this process without one."""
-    vacuum: Callable[[VacuumRequest], VacuumResult]
-    """Removes runs and chats: by the daemon, or by this process without one."""
-    runs: Callable[[], RunBackend] = _not_here
-    """Returns what carries out runs, which has to be entered."""
-    add_persona: Callable[[Proposal], Placed] = _not_here
-    retire_persona: Callable[[str], object] = _not_here
-    personas_put_back: Callable[[], None] = _not_here
-    """Tells a daemon, if there is one, that the personas in the journal were put back to what they were."""
-    rebuild_memory: Callable[[], None] = _not_here
-    """Makes the index and the graph of the memory anew."""
-    memory: MemorySettings = field(default_factory=MemorySettings)
-    """The section [memory] of the configuration."""
+    upkeep: Upkeep
+    configuration: Configuration = field(default_factory=Configuration)
+
+    @classmethod
+    def of(
+        cls,
+        home: Path,
+        registry: Path,
+        configuration: Configuration,
+        upkeep: Upkeep,
+        environ: Mapping[str, str] = os.environ,
+    ) -> Self:
+        """Return the installation of a state folder, a registry and a configuration."""
+        return cls(
+            home=home,
+            registry=registry.absolute(),
+            models=models_folder(configuration.models, environ),
+            token=Home(home).token,
+            upkeep=upkeep,
+            configuration=configuration,
+        )
 
 
 class NoArguments(Form):
@@ -183,6 +246,13 @@ class VacuumArguments(Form):
     days: Annotated[float, Field(ge=0)] = 0
     runs: Annotated[int, Field(ge=0)] = 0
     bytes: Annotated[int, Field(ge=0)] = 0
+
+
+class PruneArguments(Form):
+    """For how many days plans and parts of the audit log are kept. 0: no limit; null: as the configuration says."""
+
+    plan_days: Annotated[float, Field(ge=0)] | None = None
+    audit_days: Annotated[float, Field(ge=0)] | None = None
 
 
 class Operations:
@@ -270,8 +340,9 @@ class Operations:
                 description="Back up the state folder, while it is in use too.",
                 form=NoArguments,
                 outputs={"name": "of the backup", "bytes": "its size"},
-                run=lambda _arguments, _work: {"name": (made := self._on.backup()).name, "bytes": made.bytes},
+                run=lambda _arguments, _work: {"name": (made := self._on.upkeep.backup()).name, "bytes": made.bytes},
                 preview=lambda _: f"make a backup in {self._on.home / 'backups'}",
+                leaves="a backup",
             ),
             Operation(
                 name="state.check_backup",
@@ -304,10 +375,12 @@ class Operations:
             ),
             Operation(
                 name="state.restore",
-                description="Replace all runs by those of a backup. No daemon may use the state folder.",
+                description="Replace all runs by those of a backup. A daemon interrupts its runs for that, and goes on"
+                " with those of the backup.",
                 form=BackupArguments,
                 run=self._restore,
                 changes=lambda _: [self._journal()],
+                guard=lambda _arguments, _undoing: self._on.upkeep.journal_closed(),
                 preview=lambda arguments: f"replace {Home(self._on.home).database} by that of backup {arguments.name}",
             ),
             Operation(
@@ -321,23 +394,36 @@ class Operations:
             ),
             Operation(
                 name="state.upgrade",
-                description="Bring the journal's database up to the schema of this version. No daemon may use it.",
+                description="Bring the journal's database up to the schema of this version. A daemon, which has done so"
+                " when it started, interrupts its runs for that, and goes on with them.",
                 form=NoArguments,
                 outputs={"runs": "how many runs it has"},
                 run=self._upgrade,
                 changes=lambda _: [self._journal()],
+                guard=lambda _arguments, _undoing: self._on.upkeep.journal_closed(),
+            ),
+            Operation(
+                name="procedures.prune",
+                description="Remove plans of executions that ended long ago, and old parts of the audit log, of which"
+                " an entry tells. What can still be rolled back stays.",
+                form=PruneArguments,
+                outputs={"plans": "how many were removed", "parts": "the parts of the log that were removed"},
+                run=self._prune,
+                changes=lambda arguments: [PathResource(path, written="once") for path in self._to_prune(arguments)],
+                preview=lambda arguments: "\n".join(f"remove {path}" for path in self._to_prune(arguments)),
             ),
         )
 
     def _rotation(self) -> Operation[Any]:
         return Operation(
             name="token.rotate",
-            description="Make a new token for requests over TCP. A daemon uses it from its next start on.",
+            description="Make a new token for requests over TCP. A daemon accepts it at once, and the old one no more.",
             form=NoArguments,
             run=self._rotate,
             outputs={"file": "that has the token"},
             changes=lambda _: [PathResource(self._on.token, secret=True, written="as a whole")],
             preview=lambda _: f"write a new token into {self._on.token} (its content is secret)",
+            undone=lambda _arguments, _work: told(self._on.upkeep.token_changed),
         )
 
     def _registry(self) -> Registry:
@@ -439,7 +525,7 @@ class Operations:
         return {}
 
     def _vacuum(self, arguments: VacuumArguments, _work: Work) -> Mapping[str, Any]:
-        done = told(lambda: self._on.vacuum(_request(arguments, dry_run=False)))
+        done = told(lambda: self._on.upkeep.vacuum(_request(arguments, dry_run=False)))
         return {"runs": list(done.runs), "objects": done.objects, "bytes": done.object_bytes}
 
     def _removed(self, arguments: VacuumArguments) -> Sequence[Resource]:
@@ -463,7 +549,7 @@ class Operations:
     def _expired(self, arguments: VacuumArguments) -> VacuumResult:
         if not Home(self._on.home).database.exists():
             raise StepFailed(f"{self._on.home} has no journal yet, so there are no runs to remove")
-        return told(lambda: self._on.vacuum(_request(arguments, dry_run=True)))
+        return told(lambda: self._on.upkeep.vacuum(_request(arguments, dry_run=True)))
 
     def _upgrade(self, _arguments: NoArguments, _work: Work) -> Mapping[str, Any]:
         def upgraded() -> int:
@@ -474,7 +560,30 @@ class Operations:
 
     def _rotate(self, _arguments: NoArguments, _work: Work) -> Mapping[str, Any]:
         write_secret(self._on.token, secrets.token_urlsafe(32))
+        told(self._on.upkeep.token_changed)
         return {"file": str(self._on.token)}
+
+    def _prune(self, arguments: PruneArguments, _work: Work) -> Mapping[str, Any]:
+        plans, parts = self._old(arguments)
+        for path in plans:
+            path.unlink(missing_ok=True)
+        with Audit(self._on.home / PROCEDURES) as audit:
+            audit.remove_sealed(parts, "the operation procedures.prune")
+        return {"plans": len(plans), "parts": [part.path.name for part in parts]}
+
+    def _to_prune(self, arguments: PruneArguments) -> list[Path]:
+        plans, parts = self._old(arguments)
+        return [*plans, *(part.path for part in parts)]
+
+    def _old(self, arguments: PruneArguments) -> tuple[list[Path], list[SealedPart]]:
+        """Return the files of plans, and the parts of the log, that are older than the limits say."""
+        limits, now, folder = self._on.configuration.retention, time.time(), self._on.home / PROCEDURES
+        plan_days = limits.max_plan_days if arguments.plan_days is None else arguments.plan_days
+        audit_days = limits.max_audit_days if arguments.audit_days is None else arguments.audit_days
+        with Audit(folder) as audit:
+            plans = old_plans(folder, audit, now - plan_days * DAY_SECONDS) if plan_days else []
+            parts = old_parts(audit, now - audit_days * DAY_SECONDS) if audit_days else []
+        return plans, parts
 
     def _journal(self) -> DatabaseResource:
         home = Home(self._on.home)

@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import pwd
 import signal
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,9 +16,9 @@ from orchestrator.service.operations import Installation, Operations
 from orchestrator.service.run_operations import RunOperations
 from orchestrator.service.schedules import Schedule
 from orchestrator.service.tuning import TuningOperations
-from procedures.audit import Entry
+from procedures.audit import Audit, Entry, Head
 from procedures.engine import Engine
-from procedures.errors import ProcedureError, ProcedureInvalid, StepFailed
+from procedures.errors import PlanUnusable, ProcedureError, ProcedureInvalid, StepFailed
 from procedures.forms import Procedure
 from procedures.library import SHIPPED, Library
 from procedures.plan import Plan, plan_to_json
@@ -35,8 +34,8 @@ def procedures_engine(
     installation: Installation, configuration: Configuration, environ: Mapping[str, str] = os.environ
 ) -> Engine:
     """Return the engine of procedures of an installation. It has to be closed."""
-    ports = procedure_ports(installation, configuration, environ)
-    return Engine(installation.home, ports, procedure_library(configuration, environ))
+    ports, library = procedure_ports(installation, configuration, environ), procedure_library(configuration, environ)
+    return Engine(installation.home, ports, library, part_bytes=configuration.procedures.audit_bytes)
 
 
 def procedure_library(configuration: Configuration, environ: Mapping[str, str] = os.environ) -> Library:
@@ -64,24 +63,6 @@ def procedure_ports(
         },
         run_program=Programs(configuration.procedures.commands).run,
     )
-
-
-def owner(uid: int | None = None) -> Caller:
-    """Return a user who can use the state folder as a caller: a person. Without `uid` that is the user of this process.
-
-    Others than its owner can use it only as root.
-    """
-    number = os.getuid() if uid is None else uid
-    try:
-        name = pwd.getpwuid(number).pw_name
-    except KeyError:
-        name = "user"
-    return Caller(f"{name} (user {number})", frozenset({"owner", "operator"}), person=True)
-
-
-def token_holder(address: str) -> Caller:
-    """Return whoever has sent the API's token from an address as a caller: an operator in person."""
-    return Caller(f"the API's token from {address}", frozenset({"operator"}), person=True)
 
 
 def described(procedure: Procedure) -> dict[str, Any]:
@@ -114,13 +95,25 @@ def entry_body(entry: Entry) -> dict[str, Any]:
     return {"number": entry.number, "at": entry.at, "kind": entry.kind, "execution": entry.execution, **entry.data}
 
 
+def verified_body(log: Audit, known: Head | None) -> dict[str, Any]:
+    """Check the audit log, and return how many entries it has and where it begins and ends, as JSON has it.
+
+    Raises AuditDamaged, ProcedureRefused.
+    """
+    count = log.verify(known)
+    return {"verified": count, "after": log.beginning().number, "head": str(log.head())}
+
+
 def execution_body(engine: Engine, identity: str) -> dict[str, Any]:
-    """Return an execution with the plan that it has, as JSON has it. Raises ProcedureError."""
+    """Return an execution as JSON has it, with its plan, or why there is none. Raises ProcedureError."""
     execution = engine.execution(identity)
     if execution.state == "missed":
-        return {**execution.to_json(), "needs_approval": False, "plan_of": None}
-    plan = plan_body(engine.plan_of(identity))
-    return {**execution.to_json(), "needs_approval": engine.needs_approval(identity), "plan_of": plan}
+        return {**execution.to_json(), "needs_approval": False, "plan_of": None, "no_plan": ""}
+    try:
+        plan, needs_approval = plan_body(engine.plan_of(identity)), engine.needs_approval(identity)
+    except PlanUnusable as error:
+        return {**execution.to_json(), "needs_approval": False, "plan_of": None, "no_plan": str(error)}
+    return {**execution.to_json(), "needs_approval": needs_approval, "plan_of": plan, "no_plan": ""}
 
 
 def listing(engine: Engine, schedules: Sequence[Schedule], now: float, *, by_daemon: bool) -> dict[str, Any]:

@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from orchestrator.history import load_report
-from orchestrator.journal import JournalReader, RunRow
+from orchestrator.journal import Home, JournalReader, RunRow
 from orchestrator.runs.job import Job, check_job
 from orchestrator.runs.sandboxes import SandboxOnDemand
-from orchestrator.service.configuration import load_configuration, tool_servers
+from orchestrator.service.configuration import tool_servers
 from orchestrator.service.operations import Installation, RunBackend, run_to_end, told
 from orchestrator.taskir import InvalidTask, task_from
 from procedures.errors import StepFailed
-from procedures.forms import TaskForm
+from procedures.forms import MAX_ATTEMPTS, TaskForm
 from procedures.ports import Operation, Work
 from registry.load import load_registry
 
@@ -61,7 +61,7 @@ class RunOperations:
 
         async def checked() -> None:
             with JournalReader.open_to_read(self._on.home) as journal:
-                servers = tool_servers(load_configuration().mcp)
+                servers = tool_servers(self._on.configuration.mcp)
                 registry = load_registry(self._on.registry)
                 await check_job(job, registry, journal, SandboxOnDemand(), servers=lambda: servers)
 
@@ -81,7 +81,7 @@ class RunOperations:
         known = await asyncio.to_thread(self._known, job.key)
         if known is not None and known.finished is not None:
             return known.run
-        async with self._on.runs() as runs:
+        async with self._on.upkeep.runs() as runs:
             await runs.prepare(job if known is None else None)
             run = await runs.submit(job) if known is None else await runs.resume(known.run)
             work.say(f"run {run}" if known is None else f"run {run}, which had begun before")
@@ -122,15 +122,20 @@ class RunOperations:
         }
 
     def _cancel(self, _arguments: TaskForm, work: Work) -> None:
-        """Cancel the run of a step that is undone, if it has not ended."""
-        attempt = 1
-        while (known := told(lambda: self._known(_key(work, attempt)))) is not None:  # noqa: B023 - called at once
-            if known.finished is None:
-                run_to_end(self._cancelled(known.run), work)
-            attempt += 1
+        """Cancel the runs of a step that is undone, if they have not ended. Not every attempt may have got a run."""
+        for run in told(lambda: self._unfinished(work)):
+            run_to_end(self._cancelled(run), work)
+
+    def _unfinished(self, work: Work) -> list[str]:
+        """Return the runs of all attempts at a step that have not ended."""
+        if not Home(self._on.home).database.exists():
+            return []
+        with JournalReader.open_to_read(self._on.home) as journal:
+            found = (journal.run_with_key(_key(work, attempt)) for attempt in range(1, MAX_ATTEMPTS + 1))
+            return [run for run in found if run is not None and journal.run(run).finished is None]
 
     async def _cancelled(self, run: str) -> None:
-        async with self._on.runs() as runs:
+        async with self._on.upkeep.runs() as runs:
             await runs.prepare()
             await _cancelled(runs, run)
 

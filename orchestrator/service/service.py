@@ -5,11 +5,16 @@ The heart is `_hold`: it keeps an orchestrator open, and closes it only to resto
 
 import asyncio
 import math
-import os
 import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
-from contextlib import AsyncExitStack, aclosing
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    AsyncExitStack,
+    aclosing,
+    asynccontextmanager,
+)
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
@@ -17,21 +22,24 @@ from typing import Any, Final, Self, TypeVar
 
 import structlog
 
+from memrl.memory import Compacted
 from orchestrator.errors import OrchestratorError
 from orchestrator.events import Priority, RatingGiven, RunAccepted
-from orchestrator.frontdoor.procedures import ProcedurePlanner, managed_task
+from orchestrator.frontdoor.procedures import ProcedurePlanner, asks_for_procedure, managed_task
 from orchestrator.history.view import accepted_in
-from orchestrator.journal import ChatRated, Home, Journal, JournalError, JournalReader, RunRow
+from orchestrator.journal import ChatRated, Journal, JournalError, JournalReader, RunRow
+from orchestrator.personas import Placed
 from orchestrator.runs.job import FRONTDOOR_PLANNER, Job, job_of
 from orchestrator.runs.orchestrator import Orchestrator, Ports
+from orchestrator.runs.personas import Proposal
 from orchestrator.runs.updates import Update
 from orchestrator.service.awaited_runs import AwaitedRuns
 from orchestrator.service.backup import Backup, find_backup, make_backup, restore_backup
-from orchestrator.service.configuration import Configuration, models_folder, tool_servers
+from orchestrator.service.configuration import Configuration, tool_servers
 from orchestrator.service.errors import Busy, Conflict, FolderFull, NotReady
 from orchestrator.service.executions import ProcedureQueue
-from orchestrator.service.learning import Learning, rebuild_memory
-from orchestrator.service.operations import Installation
+from orchestrator.service.learning import Learning, compact_memory, rebuild_memory
+from orchestrator.service.operations import Installation, Upkeep, told
 from orchestrator.service.procedures import procedure_library, procedure_ports, procedures_engine, propose
 from orchestrator.service.queue import RunQueue
 from orchestrator.service.quota import effective_limits, enforce_quota, why_full
@@ -81,8 +89,9 @@ class Service:
         self._idle = asyncio.Event()
         self._stack = AsyncExitStack()
         self._upkeep = asyncio.Lock()
-        self._restoring: tuple[str, asyncio.Future[None]] | None = None
-        self._not_restored: OrchestratorError | None = None
+        self._closure: _Closure | None = None
+        self.loop: asyncio.AbstractEventLoop
+        """The event loop that the service runs in."""
         self._broken: JournalError | None = None
         self.awaited_runs = AwaitedRuns(
             self.cancel, lambda work: self._tasks.create_task(work), lambda: self._configuration.server.rejoin_seconds
@@ -90,6 +99,8 @@ class Service:
         """The runs whose answers clients of the API wait for."""
         self.uploaded_files = UploadedFiles(home, lambda: self._configuration.folder)
         """The files that clients have uploaded."""
+        self.read_tokens: Callable[[], None] = lambda: None
+        """Has the listener on TCP, if there is one, read the tokens again. Blocks on the disk. Raises JournalError."""
         self.learning = Learning(home, lambda: self._configuration.memory)
         engine = procedures_engine(self._installation(), configuration)
         self.procedures = ProcedureQueue(engine, lambda: schedules_from(self._configuration.procedures.schedules))
@@ -98,7 +109,7 @@ class Service:
     async def __aenter__(self) -> Self:
         """Open the state folder, and resume the runs that have not ended. Raises JournalError."""
         async with AsyncExitStack() as stack:
-            self._loop = asyncio.get_running_loop()
+            self.loop = asyncio.get_running_loop()
             self._tasks = await stack.enter_async_context(asyncio.TaskGroup())
             stack.callback(self._end)
             ready = asyncio.Event()
@@ -120,9 +131,9 @@ class Service:
 
     @property
     def orchestrator(self) -> Orchestrator:
-        """The orchestrator. Raises NotReady while a backup is being restored."""
+        """The orchestrator. Raises NotReady while the journal is being replaced."""
         if self._orchestrator is None:
-            raise NotReady("a backup is being restored")
+            raise NotReady("the daemon is about to stop" if self._closure is None else self._closure.why)
         return self._orchestrator
 
     @property
@@ -132,8 +143,10 @@ class Service:
             return str(self._broken)
         if self._draining:
             return "the daemon is about to stop"
-        if self._orchestrator is None or self._restoring is not None:
-            return "a backup is being restored"
+        if self._closure is not None:
+            return self._closure.why
+        if self._orchestrator is None:
+            return "the daemon is about to stop"
         full = self._orchestrator.journal.full
         return None if full is None else str(full)
 
@@ -283,21 +296,49 @@ class Service:
     async def restore(self, name: str) -> None:
         """Replace all runs by those of a backup, and resume these. Runs that are being executed are interrupted.
 
-        Raises InputError, JournalError, and Conflict while another backup is being restored.
+        Raises InputError, JournalError, and Conflict while another backup is being restored, or the like.
         """
         await asyncio.to_thread(find_backup, self.home, name)
-        if self._restoring is not None:
-            raise Conflict(f"backup {self._restoring[0]} is being restored; accepted: another try after that")
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._restoring = (name, done)
+
+        async def restored() -> OrchestratorError | None:
+            try:
+                async with self.closed("a backup is being restored"):
+                    await asyncio.to_thread(restore_backup, self.home, name)
+            except OrchestratorError as error:
+                return error
+            return None
+
+        failure = await asyncio.shield(self._tasks.create_task(restored()))  # also if the client goes away meanwhile
+        if failure is not None:
+            raise failure
+        log.info("a backup was restored", backup=name)
+
+    @asynccontextmanager
+    async def closed(self, why: str) -> AsyncGenerator[None, None]:
+        """Return a context manager in which this service does not have the journal open, so that it can be replaced.
+
+        Runs that are being executed are interrupted, and those of the journal that is there afterwards go on. `why` is
+        told to whoever asks for something meanwhile. Raises Conflict while it is closed already, and NotReady.
+        """
+        if self._closing:
+            raise NotReady("the daemon is about to stop")
+        if self._closure is not None:
+            raise Conflict(f"{self._closure.why}; accepted: another try after that")
+        closure = self._closure = _Closure(why)
         self._turn.set()
-        await done
+        try:
+            await closure.closed.wait()
+            yield
+        finally:
+            closure.released.set()
+            await closure.reopened.wait()
 
     def adopt(self, configuration: Configuration) -> None:
         """Use another configuration from now on. Runs that were accepted keep their limits."""
         self._configuration = configuration
         self.procedures.engine.ports = procedure_ports(self._installation(), configuration)
         self.procedures.engine.library = procedure_library(configuration)
+        self.procedures.engine.part_bytes = configuration.procedures.audit_bytes
         self.procedures.reconfigured()
         self._queue.max_running, self._queue.reserved = configuration.runs.max_running, configuration.runs.reserved
         self._pump()
@@ -310,6 +351,12 @@ class Service:
 
     async def _hold(self, ready: asyncio.Event) -> None:
         """Keep an orchestrator open until the service is closed. `ready` is set when runs can be accepted."""
+        try:
+            await self._keep_open(ready)
+        finally:
+            self._end_closure()
+
+    async def _keep_open(self, ready: asyncio.Event) -> None:
         while not self._closing:
             async with AsyncExitStack() as closed:
                 async with AsyncExitStack() as stack:
@@ -317,6 +364,7 @@ class Service:
                     ports = Ports(
                         router=self.learning.router,
                         planner=planner,
+                        plans_task=asks_for_procedure,
                         propose=self._propose,
                         servers=lambda: tool_servers(self._configuration.mcp),
                     )
@@ -328,13 +376,21 @@ class Service:
                     self._carried: set[asyncio.Task[None]] = {self._carrying.create_task(self._end_when_broken())}
                     stack.callback(self._stop)
                     await self._requeue()
-                    self._resolve_restore()
+                    self._end_closure()
                     ready.set()
                     await self._turn.wait()
                     await closed.enter_async_context(self._upkeep)
-                if self._restoring is not None:
-                    await self._restore(self._restoring[0])
-        self._resolve_restore()
+                if self._closure is not None:
+                    if not self._closing:
+                        self._turn.clear()
+                    self._closure.closed.set()
+                    await self._closure.released.wait()
+
+    def _end_closure(self) -> None:
+        """Tell whoever has had the journal closed that it is open again, or that the service has ended."""
+        closure, self._closure = self._closure, None
+        if closure is not None:
+            closure.reopened.set()
 
     async def _end_when_broken(self) -> None:
         """Wait until the journal cannot be written any more, and raise why, which ends the service."""
@@ -362,28 +418,15 @@ class Service:
 
     def _installation(self) -> Installation:
         """Return what procedures act on. What only a daemon may do, this service does, whichever thread asks."""
+        return Installation.of(self.home, self._registry.path, self._configuration, _OwnUpkeep(self))
 
-        def wait_for(work: Coroutine[Any, Any, T]) -> T:
-            return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+    async def take_token(self) -> None:
+        """Accept the token that is in its file by now, and no other one. Raises JournalError."""
+        await asyncio.to_thread(self.read_tokens)
 
-        def vacuumed(request: VacuumRequest) -> VacuumResult:
-            kept = Retention.of(self._configuration.retention, request)
-            return wait_for(self.vacuum(kept, dry_run=request.dry_run, purge_outcomes=request.outcomes))
-
-        return Installation(
-            home=self.home,
-            registry=self._registry.path,
-            models=models_folder(self._configuration.models, os.environ),
-            token=Home(self.home).token,
-            backup=lambda: wait_for(self.backup()),
-            vacuum=vacuumed,
-            runs=lambda: _OwnRuns(self, self._loop),
-            add_persona=lambda proposal: wait_for(self.orchestrator.add_persona(proposal)),
-            retire_persona=lambda name: wait_for(self.orchestrator.retire_persona(name)),
-            personas_put_back=lambda: wait_for(self.orchestrator.reload_personas()),
-            rebuild_memory=lambda: rebuild_memory(self.learning),
-            memory=self._configuration.memory,
-        )
+    def wait_for(self, work: Coroutine[Any, Any, T]) -> T:
+        """Return what a coroutine returns that this service's event loop runs. For other threads than the loop's."""
+        return asyncio.run_coroutine_threadsafe(work, self.loop).result()
 
     async def _propose(self, run: str, name: str, inputs: Mapping[str, Any]) -> str:
         """Keep the plan of a procedure that the plan of a run asks for. Raises ToolError."""
@@ -396,28 +439,6 @@ class Service:
         self._closing = True
         self.awaited_runs.close()
         self._turn.set()
-
-    async def _restore(self, name: str) -> None:
-        """Restore a backup. `_resolve_restore` reports the result when an orchestrator is open again."""
-        if not self._closing:
-            self._turn.clear()
-        try:
-            await asyncio.to_thread(restore_backup, self.home, name)
-        except OrchestratorError as error:
-            self._not_restored = error
-        else:
-            log.info("a backup was restored", backup=name)
-
-    def _resolve_restore(self) -> None:
-        """Report to whoever requested a backup to be restored whether that succeeded."""
-        restoring, failure = self._restoring, self._not_restored
-        self._restoring = self._not_restored = None
-        if restoring is None or restoring[1].done():
-            return
-        if failure is None:
-            restoring[1].set_result(None)
-        else:
-            restoring[1].set_exception(failure)
 
     async def _requeue(self) -> None:
         """Queue all runs that have not ended, oldest first, and start as many as there are places for."""
@@ -508,12 +529,88 @@ class Service:
         return Submitted(run, False)
 
 
+class _Closure:
+    """The time in which a service does not have the journal open."""
+
+    def __init__(self, why: str) -> None:
+        self.why = why
+        self.closed = asyncio.Event()
+        self.released = asyncio.Event()
+        """Set when the journal may be opened again."""
+        self.reopened = asyncio.Event()
+
+
+class _Held:
+    """A context manager for threads. It enters one of a service's event loop, and only once if it is nested."""
+
+    def __init__(self, service: Service, enter: Callable[[], AbstractAsyncContextManager[None]]) -> None:
+        self._service = service
+        self._enter = enter
+        self._depth = 0
+        self._stack = AsyncExitStack()
+
+    def __enter__(self) -> None:
+        """Enter. Raises StepFailed."""
+        if not self._depth:
+            told(lambda: self._service.wait_for(self._stack.enter_async_context(self._enter())))
+        self._depth += 1
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._depth -= 1
+        if not self._depth:
+            told(lambda: self._service.wait_for(self._stack.aclose()))
+
+
+class _OwnUpkeep(Upkeep):
+    """What operations of procedures have done by the service itself. They work in other threads than its event loop."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._journal_closed = _Held(service, lambda: service.closed("a procedure replaces the journal"))
+
+    def backup(self) -> Backup:
+        return self._service.wait_for(self._service.backup())
+
+    def vacuum(self, request: VacuumRequest) -> VacuumResult:
+        service = self._service
+        kept = Retention.of(service.configuration.retention, request)
+        return service.wait_for(service.vacuum(kept, dry_run=request.dry_run, purge_outcomes=request.outcomes))
+
+    def runs(self) -> "_OwnRuns":
+        return _OwnRuns(self._service)
+
+    def add_persona(self, proposal: Proposal) -> Placed:
+        return self._service.wait_for(self._service.orchestrator.add_persona(proposal))
+
+    def retire_persona(self, name: str) -> None:
+        self._service.wait_for(self._service.orchestrator.retire_persona(name))
+
+    def token_changed(self) -> None:
+        self._service.wait_for(self._service.take_token())
+
+    def personas_put_back(self) -> None:
+        self._service.wait_for(self._service.orchestrator.reload_personas())
+
+    def rebuild_memory(self) -> None:
+        rebuild_memory(self._service.learning)
+
+    def compact_memory(self) -> Compacted:
+        return compact_memory(self._service.learning)
+
+    def memory_closed(self) -> AbstractContextManager[None]:
+        return _Held(self._service, self._service.learning.closed)
+
+    def journal_closed(self) -> AbstractContextManager[None]:
+        return self._journal_closed
+
+
 class _OwnRuns:
     """The runs of a service, for procedures, which work in threads with event loops of their own."""
 
-    def __init__(self, service: Service, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, service: Service) -> None:
         self._service = service
-        self._loop = loop
 
     async def __aenter__(self) -> Self:
         return self
@@ -548,7 +645,7 @@ class _OwnRuns:
         await self._ask(self._service.cancel(run))
 
     async def _ask(self, work: Coroutine[Any, Any, T]) -> T:
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._service.loop))
 
 
 async def _next(updates: AsyncGenerator[Update, None]) -> Update | None:

@@ -27,6 +27,7 @@ from orchestrator.pool.managed_model import Replica
 from orchestrator.pool.placement import nodes_for
 from orchestrator.pool.residency import Folders, engine_spec
 from orchestrator.service.operations import Installation, run_to_end
+from procedures.durable import replace_file
 from procedures.errors import StepFailed
 from procedures.ports import Operation, Work
 from procedures.tuning import Compared, Dimension, Setting, TriedSetting, TuningResult, search
@@ -105,7 +106,8 @@ class TuningOperations:
         operation = Operation(
             name="models.tune",
             description="Search the settings with which a model is fastest on this machine, and return them. Nothing is"
-            " changed; a setting counts only if it is faster with a certainty of 95 %.",
+            " changed; a setting counts only if it is faster with a certainty of 95 %. What was measured stays in"
+            " `benchmarks/` of the state folder, however the search or the execution ends.",
             form=TuneArguments,
             outputs={
                 "changed": "whether other settings are certain to be faster",
@@ -113,7 +115,7 @@ class TuningOperations:
                 "told": "what was found, in a sentence",
                 "low": "how many times as fast they are, at least; null if nothing was measured",
                 "high": "the same, at most",
-                "evidence": "all that was measured, as JSON",
+                "evidence": "the file that has all that was measured, as JSON, also if the execution is undone later",
             },
             run=self._tune,
             preview=self._preview,
@@ -151,6 +153,8 @@ class TuningOperations:
         topology, asked = read_topology(), requests(arguments.requests)
         every = dimensions(entry, registry, arguments, topology)
 
+        tried: list[TriedSetting] = []
+
         async def tuned() -> TuningResult:
             with TemporaryDirectory(prefix="tuning-") as logs:
                 folders = Folders(Path(logs), Home(self._on.home).step_costs)
@@ -158,18 +162,39 @@ class TuningOperations:
                     self._on.registry, entry.id, asked, topology, folders, arguments.seconds, work
                 )
                 async with measured:
-                    return await search(every, measured, arguments.seconds, time.monotonic)
+                    return await search(every, measured, arguments.seconds, time.monotonic, tried)
 
-        found = run_to_end(tuned(), work)
+        def kept(result: TuningResult) -> str:
+            evidence = _evidence(entry, arguments, asked, topology, result)
+            return str(self._keep(entry.id, work.key.partition("/")[0], evidence))
+
+        try:
+            found = run_to_end(tuned(), work)
+        except StepFailed as error:
+            ended = TuningResult({}, None, f"the search has not come to its end: {error}", tuple(tried))
+            raise StepFailed(f"{error}; what was measured until then is in {kept(ended)}") from error
         work.say(found.told)
+        evidence = kept(found)
+        written = {"tuned": f"{found.told}; see {evidence}"} if found.setting else {}
         return {
             "changed": bool(found.setting),
-            "values": dict(found.setting),
+            "values": {**found.setting, **written},
             "told": found.told,
             "low": None if found.ratio is None else found.ratio.low,
             "high": None if found.ratio is None else found.ratio.high,
-            "evidence": _evidence(entry, arguments, asked, topology, found),
+            "evidence": evidence,
         }
+
+    def _keep(self, model: str, execution: str, evidence: str) -> Path:
+        """Write the evidence into a file of its own, and return that. Raises StepFailed."""
+        name = "".join(char if char.isalnum() or char in "._-" else "_" for char in model)
+        path = self._on.home / "benchmarks" / f"{name}-tuning-{execution}.json"
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            replace_file(path, evidence.encode(), 0o644)
+        except OSError as error:
+            raise StepFailed(f"{path}: {error.strerror}") from error
+        return path
 
 
 def requests(file: str | None) -> tuple[AskedRequest, ...]:

@@ -48,6 +48,7 @@ class PromptSetForm(Form):
     condense: Text
     prune: Text
     prune_now: Text
+    procedures: Text = ""
     chat_prefix: str = ""
 
 
@@ -77,6 +78,9 @@ class PromptSet:
     """Asks for the removal of results, where the context will be full soon."""
     prune_now: str
     """Asks for the removal of results, where nothing else is possible any more."""
+    procedures: str
+    """Asks the frontdoor which procedure does what is asked of the installation, if any. The list of them follows.
+    Empty for models that are never asked, since they have not been trained on it."""
     chat_prefix: str
     """What stands before each message of a user in a chat with a role. Models of any make get the message as it is."""
 
@@ -128,6 +132,7 @@ def prompt_set(name: SetName) -> PromptSet:
         condense=form.condense.strip(),
         prune=form.prune.strip(),
         prune_now=form.prune_now.strip(),
+        procedures=form.procedures.strip(),
         chat_prefix=form.chat_prefix,
     )
 

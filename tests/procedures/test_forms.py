@@ -50,11 +50,12 @@ def test_the_published_schema_accepts_what_is_read_and_refuses_two_actions_in_a_
         jsonschema.validate(both, schema)
 
 
-def test_every_procedure_that_ships_is_valid_by_the_published_schema() -> None:
+def test_every_procedure_that_ships_is_valid_by_the_published_schema_and_says_the_types_of_its_outputs() -> None:
     validator = jsonschema.Draft202012Validator(procedure_schema())
     for path in sorted(SHIPPED.glob("*.yaml")):
         document = yaml.safe_load(path.read_text())
         validator.validate(document)
+        assert all("type" in output for output in document.get("outputs", {}).values()), path.name
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from orchestrator.api.auth import is_authorized, load_or_create_token
+from orchestrator.api.auth import given_token, load_or_create_token, load_tokens
 from orchestrator.api.guard import accepts_origin
 from orchestrator.api.runs import RunBody, job_from
 from orchestrator.errors import InputError
@@ -111,7 +111,21 @@ def test_a_token_is_made_once_and_others_must_not_read_it(tmp_path: Path) -> Non
     "header", [None, "", "Bearer", "Bearer tok", "bearer token2", "token", "Basic token", "Bearer tök\xff"]
 )
 def test_only_a_bearer_header_with_the_token_is_authorized(header: str | None) -> None:
-    assert is_authorized("Bearer token", "token")
-    assert is_authorized(header, "token", "token"), "Anthropic's clients send the token as x-api-key"
-    assert not is_authorized(header, "token", "other")
-    assert not is_authorized(header, "token")
+    tokens = {"": "token", "ann": "another token"}
+    assert given_token("Bearer token", tokens) == ""
+    assert given_token("Bearer another token", tokens) == "ann"
+    assert given_token(header, tokens, "token") == "", "Anthropic's clients send the token as x-api-key"
+    assert given_token(header, tokens, "other") is None
+    assert given_token(header, tokens) is None
+
+
+def test_named_tokens_are_read_from_their_files(tmp_path: Path) -> None:
+    file = tmp_path / "ann.token"
+    with pytest.raises(JournalError, match="the token ann cannot be read"):
+        load_tokens(tmp_path, {"ann": str(file)})
+    file.write_text("a-token-of-more-than-twenty-characters\n")
+    file.chmod(0o644)
+    with pytest.raises(JournalError, match="0600"):
+        load_tokens(tmp_path, {"ann": str(file)})
+    file.chmod(0o600)
+    assert load_tokens(tmp_path, {"ann": str(file)})["ann"] == "a-token-of-more-than-twenty-characters"

@@ -9,7 +9,7 @@ import httpx2
 import pytest
 
 from procedures.library import SHIPPED
-from tests.orchestrator.api.daemon_process import Running, executed, finished, running_daemon, submitted
+from tests.orchestrator.api.daemon_process import Running, executed, finished, running_daemon, submitted, summary
 
 HEAD = "version: 1.0.0\ncategory: test\n"
 NOTE = f"""\
@@ -36,6 +36,9 @@ steps:
 """
 
 
+SIGNED_BY = "more-than-twenty-characters-of-"
+
+
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     """A daemon with procedures of its own, and a schedule."""
@@ -44,7 +47,12 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     own.mkdir()
     (own / "take-note.yaml").write_text(NOTE)
     (own / "pause.yaml").write_text(PAUSE)
+    for name in ("ann", "guest"):
+        (folder / f"{name}.token").write_text(f"{SIGNED_BY}{name}\n")
+        (folder / f"{name}.token").chmod(0o600)
     settings = {
+        "ORCHESTRATOR_SERVER_TOKENS": f"ann={folder}/ann.token, guest={folder}/guest.token",
+        "ORCHESTRATOR_PROCEDURES_CALLERS": "token:ann=owner approver, token:guest=visitor",
         "ORCHESTRATOR_PROCEDURES_FOLDER": str(own),
         "ORCHESTRATOR_PROCEDURES_SCHEDULES": "0 0 1 1 * backup; @yearly pause",
     }
@@ -57,6 +65,11 @@ def operator(daemon: Running) -> Iterator[httpx2.Client]:
     """A client on the TCP port that has the token."""
     with daemon.tcp(Authorization=f"Bearer {daemon.token}") as opened:
         yield opened
+
+
+def with_token_of(daemon: Running, name: str) -> httpx2.Client:
+    """Return a client on the TCP port that has a named token."""
+    return daemon.tcp(Authorization=f"Bearer {SIGNED_BY}{name}")
 
 
 def planned(client: httpx2.Client, **inputs: Any) -> dict[str, Any]:
@@ -175,13 +188,77 @@ def test_a_backup_is_made_by_the_daemon_while_it_runs(client: httpx2.Client, tmp
     assert (tmp_path / "copies" / name / "journal.db").exists()
 
 
-def test_what_only_a_stopped_daemon_allows_is_refused_and_undone(client: httpx2.Client) -> None:
-    plan = client.post("/v1/procedures/upgrade-journal/plan", json={}).json()
-    made = begun(client, "upgrade-journal", plan["digest"])
+def test_a_named_token_approves_where_the_configuration_says_so_and_others_do_not(
+    daemon: Running, client: httpx2.Client, operator: httpx2.Client
+) -> None:
+    with with_token_of(daemon, "ann") as ann, with_token_of(daemon, "guest") as guest:
+        waits = begun(ann, "take-note", text="x")
+        path, body = f"/v1/procedures/executions/{waits['id']}/approve", {"digest": waits["plan"]}
+        for client_without in (operator, guest):
+            refused = client_without.post(path, json=body)
+            assert (refused.status_code, refused.json()["error"]["code"]) == (403, "procedure_forbidden")
+        ann.post(path, json=body).raise_for_status()
+        followed(ann, waits["id"])
+        done = shown(ann, waits["id"])
+        assert (done["state"], done["approved_by"]) == ("done", "the token ann from 127.0.0.1")
+        assert guest.post("/v1/procedures/recover").status_code == 403
+        assert guest.post("/v1/procedures/pause/executions", json={}).status_code == 403
+        assert operator.post("/v1/procedures/recover").json() == {"recovered": []}
+        assert ann.post(f"/v1/procedures/executions/{waits['id']}/rollback").json()["state"] == "rolled back"
+    with with_token_of(daemon, "nobody") as nobody:
+        assert nobody.get("/v1/procedures").status_code == 401
+
+
+def test_a_new_token_is_accepted_at_once_and_the_old_one_again_where_that_is_undone(
+    daemon: Running, client: httpx2.Client
+) -> None:
+    def accepted(token: str) -> bool:
+        with daemon.tcp(Authorization=f"Bearer {token}") as caller:
+            return caller.get("/v1/procedures").status_code == 200
+
+    before = daemon.token
+    plan = client.post("/v1/procedures/rotate-token/plan", json={}).json()
+    made = begun(client, "rotate-token", plan["digest"])
     followed(client, made["id"])
-    failed = shown(client, made["id"])
-    assert failed["state"] == "rolled back"
-    assert "in use by another process" in failed["error"]
+    after = (daemon.home / "api.token").read_text().strip()
+    assert before != after
+    assert (accepted(before), accepted(after), accepted(f"{SIGNED_BY}ann")) == (False, True, True)
+    undone = client.post(f"/v1/procedures/executions/{made['id']}/rollback").json()
+    assert undone["state"] == "rolled back", undone
+    assert (accepted(before), accepted(after)) == (True, False)
+
+
+def test_the_memory_is_compacted_under_the_daemon_and_put_back(client: httpx2.Client) -> None:
+    plan = client.post("/v1/procedures/compact-memory/plan", json={}).json()
+    made = begun(client, "compact-memory", plan["digest"])
+    followed(client, made["id"])
+    done = shown(client, made["id"])
+    assert (done["state"], done["outputs"].keys()) == ("done", {"merged", "dropped"}), done
+    undone = client.post(f"/v1/procedures/executions/{made['id']}/rollback", json={"force": True}).json()
+    assert undone["state"] == "rolled back", undone
+    memory = client.get("/v1/memory").json()
+    assert (memory["problem"], memory["stats"]["problems"]) == ("", [])
+
+
+def test_a_backup_is_restored_under_the_daemon_which_goes_on_with_it_and_that_is_undone(
+    client: httpx2.Client,
+) -> None:
+    made = begun(client, "backup")
+    followed(client, made["id"])
+    name = shown(client, made["id"])["outputs"]["name"]
+    later = executed(client, summary())["run_id"]
+    inputs = {"inputs": {"name": name}}
+    plan = client.post("/v1/procedures/restore-backup/plan", json=inputs).json()
+    body = {**inputs, "digest": plan["digest"]}
+    restored = client.post("/v1/procedures/restore-backup/executions", json=body).json()
+    followed(client, restored["id"])
+    done = shown(client, restored["id"])
+    assert done["state"] == "done", done
+    assert client.get(f"/v1/runs/{later}").status_code == 404
+    assert executed(client, summary())["status"] == "done"
+    undone = client.post(f"/v1/procedures/executions/{restored['id']}/rollback", json={"force": True}).json()
+    assert undone["state"] == "rolled back", undone
+    assert client.get(f"/v1/runs/{later}").json()["status"] == "done"
 
 
 def test_a_request_in_words_becomes_a_plan_that_waits_for_a_person(client: httpx2.Client) -> None:

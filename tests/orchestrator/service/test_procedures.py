@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
@@ -16,7 +17,7 @@ import yaml
 from memrl.episodes import Action, Outcome, Reward, Situation
 from memrl.memory import Memory
 from memrl.memory import Settings as MemoryRules
-from orchestrator.cli.backend import EmbeddedBackend
+from orchestrator.cli.procedure_backend import EmbeddedUpkeep
 from orchestrator.cli.settings import Settings
 from orchestrator.events import (
     AdviceEstimate,
@@ -37,21 +38,20 @@ from orchestrator.journal import Home, HomeLock, Journal, JournalReader, with_ma
 from orchestrator.journal.migrations import VERSION
 from orchestrator.lexical import DIMENSIONS, NAME, embed
 from orchestrator.routing.hybrid import named
-from orchestrator.runs.personas import Proposal, add_without_daemon, retire_without_daemon
+from orchestrator.runs.personas import Proposal, add_without_daemon
 from orchestrator.sandbox import Sandbox, SandboxUnavailable
 from orchestrator.service.backup import backups, make_backup
+from orchestrator.service.callers import Callers
 from orchestrator.service.configuration import (
     Configuration,
-    MemorySettings,
     ProcedureSettings,
     RetentionSettings,
     load_configuration,
 )
-from orchestrator.service.learning import offline, rebuild_memory
-from orchestrator.service.operations import Installation
-from orchestrator.service.procedures import owner, procedures_engine
-from orchestrator.service.retention import Retention, vacuum_without_daemon
+from orchestrator.service.operations import Installation, Upkeep
+from orchestrator.service.procedures import execution_body, procedures_engine
 from orchestrator.taskir import task_from
+from procedures import retention
 from procedures.engine import Engine
 from procedures.errors import StepFailed
 from procedures.library import SHIPPED, Library
@@ -72,6 +72,9 @@ OURS: Final = ("home/procedures/", "home/procedures", "home", "home/lock")
 """What belongs to the engine of procedures itself, and the lock of the state folder."""
 
 
+OWNER: Final = Callers(Path.cwd(), {f"user:{os.getuid()}": "owner operator approver"}).user()
+
+
 class Nothing(Form):
     """No arguments."""
 
@@ -87,6 +90,8 @@ class Case:
     """Whether it changes something that a rollback undoes."""
     prepare: Callable[[Path], object] = lambda _root: None
     """Makes what it needs."""
+    takes_long: bool = False
+    """Whether it is made to fail only after all its steps, and not half-way too, as a model takes part in it."""
     stays: tuple[str, ...] = ()
     """The beginnings of the names of what it leaves: what can be made anew, and the history of runs."""
 
@@ -125,16 +130,7 @@ roles:
         registry=root / "registry.yaml",
         models=root / "models",
         token=home / "api.token",
-        backup=lambda: backed_up(home),
-        vacuum=lambda request: vacuum_without_daemon(
-            home, Retention.of(RetentionSettings(), request), dry_run=request.dry_run
-        ),
-        runs=lambda: EmbeddedBackend(Settings(root / "registry.yaml", home)),
-        add_persona=lambda proposal: add_without_daemon(home, proposal, registry_of(root), time.time()),
-        retire_persona=lambda name: retire_without_daemon(home, name, registry_of(root), time.time()),
-        personas_put_back=lambda: None,
-        rebuild_memory=lambda: rebuilt(root),
-        memory=MemorySettings(),
+        upkeep=EmbeddedUpkeep(Settings(root / "registry.yaml", home), Configuration()),
     )
 
 
@@ -143,18 +139,8 @@ def registry_of(root: Path) -> Registry:
     return with_made_personas(load_registry(root / "registry.yaml"), root / "home")
 
 
-def rebuilt(root: Path) -> None:
-    with offline(root / "home", registry_of(root), MemorySettings()) as learning:
-        rebuild_memory(learning)
-
-
 async def journaled_on(journal: Journal, run: str, content: bytes, ended: float) -> None:
     await journaled(journal, run, content, ended=ended)
-
-
-def backed_up(home: Path) -> Any:
-    with Journal.open(home) as journal:
-        return make_backup(journal)
 
 
 def runs_of(root: Path) -> list[str]:
@@ -296,7 +282,7 @@ def one_request(root: Path) -> str:
 
 def tuned(root: Path) -> bool:
     """Return whether the registry has what the evidence says, and that is certain to be faster."""
-    evidence = json.loads((root / "home" / "benchmarks" / "large-tuning.json").read_text())
+    evidence = json.loads(max((root / "home" / "benchmarks").glob("large-tuning-*.json")).read_text())
     written = models(root)["large"].options.threads
     certain = evidence["ratio"] is not None and evidence["ratio"]["low"] > 1
     return (
@@ -325,6 +311,7 @@ CASES = [
         "update-model",
         lambda _: {"model": "small", "file": str(TINY / "medium.gguf")},
         lambda root: models(root)["small"].file == TINY / "medium.gguf",
+        takes_long=True,
     ),
     Case("deprecate-model", lambda _: {"model": "small"}, lambda root: models(root)["small"].residency == "cold"),
     Case(
@@ -389,13 +376,15 @@ CASES = [
         lambda root: {"model": "large", "seconds": 3, "only": "threads,replicas", "requests": one_request(root)},
         tuned,
         prepare=one_request,
-        stays=("home/curves",),
+        takes_long=True,
+        stays=("home/curves", "home/benchmarks"),
     ),
     Case(
         "run-task",
         lambda _: {"request": "Summarize a", "folder": str(RECORDS)},
         lambda root: len(runs_of(root)) == 4,  # two that were there, and one of each execution
         undone=False,
+        takes_long=True,
         stays=("home/",),
     ),
     Case("run-gates", lambda root: {"folder": str(root / "code"), "gates": ["lint"]}, lambda _: True, undone=False),
@@ -440,21 +429,24 @@ def engine(root: Path) -> Iterator[Engine]:
 
 
 def carry_out(engine: Engine, name: str, inputs: dict[str, Any]) -> Any:
-    plan = engine.plan(name, inputs, owner())
-    identity = engine.submit(plan, owner())
+    plan = engine.plan(name, inputs, OWNER)
+    identity = engine.submit(plan, OWNER)
     if plan.needs_approval:
-        engine.approve(identity, plan.digest, owner())
-    return engine.execute(identity, owner())
+        engine.approve(identity, plan.digest, OWNER)
+    return engine.execute(identity, OWNER)
 
 
-def failing_twin(root: Path, name: str) -> Library:
-    """Return a library with a procedure like `name` that fails in a step after all others."""
+def failing_twin(root: Path, name: str, after: int) -> Library:
+    """Return a library with a procedure like `name` that fails in a step which comes after so many others."""
     document = yaml.safe_load((SHIPPED / f"{name}.yaml").read_text())
     document["on_interruption"], document["on_failure"] = "rollback", "rollback"
-    every = [step["id"] for step in document["steps"]]
-    document["steps"].append({"id": "told_to_fail", "depends_on": every, "call": {"operation": "fail"}})
+    steps = document["steps"]
+    for step in steps[after:]:
+        step["depends_on"] = [*step.get("depends_on", []), "told_to_fail"]
+    before = [step["id"] for step in steps[:after]]
+    steps.insert(after, {"id": "told_to_fail", "depends_on": before, "call": {"operation": "fail"}})
     own = root / "own"
-    own.mkdir()
+    own.mkdir(exist_ok=True)
     (own / f"{name}.yaml").write_text(yaml.safe_dump(document, sort_keys=False))
     return Library([own])
 
@@ -469,18 +461,21 @@ def test_a_procedure_does_what_it_says_and_is_undone(case: Case, root: Path, eng
         skip_without_sandbox()
     case.prepare(root)
     inputs, before = case.inputs(root), everything_in(root, case.stays)
-    shipped, engine.library = engine.library, failing_twin(root, case.name)
-    failed = carry_out(engine, case.name, inputs)
-    assert failed.error == "step told_to_fail: it was told to fail"
-    assert failed.state == "rolled back", failed.look_at
-    assert everything_in(root, case.stays) == before
+    shipped = engine.library
+    count = len(shipped.procedure(case.name).form.steps)
+    for after in sorted({count} if case.takes_long else {(count + 1) // 2, count}):
+        engine.library = failing_twin(root, case.name, after)
+        failed = carry_out(engine, case.name, inputs)
+        assert failed.error == "step told_to_fail: it was told to fail"
+        assert failed.state == "rolled back", failed.look_at
+        assert everything_in(root, case.stays) == before
 
     engine.library = shipped
     done = carry_out(engine, case.name, inputs)
     assert done.state == "done", done.error
     assert case.holds(root)
     if case.undone:
-        assert engine.rollback(done.id, owner()).state == "rolled back"
+        assert engine.rollback(done.id, OWNER).state == "rolled back"
     assert everything_in(root, case.stays) == before
     engine.audit.verify()
 
@@ -490,12 +485,43 @@ def test_runs_that_come_meanwhile_stay_when_a_vacuum_is_rolled_back(root: Path, 
     with Journal.open(root / "home") as journal:
         asyncio.run(journaled_on(journal, "R3", b"later", time.time()))
         digest = journal.put(b"later")
-    assert engine.rollback(done.id, owner()).state == "rolled back"
+    assert engine.rollback(done.id, OWNER).state == "rolled back"
     assert runs_of(root) == ["R1", "R2", "R3"]
     with JournalReader.open_to_read(root / "home") as journal:
         assert journal.get(digest) == b"later"
         assert not journal.damage()
         assert len(journal.events("R1")) == 6
+
+
+def test_old_plans_and_parts_of_the_log_are_removed_and_come_back_where_that_is_undone(
+    root: Path, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retention, "KEPT_CHECKPOINTS", 1)
+    engine.part_bytes = 0
+    ended = [carry_out(engine, "rotate-token", {}).id for _ in range(3)]
+    folder, parts = engine.folder / "plans", engine.audit.sealed()
+    plans = {path.name: path.read_bytes() for path in folder.iterdir()}
+    none = carry_out(engine, "vacuum", {})
+    assert (none.outputs["plans"], none.outputs["parts"]) == (0, [])
+    done = carry_out(engine, "vacuum", {"plan_days": 1e-9, "audit_days": 1e-9})
+    assert (done.state, done.outputs["plans"]) == ("done", 3)
+    assert done.outputs["parts"] == [part.path.name for part in parts]
+    assert {path.stem for path in folder.iterdir()} == {none.id, done.id}
+    assert engine.audit.verify() == engine.audit.head().number - parts[-1].last
+    assert execution_body(engine, ended[-1])["no_plan"].endswith("the plan is not there any more")
+    assert engine.rollback(done.id, OWNER).state == "rolled back"
+    assert {name: (folder / name).read_bytes() for name in plans} == plans
+    assert engine.audit.verify() == engine.audit.head().number
+
+
+def test_the_configuration_says_how_long_plans_are_kept(root: Path) -> None:
+    settings = Configuration(retention=RetentionSettings(max_plan_days=1e-9))
+    installation = Installation.of(root / "home", root / "registry.yaml", settings, Upkeep())
+    with closing(procedures_engine(installation, settings, {"HOME": str(root)})) as engine:
+        first = engine.submit(engine.plan("verify-installation", {}, OWNER), OWNER)
+        engine.withdraw(first, OWNER)
+        (shown,) = [step.shown for step in engine.plan("vacuum", {}, OWNER).steps if step.id == "prune"]
+    assert shown == f"remove {root}/home/procedures/plans/{first}.json"
 
 
 def test_the_journal_is_not_replaced_under_a_daemon(root: Path, engine: Engine) -> None:
@@ -529,12 +555,12 @@ def test_a_router_that_is_worse_is_only_journaled_and_one_that_is_not_certain_ch
     assert (worse.state, worse.outputs["verdict"]) == ("done", "worse, use = shadow")
     assert worse.outputs["high"] < 0
     assert configuration.read_text() == text.replace('"on"', '"shadow"')
-    assert engine.rollback(worse.id, owner()).state == "rolled back"
+    assert engine.rollback(worse.id, OWNER).state == "rolled back"
     assert configuration.read_text() == text
 
 
 def test_a_router_without_choices_is_not_judged(engine: Engine) -> None:
-    plan = engine.plan("promote-router", {}, owner())
+    plan = engine.plan("promote-router", {}, OWNER)
     assert any("has no choice that the memory advised on" in problem for problem in plan.problems)
 
 
@@ -549,16 +575,16 @@ def test_the_present_setting_stays_where_another_one_is_not_certain_to_be_faster
 
 def test_settings_that_change_answers_are_only_searched_where_that_is_allowed(root: Path, engine: Engine) -> None:
     inputs = {"model": "large", "seconds": 5, "only": "kv_types,experts,speculation"}
-    shown = engine.plan("autotune-model", inputs, owner()).steps[0].shown
+    shown = engine.plan("autotune-model", inputs, OWNER).steps[0].shown
     assert "kv_types: it changes answers; accepted: kv_types: true" in shown
     assert "speculation: no role has a smaller model with the same vocabulary" in shown
-    allowed = engine.plan("autotune-model", {**inputs, "kv_types": True, "experts": True}, owner()).steps[0].shown
+    allowed = engine.plan("autotune-model", {**inputs, "kv_types": True, "experts": True}, OWNER).steps[0].shown
     assert '{"kv_type_k": "q8_0", "kv_type_v": "q8_0"}' in allowed
     assert "experts: the model is no mixture of experts" in allowed
 
 
 def test_a_model_that_a_role_has_is_not_removed(engine: Engine) -> None:
-    plan = engine.plan("remove-model", {"model": "large"}, owner())
+    plan = engine.plan("remove-model", {"model": "large"}, OWNER)
     assert any("there is no model 'large'" in problem for problem in plan.problems)
 
 

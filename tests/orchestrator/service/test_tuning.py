@@ -1,6 +1,7 @@
 """What is searched for which model, and real measurements of settings on small models."""
 
 import json
+import os
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +13,7 @@ from benchmarks.models import ModelShape, write_llama, write_mamba
 from orchestrator.pool import Node, Topology
 from orchestrator.pool.residency import Folders
 from orchestrator.service import tuning
-from orchestrator.service.operations import Installation
+from orchestrator.service.operations import Installation, Upkeep
 from orchestrator.service.tuning import AskedRequest, SettingComparison, TuneArguments, TuningOperations, dimensions
 from orchestrator.service.tuning import requests as requests_in
 from procedures.errors import StepFailed
@@ -43,8 +44,7 @@ def installation(folder: Path, model: dict[str, Any], **roles: dict[str, Any]) -
         registry=path,
         models=folder,
         token=home / "api.token",
-        backup=lambda: pytest.fail("nothing is backed up"),
-        vacuum=lambda _: pytest.fail("nothing is removed"),
+        upkeep=Upkeep(),
     )
 
 
@@ -88,7 +88,7 @@ def test_what_the_architecture_forbids_is_refused_with_the_reason_and_not_measur
     arguments = TuneArguments(model="main", seconds=60, only=("speculation", "prompt_lookup"))
     found = operation.run(arguments, work())
     assert (found["changed"], found["values"], found["low"]) == (False, {}, None)
-    tried = json.loads(found["evidence"])["tried"]
+    tried = json.loads(Path(found["evidence"]).read_text())["tried"]
     assert {one["dimension"] for one in tried} == {"speculation", "prompt_lookup"}
     assert all("is a state-space model" in one["refused"] for one in tried)
     assert on.registry.read_bytes() == before
@@ -134,6 +134,66 @@ def test_requests_of_ones_own_are_read_and_bad_ones_refused(tmp_path: Path) -> N
         requests_in(str(tmp_path / "none.jsonl"))
 
 
+def two_nodes() -> Topology:
+    """Return a machine with two nodes, each with one of the CPUs that this process may use."""
+    cpus = sorted(os.sched_getaffinity(0))
+    if len(cpus) < 2:
+        pytest.skip("this process may use one CPU only")
+    return Topology(tuple(Node(number, ((cpu,),), 1 << 34) for number, cpu in enumerate(cpus[:2])))
+
+
+def test_replicas_are_really_measured_and_only_written_where_they_are_certain_to_be_faster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tuning, "read_topology", two_nodes)
+    on = installation(tmp_path, {"file": str(TINY / "small.gguf"), "slots": 2})
+    (tmp_path / "two.jsonl").write_text(Path(requests_file(tmp_path)).read_text() * 2)
+    operation = TuningOperations(on).by_name()["models.tune"]
+    arguments = TuneArguments(model="main", seconds=4, only=("replicas",), requests=str(tmp_path / "two.jsonl"))
+    assert 'replicas: {"instances": 2}' in operation.preview(arguments)
+    found = operation.run(arguments, work())
+    evidence = json.loads(Path(found["evidence"]).read_text())
+    (tried,) = evidence["tried"]
+    assert (tried["dimension"], tried["setting"], tried["refused"]) == ("replicas", {"instances": 2}, "")
+    assert min(tried["ratios"]) > 0
+    assert evidence["cores"] == 2
+    if found["changed"]:
+        assert (found["low"] > 1, found["values"]["instances"]) == (True, 2)
+        assert found["evidence"] in found["values"]["tuned"]
+    else:
+        assert found["values"] == {}
+
+
+async def test_replicas_answer_the_same_from_an_engine_on_each_node(tmp_path: Path) -> None:
+    on = installation(tmp_path, {"file": str(TINY / "small.gguf"), "slots": 2})
+    asked = tuple(AskedRequest(prompt=f"Summarize: The bell rang {number} times.", max_tokens=8) for number in (2, 3))
+    folders = Folders(tmp_path / "logs", tmp_path / "curves")
+    folders.logs.mkdir()
+    async with SettingComparison(on.registry, "main", asked, two_nodes(), folders, 1.0, work()) as measured:
+        compared = await measured.compare({}, {"instances": 2}, 1)
+    assert (compared.differing, compared.answers) == (0, 2)
+    assert {path.name for path in folders.logs.iterdir()} >= {"main.log", "main#1.log"}
+
+
+def test_a_search_that_is_ended_leaves_what_it_has_measured(tmp_path: Path) -> None:
+    on = installation(tmp_path, {"file": str(TINY / "small.gguf")})
+    operation, given = TuningOperations(on).by_name()["models.tune"], work()
+    said: list[str] = []
+
+    def say(text: str) -> None:
+        said.append(text)
+        given.cancelled.set()
+
+    arguments = TuneArguments(model="main", seconds=60, only=("prompt_lookup",), requests=requests_file(tmp_path))
+    before = on.registry.read_bytes()
+    found = operation.run(arguments, replace(given, say=say))
+    evidence = json.loads(Path(found["evidence"]).read_text())
+    assert said
+    assert not found["changed"]
+    assert any(one["ratios"] for one in evidence["tried"])
+    assert on.registry.read_bytes() == before
+
+
 @pytest.mark.slow
 def test_a_search_over_everything_writes_only_what_is_certain(tmp_path: Path) -> None:
     on = installation(tmp_path, {"file": str(TINY / "large.gguf")}, draft={"file": str(TINY / "draft.gguf")})
@@ -141,7 +201,7 @@ def test_a_search_over_everything_writes_only_what_is_certain(tmp_path: Path) ->
     found = operation.run(
         TuneArguments(model="main", seconds=90, kv_types=True), replace(work(), deadline=time.monotonic() + 300)
     )
-    evidence = json.loads(found["evidence"])
+    evidence = json.loads(Path(found["evidence"]).read_text())
     assert found["changed"] == bool(found["values"])
     assert not found["changed"] or found["low"] > 1
     assert {one["dimension"] for one in evidence["tried"]} >= {"threads", "speculation", "prompt_lookup", "kv_types"}
