@@ -1,0 +1,66 @@
+"""DSPy."""
+
+import json
+from typing import Any
+
+import dspy
+
+from .case import ANSWER_TOKENS, LONG_REQUEST, LONG_TOKENS, PERSON_REQUEST, QUESTION, READ_PIECES, TEXTS, Case, said
+from .case import TOOL_REQUEST as REQUEST
+from .person import Person
+from .tools import FUNCTIONS, TELLS
+
+PACKAGES = ("dspy",)
+LACKS: dict[str, str] = {}
+
+
+def _server(case: Case) -> Any:
+    return {"model": f"openai/{case.model}", "api_base": case.api, "api_key": case.token}
+
+
+def _model(case: Case, max_tokens: int = 256) -> Any:
+    return dspy.LM(**_server(case), temperature=0, max_tokens=max_tokens, cache=False, num_retries=0)
+
+
+def chat(case: Case) -> object:
+    return _model(case, ANSWER_TOKENS)(messages=said(QUESTION))[0]
+
+
+def _streamed(case: Case, text: str, max_tokens: int) -> Any:
+    model = _model(case, max_tokens)
+
+    class Ask(dspy.Module):  # type: ignore[misc]
+        def forward(self, messages: Any) -> object:
+            return dspy.Prediction(answer=model(messages=messages)[0])
+
+    return dspy.streamify(Ask())(messages=said(text))
+
+
+async def stream(case: Case) -> object:
+    pieces = [piece async for piece in _streamed(case, QUESTION, ANSWER_TOKENS)]
+    return [piece.choices[0].delta.content or "" for piece in pieces if hasattr(piece, "choices")]
+
+
+def structured(case: Case) -> object:
+    form = {"type": "json_schema", "json_schema": {"name": "person", "schema": Person.model_json_schema()}}
+    return json.loads(_model(case)(messages=said(PERSON_REQUEST), response_format=form)[0])
+
+
+def embeddings(case: Case) -> object:
+    return dspy.Embedder(**_server(case), caching=False)(TEXTS).tolist()
+
+
+def tools(case: Case) -> object:
+    offered = [dspy.Tool(does, name=name, desc=TELLS[name]) for name, does in FUNCTIONS.items()]
+    with dspy.context(lm=_model(case), adapter=dspy.ChatAdapter(use_native_function_calling=True)):
+        return dspy.ReActV2("question -> answer", tools=offered, max_iters=6)(question=REQUEST).answer
+
+
+async def cancel(case: Case) -> object:
+    read, pieces = 0, _streamed(case, LONG_REQUEST, LONG_TOKENS)
+    async for _ in pieces:
+        read += 1
+        if read == READ_PIECES:
+            break
+    await pieces.aclose()
+    return read
