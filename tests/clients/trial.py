@@ -134,9 +134,10 @@ async def _answered(ability: Ability, program: "_Program", at: Served) -> Mappin
 
 def judged(function: str, answer: Mapping[str, Any], chat: str | None) -> Cell:
     """Return what an answer is worth; `chat` is the text that streaming has to give in pieces, if there is one."""
-    for outcome in ("lacks", "absent"):
-        if outcome in answer:
-            return Cell(outcome, str(answer[outcome]))
+    if "lacks" in answer:
+        return Cell("lacks", str(answer["lacks"]))
+    if "absent" in answer:
+        return Cell("absent", str(answer["absent"]))
     calls = answer.get("calls", [])
     if "error" in answer:
         made = f" (calls: {calls})" if calls else ""

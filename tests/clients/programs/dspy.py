@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 import dspy
+from dspy import lm15
 
 from .case import ANSWER_TOKENS, LONG_REQUEST, LONG_TOKENS, PERSON_REQUEST, QUESTION, READ_PIECES, TEXTS, Case, said
 from .case import TOOL_REQUEST as REQUEST
@@ -14,12 +15,14 @@ PACKAGES = ("dspy",)
 LACKS: dict[str, str] = {}
 
 
-def _server(case: Case) -> Any:
-    return {"model": f"openai/{case.model}", "api_base": case.api, "api_key": case.token}
-
-
 def _model(case: Case, max_tokens: int = 256) -> Any:
-    return dspy.LM(**_server(case), temperature=0, max_tokens=max_tokens, cache=False, num_retries=0)
+    server = lm15.ProviderDefinition.chat(
+        lm15.AccessPolicy(provider="daemon", base_url=case.api), compat=lm15.OpenAIChatCompat()
+    )
+    abilities = lm15.ModelSupport(function_calling=True, response_schema=True)
+    lm15.register_provider(server, supports=abilities)
+    settings = {"temperature": 0, "max_tokens": max_tokens, "cache": False, "num_retries": 0}
+    return dspy.LM(f"daemon/{case.model}", api_key=case.token, **settings)
 
 
 def chat(case: Case) -> object:
@@ -47,7 +50,8 @@ def structured(case: Case) -> object:
 
 
 def embeddings(case: Case) -> object:
-    return dspy.Embedder(**_server(case), caching=False)(TEXTS).tolist()
+    server = {"model": f"openai/{case.model}", "api_base": case.api, "api_key": case.token}
+    return dspy.Embedder(**server, caching=False)(TEXTS).tolist()
 
 
 def tools(case: Case) -> object:
