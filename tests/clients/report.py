@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from benchmarks import results
 from benchmarks.goals import exactly
-from tests.clients.suite import ABILITIES
+from tests.clients.suite import ABILITIES, CLIENTS
 from tests.clients.trial import Outcome, Row
 
 RESULTS_FILE: Final = results.FOLDER / "clients.json"
@@ -35,10 +35,10 @@ A dash says that the client does not have the ability. The columns:
 {notes}"""
 
 
-def document(rows: Sequence[Row], command: str) -> dict[str, Any]:
-    """Return the results."""
-    cells = [cell for row in rows for cell in row.cells.values()]
-    count = {outcome: sum(cell.outcome == outcome for cell in cells) for outcome in SHOWN}
+def document(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the results; `rows` are those of clients as they are written."""
+    outcomes = [cell["outcome"] for row in rows for cell in row["cells"].values()]
+    count = {outcome: outcomes.count(outcome) for outcome in SHOWN}
     goals = [
         exactly("abilities that fail", count["fails"], 0),
         exactly("abilities that could not be tried", count["absent"], 0),
@@ -46,12 +46,19 @@ def document(rows: Sequence[Row], command: str) -> dict[str, Any]:
     return {
         "machine": results.machine(),
         "versions": results.versions("llama-cpp-python"),
-        "command": command,
+        "command": "python -m tests.clients run",
         "abilities": {ability.name: ability.model for ability in ABILITIES},
         "count": count,
-        "rows": [asdict(row) for row in rows],
+        "rows": [*rows],
         "goals": [{**asdict(goal), "interval": None} for goal in goals],
     }
+
+
+def merged(row: Row) -> list[dict[str, Any]]:
+    """Return the rows that were written last with this one in its place, in the order of the clients."""
+    known = {one["client"]: one for one in read()["rows"]} if RESULTS_FILE.exists() else {}
+    known[row.client] = asdict(row)
+    return [known[client.name] for client in CLIENTS if client.name in known]
 
 
 def table(found: Mapping[str, Any]) -> str:

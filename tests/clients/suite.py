@@ -54,7 +54,7 @@ CLIENTS: Final = (
     ),
     Client("smolagents", "smolagents", ("smolagents[openai]>=1.26",)),
     Client("OpenAI Agents", "openai_agents", ("openai-agents>=0.24",)),
-    Client("DSPy", "dspy", ("dspy>=3.4",)),
+    Client("DSPy", "dspy", ("dspy[numpy]>=3.4",)),
     Client("Haystack", "haystack", ("haystack-ai>=3.4",)),
     Client("CrewAI", "crewai", ("crewai>=1.15",)),
     Client("Vercel AI SDK", "vercel_ai"),

@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Iterator
+from dataclasses import asdict
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -125,7 +126,7 @@ def test_the_page_tells_what_fails_and_what_was_not_tried() -> None:
         Row("two", "Node", {}, absent),
         Row("three", "Node", {"three": "1"}, {**works, "embeddings": Cell("lacks", "it has none")}),
     ]
-    found = report.document(rows, "a command")
+    found = report.document([asdict(row) for row in rows])
     text = report.page(json.loads(json.dumps(found)))
     assert "| one | 1.2 | **fails** | yes |" in text
     assert "- one, chat: it fails\n" in text

@@ -2,7 +2,7 @@
 import { z } from "zod";
 
 export const QUESTION = "What is the capital of France?";
-export const ANSWER_TOKENS = 48;
+export const ANSWER_TOKENS = 160;
 export const PERSON_REQUEST = "Ann is 34 years old. Give her name and age as JSON.";
 export const PERSON = z.object({ name: z.string(), age: z.int() });
 export const TEXTS = ["the cat sleeps", "the cat sleeps", "income tax law"];

@@ -1,5 +1,7 @@
 """anthropic, the Python package."""
 
+from collections.abc import Callable
+from functools import wraps
 from itertools import islice
 from typing import Any
 
@@ -40,8 +42,18 @@ def structured(case: Case) -> object:
     return parsed.model_dump()
 
 
+def _telling(does: Callable[..., int]) -> Any:
+    """Return the function as one whose result is a text, which the tools of this client have to give."""
+
+    @wraps(does)
+    def told(**arguments: Any) -> str:
+        return str(does(**arguments))
+
+    return told
+
+
 def tools(case: Case) -> object:
-    offered = [beta_tool(does, description=TELLS[name]) for name, does in FUNCTIONS.items()]
+    offered = [beta_tool(_telling(does), description=TELLS[name]) for name, does in FUNCTIONS.items()]
     runner: Any = _client(case).beta.messages.tool_runner(
         model=case.model, max_tokens=256, messages=[{"role": "user", "content": TOOL_REQUEST}], tools=offered
     )

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Final
 
 QUESTION: Final = "What is the capital of France?"
-ANSWER_TOKENS: Final = 48
+ANSWER_TOKENS: Final = 160
 """How long the answer to `QUESTION` may be."""
 PERSON_REQUEST: Final = "Ann is 34 years old. Give her name and age as JSON."
 TEXTS: Final = ["the cat sleeps", "the cat sleeps", "income tax law"]

@@ -9,7 +9,7 @@ from dspy import lm15
 from .case import ANSWER_TOKENS, LONG_REQUEST, LONG_TOKENS, PERSON_REQUEST, QUESTION, READ_PIECES, TEXTS, Case, said
 from .case import TOOL_REQUEST as REQUEST
 from .person import Person
-from .tools import FUNCTIONS, TELLS
+from .tools import DESCRIBED, FUNCTIONS
 
 PACKAGES = ("dspy",)
 LACKS: dict[str, str] = {}
@@ -55,9 +55,25 @@ def embeddings(case: Case) -> object:
 
 
 def tools(case: Case) -> object:
-    offered = [dspy.Tool(does, name=name, desc=TELLS[name]) for name, does in FUNCTIONS.items()]
-    with dspy.context(lm=_model(case), adapter=dspy.ChatAdapter(use_native_function_calling=True)):
-        return dspy.ReActV2("question -> answer", tools=offered, max_iters=6)(question=REQUEST).answer
+    # Its agents explain themselves to the model in a prompt that is longer than what the small model can read.
+    model = _model(case)
+    messages: list[Any] = [*said(REQUEST)]
+    for _ in range(6):
+        done = model(messages=messages, tools=[*DESCRIBED])[0]
+        if isinstance(done, str) or not done.get("tool_calls"):
+            return done if isinstance(done, str) else done["text"]
+        calls = [_plain(call) for call in done["tool_calls"]]
+        messages.append({"role": "assistant", "content": done.get("text") or "", "tool_calls": calls})
+        for call in calls:
+            result = FUNCTIONS[call["function"]["name"]](**json.loads(call["function"]["arguments"]))
+            messages.append({"role": "tool", "tool_call_id": call["id"], "content": str(result)})
+    raise RuntimeError("there is no answer after six requests")
+
+
+def _plain(call: Any) -> dict[str, Any]:
+    """Return a call as OpenAI's API has it."""
+    found: dict[str, Any] = call if isinstance(call, dict) else call.model_dump(exclude_none=True)
+    return {"id": found["id"], "type": "function", "function": found["function"]}
 
 
 async def cancel(case: Case) -> object:
