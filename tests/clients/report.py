@@ -31,7 +31,8 @@ A dash says that the client does not have the ability. The columns:
 - *embeddings*: three vectors of one length, the same for equal texts. They are the daemon's lexical ones.
 - *two tools*: "Look up the price of quartz, then add 12." by the client's own agent, or by a loop of requests
   where it has none, with the tool caller (`tests/data/tool_caller`), a very small model that writes calls as Hermes'
-  models do, and as Llama 3 does. Both tools are called in order, and the answer is that of the last one.
+  models do, and as Llama 3 does. Both tools are called in order, and the answer is that of the last one. This model was
+  trained briefly and is often wrong, with the same calls answered right for other clients.
 {notes}"""
 
 
