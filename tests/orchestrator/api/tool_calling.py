@@ -16,6 +16,7 @@ defaults: {{context: 2048, slots: 4, temperature: 0}}
 models:
   hermes: {{file: {hermes}, threads: 1, prompts: general}}
   llama3: {{file: {llama3}, threads: 1, prompts: general}}
+  {more}
 roles:
   worker: {{model: hermes, tier: C, system: Answer the question., max_tokens: 256}}
 """
@@ -44,10 +45,13 @@ def add(a: int, b: int) -> int:
 
 
 @contextmanager
-def tool_calling_daemon(folder: Path) -> Iterator[Running]:
-    """Start the daemon, with its files in `folder`, and shut it down at the end of the block."""
+def tool_calling_daemon(folder: Path, more: str = "") -> Iterator[Running]:
+    """Start the daemon, with its files in `folder`, and shut it down at the end of the block.
+
+    `more` is the entry of a further model in its registry.
+    """
     registry = folder / "model_registry.yaml"
     llama3 = with_template(SHIPPED, folder / "llama3.gguf", "llama3")
-    registry.write_text(REGISTRY.format(hermes=SHIPPED, llama3=llama3))
+    registry.write_text(REGISTRY.format(hermes=SHIPPED, llama3=llama3, more=more))
     with running_daemon(folder / "home", ORCHESTRATOR_REGISTRY=str(registry)) as running:
         yield running
