@@ -36,7 +36,7 @@ from orchestrator.events import (
 )
 from orchestrator.journal import Home, HomeLock, Journal, JournalReader, with_made_personas
 from orchestrator.journal.migrations import VERSION
-from orchestrator.lexical import DIMENSIONS, NAME, embed
+from orchestrator.lexical import LEARNING_DIMENSIONS, NAME, embed
 from orchestrator.routing.hybrid import named
 from orchestrator.runs.personas import Proposal, add_without_daemon
 from orchestrator.sandbox import Sandbox, SandboxUnavailable
@@ -166,13 +166,13 @@ def add_keeper(root: Path) -> None:
 
 def fill_memory(root: Path) -> None:
     """Give the memory three episodes of which two are about nearly the same request."""
-    memory = Memory.open(root / "home" / "memory", NAME, DIMENSIONS, MemoryRules(most_alike=0))
+    memory = Memory.open(root / "home" / "memory", NAME, LEARNING_DIMENSIONS, MemoryRules(most_alike=0))
     letter = "Summarize the letter that the harbour master wrote to the council about the new quay"
     for number, text in enumerate((letter, f"{letter}.", "Write a song about rain.")):
         situation = Situation(task_type="doc", kind="generate", role="worker", text=text)
         memory.observe(
             situation,
-            embed([text])[0],
+            embed([text], LEARNING_DIMENSIONS)[0],
             Action("worker", "", "large"),
             outcome=Outcome(success=1.0, source="gate", by="unit", weight=1.0),
             reward=Reward(total=1.0),
@@ -184,7 +184,7 @@ def fill_memory(root: Path) -> None:
 
 
 def episodes(root: Path) -> int:
-    memory = Memory.open(root / "home" / "memory", NAME, DIMENSIONS, MemoryRules(most_alike=0))
+    memory = Memory.open(root / "home" / "memory", NAME, LEARNING_DIMENSIONS, MemoryRules(most_alike=0))
     try:
         stats = memory.stats()
         assert stats.index.vectors == stats.episodes
