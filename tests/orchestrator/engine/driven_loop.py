@@ -81,6 +81,7 @@ def driven_loop(
     """Run a loop on a loaded model until the block ends. `before_step` is called in its thread before each decode."""
     mine, theirs = socket.socketpair()
     theirs.settimeout(PATIENCE_SECONDS)
+    theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)  # for what is sent before the loop reads anything
     parent, decode = Parent(theirs), llama.decode
 
     def step(width: int = 0) -> Logits:

@@ -18,6 +18,7 @@ from procedures.engine import Engine
 from procedures.errors import ChangedMeanwhile, ProcedureForbidden, ProcedureRefused, UnknownExecution
 from procedures.execution import Execution
 from procedures.ports import Caller, Operation, Work
+from procedures.retention import plan_file
 from registry.forms import Form
 from tests.procedures.maintained import OWNER, contents, everything, make_engine, make_world
 
@@ -201,7 +202,7 @@ async def test_one_that_cannot_begin_is_withdrawn_and_does_not_stay_queued(engin
         await queue.submit("held", {}, OWNER)
         waits = await queue.submit("held", {}, OWNER)
         await asyncio.to_thread(gate.begun.wait, 60)
-        engine.audit.append("begun", "another", {"caller": "somebody"})  # it is to be recovered, and has no plan
+        plan_file(engine.folder, waits.id).write_text("{")
         gate.opened.set()
         ended = await over(queue, waits.id)
     assert ended.state == "withdrawn"
