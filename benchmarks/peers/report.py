@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from benchmarks import results
 from benchmarks.critical_path.page import timeline_picture
-from benchmarks.engine.goals import EngineGoal, FoundValue, WantedGoal, judge
+from benchmarks.engine.goals import LEAST_ROUNDS, EngineGoal, FoundValue, WantedGoal, judge
 from benchmarks.engine.paired import Ratio, ratio
 from benchmarks.peers.rows import CacheState, GrowthRow, PeerRow, Stamp
 from benchmarks.peers.suite import SUITE, PeerWorkload
@@ -107,17 +107,22 @@ def table(found: Mapping[str, Any] | None) -> str:
     for model in dict.fromkeys(name for name, _, _ in ratios):
         lines += [f"| {model}, cold | {' | '.join(PEERS)} | efficiency |", f"|---{'|---:' * (len(PEERS) + 1)}|"]
         for workload, about in found["workloads"].items():
-            cells = [_cell(ratios.get((model, workload, system))) for system in PEERS]
+            some = [ratios.get((model, workload, system)) for system in PEERS]
+            cells = [_cell(one) for one in some]
             if any(cells):
+                rounds = max(one["rounds"] for one in some if one is not None)
+                about += f" ({rounds} {'rounds' if rounds > 1 else 'round'})" if rounds < LEAST_ROUNDS else ""
                 efficiency = found["efficiency"].get(model, {}).get(workload)
                 cells.append("" if efficiency is None else f"{efficiency:.2f}")
                 lines.append(f"| {workload}: {about} | {' | '.join(cells)} |")
         lines.append("")
     machine, goals_found = found["machine"], found["goals"]
     met = sum(goal["met"] for goal in goals_found)
-    missed = "; ".join(_missed(goal) for goal in goals_found if not goal["met"])
-    told = f"{machine['processor']}, {machine['cores']} cores. {met} of {len(goals_found)} goals are met"
-    lines.append(f"{told}{f'; not: {missed}' if missed else ''}.")
+    told = f"{machine['processor']}, {machine['cores']} cores. {met} of {len(goals_found)} goals are met."
+    missed = [_missed(goal) for goal in goals_found if not goal["met"]]
+    if missed:
+        told += f" The others follow; a task counts for one once it has {LEAST_ROUNDS} rounds."
+    lines += [told, *(["", *missed] if missed else [])]
     return "\n".join(lines) + "\n"
 
 
@@ -254,8 +259,9 @@ def _cell(found: Mapping[str, Any] | None) -> str:
 
 def _missed(goal: Mapping[str, Any]) -> str:
     if goal["value"] is None:
-        return f"{goal['name']}, which is not measured ({goal['goal']})"
-    return f"{goal['name']} {goal['value']:.2f} ({goal['goal']}), {goal['where']}"
+        return f"- {goal['name']} ({goal['goal']}) is not measured."
+    reached = f"{goal['reached']} of {goal['cells']} reach it"
+    return f"- {goal['name']} ({goal['goal']}): {reached}, {goal['value']:.2f} at worst: {goal['where']}."
 
 
 def _row(row: PeerRow) -> dict[str, Any]:
