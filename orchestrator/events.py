@@ -278,6 +278,18 @@ class PlanPersona:
     text: str
 
 
+@dataclass(frozen=True, slots=True)
+class PlanKey:
+    """What the run of a plan is compared by with earlier runs, to learn how far predictions of such plans are off."""
+
+    shape: str
+    """A digest of the kinds of its steps, what they wait for, and how much they read; texts are no part of it."""
+    content: str
+    """A digest of the whole task, texts included."""
+    predicted_seconds: float
+    """The critical path by the rates of its steps alone, before `RunAccepted.pace`."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunAccepted:
     """A request or a TaskIR document was accepted. The event has everything that the run depends on.
@@ -302,6 +314,10 @@ class RunAccepted:
     """What was typical of each role, by role, and of kinds of steps, by the keys of `prediction.keys_of`."""
     sizes: Mapping[str, int] = field(default_factory=dict)
     """The bytes of inputs and files that steps may read, by name, as far as predictions need them."""
+    plan_key: PlanKey | None = None
+    """None for a request that is still to be planned, and for a plan that is too long to be compared."""
+    pace: float = 1.0
+    """How many times longer the steps take than by their rates, as earlier runs of such a plan did."""
     max_replans: int = 0
     """How often the plan may be continued after its last step."""
     prior: Mapping[str, str] = field(default_factory=dict)

@@ -2,9 +2,13 @@
 
 Steps are alike if they have the same role on the same model, the same kind, and about as much to read. Where fewer than
 `FEW` generations of such steps are known, all of the kind count, whatever they read, then all of the role, and then the
-defaults of `RoleRates`. Times are in seconds.
+defaults of `RoleRates`. What steps of a plan do to one another, as when many read one text that only the first of them
+has to compute, is learned as a whole: the `pace` of a plan is how many times longer earlier runs of plans of the same
+shape took than predicted. Times are in seconds.
 """
 
+import hashlib
+import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,8 +18,8 @@ from typing import Any, Final
 
 from orchestrator.analysis import StepGraph
 from orchestrator.critical_path import Effort, critical_path
-from orchestrator.events import Mode, RoleRates
-from orchestrator.taskir import Step
+from orchestrator.events import Mode, PlanKey, RoleRates
+from orchestrator.taskir import Step, TaskIR
 
 RATED_GENERATIONS: Final = 32
 """How many of the last generations of one key typical rates are taken from."""
@@ -39,6 +43,15 @@ CHANCE: Final = 0.9
 """The probability with which a range is to hold the measured time."""
 DRAWS: Final = 200
 """How many paths are drawn for a range, for plans of up to 1,000 steps."""
+
+MOST_STEPS: Final = 1000
+"""Plans with more steps are not compared with earlier runs, for that would take too long before they begin."""
+COMPARED_RUNS: Final = 16
+"""How many of the last runs of plans of a shape are looked at."""
+PACED_RUNS: Final = 4
+"""The pace is the median of so many of them: a change of the machine or of the program is learned after three runs."""
+MOST_PACE: Final = 16.0
+"""No pace is greater than this, nor smaller than one over it."""
 
 _DEEPEST: Final = 16
 """How deep schemas are looked into."""
@@ -80,7 +93,7 @@ class Prediction:
     """How long a step should take from its start to its end, and what that is known from."""
 
     seconds: float
-    """The whole: what is below, and how much longer it takes beside the steps of its wave."""
+    """The whole: what is below, how much longer it takes beside the steps of its wave, and the pace of the plan."""
     prefill_seconds: float
     """Alone on its engine, like the next one."""
     decode_seconds: float
@@ -297,21 +310,26 @@ def _finite(seconds: float) -> float:
 
 
 def predict_plan(
-    graph: StepGraph, rates: Mapping[str, RoleRates], sizes: Mapping[str, int] | None = None, mode: Mode = "as-planned"
+    graph: StepGraph,
+    rates: Mapping[str, RoleRates],
+    sizes: Mapping[str, int] | None = None,
+    mode: Mode = "as-planned",
+    pace: float = 1.0,
 ) -> dict[str, Prediction]:
     """Return what to expect of each step of a plan, by its id. Linear in steps and edges, but for sorting each wave.
 
-    `rates` are by key, as `rates_of` returns them, and `sizes` are the bytes of inputs and files by name, as far as
-    they are known. A `foreach` step counts as one child: its children run side by side.
+    `rates` are by key, as `rates_of` returns them, `sizes` are the bytes of inputs and files by name, as far as they
+    are known, and `pace` is as `pace_of` returns it. A `foreach` step counts as one child: its children run side by
+    side.
     """
     alone: dict[str, Prediction] = {}
     for name in graph.order:
         step = graph.steps[name]
         alone[name] = predict_step(step, rates, _bytes_read(step, graph, alone, sizes or {}))
     if mode == "serial":
-        return alone
+        return {name: replace(one, seconds=one.seconds * pace) for name, one in alone.items()}
     return {
-        name: replace(alone[name], seconds=alone[name].seconds + lost)
+        name: replace(alone[name], seconds=(alone[name].seconds + lost) * pace)
         for wave in graph.waves
         for name, lost in lost_beside([alone[one] for one in wave], wave)
     }
@@ -402,3 +420,62 @@ def path_range(
     paths.sort()
     low = round((1 - CHANCE) / 2 * (count - 1))
     return paths[low], paths[count - 1 - low]
+
+
+# How far predictions of such plans were off
+
+
+@dataclass(frozen=True, slots=True)
+class EarlierRun:
+    """A run of a plan of the same shape that has ended well."""
+
+    content: str
+    """As in PlanKey, like the next one."""
+    predicted_seconds: float
+    seconds: float
+    """From the start of its first attempt to the end of its last one."""
+
+
+def plan_key(
+    graph: StepGraph, task: TaskIR, rates: Mapping[str, RoleRates], sizes: Mapping[str, int], mode: Mode
+) -> PlanKey | None:
+    """Return what a task is compared by with earlier runs; None for a plan without steps, or with very many."""
+    if not 0 < len(graph.order) <= MOST_STEPS:
+        return None
+    at = {name: number for number, name in enumerate(graph.order)}
+    predicted = predict_plan(graph, rates, sizes, mode)
+    steps = []
+    for name in graph.order:
+        step = graph.steps[name]
+        read = [size_class(sizes[one], 1.0) for one in step.inputs if one in sizes]
+        steps.append(
+            [step.actor, kind_of(step), step.foreach is not None, sorted(at[o] for o in graph.before[name]), read]
+        )
+    limits = None if task.plan.parallelism is None else task.plan.parallelism.model_dump(mode="json")
+    seconds = {name: one.seconds for name, one in predicted.items()}
+    return PlanKey(
+        shape=_digest([mode, limits, steps]),
+        content=_digest(task.model_dump(mode="json", exclude={"task_id"})),
+        predicted_seconds=critical_path(graph.before, graph.order, seconds).seconds,
+    )
+
+
+def pace_of(key: PlanKey | None, newest_first: Sequence[EarlierRun]) -> float:
+    """Return how many times longer a plan takes than by the rates of its steps, from earlier runs of its shape.
+
+    A task that was run before finds its prompts in caches, and a new one does not. So runs of tasks that had been run
+    before are compared with a task that was, if there are any, and first runs with a new one.
+    """
+    runs = [one for one in newest_first if one.predicted_seconds > 0 and 0 < one.seconds < _LONGEST]
+    if key is None or not runs:
+        return 1.0
+    known = any(one.content == key.content for one in runs)
+    alike = [
+        one for at, one in enumerate(runs) if any(one.content == earlier.content for earlier in runs[at + 1 :]) == known
+    ]
+    ratios = [one.seconds / one.predicted_seconds for one in (alike or runs)[:PACED_RUNS]]
+    return max(1 / MOST_PACE, min(MOST_PACE, median(ratios)))
+
+
+def _digest(value: object) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:32]

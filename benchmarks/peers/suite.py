@@ -49,6 +49,7 @@ SUITE: Final = (
     PeerWorkload("shared", "16 steps read one document of 1,000 tokens", lambda ratio: shared(16, ratio), 1000),
     PeerWorkload("shared-300", "8 steps read one document of 300 tokens", lambda ratio: shared(8, ratio, 300), 300),
     PeerWorkload("irregular", "12 steps of very different lengths in 3 stages", lambda ratio: irregular(12)),
+    PeerWorkload("irregular-24", "24 steps of very different lengths in 6 stages", lambda ratio: irregular(24)),
     PeerWorkload("written-16", "16 longer notes and their summary", lambda ratio: wide(16, 240), decodes=True),
     PeerWorkload("wide-16", "16 short notes and their summary", lambda ratio: wide(16)),
     PeerWorkload("diamond", "one step, four that read it, one that reads the four", lambda ratio: diamond(4)),

@@ -46,9 +46,13 @@ class Forecast:
         rates: Mapping[str, RoleRates],
         goes_on_after: str | None = None,
         sizes: Mapping[str, int] | None = None,
+        pace: float = 1.0,
     ) -> "Forecast":
-        """Return the forecast for a task, from its graph, what is typical of its steps, and the bytes of its inputs."""
-        predicted = predict_plan(graph, rates, sizes, mode)
+        """Return the forecast for a task from its graph, what is typical of its steps, and the bytes of its inputs.
+
+        `pace` is how many times longer earlier runs of such plans took than these say, as `pace_of` returns it.
+        """
+        predicted = predict_plan(graph, rates, sizes, mode, pace)
         seconds = {name: one.seconds for name, one in predicted.items()}
         path = critical_path(graph.before, graph.order, seconds)
         reach = path_range(graph.before, graph.order, predicted)

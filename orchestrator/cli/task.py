@@ -20,6 +20,7 @@ from orchestrator.cli.terminal import glyphs, make_console, print_json, printabl
 from orchestrator.errors import InputError, Problem
 from orchestrator.gates import gates_for_step
 from orchestrator.journal import JournalReader
+from orchestrator.prediction import pace_of, plan_key
 from orchestrator.runs import Job, PlannedTask, known_rates
 from orchestrator.runs.job import CheckedJob, check_job
 from orchestrator.runs.sandboxes import SandboxOnDemand
@@ -102,7 +103,9 @@ def dry_run(chosen: Settings, job: Job, *, full: bool, as_json: bool) -> None:
     graph = graph_of(found)
     with JournalReader.open_to_read(chosen.home) as journal:
         rates = known_rates(journal, chosen.registry())
-    forecast = Forecast.of(planned.task, job.mode, graph, rates, planned.goes_on_after, found.sizes)
+        key = plan_key(graph, planned.task, rates, found.sizes, job.mode)
+        pace = pace_of(key, journal.earlier_runs(key.shape) if key is not None else [])
+    forecast = Forecast.of(planned.task, job.mode, graph, rates, planned.goes_on_after, found.sizes, pace)
     if as_json:
         print_json({**forecast.to_json(), "warnings": [*found.warnings]})
         return

@@ -361,7 +361,7 @@ def fresh_state(accepted: RunAccepted) -> RunState:
 
 def predictions(graph: StepGraph, accepted: RunAccepted) -> dict[str, Prediction]:
     """Return what was to be expected of each step of a plan when its run was accepted."""
-    return predict_plan(graph, accepted.rates, accepted.sizes, accepted.mode)
+    return predict_plan(graph, accepted.rates, accepted.sizes, accepted.mode, accepted.pace)
 
 
 def accepted_in(events: Iterable[Event]) -> RunAccepted:

@@ -38,7 +38,7 @@ from orchestrator.journal.store import (
 from orchestrator.journal.survey import SurveyStore, refuse_damaged
 from orchestrator.journal.writer import Writer
 from orchestrator.personas import MadePersona, decode_persona, in_use
-from orchestrator.prediction import MeasuredGeneration
+from orchestrator.prediction import COMPARED_RUNS, EarlierRun, MeasuredGeneration
 from registry.models import Registry
 
 MEASURED_GENERATIONS = 2000
@@ -118,6 +118,10 @@ class JournalReader:
     def measured_generations(self, limit: int = MEASURED_GENERATIONS) -> list[MeasuredGeneration]:
         """Return the generations that ended last, newest first: the history that predictions are made from."""
         return self._store.measured_generations(limit)
+
+    def earlier_runs(self, shape: str, limit: int = COMPARED_RUNS) -> list[EarlierRun]:
+        """Return the last runs of plans of a shape that are done, newest first: what the pace of a plan is from."""
+        return self._store.earlier_runs(shape, limit)
 
     def named_objects(self) -> list[tuple[str, str]]:
         """Return pairs of a run and an object that its events name, each at least once.

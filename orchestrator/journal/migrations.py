@@ -75,7 +75,12 @@ CREATE INDEX chat_events_by_chat ON chat_events (chat, number);
 CREATE INDEX chat_events_by_kind ON chat_events (kind, number);
 """
 
-MIGRATIONS: tuple[str, ...] = (_FIRST, _KEYS, _PARTS, _CHECKSUMS, _TASKS, _OUTCOMES, _PERSONAS, _CHATS)
+# Runs of plans of one shape are compared when another one is accepted.
+_SHAPES = """
+CREATE INDEX events_by_shape ON events (body ->> '$.plan_key.shape', number) WHERE kind = 'run_accepted';
+"""
+
+MIGRATIONS: tuple[str, ...] = (_FIRST, _KEYS, _PARTS, _CHECKSUMS, _TASKS, _OUTCOMES, _PERSONAS, _CHATS, _SHAPES)
 """SQL that leads from version n to version n + 1, at index n."""
 
 VERSION = len(MIGRATIONS)

@@ -20,7 +20,7 @@ from orchestrator.journal.errors import DiskFull, JournalClosed, JournalCorrupt,
 from orchestrator.journal.migrations import MIGRATIONS, VERSION
 from orchestrator.journal.outcomes import AttemptOutcome, encode_outcome
 from orchestrator.personas import MadePersona, encode_persona
-from orchestrator.prediction import MeasuredGeneration
+from orchestrator.prediction import EarlierRun, MeasuredGeneration
 
 TITLE_LENGTH = 200
 CHATS_BETWEEN_PRUNINGS = 1000
@@ -393,6 +393,23 @@ class Store:
             limit,
         )
         return [MeasuredGeneration(*row) for row in rows]
+
+    def earlier_runs(self, shape: str, limit: int) -> list[EarlierRun]:
+        """Return the `limit` runs of plans of a shape that were accepted last and are done, newest first."""
+        rows = self._rows(
+            """
+            SELECT accepted.body ->> '$.plan_key.content', accepted.body ->> '$.plan_key.predicted_seconds',
+                   (SELECT max(at) FROM events WHERE run = accepted.run AND kind = 'attempt_succeeded')
+                   - (SELECT min(at) FROM events WHERE run = accepted.run AND kind = 'attempt_started') AS seconds
+            FROM events AS accepted JOIN runs USING (run)
+            WHERE accepted.kind = 'run_accepted' AND accepted.body ->> '$.plan_key.shape' = ?
+                AND runs.status = 'done' AND seconds IS NOT NULL
+            ORDER BY accepted.number DESC LIMIT ?
+            """,
+            shape,
+            limit,
+        )
+        return [EarlierRun(*row) for row in rows]
 
     def last_time(self) -> float:
         """Return the latest time of an event, in seconds since the epoch, or 0.0 where there is none.

@@ -23,6 +23,7 @@ from orchestrator.events import (
     ModeChoice,
     PlanFailed,
     PlanFinished,
+    PlanKey,
     PlanPersona,
     RoleRates,
     RunAccepted,
@@ -37,6 +38,7 @@ from orchestrator.personas import MadePersona, Placed
 from orchestrator.planning import PlanContext, PlannedPart, PlannedTask, Planner, planned_task
 from orchestrator.pool import Pool, PoolSnapshot, StartEngine
 from orchestrator.pool.placement import Topology
+from orchestrator.prediction import pace_of, plan_key
 from orchestrator.routing import CheckedRouter, Decision, DecisionContext, Router, RuleRouter
 from orchestrator.runs.attempt_context import RunProposes, no_procedures_of_runs
 from orchestrator.runs.clock import Clock, SystemClock
@@ -303,6 +305,12 @@ class Orchestrator:
             ports = self._ports
             checked = await check_job(job, registry, journal, self._sandbox, ports.planner, ports.servers)
         mode, chosen = await self._choose_mode(job)
+        rates = await self._role_rates()
+        as_given = job.task is not None and not self._ports.plans_task(job.task, registry)
+        compared: PlanKey | None = None
+        if job.task is not None and as_given and checked.graph is not None:
+            compared = plan_key(checked.graph, job.task, rates, checked.sizes, mode)
+        earlier = await asyncio.to_thread(journal.earlier_runs, compared.shape) if compared is not None else []
         now = self._clock.now()
         accepted = RunAccepted(
             at=now,
@@ -313,7 +321,9 @@ class Orchestrator:
             directory=None if job.directory is None else str(job.directory.absolute()),
             files=checked.files,
             rungs=escalation_targets(registry),
-            rates=await self._role_rates(),
+            rates=rates,
+            plan_key=compared,
+            pace=pace_of(compared, earlier),
             sizes=checked.sizes,
             max_replans=registry.defaults.max_replans if job.task is None else 0,
             prior=checked.prior,
@@ -328,7 +338,7 @@ class Orchestrator:
             digest=job.digest,
         )
         events: list[Event] = [accepted]
-        if job.task is not None and not self._ports.plans_task(job.task, registry):
+        if job.task is not None and as_given:
             events += [
                 StepsPlanned(at=accepted.at, steps=job.task.plan.steps),
                 PlanFinished(at=accepted.at, origin="taskir"),

@@ -97,7 +97,10 @@ def test_every_round_has_a_task_of_its_own_that_is_the_same_each_time() -> None:
 
 
 def test_waves_and_discover_are_for_the_tasks_that_they_change() -> None:
-    assert [one.name for one in SUITE if has_use_for_barriers(one.task(0, 1.4))] == ["irregular"]
+    assert [one.name for one in SUITE if has_use_for_barriers(one.task(0, 1.4))] == [
+        "irregular",
+        "irregular-24",
+    ]
     assert [one.name for one in SUITE if has_needless_order(one.task(0, 1.4))] == ["ordered"]
     assert has_use_for_barriers(SMALL.task(0, 1.0))
     assert has_needless_order(SMALL.task(0, 1.0))

@@ -3,14 +3,24 @@
 import math
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.analysis import StepGraph, analyze_task
-from orchestrator.events import AttemptGenerated, AttemptStarted, RoleRates, RunAccepted, Usage
+from orchestrator.events import (
+    AttemptGenerated,
+    AttemptStarted,
+    AttemptSucceeded,
+    Mode,
+    PlanKey,
+    RoleRates,
+    RunAccepted,
+    RunFinished,
+    Usage,
+)
 from orchestrator.history.mispredictions import misprediction
 from orchestrator.history.view import AttemptRow
 from orchestrator.journal import Journal
@@ -18,19 +28,23 @@ from orchestrator.prediction import (
     CALL,
     CALL_SECONDS,
     MOST_KEYS,
+    PACED_RUNS,
     RATED_GENERATIONS,
+    EarlierRun,
     MeasuredGeneration,
     kind_of,
     least_characters,
     lost_beside,
+    pace_of,
     path_range,
+    plan_key,
     predict_plan,
     predict_step,
     rates_of,
     size_class,
 )
 from orchestrator.runs.job import known_rates
-from orchestrator.taskir import Step, task_from
+from orchestrator.taskir import Step, TaskIR, task_from
 from registry.load import find_registry, load_registry
 
 DEFAULTS = RoleRates()
@@ -296,6 +310,102 @@ def test_ranges_hold_what_is_drawn_from_the_same_distribution_and_chains_are_sur
         one = predicted["S1"]
         assert high / low < (one.range[1] / one.range[0]) ** 1.5
     assert held >= 0.75 * tried
+
+
+# The pace of plans
+
+
+def key_of(task: TaskIR, sizes: dict[str, int] | None = None) -> PlanKey:
+    graph = analyze_task(task, files=["a.txt", "b.txt"])
+    key = plan_key(graph, task, RATES, sizes or {}, "as-planned")
+    assert key is not None
+    return key
+
+
+def two_steps(action: str = "a", reads: str = "a.txt", second: str = "worker", **more: Any) -> TaskIR:
+    steps = [
+        {"id": "S1", "actor": "worker", "action": action, "inputs": [reads], "outputs": ["one"]},
+        {"id": "S2", "actor": second, "action": "b", "inputs": ["one"], "outputs": ["two"]},
+    ]
+    return task_from({"objective": "o", "plan": {"steps": steps}, **more})
+
+
+def test_plans_of_one_shape_may_have_other_texts_but_no_other_steps() -> None:
+    first, other = key_of(two_steps()), key_of(two_steps("something else"))
+    assert first.shape == other.shape
+    assert first.content != other.content
+    assert key_of(two_steps(task_id="again")) == first, "the id of a task says nothing of how long it takes"
+    assert key_of(two_steps(second="coder")).shape != first.shape
+    assert key_of(two_steps(), {"a.txt": 100}).shape == key_of(two_steps(), {"a.txt": 120}).shape
+    assert key_of(two_steps(), {"a.txt": 100}).shape != key_of(two_steps(), {"a.txt": 9000}).shape
+    assert first.predicted_seconds == pytest.approx(2.2)
+
+
+KEY = PlanKey("shape", "this", 1.0)
+
+
+@given(
+    past=st.lists(st.sampled_from([EarlierRun("that", 1.0, 9.0), EarlierRun("that", 1.0, 0.1)]), max_size=12),
+    took=st.floats(0.1, 10.0),
+)
+def test_whatever_was_before_some_runs_that_took_alike_set_the_pace(past: list[EarlierRun], took: float) -> None:
+    newest_first = [*[EarlierRun(f"{at}", 2.0, 2.0 * took) for at in range(PACED_RUNS)], *past]
+    assert pace_of(KEY, newest_first) == pytest.approx(took)
+
+
+def test_a_task_that_was_run_before_is_compared_with_others_that_were() -> None:
+    newest_first = [
+        one for at in range(PACED_RUNS) for one in (EarlierRun(f"{at}", 1.0, 2.0), EarlierRun(f"{at}", 1.0, 6.0))
+    ]
+    assert pace_of(KEY, newest_first) == 6.0, "nobody has run this before"
+    assert pace_of(KEY, [EarlierRun("this", 1.0, 6.0), *newest_first]) == 2.0
+    assert pace_of(KEY, [EarlierRun("this", 1.0, 6.0)]) == 6.0, "there is nothing else to compare with"
+
+
+@pytest.mark.parametrize("odd", [0.0, -1.0, 1e12, math.inf])
+def test_odd_times_say_nothing(odd: float) -> None:
+    assert pace_of(KEY, [EarlierRun("that", 1.0, odd), EarlierRun("that", odd if odd <= 0 else 0.0, 1.0)]) == 1.0
+    assert pace_of(None, [EarlierRun("that", 1.0, 5.0)]) == 1.0
+    assert pace_of(KEY, []) == 1.0
+
+
+async def test_the_journal_tells_how_long_runs_of_a_shape_took(tmp_path: Path) -> None:
+    """Runs that failed, or have another shape, are none of them, nor is time before the first attempt."""
+
+    async def ran(run: str, seconds: float, status: Literal["done", "failed"] = "done", shape: str = "shape") -> None:
+        await journal.append(
+            run,
+            [
+                RunAccepted(at=1.0, run=run, mode="serial", request="x", plan_key=PlanKey(shape, run, 2.0)),
+                *(
+                    AttemptStarted(
+                        at=50.0 + at, step=f"S{at}", number=1, role="worker", persona=None, model="m", reason="r"
+                    )
+                    for at in range(2)
+                ),
+                AttemptSucceeded(at=50.0 + seconds, step="S1", number=1, outputs={}),
+                RunFinished(at=99.0, status=status),
+            ],
+        )
+
+    with Journal.open(tmp_path) as journal:
+        await ran("R1", 3.0)
+        await ran("R2", 4.0, "failed")
+        await ran("R3", 5.0, shape="other")
+        await ran("R4", 6.0)
+        await journal.append("R5", [RunAccepted(at=1.0, run="R5", mode="serial", request="x", plan_key=KEY)])
+        assert journal.earlier_runs("shape") == [EarlierRun("R4", 2.0, 6.0), EarlierRun("R1", 2.0, 3.0)]
+        assert journal.earlier_runs("unknown") == []
+
+
+def test_a_pace_lengthens_what_is_expected_of_each_step_and_not_what_it_computes() -> None:
+    graph = graph_of({"outputs": ["x"]}, {"inputs": ["x"], "outputs": ["y"]})
+    modes: tuple[Mode, ...] = ("as-planned", "serial")
+    for mode in modes:
+        once, thrice = predict_plan(graph, RATES, {}, mode), predict_plan(graph, RATES, {}, mode, 3.0)
+        for name, one in once.items():
+            assert thrice[name].seconds == pytest.approx(3 * one.seconds)
+            assert thrice[name].effort == one.effort
 
 
 # Why a prediction was wrong

@@ -106,7 +106,9 @@ async def test_a_journal_of_the_version_before_gets_a_place_for_chats(home: Path
     with Journal.open(home) as journal:
         await journal.append("R", [accepted])
     with closing(sqlite3.connect(home / "journal.db", isolation_level=None)) as raw:
-        raw.executescript("DROP TABLE chat_events; DELETE FROM schema_version WHERE version > 7")
+        raw.executescript(
+            "DROP INDEX events_by_shape; DROP TABLE chat_events; DELETE FROM schema_version WHERE version > 7"
+        )
     with JournalReader.open_to_read(home) as reader:
         assert reader.chats(10) == []
         assert reader.damage() == []

@@ -361,7 +361,7 @@ async def test_plans_of_an_earlier_version_are_read_on(home: Path) -> None:
         raw.execute("UPDATE events SET body = json_replace(body, '$.written', json_array(body ->> '$.written'))")
         raw.execute("DROP TABLE personas")
         raw.executescript("DROP TABLE chat_events; DROP TABLE outcomes")
-        raw.execute("DROP INDEX events_by_task")
+        raw.executescript("DROP INDEX events_by_task; DROP INDEX events_by_shape")
         raw.execute("ALTER TABLE events DROP COLUMN checksum")
         raw.execute("DELETE FROM schema_version WHERE version >= 3")
     with Journal.open(home) as journal:

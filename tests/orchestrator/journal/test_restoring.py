@@ -40,7 +40,7 @@ async def test_database_of_an_earlier_version_can_be_read_and_checked(home: Path
     with closing(sqlite3.connect(home / "journal.db", isolation_level=None)) as raw:
         raw.execute("DROP TABLE personas")
         raw.executescript("DROP TABLE chat_events; DROP TABLE outcomes")
-        raw.execute("DROP INDEX events_by_task")
+        raw.executescript("DROP INDEX events_by_task; DROP INDEX events_by_shape")
         raw.execute("ALTER TABLE events DROP COLUMN checksum")
         raw.execute("DELETE FROM schema_version WHERE version > 3")
     with JournalReader.open_to_read(home) as reader:

@@ -98,7 +98,8 @@ async def test_torn_database_of_an_earlier_version_is_left_as_it_is(home: Path) 
     with closing(sqlite3.connect(home / "journal.db")) as raw:
         raw.executescript(
             """
-            DROP TABLE chat_events; DROP TABLE personas; DROP TABLE outcomes; DROP INDEX events_by_task;
+            DROP TABLE chat_events; DROP TABLE personas; DROP TABLE outcomes;
+            DROP INDEX events_by_task; DROP INDEX events_by_shape;
             DELETE FROM schema_version WHERE version >= 5
             """
         )

@@ -95,3 +95,20 @@ def test_the_same_run_takes_the_same_virtual_time_again(tmp_path: Path) -> None:
     assert seconds == again
     times = [[(row.id, row.started, row.finished) for row in report.steps] for report in (first, second)]
     assert times[0] == times[1]
+
+
+def test_a_plan_that_has_run_twice_is_predicted_within_a_quarter(tmp_path: Path) -> None:
+    """Half of its steps wait for a slot, which no typical rate of a step tells."""
+    slots = REGISTRY.models["tiny-large"].slots
+    machine = SimulatedMachine(lambda file: lambda load: curve(load.sequences, load.threads), write)
+
+    async def main() -> list[str]:
+        running = virtual_loop()
+        ports = Ports(start_engine=machine.start, clock=lambda last: VirtualClock(running), journal=StillJournal.open)
+        async with Orchestrator.open(tmp_path / "home", REGISTRY, ports) as orchestrator:
+            wide = job([one for number in range(4 * slots) for one in chain(number, 1)])
+            return [await execute(orchestrator, wide) for _ in range(3)]
+
+    paths = [report_of(tmp_path / "home", run).critical_path for run in run_virtually(main)]
+    assert abs(paths[0].predicted_seconds / paths[0].seconds - 1) > 0.25, "it is no test if this is easily known"
+    assert abs(paths[2].predicted_seconds / paths[2].seconds - 1) < 0.25

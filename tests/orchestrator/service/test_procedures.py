@@ -155,7 +155,7 @@ def last_backup(root: Path) -> str:
 def downgrade(root: Path) -> None:
     """Make the journal one of the schema version before this one."""
     with closing(sqlite3.connect(root / "home" / "journal.db")) as connection:
-        connection.execute("DROP TABLE chat_events")
+        connection.execute("DROP INDEX events_by_shape")
         connection.execute("DELETE FROM schema_version WHERE version = ?", (VERSION,))
         connection.commit()
 
