@@ -3,11 +3,13 @@
 import gc
 import os
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from tests.orchestrator.forked_engines import forked_engines
 
 # An example may take long because of other processes or a suspended machine, which is not a defect. Examples are drawn
 # anew in each run, so a few in every run find what many in one run would; `make test-slow` draws many, too.
@@ -45,6 +47,13 @@ LONGEST = (
 
 ALL_SLOW = ("orchestrator/api/test_contract.py",)
 """Files whose tests are all slow."""
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _engines_are_forked() -> Iterator[None]:
+    """Have engines forked from a process that has imported their program: the tests start hundreds."""
+    with forked_engines():
+        yield
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

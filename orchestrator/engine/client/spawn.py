@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -72,15 +73,7 @@ def launch(spec: EngineSpec) -> EngineProcess:
     }
     try:
         start = os.fstat(log.fileno()).st_size
-        process = subprocess.Popen(  # noqa: S603 (our own interpreter and module)
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            pass_fds=(theirs.fileno(),),
-            env=environment,
-            start_new_session=True,
-        )
+        process = start_process(command, log, theirs.fileno(), environment)
     except OSError:
         ours.close()
         log.close()
@@ -88,6 +81,24 @@ def launch(spec: EngineSpec) -> EngineProcess:
     finally:
         theirs.close()
     return EngineProcess(process, ours, os.pidfd_open(process.pid), log, start)
+
+
+def start_process(
+    command: Sequence[str], log: IO[bytes], descriptor: int, environment: Mapping[str, str]
+) -> subprocess.Popen[bytes]:
+    """Start a process with exactly these environment variables, which logs to `log` and inherits `descriptor`.
+
+    Raises OSError.
+    """
+    return subprocess.Popen(  # noqa: S603 (our own interpreter and module)
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=log,
+        pass_fds=(descriptor,),
+        env=environment,
+        start_new_session=True,
+    )
 
 
 def _opened(file: str) -> IO[bytes]:

@@ -19,10 +19,12 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import IO, Final
 
 from orchestrator.api.__main__ import main as daemon_main
+from tests.orchestrator.forked_engines import ENGINE, fork_engines_here
 
 ROOT: Final = Path(__file__).parents[3]
 NUMBER_BYTES: Final = 4
@@ -177,6 +179,7 @@ def _tell(told: socket.socket, number: int) -> None:
 
 def main(descriptor: int) -> int:
     """Fork daemons. Returns the exit code of this process, or in a forked one that of the daemon."""
+    import_module(ENGINE)
     with socket.socket(fileno=descriptor) as requests:
         request = serve(requests)
     if request is None:
@@ -184,8 +187,10 @@ def main(descriptor: int) -> int:
     for stream in (1, 2):
         os.dup2(request.log, stream)
     os.close(request.log)
+    started_with = dict(os.environ)
     os.environ.clear()
     os.environ.update(request.environment)
+    fork_engines_here(started_with)
     return daemon_main()
 
 

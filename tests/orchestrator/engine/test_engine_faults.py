@@ -20,6 +20,7 @@ from benchmarks.models import ModelShape, write_llama
 from orchestrator.engine.client.engine import Completion, Engine
 from orchestrator.engine.contract import EngineSpec, Generation, Message
 from orchestrator.engine.errors import EngineDied, EngineHung, EngineStopped, ModelLoadFailed
+from tests.orchestrator.forked_engines import children_of_tests
 
 LONG = Generation(messages=(Message("user", "go on"),), max_tokens=1900)
 SHORT = Generation(messages=(Message("user", "x"),), max_tokens=2, grammar='root ::= "ab" root')
@@ -76,7 +77,7 @@ async def test_a_file_that_is_no_good_is_a_clear_error(models: Path, tmp_path: P
     assert str(path) in str(caught.value)
     assert len(str(caught.value).splitlines()) == 1
     assert "llama_" not in str(caught.value)
-    assert not psutil.Process().children()
+    assert not children_of_tests()
 
 
 @pytest.mark.parametrize(
@@ -197,7 +198,7 @@ async def test_nothing_is_left_behind(models: Path) -> None:
     before = psutil.Process().num_fds()
     await once()
     assert psutil.Process().num_fds() == before
-    assert not psutil.Process().children()
+    assert not children_of_tests()
 
 
 async def test_a_file_that_shrinks_while_it_is_mapped_is_the_end_of_its_engine(models: Path, tmp_path: Path) -> None:
@@ -297,7 +298,7 @@ async def test_a_cancelled_start_leaves_no_process(models: Path) -> None:
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert not psutil.Process().children()
+    assert not children_of_tests()
 
 
 def test_an_engine_dies_with_its_parent(models: Path) -> None:

@@ -21,6 +21,7 @@ from orchestrator.engine.client.engine import Engine
 from orchestrator.engine.client.watchdog import SAMPLES, Activity, Watchdog
 from orchestrator.engine.contract import EngineSpec, Generation, Message
 from orchestrator.engine.errors import EngineHung, ModelLoadFailed
+from tests.orchestrator.forked_engines import children_of_tests
 
 LONG = Generation(messages=(Message("user", "go on"),), max_tokens=1900, grammar='root ::= "a" root')
 """The grammar has no end, so the text takes all tokens that it may have."""
@@ -297,7 +298,7 @@ async def test_a_deadlock_while_loading_is_found(models: Path, sabotage: Callabl
     with pytest.raises(ModelLoadFailed, match="was blocked") as caught:
         await asyncio.wait_for(Engine.start(spec(models, load_seconds=1.0)), 60)
     assert caught.value.kind == "hung"
-    assert not psutil.Process().children()
+    assert not children_of_tests()
 
 
 async def test_loading_may_take_longer_than_its_limit_while_it_makes_progress(models: Path) -> None:

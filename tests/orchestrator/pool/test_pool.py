@@ -12,6 +12,7 @@ from orchestrator.engine.client.engine import Completion
 from orchestrator.engine.contract import Generation, Message
 from orchestrator.engine.errors import PromptTooLong
 from orchestrator.pool import ModelPinned, ModelTooLarge, ModelUnavailable, Pool, Rules, UnknownModel
+from tests.orchestrator.forked_engines import children_of_tests
 from tests.orchestrator.pool.conftest import LoadedRegistry
 from tests.orchestrator.pool.pool_use import MESSAGES, SHORT, begin, bytes_of, cancel, pid_of, status_of, until, writes
 
@@ -25,7 +26,7 @@ async def test_a_model_is_loaded_once_for_all_who_ask_together(registry_of: Load
         assert tokens == completions[0].usage.prompt_tokens
         assert {completion.text for completion in completions} == {completions[0].text}
         assert all(completion.usage.queued_seconds > 0 for completion in completions)
-        assert len(psutil.Process().children()) == 1
+        assert len(children_of_tests()) == 1
         status = status_of(pool, "a")
         assert (status.state, status.requests, status.active) == ("ready", 0, 0)
         assert status.bytes == pool.snapshot().used > 0
@@ -176,7 +177,7 @@ async def test_load_pin_and_unload(registry_of: LoadedRegistry, tmp_path: Path) 
         assert [status_of(pool, model).state for model in "ab"] == ["unloaded", "ready"]
         await pool.unload("b")
         assert status_of(pool, "b").state == "unloaded"
-        assert not psutil.Process().children()
+        assert not children_of_tests()
         with pytest.raises(UnknownModel):
             await pool.load("z")
 

@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 import pytest_asyncio
 
@@ -17,6 +16,7 @@ from orchestrator.events import AttemptStarted, AttemptSucceeded, StepsPlanned
 from orchestrator.journal import JournalReader, UnknownRun
 from orchestrator.runs import EventUpdate, Job, Orchestrator, Progress
 from orchestrator.taskir import InvalidTask
+from tests.orchestrator.forked_engines import children_of_tests
 from tests.orchestrator.run_jobs import RECORDS, REGISTRY, execute, job, report_of, step
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -146,7 +146,7 @@ async def test_a_killed_engine_costs_an_attempt_and_not_the_run(orchestrator: Or
     async for update in orchestrator.watch(run):
         if isinstance(update, Progress) and not killed:
             killed = True
-            for engine in psutil.Process().children():
+            for engine in children_of_tests():
                 engine.send_signal(signal.SIGKILL)
     report = report_of(home, run)
     outcomes = [attempt.outcome for row in report.steps for attempt in row.attempts]

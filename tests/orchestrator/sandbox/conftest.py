@@ -2,10 +2,10 @@ import asyncio
 import os
 from collections.abc import Iterator
 
-import psutil
 import pytest
 
 from orchestrator.sandbox import Sandbox, SandboxUnavailable
+from tests.orchestrator.forked_engines import children_of_tests
 from tests.orchestrator.sandbox.sandbox_jobs import own_groups
 
 
@@ -25,7 +25,7 @@ def sandbox(probed: Sandbox | str) -> Iterator[Sandbox]:
         pytest.skip(probed)
     before = _descriptors()
     yield probed
-    assert psutil.Process().children(recursive=True) == []
+    assert children_of_tests(recursive=True) == []
     assert _descriptors() == before
     assert own_groups(probed) == []
 
