@@ -1,4 +1,4 @@
-"""One daemon for the tests of a file: other files count the children of the process that runs them."""
+"""One daemon for all files whose tests need no settings of their own; xdist has each of its processes start one."""
 
 from collections.abc import Iterator
 
@@ -8,10 +8,13 @@ import pytest
 from tests.orchestrator.api.daemon_process import Running, running_daemon
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    """A daemon with an empty state folder, which listens on its socket and on a TCP port."""
-    with running_daemon(tmp_path_factory.mktemp("daemon") / "home") as running:
+    """A daemon that listens on its socket and on a TCP port. Tests of other files have used it, too.
+
+    However much they have taught its memory, no advice is followed.
+    """
+    with running_daemon(tmp_path_factory.mktemp("daemon") / "home", ORCHESTRATOR_MEMORY_USE="shadow") as running:
         yield running
 
 
