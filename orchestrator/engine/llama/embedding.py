@@ -107,21 +107,25 @@ class Embedder:
             embedding=None if self.ranks else self.size,
         )
 
-    def tokenize(self, index: int, text: str) -> Tokens:
-        """Return the tokens of a text, with those that the model needs around it. Raises TextTooLong with `index`."""
-        tokens = as_tokens(self.vocab.tokenize(text, special=False, whole=True))
+    def tokenize(self, vocab: Vocabulary, index: int, text: str) -> Tokens:
+        """Return the tokens of a text, with those that the model needs around it. Raises TextTooLong with `index`.
+
+        `vocab` is the vocabulary of this model that belongs to the calling thread.
+        """
+        self._check_fits(vocab, index, text)
+        tokens = as_tokens(vocab.tokenize(text, special=False, whole=True))
         if not 0 < len(tokens) <= self.limit:
             raise TextTooLong(index, len(tokens), self.limit)
         return tokens
 
-    def tokenize_pair(self, index: int, query: str, text: str) -> Tokens:
+    def tokenize_pair(self, vocab: Vocabulary, index: int, query: str, text: str) -> Tokens:
         """Return the tokens of a query and a text for a model that ranks. Raises TextTooLong with `index`.
 
         They are in the model's own template, if it has one, and else one after the other with the tokens around and
-        between them that encoders were trained with (Nogueira and Cho, arXiv 1901.04085).
+        between them that encoders were trained with (Nogueira and Cho, arXiv 1901.04085). `vocab` is as in `tokenize`.
         """
+        self._check_fits(vocab, index, query, text)
         template = lib.llama_model_chat_template(self._model, _RERANK_TEMPLATE)
-        vocab = self.vocab
         if template:
             parts = re.split(r"(\{query\}|\{document\})", template.decode("utf-8", "replace"))
             given = {"{query}": query, "{document}": text}
@@ -136,6 +140,12 @@ class Embedder:
         if not 0 < len(found) <= self.limit:
             raise TextTooLong(index, len(found), self.limit)
         return as_tokens(found)
+
+    def _check_fits(self, vocab: Vocabulary, index: int, *texts: str) -> None:
+        """Raise TextTooLong for texts that would be too long even if all their tokens were as long as the longest."""
+        least = sum(map(len, texts)) // vocab.longest
+        if vocab.keeps_all and least > self.limit:
+            raise TextTooLong(index, least, self.limit)
 
     def embed(self, texts: Sequence[Tokens]) -> Vectors:
         """Return the vectors of the texts: shape (texts, size), each of length 1, or of NaN where a vector was zero.

@@ -16,6 +16,9 @@ from orchestrator.engine.llama.batch import Tokens, as_tokens
 _CACHED = 256
 _LONGEST_CACHED = 1 << 15
 """The tokens of up to 256 texts are cached, each of at most 32,768 characters: 32 MiB at most."""
+_KEEPING = ("llama", "gpt2")
+"""The kinds of vocabularies that leave out nothing of a text. Others make one space of several, or one token of an
+unknown word."""
 _CACHED_TEXTS = 8
 """Of how many sets of texts it is kept which tokens hold one of them."""
 
@@ -53,9 +56,10 @@ class Vocabulary:
         self.sep: int = lib.llama_vocab_sep(self.handle)
         self.adds_sep = bool(lib.llama_vocab_get_add_sep(self.handle)) and self.sep >= 0
         self.adds_eos = bool(lib.llama_vocab_get_add_eos(self.handle)) and self.eos >= 0
-        self.adds_space = meta(model, "tokenizer.ggml.model") == "llama" and (
-            meta(model, "tokenizer.ggml.add_space_prefix") != "false"
-        )
+        kind = meta(model, "tokenizer.ggml.model")
+        self.adds_space = kind == "llama" and meta(model, "tokenizer.ggml.add_space_prefix") != "false"
+        self.keeps_all = kind in _KEEPING
+        """Whether each byte of a text is in a token, so that a text has at least its bytes / `longest` tokens."""
         self.fim = FimTokens(
             lib.llama_vocab_fim_pre(self.handle),
             lib.llama_vocab_fim_suf(self.handle),

@@ -1,4 +1,7 @@
-"""Run an engine that embeds, batch by batch: take texts; fill a batch; compute it; answer."""
+"""Run an engine that embeds, batch by batch: take texts; fill a batch; compute it; answer.
+
+Short texts are tokenized at once, and long ones in a thread beside the loop, as an engine that generates does it.
+"""
 
 import time
 from collections import Counter, deque
@@ -8,12 +11,35 @@ import numpy as np
 
 from orchestrator.engine import protocol
 from orchestrator.engine.contract import NOT_SET_UP, EngineStats, Vectors
-from orchestrator.engine.errors import BrokenModel, EngineError, TextTooLong
-from orchestrator.engine.llama import Embedder, Tokens
+from orchestrator.engine.errors import BrokenModel, EngineError
+from orchestrator.engine.llama import Embedder, Tokens, Vocabulary
 from orchestrator.engine.worker.contention import CpuUse
 from orchestrator.engine.worker.link import Link, Outbox
+from orchestrator.engine.worker.prompts import LongTexts, is_long, prepared_or_error
 from orchestrator.engine.worker.raw_prompts import convert_text
 from orchestrator.engine.worker.threads import ThreadTuner
+
+_Request = protocol.Embed | protocol.Tokenize | protocol.Detokenize
+"""What needs the vocabulary of the model."""
+_Prepared = list[Tokens] | protocol.Tokenized | protocol.Rendered
+"""What a request comes to: the tokens of the texts to be embedded, or the answer."""
+
+
+class TextMaker:
+    """Makes the tokens of texts for one model that embeds. It belongs to the thread that `vocab` belongs to."""
+
+    def __init__(self, embedder: Embedder, vocab: Vocabulary) -> None:
+        self._embedder = embedder
+        self._vocab = vocab
+
+    def prepare(self, command: _Request) -> _Prepared:
+        """Return what a request comes to. Raises TextTooLong, BadPrompt."""
+        if not isinstance(command, protocol.Embed):
+            return convert_text(self._vocab, command)
+        embedder, vocab, query = self._embedder, self._vocab, command.query
+        if query is None:
+            return [embedder.tokenize(vocab, index, text) for index, text in enumerate(command.texts)]
+        return [embedder.tokenize_pair(vocab, index, query, text) for index, text in enumerate(command.texts)]
 
 
 @dataclass(slots=True, eq=False)
@@ -37,6 +63,10 @@ class EmbeddingLoop:
         self._jobs: deque[_Job] = deque()
         self._counts: Counter[str] = Counter()
         self._outbox = Outbox(link)
+        self._maker = TextMaker(embedder, embedder.vocab)
+        self._long: LongTexts[_Request, _Prepared] = LongTexts(
+            lambda: TextMaker(embedder, embedder.vocab.for_thread()), link.wake
+        )
         self._llama_seconds = 0.0
         self._tuner = ThreadTuner(embedder.threads)
         self._cpu = CpuUse()
@@ -46,19 +76,25 @@ class EmbeddingLoop:
         while not self._link.closed:
             for command in self._link.receive(0.0 if self._jobs else None):
                 self._take(command)
+            for job in self._long.take():
+                assert job.prepared is not None, "it is done"
+                self._go_on(job.command, job.prepared)
             if self._jobs and not (self._link.resting or self._link.closed):
                 self._step()
             self._outbox.flush()
 
     def _take(self, command: protocol.EngineCommand) -> None:
         match command:
-            case protocol.Embed(number, texts, query):
-                self._begin(number, texts, query)
-            case protocol.Tokenize() | protocol.Detokenize():
-                self._convert(command)
+            case protocol.Embed() | protocol.Tokenize() | protocol.Detokenize():
+                if is_long(command):
+                    self._long.give(command)
+                else:
+                    self._link.heartbeat(0.0)
+                    self._go_on(command, prepared_or_error(self._maker, command))
             case protocol.Cancel(number):
                 kept = deque(job for job in self._jobs if job.number != number)
-                self._counts["cancelled"] += len(self._jobs) - len(kept)
+                was_long = isinstance(self._long.cancel(number), protocol.Embed)
+                self._counts["cancelled"] += len(self._jobs) - len(kept) + was_long
                 self._jobs = kept
             case protocol.SetThreads(threads):
                 self._tuner.grant(threads)
@@ -70,26 +106,15 @@ class EmbeddingLoop:
             case _:
                 raise protocol.ProtocolError(f"an engine that embeds was sent {type(command).__name__}")
 
-    def _convert(self, command: protocol.Tokenize | protocol.Detokenize) -> None:
-        try:
-            self._outbox.add(convert_text(self._embedder.vocab, command))
-        except EngineError as error:
-            self._refuse(command.seq, error)
-
-    def _begin(self, number: int, texts: tuple[str, ...], query: str | None) -> None:
-        tokens = []
-        try:
-            for index, text in enumerate(texts):
-                self._link.heartbeat(0.0)
-                if query is None:
-                    tokens.append(self._embedder.tokenize(index, text))
-                else:
-                    tokens.append(self._embedder.tokenize_pair(index, query, text))
-        except TextTooLong as error:
-            self._refuse(number, error)
-            return
-        self._jobs.append(_Job(number, tokens))
-        self._counts["prompt_tokens"] += sum(map(len, tokens))
+    def _go_on(self, command: _Request, prepared: _Prepared | EngineError) -> None:
+        """Go on with a request whose texts are tokenized."""
+        if isinstance(prepared, EngineError):
+            self._refuse(command.seq, prepared)
+        elif isinstance(prepared, list):
+            self._jobs.append(_Job(command.seq, prepared))
+            self._counts["prompt_tokens"] += sum(map(len, prepared))
+        else:
+            self._outbox.add(prepared)
 
     def _step(self) -> None:
         filled = self._fill()
@@ -145,7 +170,7 @@ class EmbeddingLoop:
             speculation=NOT_SET_UP,
             **self._counts,
             llama_seconds=self._llama_seconds,
-            queued=len(self._jobs),
+            queued=len(self._jobs) + self._long.pending,
             threads=self._embedder.threads,
             calibrated=True,
             split_cache=False,

@@ -101,7 +101,7 @@ class Loop:
         template = llama.chat_template()
         self._thinking = ThoughtFormat(llama.vocab, template)
         self._prompts = PromptMaker(llama.vocab, template, self._thinking, llama.context_limit)
-        self._long = LongTexts(
+        self._long: LongTexts[Request, Prepared] = LongTexts(
             lambda: PromptMaker(llama.vocab.for_thread(), template, self._thinking, llama.context_limit), link.wake
         )
         self._call_marks = llama.vocab.silent(CALL_MARKS)

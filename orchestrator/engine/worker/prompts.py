@@ -1,5 +1,7 @@
 """Make the tokens of prompts and convert texts: short ones at once, and long ones in a thread beside the loop.
 
+`LongTexts` is that thread, which engines that embed use, too.
+
 A chat template is rendered and a text is tokenized at about a million characters a second, and no step would be
 computed meanwhile. llama.cpp's vocabulary may be used by several threads at a time; what is kept beside it, such as
 caches, each thread has for itself.
@@ -13,7 +15,7 @@ import traceback
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Generic, Protocol, TypeVar
 
 from orchestrator.engine import protocol
 from orchestrator.engine.contract import Generation, Message, OfferedTool
@@ -46,6 +48,25 @@ class Prompt:
 
 Prepared = Prompt | protocol.Reply
 """What a request comes to: a prompt, or the answer where it asks for no text."""
+
+
+class _Numbered(Protocol):
+    @property
+    def seq(self) -> int:
+        """The number of the request."""
+
+
+CommandT = TypeVar("CommandT", bound=_Numbered)
+PreparedT = TypeVar("PreparedT")
+_TakenT = TypeVar("_TakenT", bound=_Numbered, contravariant=True)
+_MadeT = TypeVar("_MadeT", covariant=True)
+
+
+class Preparing(Protocol[_TakenT, _MadeT]):
+    """Makes of requests with texts what the loop goes on with. It belongs to one thread."""
+
+    def prepare(self, command: _TakenT) -> _MadeT:
+        """Return what a request comes to. Raises EngineError."""
 
 
 class PromptMaker:
@@ -107,28 +128,28 @@ class PromptMaker:
 
 
 @dataclass(slots=True, eq=False)
-class Job:
+class Job(Generic[CommandT, PreparedT]):
     """A request whose text is long."""
 
-    command: Request
+    command: CommandT
     since: float
     """When it came, as a time of time.monotonic."""
-    prepared: Prepared | EngineError | None = None
+    prepared: PreparedT | EngineError | None = None
     """What it has come to; None until then."""
 
 
-class LongTexts:
+class LongTexts(Generic[CommandT, PreparedT]):
     """Prepares requests with long texts in a thread, one after the other.
 
     `make_maker` is called in the thread and returns what it uses. `wake` makes the loop call `take`.
     """
 
-    def __init__(self, make_maker: Callable[[], PromptMaker], wake: Callable[[], None]) -> None:
+    def __init__(self, make_maker: Callable[[], Preparing[CommandT, PreparedT]], wake: Callable[[], None]) -> None:
         self._make_maker = make_maker
         self._wake = wake
-        self._jobs: dict[int, Job] = {}
-        self._given: queue.SimpleQueue[Job] = queue.SimpleQueue()
-        self._done: deque[Job] = deque()
+        self._jobs: dict[int, Job[CommandT, PreparedT]] = {}
+        self._given: queue.SimpleQueue[Job[CommandT, PreparedT]] = queue.SimpleQueue()
+        self._done: deque[Job[CommandT, PreparedT]] = deque()
         self._thread: threading.Thread | None = None
 
     @property
@@ -136,7 +157,7 @@ class LongTexts:
         """How many requests are not prepared yet."""
         return len(self._jobs)
 
-    def give(self, command: Request) -> None:
+    def give(self, command: CommandT) -> None:
         """Take in a request."""
         job = self._jobs[command.seq] = Job(command, time.monotonic())
         self._given.put(job)
@@ -145,14 +166,14 @@ class LongTexts:
             self._thread = threading.Thread(target=self._work, name="long texts", daemon=True)
             self._thread.start()
 
-    def cancel(self, number: int) -> Request | None:
+    def cancel(self, number: int) -> CommandT | None:
         """Forget a request that is not prepared yet, and return it; None if there is no such request."""
         job = self._jobs.pop(number, None)
         return None if job is None else job.command
 
-    def take(self) -> list[Job]:
+    def take(self) -> list[Job[CommandT, PreparedT]]:
         """Return the requests that were prepared since the last call."""
-        found: list[Job] = []
+        found: list[Job[CommandT, PreparedT]] = []
         while self._done:
             job = self._done.popleft()
             if self._jobs.get(job.command.seq) is job:
@@ -170,9 +191,11 @@ class LongTexts:
             self._wake()
 
 
-def is_long(command: Request) -> bool:
+def is_long(command: Request | protocol.Embed) -> bool:
     """Return whether the loop would have to wait for what a request comes to."""
     match command:
+        case protocol.Embed(_, embedded, query):
+            return sum(map(len, embedded)) + len(query or "") * len(embedded) > LONG
         case protocol.Submit(_, request):
             ids = 0 if isinstance(request.prompt, str) else len(request.prompt or ())
             return ids > LONG_IDS or sum(map(len, request.prompt_texts)) > LONG
@@ -185,7 +208,7 @@ def is_long(command: Request) -> bool:
             return texts + sum(len(text) for tool in tools for text in tool) > LONG
 
 
-def prepared_or_error(maker: PromptMaker, command: Request) -> Prepared | EngineError:
+def prepared_or_error(maker: Preparing[CommandT, PreparedT], command: CommandT) -> PreparedT | EngineError:
     """Return what a request comes to, or what is wrong with it. No failure of one request may take others with it."""
     try:
         return maker.prepare(command)

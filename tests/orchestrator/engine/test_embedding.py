@@ -112,6 +112,47 @@ async def test_a_text_that_is_too_long_is_named_and_concerns_nobody_else(opened:
         await engine.embed([""])
 
 
+LONG = f"a{' ' * 3_000_000}b"
+"""A text that takes long to tokenize and has few tokens, since this vocabulary leaves out spaces."""
+
+
+async def test_a_long_text_is_tokenized_while_others_are_answered(opened: Opened) -> None:
+    engine = await opened("bert-mean")
+    ended = []
+
+    async def ask(text: str) -> int:
+        tokens = (await engine.embed([text])).tokens
+        ended.append(text)
+        return tokens
+
+    assert await asyncio.gather(ask(LONG), ask("a b")) == [4, 4]
+    assert ended == ["a b", LONG]
+    np.testing.assert_array_equal((await engine.embed([LONG])).vectors, (await engine.embed(["a b"])).vectors)
+    with pytest.raises(TextTooLong, match="text 1 has 20002 tokens"):
+        await engine.embed(["a", "z" * 20_000])
+    assert len((await engine.tokenize(LONG, whole=True)).tokens) == 4
+
+
+async def test_a_long_text_that_is_given_up_is_forgotten(opened: Opened) -> None:
+    engine = await opened("bert-mean")
+    before = await engine.stats()
+    given_up = asyncio.create_task(engine.embed([LONG]))
+    await asyncio.sleep(0)
+    given_up.cancel()
+    await asyncio.wait([given_up])
+    await engine.embed(["a"])
+    after = await engine.stats()
+    assert (after.cancelled - before.cancelled, after.finished - before.finished, after.queued) == (1, 1, 0)
+
+
+async def test_a_text_that_cannot_fit_is_refused_by_its_length(opened: Opened) -> None:
+    engine = await opened("llama-None")
+    with pytest.raises(TextTooLong) as refused:
+        await engine.embed(["a", "z" * 5_000_000])
+    assert refused.value.index == 1
+    assert refused.value.limit < refused.value.tokens <= 5_000_000
+
+
 async def test_what_is_given_up_is_not_computed(opened: Opened) -> None:
     engine = await opened("bert-mean")
     before = await engine.stats()
