@@ -2,11 +2,15 @@
 
 Its keywords that match patterns are replaced by ours, which match in linear time. A schema with patterns is refused if
 jsonschema would use its own keywords for a part of it.
+
+A schema of a few lines can ask for 2^n comparisons (each of n definitions names the one before it twice), and clients
+write schemas. So checks of values are counted in steps, of which a check may take only so many.
 """
 
 import json
-from collections.abc import Iterator, Mapping
-from functools import lru_cache
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache, lru_cache
 from itertools import islice, product
 from typing import Any, NamedTuple
 
@@ -14,6 +18,7 @@ from jsonschema import Draft202012Validator
 from jsonschema.exceptions import SchemaError, ValidationError, best_match
 from jsonschema.protocols import Validator
 from jsonschema.validators import extend, validator_for
+from jsonschema_specifications import REGISTRY as SPECIFICATIONS
 from referencing import Registry
 from referencing.exceptions import Unresolvable
 
@@ -28,7 +33,13 @@ ERRORS_WEIGHED = 100
 """Out of how many errors the one that explains most is chosen."""
 
 MAX_SCHEMA = 1 << 20
-"""How many characters a schema may have, as JSON: to check one takes a second for each ten thousand."""
+"""How many characters a schema may have, as JSON: to check one takes a second for each hundred thousand."""
+
+MAX_STEPS = 50_000
+"""How many steps the check of a small value may take: about a second on a busy core. A step is a keyword on a value."""
+
+STEPS_OF_A_PART = 50
+"""How many further steps it may take for each number, text, list and object in the value."""
 
 OTHER_KEYWORDS = frozenset({"$schema", "$dynamicAnchor", "$recursiveAnchor"})
 """Keywords through which jsonschema applies a schema with its own keywords instead of ours."""
@@ -95,21 +106,61 @@ class OutputSchema:
         return [Mismatch(tuple(error.absolute_path), _clip(error.message)) for error in self._errors(value)]
 
     def _errors(self, value: Any) -> list[ValidationError]:
+        _budget.left = MAX_STEPS + STEPS_OF_A_PART * _parts(value)
         try:
             return list(islice(self._validator.iter_errors(value), ERRORS_WEIGHED))
         except (Unresolvable, ValueError) as error:  # ValueError: a reference that is not a valid URL
             raise BadSchema(f"the schema refers to something that is not in it: {_clip(str(error))}") from error
         except RecursionError as error:
-            raise BadSchema("the schema refers to itself without end") from error
+            raise BadSchema("the schema refers to itself without end, or too deep") from error
 
 
-def schema_mismatch(schema: Mapping[str, Any]) -> Mismatch | None:
+def schema_mismatch(schema: Any) -> Mismatch | None:
     """Return where something is no JSON Schema of the draft 2020-12, or None if it is one."""
     try:
-        Draft202012Validator.check_schema(schema)
+        _check_schema(Draft202012Validator, schema)
     except SchemaError as error:
         return Mismatch(tuple(error.absolute_path), _clip(schema_problem(error)))
     return None
+
+
+def _check_schema(kind: type[Validator], schema: Any) -> None:
+    """Raise SchemaError if something is no schema of this draft."""
+    if kind is not Draft202012Validator:
+        kind.check_schema(schema)
+        return
+    for error in _metaschema().iter_errors(schema):
+        raise SchemaError.create_from(error)
+
+
+@cache
+def _metaschema() -> Validator:
+    """Return a validator of schemas of the draft 2020-12.
+
+    The published schema of schemas refers to seven others by dynamic references, which are searched for each keyword
+    anew. This one has the same rules in one schema that refers to itself, and is six times as fast.
+    """
+    whole = Draft202012Validator.META_SCHEMA
+    parts = [SPECIFICATIONS.contents(f"{whole['$id'].rpartition('/')[0]}/{part['$ref']}") for part in whole["allOf"]]
+    joined: dict[str, Any] = {"type": whole["type"], "properties": {}, "$defs": {}}
+    for part in map(_self_contained, [*parts, whole]):
+        joined["properties"] |= part["properties"]
+        joined["$defs"] |= part.get("$defs", {})
+    return Draft202012Validator(joined, registry=Registry(), format_checker=Draft202012Validator.FORMAT_CHECKER)
+
+
+def _self_contained(node: Any) -> Any:
+    """Return a part of the schema of schemas that refers to the whole of the one that it becomes a part of."""
+    if isinstance(node, list):
+        return [_self_contained(one) for one in node]
+    if not isinstance(node, dict):
+        return node
+    names = {"$id", "$schema", "$dynamicAnchor"}
+    kept = {key: value for key, value in node.items() if not (key in names and isinstance(value, str))}
+    if isinstance(kept.get("$dynamicRef"), str):
+        kept["$ref"] = "#" if kept["$dynamicRef"] == "#meta" else kept["$dynamicRef"]
+        del kept["$dynamicRef"]
+    return {key: _self_contained(value) for key, value in kept.items()}
 
 
 @lru_cache(maxsize=256)
@@ -117,10 +168,10 @@ def _validator(schema: str) -> Validator:
     """Return the validator of a schema. They are cached: checking a schema takes longer than checking most answers."""
     known = json.loads(schema)
     kind = validator_for(known, default=Draft202012Validator)
-    kind.check_schema(known)
+    _check_schema(kind, known)
     known.pop("$schema", None)
     _check_patterns(known)
-    return _with_our_patterns(kind)(known, registry=Registry())
+    return _bounded(kind)(known, registry=Registry())
 
 
 def _check_patterns(schema: object) -> None:
@@ -145,6 +196,75 @@ def _entries(schema: object) -> Iterator[tuple[str, Any]]:
         yield from _entries(inner)
 
 
+class _Budget(threading.local):
+    """How many steps the check that runs in this thread may still take."""
+
+    left = 0
+
+    def spend(self, steps: int) -> None:
+        """Take account of these steps. Raises `BadSchema` where the check has taken too many."""
+        self.left -= steps
+        if self.left < 0:
+            what = f"the schema takes more than {MAX_STEPS} steps to check a value, and {STEPS_OF_A_PART} for each part"
+            raise BadSchema(f"{what} of it; accepted: one with fewer references and alternatives inside of each other")
+
+
+_budget = _Budget()
+_Keyword = Callable[[Any, Any, Any, Any], Iterable[ValidationError] | None]
+
+
+@cache
+def _bounded(kind: type[Validator]) -> type[Validator]:
+    """Return a class of validators that counts its steps, and matches patterns with `matches`."""
+    patterned = _with_our_patterns(kind)
+    counted = {name: _counted(name, keyword) for name, keyword in patterned.VALIDATORS.items()}
+    bounded: Any = extend(patterned, counted)  # type: ignore[no-untyped-call]
+    theirs = bounded.evolve
+
+    def evolve(self: Any, **changes: Any) -> Any:
+        """Return the validator of a part of the schema. It is of the same class, whatever `$schema` the part names."""
+        _budget.spend(1)
+        part = changes.get("schema", self.schema)
+        if isinstance(part, dict) and "$schema" in part:
+            changes["schema"] = {keyword: value for keyword, value in part.items() if keyword != "$schema"}
+        return theirs(self, **changes)
+
+    bounded.evolve = evolve
+    return bounded  # type: ignore[no-any-return]
+
+
+def _counted(name: str, keyword: _Keyword) -> _Keyword:
+    """Return a keyword that counts its steps, and that keeps no more of the message of an error than is shown."""
+
+    def apply(validator: Any, wanted: Any, value: Any, schema: Any) -> Iterable[ValidationError]:
+        sizes = (len(one) for one in (wanted, value, schema) if isinstance(one, dict | list))
+        _budget.spend(1 + (sum(sizes) >> 4))
+        if name in ("anyOf", "oneOf"):  # the error of a false schema would quote the value, without coming by here
+            wanted = [{"not": {}} if one is False else one for one in wanted]
+        return map(_shortened, keyword(validator, wanted, value, schema) or ())
+
+    return apply
+
+
+def _shortened(error: ValidationError) -> ValidationError:
+    _budget.spend(len(error.message) >> 6)
+    error.message = _clip(error.message)
+    return error
+
+
+def _parts(value: object) -> int:
+    """Return how many numbers, texts, lists and objects are in a value, with itself."""
+    count, left = 0, [value]
+    while left:
+        one = left.pop()
+        count += 1
+        if isinstance(one, dict):
+            left += one.values()
+        elif isinstance(one, list):
+            left += one
+    return count
+
+
 @lru_cache
 def _with_our_patterns(kind: type[Validator]) -> type[Validator]:
     """Return a class of validators that matches patterns with `matches`."""
@@ -153,14 +273,32 @@ def _with_our_patterns(kind: type[Validator]) -> type[Validator]:
     def additional(validator: Any, wanted: Any, value: Any, schema: Mapping[str, Any]) -> Any:
         """Check `additionalProperties` with the properties that patterns name added to `properties`."""
         patterns = schema.get("patternProperties", {}) if validator.is_type(value, "object") else {}
+        _budget.spend(len(patterns) * len(value) >> 4 if patterns else 0)
         named = [name for pattern in patterns for name in value if matches(pattern, name)]
         rest = {keyword: own for keyword, own in schema.items() if keyword != "patternProperties"}
         properties = {**schema.get("properties", {}), **dict.fromkeys(named, True)}
         return theirs(validator, wanted, value, {**rest, "properties": properties})
 
     ours = {"pattern": _pattern, "patternProperties": _pattern_properties, "additionalProperties": additional}
+    if "uniqueItems" in kind.VALIDATORS:
+        ours["uniqueItems"] = _unique_items
     extended: type[Validator] = extend(kind, ours)  # type: ignore[no-untyped-call]
     return extended
+
+
+def _unique_items(validator: Any, wanted: bool, value: Any, schema: object) -> Iterator[ValidationError]:
+    """Check `uniqueItems` in linear time. jsonschema's own compares each object with each."""
+    if wanted and validator.is_type(value, "array") and len({_comparable(one) for one in value}) < len(value):
+        yield ValidationError(f"{value!r} has non-unique elements")
+
+
+def _comparable(value: Any) -> Any:
+    """Return something that is equal for equal JSON values only: 1 and 1.0 are equal, 1 and true are not."""
+    if isinstance(value, dict):
+        return frozenset((name, _comparable(one)) for name, one in value.items())
+    if isinstance(value, list):
+        return tuple(_comparable(one) for one in value)
+    return (bool, value) if isinstance(value, bool) else value
 
 
 def _pattern(validator: Any, pattern: str, value: Any, schema: object) -> Iterator[ValidationError]:
@@ -170,6 +308,7 @@ def _pattern(validator: Any, pattern: str, value: Any, schema: object) -> Iterat
 
 def _pattern_properties(validator: Any, patterns: Mapping[str, Any], value: Any, schema: object) -> Iterator[Any]:
     names = value if validator.is_type(value, "object") else ()
+    _budget.spend(len(patterns) * len(names) >> 4)
     for pattern, name in product(patterns, names):
         if matches(pattern, name):
             yield from validator.descend(value[name], patterns[pattern], path=name, schema_path=pattern)

@@ -5,10 +5,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
+from jsonschema.exceptions import SchemaError
 
 from orchestrator.events import GateResult
 from orchestrator.gates import Artifact, BadSchema, GateContext, OutputSchema, SchemaMismatch, Scope, run_gates
 from orchestrator.taskir import Step
+from orchestrator.taskir.validation import schema_mismatch
 
 PERSON: dict[str, Any] = {
     "type": "object",
@@ -163,6 +165,90 @@ def test_patterns_that_cannot_be_matched_in_time_are_refused_at_once(schema: dic
     with pytest.raises(BadSchema) as caught:
         OutputSchema(schema)
     assert told in str(caught.value)
+
+
+def doubling(keyword: str, **first: Any) -> dict[str, Any]:
+    """Return a schema of a few lines, each of whose 40 definitions names the one before it twice."""
+    definitions: dict[str, Any] = {"d0": first or {"type": "integer"}}
+    for number in range(1, 40):
+        definitions[f"d{number}"] = {keyword: [{"$ref": f"#/$defs/d{number - 1}"}] * 2}
+    return {"$defs": definitions, "$ref": "#/$defs/d39"}
+
+
+def tower(leaf: object, depth: int = 20) -> object:
+    for _ in range(depth):
+        leaf = [leaf]
+    return leaf
+
+
+@pytest.mark.parametrize(
+    ("schema", "value"),
+    [
+        (doubling("allOf"), 1),
+        (doubling("anyOf"), "x"),
+        (doubling("oneOf"), 1),
+        (doubling("anyOf", **{"$schema": META, "type": "integer"}), "x"),
+        ({**doubling("anyOf"), "$schema": "http://json-schema.org/draft-07/schema#", "$ref": "#/$defs/d39"}, "x"),
+        ({"$defs": doubling("anyOf")["$defs"], "items": {"$schema": META, "$ref": "#/$defs/d39"}}, ["x"]),
+        (doubling("anyOf", anyOf=[False, False]), "x" * 100_000),
+        ({"anyOf": [{"items": {"$ref": "#"}, "type": "array"}] * 2}, tower("x")),
+        ({**doubling("allOf", properties={"a": {}}), "unevaluatedProperties": False}, {"a": 1}),
+    ],
+)
+def test_a_small_schema_that_takes_without_end_to_check_is_refused(schema: dict[str, Any], value: object) -> None:
+    made = OutputSchema(schema)
+    with pytest.raises(BadSchema, match="takes more than 50000 steps to check a value"):
+        made.check(value)
+    OutputSchema({"type": "string"}).check("the next check has its own steps")
+
+
+def test_a_large_value_may_take_as_many_steps_as_it_has_parts() -> None:
+    person = {"name": "Brim", "age": 4}
+    OutputSchema({"type": "array", "items": PERSON}).check([person] * 10_000)
+
+
+@given(value=st.lists(JSON, max_size=6))
+def test_equal_items_are_found_as_the_standard_has_it(value: list[Any]) -> None:
+    schema = {"uniqueItems": True}
+    theirs = Draft202012Validator(schema)
+    for one in (value, value * 2, [1, 1.0], [1, True], [[0], [False]], [{"a": 1, "b": 2}, {"b": 2.0, "a": 1}]):
+        assert not OutputSchema(schema).mismatches(one) == theirs.is_valid(one)
+
+
+@given(value=JSON, wanted=st.lists(JSON, min_size=1, max_size=3))
+def test_values_are_enumerated_as_the_standard_has_it(value: Any, wanted: list[Any]) -> None:
+    for schema in (
+        {"enum": wanted},
+        {"const": wanted[0]},
+        {"anyOf": [False, {"enum": wanted}]},
+        {"oneOf": [False, True]},
+    ):
+        theirs = Draft202012Validator(schema)
+        for one in (value, False, 0, *wanted):
+            assert not OutputSchema(schema).mismatches(one) == theirs.is_valid(one)
+
+
+def test_many_objects_are_compared_in_time() -> None:
+    OutputSchema({"uniqueItems": True}).check([{"number": number} for number in range(50_000)])
+
+
+KEYWORDS = sorted(
+    {*Draft202012Validator.VALIDATORS, "$id", "$schema", "$anchor", "$comment", "$defs", "title", "format"}
+)
+SCHEMAS = st.recursive(
+    JSON, lambda inner: st.dictionaries(st.sampled_from(KEYWORDS), inner | st.lists(inner, max_size=2), max_size=4)
+)
+
+
+@given(schema=SCHEMAS)
+def test_schemas_are_checked_as_the_standard_has_it(schema: object) -> None:
+    wanted: tuple[str | int, ...] | None = None
+    try:
+        Draft202012Validator.check_schema(schema)  # type: ignore[arg-type]
+    except SchemaError as error:
+        wanted = tuple(error.absolute_path)
+    found = schema_mismatch(schema)
+    assert (None if found is None else found.path) == wanted
 
 
 async def test_gate_passes_what_matches() -> None:
