@@ -313,6 +313,28 @@ def test_a_mask_holds_all_tokens_that_are_allowed_one_by_one(llama: Llama, schem
     grammar.close()
 
 
+@pytest.mark.parametrize(
+    "values",
+    [
+        [*range(0, 4000, 7)],
+        ["a" * count for count in range(1, 400)],
+        [f"Straße {number % 11} {number}" for number in range(300)] + ["", "€", "Straße", None, 1.5],
+        [[number, "x"] for number in range(40)],
+    ],
+)
+def test_a_long_enum_lets_its_values_pass_and_no_others(llama: Llama, values: list[Any]) -> None:
+    schema = {"enum": values}
+    for value in values[:: len(values) // 15]:
+        assert accepts(llama, schema, json.dumps(value, ensure_ascii=False))
+    for wrong in ("9", '"b"', '"Straße 1 "', "[1]", '[1, "x"', "null1"):
+        assert not accepts(llama, schema, wrong)
+
+
+def test_an_enum_of_tens_of_thousands_of_values_is_a_small_grammar() -> None:
+    assert schema_grammar({"enum": [*range(40_000)]}).count("::=") < 100
+    assert schema_grammar({"enum": [f"v{number * 7919}" for number in range(20_000)]}).count("::=") < 4_000
+
+
 def test_an_object_among_an_enum_is_spelled_in_one_way(llama: Llama) -> None:
     assert accepts(llama, {"enum": [{"k": [1, 2]}]}, '{"k": [1, 2]}')
     assert not accepts(llama, {"enum": [{"k": [1, 2]}]}, '{"k":[1,2]}')
