@@ -4,21 +4,19 @@ The token is accepted as `x-api-key`, too, and any `anthropic-version`. Errors h
 """
 
 import secrets
-from dataclasses import replace
 
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel
 
 from orchestrator.api.anthropic.answers import MessageAnswer, message_answer, message_events
 from orchestrator.api.anthropic.requests import CountBody, MessagesBody, messages_of, request_of, toolbox_of
-from orchestrator.api.dependencies import ForcedModel, LimiterDep, ResendingDep, ServiceDep, read_body
+from orchestrator.api.dependencies import LimiterDep, ServiceDep, read_body
 from orchestrator.api.errors import MESSAGES_DOCUMENTED
 from orchestrator.api.llama_server.tokens import MAX_RENDERED, check_length
 from orchestrator.api.openai.calling import tool_prompt
-from orchestrator.api.openai.completion import generates_for
+from orchestrator.api.openai.completion import AnsweringDep
 from orchestrator.api.openai.names import role_named
-from orchestrator.api.openai.run_answers import name_run
-from orchestrator.api.sse import DOCUMENTED_STREAM, EventStream
+from orchestrator.api.sse import DOCUMENTED_STREAM
 from orchestrator.pool import ModelRemote
 from orchestrator.service.service import Service
 
@@ -32,35 +30,22 @@ class TokenCount(BaseModel):
 
 
 @router.post("", response_model=MessageAnswer, responses={200: DOCUMENTED_STREAM})
-async def create(
-    body: MessagesBody,
-    request: Request,
-    response: Response,
-    service: ServiceDep,
-    limiter: LimiterDep,
-    resending: ResendingDep,
-    forced: ForcedModel = None,
-) -> MessageAnswer | Response:
+async def create(body: MessagesBody, answering: AnsweringDep) -> MessageAnswer | Response:
     """Answer a conversation. `model` is a role, a persona, a model, `auto`, `orchestrate`, or an alias of one."""
     read = await read_body(body, lambda: request_of(body, f"msg_{secrets.token_hex(12)}"))
-    asked = replace(read, forced_model=forced, resending=resending)
-    generates, model = await generates_for(asked, service)
-    handle = limiter.start(generates)
+    started = await answering.start(read)
     if not body.stream:
-        (completion,) = await handle.completions(request)
-        name_run(response, asked.run)
-        return message_answer(asked, completion)
-    await handle.wait_started(request)
+        (completion,) = await started.completions()
+        return message_answer(started.asked, completion)
+    await started.wait_begun()
     try:
-        tokens = await _count(body, service, model)
+        tokens = await _count(body, answering.service, started.model)
     except ModelRemote:
         tokens = 0  # only its server can count them, and says so at the end
     except BaseException:
-        handle.cancel()
+        started.handle.cancel()
         raise
-    stream = EventStream(message_events(asked, tokens, handle), handle.cancel)
-    name_run(stream, asked.run)
-    return stream
+    return started.stream(message_events(started.asked, tokens, started.handle))
 
 
 @router.post("/count_tokens")

@@ -7,25 +7,21 @@ The classes of bodies have the fields of OpenAI's API. They are our own and not 
 import secrets
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from orchestrator.api.dependencies import (
-    ForcedModel,
     LenientBody,
-    LimiterDep,
     RequestBody,
-    ResendingDep,
-    ServiceDep,
     read_body,
 )
 from orchestrator.api.errors import DOCUMENTED, error_detail
 from orchestrator.api.limiter import CallArguments, CallEnded, CallStarted, GenerationHandle, Piece, RunEvent, Thought
 from orchestrator.api.openai.calling import CUT_OFF
-from orchestrator.api.openai.completion import CompletionRequest, generates_for
+from orchestrator.api.openai.completion import AnsweringDep, CompletionRequest
 from orchestrator.api.openai.given_files import GivenFile
 from orchestrator.api.openai.logprobs import ListedTokens, LogprobsBody, logprobs_body
 from orchestrator.api.openai.protocol import (
@@ -39,7 +35,7 @@ from orchestrator.api.openai.protocol import (
     may_be_continued,
     requested_thinking,
 )
-from orchestrator.api.openai.run_answers import AnsweringRun, RunId, name_run, run_event
+from orchestrator.api.openai.run_answers import AnsweringRun, RunId, run_event
 from orchestrator.api.openai.sampling import (
     MaxTokens,
     SamplingBody,
@@ -51,7 +47,7 @@ from orchestrator.api.openai.sampling import (
     shaping_options,
 )
 from orchestrator.api.openai.tools import MAX_TOOLS, ClientTool, ClientTools
-from orchestrator.api.sse import DOCUMENTED_STREAM, Events, EventStream, format_event
+from orchestrator.api.sse import DOCUMENTED_STREAM, Events, format_event
 from orchestrator.engine.client.engine import Completion
 from orchestrator.engine.contract import Message, TokenLogprob
 from orchestrator.errors import InputError, OrchestratorError, Problem
@@ -216,31 +212,16 @@ class _Common:
 
 
 @router.post("/chat/completions", response_model=ChatAnswer, responses={200: DOCUMENTED_STREAM})
-async def complete(
-    body: ChatBody,
-    request: Request,
-    response: Response,
-    service: ServiceDep,
-    limiter: LimiterDep,
-    resending: ResendingDep,
-    forced: ForcedModel = None,
-) -> ChatAnswer | Response:
+async def complete(body: ChatBody, answering: AnsweringDep) -> ChatAnswer | Response:
     """Answer a chat. `model` is a role, a persona, a model of the registry, `auto` or `orchestrate`."""
-    read = await read_body(body, lambda: request_of(body))
-    completion_request = replace(read, forced_model=forced, resending=resending)
-    generates, model = await generates_for(completion_request, service)
-    handle = limiter.start(generates)
-    run = completion_request.run
-    common = _Common(completion_request.id, int(time.time()), body.model, model, run)
+    started = await answering.start(await read_body(body, lambda: request_of(body)))
+    asked = started.asked
+    common = _Common(asked.id, int(time.time()), body.model, started.model, asked.run)
     if not body.stream:
-        completions = await handle.completions(request)
-        name_run(response, run)
-        return _answer(common, completions, completion_request)
-    await handle.wait_started(request)
+        return _answer(common, await started.completions(), asked)
+    await started.wait_begun()
     with_usage = bool(body.stream_options and body.stream_options.include_usage)
-    stream = EventStream(_chunks(common, handle, completion_request, with_usage), handle.cancel)
-    name_run(stream, run)
-    return stream
+    return started.stream(_chunks(common, started.handle, asked, with_usage))
 
 
 def request_of(body: ChatBody) -> CompletionRequest:

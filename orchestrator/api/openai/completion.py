@@ -4,18 +4,21 @@ import asyncio
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Annotated, Any
 
-from orchestrator.api.dependencies import aside
+from fastapi import Depends, Request, Response
+
+from orchestrator.api.dependencies import ForcedModel, LimiterDep, ResendingDep, ServiceDep, aside
 from orchestrator.api.errors import AnswerRefused
-from orchestrator.api.limiter import Generate, Piece
+from orchestrator.api.limiter import Generate, GenerationHandle, GenerationLimiter, Piece
 from orchestrator.api.openai.calling import CUT_OFF, AskModel, calling, tool_prompt
 from orchestrator.api.openai.given_files import GivenFile, read_files
 from orchestrator.api.openai.names import ORCHESTRATE, known_name, resolve_name
 from orchestrator.api.openai.protocol import THINKING_ARGUMENTS
-from orchestrator.api.openai.run_answers import AnsweringRun, RunQuestion, answer_by_run, run_request
+from orchestrator.api.openai.run_answers import AnsweringRun, RunQuestion, answer_by_run, name_run, run_request
 from orchestrator.api.openai.sampling import merged_sampling
 from orchestrator.api.openai.tools import MOST_ASKED, CallTask, ClientTools, with_tools
+from orchestrator.api.sse import Events, EventStream
 from orchestrator.engine.client.engine import Completion, TextPiece
 from orchestrator.engine.client.grammar import left_to_validator
 from orchestrator.engine.contract import Generation, Infill, Message
@@ -98,6 +101,67 @@ class CompletionRequest:
         if self.infill is not None:
             return self.infill.prefix
         return next((message.content for message in reversed(self.messages) if message.role == "user"), "")
+
+
+@dataclass(frozen=True, slots=True)
+class StartedAnswers:
+    """Answers that are being generated for a client. One of `completions` and `stream` sends them to it."""
+
+    asked: CompletionRequest
+    """What the client asks for."""
+    model: str
+    """The id of the model that answers; `orchestrate` for a run."""
+    handle: GenerationHandle
+    _request: Request
+    _response: Response
+
+    async def completions(self) -> list[Completion]:
+        """Wait for all answers and return them. Raises what an answer raises, and cancels all when the client goes."""
+        found = await self.handle.completions(self._request)
+        name_run(self._response, self.asked.run)
+        return found
+
+    async def wait_begun(self) -> None:
+        """Wait until the first answer has begun. Raises what an answer raises before that."""
+        await self.handle.wait_started(self._request)
+
+    def stream(self, events: Events) -> EventStream:
+        """Return the response that sends these events, after `wait_begun`."""
+        stream = EventStream(events, self.handle.cancel)
+        name_run(stream, self.asked.run)
+        return stream
+
+
+@dataclass(frozen=True, slots=True)
+class Answering:
+    """What every endpoint that answers conversations depends on, whichever API it is of."""
+
+    service: Service
+    limiter: GenerationLimiter
+    resending: Resending
+    forced_model: str | None
+    request: Request
+    response: Response
+
+    async def start(self, asked: CompletionRequest) -> StartedAnswers:
+        """Begin to answer. Raises UnknownName, and InputError for a request that cannot be carried out."""
+        asked = replace(asked, forced_model=self.forced_model, resending=self.resending)
+        generates, model = await generates_for(asked, self.service)
+        return StartedAnswers(asked, model, self.limiter.start(generates), self.request, self.response)
+
+
+def _answering(
+    service: ServiceDep,
+    limiter: LimiterDep,
+    resending: ResendingDep,
+    request: Request,
+    response: Response,
+    forced: ForcedModel = None,
+) -> Answering:
+    return Answering(service, limiter, resending, forced, request, response)
+
+
+AnsweringDep = Annotated[Answering, Depends(_answering)]
 
 
 async def generates_for(request: CompletionRequest, service: Service) -> tuple[list[Generate], str]:
@@ -241,7 +305,7 @@ def _checked(service: Service, role: ResolvedRole, request: CompletionRequest, g
                 model, asked, (lambda _: None) if hold else on_text, on_thought
             )
             usages.append(completion.usage)
-            wrong = "" if completion.finish in CUT_OFF else _mismatch(request, completion.text)
+            wrong = "" if completion.finish in CUT_OFF else await _mismatch(request, completion.text)
             if not wrong:
                 if hold:
                     on_text(TextPiece(completion.text, completion.logprobs))
@@ -260,20 +324,24 @@ def _recorded(chat: RoutedChat, index: int, request: CompletionRequest, generate
     async def recorded(on_text: Callable[[Piece], None], on_thought: Callable[[str], None]) -> Completion:
         with chat.answering(index) as end:
             completion = await generate(on_text, on_thought)
-            end(completion, "" if completion.calls else _mismatch(request, completion.text))
+            end(completion, "" if completion.calls else await _mismatch(request, completion.text))
             return completion
 
     return recorded
 
 
-def _mismatch(request: CompletionRequest, text: str) -> str:
-    """Return what is wrong with an answer that had to be the call of a tool or to match a schema; empty if it does."""
+async def _mismatch(request: CompletionRequest, text: str) -> str:
+    """Return what is wrong with an answer that had to be the call of a tool or to match a schema; empty if it does.
+
+    It is read in a thread: a schema may make that take a second.
+    """
     if request.toolbox.forced:
         return "the answer is no call of a tool that was offered"
     if request.schema is None:
         return ""
+    schema = request.schema if isinstance(request.schema, dict) else None
     try:
-        OutputSchema(request.schema if isinstance(request.schema, dict) else None).read(text)
+        await asyncio.to_thread(lambda: OutputSchema(schema).read(text))
     except (SchemaMismatch, BadSchema) as error:
         return str(error)
     return ""

@@ -9,19 +9,14 @@ import itertools
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from dataclasses import replace
 from typing import Annotated, Any, Final, Literal
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from orchestrator.api.dependencies import (
-    ForcedModel,
     LenientBody,
-    LimiterDep,
     RequestBody,
-    ResendingDep,
-    ServiceDep,
     StoredResponsesDep,
     read_body,
 )
@@ -29,7 +24,7 @@ from orchestrator.api.errors import DOCUMENTED, error_detail
 from orchestrator.api.limiter import CallArguments, CallEnded, CallStarted, GenerationHandle, Piece, RunEvent, Thought
 from orchestrator.api.openai.calling import CUT_OFF
 from orchestrator.api.openai.chat import OutputDetails
-from orchestrator.api.openai.completion import CompletionRequest, generates_for
+from orchestrator.api.openai.completion import AnsweringDep, CompletionRequest
 from orchestrator.api.openai.given_files import GivenFile
 from orchestrator.api.openai.logprobs import LogprobBody, logprobs_body, tokens_of_text
 from orchestrator.api.openai.protocol import (
@@ -42,7 +37,7 @@ from orchestrator.api.openai.protocol import (
     requested_thinking,
     text_of,
 )
-from orchestrator.api.openai.run_answers import RunId, name_run, run_event
+from orchestrator.api.openai.run_answers import RunId, run_event
 from orchestrator.api.openai.sampling import (
     MaxTokens,
     SamplingBody,
@@ -53,7 +48,7 @@ from orchestrator.api.openai.sampling import (
     shaping_options,
 )
 from orchestrator.api.openai.tools import MAX_TOOLS, ClientTool, ClientTools
-from orchestrator.api.sse import DOCUMENTED_STREAM, Events, EventStream, format_event
+from orchestrator.api.sse import DOCUMENTED_STREAM, Events, format_event
 from orchestrator.engine.client.engine import Completion, TextPiece
 from orchestrator.engine.contract import Message, TokenLogprob, ToolCall
 from orchestrator.errors import InputError, OrchestratorError, Problem
@@ -250,25 +245,15 @@ class ItemList(BaseModel):
 
 @router.post("/responses", response_model=ResponseAnswer, responses={200: DOCUMENTED_STREAM})
 async def respond(
-    body: ResponseBody,
-    request: Request,
-    response: Response,
-    service: ServiceDep,
-    limiter: LimiterDep,
-    responses: StoredResponsesDep,
-    resending: ResendingDep,
-    forced: ForcedModel = None,
+    body: ResponseBody, answering: AnsweringDep, responses: StoredResponsesDep
 ) -> ResponseAnswer | Response:
     """Answer. `model` is a role, a persona, a model of the registry, `auto` or `orchestrate`."""
     earlier: list[InputItem] = []
     if (previous := body.previous_response_id) is not None:
         items = await asyncio.to_thread(responses.conversation, previous)
         earlier = [InputItem.model_validate(item) for item in items]
-    read = await read_body(body, lambda: request_of(body, earlier))
-    completion_request = replace(read, forced_model=forced, resending=resending)
-    generates, _ = await generates_for(completion_request, service)
-    handle = limiter.start(generates)
-    created = _created(body, completion_request.id)
+    started = await answering.start(await read_body(body, lambda: request_of(body, earlier)))
+    created = _created(body, started.asked.id)
 
     async def store(answer: ResponseAnswer) -> None:
         if answer.store:
@@ -276,17 +261,14 @@ async def respond(
             await asyncio.to_thread(responses.store, answer.id, stored)
 
     if not body.stream:
-        (completion,) = await handle.completions(request)
-        created = created.model_copy(update={"run_id": completion_request.run.id})
-        name_run(response, completion_request.run)
+        (completion,) = await started.completions()
+        created = created.model_copy(update={"run_id": started.asked.run.id})
         answer = _ended(created, _items(completion), completion)
         await store(answer)
         return answer
-    await handle.wait_started(request)
-    created = created.model_copy(update={"run_id": completion_request.run.id})
-    stream = EventStream(_stream_events(created, handle, store), handle.cancel)
-    name_run(stream, completion_request.run)
-    return stream
+    await started.wait_begun()
+    created = created.model_copy(update={"run_id": started.asked.run.id})
+    return started.stream(_stream_events(created, started.handle, store))
 
 
 @router.get("/responses/{response}")
