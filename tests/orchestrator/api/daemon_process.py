@@ -154,9 +154,10 @@ def wait_submitted(client: httpx2.Client, request: str) -> str:
         time.sleep(0.01)
 
 
-def begun_and_left(daemon: Running, body: bytes, request: str) -> str:
+def begun_and_left(daemon: Running, body: bytes, request: str, **headers: str) -> str:
     """Send a chat with this body, close the connection as soon as the run of the request is accepted; return its id."""
     head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n"
+    head += "".join(f"{name}: {value}\r\n" for name, value in headers.items())
     with daemon.client() as client, socket.socket(socket.AF_UNIX) as caller:
         caller.connect(str(Home(daemon.home).socket))
         caller.sendall(f"{head}Content-Type: application/json\r\n\r\n".encode() + body)

@@ -4,6 +4,7 @@ import base64
 import hashlib
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -11,7 +12,15 @@ import openai
 import pytest
 from openai import OpenAI
 
-from tests.orchestrator.api.daemon_process import RECORDS, Running, begun_and_left, finished
+from tests.orchestrator.api.daemon_process import (
+    RECORDS,
+    Running,
+    begun_and_left,
+    finished,
+    lasting,
+    running_daemon,
+    submitted,
+)
 
 SHORT = "Write a Python function that adds two numbers."
 COMPARE = "Summarize a.txt and b.txt, then compare them"
@@ -153,6 +162,26 @@ def test_a_client_that_has_lost_its_connection_joins_the_run(daemon: Running, cl
     assert finished(client, run)["status"] in ("done", "failed"), "it was not cancelled"
     same = [one for one in client.get("/v1/runs").json()["runs"] if one["request"] == LASTING]
     assert [one["run_id"] for one in same] == [run]
+
+
+def test_clients_come_back_to_their_runs_after_the_daemon_was_restarted(tmp_path: Path) -> None:
+    """Both runs wait behind a long one when the daemon is shut down, so they have not ended by then."""
+    body = json.dumps({"model": "orchestrate", "messages": asked(text=LASTING)}).encode()
+    key = {"Idempotency-Key": "add two numbers"}
+    keyed = json.dumps({"model": "orchestrate", "messages": asked()}).encode()
+    path, one_at_a_time = "/v1/chat/completions", {"ORCHESTRATOR_RUNS_MAX_RUNNING": "1"}
+    with running_daemon(tmp_path / "home", **one_at_a_time) as daemon, daemon.client() as client:
+        first = submitted(client, lasting())
+        runs = [begun_and_left(daemon, body, LASTING), begun_and_left(daemon, keyed, SHORT, **key)]
+    with running_daemon(tmp_path / "home", **one_at_a_time) as daemon, daemon.client() as client:
+        client.post(f"/v1/runs/{first}/cancel").raise_for_status()
+        client.headers["Content-Type"] = "application/json"
+        answers = [client.post(path, content=body), client.post(path, content=keyed, headers=key)]
+        assert [answer.raise_for_status().headers["X-Run-Id"] for answer in answers] == runs
+        found = [answer.json()["choices"][0]["message"]["content"] for answer in answers]
+        assert found == [answer_of(client, run) for run in runs]
+        assert len(client.get("/v1/runs").json()["runs"]) == 3, "no run was begun a second time"
+        assert client.post(path, content=body).headers["X-Run-Id"] not in runs, "its answer was fetched"
 
 
 def test_the_options_of_the_client_are_those_of_the_steps(ai: OpenAI, client: httpx2.Client) -> None:
