@@ -127,6 +127,14 @@ _SHOWN_PROBLEMS: Final = 5
 """How many problems of an invalid body the message says."""
 _WEIGHED_ERRORS: Final = 1000
 """How many errors of an invalid body are looked at. A body can have one at each of millions of places."""
+_COUNTED: Final = {
+    "too_short": "{field_type} of {min_length} or more",
+    "too_long": "{field_type} of {max_length} or fewer",
+    "string_too_short": "string of {min_length} or more characters",
+    "string_too_long": "string of {max_length} or fewer characters",
+    "string_pattern_mismatch": "string that matches {pattern}",
+}
+"""What is accepted where pydantic's message does not say it in words for users, by the type of its error."""
 _SHOWN_CHARACTERS: Final = 80
 """How much of a value that is wrong a message shows."""
 
@@ -345,10 +353,15 @@ def _path(error: Any, body: object) -> Iterator[str]:
 
 def _accepted(error: Any) -> str:
     """Return what would be accepted, from a message such as `Input should be a valid string`; empty for others."""
+    counted = _COUNTED.get(error["type"])
+    if counted is not None:
+        context = error["ctx"]
+        kind = {"Dictionary": "object"}.get(str(context.get("field_type")), "list")
+        return counted.format(**{**context, "field_type": kind})
     text = str(error["msg"])
     if not text.startswith("Input should be "):
         return ""
-    wanted = text.removeprefix("Input should be ").removeprefix("a valid ").partition(", unable to parse")[0]
+    wanted = text.removeprefix("Input should be ").removeprefix("a valid ").partition(", unable to")[0]
     return "object" if wanted.startswith("dictionary") else wanted
 
 

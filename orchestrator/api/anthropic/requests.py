@@ -16,6 +16,7 @@ from orchestrator.api.openai.protocol import (
     ThinkingBody,
     answer_schema,
     may_be_continued,
+    refused_part,
     requested_thinking,
 )
 from orchestrator.api.openai.sampling import (
@@ -220,6 +221,13 @@ def _text(content: str | Sequence[Block] | None, where: str) -> str:
             case "thinking" | "redacted_thinking":
                 pass
             case _:
-                problem = Problem(f"{where}/{index}/type", f"{block.type!r} is not supported here", ACCEPTED_BLOCKS)
-                raise InputError(problem)
+                raise InputError(Problem(f"{where}/{index}", _refused(block), ACCEPTED_BLOCKS))
     return "\n".join(texts)
+
+
+def _refused(block: Block) -> str:
+    if block.type == "document" and block.source is not None:
+        return (
+            f"is a document from a source of type {block.source.type!r} ({block.source.media_type or 'any media type'})"
+        )
+    return refused_part(block.type)

@@ -4,9 +4,10 @@
 """
 
 import secrets
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal, TypeAlias
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
@@ -17,15 +18,23 @@ from orchestrator.api.errors import DOCUMENTED, error_detail
 from orchestrator.api.limiter import Generate, GenerationHandle
 from orchestrator.api.openai.calling import CUT_OFF
 from orchestrator.api.openai.completion import CompletionRequest, generates_for
+from orchestrator.api.openai.logprobs import IdentifiedLogprobBody, ListedTokens, identified_logprobs
 from orchestrator.api.openai.names import AUTO
-from orchestrator.api.openai.sampling import SamplingBody, answer_form, refuse_options, shaping_options
+from orchestrator.api.openai.sampling import (
+    SamplingBody,
+    TopLogprobs,
+    answer_form,
+    refuse_options,
+    shaping_options,
+)
 from orchestrator.api.openai.text_completions import Prompts, prompts_in
 from orchestrator.api.sse import DOCUMENTED_STREAM, Events, EventStream, format_event
 from orchestrator.engine.client.engine import Completion
-from orchestrator.engine.contract import Infill
+from orchestrator.engine.contract import Infill, TokenLogprob
 from orchestrator.errors import OrchestratorError
 from orchestrator.events import Usage
 
+_NO_FIELD: Final = object()
 RANDOM_SEED: Final = 0xFFFFFFFF
 """The seed that stands for a random one, beside -1."""
 
@@ -45,6 +54,12 @@ class NativeOptions(RequestBody, SamplingBody):
     stream: bool | None = None
     t_max_predict_ms: Annotated[float, Field(ge=0, le=1e9)] | None = None
     """How many milliseconds an answer may take; 0: as many as it needs."""
+    n_probs: TopLogprobs | None = None
+    """How many likely tokens are told in the place of each token; 0: none, and no probabilities at all."""
+    return_tokens: bool | None = None
+    """Whether the answer has the ids of its tokens."""
+    response_fields: Annotated[list[str], Field(max_length=64)] | None = None
+    """Which fields of the answer are wanted, those inside of others as `timings/predicted_n`; None or none for all."""
 
     @property
     def limit(self) -> int | None:
@@ -96,7 +111,7 @@ class NativeAnswer(BaseModel):
     index: int
     content: str
     tokens: list[int] = []
-    """Empty: an answer is text here."""
+    """The ids of its tokens, where `return_tokens` asks for them."""
     stop: bool = True
     id_slot: int = -1
     """-1: sequences have no fixed slots here."""
@@ -110,9 +125,17 @@ class NativeAnswer(BaseModel):
     """Why it ended: by an end token, at a limit, or by a stop string, which is the `stopping_word`."""
     stopping_word: str = ""
     timings: Timings
+    completion_probabilities: Annotated[
+        list[IdentifiedLogprobBody] | None, Field(exclude_if=lambda listed: listed is None)
+    ] = None
+    """How likely its tokens were, where `n_probs` asks for that."""
 
 
-@router.post("/completion", response_model=NativeAnswer | list[NativeAnswer], responses={200: DOCUMENTED_STREAM})
+ShownAnswer: TypeAlias = NativeAnswer | dict[str, Any]
+"""An answer, or the fields of it that `response_fields` names."""
+
+
+@router.post("/completion", response_model=ShownAnswer | list[ShownAnswer], responses={200: DOCUMENTED_STREAM})
 async def complete(
     body: NativeBody, request: Request, service: ServiceDep, limiter: LimiterDep, forced: ForcedModel = None
 ) -> Response:
@@ -123,7 +146,7 @@ async def complete(
     return await _carried_out(asked, body, request, service, limiter)
 
 
-@router.post("/infill", response_model=NativeAnswer, responses={200: DOCUMENTED_STREAM})
+@router.post("/infill", response_model=ShownAnswer, responses={200: DOCUMENTED_STREAM})
 async def infill(
     body: InfillBody, request: Request, service: ServiceDep, limiter: LimiterDep, forced: ForcedModel = None
 ) -> Response:
@@ -150,12 +173,12 @@ async def _carried_out(
     empty = body.limit == 0
     if body.stream:
         await handle.wait_started(request)
-        return EventStream(_events(model, handle, empty=empty), handle.cancel)
+        return EventStream(_events(model, handle, body, empty=empty), handle.cancel)
     answers = [
-        _answer(index, model, "" if empty else one.text, one)
+        _answer(index, model, one, body, "" if empty else one.text, () if empty else one.logprobs)
         for index, one in enumerate(await handle.completions(request))
     ]
-    found_answers = [one.model_dump() for one in answers]
+    found_answers = [_chosen(one.model_dump(), body.response_fields) for one in answers]
     return JSONResponse(found_answers[0] if len(found_answers) == 1 else found_answers)
 
 
@@ -173,11 +196,15 @@ def _request(body: NativeOptions) -> CompletionRequest:
         grammar=form.grammar,
         max_tokens=None if body.limit in (None, -1) else max(1, body.limit or 0),
         **options,
+        logprobs=body.n_probs or (0 if body.return_tokens else None),
         deadline_seconds=seconds or None,
     )
 
 
-def _answer(index: int, model: str, text: str, completion: Completion) -> NativeAnswer:
+def _answer(
+    index: int, model: str, completion: Completion, body: NativeOptions, text: str, listed: Sequence[TokenLogprob]
+) -> NativeAnswer:
+    """Return the answer with this text, of these tokens, which a stream has sent already as far as it could."""
     usage = completion.usage
     if completion.finish in CUT_OFF:
         ended: Literal["eos", "limit", "word"] = "limit"
@@ -186,6 +213,8 @@ def _answer(index: int, model: str, text: str, completion: Completion) -> Native
     return NativeAnswer(
         index=index,
         content=text,
+        tokens=[token.id for token in listed] if body.return_tokens else [],
+        completion_probabilities=identified_logprobs(listed) if body.n_probs else None,
         model=model,
         tokens_predicted=usage.output_tokens,
         tokens_evaluated=usage.prompt_tokens,
@@ -209,13 +238,35 @@ def _timings(usage: Usage) -> Timings:
     )
 
 
-async def _events(model: str, handle: GenerationHandle, *, empty: bool) -> Events:
+def _chosen(answer: dict[str, Any], names: Sequence[str] | None) -> dict[str, Any]:
+    """Return the fields of an answer that are wanted, each under the name by which it is. Unknown ones are left out."""
+    if not names:
+        return answer
+    found: dict[str, Any] = {}
+    for name in names:
+        value: Any = answer
+        for part in name.split("/"):
+            value = value.get(part, _NO_FIELD) if isinstance(value, dict) else _NO_FIELD
+        if value is not _NO_FIELD:
+            found[name] = value
+    return found
+
+
+async def _events(model: str, handle: GenerationHandle, body: NativeOptions, *, empty: bool) -> Events:
     """Yield an event for each piece of text, and for each answer one that says how it ended."""
+    listed: defaultdict[int, ListedTokens] = defaultdict(ListedTokens)
     try:
         async for index, item in handle.items():
             if isinstance(item, Completion):
-                yield format_event(_answer(index, model, "", item).model_dump())
+                rest = () if empty else listed[index].rest(item) or ()
+                answer = _answer(index, model, item, body, "", rest)
+                yield format_event(_chosen(answer.model_dump(), body.response_fields))
             elif isinstance(item, str) and item and not empty:
-                yield format_event({"index": index, "content": item, "tokens": [], "stop": False, "id_slot": -1})
+                tokens = listed[index].take_with(item)
+                ids = [token.id for token in tokens] if body.return_tokens else []
+                piece: dict[str, Any] = {"index": index, "content": item, "tokens": ids, "stop": False, "id_slot": -1}
+                if body.n_probs:
+                    piece["completion_probabilities"] = [one.model_dump() for one in identified_logprobs(tokens)]
+                yield format_event(piece)
     except OrchestratorError as error:
         yield format_event({"error": error_detail(error).model_dump()})

@@ -65,7 +65,10 @@ class EmbeddingList(BaseModel):
 
 @router.post("/embeddings", response_model=EmbeddingList)
 async def create(body: EmbeddingBody, request: Request, service: ServiceDep, limiter: LimiterDep) -> Response:
-    """Embed texts. `model` is `lexical`, or `embedder` for the registry's role (`lexical`, if there is none)."""
+    """Embed texts. `model` is `lexical`, or `embedder` for the registry's role (`lexical`, if there is none).
+
+    It may be the id of the role's model, too.
+    """
     model = find_embedder(known_name(body.model, service), service.orchestrator.registry)
     texts = await _texts(body.input, model, service.orchestrator.pool)
     if model is None:

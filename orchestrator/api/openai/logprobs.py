@@ -1,7 +1,7 @@
 """Say how likely the tokens of an answer were, in the form of chats and in that of completions."""
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 from pydantic import BaseModel
 
@@ -25,6 +25,18 @@ class LogprobBody(LikelihoodBody):
     """A token of an answer, and the most likely ones in its place."""
 
     top_logprobs: list[LikelihoodBody]
+
+
+class IdentifiedLikelihoodBody(LikelihoodBody):
+    """The same, with the number of the token in the vocabulary, as llama-server has it."""
+
+    id: int
+
+
+class IdentifiedLogprobBody(IdentifiedLikelihoodBody):
+    """A token of an answer, and the most likely ones in its place, as llama-server has them."""
+
+    top_logprobs: list[IdentifiedLikelihoodBody]
 
 
 class LogprobsBody(BaseModel):
@@ -53,6 +65,20 @@ def logprobs_body(tokens: Sequence[TokenLogprob]) -> LogprobsBody:
             for token in tokens
         ]
     )
+
+
+def identified_logprobs(tokens: Sequence[TokenLogprob]) -> list[IdentifiedLogprobBody]:
+    """Return the tokens of an answer as llama-server has them in /completion."""
+
+    def identified(token: TokenLogprob | TokenLikelihood) -> dict[str, Any]:
+        return {"id": token.id, **_likelihood(token).model_dump()}
+
+    return [
+        IdentifiedLogprobBody(
+            **identified(token), top_logprobs=[IdentifiedLikelihoodBody(**identified(other)) for other in token.top]
+        )
+        for token in tokens
+    ]
 
 
 def tokens_of_text(completion: Completion) -> tuple[TokenLogprob, ...]:

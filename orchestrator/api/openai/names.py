@@ -113,11 +113,12 @@ def embedder_names(registry: Registry) -> list[str]:
 def find_embedder(name: str, registry: Registry) -> str | None:
     """Return the id of the model that an embedder's name stands for, or None for the lexical embedder.
 
-    Raises UnknownName for a name that is no embedder's, and InputError for an embedder that cannot be used.
+    The names are `lexical`, the role, and the id of its model. Raises UnknownName for a name that is no embedder's,
+    and InputError for an embedder that cannot be used.
     """
     if name == LEXICAL or (name == EMBEDDER and EMBEDDER not in registry.roles):
         return None
-    if name != EMBEDDER:
+    if name not in (EMBEDDER, _model_of(EMBEDDER, registry)):
         raise UnknownName(f"there is no embedder {name!r}; accepted: {', '.join(embedder_names(registry))}")
     model = registry.roles[EMBEDDER].model
     if (reason := _unusable_reason(registry)) is not None:
@@ -130,6 +131,15 @@ def find_embedder(name: str, registry: Registry) -> str | None:
 def default_reranker(registry: Registry) -> str:
     """Return the name of what orders documents where a request does not say it."""
     return RERANKER if RERANKER in registry.roles else EMBEDDER
+
+
+def is_reranker(name: str, registry: Registry) -> bool:
+    """Return whether a name is that of the role that ranks, or the id of its model."""
+    return name in (RERANKER, _model_of(RERANKER, registry))
+
+
+def _model_of(role: str, registry: Registry) -> str | None:
+    return registry.roles[role].model if role in registry.roles else None
 
 
 def find_reranker(registry: Registry) -> str:

@@ -25,6 +25,8 @@ ThinkingBudget = Annotated[int, Field(ge=0, le=MAX_CONTEXT)]
 RequestedEffort = Literal["none", "minimal", "low", "medium", "high", "xhigh"]
 THINKING_ARGUMENTS: Final = ("enable_thinking", "thinking")
 """The variables of chat templates that say whether the model thinks."""
+_SENSES: Final = {"image": "a picture", "audio": "sound", "video": "a video"}
+"""What a part of a message holds whose type has one of these words in it."""
 _EFFORTS: Final[dict[str, Thinking]] = {"none": "off", "minimal": "low", "xhigh": "high"}
 
 
@@ -115,10 +117,16 @@ def text_of(content: str | Sequence[TextPart] | None, where: str, files: list[Gi
         if files is not None and part.type in FILE_TYPES:
             files.append(_given_file(part.file or part, f"{where}/{index}"))
         elif part.text is None:
-            raise InputError(Problem(f"{where}/{index}", f"is of type {part.type!r}", "text"))
+            raise InputError(Problem(f"{where}/{index}", refused_part(part.type), "text"))
         else:
             texts.append(part.text)
     return "\n".join(texts)
+
+
+def refused_part(kind: str) -> str:
+    """Return what is wrong with a part of a message that holds no text, by its type."""
+    what = next((name for mark, name in _SENSES.items() if mark in kind), None)
+    return f"is of type {kind!r}" if what is None else f"is {what} (type {kind!r}), which no model here can take in"
 
 
 def _given_file(part: FileBody, where: str) -> GivenFile:

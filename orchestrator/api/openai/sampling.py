@@ -45,6 +45,7 @@ REFUSED: Final = {
     **dict.fromkeys(("n_predict", "max_new_tokens", "max_output_tokens"), "max_tokens"),
     "stop_sequences": "stop",
     "n_probs": "logprobs and top_logprobs",
+    "post_sampling_probs": "leave it out: probabilities are those before sampling",
     **dict.fromkeys(_OTHERS.split(), "leave it out"),
 }
 """Options of OpenAI's and other servers' APIs that are not supported here and shape an answer, and what is accepted."""
@@ -52,7 +53,9 @@ _NEUTRAL: Final[Mapping[str, tuple[object, ...]]] = {
     **dict.fromkeys(("tfs_z", "length_penalty", "encoder_repetition_penalty", "dynatemp_exponent"), (1,)),
     **dict.fromkeys("top_a dynatemp_range penalty_alpha epsilon_cutoff eta_cutoff".split(), (0,)),
     **dict.fromkeys(("no_repeat_ngram_size", "n_probs"), (0,)),
-    **dict.fromkeys("use_beam_search early_stopping include_stop_str_in_output echo".split(), (False,)),
+    **dict.fromkeys(
+        "use_beam_search early_stopping include_stop_str_in_output echo post_sampling_probs".split(), (False,)
+    ),
     **dict.fromkeys("bad_words allowed_token_ids logits_processors".split(), ([],)),
     "top_n_sigma": (-1, 0),
     "best_of": (0, 1),

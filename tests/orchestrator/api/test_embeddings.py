@@ -82,11 +82,22 @@ def test_texts_that_cannot_be_embedded_are_refused(ai: OpenAI) -> None:
     for wrong in ("", ["x", ""]):
         with pytest.raises(openai.BadRequestError, match="is empty"):
             vectors_of(ai, wrong)
-    with pytest.raises(openai.NotFoundError, match="there is no embedder 'bert'; accepted: lexical, embedder"):
-        ai.embeddings.create(model="bert", input="x")
+    with pytest.raises(openai.NotFoundError, match="there is no embedder 'ranker'; accepted: lexical, embedder"):
+        ai.embeddings.create(model="ranker", input="x")
     with pytest.raises(openai.BadRequestError, match="loaded to embed texts, and was asked to write"):
         ai.chat.completions.create(model="bert", messages=[{"role": "user", "content": "x"}])
     assert len(vectors_of(ai, "x")) == 1
+
+
+def test_the_models_of_the_roles_have_their_own_names_too(ai: OpenAI, daemon: Running) -> None:
+    able = {one.id: one.model_dump()["abilities"] for one in ai.models.list()}
+    assert (able["bert"], able["ranker"]) == (["embeddings", "rerank"], ["rerank"])
+    assert ai.embeddings.create(model="bert", input="x") == ai.embeddings.create(model="embedder", input="x")
+    asked = {"query": "the ship", "documents": TEXTS}
+    with daemon.client() as client:
+        for role, model in (("reranker", "ranker"), ("embedder", "bert")):
+            by_role, by_id = (client.post("/v1/rerank", json={**asked, "model": one}).json() for one in (role, model))
+            assert by_role["results"] == by_id["results"]
 
 
 def test_token_ids_are_embedded_as_their_text(ai: OpenAI, daemon: Running) -> None:

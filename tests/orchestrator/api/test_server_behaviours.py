@@ -40,6 +40,69 @@ def test_completion_a_prompt_of_an_earlier_request_is_not_computed_again(client:
     assert longer["tokens_cached"] > 0.8 * first["tokens_evaluated"]
 
 
+def test_completion_tokens_and_their_probabilities_come_where_they_are_asked_for(client: httpx2.Client) -> None:
+    plain = completion(client, n_predict=5)
+    assert plain["tokens"] == []
+    assert "completion_probabilities" not in plain
+    found = completion(client, n_predict=5, n_probs=3, return_tokens=True)
+    listed = found["completion_probabilities"]
+    assert found["content"] == plain["content"] == "".join(token["token"] for token in listed)
+    assert found["tokens"] == [token["id"] for token in listed]
+    assert (
+        client.post("/detokenize", json={"model": MODEL, "tokens": found["tokens"]}).json()["content"]
+        == found["content"]
+    )
+    for token in listed:
+        assert len(token["top_logprobs"]) == 3
+        assert token["logprob"] <= 0
+        best = token["top_logprobs"][0]
+        assert (best["id"], best["bytes"]) == (token["id"], list(token["token"].encode()))
+    refused = client.post("/completion", json={"model": MODEL, "prompt": TEXT, "post_sampling_probs": True})
+    assert "post_sampling_probs" in refused.json()["error"]["message"]
+
+
+def test_completion_a_stream_has_the_same_text_tokens_and_probabilities(client: httpx2.Client) -> None:
+    options = {"n_predict": 12, "n_probs": 2, "return_tokens": True}
+    whole = completion(client, **options)
+    body = {"model": MODEL, "prompt": TEXT, "temperature": 0, "stream": True, **options}
+    lines = client.post("/completion", json=body).raise_for_status().text.splitlines()
+    events = [json.loads(line.removeprefix("data: ")) for line in lines if line]
+    assert [event["stop"] for event in events] == [False] * (len(events) - 1) + [True]
+    assert "".join(event["content"] for event in events) == whole["content"]
+    assert [token for event in events for token in event["tokens"]] == whole["tokens"]
+    listed = [token for event in events for token in event["completion_probabilities"]]
+    assert [token["id"] for token in listed] == whole["tokens"]
+
+
+def test_completion_tokens_and_texts_are_prompts_alone_and_together(client: httpx2.Client) -> None:
+    tokens = client.post("/tokenize", json={"model": MODEL, "content": TEXT, "add_special": True}).json()["tokens"]
+    alone = completion(client)["content"]
+    assert completion(client, prompt=tokens)["content"] == alone
+    several = client.post(
+        "/completion", json={"model": MODEL, "prompt": [tokens, TEXT], "n_predict": 16, "temperature": 0}
+    )
+    assert [one["content"] for one in several.json()] == [alone, alone]
+    assert [one["index"] for one in several.json()] == [0, 1]
+
+
+def test_completion_only_the_wanted_fields_are_returned(client: httpx2.Client) -> None:
+    wanted = ["content", "timings/predicted_n", "timings/nothing", "nothing"]
+    found = completion(client, n_predict=4, response_fields=wanted)
+    assert [*found] == ["content", "timings/predicted_n"]
+    assert found["timings/predicted_n"] <= 4
+    assert "model" in completion(client, n_predict=4, response_fields=[])
+
+
+def test_completion_the_end_of_the_text_may_be_ignored(client: httpx2.Client) -> None:
+    assert completion(client, n_predict=48, ignore_eos=True)["tokens_predicted"] == 48
+
+
+def test_completion_a_grammar_that_is_none_is_refused(client: httpx2.Client) -> None:
+    answer = client.post("/completion", json={"model": MODEL, "prompt": TEXT, "grammar": "root ::= nowhere"})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "bad_grammar")
+    assert completion(client, grammar='root ::= "a"{5,5}')["content"] == "aaaaa"
+
+
 def test_completion_a_grammar_of_json_is_obeyed(client: httpx2.Client) -> None:
     schema = {
         "type": "object",
@@ -115,3 +178,79 @@ def test_chat_what_is_no_chat_is_refused(client: httpx2.Client, wrong: dict[str,
     assert answer.status_code == 400
     assert answer.json()["error"]["type"] == "invalid_request_error"
     assert client.get("/health").json() == {"status": "ok"}
+
+
+PICTURE = "data:image/png;base64,iVBORw0KGgo="
+ANTHROPIC_PICTURE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}}
+
+
+@pytest.mark.parametrize("model", [MODEL, "orchestrate"])
+@pytest.mark.parametrize(
+    ("path", "body", "where"),
+    [
+        (
+            "chat/completions",
+            {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": PICTURE}}]}]},
+            "messages/0/content/0: is a picture (type 'image_url')",
+        ),
+        (
+            "chat/completions",
+            {"messages": [{"role": "user", "content": [{"type": "input_audio", "input_audio": {"data": "AA=="}}]}]},
+            "messages/0/content/0: is sound (type 'input_audio')",
+        ),
+        (
+            "responses",
+            {"input": [{"role": "user", "content": [{"type": "input_image", "image_url": PICTURE}]}]},
+            "input/0/content/0: is a picture (type 'input_image')",
+        ),
+        (
+            "messages",
+            {"max_tokens": 9, "messages": [{"role": "user", "content": [ANTHROPIC_PICTURE]}]},
+            "messages/0/content/0: is a picture (type 'image')",
+        ),
+    ],
+)
+def test_chat_what_is_no_text_is_refused_as_what_it_is(
+    client: httpx2.Client, model: str, path: str, body: dict[str, Any], where: str
+) -> None:
+    answer = client.post(f"/v1/{path}", json={"model": model, **body})
+    assert answer.status_code == 400
+    assert f"{where}, which no model here can take in; accepted: text" in answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("extra", [{}, {"filename": "ok"}, {"filename": 1, "text": "a"}, {"filename": "a", "text": 4}])
+def test_infill_what_is_no_file_is_refused(client: httpx2.Client, extra: dict[str, Any]) -> None:
+    body = {"model": MODEL, "input_prefix": "a", "input_suffix": "b", "input_extra": [extra]}
+    answer = client.post("/infill", json=body)
+    assert answer.status_code == 400
+    assert "input_extra/0/" in answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize(("most", "count"), [(None, 3), (2, 2), (99, 3)])
+def test_rerank_both_forms_are_known(client: httpx2.Client, most: int | None, count: int) -> None:
+    texts = ["tax figures", "the ship sails", "a ship"]
+    asked = {"model": "lexical", "query": "the ship sails", "top_n": most}
+    ranked = client.post("/rerank", json={**asked, "documents": texts}).json()["results"]
+    scored = client.post("/rerank", json={**asked, "texts": texts}).json()
+    assert scored == [{"index": one["index"], "score": one["relevance_score"]} for one in ranked]
+    assert len(ranked) == count
+    with_text = client.post("/rerank", json={**asked, "texts": texts, "return_text": True}).json()
+    assert with_text[0]["text"] == texts[1]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"documents": []}, "documents: is []; accepted: list of 1 or more"),
+        ({"documents": None}, "documents: is missing, or there beside texts; accepted: exactly one of both"),
+        ({"documents": ["a"], "texts": ["a"]}, "exactly one of both"),
+        ({"documents": 123}, "documents: is 123; accepted: list"),
+        ({"documents": [1]}, "documents/0: is 1; accepted: string or object"),
+        ({"texts": ["a", ""]}, "texts/1: is empty"),
+        ({"documents": ["a"], "query": ""}, 'query: is ""; accepted: string of 1 or more characters'),
+    ],
+)
+def test_rerank_what_cannot_be_ranked_is_refused(client: httpx2.Client, wrong: dict[str, Any], message: str) -> None:
+    answer = client.post("/rerank", json={"model": "lexical", "query": "ship", **wrong})
+    assert answer.status_code == 400
+    assert message in answer.json()["error"]["message"]
