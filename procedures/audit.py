@@ -27,7 +27,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, Final, Self
 
-from procedures.durable import BeforeWrite, no_fault, share_file, sync_folder
+from procedures.durable import BeforeWrite, make_private_folder, no_fault, share_file, sync_folder
 from procedures.errors import AuditDamaged, ProcedureError, ProcedureRefused
 
 FILE: Final = "audit.db"
@@ -371,7 +371,7 @@ class Audit:
         while True:
             if self._head_file is None:
                 self._before_write("open the audit log")
-                self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+                make_private_folder(self.path.parent)
                 self._head_file = os.open(self._head_path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
             fcntl.flock(self._head_file, fcntl.LOCK_EX)
             if os.fstat(self._head_file).st_nlink:

@@ -19,6 +19,7 @@ from procedures.durable import (
     LARGE,
     BeforeWrite,
     How,
+    make_private_folder,
     no_fault,
     share_file,
     sync_folder,
@@ -67,7 +68,7 @@ def take(resources: Sequence[Resource], folder: Path, before_write: BeforeWrite 
     shutil.rmtree(building, ignore_errors=True)
     try:
         before_write(f"checkpoint {folder.name}")
-        building.mkdir(parents=True, mode=0o700)
+        make_private_folder(building)
         kept = [_kept(resource, building, str(index)) for index, resource in enumerate(resources)]
         text = json.dumps(kept, sort_keys=True).encode()
         with (building / MANIFEST).open("xb") as file:

@@ -99,6 +99,13 @@ def share_file(source: Path, target: Path, *, link: bool) -> How:
     return "copy"
 
 
+def make_private_folder(folder: Path) -> None:
+    """Make a folder, and those above it that are missing, for their owner alone. Raises OSError."""
+    missing = [one for one in (folder, *folder.parents) if not one.exists()]
+    for one in reversed(missing):
+        one.mkdir(mode=0o700, exist_ok=True)
+
+
 def sync_folder(folder: Path) -> None:
     """Make the names in a folder durable, which an fsync of its files does not do. Raises OSError."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

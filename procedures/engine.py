@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from procedures import checkpoints
 from procedures.audit import PART_BYTES, Audit, Entry
-from procedures.durable import BeforeWrite, no_fault, replace_file
+from procedures.durable import BeforeWrite, make_private_folder, no_fault, replace_file
 from procedures.errors import (
     ChangedMeanwhile,
     PlanUnusable,
@@ -96,7 +96,7 @@ class Engine:
         identity = _new_identity()
         path = self._plan_path(identity)
         try:
-            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            make_private_folder(path.parent)
             replace_file(path, json.dumps(plan_to_json(plan)).encode(), 0o600, self._before_write)
         except OSError as error:
             raise ProcedureError(f"{path}: the plan cannot be written: {error.strerror}") from error
@@ -343,9 +343,10 @@ class Engine:
         if now.digest != plan.digest:
             differing = [one.id for one, other in zip(plan.steps, now.steps, strict=True) if one != other]
             where = f" (at {', '.join(differing)})" if differing else ""
-            why = f"what the plan would change is no longer as it was{where}"
+            changed = f"what the plan would change is no longer as it was{where}"
+            why = f"{changed}; plan it again, and have the new plan approved"
             self.audit.append("withdrawn", identity, {"why": why, "caller": "the engine"})
-            raise ChangedMeanwhile(f"{why}; plan it again, and have the new plan approved")
+            raise ChangedMeanwhile(why)
 
     def _procedure(self, identity: str, plan: Plan) -> Procedure:
         """Return the procedure of a plan. Raises PlanUnusable for one that this version of the program refuses."""

@@ -45,6 +45,8 @@ class StepState:
     """The fingerprints of the resources when the step was done, by their descriptions."""
     outputs: Mapping[str, Any] = field(default_factory=dict)
     error: str = ""
+    changed_nothing: bool = False
+    """Whether it was undone and there was nothing to put back, to compensate or to stop."""
 
 
 @dataclass(slots=True)
@@ -86,7 +88,7 @@ class Execution:
         return [
             f"step {name}: {_what(step)}"
             for name, step in self.steps.items()
-            if (step.state == "undone" and not _CHANGES_NOTHING & set(step.action or ()))
+            if (step.state == "undone" and not step.changed_nothing and not _CHANGES_NOTHING & set(step.action or ()))
             or (step.state == "failed" and step.resources)
         ]
 
@@ -139,7 +141,11 @@ class Execution:
 
 def _what(step: StepState) -> str:
     """Say what a step has changed, or what it has done where that is all that is known."""
-    return ", ".join(map(str, step.resources)) or next(iter(step.action or {}), "nothing")
+    if step.resources:
+        return ", ".join(map(str, step.resources))
+    kind, arguments = next(iter((step.action or {}).items()), ("nothing", None))
+    operation = arguments.get("operation") if isinstance(arguments, Mapping) else None
+    return f"{kind} {operation}" if operation else str(kind)
 
 
 def execution_of(identity: str, entries: Iterable[Entry]) -> Execution:
@@ -213,6 +219,6 @@ def _apply_step(execution: Execution, kind: str, data: Mapping[str, Any]) -> Non
         case "undoing":
             step.state = "undoing"
         case "undone":
-            step.state = "undone"
+            step.state, step.changed_nothing = "undone", data.get("changed_nothing", False)
         case "not_undone":
             step.state, step.error = "not undone", data["error"]

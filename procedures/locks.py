@@ -12,6 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from procedures.durable import make_private_folder
 from procedures.errors import ProcedureBusy, ProcedureError
 from registry.lock import FolderLocked, lock_folder
 
@@ -28,7 +29,7 @@ class Locks:
     def __enter__(self) -> Self:
         """Take the lock of the state folder's procedures. Raises ProcedureBusy."""
         try:
-            self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            make_private_folder(self._path.parent)
             descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         except OSError as error:
             raise ProcedureError(f"{self._path}: cannot be locked: {error.strerror}") from error

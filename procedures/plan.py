@@ -295,7 +295,9 @@ def _hidden(kind: str, action: Any) -> Any:
 def _undo(step: StepForm, resources: list[Resource] | None, irreversible: str) -> str:
     """Say how a step is undone. `resources` is what it changes, and None if that is not known yet."""
     ways = []
-    if resources or resources is None:
+    if resources is None:
+        ways.append("what it changes, if anything, is put back")
+    elif resources:
         ways.append("what it changes is put back")
     if step.compensation is not None:
         ways.append(f"{kind_of(step.compensation)} compensates it")

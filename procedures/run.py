@@ -468,7 +468,13 @@ class Run(_Recorded):
         if problems := self._put_back(identity, state, again=again, displaced=displaced):
             self.append("not_undone", step=identity, error="; ".join(problems))
         else:
-            self.append("undone", step=identity)
+            self.append("undone", step=identity, changed_nothing=self._changed_nothing(identity, state))
+
+    def _changed_nothing(self, identity: str, state: StepState) -> bool:
+        step = self.procedure.steps[identity]
+        operation = self._operation(step)
+        stops = operation is not None and operation.undone is not None
+        return not state.resources and step.compensation is None and not stops
 
     def _put_back(
         self, identity: str, state: StepState, *, again: bool = False, displaced: Sequence[Resource] = ()

@@ -80,11 +80,15 @@ def change_model(raw: bytes, path: Path, name: str, values: Mapping[str, object]
     present = _model(raw, path, name)
 
     def change(models: Any) -> None:
+        is_longer = any(value is not None and key not in present for key, value in values.items())
+        rest = _cut_comment(models[name], models.lc.key(name)[1] + 1) if is_longer else ""
         for key, value in values.items():
             if value is None:
                 _pop(models[name], key)
             else:
                 models[name][key] = _scalar(value)
+        if rest:
+            _append_comment(models[name], rest)
 
     after = {key: value for key, value in {**present, **values}.items() if value is not None}
     return _changed(raw, path, ("models", name), change, after)

@@ -9,6 +9,7 @@ import json
 import logging
 import re
 import typing
+from collections.abc import Sequence
 from dataclasses import is_dataclass, replace
 from functools import cache
 from typing import Annotated, Any, Final, Literal, TypeVar
@@ -16,7 +17,7 @@ from typing import Annotated, Any, Final, Literal, TypeVar
 from annotated_types import Len
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, ValidationError
 from pydantic.dataclasses import dataclass as pydantic_dataclass
-from pydantic_core import PydanticCustomError
+from pydantic_core import ErrorDetails, PydanticCustomError
 
 from registry.errors import RegistryError, RegistryProblem
 from registry.options import MAX_CONTEXT, Adapters, ContextTokens, FileName, LoadOptions, SamplingOptions, SlotCount
@@ -216,7 +217,18 @@ def read_form(form: type[F], document: YamlDocument) -> F:
         return form.model_validate_json(json.dumps(data, default=str))
     except ValidationError as error:
         details = error.errors(include_url=False)
-        raise RegistryError(*(_problem(form, document, detail) for detail in details)) from error
+        places = [detail["loc"] for detail in details]
+        raise RegistryError(
+            *(_problem(form, document, one) for one in details if not _is_consequence(one, places))
+        ) from error
+
+
+def _is_consequence(detail: ErrorDetails, places: Sequence[tuple[int | str, ...]]) -> bool:
+    """Return whether a problem is only that a list counts as too short without its entries that have problems."""
+    depth = len(detail["loc"])
+    return detail["type"] == "too_short" and any(
+        len(place) > depth and place[:depth] == detail["loc"] for place in places
+    )
 
 
 def with_new_keys(document: YamlDocument) -> YamlDocument:

@@ -237,8 +237,9 @@ def audit(
     """Print the audit log of everything that procedures did, or check it.
 
     The last line is the head of the log: its number and hash. Note it elsewhere to find a log that was written anew.
-    A damaged log takes no more entries, so nothing is executed. --begin-new keeps it in a folder of its own, with the
-    checkpoints by which its executions could be undone, and begins another one.
+    Where the end of the log is damaged, it takes no more entries, so nothing is executed; --verify finds any damage.
+    --begin-new keeps a damaged log in a folder of its own, with the checkpoints by which its executions could be
+    undone, and begins another one.
     """
     known = _head(head)
     with procedure_backend(settings(context)) as backend:
@@ -431,7 +432,7 @@ def _plan_lines(plan: Body) -> Iterator[str]:
     yield f"plan {plan['digest'][:16]} of {plan['procedure']} {plan['version']}"
     for step in plan["steps"]:
         told = f": {step['description']}" if step["description"] else ""
-        runs = "" if step["runs"] == "yes" else f" ({step['runs']})"
+        runs = "" if step["runs"] in ("yes", "no") else f" (if its condition holds: {step['runs']})"
         yield f"{step['id']} [{step['kind']}]{told}{runs}"
         yield from (f"    {line}" for line in step["shown"].splitlines())
         yield f"    undo: {step['undo']}"
@@ -478,8 +479,10 @@ def _verified_lines(found: Body) -> Iterator[str]:
 
 
 def _entry_line(entry: Body) -> str:
-    step = f" {entry['step']}" if "step" in entry else ""
-    return f"{entry['number']:6}  {_at(entry['at'])}  {entry['execution']}  {entry['kind']}{step}"
+    told = next((f" {entry[key]}" for key in ("step", "procedure", "state") if key in entry), "")
+    by = f" by {entry['caller']}" if entry.get("caller") else ""
+    execution = f"{entry['execution']}  " if entry["execution"] else ""
+    return f"{entry['number']:6}  {_at(entry['at'])}  {execution}{entry['kind']}{told}{by}"
 
 
 def _at(seconds: float) -> str:

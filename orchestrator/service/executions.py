@@ -326,7 +326,11 @@ class ProcedureQueue:
         schedule, caller = due.schedule, schedule_caller(due.schedule)
         if lost := due.missed + due.is_late:
             when = datetime.fromtimestamp(due.at).strftime("%Y-%m-%d %H:%M")
-            times = f"{lost} times, the last one at {when}" if due.is_late else f"{lost} times before {when}"
+            often = "once" if lost == 1 else f"{lost} times"
+            if due.is_late:
+                times = f"{often}, at {when}" if lost == 1 else f"{often}, the last one at {when}"
+            else:
+                times = f"{often} before {when}"
             await self._miss(schedule, f"it was due {times}, while no daemon looked after it")
         if due.is_late:
             return

@@ -36,7 +36,7 @@ from orchestrator.service.doctor import examine
 from orchestrator.service.retention import DAY_SECONDS, VacuumRequest, VacuumResult
 from orchestrator.taskir import Step
 from procedures.audit import Audit, SealedPart
-from procedures.durable import replace_file, sync_folder
+from procedures.durable import make_private_folder, replace_file, sync_folder
 from procedures.errors import StepFailed
 from procedures.ports import Operation, Work
 from procedures.resources import DatabaseResource, PathResource, Resource, RowsResource
@@ -668,7 +668,7 @@ def _new_folder(path: Path) -> PathResource:
 def write_secret(path: Path, text: str) -> None:
     """Write a secret into a file that only its owner can read, at once and as a whole. Raises StepFailed."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_private_folder(path.parent)
         replace_file(path, f"{text}\n".encode(), 0o600)
     except OSError as error:
         raise StepFailed(f"{path}: {error.strerror}") from error

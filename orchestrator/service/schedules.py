@@ -16,7 +16,7 @@ from typing import Final
 
 from cronsim import CronSim, CronSimError
 
-from procedures.durable import replace_file
+from procedures.durable import make_private_folder, replace_file
 
 FILE: Final = "schedules.json"
 LATE_SECONDS: Final = 300.0
@@ -171,7 +171,7 @@ class Calendar:
         self._write()
 
     def _write(self) -> None:
-        self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_private_folder(self._path.parent)
         replace_file(self._path, json.dumps(self._handled).encode(), 0o600)
 
 

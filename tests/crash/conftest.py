@@ -1,6 +1,5 @@
 """One registry and one reference of every kind of run for all crashes; the figures are printed at the end."""
 
-import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -20,29 +19,22 @@ def registry(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory, registry: Path) -> tuple[Path, Mapping[str, Outcome]]:
-    """A state folder, and what each kind of run comes to where nothing goes wrong."""
+def reference(tmp_path_factory: pytest.TempPathFactory, registry: Path) -> Mapping[str, Outcome]:
+    """What each kind of run comes to where nothing goes wrong."""
     place = Place.within(tmp_path_factory.mktemp("undisturbed"), registry)
     with running(place) as daemon, daemon.client() as client:
         runs = {kind: submit(client, body, kind) for kind, body in KINDS.items()}
         for run in runs.values():
             wait_ended(client, run)
     with JournalReader.open_to_read(place.home) as journal:
-        return place.home, {kind: outcome_of(journal, run) for kind, run in runs.items()}
+        return {kind: outcome_of(journal, run) for kind, run in runs.items()}
 
 
 @pytest.fixture
-def reference(undisturbed: tuple[Path, Mapping[str, Outcome]]) -> Mapping[str, Outcome]:
-    """What each kind of run comes to where nothing goes wrong."""
-    return undisturbed[1]
-
-
-@pytest.fixture
-def place(tmp_path: Path, registry: Path, undisturbed: tuple[Path, Mapping[str, Outcome]]) -> Place:
-    """A place where no run was ever accepted. Its model was measured before, which takes long and tests nothing."""
+def place(tmp_path: Path, registry: Path) -> Place:
+    """A place where no run was ever accepted."""
     made = Place.within(tmp_path, registry)
     made.home.mkdir(mode=0o700)
-    shutil.copytree(undisturbed[0] / "curves", made.home / "curves")
     return made
 
 

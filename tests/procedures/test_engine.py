@@ -93,6 +93,7 @@ def test_a_failure_undoes_everything_and_tells_what_it_was(world: Path) -> None:
     assert contents(world) == before
     ended = engine.audit.last(1)[0].data
     assert ended["undone"] == ["entry", "create", "change", "copied", "removed", "scribble", "rows", "schema"]
+    assert (world.parent / "home" / "procedures").stat().st_mode & 0o777 == 0o700
 
 
 def test_an_execution_is_rolled_back_later_and_again_done(world: Path) -> None:
@@ -130,7 +131,8 @@ def test_nothing_runs_without_an_approval_of_a_person_for_that_very_plan(world: 
     (world / "notes.txt").write_text("changed after the approval")
     with pytest.raises(ChangedMeanwhile, match="at change"):
         engine.execute(identity, MODEL)
-    assert engine.execution(identity).state == "withdrawn"
+    withdrawn = engine.execution(identity)
+    assert (withdrawn.state, "plan it again" in withdrawn.error) == ("withdrawn", True)
     (world / "notes.txt").write_text("first line\nsecond line\n")
     assert {name: one[:2] for name, one in contents(world).items() if name == "notes.txt"} == {
         name: one[:2] for name, one in before.items() if name == "notes.txt"
@@ -316,6 +318,7 @@ verification:
     failed = execute(engine, "compensated")
     assert done == ["good", "bad", "undo bad", "undo good"]
     assert failed.state == "rollback failed"
+    assert failed.undone == ["step good: call act"]
     assert failed.look_at == ("step bad: its compensation has failed: it cannot",)
     assert failed.error == "verification: it never holds"
 
@@ -781,6 +784,24 @@ def test_what_an_operation_leaves_needs_a_compensation(world: Path) -> None:
         world, text + "    compensation: {call: {operation: end, arguments: {fail: false}}}\n", make=operation
     )
     assert engine.plan("made", {}, OWNER).problems == ()
+
+
+def test_of_a_step_that_changes_nothing_nothing_is_said_to_be_undone(world: Path) -> None:
+    operation = Operation(name="look", description="Look.", form=Nothing, run=lambda _a, _w: {})
+    text = f"""\
+id: looks
+{HEAD}steps:
+  - id: look
+    call: {{operation: look}}
+  - id: write
+    depends_on: [look]
+    file_write: {{path: "{world}/new.txt", content: x}}
+verification:
+  - {{that: "false", otherwise: it never holds}}
+"""
+    failed = execute(engine_for(world, text, look=operation), "looks")
+    assert [step.state for step in failed.steps.values()] == ["undone", "undone"]
+    assert failed.undone == [f"step write: {world}/new.txt"]
 
 
 def test_a_guard_is_held_while_a_step_acts_and_while_it_is_put_back(world: Path) -> None:

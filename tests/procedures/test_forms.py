@@ -115,3 +115,9 @@ def test_every_template_of_every_kind_is_checked() -> None:
     for kind, action in actions.items():
         document = {**yaml.safe_load(GOOD), "steps": [{"id": "one", kind: action}]}
         assert all("no input 'no'" in one for one in problems(yaml.safe_dump(document))), kind
+
+
+def test_an_unknown_key_of_the_only_step_is_the_one_problem() -> None:
+    text = GOOD.partition("  - id: second")[0].replace("file_write:", "file_wirte:")
+    (problem,) = problems(text)
+    assert "steps.0.file_wirte: unknown key; accepted: file_write?" in problem

@@ -215,6 +215,8 @@ def test_keys_of_a_model_get_other_values_and_the_rest_stays_as_it_is() -> None:
     assert parse_text(changed, path).data["models"]["first"]["description"] == "on"  # type: ignore[index]
     assert b"# About the second." in changed
     assert b"aliases" not in changed
+    apart = TWO_MODELS.replace(b"# About roles.", b"\n# About roles.")
+    assert b"\n    context: 512\n\n# About roles.\n" in change_model(apart, path, "third", {"context": 512})
     with pytest.raises(RegistryError, match=r"first\?"):
         change_model(TWO_MODELS, path, "frst", {})
 

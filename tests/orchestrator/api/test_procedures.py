@@ -1,6 +1,8 @@
 """Procedures over HTTP: shown, planned, approved, followed and undone, by whoever has the right to."""
 
+import asyncio
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -8,8 +10,12 @@ from typing import Any
 import httpx2
 import pytest
 
+from orchestrator.journal import Journal
+from orchestrator.journal.migrations import VERSION
 from procedures.library import SHIPPED
 from tests.orchestrator.api.daemon_process import Running, executed, finished, running_daemon, submitted, summary
+from tests.orchestrator.older_journal import downgrade, version_of
+from tests.orchestrator.service.test_retention import journaled
 
 HEAD = "version: 1.0.0\ncategory: test\n"
 NOTE = f"""\
@@ -41,8 +47,11 @@ SIGNED_BY = "more-than-twenty-characters-of-"
 
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    """A daemon with procedures of its own, and a schedule."""
+    """A daemon with procedures of its own and a schedule. Its journal was one of the version before, with one run."""
     folder = tmp_path_factory.mktemp("daemon")
+    with Journal.open(folder / "home") as journal:
+        asyncio.run(journaled_before(journal))
+    downgrade(folder / "home" / "journal.db")
     own = folder / "own"
     own.mkdir()
     (own / "take-note.yaml").write_text(NOTE)
@@ -65,6 +74,10 @@ def operator(daemon: Running) -> Iterator[httpx2.Client]:
     """A client on the TCP port that has the token."""
     with daemon.tcp(Authorization=f"Bearer {daemon.token}") as opened:
         yield opened
+
+
+async def journaled_before(journal: Journal) -> None:
+    await journaled(journal, "R1", b"old", ended=time.time())
 
 
 def with_token_of(daemon: Running, name: str) -> httpx2.Client:
@@ -259,6 +272,40 @@ def test_a_backup_is_restored_under_the_daemon_which_goes_on_with_it_and_that_is
     undone = client.post(f"/v1/procedures/executions/{restored['id']}/rollback", json={"force": True}).json()
     assert undone["state"] == "rolled back", undone
     assert client.get(f"/v1/runs/{later}").json()["status"] == "done"
+
+
+def test_the_journal_of_an_earlier_version_is_upgraded_and_that_is_undone_under_the_daemon(
+    client: httpx2.Client, daemon: Running
+) -> None:
+    plan = client.post("/v1/procedures/upgrade-journal/plan", json={}).json()
+    made = begun(client, "upgrade-journal", plan["digest"])
+    followed(client, made["id"])
+    done = shown(client, made["id"])
+    assert (done["state"], version_of(daemon.home / "journal.db")) == ("done", VERSION), done
+    assert client.get("/v1/runs/R1").json()["status"] == "done"
+    later = executed(client, summary())["run_id"]
+    undone = client.post(f"/v1/procedures/executions/{made['id']}/rollback", json={"force": True}).json()
+    assert undone["state"] == "rolled back", undone
+    assert client.get("/v1/runs/R1").json()["status"] == "done"
+    assert client.get(f"/v1/runs/{later}").status_code == 404
+
+
+def test_a_backup_of_an_earlier_version_is_restored_and_upgraded_under_the_daemon(
+    client: httpx2.Client, daemon: Running
+) -> None:
+    before = executed(client, summary())["run_id"]
+    made = begun(client, "backup")
+    followed(client, made["id"])
+    name = shown(client, made["id"])["outputs"]["name"]
+    downgrade(daemon.home / "backups" / name / "journal.db")
+    inputs = {"name": name}
+    plan = client.post("/v1/procedures/restore-backup/plan", json={"inputs": inputs}).json()
+    restored = begun(client, "restore-backup", plan["digest"], **inputs)
+    followed(client, restored["id"])
+    done = shown(client, restored["id"])
+    assert (done["state"], version_of(daemon.home / "journal.db")) == ("done", VERSION), done
+    assert {client.get(f"/v1/runs/{run}").json()["status"] for run in ("R1", before)} == {"done"}
+    assert executed(client, summary())["status"] == "done"
 
 
 def test_a_request_in_words_becomes_a_plan_that_waits_for_a_person(client: httpx2.Client) -> None:

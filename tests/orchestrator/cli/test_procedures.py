@@ -24,6 +24,7 @@ def test_a_scaffold_is_valid_runs_after_an_approval_and_is_rolled_back(own: Path
     shown = command("procedures", "run", "take-note", "-i", "text=hello", "--dry-run")
     assert (shown.code, note.exists()) == (0, False)
     assert "+hello" in shown.out
+    assert "undo: what it changes is put back" in shown.out
     kept = command("procedures", "run", "take-note", "-i", "text=hello", "--json").json
     assert (kept["state"], note.exists()) == ("planned", False)
     refused = command("procedures", "approve", kept["id"], "0" * 16)
@@ -35,6 +36,8 @@ def test_a_scaffold_is_valid_runs_after_an_approval_and_is_rolled_back(own: Path
     assert command("procedures", "history", kept["id"], "--json").json["approved_by"]
     assert command("procedures", "rollback", kept["id"]).code == 0
     assert not note.exists()
+    told = command("procedures", "audit").out
+    assert all(f"{kept['id']}  {what}" in told for what in ("planned take-note by ", "ended done", "ended rolled back"))
     checked = command("procedures", "audit", "--verify", "--json").json
     assert checked["verified"] == int(checked["head"].partition(":")[0])
     assert command("procedures", "audit", "--verify", "--head", checked["head"]).code == 0

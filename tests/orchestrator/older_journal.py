@@ -1,0 +1,21 @@
+"""Make a journal one of an earlier version, and tell of which version one is."""
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+from orchestrator.journal.migrations import VERSION
+
+
+def downgrade(database: Path) -> None:
+    """Make the database of a journal one of the schema version before this one."""
+    with closing(sqlite3.connect(database)) as connection:
+        connection.execute("DROP INDEX events_by_shape")
+        connection.execute("DELETE FROM schema_version WHERE version = ?", (VERSION,))
+        connection.commit()
+
+
+def version_of(database: Path) -> int:
+    """Return the schema version of a journal's database."""
+    with closing(sqlite3.connect(database)) as connection:
+        return int(connection.execute("SELECT max(version) FROM schema_version").fetchone()[0])
