@@ -233,8 +233,8 @@ class Engine:
                 what = f"{identity} is {execution.state}"
                 raise ProcedureRefused(f"{what}; accepted: an execution that is done or failed")
             run = self._run(identity, plan, locks, watcher)
-            run.check_undoable(force=force)
-            return self._ended(run.roll_back(f"{caller.name} asked for it", force=force))
+            changed = run.check_undoable(force=force)
+            return self._ended(run.roll_back(f"{caller.name} asked for it", force=force, changed_since=changed))
 
     def recover(self, caller: Caller | None = None, watcher: Watcher = Watcher()) -> list[Execution]:  # noqa: B008 - frozen
         """Bring every execution that was interrupted to its end, and return them. `caller` is None for a start.

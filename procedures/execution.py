@@ -43,6 +43,8 @@ class StepState:
     resources: tuple[Resource, ...] = ()
     after: Mapping[str, str] = field(default_factory=dict)
     """The fingerprints of the resources when the step was done, by their descriptions."""
+    at_end: Mapping[str, str] = field(default_factory=dict)
+    """Those of the resources that later steps may have changed too, when the execution had ended."""
     outputs: Mapping[str, Any] = field(default_factory=dict)
     error: str = ""
     changed_nothing: bool = False
@@ -76,6 +78,8 @@ class Execution:
     interruptions: int = 0
     force: bool = False
     """Whether the rollback that is under way puts back what others have changed since."""
+    changed_since: tuple[str, ...] = ()
+    """What others had changed since the execution had ended, when that rollback began."""
 
     @property
     def is_over(self) -> bool:
@@ -171,11 +175,13 @@ def apply(execution: Execution, entry: Entry) -> None:
             execution.interruptions += 1
         case "rolling_back":
             execution.state, execution.error, execution.ended = "rolling back", data["why"], None
-            execution.force = data["force"]
+            execution.force, execution.changed_since = data["force"], tuple(data.get("changed_since", ()))
         case "ended":
             execution.state, execution.ended = data["state"], entry.at
             execution.outputs, execution.error = data["outputs"], data["error"]
             execution.look_at = tuple(data["look_at"])
+            for name, found in data.get("at_end", {}).items():
+                execution.steps[name].at_end = found
         case _ if "step" in data:
             _apply_step(execution, entry.kind, data)
 

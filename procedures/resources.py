@@ -71,6 +71,11 @@ _KINDS: dict[str, type[PathResource] | type[RowsResource] | type[DatabaseResourc
 }
 
 
+def place_of(resource: Resource) -> Path:
+    """Return the path of a resource: its own, or that of its database."""
+    return resource.path if isinstance(resource, PathResource) else resource.database
+
+
 def resource_to_json(resource: Resource) -> dict[str, Any]:
     """Return a resource as JSON has it."""
     kind = next(name for name, one in _KINDS.items() if isinstance(resource, one))

@@ -9,7 +9,7 @@ import json
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Event
@@ -34,7 +34,7 @@ from procedures.plan import (
     resources_of,
 )
 from procedures.ports import Operation, Ports, Program, Work
-from procedures.resources import Resource, resource_to_json
+from procedures.resources import Resource, place_of, resource_to_json
 from procedures.secret import Secrets
 from registry.errors import GgufError, RegistryError
 
@@ -46,7 +46,9 @@ UNDO_SECONDS: Final = 3600.0
 UNDO: Final = "/undo"
 """What the idempotency key of a compensation ends with."""
 _FAILURES: Final = (StepFailed, ChangedMeanwhile, ProcedureBusy, ExpressionError, NotKnownYet, OSError)
-_EXACT: Final = frozenset({"resources", "checkpoint", "digest", "after", "step", "state", "plan"})
+_EXACT: Final = frozenset(
+    {"resources", "checkpoint", "digest", "after", "at_end", "changed_since", "step", "state", "plan"}
+)
 """What is written down as it is, because it is needed exactly."""
 
 log = logging.getLogger(__name__)
@@ -187,10 +189,34 @@ class _Recorded:
             error=error,
             undone=[name for name, step in steps if step.state == "undone"],
             look_at=told,
+            at_end=self._at_end() if state in ("done", "failed") else {},
         )
         if state == "rolled back" and not self.execution.displaced:
             checkpoints.discard(self._folder)
         return self.execution
+
+    def _at_end(self) -> dict[str, dict[str, str]]:
+        """Return, by step, the fingerprints of what later steps may have changed after the step itself was done.
+
+        These are the resources of checkpoints, and those that are within what a later step has changed, or around it.
+        """
+        found: dict[str, dict[str, str]] = {}
+        later, around = dict[Path, set[str]](), set[Path]()
+        done = [(name, step) for name, step in self.execution.acted() if step.state == "done"]
+        for name, step in done:  # the last one first
+            told = {}
+            for one in step.resources:
+                path = place_of(one)
+                is_within = any(folder in later for folder in path.parents) or bool(later.get(path, set()) - {str(one)})
+                if _is_checkpoint(step) or path in around or is_within:
+                    with suppress(StepFailed):  # it is then compared with what it was when the step was done
+                        told[str(one)] = checkpoints.fingerprint(one)
+            if told:
+                found[name] = told
+            for one in step.resources:
+                later.setdefault(place_of(one), set()).add(str(one))
+                around.update(place_of(one).parents)
+        return found
 
 
 class RunWithoutPlan(_Recorded):
@@ -303,24 +329,31 @@ class Run(_Recorded):
             if state.state in ("acting", "undoing"):
                 self._undo(identity, state, again=again)
 
-    def check_undoable(self, *, force: bool) -> None:
-        """Raise ProcedureRefused if checkpoints are gone, and without `force` ChangedMeanwhile if resources differ."""
-        checked: set[str] = set()
+    def check_undoable(self, *, force: bool) -> list[str]:
+        """Raise ProcedureRefused if checkpoints are gone, and without `force` ChangedMeanwhile if resources differ.
+
+        With `force` those are returned that differ, as far as that can be told only now: see `_changed_since`.
+        """
+        checked, found = set[str](), list[str]()
         for identity, state in self.execution.acted():
             if state.checkpoint and not (self._folder / state.checkpoint).is_dir():
                 raise ProcedureRefused(f"step {identity} cannot be undone: its checkpoint was removed to free space")
             for resource in state.resources:
                 name = str(resource)
-                if name in checked or name not in state.after:
+                known = state.at_end.get(name, state.after.get(name))
+                if name in checked or known is None:
                     continue
                 checked.add(name)
-                if not force and checkpoints.fingerprint(resource) != state.after[name]:
+                if force:
+                    found += [name] if _is_checkpoint(state) and _differs(resource, known) else []
+                elif checkpoints.fingerprint(resource) != known:
                     what = f"{name} was changed since step {identity}"
                     raise ChangedMeanwhile(f"{what}; with --force it is put back too, and a copy of it is kept")
+        return found
 
-    def roll_back(self, why: str, *, force: bool) -> Execution:
-        """Undo all steps, the last one first, and end."""
-        self.append("rolling_back", why=why, force=force)
+    def roll_back(self, why: str, *, force: bool, changed_since: Sequence[str] = ()) -> Execution:
+        """Undo all steps, the last one first, and end. `changed_since` is what `check_undoable` has returned."""
+        self.append("rolling_back", why=why, force=force, changed_since=list(changed_since))
         return self.roll_back_rest()
 
     def roll_back_rest(self) -> Execution:
@@ -384,7 +417,8 @@ class Run(_Recorded):
             resources=[resource_to_json(one) for one in action.resources],
         )
         outputs = self._perform(action, work)
-        after = checkpoints.fingerprints(action.resources)
+        # What a checkpoint holds is changed by the steps that follow, so it is looked at when all have ended.
+        after = checkpoints.fingerprints(() if action.kind == "checkpoint" else action.resources)
         self.append("step_done", step=step.id, outputs=outputs, after=after)
 
     def _failed(self, step: StepForm, state: StepState, attempt: int, error: str) -> str:
@@ -522,16 +556,10 @@ class Run(_Recorded):
         return self._ports.operations.get(str(name))
 
     def _changed_since(self, state: StepState) -> list[Resource]:
-        """Return what somebody else has changed since a step was done."""
-        found = []
-        for one in state.resources:
-            try:
-                is_same = checkpoints.fingerprint(one) == state.after.get(str(one))
-            except StepFailed:  # whoever copies it tells why
-                is_same = False
-            if not is_same:
-                found.append(one)
-        return found
+        """Return what somebody else has changed since a step was done. The steps after it are undone already."""
+        if _is_checkpoint(state):
+            return [one for one in state.resources if str(one) in self.execution.changed_since]
+        return [one for one in state.resources if _differs(one, state.after.get(str(one)))]
 
     def _verify(self) -> str:
         """Return the first condition that does not hold, or an empty text."""
@@ -564,6 +592,17 @@ class Run(_Recorded):
             say=lambda text: self._watcher.say(step.id, self._masked(text)),
             attempt=attempt,
         )
+
+
+def _is_checkpoint(state: StepState) -> bool:
+    return "checkpoint" in (state.action or {})
+
+
+def _differs(resource: Resource, known: str | None) -> bool:
+    try:
+        return checkpoints.fingerprint(resource) != known
+    except StepFailed:  # whoever copies it tells why
+        return True
 
 
 def _guarded(called: _Called | None, *, undoing: bool) -> AbstractContextManager[object]:

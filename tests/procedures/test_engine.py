@@ -804,6 +804,70 @@ verification:
     assert failed.undone == [f"step write: {world}/new.txt"]
 
 
+OVERLAPPING = """\
+id: overlapping
+version: 1.0.0
+category: test
+description: Changes what an earlier step has copied or changed.
+inputs:
+  fail: {type: boolean, description: Whether it fails at the end., default: false}
+  folder: {type: path, description: The folder.}
+steps:
+  - id: keep
+    checkpoint: {paths: ["{{ inputs.folder }}/notes.txt"]}
+  - id: within
+    depends_on: [keep]
+    file_write: {path: "{{ inputs.folder }}/tree/one.txt", content: changed before the others}
+  - id: scribble
+    depends_on: [within]
+    call: {operation: scribble, arguments: {folder: "{{ inputs.folder }}/tree"}}
+  - id: blot
+    depends_on: [scribble]
+    call: {operation: blot, arguments: {text: "{{ inputs.folder }}/notes.txt"}}
+  - id: last
+    depends_on: [blot]
+    call: {operation: end, arguments: {fail: "{{ inputs.fail }}"}}
+"""
+
+
+def overlapping(world: Path) -> Engine:
+    """Return an engine with a procedure whose step `blot` changes what only the checkpoint of `keep` holds."""
+
+    def blot(arguments: TextArguments, _work: Work) -> Mapping[str, Any]:
+        Path(arguments.text).write_text("blotted")
+        return {}
+
+    return engine_for(
+        world, OVERLAPPING, blot=Operation(name="blot", description="Blot.", form=TextArguments, run=blot)
+    )
+
+
+@pytest.mark.parametrize("fail", [False, True])
+def test_what_later_steps_have_changed_of_a_checkpoint_or_of_an_earlier_step_was_not_changed_by_others(
+    world: Path, fail: bool
+) -> None:
+    engine, before = overlapping(world), contents(world, times=False)
+    ended = execute(engine, "overlapping", folder=str(world), fail=fail)
+    assert ended.state == ("rolled back" if fail else "done")
+    undone = ended if fail else engine.rollback(ended.id, OWNER)
+    assert (undone.state, undone.look_at, undone.displaced) == ("rolled back", (), [])
+    assert contents(world, times=False) == before
+
+
+@pytest.mark.parametrize("name", ["notes.txt", "tree/one.txt", "tree/two.txt"])
+def test_what_others_have_changed_of_it_since_is_only_put_back_where_that_is_asked_for(world: Path, name: str) -> None:
+    engine, before = overlapping(world), contents(world, times=False)
+    done = execute(engine, "overlapping", folder=str(world))
+    (world / name).write_text("written by somebody else")
+    with pytest.raises(ChangedMeanwhile, match="was changed since step"):
+        engine.rollback(done.id, OWNER)
+    forced = engine.rollback(done.id, OWNER, force=True)
+    assert (forced.state, len(forced.look_at)) == ("rolled back", 1)
+    kept = Path(forced.look_at[0].rpartition(" ")[2])
+    assert any(path.read_bytes() == b"written by somebody else" for path in kept.rglob("*") if path.is_file())
+    assert contents(world, times=False) == before
+
+
 def test_a_guard_is_held_while_a_step_acts_and_while_it_is_put_back(world: Path) -> None:
     notes, told = world / "notes.txt", list[str]()
     before = notes.read_text()

@@ -1,5 +1,6 @@
 """Procedures with steps that carry out runs: their outcomes are outputs, and a kill neither loses nor repeats a run."""
 
+import asyncio
 import json
 import subprocess
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ import pytest
 import yaml
 
 from orchestrator.journal import JournalReader
+from orchestrator.sandbox import Sandbox, SandboxUnavailable
 from tests.orchestrator.cli.cli_command import COMMAND, RECORDS, Cli, environment
 from tests.orchestrator.run_jobs import step
 
@@ -157,3 +159,36 @@ def test_steps_of_every_other_kind_work(home: Path, folder: Path, registry: Path
     failed = command("--registry", registry, "procedures", "run", "upkeep", "--json")
     assert failed.code == 1
     assert "its time is over" in json.loads(failed.out)["error"]
+
+
+def test_programs_are_carried_out_and_a_checkpoint_puts_back_what_they_have_changed(
+    folder: Path, command: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    try:
+        asyncio.run(Sandbox.probe())
+    except SandboxUnavailable as error:
+        pytest.skip(error.reason)
+    code = tmp_path / "code"
+    code.mkdir()
+    (code / "a").write_text("one")
+    (code / "b").write_text("two")
+    copy = {"command": ["/bin/cp", "b", "a"], "sandbox": False, "folder": str(code)}
+    write_procedure(
+        folder,
+        {"id": "keep", "checkpoint": {"paths": [str(code)]}},
+        {"id": "copy", "depends_on": ["keep"], "shell": copy, "compensation": {"wait": {"seconds": 0}}},
+        {
+            "id": "read",
+            "depends_on": ["copy"],
+            "shell": {"command": ["cat", "in.txt"], "files": {"in.txt": str(code / "a")}},
+        },
+        outputs={"text": {"value": "{{ steps.read.stdout }}", "description": "What the file says."}},
+    )
+    refused = json.loads(command("procedures", "run", "upkeep", "--json").out)
+    assert refused["state"] == "rolled back"
+    assert "/bin/cp may not be run outside the sandbox" in refused["error"]
+    monkeypatch.setenv("ORCHESTRATOR_PROCEDURES_COMMANDS", "/bin/cp")
+    done = command("procedures", "run", "upkeep", "--json").json
+    assert (done["state"], done["outputs"], (code / "a").read_text()) == ("done", {"text": "two"}, "two")
+    assert command("procedures", "rollback", done["id"]).code == 0
+    assert (code / "a").read_text() == "one"
