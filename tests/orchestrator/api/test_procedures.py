@@ -298,9 +298,10 @@ def test_a_backup_of_an_earlier_version_is_restored_and_upgraded_under_the_daemo
     followed(client, made["id"])
     name = shown(client, made["id"])["outputs"]["name"]
     downgrade(daemon.home / "backups" / name / "journal.db")
-    inputs = {"name": name}
-    plan = client.post("/v1/procedures/restore-backup/plan", json={"inputs": inputs}).json()
-    restored = begun(client, "restore-backup", plan["digest"], **inputs)
+    inputs = {"inputs": {"name": name}}
+    plan = client.post("/v1/procedures/restore-backup/plan", json=inputs).json()
+    body = {**inputs, "digest": plan["digest"]}
+    restored = client.post("/v1/procedures/restore-backup/executions", json=body).json()
     followed(client, restored["id"])
     done = shown(client, restored["id"])
     assert (done["state"], version_of(daemon.home / "journal.db")) == ("done", VERSION), done
