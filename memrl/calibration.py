@@ -13,7 +13,7 @@ _EDGE = 1e-6
 
 def sigmoid(logits: Any) -> Any:
     """Return the probabilities of logits."""
-    return 1.0 / (1.0 + np.exp(-np.clip(logits, -30.0, 30.0)))
+    return 1.0 / (1.0 + np.exp(-np.minimum(np.maximum(logits, -30.0), 30.0)))
 
 
 def logit(probabilities: Any) -> Any:

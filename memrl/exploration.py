@@ -18,6 +18,9 @@ _NODES: Final = np.array([NormalDist().inv_cdf((node + 0.5) / _NODE_COUNT) for n
 """The points of the quadrature in `best_probabilities`, in standard deviations. Between two of them lies the same
 probability, so that beside a value that is known almost exactly the error is at most half of that."""
 
+_SURE: Final = 6.0
+"""From so many standard deviations on a value counts as certainly lower; the error is at most 1e-9."""
+
 
 def epsilon_greedy(best: int, count: int, epsilon: float) -> Floats:
     """Return the probability of each of `count` actions: the best one, but any one with `epsilon`.
@@ -55,9 +58,11 @@ def near_best(means: Floats, errors: Floats, place: int, margin: float) -> float
     """
     errors = np.maximum(errors, 1e-9)
     values = means[place] + errors[place] * _NODES
-    below = _normal_cdf((values[:, None] + margin - means) / errors)  # (node, other)
-    below[:, place] = 1.0
-    return float(below.prod(axis=1).mean())
+    able = values[0] + margin - means < _SURE * errors  # the others are below at every node
+    able[place] = False
+    others = np.flatnonzero(able)
+    below = _normal_cdf((values + margin - means[others, None]) / errors[others, None])  # (other, node)
+    return float(below.prod(axis=0).mean())
 
 
 def thompson(means: Floats, errors: Floats) -> Floats:

@@ -156,7 +156,8 @@ class Moments:
         """
         deviation = np.sqrt((self.squares + (self.squares > 0)) / (self.count + 1.0))
         scaled = np.divide(numbers - self.mean, deviation, out=np.zeros_like(numbers), where=deviation > 0)
-        return np.clip(scaled, -limit, limit)
+        clipped: Floats = np.minimum(np.maximum(scaled, -limit), limit)  # `np.clip` takes several times as long
+        return clipped
 
 
 class RBFMap:

@@ -62,8 +62,12 @@ class _Places:
     """The rows of those models."""
     parts: Floats
     """1 where an action has a part, of which a part that was never seen is none: shape (actions, parts)."""
-    lines: tuple[tuple[int, NDArray[np.intp]], ...]
-    """The rows of the third model, each with the places of the actions that it stands for."""
+    lines: NDArray[np.intp]
+    """The rows of the third model, each once."""
+    lined: NDArray[np.intp]
+    """The places of the actions that have one of these rows."""
+    line_of: NDArray[np.intp]
+    """Which of `lines` that is."""
 
 
 class Head:
@@ -127,12 +131,14 @@ class Head:
     def _predict_lines(self, plain: Floats, places: "_Places", sums: Floats, weights: Floats) -> Floats:
         """Add the third model's predictions to `sums`, their weights to `weights`; return how much they know."""
         worth = np.full(len(sums), max(1.0, self._settings.prior / float(plain @ plain)))
-        for row, alike in places.lines:
-            weight = self._settings.bayes * self._trust(self._line_counts[row])
-            expected = 0.5 + float(self._means[row] @ plain)
-            sums[alike] += weight * min(1.0 - _EDGE, max(_EDGE, expected))
-            weights[alike] += weight
-            worth[alike] = max(1.0, 1.0 / float(plain @ self._covariances[row] @ plain))
+        lines = places.lines
+        if len(lines):
+            weight = (self._settings.bayes * self._trust(self._line_counts[lines]))[places.line_of]
+            expected = np.minimum(np.maximum(0.5 + self._means[lines] @ plain, _EDGE), 1.0 - _EDGE)
+            sums[places.lined] += weight * expected[places.line_of]
+            weights[places.lined] += weight
+            spread = np.array([float(plain @ (self._covariances[line] @ plain)) for line in lines.tolist()])
+            worth[places.lined] = np.maximum(1.0, 1.0 / spread)[places.line_of]
         return worth
 
     def _places_of(self, actions: Sequence[Action]) -> "_Places":
@@ -142,18 +148,22 @@ class Head:
             return kept
         known = [place for place, action in enumerate(actions) if action in self._actions]
         parts = np.zeros((len(actions), len(self._parts)))
-        lines: dict[int, list[int]] = {}
+        lines: dict[int, int] = {}
+        lined, line_of = [], []
         for place, action in enumerate(actions):
             parts[place, [self._parts[part] for part in _parts(action) if part in self._parts]] = 1.0
             if (row := self._lines.get(_without_persona(action))) is not None:
-                lines.setdefault(row, []).append(place)
+                lined.append(place)
+                line_of.append(lines.setdefault(row, len(lines)))
         if len(self._kept) >= _KEPT:
             self._kept.clear()
         self._kept[key] = places = _Places(
             known=np.array(known, dtype=np.intp),
             rows=np.array([self._actions[actions[place]] for place in known], dtype=np.intp),
             parts=parts,
-            lines=tuple((row, np.array(alike, dtype=np.intp)) for row, alike in lines.items()),
+            lines=np.array([*lines], dtype=np.intp),
+            lined=np.array(lined, dtype=np.intp),
+            line_of=np.array(line_of, dtype=np.intp),
         )
         return places
 

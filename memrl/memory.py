@@ -8,8 +8,8 @@ SQLite (`store`) is the truth. The index (`vectors`) and the graph (`graph`) are
 """
 
 import math
+import struct
 import threading
-from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -45,6 +45,9 @@ FORGOTTEN: Final = 700.0
 """Stands for the logarithm of 0: a step of size 1 leaves nothing of what was before."""
 CHECKED_AT_ONCE: Final = 64 << 20
 """Databases up to this many bytes are checked for damage before they are used, larger ones in a thread."""
+_PACKED: Final = struct.Struct("=qddii")
+"""What is kept of an episode in the main memory, as `_RECORD` names it."""
+_RECORD: Final = np.dtype([("context", "i8"), ("q", "f8"), ("last_seen", "f8"), ("action", "i4"), ("count", "i4")])
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,71 +129,86 @@ class Compacted:
 class _Columns:
     """What is known of every episode without reading the database, by its number. `count` is 0 where there is none.
 
-    Arrays grow by being moved as pages of memory, so appending to them does not stall.
+    All of one episode lies together, so that looking an episode up costs one access to the main memory. The records
+    grow by being moved as pages of memory, so appending to them does not stall.
     """
 
     def __init__(self) -> None:
+        self._lock = threading.Lock()
+        """Held while records are appended, and while an array looks at them: they cannot grow then."""
         self.clear()
 
     def clear(self) -> None:
-        self.action, self.context, self.q = array("i", [0]), array("q", [0]), array("d", [0.0])
-        self.count, self.last_seen = array("i", [0]), array("d", [0.0])
-        self.episodes = 0
+        with self._lock:
+            self._records = bytearray(_RECORD.itemsize)
+            self._size = 1
+            self.episodes = 0
 
     def extend(self, rows: list[tuple[Any, ...]]) -> None:
         """Append rows of id, action, context, q, count and last seen, whose ids follow those that are there."""
         ids, *columns = zip(*rows, strict=True)
-        if ids[-1] - len(self.q) + 1 != len(ids):  # numbers are missing
+        if ids[-1] - self._size + 1 != len(ids):  # numbers are missing
             for row in rows:
                 self.set(*row)
             return
-        kept: tuple[array[Any], ...] = (self.action, self.context, self.q, self.count, self.last_seen)
-        for column, added in zip(kept, columns, strict=True):
-            column.extend(added)
-        self.episodes += len(ids)
+        records = np.empty(len(ids), dtype=_RECORD)
+        for name, column in zip(("action", "context", "q", "count", "last_seen"), columns, strict=True):
+            records[name] = column
+        with self._lock:
+            self._records += records.tobytes()
+            self._size += len(ids)
+            self.episodes += len(ids)
 
     def set(self, number: int, action: int, context: int, q: float, count: int, last_seen: float) -> None:
-        if (missing := number + 1 - len(self.q)) > 0:
-            for column in (self.action, self.context, self.q, self.count, self.last_seen):
-                column.frombytes(bytes(missing * column.itemsize))
-        self.episodes += self.count[number] == 0
-        self.action[number], self.context[number], self.q[number] = action, context, q
-        self.last_seen[number] = last_seen
-        self.count[number] = count
+        with self._lock:
+            if (missing := number + 1 - self._size) > 0:
+                self._records += bytes(missing * _RECORD.itemsize)
+                self._size += missing
+            self.episodes += self._at(number)[4] == 0
+            _PACKED.pack_into(self._records, number * _RECORD.itemsize, context, q, last_seen, action, count)
 
     def remove(self, number: int) -> None:
-        self.episodes -= self.count[number] > 0
-        self.count[number] = 0
+        with self._lock:
+            context, q, last_seen, action, count = self._at(number)
+            self.episodes -= count > 0
+            _PACKED.pack_into(self._records, number * _RECORD.itemsize, context, q, last_seen, action, 0)
 
     def has(self, number: int) -> bool:
-        return 0 < number < len(self.count) and self.count[number] > 0
+        return 0 < number < self._size and self._at(number)[4] > 0
 
     def neighbours(
         self, ids: NDArray[np.int64], similarities: NDArray[np.float32], limit: int, named: Mapping[int, Action]
     ) -> Neighbourhood:
         """Return the first `limit` of these episodes that are there, with what is known of them."""
-        size = len(self.last_seen)  # the column that `set` and `extend` lengthen last: all others are as long
-        place = np.flatnonzero((ids > 0) & (ids < size))
-        counts = np.fromiter(map(self.count.__getitem__, ids[place].tolist()), np.float64, len(place))
-        there = np.flatnonzero(counts > 0)[:limit]
-        kept = ids[place[there]]
-        numbers = kept.tolist()
-
-        def of(column: "array[Any]", kind: type[np.float64] | type[np.int64]) -> NDArray[Any]:
-            return np.fromiter(map(column.__getitem__, numbers), kind, len(numbers))
-
+        with self._lock:
+            place = np.flatnonzero((ids > 0) & (ids < self._size))
+            found = np.frombuffer(self._records, dtype=_RECORD).take(ids[place])
+        there = np.flatnonzero(found["count"] > 0)[:limit]
+        place, found = place[there], found[there]
         return Neighbourhood(
-            ids=kept,
-            similarities=similarities[place[there]].astype(np.float64),
-            q=of(self.q, np.float64),
-            counts=counts[there],
-            last_seen=of(self.last_seen, np.float64),
-            actions=of(self.action, np.int64),
+            ids=ids[place],
+            similarities=similarities[place].astype(np.float64),
+            q=found["q"].copy(),
+            counts=found["count"].astype(np.float64),
+            last_seen=found["last_seen"].copy(),
+            actions=found["action"].astype(np.int64),
             named=named,
         )
 
-    def same(self, number: int, action: int, context: int) -> bool:
-        return self.action[number] == action and self.context[number] == context
+    def key(self, number: int) -> tuple[int, int]:
+        """Return the numbers of an episode's action and context."""
+        context, _, _, action, _ = self._at(number)
+        return action, context
+
+    def table(self) -> NDArray[Any]:
+        """Return a copy of all records, of numbers that are no episode's too."""
+        with self._lock:
+            return np.frombuffer(bytes(self._records), dtype=_RECORD)
+
+    def _at(self, number: int) -> tuple[int, float, float, int, int]:
+        """Return context, Q, last seen, action and count of an episode."""
+        found: tuple[int, float, float, int, int] = _PACKED.unpack_from(self._records, number * _RECORD.itemsize)
+        return found
 
 
 class Memory:
@@ -405,7 +423,7 @@ class Memory:
         for episode, similarity in zip(ids.tolist(), similarities.tolist(), strict=True):
             if similarity < self.settings.similarity:
                 return None
-            if self._columns.has(episode) and self._columns.same(episode, action, context):
+            if self._columns.has(episode) and self._columns.key(episode) == (action, context):
                 return int(episode)
         return None
 
@@ -480,8 +498,8 @@ class Memory:
         """Return what the memory holds, how it has learned, and what is wrong with it. Reads all vectors' owners."""
         with self._writing:
             counters = self._store.counters()
-            count = np.array(self._columns.count)
-            q = np.array(self._columns.q)[count > 0]
+            known = self._columns.table()
+            count, q = known["count"], known["q"][known["count"] > 0]
             again = int((count > 1).sum())
         added, updated = counters.get("added", 0), counters.get("updated", 0)
         index = self._index.stats()
@@ -582,8 +600,7 @@ class Memory:
                         with self._store.transaction():
                             state = self._merge(episode, other)
                         self._columns.remove(episode)
-                        columns = self._columns
-                        columns.set(other, columns.action[other], columns.context[other], *state)
+                        self._columns.set(other, *self._columns.key(other), *state)
                         self._index.drop(1)
                         merged += 1
             with self._writing, self._store.transaction():
@@ -596,11 +613,11 @@ class Memory:
     def _older_copy(self, episode: int, vector: Vector) -> int | None:
         if not self._columns.has(episode):
             return None
-        action, context = self._columns.action[episode], self._columns.context[episode]
+        key = self._columns.key(episode)
         for other, similarity in zip(*self._index.search(vector, self.settings.most_alike), strict=True):
             if similarity < self.settings.similarity:
                 return None
-            if other < episode and self._columns.has(int(other)) and self._columns.same(int(other), action, context):
+            if other < episode and self._columns.has(int(other)) and self._columns.key(int(other)) == key:
                 return int(other)
         return None
 

@@ -170,7 +170,7 @@ class Policy:
             explored=taken != best,
             best=actions[best],
             estimates=estimates,
-            probabilities=tuple(map(float, np.eye(len(actions))[best] if probabilities is None else probabilities)),
+            probabilities=tuple((np.eye(len(actions))[best] if probabilities is None else probabilities).tolist()),
         )
 
     def estimate(

@@ -7,6 +7,7 @@ episodic memory, 2026). The paper shows the chosen episodes to a model; here the
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -97,26 +98,29 @@ def estimate(
     """Return what neighbours say about each action. An action without any has its prior, and a support of 0."""
     around = neighbours if isinstance(neighbours, Neighbourhood) else Neighbourhood.of(neighbours)
     heard = _heard(around, actions, settings)
-    own = heard.own
+    own, places = heard.own, heard.places
     weights = around.counts[own] * np.exp(-settings.sharpness * (1.0 - around.similarities[own]))
-    places = np.repeat(np.arange(len(actions)), heard.spoke)
     support = np.bincount(places, weights, len(actions))
     sums = np.bincount(places, weights * around.q[own], len(actions))
     priors = [prior(action) for action in actions]
     whole = support + settings.shrinkage
     values = (sums + settings.shrinkage * np.array(priors)) / np.where(whole > 0, whole, 1.0)
-    columns = (around.ids[own], around.similarities[own], around.q[own], weights / whole[places])
-    told = [column.tolist() for column in columns]
-    found: dict[Action, Retrieved] = {}
-    end = 0
-    for action, before, value, known, spoke in zip(
-        actions, priors, values.tolist(), support.tolist(), heard.spoke.tolist(), strict=True
-    ):
-        begin, end = end, end + spoke
-        kept = slice(begin, min(end, begin + VOICES))
-        voices = tuple(map(Voice, *(column[kept] for column in told)))
-        found[action] = Retrieved(value if spoke else before, known, spoke, voices)
-    return found
+    first = np.flatnonzero(heard.rank < VOICES)
+    named, spoken = own[first], weights[first] / whole[places[first]]
+    told = zip(
+        around.ids[named].tolist(),
+        around.similarities[named].tolist(),
+        around.q[named].tolist(),
+        spoken.tolist(),
+        strict=True,
+    )
+    voices = map(Voice._make, told)
+    return {
+        action: Retrieved(value if spoke else before, known, spoke, tuple(islice(voices, min(spoke, VOICES))))
+        for action, before, value, known, spoke in zip(
+            actions, priors, values.tolist(), support.tolist(), heard.spoke.tolist(), strict=True
+        )
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,37 +128,50 @@ class _Heard:
     """Which neighbours speak, sorted by the action that they speak for, the most similar one first."""
 
     own: NDArray[np.intp]
+    places: NDArray[np.intp]
+    """For which of the actions each of them speaks."""
+    rank: NDArray[np.intp]
+    """How many more similar ones speak for the same action."""
     spoke: NDArray[np.intp]
     """How many speak for each action: shape (actions,)."""
+
+    @classmethod
+    def of(cls, own: NDArray[np.intp], places: NDArray[np.intp], count: int) -> "_Heard":
+        """Return those `own`, which are sorted by the place of their action, of which there are `count`."""
+        spoke = np.bincount(places, minlength=count)
+        begins = spoke.cumsum() - spoke
+        return cls(own, places, np.arange(len(own)) - begins[places], spoke)
+
+    def only(self, kept: NDArray[np.bool_]) -> "_Heard":
+        """Return some of them, given by a mask."""
+        return self.of(self.own[kept], self.places[kept], len(self.spoke))
 
 
 def _heard(around: Neighbourhood, actions: Sequence[Action], settings: RetrievalSettings) -> _Heard:
     """Return the neighbours that both phases choose for each action."""
     wanted = {action: place for place, action in enumerate(actions)}
-    numbers = np.unique(around.actions)
-    asked = np.array([wanted.get(around.named[number], -1) for number in numbers.tolist()], dtype=np.intp)
-    group = asked[np.searchsorted(numbers, around.actions)] if len(numbers) else asked
+    seen = np.bincount(around.actions)
+    numbers = np.flatnonzero(seen)
+    place_of = np.full(len(seen), -1)
+    place_of[numbers] = [wanted.get(around.named[number], -1) for number in numbers.tolist()]
+    group = place_of[around.actions]
     able = np.flatnonzero((group >= 0) & (around.similarities > settings.threshold))
-    sorted_by = able[np.lexsort((-around.similarities[able], group[able]))]
-    counts = np.bincount(group[sorted_by], minlength=len(actions))
-    ends = np.cumsum(counts)
-    rank = np.arange(len(sorted_by)) - np.repeat(ends - counts, counts)
-    kept = sorted_by[rank < settings.candidates]
-    counts = np.minimum(counts, settings.candidates)
-    if len(counts) and counts.max() > settings.chosen:
-        return _second_phase(around, kept, counts, settings)
-    return _Heard(kept, counts)
+    able = able[np.lexsort((-around.similarities[able], group[able]))]
+    heard = _Heard.of(able, group[able], len(actions))
+    most = int(heard.spoke.max(initial=0))
+    if most > settings.candidates:
+        heard = heard.only(heard.rank < settings.candidates)
+    return _second_phase(around, heard, settings) if most > settings.chosen else heard
 
 
-def _second_phase(
-    around: Neighbourhood, own: NDArray[np.intp], counts: NDArray[np.intp], settings: RetrievalSettings
-) -> _Heard:
+def _second_phase(around: Neighbourhood, heard: _Heard, settings: RetrievalSettings) -> _Heard:
     """Return what the second phase leaves of the neighbours of each action."""
-    groups = np.split(own, np.cumsum(counts)[:-1])
-    chosen = [
-        group[np.sort(two_phase(around.similarities[group], around.q[group], settings))]
-        if len(group) > settings.chosen
-        else group
-        for group in groups
-    ]
-    return _Heard(np.concatenate(chosen), np.array([len(group) for group in chosen], dtype=np.intp))
+    kept = np.ones(len(heard.own), dtype=np.bool_)
+    end = 0
+    for spoke in heard.spoke.tolist():
+        begin, end = end, end + spoke
+        if spoke > settings.chosen:
+            group = heard.own[begin:end]
+            kept[begin:end] = False
+            kept[begin + two_phase(around.similarities[group], around.q[group], settings)] = True
+    return heard.only(kept)
