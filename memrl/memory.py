@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from memrl.episodes import Action, Episode, Neighbourhood, Outcome, Reward, Situation, Value
 from memrl.errors import IndexNotReady, StoreError, VectorError
 from memrl.graph import Answer, Graph, Library
-from memrl.store import Key, Note, Salvaged, State, Store, context_of, salvage
+from memrl.store import LOG_BYTES, Key, Note, Salvaged, State, Store, context_of, salvage
 from memrl.vectors import IndexSettings, IndexStats, VectorIndex
 
 Vector = NDArray[np.float32]
@@ -38,8 +38,8 @@ CEILING: Final = 0.99
 """From which Q on an episode counts as being at the ceiling, if rewards reach 1."""
 QUANTILES: Final = (0.05, 0.25, 0.5, 0.75, 0.95)
 REEMBEDDED_AT_A_TIME: Final = 64
-LOG_BYTES: Final = 16 << 20
-"""How large the write-ahead log may grow before it is moved into the database, in a thread."""
+LOG_BYTES_AT_MOST: Final = 16 * LOG_BYTES
+"""How large it may grow before whoever writes waits until it is moved, as after thousands of outcomes at once."""
 DROPPED_AT_A_TIME: Final = 256
 FORGOTTEN: Final = 700.0
 """Stands for the logarithm of 0: a step of size 1 leaves nothing of what was before."""
@@ -437,7 +437,9 @@ class Memory:
         """Do what is due after a commit, in threads."""
         if self._batches == 0:
             self._index.maintain()
-            if self._store.log_bytes > LOG_BYTES:
+            if (log := self._store.log_bytes) > LOG_BYTES_AT_MOST:
+                self._store.checkpoint()
+            elif log > LOG_BYTES:
                 self._in_background(self._store.checkpoint)
 
     # Asking
@@ -598,9 +600,10 @@ class Memory:
                     other = self._older_copy(episode, vector)
                     if other is not None:
                         with self._store.transaction():
-                            state = self._merge(episode, other)
+                            q, count, last_seen = self._merge(episode, other)
                         self._columns.remove(episode)
-                        self._columns.set(other, *self._columns.key(other), *state)
+                        action, context = self._columns.key(other)
+                        self._columns.set(other, action, context, q, count, last_seen)
                         self._index.drop(1)
                         merged += 1
             with self._writing, self._store.transaction():

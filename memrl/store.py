@@ -27,6 +27,8 @@ VERSION: Final = 1
 BUSY_SECONDS: Final = 60.0
 CACHE_BYTES: Final = 64 << 20
 """How much of the database the writer keeps in memory, above all of the index of digests, which is met at random."""
+LOG_BYTES: Final = 16 << 20
+"""How large the write-ahead log may grow before it is moved into the database, in a thread."""
 CHUNK: Final = 1024
 """How many rows are read at a time, which limits how long others wait for the interpreter and for the connection."""
 
@@ -158,6 +160,7 @@ class Store:
                 writing.execute("PRAGMA foreign_keys = ON")
                 writing.execute(f"PRAGMA cache_size = -{CACHE_BYTES >> 10}")
                 writing.execute("PRAGMA wal_autocheckpoint = 0")  # `checkpoint` does it, where nobody waits for it
+                writing.execute(f"PRAGMA journal_size_limit = {LOG_BYTES}")  # what it needs no more is cut off
                 _create(writing, path)
                 reading = _connect(path)
                 reading.execute("PRAGMA query_only = ON")

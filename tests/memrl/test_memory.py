@@ -210,6 +210,23 @@ def test_a_batch_is_committed_as_a_whole_or_not_at_all(tmp_path: Path) -> None:
     assert memory.episodes([found.episode.id])[0].situation.text == TEXTS[3]
 
 
+def test_the_log_stays_small_however_many_outcomes_come_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("memrl.store.LOG_BYTES", 1 << 16)
+    monkeypatch.setattr("memrl.memory.LOG_BYTES", 1 << 16)
+    monkeypatch.setattr("memrl.memory.LOG_BYTES_AT_MOST", 1 << 18)
+    memory = opened(tmp_path, Settings(most_alike=0))
+    for start in range(0, 1500, 50):
+        with memory.batch():
+            for number in range(start, start + 50):
+                told(memory, f"Do {number} things.", key=("run", "S1", number))
+    written = (tmp_path / DATABASE).stat().st_size
+    assert memory._store.log_bytes < 3 << 18
+    memory.close()
+    assert (tmp_path / DATABASE).stat().st_size >= written > 1 << 20
+
+
 def test_what_was_learned_is_there_after_opening_it_again(tmp_path: Path) -> None:
     memory = opened(tmp_path)
     for text in TEXTS:
