@@ -107,6 +107,44 @@ def test_what_gates_and_escalation_bring() -> None:
     assert f"Decoding keeps {kept:.2f} of its speed" in README
 
 
+def test_what_learned_routing_comes_to() -> None:
+    parts = results("routing")["parts"]
+    rows = {row["router"]: row for row in parts["families"]["rows"] if row["price"] == 0.1}
+
+    def at(router: str) -> tuple[float, float]:
+        return rows[router]["success"][0], rows[router]["cost"][0]
+
+    assert (
+        "rules that choose small models have {:.2f} right at {:.2f} of the large model's time".format(*at("rules"))
+        in README
+    )
+    assert "the router after 300 outcomes {:.2f} at {:.2f}, after 1,000".format(*at("after 300")) in README
+    assert (
+        "after 1,000 {:.2f} at {:.2f}; the large model has {:.2f}".format(*at("after 1000"), at("always large")[0])
+        in README
+    )
+    lost = goal("routing", "success on the old mix of tasks that is lost after a shift")
+    assert f"success on the old ones changes by {-lost['value']:+.3f} (at most 0.02 were to be lost)" in README
+
+
+def test_what_routing_between_two_real_models_comes_to() -> None:
+    both = goal("routing", "APGR on MMLU, both outcomes seen")["value"]
+    own = goal("routing", "APGR on MMLU, only the chosen outcome seen")["value"]
+    recovered = goal("routing", "gap recovered on MMLU by the policy's own choices")["value"]
+    share = goal("routing", "share of the strong model in the policy's own choices on MMLU")["value"]
+    wrong = goal("routing", "calibration error on MMLU, weak model")["value"]
+    assert (
+        f"an APGR of {both:.2f} with both outcomes seen (0.66 were wanted; drawing has 0.5) and {own:.2f} with those "
+        f"of its own choices (0.63), which recover {recovered:.2f} of the gap (0.68) at a strong share of {share:.2f}; "
+        f"its calibration error is {wrong:.3f} (0.03)"
+    ) in README
+    spent = {row["part"]: row["p99_ms"] for row in results("routing")["parts"]["latency"]["rows"]}
+    assert (
+        f"A decision takes {spent['the whole router']:.1f} ms of CPU time at 100,000 episodes (2; 99th percentile"
+        in README
+    )
+
+
 def test_what_prompt_lookup_brings_on_real_texts() -> None:
     found = json.loads(real_text.RESULTS.read_text("utf-8")) if real_text.RESULTS.exists() else None
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
