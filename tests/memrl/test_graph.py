@@ -16,9 +16,10 @@ from memrl.memory import Memory, Settings
 from tests.memrl.observations import CODER, WRITER, opened, situation, told
 
 LIBRARIES: tuple[Library, ...] = ("kuzu", "ladybug")
+GARBAGE = b"garbage" * 5000
 
 
-@pytest.fixture(scope="module", params=LIBRARIES)
+@pytest.fixture(scope="module", params=["ladybug", pytest.param("kuzu", marks=pytest.mark.slow)])
 def memory(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Memory:
     library: Library = request.param
     memory = opened(tmp_path_factory.mktemp(library), Settings(graph=library))
@@ -143,13 +144,23 @@ def test_what_only_reads_is_accepted(cypher: str) -> None:
     check_reads_only(cypher)
 
 
-@pytest.mark.parametrize("library", ["ladybug", pytest.param("kuzu", marks=pytest.mark.slow)])
-def test_a_damaged_graph_is_thrown_away_and_written_anew(tmp_path: Path, library: Library) -> None:
+@pytest.mark.parametrize(
+    ("library", "damages"),
+    [
+        ("ladybug", [GARBAGE]),
+        pytest.param("ladybug", [b"", GARBAGE], marks=pytest.mark.slow),
+        pytest.param("kuzu", [b"", GARBAGE], marks=pytest.mark.slow),
+    ],
+    ids=["ladybug", "ladybug twice", "kuzu twice"],
+)
+def test_a_damaged_graph_is_thrown_away_and_written_anew(
+    tmp_path: Path, library: Library, damages: list[bytes]
+) -> None:
     memory = opened(tmp_path, Settings(graph=library))
     told(memory, "write a parser", 1.0, key=("r1", "S1", 1))
     asked = "MATCH (a:Attempt) RETURN count(a)"
     assert memory.ask(asked).rows == [[1]]
-    for damage in (b"", b"garbage" * 5000):
+    for damage in damages:
         (graph,) = tmp_path.glob("graph-*.*")
         graph.write_bytes(damage)
         assert memory.ask(asked).rows == [[1]]
@@ -158,7 +169,6 @@ def test_a_damaged_graph_is_thrown_away_and_written_anew(tmp_path: Path, library
     told(memory, "write a lexer", 1.0, key=("r1", "S2", 1))
     answer = memory.ask(asked)
     assert (answer.rows, answer.behind) == ([[2]], 0)
-    memory.rebuild()
     assert len(list(tmp_path.glob("graph-*.*"))) == 1
 
 

@@ -15,8 +15,6 @@ import gguf
 import pytest
 
 lib: Any = pytest.importorskip("llama_cpp.llama_cpp")
-transformers: Any = pytest.importorskip("transformers", reason="`transformers` is not installed")
-tokenizers: Any = pytest.importorskip("tokenizers", reason="`tokenizers` is not installed")
 
 from orchestrator.engine.contract import Message, OfferedTool, ToolCall  # noqa: E402
 from orchestrator.engine.llama import Vocabulary  # noqa: E402
@@ -138,7 +136,12 @@ class Pair:
         return self._tokenizer
 
     def _made_of(self, data: mmap.mmap) -> Any:
-        """Return the tokenizer of transformers, made from the lists in the file."""
+        """Return the tokenizer of transformers, made from the lists in the file.
+
+        The library is imported here, because collecting the tests does not need it and its import takes a second.
+        """
+        transformers: Any = pytest.importorskip("transformers", reason="`transformers` is not installed")
+        tokenizers: Any = pytest.importorskip("tokenizers", reason="`tokenizers` is not installed")
         tokens: list[str] = read_value(data, "ggml.tokens")
         merges = [tuple(merge.split(" ")) for merge in read_value(data, "ggml.merges")]
         kinds: list[int] = read_value(data, "ggml.token_type")

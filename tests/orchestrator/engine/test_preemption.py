@@ -42,21 +42,27 @@ REQUESTS = [
 ]
 
 
+@pytest.fixture(scope="module")
+def alone(models: Path) -> tuple[list[Completion], EngineStats]:
+    """The texts of the requests one after the other, and the statistics of the engine that wrote them."""
+    return asyncio.run(generate_all(spec_of(models, cells=None, slots=1), REQUESTS))
+
+
 @pytest.mark.parametrize(
     "drafts",
     [{}, {"prompt_lookup": PromptLookupOptions(3, 6)}, {"speculation": SpeculationOptions("quantised.gguf", 4)}],
 )
 async def test_with_too_few_cells_all_texts_are_those_of_sequences_alone(
-    models: Path, drafts: dict[str, object]
+    models: Path, alone: tuple[list[Completion], EngineStats], drafts: dict[str, object]
 ) -> None:
-    alone, before = await generate_all(spec_of(models, cells=None, slots=1), REQUESTS)
+    expected, before = alone
     assert before.preempted == before.recomputed_tokens == 0
     if "speculation" in drafts:
         drafts = {"speculation": SpeculationOptions(str(models / "quantised.gguf"), 4)}
     crowd, stats = await generate_all(spec_of(models, always_draft=bool(drafts), **drafts), REQUESTS)
     assert bool(stats.drafted) == bool(drafts)
-    assert [(one.text, one.finish) for one in crowd] == [(one.text, one.finish) for one in alone]
-    assert [one.usage.output_tokens for one in crowd] == [one.usage.output_tokens for one in alone]
+    assert [(one.text, one.finish) for one in crowd] == [(one.text, one.finish) for one in expected]
+    assert [one.usage.output_tokens for one in crowd] == [one.usage.output_tokens for one in expected]
     assert stats.preempted > 0
     assert stats.recomputed_tokens > 0
     assert stats.prompt_tokens == stats.reused_tokens + stats.prefill_tokens == before.prompt_tokens

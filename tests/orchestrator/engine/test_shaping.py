@@ -51,6 +51,13 @@ async def drafting() -> AsyncIterator[Engine]:
         yield started
 
 
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def roomy() -> AsyncIterator[Engine]:
+    """An engine for long answers."""
+    async with await Engine.start(spec(slots=1, context=2048, beyond_training=True)) as started:
+        yield started
+
+
 @pytest.fixture(scope="module")
 def llama() -> Llama:
     return Llama(spec(slots=1))
@@ -278,9 +285,8 @@ FREE_LIST = {"type": "array", "items": {"const": 7}, "minItems": 2, "maxItems": 
 
 
 @pytest.mark.parametrize("schema", [ALL_SEVENS, ANY_NUMBERS, PAIRS, CONSTANT, ONLY_X], ids=str)
-async def test_a_repetition_that_the_schema_wants_is_no_reason_to_end(schema: dict[str, Any]) -> None:
-    async with await Engine.start(spec(slots=1, context=2048, beyond_training=True)) as roomy:
-        done = await roomy.generate(ask(schema=schema, max_tokens=1900, logit_bias=((",", 50.0),)))
+async def test_a_repetition_that_the_schema_wants_is_no_reason_to_end(roomy: Engine, schema: dict[str, Any]) -> None:
+    done = await roomy.generate(ask(schema=schema, max_tokens=1900, logit_bias=((",", 50.0),)))
     assert done.finish == "stop"
     jsonschema.validate(json.loads(done.text), schema)
 

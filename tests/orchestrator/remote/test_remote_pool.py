@@ -160,6 +160,6 @@ def test_the_doctor_looks_at_remote_models(remote: Remote, remote_registry: Remo
         path = remote_registry(url).path
         return next(check for check in examine(path, tmp_path / "home", frozenset()) if check.name == "model far")
 
-    assert check(remote.url).state == "ok"
-    assert check(remote.url).found == f"served-name at {remote.url}; worker, frontdoor"
+    served = check(remote.url)
+    assert (served.state, served.found) == ("ok", f"served-name at {remote.url}; worker, frontdoor")
     assert check("http://127.0.0.1:1/v1").state == "broken"
