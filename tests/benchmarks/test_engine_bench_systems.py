@@ -57,6 +57,7 @@ async def test_a_cell_is_measured_and_kept(folder: Path) -> None:
     assert measured[OURS, "cold"].own_seconds > 0
 
 
+@pytest.mark.slow
 async def test_an_undecided_cell_gets_further_rounds_of_those_systems(folder: Path, tmp_path: Path) -> None:
     told: list[str] = []
     once, kept = tmp_path / "once.jsonl", tmp_path / "rows.jsonl"

@@ -3,6 +3,8 @@
 from math import inf
 from pathlib import Path
 
+import pytest
+
 from benchmarks.gates.measure import BenchPlan, run_setup
 from benchmarks.gates.rows import Result, ResultLog
 from benchmarks.gates.setups import SETUPS
@@ -52,6 +54,7 @@ def test_tasks_are_joined_to_one_with_names_of_their_own() -> None:
         assert [values[name] for name in step.inputs] == [read[name] for name in own.inputs]
 
 
+@pytest.mark.slow
 async def test_a_run_is_shown_as_its_users_see_it(tmp_path: Path) -> None:
     setup = next(setup for setup in SETUPS if setup.escalation)
     tasks = {task.name: task for task in make_tasks(4) if task.family == "shell"}

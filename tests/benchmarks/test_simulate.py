@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from benchmarks.critical_path.workloads import task_of, workloads
 from benchmarks.peers.growth import chains
+from benchmarks.simulate import measure
 from benchmarks.simulate.clock import run_virtually
 from benchmarks.simulate.engines import (
     Answer,
@@ -338,12 +339,13 @@ def test_an_interval_holds_95_of_100_runs() -> None:
     assert interval_of([3.0]) == (3.0, 3.0, 3.0)
 
 
-def test_a_thousand_steps_take_no_more_calls_than_their_tokens_need(tmp_path: Path) -> None:
+@pytest.mark.parametrize("count", [100, pytest.param(1000, marks=pytest.mark.slow)])
+def test_many_steps_take_no_more_calls_than_their_tokens_need(tmp_path: Path, count: int) -> None:
     """What a simulation costs goes by its steps and calls; how long one takes is told by `benchmarks.simulate`."""
-    found = simulate(task_of(chains(1000)), machine(), REGISTRY, tmp_path / "home")
-    assert [step.state for step in found.report.steps] == ["done"] * 1000
+    found = simulate(task_of(chains(count)), machine(), REGISTRY, tmp_path / "home")
+    assert [step.state for step in found.report.steps] == ["done"] * count
     tokens = sum(step.output_tokens for step in found.report.steps)
-    assert tokens / 16 <= found.steps <= tokens / 16 + 3 * 1000
+    assert tokens / 16 <= found.steps <= tokens / 16 + 3 * count
 
 
 # Measuring a machine
@@ -356,7 +358,14 @@ def as_measured(task: TaskIR, on: Machine, home: Path, rounds: int = ROUNDS) -> 
     return Ran(tuple(one.report for one in found), spec, model_info(spec, 1.0), EngineStats(), 0.002)
 
 
-def test_a_machine_is_fitted_to_short_tasks_so_that_others_are_foreseen(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("rounds", "foreseen"),
+    [(2, ("wide-16",)), pytest.param(ROUNDS, ("wide-16", "irregular", "deep"), marks=pytest.mark.slow)],
+)
+def test_a_machine_is_fitted_to_short_tasks_so_that_others_are_foreseen(
+    tmp_path: Path, rounds: int, foreseen: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(measure, "ROUNDS", rounds)
     curve = {1: 0.013, 4: 0.016, 16: 0.03}
     real = machine(step_seconds=curve, prompt_characters=3.1, answer_characters=2.3, cell_seconds=1e-6).model_copy(
         update={"overheads": Overheads(commit_seconds=0.001, generation_seconds=0.002, waiting_seconds=0.004)}
@@ -364,9 +373,9 @@ def test_a_machine_is_fitted_to_short_tasks_so_that_others_are_foreseen(tmp_path
     isolated = {size: seconds / 1.3 for size, seconds in curve.items()}
     believed = machine(step_seconds=isolated, prompt_token_seconds=0.001 / 1.3, cell_seconds=1e-6 / 1.3)
     believed = believed.model_copy(update={"overheads": Overheads(commit_seconds=0.001, generation_seconds=0.002)})
-    ran = [as_measured(task, real, tmp_path / f"real-{at}") for at, task in enumerate((CHAIN, FAN, CALLS))]
+    ran = [as_measured(task, real, tmp_path / f"real-{at}", rounds) for at, task in enumerate((CHAIN, FAN, CALLS))]
     fitted = fit(believed, REGISTRY, tmp_path / "fit", *ran)
-    for name in ("wide-16", "irregular", "deep"):
+    for name in foreseen:
         there, here = (run(name, one, tmp_path / f"{name}-{at}") for at, one in enumerate((real, fitted)))
         assert here.seconds == pytest.approx(there.seconds, rel=0.08), name
 

@@ -71,7 +71,9 @@ def test_answers_end_and_use_the_tokens_of_marks() -> None:
     assert seen == {*ADDED, *SPECIAL_TOKENS}
 
 
-@pytest.mark.parametrize("syntax", SYNTAXES)
+@pytest.mark.parametrize(
+    "syntax", [pytest.param(one, marks=[pytest.mark.slow] if one == "llama3" else []) for one in SYNTAXES]
+)
 async def test_the_model_is_asked_as_it_was_trained_and_answers_as_published(syntax: Syntax, tmp_path: Path) -> None:
     file = with_template(SHIPPED, tmp_path / "m.gguf", syntax)
     asked = examples(syntax, "wording", FIRST)

@@ -38,7 +38,9 @@ def abilities(program: str) -> list[Ability]:
     return [one for one in found if one.function in TRIED[program]]
 
 
-@pytest.mark.parametrize("program", TRIED)
+@pytest.mark.parametrize(
+    "program", [pytest.param(one, marks=[pytest.mark.slow] if one == "anthropic_python" else []) for one in TRIED]
+)
 async def test_a_client_does_what_it_can(daemon: Running, program: str) -> None:
     (client,) = find([program])
     at = Served(daemon, frozenset((*SYNTAXES, "embedder")), 0)

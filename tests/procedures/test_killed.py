@@ -31,7 +31,7 @@ def kill(folder: Path, *arguments: str) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("arguments", [("--fail",), ("--resume",)])
+@pytest.mark.parametrize("arguments", [("--fail",), pytest.param(("--resume",), marks=pytest.mark.slow)])
 def test_a_few_kills_leave_nothing_half_changed(folder: Path, arguments: tuple[str, ...]) -> None:
     found = kill(folder, "--step", "17", "--twice", "6", *arguments)
     assert found["kills"] >= 5

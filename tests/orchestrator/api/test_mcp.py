@@ -176,7 +176,7 @@ async def test_rights_are_those_of_the_listener(daemon: Running) -> None:
         assert 400 <= local.post("/mcp", content=b"{").status_code < 500
 
 
-@pytest.mark.parametrize("mode", [NEWEST, HANDSHAKE])
+@pytest.mark.parametrize("mode", [NEWEST, pytest.param(HANDSHAKE, marks=pytest.mark.slow)])
 async def test_the_command_serves_the_same_over_stdio(daemon: Running, mode: str) -> None:
     async with over_stdio(daemon, mode) as client:
         assert [tool.name for tool in (await client.list_tools()).tools] == TOOLS

@@ -59,7 +59,7 @@ def _engines(process: subprocess.Popen[bytes]) -> list[psutil.Process]:
     return psutil.Process(process.pid).children(recursive=True)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
 def test_a_signal_cancels_the_run_in_order(command: Cli, home: Path, long_task: Path, number: signal.Signals) -> None:
     process = _start(home, long_task)
     _wait_for(process, b"S3 done")

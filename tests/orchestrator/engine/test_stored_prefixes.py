@@ -13,7 +13,7 @@ PERSONA = SYSTEM + "\nspeak like a sailor who has seen it all, and say so in eve
 ELSE = "some other text that no other begins with, and that is long enough to be kept as well " * 2
 LAYOUTS = [
     {"batch_invariant": True},
-    {"batch_invariant": False},
+    pytest.param({"batch_invariant": False}, marks=pytest.mark.slow),
     {"batch_invariant": False, "split": True, "kv_type_k": "f32"},
 ]
 
@@ -67,7 +67,7 @@ async def test_the_next_engine_computes_none_of_it_and_says_the_same(
     assert third[0].usage.cached_tokens < 32
 
 
-@pytest.mark.parametrize("how", ["cut", "changed", "empty"])
+@pytest.mark.parametrize("how", ["changed", *(pytest.param(one, marks=pytest.mark.slow) for one in ("cut", "empty"))])
 async def test_a_damaged_file_is_reported_and_replaced(models: Path, tmp_path: Path, how: str) -> None:
     spec = spec_of(models, tmp_path)
     first, _ = await life(spec, PERSONA)

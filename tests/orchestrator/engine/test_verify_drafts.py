@@ -124,8 +124,20 @@ def draw(pair: Callable[[], list[int]]) -> list[tuple[int, ...]]:
     return [tuple(pair()[:2]) for _ in range(DRAWS)]
 
 
-@pytest.mark.parametrize(("temperature", "top_p"), [(1.0, 1.0), (0.6, 1.0), (1.5, 0.85)])
-@pytest.mark.parametrize("order", ["likely", "unlikely", "mixed"])
+@pytest.mark.parametrize(
+    ("order", "temperature", "top_p"),
+    [
+        ("likely", 1.0, 1.0),
+        ("unlikely", 1.5, 0.85),
+        ("mixed", 0.6, 1.0),
+        pytest.param("likely", 0.6, 1.0, marks=pytest.mark.slow),
+        pytest.param("likely", 1.5, 0.85, marks=pytest.mark.slow),
+        pytest.param("unlikely", 1.0, 1.0, marks=pytest.mark.slow),
+        pytest.param("unlikely", 0.6, 1.0, marks=pytest.mark.slow),
+        pytest.param("mixed", 1.0, 1.0, marks=pytest.mark.slow),
+        pytest.param("mixed", 1.5, 0.85, marks=pytest.mark.slow),
+    ],
+)
 def test_drafts_leave_the_distribution_as_it_is(temperature: float, top_p: float, order: str) -> None:
     ranked = np.argsort(-model([3])).tolist()
     first = {"likely": ranked[0], "unlikely": ranked[-1], "mixed": ranked[1]}[order]

@@ -319,6 +319,7 @@ def busy(cpu: int, count: int) -> Iterator[None]:
         yield
 
 
+@pytest.mark.slow
 async def test_an_engine_that_hardly_gets_a_core_is_left_alone_and_finishes(models: Path) -> None:
     cpu = min(os.sched_getaffinity(0))
     starved = spec(models, hung_seconds=0.5, niceness=19, cpus=(cpu,))

@@ -447,14 +447,18 @@ def test_every_procedure_that_ships_is_tested() -> None:
     assert {case.name for case in CASES} == set(Library().files())
 
 
+@pytest.mark.parametrize("failures", [1, pytest.param(2, marks=pytest.mark.slow)], ids=["failed once", "failed twice"])
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_a_procedure_that_fails_half_way_leaves_everything_as_it_was(case: Case, root: Path, engine: Engine) -> None:
+def test_a_procedure_that_fails_half_way_leaves_everything_as_it_was(
+    case: Case, root: Path, engine: Engine, failures: int
+) -> None:
+    """It is made to fail half-way, and in the slow tests after all of its steps, too."""
     if case.name == "run-gates":
         skip_without_sandbox()
     case.prepare(root)
     inputs, before = case.inputs(root), everything_in(root, case.stays)
     count = len(engine.library.procedure(case.name).form.steps)
-    for after in sorted({max(1, count - 1)} if case.takes_long else {(count + 1) // 2, count}):
+    for after in [max(1, count - 1)] if case.takes_long else sorted({(count + 1) // 2, count})[:failures]:
         engine.library = failing_twin(root, case.name, after)
         failed = carry_out(engine, case.name, inputs)
         assert failed.error == "step told_to_fail: it was told to fail"
