@@ -8,7 +8,6 @@ outcome has been learned from exactly once. Reading and learning happen in a thr
 import asyncio
 import json
 import math
-import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -271,7 +270,8 @@ class Learning:
 
     async def _learn_on(self, orchestrator: Orchestrator, learned: Learned) -> None:
         """Learn whenever there is something new. Never ends."""
-        tidied = time.monotonic()
+        loop = asyncio.get_running_loop()
+        tidied = loop.time()
         await self._embed_anew(learned)
         await self._learn_again(learned)
         while True:
@@ -282,8 +282,8 @@ class Learning:
                     pass
                 while await self._learn_chats(orchestrator.journal, learned):
                     pass
-                if time.monotonic() - tidied >= TIDY_SECONDS:
-                    tidied = time.monotonic()
+                if loop.time() - tidied >= TIDY_SECONDS:
+                    tidied = loop.time()
                     await self._tidy(orchestrator, learned)
                 self.problem = ""
             except (MemrlError, OrchestratorError, OSError) as error:

@@ -2,6 +2,9 @@
 
 Each says what it changes, so that the engine of procedures can copy it before and put it back. Runs are in
 `run_operations`, what was learned and personas in `memory_operations`, and the tuning of models in `tuning`.
+
+Unlike the rest of the service, they read the clocks of the machine: models are measured on engines that run in real
+time, and how old plans and parts of the audit log are is told by the times that the engine of procedures gave them.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """Journal how users and programs rate runs that have ended, and chats."""
 
 import asyncio
-import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -10,6 +10,7 @@ from orchestrator.errors import InputError, Problem
 from orchestrator.events import RatingGiven
 from orchestrator.history.cache import ViewCache
 from orchestrator.journal import ChatRated, Journal
+from orchestrator.runs.clock import Clock, SystemClock
 from orchestrator.service.errors import Conflict
 
 MAX_AUTHOR_LENGTH: Final = 200
@@ -29,13 +30,16 @@ async def rate(journal: Journal, views: ViewCache, run: str, rating: RatingGiven
     await journal.append(run, [rating])
 
 
-async def rate_without_daemon(home: Path, run: str, rating: RatingGiven) -> RatingGiven:
+async def rate_without_daemon(
+    home: Path, run: str, rating: RatingGiven, clock: Callable[[float], Clock] = SystemClock
+) -> RatingGiven:
     """Rate a run where no daemon owns the state folder, and return the rating with the time at which it was journaled.
 
+    `clock` makes the clock that events are timed by from the time of the journal's last event.
     Raises HomeLocked while another process owns the state folder, JournalError, and what `rate` raises.
     """
     with Journal.open(home) as journal:
-        timed = replace(rating, at=max(time.time(), journal.last_time()))  # the clock may have been set back
+        timed = replace(rating, at=clock(journal.last_time()).now())
         await rate(journal, ViewCache(journal), run, timed)
     return timed
 
@@ -50,13 +54,16 @@ async def rate_chat(journal: Journal, rating: ChatRated) -> None:
     await journal.append_chat_event(rating)
 
 
-async def rate_chat_without_daemon(home: Path, rating: ChatRated) -> ChatRated:
+async def rate_chat_without_daemon(
+    home: Path, rating: ChatRated, clock: Callable[[float], Clock] = SystemClock
+) -> ChatRated:
     """Rate a chat where no daemon owns the state folder, and return the rating with the time at which it was journaled.
 
+    `clock` makes the clock that events are timed by from the time of the journal's last event.
     Raises HomeLocked while another process owns the state folder, JournalError, and what `rate_chat` raises.
     """
     with Journal.open(home) as journal:
-        timed = replace(rating, at=max(time.time(), journal.last_time()))  # the clock may have been set back
+        timed = replace(rating, at=clock(journal.last_time()).now())
         await rate_chat(journal, timed)
     return timed
 

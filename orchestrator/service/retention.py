@@ -5,7 +5,6 @@ What learning needs of a run is kept too, until somebody asks for it to be purge
 prompts that they used.
 """
 
-import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from orchestrator.history.outcomes import attempt_outcomes
 from orchestrator.history.view import RunView
 from orchestrator.journal import AttemptOutcome, Journal, JournalCorrupt, JournalReader, UnknownRun
 from orchestrator.journal.home import RUN_NAME
+from orchestrator.runs.clock import Clock, SystemClock
 from orchestrator.scheduler import IllegalTransition
 from orchestrator.service.configuration import RetentionSettings
 
@@ -195,10 +195,14 @@ def vacuum_without_daemon(
     dry_run: bool = False,
     purge_outcomes: bool = False,
     keep_going: Callable[[], bool] = lambda: True,
+    clock: Callable[[float], Clock] = SystemClock,
 ) -> VacuumResult:
-    """Vacuum a state folder that no daemon owns. Raises HomeLocked while another process owns it, JournalError."""
+    """Vacuum a state folder that no daemon owns. Raises HomeLocked while another process owns it, JournalError.
+
+    `clock` makes the clock that events are timed by from the time of the journal's last event.
+    """
     with Journal.open(home) as journal:
-        now = max(time.time(), journal.last_time())  # the clock may have been set back since the last event
+        now = clock(journal.last_time()).now()
         return vacuum(
             journal,
             retention,

@@ -5,7 +5,6 @@ The heart is `_hold`: it keeps an orchestrator open, and closes it only to resto
 
 import asyncio
 import math
-import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
 from contextlib import (
@@ -97,7 +96,9 @@ class Service:
             self.cancel, lambda work: self._tasks.create_task(work), lambda: self._configuration.server.rejoin_seconds
         )
         """The runs whose answers clients of the API wait for."""
-        self.uploaded_files = UploadedFiles(home, lambda: self._configuration.folder)
+        self.uploaded_files = UploadedFiles(
+            home, lambda: self._configuration.folder, lambda: self.orchestrator.clock.now()
+        )
         """The files that clients have uploaded."""
         self.read_tokens: Callable[[], None] = lambda: None
         """Has the listener on TCP, if there is one, read the tokens again. Blocks on the disk. Raises JournalError."""
@@ -497,7 +498,7 @@ class Service:
     async def _carry(self, run: str) -> None:
         """Execute one run until it has ended."""
         structlog.contextvars.bind_contextvars(run=run)
-        begun = time.monotonic()
+        begun = self.loop.time()
         try:
             log.info("a run begins")
             past = [event for _, event in await asyncio.to_thread(self.orchestrator.journal.events, run)]
@@ -509,7 +510,7 @@ class Service:
         except Exception:
             log.exception("a run cannot go on; others do")
         finally:
-            self.totals.count_execution(time.monotonic() - begun)
+            self.totals.count_execution(self.loop.time() - begun)
             self.learning.notice()
             self._queue.end(run)
             self.awaited_runs.ended(run)

@@ -3,6 +3,8 @@
 Settings are measured in pairs on a mix of requests: each round asks engines with the present and with the other setting
 the same, in turns, one request after the other and then all at a time. Of two engines that are loaded together, one
 rests while the other is asked.
+
+Times are read from `time.monotonic` and not from the clock of events, as real engines are what is measured.
 """
 
 import asyncio

@@ -51,23 +51,26 @@ class UploadedFile:
 class UploadedFiles:
     """The uploaded files of a state folder. Its methods read and write files: call them in a thread.
 
-    `settings` returns how much they may take.
+    `settings` returns how much they may take, and `now` the seconds since the epoch.
     """
 
-    def __init__(self, home: Path, settings: Callable[[], FolderSettings]) -> None:
+    def __init__(
+        self, home: Path, settings: Callable[[], FolderSettings], now: Callable[[], float] = time.time
+    ) -> None:
         self._home = home
         self._folder = Home(home).files
         self._settings = settings
+        self._now = now
         self._lock = Lock()
 
     def store(self, name: str, purpose: str, data: bytes) -> UploadedFile:
-        """Keep a file, and return its description. Raises FolderFull, DiskFull, JournalError."""
+        """Keep a file, and return its description. Raises FolderFull, DiskFull, JournalError, and what `now` raises."""
         settings = self._settings()
         if (reason := why_full(self._home, settings)) is not None:
             raise FolderFull(reason)
         with self._lock:
             self._check_room(len(data), settings.max_uploaded_bytes)
-            made = UploadedFile(f"file-{secrets.token_hex(12)}", name, purpose, len(data), time.time())
+            made = UploadedFile(f"file-{secrets.token_hex(12)}", name, purpose, len(data), self._now())
             self._write(self._content(made.id), data)
             try:
                 self._write(self._description(made.id), json.dumps(asdict(made)).encode())
