@@ -151,6 +151,27 @@ def test_what_prompt_lookup_brings_on_real_texts() -> None:
     assert results_module.with_section(readme, real_text.BEGIN, real_text.END, real_text.readme_item(found)) == readme
 
 
+def held_out(*families: str) -> str:
+    """Return the share of prompts that the large embedded model answers exactly: the least and the most, in percent."""
+    rows = [row for row in results("tiny")["rows"] if (row["size"], row["grammar"]) == ("large", False)]
+    found = [(200 * row["right"] + row["prompts"]) // (2 * row["prompts"]) for row in rows if row["family"] in families]
+    assert len(found) == 2 * len(families), "each family has held-out names and held-out wordings"
+    least, most = min(found), max(found)
+    return f"{least} to {most}" if least < most else f"{least}"
+
+
+def test_what_the_large_embedded_model_does() -> None:
+    ordinary = held_out("plan", "extract", "summarize", "code", "shell", "merge", "retry", "judge")
+    assert (
+        f"the large one is exact on {ordinary} % of plans, extractions, summaries, code, commands, joins, retries and "
+        f"verdicts, on {held_out('compare')} % of comparisons, and less where it acts: tools {held_out('tools')}, REPL "
+        f"code {held_out('repl')}, summaries of its own context {held_out('condense')}, pruning {held_out('prune')} "
+        "(guesswork)"
+    ) in README
+    kinds = {row["family"] for row in results("tiny")["rows"] if row["prompts"] == 200}
+    assert len(kinds) == 13, "the README says that the embedded models know thirteen kinds of task"
+
+
 def test_what_a_small_real_model_does() -> None:
     planned = {(row["system"], row["requests"]): row["right"] for row in results("adapter")["rows"]}
     done = [one["right"] for one in results("real_smollm2-135m")["results"] if one["kind"] != "plan"]

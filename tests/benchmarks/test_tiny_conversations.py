@@ -22,7 +22,7 @@ FAMILIES: tuple[Family, ...] = (Tools(), Repl(), PruneFamily(), Condense(), Retr
 BY_NAME = {family.name: family for family in FAMILIES}
 
 
-def examples(family: Family, split: Split, count: int = 40) -> list[Example]:
+def examples(family: Family, split: Split, count: int = 15) -> list[Example]:
     return [family.generate(corpus.example_rng(family.name, split, index), split) for index in range(count)]
 
 

@@ -54,8 +54,8 @@ def test_schema_accepts_reference(family: str) -> None:
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_held_out_wordings_are_never_trained_on(family: str) -> None:
-    trained = {example.wording for example in examples(family, "train", 400)}
-    held_out = {example.wording for example in examples(family, "wording", 200)}
+    trained = {example.wording for example in examples(family, "train", 150)}
+    held_out = {example.wording for example in examples(family, "wording", 100)}
     assert not trained & held_out
 
 

@@ -1,7 +1,7 @@
 """The shipped models do through llama.cpp what their card says."""
 
 import json
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Collection, Iterable
 from typing import Any
 
 import pytest
@@ -31,8 +31,8 @@ from orchestrator.steps.prompt import plan_messages
 
 # What other processors may round differently, in answers of the FIRST_PROMPTS.
 MARGIN = 2
-LONG = {"prune", "condense", "repl", *LONG_FAMILIES}
-"""Families with long prompts or long answers, which are slow."""
+IN_SUITE = ("plan", "extract", "tools", "judge")
+"""The families that tell soonest whether the engine, the prompts or the grammars have changed. The others are slow."""
 in_module = pytest.mark.asyncio(loop_scope="module")
 
 
@@ -54,20 +54,20 @@ async def right_answers(engine: Engine, family: str, split: Split, grammar: bool
     return sum(is_right(family, *pair) for pair in zip(examples, completions, strict=True))
 
 
-def short_or_slow(families: Iterable[str]) -> list[Any]:
-    """Return parameters of which the long families are marked as slow."""
-    return [pytest.param(name, marks=pytest.mark.slow) if name in LONG else name for name in families]
+def or_slow(families: Iterable[str], in_suite: Collection[str]) -> list[Any]:
+    """Return parameters of which all families but those `in_suite` are marked as slow."""
+    return [name if name in in_suite else pytest.param(name, marks=pytest.mark.slow) for name in families]
 
 
 @in_module
-@pytest.mark.parametrize("family", short_or_slow([*FAMILIES, *LONG_FAMILIES]))
+@pytest.mark.parametrize("family", or_slow([*FAMILIES, *LONG_FAMILIES], IN_SUITE))
 async def test_large_model_answers_as_published(large: Engine, results: dict[str, Any], family: str) -> None:
     published = card.share_of(results["rows"], size="large", family=family, split="wording", grammar=False)
     assert await right_answers(large, family, "wording") >= published["first_right"] - MARGIN
 
 
 @in_module
-@pytest.mark.parametrize("family", short_or_slow(STRUCTURED))
+@pytest.mark.parametrize("family", or_slow(STRUCTURED, ("extract",)))
 async def test_large_model_answers_as_published_within_grammar(
     large: Engine, results: dict[str, Any], family: str
 ) -> None:

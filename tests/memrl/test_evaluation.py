@@ -31,7 +31,9 @@ def logged(count: int, seed: int, *, model: float = 1.0) -> tuple[Log, float]:
     return log, float((other * success).sum(axis=1).mean())
 
 
-@pytest.mark.parametrize("name", ESTIMATORS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(one, marks=[pytest.mark.slow] if at else []) for at, one in enumerate(reversed(ESTIMATORS))]
+)
 def test_intervals_cover_the_truth_about_as_often_as_they_say(name: str) -> None:
     covered = 0
     for seed in range(40):

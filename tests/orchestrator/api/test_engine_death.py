@@ -54,7 +54,7 @@ def deaths(daemon: Running) -> list[dict[str, Any]]:
     return [record for record in map(json.loads, lines) if record["event"] == "an engine died"]
 
 
-@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("stream", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_a_client_gets_one_sentence_on_how_its_engine_died(
     daemon: Running, client: httpx2.Client, *, stream: bool
 ) -> None:

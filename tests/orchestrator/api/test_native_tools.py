@@ -235,16 +235,22 @@ def test_marks_that_are_control_tokens_are_read(ai: OpenAI) -> None:
     assert json.loads("".join(calls[0][1:]))["city"] in CITIES
 
 
-@pytest.mark.parametrize("model", ["hermes", "llama", "mistral", "deepseek", "glm", "harmony", "talker", "wrong"])
+NAMED = {"type": "function", "function": {"name": "weather"}}
+ALLOWED = {"type": "allowed_tools", "allowed_tools": {"mode": "required", "tools": [NAMED]}}
+
+
 @pytest.mark.parametrize(
-    "choice",
+    ("model", "choice"),
     [
-        "required",
-        {"type": "function", "function": {"name": "weather"}},
-        {
-            "type": "allowed_tools",
-            "allowed_tools": {"mode": "required", "tools": [{"type": "function", "function": {"name": "weather"}}]},
-        },
+        *((model, "required") for model in (*EXPECTED, "talker", "wrong") if model != "fenced"),
+        ("hermes", NAMED),
+        ("harmony", ALLOWED),
+        *(
+            pytest.param(model, choice, marks=pytest.mark.slow)
+            for model in (*EXPECTED, "talker", "wrong")
+            for choice in (NAMED, ALLOWED)
+            if model != "fenced"
+        ),
     ],
 )
 def test_a_model_that_has_to_call_does_so(ai: OpenAI, model: str, choice: Any) -> None:

@@ -85,7 +85,9 @@ def ask(text: str, *lora: Lora, system: str = "") -> Generation:
 
 
 @pytest.mark.parametrize(
-    "options", [{"batch_invariant": True}, {"split": True}, {"split": False}], ids=["invariant", "streams", "pool"]
+    "options",
+    [{"batch_invariant": True}, pytest.param({"split": True}, marks=pytest.mark.slow), {"split": False}],
+    ids=["invariant", "streams", "pool"],
 )
 async def test_requests_with_different_adapters_get_each_their_own_text_alone_and_together(
     models: Path, adapters: tuple[str, str], options: dict[str, Any]

@@ -120,7 +120,7 @@ def repeats(text: str, length: int = 12) -> int:
     return sum(text[at : at + length] in text[: at + length - 1] for at in range(len(text) - length))
 
 
-@pytest.mark.parametrize("drafts", ["lookup", "model"])
+@pytest.mark.parametrize("drafts", ["lookup", pytest.param("model", marks=pytest.mark.slow)])
 async def test_drafts_change_no_text_that_is_kept_from_repeating(
     models: Path, ask: Callable[..., Generation], drafts: str
 ) -> None:

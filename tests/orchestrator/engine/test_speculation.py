@@ -55,7 +55,7 @@ async def plain(models: Path) -> list[Completion]:
     return (await told(spec_of(models), REQUESTS))[0]
 
 
-@pytest.mark.parametrize("slots", [1, 4, 16])
+@pytest.mark.parametrize("slots", [1, pytest.param(4, marks=pytest.mark.slow), 16])
 async def test_prompt_lookup_changes_no_text(models: Path, plain: list[Completion], slots: int) -> None:
     drafted, stats = await told(spec_of(models, slots=slots, prompt_lookup=PromptLookupOptions(3, 8)), REQUESTS)
     assert [done.text for done in drafted] == [done.text for done in plain]
@@ -63,7 +63,7 @@ async def test_prompt_lookup_changes_no_text(models: Path, plain: list[Completio
     assert 0 < stats.accepted <= stats.drafted
 
 
-@pytest.mark.parametrize("slots", [1, 5])
+@pytest.mark.parametrize("slots", [pytest.param(1, marks=pytest.mark.slow), 5])
 async def test_a_draft_model_changes_no_text(models: Path, plain: list[Completion], slots: int) -> None:
     same = str(models / "quantised.gguf")
     drafted, stats = await told(spec_of(models, slots=slots, speculation=SpeculationOptions(same, 5)), REQUESTS)
