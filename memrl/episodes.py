@@ -38,7 +38,7 @@ class Situation:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Action:
-    """What can be chosen."""
+    """What a router chooses for an attempt: role, persona and model, how much is thought, and the mode of a plan."""
 
     role: str
     persona: str = ""

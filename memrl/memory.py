@@ -42,7 +42,7 @@ LOG_BYTES_AT_MOST: Final = 16 * LOG_BYTES
 """How large it may grow before whoever writes waits until it is moved, as after thousands of outcomes at once."""
 DROPPED_AT_A_TIME: Final = 256
 FORGOTTEN: Final = 700.0
-"""Stands for the logarithm of 0: a step of size 1 leaves nothing of what was before."""
+"""Minus this number stands for log(0), where an update with the step size 1 leaves nothing of the former Q-value."""
 CHECKED_AT_ONCE: Final = 64 << 20
 """Databases up to this many bytes are checked for damage before they are used, larger ones in a thread."""
 _PACKED: Final = struct.Struct("=qddii")

@@ -42,7 +42,7 @@ class ExplorationSettings:
     first: float = 0.1
     """The epsilon of a task type without outcomes: how probable it is that any action is drawn, all alike."""
     least: float = 0.05
-    """What epsilon falls to."""
+    """The lower limit of epsilon, which falls as outcomes come in."""
     halved_after: float = 200.0
     """Epsilon is first * halved_after / (halved_after + outcomes of the task type), and `least` at least."""
     by_type: Mapping[str, float] = field(default_factory=dict)

@@ -61,7 +61,7 @@ class Retrieved:
     support: float
     """How many episodes of similarity 1 that is worth."""
     spoke: int
-    """How many episodes spoke."""
+    """How many episodes were similar enough to take part in the estimate."""
     voices: tuple[Voice, ...]
     """The most similar ones of them, the nearest first: VOICES at most."""
 

@@ -107,7 +107,7 @@ class Note:
     success: float | None
     reward: float
     before: float
-    """The episode's Q before."""
+    """The Q-value of the episode before it was updated."""
     size: float
     """The step size with which the reward went into Q."""
     decay: float
@@ -126,7 +126,7 @@ class Salvaged:
     kept: int
     """Episodes that could be read."""
     lost: int
-    """Episodes that could not."""
+    """Episodes that could not be read."""
     forgotten: int
     """Attempts whose episode is lost: they are unknown again, so that they can be learned from once more."""
 
@@ -317,7 +317,7 @@ class Store:
         self._writing.executemany("DELETE FROM episodes WHERE id = ?", named)
 
     def note(self, note: Note) -> None:
-        """Keep what was learned from an attempt, instead of what was noted of it before."""
+        """Store what was learned from an attempt. It replaces what was stored for the same attempt before."""
         self._write(
             "INSERT OR REPLACE INTO observed VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             *note.key,

@@ -98,7 +98,7 @@ class Prediction:
     """Alone on its engine, like the next one."""
     decode_seconds: float
     other_seconds: float
-    """Besides the generation."""
+    """What the step takes besides the generation, such as its gates and tools."""
     packed_seconds: float
     """The least share of an engine's time that it can take, beside as many others as is best; 0 if nobody knows."""
     prompt_tokens: float
@@ -120,7 +120,7 @@ class Prediction:
 
     @property
     def effort(self) -> Effort:
-        """What it should compute."""
+        """The work that the step is expected to be, in seconds of an engine, gates and tools."""
         whole = self.alone_seconds + self.other_seconds
         return Effort(whole, whole, self.packed_seconds)
 

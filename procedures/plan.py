@@ -37,7 +37,7 @@ class PlannedStep:
     action: Any
     """What it does, as JSON has it: with the values of its templates where they are known."""
     changes: tuple[str, ...]
-    """What it changes."""
+    """The names of the things that the step changes, as resources name them."""
     shown: str
     """The exact changes as a diff, or what can be said of them."""
     after: Mapping[str, str]

@@ -57,7 +57,7 @@ class Compared:
 
 
 class Comparison(Protocol):
-    """What measures settings."""
+    """Measures one setting against another one, round by round."""
 
     def why_refused(self, setting: Setting) -> str:
         """Return why a setting is impossible; empty if it is possible."""
@@ -96,7 +96,7 @@ class TuningResult:
     ratio: Ratio | None
     """How many times as fast it is as the present one, by the last measurement; None where there was none."""
     told: str
-    """One sentence on it."""
+    """The result of the search in one sentence."""
     tried: tuple[TriedSetting, ...]
 
 

@@ -104,7 +104,7 @@ class ToolLike(Protocol):
 
     @property
     def description(self) -> str:
-        """What it does."""
+        """What the tool does, in words for the model."""
 
     @property
     def parameters(self) -> str:

@@ -136,7 +136,7 @@ class RoleForm(Form):
 
     model: Name
     tier: Tier | None = None
-    """None: as `usual_tier` says."""
+    """The tier of the role; None for the tier that `usual_tier` gives to roles of this name."""
     system: Text | None = None
     """The system prompt; None for the one that ships for roles of this name or tier."""
     description: Text = ""

@@ -27,9 +27,9 @@ class ThoughtMarkers:
     """How a family of models marks its thoughts."""
 
     opens: str
-    """What begins a thought."""
+    """The text that begins a thought."""
     closes: str
-    """What ends it."""
+    """The text that ends a thought."""
     closing: str
     """What a thought is ended with from outside: `closes`, and all that has to follow up to the answer."""
     skips: str = ""

@@ -32,7 +32,7 @@ class AnswerBody(BaseModel):
 
 
 class DoneBody(BaseModel):
-    """Something was done."""
+    """The answer to a request that has nothing else to return: what was asked for is done."""
 
     status: str = "ok"
 

@@ -77,7 +77,7 @@ class Infill(NamedTuple):
     prefix: str
     """What stands before the place."""
     suffix: str
-    """What follows it."""
+    """What stands after the place."""
     files: tuple[tuple[str, str], ...] = ()
     """Names and contents of other files of the same project."""
     begun: str = ""

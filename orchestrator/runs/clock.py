@@ -23,8 +23,9 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """Wall time. It is read once and then counted by a clock that is never set, so changes of the system clock do not
-    matter.
+    """The wall clock. It is read once; from then on a clock that is never set counts the seconds.
+
+    So changes of the system clock do not matter.
 
     Where the system clock is behind `not_before`, the time begins there, so that later events have later times.
     """

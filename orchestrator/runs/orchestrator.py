@@ -71,7 +71,7 @@ log = structlog.get_logger(__name__)
 
 
 def plans_no_task(_task: TaskIR, _registry: Registry) -> bool:
-    """Return that the plan of a task is the steps that it has."""
+    """Return False: the steps of every task are taken as its plan, and no planner is asked for one."""
     return False
 
 

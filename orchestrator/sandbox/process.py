@@ -24,7 +24,7 @@ class CapturedStream:
 
     text: bytearray = field(default_factory=bytearray)
     cut: bool = False
-    """Whether there was more."""
+    """Whether the program wrote more than is kept."""
 
 
 @dataclass(slots=True)

@@ -16,9 +16,9 @@ from orchestrator.engine.step_cost.model import StepCostModel
 from registry.options import FlashAttention
 
 _PASSES = 2
-"""A step for several sequences takes about as long as if it read the pool this many times, ..."""
+"""A step for several sequences takes about as long as if it read the pool this many times."""
 _TILE = 8
-"""... or once for this many sequences, where there are many of them."""
+"""Where many sequences decode, a step takes as long as if it read the pool once for this many sequences."""
 _TOLERANCE = 0.05
 """A layout that takes longer by at most this fraction counts as equally good, since no more is known for certain."""
 _LEARNING_RATE = 0.1
