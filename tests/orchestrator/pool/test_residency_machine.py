@@ -154,7 +154,7 @@ SECONDS = st.floats(0.05, 3)
 TWO = (("a", 60), ("b", 60))
 
 
-@settings(max_examples=settings.default.max_examples // 10)
+@settings(max_examples=settings().max_examples // 10)
 @example(seconds=0.05, gap=0.0, load=5.0, interactive=True)
 @given(seconds=SECONDS, gap=st.floats(0, 3), load=st.floats(0.1, 20), interactive=st.booleans())
 def test_two_models_under_a_budget_for_one_do_not_thrash(
@@ -172,7 +172,7 @@ def test_two_models_under_a_budget_for_one_do_not_thrash(
         assert all(client.served for client in clients)
 
 
-@settings(max_examples=settings.default.max_examples // 10)
+@settings(max_examples=settings().max_examples // 10)
 @given(seconds=SECONDS, load=st.floats(0.1, 20), interactive=st.booleans(), crowd=st.integers(1, 5))
 def test_an_endless_stream_for_one_model_does_not_starve_another(
     seconds: float, load: float, interactive: bool, crowd: int
