@@ -16,7 +16,7 @@ from typing import IO
 from orchestrator.engine.client.spinning import spin_environment
 from orchestrator.engine.contract import EngineSpec
 
-_ROOT = str(Path(__file__).resolve().parents[2])
+_ROOT = str(Path(__file__).resolve().parents[3])
 _LOG_TAIL = 2000
 """How many bytes of the end of a log are part of an error."""
 _LOG_BYTES = 4 << 20
