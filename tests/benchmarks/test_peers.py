@@ -258,6 +258,7 @@ def test_the_served_systems_do_the_same_work(tmp_path: Path) -> None:
     assert 0.5 < rows[0].tokens / served[0].tokens < 2, "texts of a weak model differ a little"
 
 
+@pytest.mark.slow
 def test_a_peer_that_is_missing_is_named_before_anything_is_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -109,6 +109,7 @@ def test_a_success_costs_no_more_than_a_point_that_has_it(some: list[tuple[float
         assert success_at(some, cost) >= wanted - 1e-6
 
 
+@pytest.mark.slow
 def test_scores_are_kept_and_goals_told(grid: Grid, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(families, "AFTER", (0, 20))
     monkeypatch.setattr(families, "PRICES", (families.PRICE,))

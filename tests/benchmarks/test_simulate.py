@@ -429,6 +429,7 @@ def test_the_command_says_how_long_how_certain_and_what_to_buy(tmp_path: Path) -
     assert "has no such model" in cli("bench", "machine", "nobody").err
 
 
+@pytest.mark.slow
 def test_the_plan_of_a_run_is_measured_and_simulated_again(tmp_path: Path) -> None:
     cli = make_command(tmp_path / "home")
     task = tmp_path / "own.json"

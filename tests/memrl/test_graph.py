@@ -213,6 +213,7 @@ def _kill_children() -> int:
     return killed
 
 
+@pytest.mark.slow
 def test_a_graph_of_the_other_library_is_written_anew(tmp_path: Path) -> None:
     for library in LIBRARIES:
         memory = opened(tmp_path, Settings(graph=library))

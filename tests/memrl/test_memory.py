@@ -418,6 +418,7 @@ def filled(folder: Path, count: int = 600) -> Memory:
     return memory
 
 
+@pytest.mark.slow
 def test_many_episodes_are_found_by_lists_that_another_process_trains(tmp_path: Path) -> None:
     memory = filled(tmp_path)
     told(memory, "what comes meanwhile", key=("run", "S2", 1))

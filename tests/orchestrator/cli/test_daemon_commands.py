@@ -100,6 +100,7 @@ def test_a_job_that_the_daemon_refuses_is_reported_as_the_daemon_has_it(served: 
         assert problem["what"] == 'unknown role "wizard"'
 
 
+@pytest.mark.slow
 def test_procedures_on_personas_memory_and_runs_are_carried_out_by_the_daemon(served: Served) -> None:
     def known() -> list[str]:
         with DaemonClient(served.home) as daemon:

@@ -96,6 +96,7 @@ def test_a_run_that_was_begun_before_a_kill_is_found_again(
     assert runs(home) == {run: "done"}
 
 
+@pytest.mark.slow
 def test_a_run_that_was_begun_before_a_kill_is_cancelled_where_all_is_undone(
     home: Path, folder: Path, registry: Path, command: Cli
 ) -> None:

@@ -72,6 +72,7 @@ async def test_greedy_text_is_the_same_alone_and_in_company(engine: Engine, mode
     assert len(set(alone)) > 6
 
 
+@pytest.mark.slow
 async def test_greedy_text_does_not_depend_on_what_came_before_or_beside_it(models: Path) -> None:
     """Requests start and end at random, share prefixes, outnumber the slots and are cancelled: cells are reused."""
     spec = EngineSpec(file=str(models / "quantised.gguf"), context=512, slots=4, threads=1, batch_invariant=True)

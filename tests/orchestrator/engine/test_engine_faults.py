@@ -238,7 +238,7 @@ async def test_many_requests_at_once_are_all_answered_and_nothing_leaks(models: 
         await all_slots_take_their_fill(engine)
 
 
-@pytest.mark.parametrize("batch_invariant", [False, True])
+@pytest.mark.parametrize("batch_invariant", [pytest.param(False, marks=pytest.mark.slow), True])
 async def test_a_storm_of_cancellations_touches_nobody_else_and_leaks_nothing(
     models: Path, batch_invariant: bool
 ) -> None:

@@ -50,7 +50,11 @@ def alone(models: Path) -> tuple[list[Completion], EngineStats]:
 
 @pytest.mark.parametrize(
     "drafts",
-    [{}, {"prompt_lookup": PromptLookupOptions(3, 6)}, {"speculation": SpeculationOptions("quantised.gguf", 4)}],
+    [
+        {},
+        pytest.param({"prompt_lookup": PromptLookupOptions(3, 6)}, marks=pytest.mark.slow),
+        {"speculation": SpeculationOptions("quantised.gguf", 4)},
+    ],
 )
 async def test_with_too_few_cells_all_texts_are_those_of_sequences_alone(
     models: Path, alone: tuple[list[Completion], EngineStats], drafts: dict[str, object]

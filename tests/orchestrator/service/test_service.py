@@ -298,6 +298,7 @@ async def planned_code(folder: Path) -> StepRow:
         return load_report(service.orchestrator.journal, "R").steps[0]
 
 
+@pytest.mark.slow
 async def test_a_planned_step_goes_through_the_gates_of_what_it_writes(tmp_path: Path) -> None:
     made = await planned_code(tmp_path)
     looked = {result.gate: result.status for result in made.attempts[-1].gates}

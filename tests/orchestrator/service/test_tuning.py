@@ -175,6 +175,7 @@ async def test_replicas_answer_the_same_from_an_engine_on_each_node(tmp_path: Pa
     assert {path.name for path in folders.logs.iterdir()} >= {"main.log", "main#1.log"}
 
 
+@pytest.mark.slow
 def test_a_search_that_is_ended_leaves_what_it_has_measured(tmp_path: Path) -> None:
     on = installation(tmp_path, {"file": str(TINY / "small.gguf")})
     operation, given = TuningOperations(on).by_name()["models.tune"], work()
