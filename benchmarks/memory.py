@@ -32,7 +32,7 @@ from benchmarks import goals, results
 from benchmarks.tiny.families import FAMILIES
 from benchmarks.tiny.words import seeded
 from memrl.episodes import Action, Outcome, Reward, Situation
-from memrl.memory import Memory, Settings
+from memrl.memory import Memory, MemoryOptions
 from memrl.vectors import IndexSettings, VectorIndex, lists_for
 from orchestrator import lexical
 
@@ -360,7 +360,7 @@ def _retrieve(learned: Memory, queries: Vectors, k: int, number: int) -> None:
 
 
 def _opened(folder: Path, dimensions: int, most_alike: int = 64) -> Memory:
-    return Memory.open(folder, lexical.NAME, dimensions, Settings(most_alike=most_alike))
+    return Memory.open(folder, lexical.NAME, dimensions, MemoryOptions(most_alike=most_alike))
 
 
 def _fill(learned: Memory, said: Sequence[str], vectors: Vectors, there: int) -> None:

@@ -38,7 +38,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from memrl.errors import CypherFailed, CypherRefused, CypherTimeout, GraphError, StoreError
-from memrl.store import Note, Store
+from memrl.store import EpisodeStore, LearnedAttempt
 
 Library = Literal["kuzu", "ladybug"]
 
@@ -98,7 +98,7 @@ _RELATIONS: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class GraphAnswer:
     """What the graph answered."""
 
     columns: tuple[str, ...]
@@ -143,7 +143,7 @@ class Graph:
         with self._lock:
             self._write()
 
-    def ask(self, cypher: str, seconds: float, rows: int) -> Answer:
+    def ask(self, cypher: str, seconds: float, rows: int) -> GraphAnswer:
         """Ask a question, which may take `seconds`, and return at most `rows` rows.
 
         A graph that is missing, damaged or of another library is written first, and so is one that is out of date,
@@ -164,7 +164,7 @@ class Graph:
             match said.get("error"):
                 case None:
                     behind = max(0, outcomes - written.outcomes)
-                    return Answer(tuple(said["columns"]), said["rows"], said["more"], behind)
+                    return GraphAnswer(tuple(said["columns"]), said["rows"], said["more"], behind)
                 case "timeout":
                     raise CypherTimeout(seconds)
                 case error:
@@ -268,7 +268,7 @@ def check_reads_only(cypher: str) -> None:
             raise CypherRefused(f"CALL {called[1]} is not accepted; accepted after CALL: {known}")
 
 
-def mitigation(earlier: Note, later: Note) -> str:
+def mitigation(earlier: LearnedAttempt, later: LearnedAttempt) -> str:
     """Return what a later attempt at a step did differently."""
     names = ("role", "persona", "model", "thinking", "mode")
     changed = [f"other {name}" for name in names if getattr(earlier.action, name) != getattr(later.action, name)]
@@ -321,7 +321,7 @@ class _Tables:
         self._writers[table].writerow([source, target, *properties])
 
 
-def _project(store: Store, folder: Path) -> None:
+def _project(store: EpisodeStore, folder: Path) -> None:
     answered: Counter[tuple[str, str]] = Counter()
     succeeded: Counter[tuple[str, str]] = Counter()
     with _Tables(folder) as tables:
@@ -342,8 +342,8 @@ def _project(store: Store, folder: Path) -> None:
             tables.relation("WORTH", role, kind, *_said(value.persona), value.q, value.count)
 
 
-def _by_step(notes: Iterable[Note]) -> Iterator[list[Note]]:
-    group: list[Note] = []
+def _by_step(notes: Iterable[LearnedAttempt]) -> Iterator[list[LearnedAttempt]]:
+    group: list[LearnedAttempt] = []
     for note in notes:
         if group and group[0].key[:2] != note.key[:2]:
             yield group
@@ -353,7 +353,7 @@ def _by_step(notes: Iterable[Note]) -> Iterator[list[Note]]:
         yield group
 
 
-def _project_step(tables: _Tables, notes: list[Note]) -> None:
+def _project_step(tables: _Tables, notes: list[LearnedAttempt]) -> None:
     run, step, _ = notes[0].key
     kind = NO_TYPE if notes[0].task_type is None else notes[0].task_type
     if run not in tables._seen["Run"]:
@@ -394,7 +394,7 @@ def _write_graph(library: Any, database: Path, target: Path) -> dict[str, Any]:
     folder = target.with_name(target.name + ".tables")
     folder.mkdir()
     try:
-        store = Store.open_to_read(database)
+        store = EpisodeStore.open_to_read(database)
         try:
             _project(store, folder)
         finally:

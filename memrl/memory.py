@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 
 from memrl.episodes import Action, Episode, Neighbourhood, Outcome, Reward, Situation, Value
 from memrl.errors import IndexNotReady, StoreError, VectorError
-from memrl.graph import Answer, Graph, Library
-from memrl.store import LOG_BYTES, Key, Note, Salvaged, State, Store, context_of, salvage
+from memrl.graph import Graph, GraphAnswer, Library
+from memrl.store import LOG_BYTES, EpisodeState, EpisodeStore, Key, LearnedAttempt, Salvaged, context_of, salvage
 from memrl.vectors import IndexSettings, IndexStats, VectorIndex
 
 Vector = NDArray[np.float32]
@@ -51,7 +51,7 @@ _RECORD: Final = np.dtype([("context", "i8"), ("q", "f8"), ("last_seen", "f8"), 
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class MemoryOptions:
     """How the memory learns, and what it holds."""
 
     alpha: float = 0.3
@@ -87,7 +87,7 @@ class Observed:
 
 
 @dataclass(frozen=True, slots=True)
-class Stats:
+class MemoryStats:
     """What the memory holds and how it has learned."""
 
     episodes: int
@@ -217,7 +217,9 @@ class Memory:
     Methods raise `StoreError` if the database cannot be used, and `StoreCorrupt` if it is damaged.
     """
 
-    def __init__(self, folder: Path, store: Store, embedder: str, dimensions: int, settings: Settings) -> None:
+    def __init__(
+        self, folder: Path, store: EpisodeStore, embedder: str, dimensions: int, settings: MemoryOptions
+    ) -> None:
         """Use `open` instead, which also loads what there is."""
         self.folder = folder
         self.embedder = embedder
@@ -235,7 +237,7 @@ class Memory:
         self._graph = Graph(folder, settings.graph, folder / DATABASE, self._observations)
 
     @classmethod
-    def open(cls, folder: Path, embedder: str, dimensions: int, settings: Settings | None = None) -> Self:
+    def open(cls, folder: Path, embedder: str, dimensions: int, settings: MemoryOptions | None = None) -> Self:
         """Open the memory in a folder, or begin one there. Another process must not have it open to write.
 
         `embedder` names what makes the vectors, which have `dimensions` numbers; vectors of other embedders are never
@@ -248,11 +250,11 @@ class Memory:
         except OSError as error:
             raise StoreError(folder, f"the folder of the memory cannot be made: {error.strerror}") from error
         path = folder / DATABASE
-        store = Store.open(path)
+        store = EpisodeStore.open(path)
         try:
             if store.disk_bytes <= CHECKED_AT_ONCE:
                 store.check()
-            memory = cls(folder, store, embedder, dimensions, settings or Settings())
+            memory = cls(folder, store, embedder, dimensions, settings or MemoryOptions())
             memory._load()
         except BaseException:
             store.close()
@@ -343,7 +345,7 @@ class Memory:
         episode = self._store.find(told.situation, action) or self._alike(told.direction, action, context)
         earlier = None if episode is None else self._store.numbers(episode)
         before, count, last_seen, decay = earlier or (self.settings.initial, 0, told.at, 0.0)
-        state = State(
+        state = EpisodeState(
             q=before + size * (told.reward.total - before),
             count=count + 1,
             last_seen=max(last_seen, told.at),
@@ -365,7 +367,7 @@ class Memory:
         change = _Change(episode, action, context, state, told.direction if added else None)
         return Observed("added" if added else "updated", episode, state.q), change
 
-    def _revise(self, known: Note, told: "_Told") -> tuple[Observed, "_Change | None"]:
+    def _revise(self, known: LearnedAttempt, told: "_Told") -> tuple[Observed, "_Change | None"]:
         """Replace what an attempt taught: the step it made, faded by the steps that came after it."""
         if known.episode is None and known.success is None and told.outcome.success is not None:
             self._store.count_up("unused", -1)
@@ -378,7 +380,7 @@ class Memory:
         if (known.reward, known.size) == (told.reward.total, size):
             return Observed("known", known.episode, q), None
         difference = size * (told.reward.total - known.before) - known.size * (known.reward - known.before)
-        state = State(
+        state = EpisodeState(
             q=q + math.exp(decay - known.decay) * difference,
             count=count,
             last_seen=max(last_seen, told.at),
@@ -396,8 +398,8 @@ class Memory:
         change = _Change(known.episode, action, context_of(told.situation), state, None)
         return Observed("revised", known.episode, state.q), change
 
-    def _note(self, told: "_Told", episode: int | None, before: float, size: float, decay: float) -> Note:
-        return Note(
+    def _note(self, told: "_Told", episode: int | None, before: float, size: float, decay: float) -> LearnedAttempt:
+        return LearnedAttempt(
             key=told.key,
             episode=episode,
             action=told.action,
@@ -488,7 +490,7 @@ class Memory:
         ]
         return sorted(values, key=lambda value: value.q, reverse=True)
 
-    def ask(self, cypher: str, seconds: float = 10.0, rows: int = 1000) -> Answer:
+    def ask(self, cypher: str, seconds: float = 10.0, rows: int = 1000) -> GraphAnswer:
         """Ask the graph, which is written first if there is none or it is damaged, or out of date and small.
 
         At most `rows` rows are returned. Raises `CypherRefused` for what does more than read, `CypherFailed`,
@@ -496,7 +498,7 @@ class Memory:
         """
         return self._graph.ask(cypher, seconds, rows)
 
-    def stats(self) -> Stats:
+    def stats(self) -> MemoryStats:
         """Return what the memory holds, how it has learned, and what is wrong with it. Reads all vectors' owners."""
         with self._writing:
             counters = self._store.counters()
@@ -506,7 +508,7 @@ class Memory:
         added, updated = counters.get("added", 0), counters.get("updated", 0)
         index = self._index.stats()
         problems = (self._problem, index.problem)
-        return Stats(
+        return MemoryStats(
             episodes=len(q),
             outcomes=added + updated,
             unused=counters.get("unused", 0),
@@ -730,7 +732,7 @@ class _Change:
     episode: int
     action: int
     context: int
-    state: State
+    state: EpisodeState
     direction: Vector | None
     """Its vector if it is new."""
 

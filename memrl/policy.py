@@ -91,7 +91,7 @@ class Estimate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
+class PolicyChoice:
     """An action, and how it was chosen."""
 
     action: Action
@@ -139,7 +139,7 @@ class Policy:
         *,
         rng: np.random.Generator,
         explore: bool | None = None,
-    ) -> Choice:
+    ) -> PolicyChoice:
         """Return the choice of one of the actions.
 
         `explore` is whether something else than the best action may be drawn; None is yes, but not while somebody
@@ -163,7 +163,7 @@ class Policy:
         near = exploration.near_best(values, errors, best, self.settings.tolerance)
         if self._budget is not None:
             self._budget.note(float(gain), taken != cheapest)
-        return Choice(
+        return PolicyChoice(
             action=actions[taken],
             propensity=1.0 if probabilities is None else float(probabilities[taken]),
             confidence=near,

@@ -81,7 +81,7 @@ _NO_TYPE: Final = "\0none"
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class EpisodeState:
     """What changes when an episode is seen again."""
 
     q: float
@@ -95,7 +95,7 @@ class State:
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
+class LearnedAttempt:
     """What was learned from an attempt."""
 
     key: Key
@@ -135,7 +135,7 @@ Row = tuple[Any, ...]
 Vectors = NDArray[np.float32]
 
 
-class Store:
+class EpisodeStore:
     """The database of a memory. One thread at a time writes; any number read, which take turns.
 
     Every method raises `StoreError` if the database cannot be used, and `StoreCorrupt` if it is damaged.
@@ -259,7 +259,7 @@ class Store:
         row = self._row(asked, digest_of(situation), action)
         return None if row is None else int(row[0])
 
-    def add(self, situation: Situation, action: int, state: State) -> int:
+    def add(self, situation: Situation, action: int, state: EpisodeState) -> int:
         """Add an episode that is first seen at `state.last_seen`, and return its number."""
         outcome, reward = _encoded(state)
         failures = json.dumps(situation.failures)
@@ -291,7 +291,7 @@ class Store:
             situation.text,
         )
 
-    def change(self, episode: int, state: State) -> None:
+    def change(self, episode: int, state: EpisodeState) -> None:
         """Replace what changes of an episode."""
         outcome, reward = _encoded(state)
         self._write(
@@ -316,7 +316,7 @@ class Store:
         self._writing.executemany("UPDATE observed SET episode = NULL WHERE episode = ?", named)
         self._writing.executemany("DELETE FROM episodes WHERE id = ?", named)
 
-    def note(self, note: Note) -> None:
+    def note(self, note: LearnedAttempt) -> None:
         """Store what was learned from an attempt. It replaces what was stored for the same attempt before."""
         self._write(
             "INSERT OR REPLACE INTO observed VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
@@ -385,7 +385,7 @@ class Store:
 
     # What is read by the writer, also what is not committed yet.
 
-    def noted(self, key: Key) -> Note | None:
+    def noted(self, key: Key) -> LearnedAttempt | None:
         """Return what was learned from an attempt, or None if it is not known."""
         row = self._row("SELECT * FROM observed WHERE run = ? AND step = ? AND attempt = ?", *key)
         return None if row is None else self._note(row)
@@ -395,14 +395,14 @@ class Store:
         row = self._row("SELECT q, count, last_seen, decay FROM episodes WHERE id = ?", episode)
         return None if row is None else (row[0], row[1], row[2], row[3])
 
-    def state(self, episode: int) -> State | None:
+    def state(self, episode: int) -> EpisodeState | None:
         """Return what changes of an episode, or None if there is none."""
         asked = "SELECT q, count, last_seen, decay, propensity, outcome, reward FROM episodes WHERE id = ?"
         row = self._row(asked, episode)
         if row is None:
             return None
         q, count, last_seen, decay, propensity, outcome, reward = row
-        return State(q, count, last_seen, decay, propensity, *self._decoded(episode, outcome, reward))
+        return EpisodeState(q, count, last_seen, decay, propensity, *self._decoded(episode, outcome, reward))
 
     # What is read by anyone.
 
@@ -475,7 +475,7 @@ class Store:
         """Return the values of all counters."""
         return dict(self._rows("SELECT name, value FROM counters"))
 
-    def notes(self) -> Iterator[Note]:
+    def notes(self) -> Iterator[LearnedAttempt]:
         """Yield what was learned from every attempt, by run, step and number. Nothing else may be read meanwhile."""
         with sqlite_errors(self.path):
             for row in self._reading.execute("SELECT * FROM observed ORDER BY run, step, attempt"):
@@ -531,9 +531,9 @@ class Store:
         self._by_id = {row[0]: Action(*row[1:]) for row in rows}
         self._actions = {action: number for number, action in self._by_id.items()}
 
-    def _note(self, row: Row) -> Note:
+    def _note(self, row: Row) -> LearnedAttempt:
         run, step, attempt, episode, action, task_type, failure, success, reward, before, size, decay, at, after = row
-        return Note(
+        return LearnedAttempt(
             key=(run, step, attempt),
             episode=episode,
             action=self._by_id[action],
@@ -601,14 +601,14 @@ def salvage(path: Path) -> Salvaged:
     Raises `StoreError` if the files cannot be moved or the new database cannot be written.
     """
     damaged = _moved_aside(path)
-    store = Store.open(path)
+    store = EpisodeStore.open(path)
     try:
         return _copied(damaged, store)
     finally:
         store.close()
 
 
-def _copied(damaged: Path, store: Store) -> Salvaged:
+def _copied(damaged: Path, store: EpisodeStore) -> Salvaged:
     kept = lost = forgotten = 0
     with closing(sqlite3.connect(damaged, isolation_level=None)) as source:
         last = _last_id(source)
@@ -639,7 +639,7 @@ def _copied(damaged: Path, store: Store) -> Salvaged:
     return Salvaged(damaged, kept, lost, forgotten)
 
 
-def _copy_episode(source: sqlite3.Connection, store: Store, number: int) -> bool | None:
+def _copy_episode(source: sqlite3.Connection, store: EpisodeStore, number: int) -> bool | None:
     """Copy an episode and its vector; return whether it could be read, or None if there is none with this number."""
     try:
         row = source.execute("SELECT * FROM episodes WHERE id = ?", (number,)).fetchone()
@@ -658,7 +658,7 @@ def _copy_episode(source: sqlite3.Connection, store: Store, number: int) -> bool
     return True
 
 
-def _sum_up(store: Store) -> None:
+def _sum_up(store: EpisodeStore) -> None:
     statement = """
         INSERT INTO totals SELECT coalesce(e.task_type, ?), a.role, a.persona, sum(e.q * e.count), sum(e.count),
             count(*), max(e.last_seen)
@@ -720,7 +720,7 @@ def _check_version(connection: sqlite3.Connection, path: Path) -> None:
         raise StoreTooNew(path, version, VERSION)
 
 
-def _encoded(state: State) -> tuple[str, str]:
+def _encoded(state: EpisodeState) -> tuple[str, str]:
     outcome = {name: getattr(state.outcome, name) for name in Outcome.__slots__}  # `asdict` takes ten times as long
     return json.dumps(outcome), json.dumps({"total": state.reward.total, "parts": state.reward.parts})
 

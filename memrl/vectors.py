@@ -32,7 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memrl.errors import IndexNotReady, MemrlError
-from memrl.store import Store
+from memrl.store import EpisodeStore
 
 Vectors = NDArray[np.float32]
 Ids = NDArray[np.int64]
@@ -665,7 +665,7 @@ def main(told: str) -> None:
     wanted = IndexSettings(**settings)
     os.nice(wanted.niceness)
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    store = Store.open_to_read(Path(database))
+    store = EpisodeStore.open_to_read(Path(database))
     new = _made(lambda: store.vectors(embedder, dimensions), dimensions, wanted, lambda: False)
     if isinstance(new, _Lists):
         new.write(*map(Path, files))

@@ -70,7 +70,7 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
+class AuditHead:
     """The last entry: its number, 0 for an empty log, and its hash."""
 
     number: int
@@ -90,12 +90,12 @@ class SealedPart:
     last: int
 
 
-def head_from(text: str) -> Head:
+def head_from(text: str) -> AuditHead:
     """Return the head that `str` has written. Raises ValueError."""
     number, _, digest = text.strip().partition(":")
     if not number.isdecimal() or len(digest) != len(START) or not set(digest) <= set("0123456789abcdef"):
         raise ValueError(f"{text!r} is no head; accepted: NUMBER:HASH, as `orchestrator procedures audit` prints it")
-    return Head(int(number), digest)
+    return AuditHead(int(number), digest)
 
 
 class Audit:
@@ -107,7 +107,7 @@ class Audit:
         self._before_write = before_write
         self._lock = Lock()
         self._connection: sqlite3.Connection | None = None
-        self._head: Head | None = None
+        self._head: AuditHead | None = None
         self._head_file: int | None = None
         self._inode = 0
         """That of the database when it was opened to be written."""
@@ -189,17 +189,17 @@ class Audit:
                         waiting.pop(execution, None)
         return list(waiting)
 
-    def head(self) -> Head:
+    def head(self) -> AuditHead:
         """Return the head of the log as the database has it."""
         with self._errors(), self._parts() as parts:
-            return _last_of(parts[-1].connection) if parts else Head(0, START)
+            return _last_of(parts[-1].connection) if parts else AuditHead(0, START)
 
-    def beginning(self) -> Head:
+    def beginning(self) -> AuditHead:
         """Return the last entry before those that are kept: number 0, unless sealed parts were removed."""
         with self._errors(), self._parts() as parts:
-            return _beginning_of(parts[0].connection) if parts else Head(0, START)
+            return _beginning_of(parts[0].connection) if parts else AuditHead(0, START)
 
-    def verify(self, known: Head | None = None) -> int:
+    def verify(self, known: AuditHead | None = None) -> int:
         """Check all parts of the log, and against a head that was kept elsewhere; return how many entries they have.
 
         Raises AuditDamaged with the first entry that is not what was written, and ProcedureRefused for a head that is
@@ -210,7 +210,7 @@ class Audit:
         if kept is not None and known is not None and kept.number == known.number and kept.hash != known.hash:
             raise AuditDamaged(self.path, f"entry {known.number} is another one than the head that was kept")
         with self._errors(), self._parts() as parts:
-            begun = _beginning_of(parts[0].connection) if parts else Head(0, START)
+            begun = _beginning_of(parts[0].connection) if parts else AuditHead(0, START)
             _check_beginning(parts, begun, known)
             head = begun
             for part in parts:
@@ -351,7 +351,7 @@ class Audit:
         head = self._current_head(connection)
         at = time.time()
         body = body_of(head.number + 1, at, kind, execution, data)
-        new = Head(head.number + 1, hash_of(head.hash, body))
+        new = AuditHead(head.number + 1, hash_of(head.hash, body))
         self._before_write(f"append {kind}")
         connection.execute("INSERT INTO entries (number, body, hash) VALUES (?, ?, ?)", (new.number, body, new.hash))
         self._before_write(f"head of {kind}")
@@ -391,7 +391,7 @@ class Audit:
         """Return the connection to write by, which is made while the lock on the head is held."""
         if not self.path.exists():
             sealed = self._sealed()
-            self._create(_last_entry(sealed[-1].path) if sealed else Head(0, START))
+            self._create(_last_entry(sealed[-1].path) if sealed else AuditHead(0, START))
         self._inode = _inode(self.path)
         connection = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False, timeout=30)
         try:
@@ -403,7 +403,7 @@ class Audit:
         self._connection = connection
         return connection
 
-    def _create(self, beginning: Head) -> None:
+    def _create(self, beginning: AuditHead) -> None:
         """Make an empty part, which has its name only when it is complete, since others may read it already."""
         fresh = self._fresh(beginning)
         try:
@@ -412,7 +412,7 @@ class Audit:
         finally:
             fresh.unlink(missing_ok=True)
 
-    def _fresh(self, beginning: Head) -> Path:
+    def _fresh(self, beginning: AuditHead) -> Path:
         """Make an empty part that goes on after the entry `beginning`, and return its file, which has no name yet."""
         fresh = self.path.with_name(f".{FILE}-{secrets.token_hex(4)}")
         with closing(sqlite3.connect(fresh, isolation_level=None)) as connection:
@@ -459,12 +459,12 @@ class Audit:
                     found += part.connection.execute(sql, (left, *parameters))
         return found
 
-    def _current_head(self, connection: sqlite3.Connection) -> Head:
+    def _current_head(self, connection: sqlite3.Connection) -> AuditHead:
         """Return the last entry, which is checked unless this process has written it."""
         last = _last_of(connection)
         return last if last == self._head else self._checked_head(connection, last)
 
-    def _checked_head(self, connection: sqlite3.Connection, last: Head) -> Head:
+    def _checked_head(self, connection: sqlite3.Connection, last: AuditHead) -> AuditHead:
         """Return the last entry, after it was compared with the file that keeps it.
 
         A process that was killed between the two leaves a file that is one entry behind.
@@ -485,7 +485,7 @@ class Audit:
             raise AuditDamaged(self.path, f"entry {kept.number} is not what was written")
         return last
 
-    def _kept_head(self) -> Head | None:
+    def _kept_head(self) -> AuditHead | None:
         try:
             text = self._head_path.read_text(encoding="ascii")
             if not text:  # it was opened, and the first entry was not appended
@@ -499,7 +499,7 @@ class Audit:
         except ValueError as error:
             raise AuditDamaged(self._head_path, str(error)) from error
 
-    def _write_head(self, head: Head) -> None:
+    def _write_head(self, head: AuditHead) -> None:
         """Write the head by one write of the same length, which a killed process does or does not do."""
         text = f"{head.number:020}:{head.hash}\n".encode()
         assert len(text) == _HEAD_LENGTH, "each head replaces the one before it"
@@ -535,7 +535,7 @@ class _OpenPart:
         return self._connection
 
 
-def _check_beginning(parts: Sequence[_OpenPart], begun: Head, known: Head | None) -> None:
+def _check_beginning(parts: Sequence[_OpenPart], begun: AuditHead, known: AuditHead | None) -> None:
     """Check that entries which are missing at the beginning of the log were removed, as an entry of it has to tell.
 
     Raises AuditDamaged, and ProcedureRefused for a known head that is before the beginning.
@@ -557,7 +557,7 @@ def _check_beginning(parts: Sequence[_OpenPart], begun: Head, known: Head | None
         raise AuditDamaged(parts[0].path, f"entry {known.number} is another one than the head that was kept")
 
 
-def _checked_part(part: _OpenPart, before: Head, awaited: Mapping[int, str]) -> Head:
+def _checked_part(part: _OpenPart, before: AuditHead, awaited: Mapping[int, str]) -> AuditHead:
     """Check a part that has to go on after the entry `before`, and return its last entry. Raises AuditDamaged."""
     if _beginning_of(part.connection) != before:
         raise AuditDamaged(
@@ -571,28 +571,28 @@ def _checked_part(part: _OpenPart, before: Head, awaited: Mapping[int, str]) -> 
         last = hash_of(last, body)
         if digest != last or awaited.get(number, last) != last:
             raise AuditDamaged(part.path, f"entry {number} is not what was written, or not where it was")
-    return Head(number, last)
+    return AuditHead(number, last)
 
 
 def _opened(path: Path) -> sqlite3.Connection:
     return sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=30)
 
 
-def _beginning_of(connection: sqlite3.Connection) -> Head:
+def _beginning_of(connection: sqlite3.Connection) -> AuditHead:
     """Return the entry after which a part goes on; number 0 for the first part, and for one of an earlier version."""
     if not connection.execute("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'beginning'").fetchone():
-        return Head(0, START)
+        return AuditHead(0, START)
     found = connection.execute("SELECT number, hash FROM beginning").fetchone()
-    return Head(*found) if found is not None else Head(0, START)
+    return AuditHead(*found) if found is not None else AuditHead(0, START)
 
 
-def _last_of(connection: sqlite3.Connection) -> Head:
+def _last_of(connection: sqlite3.Connection) -> AuditHead:
     """Return the last entry of a part, or the one after which it goes on."""
     found = connection.execute("SELECT number, hash FROM entries ORDER BY number DESC LIMIT 1").fetchone()
-    return Head(*found) if found is not None else _beginning_of(connection)
+    return AuditHead(*found) if found is not None else _beginning_of(connection)
 
 
-def _last_entry(path: Path) -> Head:
+def _last_entry(path: Path) -> AuditHead:
     with closing(_opened(path)) as connection:
         return _last_of(connection)
 

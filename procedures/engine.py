@@ -33,10 +33,10 @@ from procedures.execution import Execution, execution_of
 from procedures.forms import Procedure, procedure_from
 from procedures.library import Library
 from procedures.locks import Locks
-from procedures.plan import Plan, make_plan, plan_from_json, plan_to_json
-from procedures.ports import Caller, Ports
+from procedures.plan import ProcedurePlan, make_plan, plan_from_json, plan_to_json
+from procedures.ports import Caller, ProcedurePorts
 from procedures.retention import KEPT_CHECKPOINTS, plan_file
-from procedures.run import Run, RunWithoutPlan, Watcher
+from procedures.run import ExecutionWatcher, RunningExecution, RunWithoutPlan
 
 DAMAGED: Final = ".damaged"
 """What is added to the name of a plan's file that was set aside."""
@@ -44,13 +44,13 @@ _NOT_BEGUN: Final = ("planned", "approved", "queued")
 ONLY_PERSONS: Final = "only a person may, who is a caller with the role `approver` in [procedures] callers"
 
 
-class Engine:
+class ProcedureEngine:
     """Executes procedures on one state folder. Blocks; one execution at a time, in whichever process."""
 
     def __init__(
         self,
         home: Path,
-        ports: Ports,
+        ports: ProcedurePorts,
         library: Library,
         before_write: BeforeWrite = no_fault,
         part_bytes: int = PART_BYTES,
@@ -73,7 +73,7 @@ class Engine:
         """Close the audit log."""
         self.audit.close()
 
-    def plan(self, name: str, inputs: Mapping[str, Any], caller: Caller, *, proposed: bool = False) -> Plan:
+    def plan(self, name: str, inputs: Mapping[str, Any], caller: Caller, *, proposed: bool = False) -> ProcedurePlan:
         """Return the plan of a procedure; nothing is changed or written down. Raises ProcedureError.
 
         With `proposed` the caller need not have the right to run it, as `submit` says.
@@ -83,7 +83,7 @@ class Engine:
             caller.require(procedure.form.permissions.roles, f"run {procedure.id}")
         return make_plan(procedure, inputs, self.ports)
 
-    def submit(self, plan: Plan, caller: Caller, *, proposed: bool = False) -> str:
+    def submit(self, plan: ProcedurePlan, caller: Caller, *, proposed: bool = False) -> str:
         """Keep a plan, to be approved and executed, and return the id of its execution. Raises ProcedureError.
 
         With `proposed` the caller need not have the right to run it; a person who has it then has to approve the plan,
@@ -194,7 +194,7 @@ class Engine:
         with Locks(self.folder):
             return self.audit.begin_anew(caller.name)
 
-    def execute(self, identity: str, caller: Caller, watcher: Watcher = Watcher()) -> Execution:  # noqa: B008 - frozen
+    def execute(self, identity: str, caller: Caller, watcher: ExecutionWatcher = ExecutionWatcher()) -> Execution:  # noqa: B008 - frozen
         """Execute a plan that was submitted, and return the execution when it has ended, also in failure.
 
         Raises ProcedureRefused without the approval that it needs, ChangedMeanwhile if the same plan would be another
@@ -218,7 +218,7 @@ class Engine:
         caller: Caller,
         *,
         force: bool = False,
-        watcher: Watcher = Watcher(),  # noqa: B008 - frozen
+        watcher: ExecutionWatcher = ExecutionWatcher(),  # noqa: B008 - frozen
     ) -> Execution:
         """Undo everything that an execution which has ended has changed. Return it when that has ended.
 
@@ -236,7 +236,7 @@ class Engine:
             changed = run.check_undoable(force=force)
             return self._ended(run.roll_back(f"{caller.name} asked for it", force=force, changed_since=changed))
 
-    def recover(self, caller: Caller | None = None, watcher: Watcher = Watcher()) -> list[Execution]:  # noqa: B008 - frozen
+    def recover(self, caller: Caller | None = None, watcher: ExecutionWatcher = ExecutionWatcher()) -> list[Execution]:  # noqa: B008 - frozen
         """Bring every execution that was interrupted to its end, and return them. `caller` is None for a start.
 
         One whose plan cannot be used is put back from its checkpoints as far as they go, and keeps no other one from
@@ -282,14 +282,14 @@ class Engine:
         """Return what tells of the times that a schedule missed, newest first."""
         return [self.execution(one) for one in self.audit.executions(limit, caller=schedule, kinds=("missed",))]
 
-    def plan_of(self, identity: str) -> Plan:
+    def plan_of(self, identity: str) -> ProcedurePlan:
         """Return the plan of an execution. Raises UnknownExecution, and PlanUnusable if it is not what was kept."""
         return self._planned(identity)[1]
 
-    def _recover(self, locks: Locks, watcher: Watcher) -> list[Execution]:
+    def _recover(self, locks: Locks, watcher: ExecutionWatcher) -> list[Execution]:
         return [self._finish(identity, locks, watcher) for identity in self.audit.not_ended()]
 
-    def _finish(self, identity: str, locks: Locks, watcher: Watcher) -> Execution:
+    def _finish(self, identity: str, locks: Locks, watcher: ExecutionWatcher) -> Execution:
         try:
             execution, plan = self._planned(identity)
             run = self._run(identity, plan, locks, watcher)
@@ -303,7 +303,9 @@ class Engine:
             return run.go_on()
         return run.roll_back("the process that executed it was killed", force=False)
 
-    def _finish_without_plan(self, identity: str, error: PlanUnusable, locks: Locks, watcher: Watcher) -> Execution:
+    def _finish_without_plan(
+        self, identity: str, error: PlanUnusable, locks: Locks, watcher: ExecutionWatcher
+    ) -> Execution:
         """Put back what the checkpoints of an interrupted execution hold, and set its plan aside."""
         run = RunWithoutPlan(
             self.execution(identity),
@@ -323,7 +325,7 @@ class Engine:
             raise ProcedureError(f"{error.path}: cannot be set aside: {failure.strerror}") from failure
         return ended
 
-    def _planned(self, identity: str) -> tuple[Execution, Plan]:
+    def _planned(self, identity: str) -> tuple[Execution, ProcedurePlan]:
         execution, path = self.execution(identity), self._plan_path(identity)
         try:
             plan = plan_from_json(json.loads(path.read_bytes()))
@@ -337,7 +339,7 @@ class Engine:
             raise PlanUnusable(path, "the plan is not the one that was submitted")
         return execution, plan
 
-    def _check_current(self, identity: str, plan: Plan) -> None:
+    def _check_current(self, identity: str, plan: ProcedurePlan) -> None:
         """Raise ChangedMeanwhile if a plan with the same inputs would be another one now."""
         now = make_plan(self._procedure(identity, plan), plan.inputs, self.ports)
         if now.digest != plan.digest:
@@ -348,14 +350,14 @@ class Engine:
             self.audit.append("withdrawn", identity, {"why": why, "caller": "the engine"})
             raise ChangedMeanwhile(why)
 
-    def _procedure(self, identity: str, plan: Plan) -> Procedure:
+    def _procedure(self, identity: str, plan: ProcedurePlan) -> Procedure:
         """Return the procedure of a plan. Raises PlanUnusable for one that this version of the program refuses."""
         try:
             return _read_once(plan.definition, plan.path)
         except ProcedureInvalid as error:
             raise PlanUnusable(self._plan_path(identity), f"this version cannot carry it out: {error}") from error
 
-    def _check_startable(self, identity: str, caller: Caller) -> Plan:
+    def _check_startable(self, identity: str, caller: Caller) -> ProcedurePlan:
         """Return the plan of an execution that this caller may begin now. Raises ProcedureRefused.
 
         An execution whose plan cannot be used is withdrawn, and PlanUnusable raised.
@@ -381,7 +383,7 @@ class Engine:
         except PlanUnusable:
             caller.require(("owner",), f"stop {execution.id}, whose plan cannot be used")
 
-    def _check_roles(self, plan: Plan, identity: str, caller: Caller) -> None:
+    def _check_roles(self, plan: ProcedurePlan, identity: str, caller: Caller) -> None:
         if not caller.roles & set(plan.roles):
             self._refuse(identity, caller, f"needs one of the roles {', '.join(plan.roles)}")
 
@@ -389,8 +391,8 @@ class Engine:
         self.audit.append("refused", identity, {"caller": caller.name, "roles": sorted(caller.roles), "why": why})
         raise ProcedureForbidden(f"{caller.name} may not do this: {why}")
 
-    def _run(self, identity: str, plan: Plan, locks: Locks, watcher: Watcher) -> Run:
-        return Run(
+    def _run(self, identity: str, plan: ProcedurePlan, locks: Locks, watcher: ExecutionWatcher) -> RunningExecution:
+        return RunningExecution(
             self.execution(identity),
             plan,
             self._procedure(identity, plan),
@@ -429,6 +431,6 @@ def _new_identity() -> str:
     return f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{secrets.token_hex(3)}"
 
 
-def _needs_approval(execution: Execution, plan: Plan) -> bool:
+def _needs_approval(execution: Execution, plan: ProcedurePlan) -> bool:
     """Return whether a person has to approve the plan first, because of the procedure, or of who proposed it."""
     return not execution.approved_by and (plan.needs_approval or not set(execution.roles) & set(plan.roles))

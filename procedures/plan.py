@@ -17,7 +17,7 @@ from procedures.changes import FileChange, Files, absolute, digest_after, file_c
 from procedures.errors import ProcedureInvalid, StepFailed
 from procedures.expressions import ExpressionError, NotKnownYet, Pending, evaluate, render_all
 from procedures.forms import ActionForm, CheckpointForm, Procedure, StepForm, check_value, kind_of
-from procedures.ports import Operation, Ports, planning_work
+from procedures.ports import Operation, ProcedurePorts, planning_work
 from procedures.resources import DatabaseResource, PathResource, Resource, RowsResource
 from registry.errors import RegistryProblem
 from registry.forms import Form, nearest
@@ -49,7 +49,7 @@ class PlannedStep:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ProcedurePlan:
     """What an execution will do."""
 
     procedure: str
@@ -73,21 +73,21 @@ class Plan:
         return hashlib.sha256(json.dumps(plan_to_json(self), sort_keys=True).encode()).hexdigest()
 
 
-def plan_to_json(plan: Plan) -> dict[str, Any]:
+def plan_to_json(plan: ProcedurePlan) -> dict[str, Any]:
     """Return a plan as JSON has it, without its digest."""
-    fields = {name: getattr(plan, name) for name in Plan.__slots__}
+    fields = {name: getattr(plan, name) for name in ProcedurePlan.__slots__}
     steps = [{name: getattr(step, name) for name in PlannedStep.__slots__} for step in plan.steps]
     return json.loads(json.dumps({**fields, "steps": steps}, default=_plain))  # type: ignore[no-any-return]
 
 
-def plan_from_json(data: Mapping[str, Any]) -> Plan:
+def plan_from_json(data: Mapping[str, Any]) -> ProcedurePlan:
     """Return the plan that `plan_to_json` has written."""
     steps = tuple(PlannedStep(**{**one, "changes": tuple(one["changes"])}) for one in data["steps"])
     tuples = {name: tuple(data[name]) for name in ("roles", "problems")}
-    return Plan(**{**data, **tuples, "steps": steps})
+    return ProcedurePlan(**{**data, **tuples, "steps": steps})
 
 
-def make_plan(procedure: Procedure, inputs: Mapping[str, Any], ports: Ports) -> Plan:
+def make_plan(procedure: Procedure, inputs: Mapping[str, Any], ports: ProcedurePorts) -> ProcedurePlan:
     """Return the plan of a procedure with these inputs. Raises ProcedureInvalid for inputs that cannot be used."""
     given = check_inputs(procedure, inputs)
     files, problems, steps = Files(), list[str](), list[PlannedStep]()
@@ -105,7 +105,7 @@ def make_plan(procedure: Procedure, inputs: Mapping[str, Any], ports: Ports) -> 
             problems.append(f"{identity}: {error}")
             steps.append(_bare(step, f"would fail: {error}"))
     form = procedure.form
-    return Plan(
+    return ProcedurePlan(
         procedure=procedure.id,
         version=form.version,
         description=form.description,
@@ -160,7 +160,7 @@ def render_action(action: ActionForm, names: Names) -> Any:
     return render_all(getattr(action, kind_of(action)).model_dump(), names)
 
 
-def own_change(kind: str, action: Mapping[str, Any], ports: Ports, files: Files) -> FileChange | None:
+def own_change(kind: str, action: Mapping[str, Any], ports: ProcedurePorts, files: Files) -> FileChange | None:
     """Return the change of a file that the engine itself makes for an action, or None. Raises StepFailed."""
     match kind:
         case "registry_update":
@@ -176,7 +176,7 @@ def own_outputs(kind: str, change: FileChange) -> dict[str, Any]:
     return {"path": str(change.path), "digest": digest_after(change)}
 
 
-def operation_of(kind: str, action: Mapping[str, Any], ports: Ports) -> tuple[Operation[Any], Any] | None:
+def operation_of(kind: str, action: Mapping[str, Any], ports: ProcedurePorts) -> tuple[Operation[Any], Any] | None:
     """Return the operation that an action calls, and its checked arguments; None for other kinds. Raises StepFailed."""
     match kind:
         case "call":
@@ -199,7 +199,7 @@ def operation_of(kind: str, action: Mapping[str, Any], ports: Ports) -> tuple[Op
 class _Planner:
     """Plans one step."""
 
-    def __init__(self, step: StepForm, names: Names, files: Files, ports: Ports) -> None:
+    def __init__(self, step: StepForm, names: Names, files: Files, ports: ProcedurePorts) -> None:
         self._step, self._names, self._files, self._ports = step, names, files, ports
         self._kind = kind_of(step)
 

@@ -146,7 +146,7 @@ def _no_programs(_program: Program, _work: Work) -> Ended:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ports:
+class ProcedurePorts:
     """What procedures act on."""
 
     registry: Path

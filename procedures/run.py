@@ -25,7 +25,7 @@ from procedures.expressions import ExpressionError, NotKnownYet, evaluate, rende
 from procedures.forms import ActionForm, Procedure, StepForm, check_output, kind_of
 from procedures.locks import Locks
 from procedures.plan import (
-    Plan,
+    ProcedurePlan,
     content_digest,
     operation_of,
     own_change,
@@ -33,7 +33,7 @@ from procedures.plan import (
     render_action,
     resources_of,
 )
-from procedures.ports import Operation, Ports, Program, Work
+from procedures.ports import Operation, ProcedurePorts, Program, Work
 from procedures.resources import Resource, place_of, resource_to_json
 from procedures.secret import Secrets
 from registry.errors import GgufError, RegistryError
@@ -63,7 +63,7 @@ def _unsaid(_step: str, _text: str) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Watcher:
+class ExecutionWatcher:
     """Who is told what happens in an execution while it happens. The calls come from the thread that executes it."""
 
     observe: Callable[[Entry], None] = _unobserved
@@ -112,9 +112,9 @@ class _Recorded:
         *,
         folder: Path,
         audit: Audit,
-        ports: Ports,
+        ports: ProcedurePorts,
         locks: Locks,
-        watcher: Watcher,
+        watcher: ExecutionWatcher,
         before_write: BeforeWrite,
     ) -> None:
         """`folder` is the one of the checkpoints of this execution."""
@@ -260,20 +260,20 @@ class RunWithoutPlan(_Recorded):
         return []
 
 
-class Run(_Recorded):
+class RunningExecution(_Recorded):
     """One execution that is carried out by this process, which holds the locks."""
 
     def __init__(
         self,
         execution: Execution,
-        plan: Plan,
+        plan: ProcedurePlan,
         procedure: Procedure,
         *,
         folder: Path,
         audit: Audit,
-        ports: Ports,
+        ports: ProcedurePorts,
         locks: Locks,
-        watcher: Watcher,
+        watcher: ExecutionWatcher,
         cancelled: Event,
         before_write: BeforeWrite,
     ) -> None:

@@ -13,7 +13,7 @@ from typing import Any, Final
 import jsonschema_rs
 
 from benchmarks.adapter.base import messages_of
-from benchmarks.adapter.plans import Example, generate
+from benchmarks.adapter.plans import PlanExample, generate
 from benchmarks.adapter.structure import ROLES
 from orchestrator.frontdoor.compact import Part, plan_schema, plan_text
 from orchestrator.frontdoor.listed import Listed
@@ -49,21 +49,21 @@ def answer_text(parts: Sequence[Part]) -> str:
     return compact_json({"plan": [{key: part[key] for key in _ORDER if key in part} for part in said]})
 
 
-def question_text(example: Example) -> str:
+def question_text(example: PlanExample) -> str:
     """Return the request of an example; for the rest of a plan, as the frontdoor asks for that."""
     if not example.done:
         return example.request
     return after_parts(example.request, plan_text(example.done), f"P{len(example.done)}", example.output)
 
 
-def is_allowed(example: Example) -> bool:
+def is_allowed(example: PlanExample) -> bool:
     """Return whether the grammar of listed names lets a model write the plan of an example."""
     listed, done = Listed.of(example.request, example.files), len(example.done)
     schema = plan_schema(ROLES, least=0 if done else 1, replan=True, listed=listed, done=done)
     return jsonschema_rs.is_valid(schema, {"plan": [part.as_json() for part in example.parts]})
 
 
-def tokenize(tokenizer: Any, example: Example) -> TokenizedExample:
+def tokenize(tokenizer: Any, example: PlanExample) -> TokenizedExample:
     """Return the tokens of an example. `tokenizer` is that of `transformers`, with the model's chat template."""
     asked = messages_of(question_text(example), example.files)
     messages = [{"role": said.role, "content": said.content} for said in asked]
@@ -109,7 +109,7 @@ def common_prefix(batch: Sequence[TokenizedExample]) -> int:
     return next((at for at in range(most) if any(one.tokens[at] != first[at] for one in batch)), most)
 
 
-def unseen(count: int) -> list[Example]:
+def unseen(count: int) -> list[PlanExample]:
     """Return examples of words that are held out from training."""
     made = (one for one in generate(UNSEEN_SEED, unseen=True) if not one.done and is_allowed(one))
     return list(islice(made, count))

@@ -17,9 +17,9 @@ from benchmarks.adapter.files import (
     refer_to_some,
     series_folder,
 )
-from benchmarks.adapter.operations import Operation
+from benchmarks.adapter.operations import TextOperation
 from benchmarks.adapter.structure import StepStructure
-from benchmarks.adapter.words import Vocabulary
+from benchmarks.adapter.words import WordSampler
 from orchestrator.frontdoor.compact import Part
 
 WORKER: Final = "worker"
@@ -27,10 +27,10 @@ REQUEST: Final = ("request",)
 
 
 @dataclass(slots=True)
-class Draft:
+class ExampleDraft:
     """An example in the making."""
 
-    vocabulary: Vocabulary
+    vocabulary: WordSampler
     form: str = ""
     files: tuple[str, ...] = ()
     clauses: list[str] = field(default_factory=list)
@@ -88,7 +88,7 @@ def step_structure(
     return StepStructure(frozenset(reads), code, foreach, replan=replan)
 
 
-def add_operation(draft: Draft, reference: Reference, operation: Operation, *, each: bool = False) -> None:
+def add_operation(draft: ExampleDraft, reference: Reference, operation: TextOperation, *, each: bool = False) -> None:
     """Add an operation on a file, or on each of several."""
     asked = operation.questions if not each else ()
     if asked and draft.random.random() < 0.3:
@@ -126,11 +126,11 @@ _VERBS: Final = {
 """Verbs that follow `{x}` in wordings, and what they are where it stands for several files."""
 
 
-def any_operation(draft: Draft) -> Operation:
+def any_operation(draft: ExampleDraft) -> TextOperation:
     return draft.random.choice(operations.ON_A_TEXT)
 
 
-def add_join(draft: Draft, parts: Sequence[str], plural: str) -> None:
+def add_join(draft: ExampleDraft, parts: Sequence[str], plural: str) -> None:
     """Add what is made of the results of several steps."""
     if draft.random.random() < 0.5:
         clause = wording = draft.random.choice(operations.ON_RESULTS)
@@ -145,7 +145,7 @@ def add_join(draft: Draft, parts: Sequence[str], plural: str) -> None:
     draft.add(clause, Part(role=WORKER, action=action, inputs=tuple(parts)), step_structure(parts))
 
 
-def add_follow_up(draft: Draft, noun: str, part: str | None = None) -> str:
+def add_follow_up(draft: ExampleDraft, noun: str, part: str | None = None) -> str:
     """Add an operation on the result of a part, the last one unless another is given; return what comes of it."""
     operation = draft.random.choice(operations.ON_A_RESULT)
     wording, reads = draft.random.choice(operation.wordings), part or draft.last
@@ -156,7 +156,7 @@ def add_follow_up(draft: Draft, noun: str, part: str | None = None) -> str:
     return operation.noun
 
 
-def save_result(draft: Draft, name: str | None = None, *, often: float = 0.3) -> None:
+def save_result(draft: ExampleDraft, name: str | None = None, *, often: float = 0.3) -> None:
     """Let the last part write a file that the request names, now and then."""
     if draft.random.random() >= often or len(draft.meant[-1]) > 1:
         return
@@ -169,7 +169,7 @@ def save_result(draft: Draft, name: str | None = None, *, often: float = 0.3) ->
     draft.meant[-1] = (replace(draft.meant[-1][0], output=name),)
 
 
-def add_one_file(draft: Draft) -> Reference:
+def add_one_file(draft: ExampleDraft) -> Reference:
     """Put files into the folder, and return one of them."""
     if draft.random.random() < 0.35:
         folder = series_folder(draft.vocabulary, draft.random.randint(2, 5), draft.random.choice((0, 0, 1, 2)))
@@ -181,7 +181,7 @@ def add_one_file(draft: Draft) -> Reference:
     return refer_to_one(draft.vocabulary, folder)
 
 
-def add_files(draft: Draft, least: int = 2) -> Folder:
+def add_files(draft: ExampleDraft, least: int = 2) -> Folder:
     count = draft.random.choice((2, 2, 3, 3, 3, 4, 4, 5, 6, 8))
     make = series_folder if draft.random.random() < 0.65 else mixed_folder
     folder = make(draft.vocabulary, max(least, count), draft.random.choice((0, 0, 0, 0, 1, 1, 2)))
@@ -189,7 +189,7 @@ def add_files(draft: Draft, least: int = 2) -> Folder:
     return folder
 
 
-def add_several_files(draft: Draft) -> Reference:
+def add_several_files(draft: ExampleDraft) -> Reference:
     """Put files into the folder, and return several of them."""
     folder = add_files(draft)
     if draft.random.random() < 0.28 and len(folder.names) > 2:

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.adapter.base import SYSTEM
-from benchmarks.adapter.plans import Example
+from benchmarks.adapter.plans import PlanExample
 from benchmarks.adapter.structure import CODER
-from benchmarks.real.measure import AT_ONCE, Measured, Say, measure
+from benchmarks.real.measure import AT_ONCE, ModelResults, Say, measure
 from benchmarks.real.requests import RealRequest, RightPart
 from orchestrator.frontdoor.compact import Part
 from registry.load import load_registry
@@ -49,7 +49,7 @@ def adapted(adapter: Path) -> PlanningSetup:
     return PlanningSetup(about="with the adapter, asked as the product asks", system=SYSTEM, adapter=adapter)
 
 
-def as_request(example: Example) -> RealRequest:
+def as_request(example: PlanExample) -> RealRequest:
     """Return a generated example as a request of benchmarks/real, of which only the generated plan is right."""
     return RealRequest(request=example.request, files=example.files, right=(tuple(map(_right, example.parts)),))
 
@@ -65,7 +65,7 @@ def _right(part: Part) -> RightPart:
     )
 
 
-async def evaluate(model: Path, setup: PlanningSetup, requests: Sequence[RealRequest], say: Say) -> Measured:
+async def evaluate(model: Path, setup: PlanningSetup, requests: Sequence[RealRequest], say: Say) -> ModelResults:
     """Have the requests planned by the model in this file."""
     with tempfile.TemporaryDirectory(prefix="orchestrator-adapter-") as folder:
         registry = Path(folder) / "registry.yaml"

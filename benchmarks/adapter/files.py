@@ -16,7 +16,7 @@ from benchmarks.adapter.words import (
     SHORT_MONTHS,
     SUBJECTS,
     WEEKDAYS,
-    Vocabulary,
+    WordSampler,
 )
 from orchestrator.frontdoor.listed import Listed
 from orchestrator.frontdoor.references import FileNames
@@ -59,7 +59,7 @@ def listing(names: Sequence[str], last: str = "and") -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} {last} {names[-1]}"
 
 
-def new_name(vocabulary: Vocabulary, taken: Sequence[str], extension: str | None = None) -> str:
+def new_name(vocabulary: WordSampler, taken: Sequence[str], extension: str | None = None) -> str:
     """Return the name of a file that is none of `taken`, nor has the stem of one."""
     stems = {name.rsplit(".", 1)[0] for name in taken}
     draw = vocabulary.random
@@ -73,7 +73,7 @@ def new_name(vocabulary: Vocabulary, taken: Sequence[str], extension: str | None
             return f"{stem}.{extension or draw.choice(EXTENSIONS)}"
 
 
-def mixed_folder(vocabulary: Vocabulary, count: int, beside: int = 0) -> Folder:
+def mixed_folder(vocabulary: WordSampler, count: int, beside: int = 0) -> Folder:
     """Return files that have only their extension in common, if that."""
     draw, names = vocabulary.random, list[str]()
     extension = draw.choice(EXTENSIONS) if draw.random() < 0.8 else None
@@ -82,7 +82,7 @@ def mixed_folder(vocabulary: Vocabulary, count: int, beside: int = 0) -> Folder:
     return Folder(tuple(names[:count]), tuple(names[count:]))
 
 
-def named_folder(vocabulary: Vocabulary, count: int, beside: int = 0) -> Folder:
+def named_folder(vocabulary: WordSampler, count: int, beside: int = 0) -> Folder:
     """Return files that are called after what they are: `memo.txt`, `price_list.txt`."""
     draw = vocabulary.random
     named = [pair for pair in KINDS if pair.split(":")[0] not in SUBJECTS]  # those are held out by another hash
@@ -103,7 +103,7 @@ def pattern_of(names: Sequence[str], listed: Sequence[str]) -> tuple[str, ...]:
     return tuple(sorted(names))
 
 
-def series_folder(vocabulary: Vocabulary, count: int, beside: int = 0) -> Folder:
+def series_folder(vocabulary: WordSampler, count: int, beside: int = 0) -> Folder:
     """Return files of one kind that are told apart by a number, a person, a month, a place or a part."""
     draw = vocabulary.random
     singular, plural = vocabulary.pick(KINDS).split(":")
@@ -147,7 +147,7 @@ def series_folder(vocabulary: Vocabulary, count: int, beside: int = 0) -> Folder
     return Folder(tuple(names), tuple(others), (singular, plural), tuple(labels), style)
 
 
-def refer_to_one(vocabulary: Vocabulary, folder: Folder, index: int = 0) -> Reference:
+def refer_to_one(vocabulary: WordSampler, folder: Folder, index: int = 0) -> Reference:
     """Return one of the files: by name, by stem or by description."""
     draw, name = vocabulary.random, folder.names[index]
     ways = [name] * 6
@@ -163,7 +163,7 @@ def refer_to_one(vocabulary: Vocabulary, folder: Folder, index: int = 0) -> Refe
     return Reference(draw.choice(ways), (name,), (name,))
 
 
-def refer_to_some(vocabulary: Vocabulary, folder: Folder, indexes: Sequence[int]) -> Reference:
+def refer_to_some(vocabulary: WordSampler, folder: Folder, indexes: Sequence[int]) -> Reference:
     """Return some of the files, at least two: by name, or by what tells them from the others."""
     draw, files = vocabulary.random, tuple(folder.names[index] for index in indexes)
     phrase = listing(files, draw.choice(("and", "and", "and", "&")))
@@ -176,7 +176,7 @@ def refer_to_some(vocabulary: Vocabulary, folder: Folder, indexes: Sequence[int]
     return Reference(phrase, files, files)
 
 
-def refer_to_all(vocabulary: Vocabulary, folder: Folder) -> Reference:
+def refer_to_all(vocabulary: WordSampler, folder: Folder) -> Reference:
     """Return all files that belong together: by a pattern where one fits exactly these, else one by one."""
     draw, count = vocabulary.random, len(folder.names)
     extension = folder.names[0].rsplit(".", 1)[1]

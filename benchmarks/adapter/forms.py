@@ -8,7 +8,7 @@ from benchmarks.adapter import operations, words
 from benchmarks.adapter.draft import (
     REQUEST,
     WORKER,
-    Draft,
+    ExampleDraft,
     action_of,
     add_files,
     add_follow_up,
@@ -33,18 +33,18 @@ from benchmarks.adapter.structure import CODER
 from orchestrator.frontdoor.compact import Part
 
 
-def one(draft: Draft) -> None:
+def one(draft: ExampleDraft) -> None:
     """One file, one step."""
     add_operation(draft, add_one_file(draft), any_operation(draft))
     save_result(draft)
 
 
-def each(draft: Draft) -> None:
+def each(draft: ExampleDraft) -> None:
     """The same for each of several files."""
     add_operation(draft, add_several_files(draft), any_operation(draft), each=True)
 
 
-def each_and_join(draft: Draft) -> None:
+def each_and_join(draft: ExampleDraft) -> None:
     """The same for each of several files, and something made of the results."""
     operation = any_operation(draft)
     add_operation(draft, add_several_files(draft), operation, each=True)
@@ -52,7 +52,7 @@ def each_and_join(draft: Draft) -> None:
     save_result(draft)
 
 
-def each_join_and_chain(draft: Draft) -> None:
+def each_join_and_chain(draft: ExampleDraft) -> None:
     """The results are joined, and something is made of that."""
     operation = any_operation(draft)
     add_operation(draft, add_several_files(draft), operation, each=True)
@@ -62,7 +62,7 @@ def each_join_and_chain(draft: Draft) -> None:
     save_result(draft)
 
 
-def each_beside(draft: Draft) -> None:
+def each_beside(draft: ExampleDraft) -> None:
     """The same for each of several files, and something else with another one."""
     folder = add_files(draft, least=3)
     *several, last = range(len(folder.names))
@@ -72,7 +72,7 @@ def each_beside(draft: Draft) -> None:
     save_result(draft)
 
 
-def over_all(draft: Draft) -> None:
+def over_all(draft: ExampleDraft) -> None:
     """One question about several files, all of which one step reads."""
     folder = add_files(draft)
     reference = refer_to_all(draft.vocabulary, folder)
@@ -87,7 +87,7 @@ def over_all(draft: Draft) -> None:
     save_result(draft)
 
 
-def result_and_file(draft: Draft) -> None:
+def result_and_file(draft: ExampleDraft) -> None:
     """What is made of one file is used together with another file."""
     make = named_folder if draft.random.random() < 0.5 else mixed_folder
     folder = make(draft.vocabulary, 2, draft.random.choice((0, 0, 1, 2)))
@@ -107,7 +107,7 @@ def result_and_file(draft: Draft) -> None:
     save_result(draft)
 
 
-def two_files(draft: Draft) -> None:
+def two_files(draft: ExampleDraft) -> None:
     """Two files that belong to one question."""
     if draft.random.random() < 0.4:
         folder = series_folder(draft.vocabulary, draft.random.randint(2, 5), draft.random.choice((0, 1, 2)))
@@ -127,7 +127,7 @@ def two_files(draft: Draft) -> None:
     save_result(draft)
 
 
-def two_files_and_chain(draft: Draft) -> None:
+def two_files_and_chain(draft: ExampleDraft) -> None:
     """Something is made of the answer to a question about two files."""
     while not draft.clauses or draft.question:
         draft.question = False
@@ -136,7 +136,7 @@ def two_files_and_chain(draft: Draft) -> None:
     add_follow_up(draft, "result")
 
 
-def chain_of_two(draft: Draft) -> None:
+def chain_of_two(draft: ExampleDraft) -> None:
     """Something is made of the result for one file."""
     operation = replace(any_operation(draft), questions=())
     add_operation(draft, add_one_file(draft), operation)
@@ -145,14 +145,14 @@ def chain_of_two(draft: Draft) -> None:
     save_result(draft)
 
 
-def chain_of_three(draft: Draft) -> None:
+def chain_of_three(draft: ExampleDraft) -> None:
     """A chain of three steps."""
     chain_of_two(draft)
     add_follow_up(draft, "result")
     save_result(draft, often=0.2)
 
 
-def two_readings(draft: Draft) -> None:
+def two_readings(draft: ExampleDraft) -> None:
     """Two things are made of one file."""
     reference = add_one_file(draft)
     first, second = (replace(one, questions=()) for one in draft.random.sample(operations.ON_A_TEXT, 2))
@@ -160,7 +160,7 @@ def two_readings(draft: Draft) -> None:
     add_operation(draft, reference, second)
 
 
-def diamond(draft: Draft) -> None:
+def diamond(draft: ExampleDraft) -> None:
     """Two things are made of one text, and one of both."""
     reference = add_one_file(draft)
     first = replace(any_operation(draft), questions=())
@@ -175,7 +175,7 @@ def diamond(draft: Draft) -> None:
     save_result(draft)
 
 
-def fork(draft: Draft) -> None:
+def fork(draft: ExampleDraft) -> None:
     """Two things are made of one result."""
     operation = replace(any_operation(draft), questions=())
     add_operation(draft, add_one_file(draft), operation)
@@ -184,7 +184,7 @@ def fork(draft: Draft) -> None:
     save_result(draft, often=0.15)
 
 
-def lists(draft: Draft) -> None:
+def lists(draft: ExampleDraft) -> None:
     """Two or three lists of what is in one file."""
     reference = add_one_file(draft)
     found = draft.random.sample(operations.LISTED, draft.random.choice((2, 2, 2, 3)))
@@ -195,7 +195,7 @@ def lists(draft: Draft) -> None:
         draft.add(clause, Part(role=WORKER, action=action, inputs=reference.names), step_structure(reference.files))
 
 
-def mixed_join(draft: Draft) -> None:
+def mixed_join(draft: ExampleDraft) -> None:
     """One thing for each of several files, another for one more, and something made of all results."""
     folder = add_files(draft, least=3)
     *several, last = range(len(folder.names))
@@ -206,7 +206,7 @@ def mixed_join(draft: Draft) -> None:
     save_result(draft)
 
 
-def beside(draft: Draft) -> None:
+def beside(draft: ExampleDraft) -> None:
     """Two or three things that have nothing to do with each other."""
     make = named_folder if draft.random.random() < 0.3 else mixed_folder
     folder = make(draft.vocabulary, draft.random.choice((2, 2, 2, 3)), draft.random.choice((0, 0, 1, 2)))
@@ -216,7 +216,7 @@ def beside(draft: Draft) -> None:
         save_result(draft, often=0.2)
 
 
-def no_file(draft: Draft) -> None:
+def no_file(draft: ExampleDraft) -> None:
     """A question that no file answers."""
     question = draft.vocabulary.pick(words.FACTS)
     question = question.format(**draft.fill(question))
@@ -225,7 +225,7 @@ def no_file(draft: Draft) -> None:
     draft.add(question, Part(role=WORKER, action=f"Answer: {question}"), step_structure([]))
 
 
-def creative(draft: Draft) -> None:
+def creative(draft: ExampleDraft) -> None:
     """A text is written, of which more may be made."""
     values = draft.fill("")
     kind, topic = draft.vocabulary.pick(words.CREATIVE), values["topic"]
@@ -256,7 +256,7 @@ def creative(draft: Draft) -> None:
     save_result(draft, often=0.15)
 
 
-def given_text(draft: Draft) -> None:
+def given_text(draft: ExampleDraft) -> None:
     """The text is in the request itself."""
     sentence = draft.vocabulary.pick(words.SENTENCES)
     sentence = sentence.format(**draft.fill(sentence))
@@ -274,7 +274,7 @@ def given_text(draft: Draft) -> None:
     draft.question = True  # it ends with the text, so nothing is put behind it
 
 
-def code(draft: Draft) -> None:
+def code(draft: ExampleDraft) -> None:
     """A function, in a file that is named or not, with tests or without."""
     name, does = draft.vocabulary.pick(words.CODE).split(":")
     file = f"{name}.py"
@@ -311,7 +311,7 @@ def code(draft: Draft) -> None:
         )
 
 
-def code_from_file(draft: Draft) -> None:
+def code_from_file(draft: ExampleDraft) -> None:
     """A program that a file describes, a fix of one, or one for data."""
     name, _ = draft.vocabulary.pick(words.CODE).split(":")
     kind = draft.random.choice(("spec", "fix", "fix", "data", "tests"))
@@ -352,7 +352,7 @@ def code_from_file(draft: Draft) -> None:
     )
 
 
-def shell(draft: Draft) -> None:
+def shell(draft: ExampleDraft) -> None:
     """A command or a shell script."""
     _distract(draft)
     if draft.random.random() < 0.5:
@@ -373,7 +373,7 @@ def shell(draft: Draft) -> None:
     save_result(draft, f"{name}.sh", often=0.7)
 
 
-def for_each_item(draft: Draft) -> None:
+def for_each_item(draft: ExampleDraft) -> None:
     """Something for each item of a list that is found in a file or made up."""
     singular, plural, thing = draft.vocabulary.pick(words.ITEMS).split(":")
     if draft.random.random() < 0.85:
@@ -416,7 +416,7 @@ def for_each_item(draft: Draft) -> None:
         save_result(draft, often=0.5)
 
 
-def replan(draft: Draft) -> None:
+def replan(draft: ExampleDraft) -> None:
     """The rest of the plan depends on what a file says."""
     reference = add_one_file(draft)
     clause, wording = draft.random.choice(operations.REPLANS)
@@ -427,7 +427,7 @@ def replan(draft: Draft) -> None:
     draft.add(clause, part, step_structure(reference.files, replan=True))
 
 
-def rest(draft: Draft) -> None:
+def rest(draft: ExampleDraft) -> None:
     """The rest of a plan, when the step that it depends on has found which files are wanted."""
     folder = add_files(draft, least=3)
     files = sorted(draft.random.sample(folder.names, draft.random.choice((1, 2, 2, 3))))
@@ -453,13 +453,13 @@ def rest(draft: Draft) -> None:
         )
 
 
-def _distract(draft: Draft) -> None:
+def _distract(draft: ExampleDraft) -> None:
     """Let there be files now and then that the request has nothing to do with."""
     if draft.random.random() < 0.15:
         draft.files = mixed_folder(draft.vocabulary, draft.random.randint(1, 3)).listed
 
 
-FORMS: Final[dict[Callable[[Draft], None], float]] = {
+FORMS: Final[dict[Callable[[ExampleDraft], None], float]] = {
     one: 2.5,
     each: 3,
     each_and_join: 4,

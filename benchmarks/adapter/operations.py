@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Operation:
+class TextOperation:
     """Something to be done with one text."""
 
     noun: str
@@ -20,13 +20,13 @@ class Operation:
     """Questions that ask for it. The action is then the first wording."""
 
 
-def _operations(text: str) -> tuple[Operation, ...]:
+def _operations(text: str) -> tuple[TextOperation, ...]:
     """Read operations, apart by an empty line: `noun; plural; wording | wording; question | question`."""
     found = []
     for entry in text.strip().split("\n\n"):
         noun, plural, wordings, *questions = (part.strip() for part in " ".join(entry.split()).split(";"))
         asked = tuple(one.strip() for one in questions[0].split("|")) if questions else ()
-        found.append(Operation(noun, plural, tuple(one.strip() for one in wordings.split("|")), asked))
+        found.append(TextOperation(noun, plural, tuple(one.strip() for one in wordings.split("|")), asked))
     return tuple(found)
 
 

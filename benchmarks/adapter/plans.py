@@ -9,16 +9,16 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from benchmarks.adapter.draft import REQUEST, Draft
+from benchmarks.adapter.draft import REQUEST, ExampleDraft
 from benchmarks.adapter.forms import FORMS
 from benchmarks.adapter.structure import Structure
 from benchmarks.adapter.wording import word_request
-from benchmarks.adapter.words import Vocabulary
+from benchmarks.adapter.words import WordSampler
 from orchestrator.frontdoor.compact import Part
 
 
 @dataclass(frozen=True, slots=True)
-class Example:
+class PlanExample:
     """A request with the plan that is right for it."""
 
     form: str
@@ -35,25 +35,25 @@ class Example:
     """What the last of them has written."""
 
 
-def generate(seed: int, *, unseen: bool = False) -> Iterator[Example]:
+def generate(seed: int, *, unseen: bool = False) -> Iterator[PlanExample]:
     """Yield examples without end, the same ones for the same seed; with `unseen`, of words that are held out."""
     draw = random.Random(seed)  # noqa: S311 (data to learn from, no secrets)
     forms, weights = zip(*FORMS.items(), strict=True)
     while True:
         form = draw.choices(forms, weights)[0]
         own = random.Random(draw.getrandbits(64))  # noqa: S311 (as above)
-        draft = Draft(Vocabulary(own, unseen), form.__name__)
+        draft = ExampleDraft(WordSampler(own, unseen), form.__name__)
         form(draft)
         yield _finished(draft)
 
 
-def _finished(draft: Draft) -> Example:
+def _finished(draft: ExampleDraft) -> PlanExample:
     """Return the example. A part that reads nothing reads the request where there is anything else to read."""
     for index, part in enumerate(draft.parts):
         if (index or draft.files) and not (part.each or part.inputs or part.foreach):
             draft.parts[index] = part.model_copy(update={"inputs": REQUEST})
             draft.meant[index] = tuple(replace(step, reads=frozenset(REQUEST)) for step in draft.meant[index])
-    return Example(
+    return PlanExample(
         draft.form,
         word_request(draft),
         draft.files,

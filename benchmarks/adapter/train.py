@@ -106,7 +106,7 @@ AttentionInterface.register(PACKED, _packed_attention)
 
 
 @dataclass(slots=True)
-class Progress:
+class AdapterProgress:
     """How far a run is. It is part of a checkpoint."""
 
     steps: int = 0
@@ -163,7 +163,7 @@ def train(
     dtype: torch.dtype | None = None,
     seed: int = SEED,
     threads: int | None = None,
-) -> Progress:
+) -> AdapterProgress:
     """Train on so many tokens in all, from the checkpoint in `folder` if there is one, and leave one there.
 
     A checkpoint is `adapter.pt`; it holds the adapter's weights, the optimizer's state and the progress.
@@ -251,13 +251,13 @@ def saved_adapter(folder: Path) -> dict[str, torch.Tensor]:
     return kept
 
 
-def _rate(progress: Progress, tokens: int) -> float:
+def _rate(progress: AdapterProgress, tokens: int) -> float:
     """Return the share of the learning rate at this point of the run."""
     done = min(1.0, progress.tokens / tokens)
     return min(1.0, (progress.steps + 1) / WARM_UP_STEPS) * (1 - (1 - LAST_LEARNING_RATE) * done)
 
 
-def _record(progress: Progress, loss: float, tokens: int, batches: int, seconds: float) -> None:
+def _record(progress: AdapterProgress, loss: float, tokens: int, batches: int, seconds: float) -> None:
     kept = _KEPT if progress.steps else 0.0
     progress.loss = kept * progress.loss + (1 - kept) * loss
     progress.steps += 1
@@ -266,7 +266,7 @@ def _record(progress: Progress, loss: float, tokens: int, batches: int, seconds:
     progress.seconds += seconds
 
 
-def _save(folder: Path, model: Any, optimizer: Any, progress: Progress) -> None:
+def _save(folder: Path, model: Any, optimizer: Any, progress: AdapterProgress) -> None:
     state = {
         "adapter": get_peft_model_state_dict(model, save_embedding_layers=False),
         "optimizer": optimizer.state_dict(),
@@ -277,11 +277,11 @@ def _save(folder: Path, model: Any, optimizer: Any, progress: Progress) -> None:
     os.replace(unfinished, folder / "adapter.pt")
 
 
-def _restore(folder: Path, model: Any, optimizer: Any) -> Progress:
+def _restore(folder: Path, model: Any, optimizer: Any) -> AdapterProgress:
     path = folder / "adapter.pt"
     if not path.exists():
-        return Progress()
+        return AdapterProgress()
     state = torch.load(path, weights_only=True)
     set_peft_model_state_dict(model, state["adapter"])
     optimizer.load_state_dict(state["optimizer"])
-    return Progress(*state["progress"])
+    return AdapterProgress(*state["progress"])

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 
 from benchmarks.adapter import operations
-from benchmarks.adapter.draft import Draft
+from benchmarks.adapter.draft import ExampleDraft
 
 
-def word_request(draft: Draft) -> str:
+def word_request(draft: ExampleDraft) -> str:
     """Return the clauses as one request, in one of the ways in which people ask."""
     draw, clauses = draft.random, draft.clauses
     if draft.form == "two_files_and_chain":
@@ -30,18 +30,18 @@ def word_request(draft: Draft) -> str:
     return _mistyped(draft, text) if draw.random() < 0.06 else text
 
 
-def _outputs(draft: Draft) -> list[str]:
+def _outputs(draft: ExampleDraft) -> list[str]:
     return [part.output for part in draft.parts if part.output is not None]
 
 
-def _between(draft: Draft) -> Sequence[str]:
+def _between(draft: ExampleDraft) -> Sequence[str]:
     """Return the ways to put clauses together: those of things that do not follow from each other, or that do."""
     if draft.form == "lists":
         return operations.AND
     return operations.BESIDE if draft.form in ("beside", "two_readings", "each_beside") else operations.NEXT
 
 
-def _polite(draft: Draft, text: str) -> str:
+def _polite(draft: ExampleDraft, text: str) -> str:
     """Return the clauses with a polite form around them. Only the plain ones suit several sentences."""
     several = ". " in text or "; " in text or text.startswith("two things")
     forms = [form for form in operations.POLITE if not several or form.startswith(("{I}", "Please", "please"))]
@@ -62,7 +62,7 @@ def _capitalized(text: str) -> str:
     return text if "." in first.rstrip(".,") or "_" in first else text[:1].upper() + text[1:]
 
 
-def _mistyped(draft: Draft, text: str) -> str:
+def _mistyped(draft: ExampleDraft, text: str) -> str:
     """Return a text in which two letters of a word have changed places. Names of files stay as they are."""
     names = " ".join((*draft.files, *_outputs(draft))).lower()
     parts = text.split(" ")

@@ -270,7 +270,7 @@ def held_out(word: str) -> bool:
 
 
 @dataclass
-class Vocabulary:
+class WordSampler:
     """Draws words at random: only those for training, or, for evaluation, with all those that are held out first."""
 
     random: random.Random

@@ -36,7 +36,7 @@ ANSWER = 256
 
 
 @dataclass(slots=True)
-class Cost:
+class StepRunCost:
     """What one run of the step cost."""
 
     prompts: int = 0
@@ -63,7 +63,7 @@ class Gatherer:
     def __init__(self, engine: Engine, names: Sequence[str]) -> None:
         self._engine = engine
         self._names = names
-        self.cost = Cost()
+        self.cost = StepRunCost()
 
     async def count(self, model: str, messages: Sequence[Message], priority: Priority = "interactive") -> int:
         """Return the number of tokens of a prompt."""
@@ -101,7 +101,7 @@ async def compare(model: Path, folder: Path, seed: int) -> dict[str, Any]:
 
 async def gather(
     engine: Engine, folder: Path, names: Sequence[str], context: int | None, facts: dict[str, int]
-) -> Cost:
+) -> StepRunCost:
     """Run the step, and return its cost. `context` is the context size for editing, or None for no editing."""
     gatherer = Gatherer(engine, names)
     step = Step(

@@ -4,7 +4,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from benchmarks.critical_path.measure import Summary, summaries
-from benchmarks.critical_path.sessions import Session
+from benchmarks.critical_path.sessions import MeasuringSession
 from benchmarks.engine.paired import ratio
 
 Verdict = Literal["faster", "slower", "no change that is certain", "one round is too few", "not comparable"]
@@ -28,7 +28,7 @@ class Change:
         return asdict(self)
 
 
-def changes(before: Session, after: Session) -> list[Change]:
+def changes(before: MeasuringSession, after: MeasuringSession) -> list[Change]:
     """Return the changes of the tasks that both sessions have.
 
     The ratio has a 95 % interval, from the warm rounds in their order. The sessions were not measured in turn, so what
@@ -43,7 +43,7 @@ def changes(before: Session, after: Session) -> list[Change]:
     ]
 
 
-def _digests(session: Session) -> dict[str, str]:
+def _digests(session: MeasuringSession) -> dict[str, str]:
     found: dict[str, str] = dict(session.stamp.get("workloads", {}))
     return found
 

@@ -37,7 +37,7 @@ class PathTime:
 
 
 @dataclass(frozen=True, slots=True)
-class Bar:
+class StepBar:
     """When a step ran, in seconds since the run was accepted."""
 
     step: str
@@ -50,7 +50,7 @@ class Bar:
 
 
 @dataclass(frozen=True, slots=True)
-class Measurement:
+class TaskMeasurement:
     """One run of a task. Times are in seconds."""
 
     workload: str
@@ -87,7 +87,7 @@ class Measurement:
     where: PathTime
     widths: tuple[tuple[float, int], ...] = ()
     """How many steps were running, from each of these times on."""
-    bars: tuple[Bar, ...] = ()
+    bars: tuple[StepBar, ...] = ()
 
     @property
     def efficiency(self) -> float:
@@ -148,7 +148,7 @@ class Summary:
         return asdict(self)
 
 
-def row_of(report: Report, workload: str, task: str, way: Way, number: int, peak_bytes: int) -> Measurement:
+def row_of(report: Report, workload: str, task: str, way: Way, number: int, peak_bytes: int) -> TaskMeasurement:
     """Return the row of a run that has ended."""
     path = report.critical_path
     on_path = frozenset(path.steps)
@@ -156,7 +156,7 @@ def row_of(report: Report, workload: str, task: str, way: Way, number: int, peak
     widths = _widths(ran, report.wall_seconds)
     tokens = {step.id: step.prompt_tokens + step.output_tokens for step in report.steps}
     counted = sum(tokens[name] for name in on_path if name in tokens)
-    return Measurement(
+    return TaskMeasurement(
         workload=workload,
         task=task,
         way=way,
@@ -187,14 +187,14 @@ def row_of(report: Report, workload: str, task: str, way: Way, number: int, peak
     )
 
 
-def summaries(rows: Sequence[Measurement]) -> list[Summary]:
+def summaries(rows: Sequence[TaskMeasurement]) -> list[Summary]:
     """Return a summary for each task, in the order of their rows. Tasks without a run as planned have none."""
     names = dict.fromkeys((row.workload, row.task) for row in rows)
     grouped = [[row for row in rows if (row.workload, row.task) == name] for name in names]
     return [_summary(some) for some in grouped if any(row.way == "as-planned" for row in some)]
 
 
-def _summary(rows: Sequence[Measurement]) -> Summary:
+def _summary(rows: Sequence[TaskMeasurement]) -> Summary:
     planned = [row for row in rows if row.way == "as-planned"]
     cold = next((row for row in planned if row.number == 0), None)
     warm = [row for row in planned if row.number > 0] or planned
@@ -303,12 +303,12 @@ def _mean_width(widths: Sequence[tuple[float, int]], wall: float) -> float:
     return area / wall if wall > 0 else 0.0
 
 
-def _bars(steps: Sequence[StepRow], on_path: frozenset[str], wall: float) -> tuple[Bar, ...]:
+def _bars(steps: Sequence[StepRow], on_path: frozenset[str], wall: float) -> tuple[StepBar, ...]:
     bars = []
     for step in steps:
         assert step.started is not None, "only steps that ran have bars"
         end = wall if step.finished is None else step.finished
         queued = min(end - step.started, sum(attempt.usage.queued_seconds for attempt in step.attempts))
-        bars.append(Bar(step.id, step.started, end, step.id in on_path, max(0.0, queued), len(step.attempts)))
+        bars.append(StepBar(step.id, step.started, end, step.id in on_path, max(0.0, queued), len(step.attempts)))
     kept = sorted(bars, key=lambda bar: (not bar.critical, bar.start - bar.end))[:BARS]
     return tuple(sorted(kept, key=lambda bar: (bar.start, bar.end)))

@@ -10,8 +10,8 @@ from html import escape
 from math import log
 from typing import Final
 
-from benchmarks.critical_path.measure import Bar, Interval, Measurement, PathTime, Summary, summaries
-from benchmarks.critical_path.sessions import Session
+from benchmarks.critical_path.measure import Interval, PathTime, StepBar, Summary, TaskMeasurement, summaries
+from benchmarks.critical_path.sessions import MeasuringSession
 
 WIDTH: Final = 720
 """The width of a plot in its own units; the page scales it."""
@@ -67,14 +67,14 @@ svg .tick { fill: var(--soft); } svg .grid { stroke: var(--line); stroke-width: 
 """ + "".join(f".p-{name} {{ background: var(--{name}); }}\n" for name in PARTS)
 
 
-def page(session: Session) -> str:
+def page(session: MeasuringSession) -> str:
     """Return the page of a session."""
     found = summaries(session.rows)
     body = "".join([_head(session, found), _overview(found), *(_section(session, one) for one in found)])
     return _document("Critical paths", body)
 
 
-def history_page(sessions: Sequence[Session]) -> str:
+def history_page(sessions: Sequence[MeasuringSession]) -> str:
     """Return a page that plots the wall time of each task over all sessions, the oldest first."""
     points: dict[str, list[tuple[str, Summary]]] = {}
     for session in sessions:
@@ -90,7 +90,7 @@ def history_page(sessions: Sequence[Session]) -> str:
     return _document("Critical paths over time", "".join(parts))
 
 
-def timeline_picture(title: str, row: Measurement) -> str:
+def timeline_picture(title: str, row: TaskMeasurement) -> str:
     """Return a picture of its own, in SVG, of when each step of a run ran."""
     height = ROW * len(row.bars) + 44
     _, _, drawn = _timeline(row.bars, row.wall).partition(">")
@@ -108,7 +108,7 @@ def _document(title: str, body: str) -> str:
     return f"<!doctype html>\n<html lang='en'>{head}<body><main>{body}</main></body></html>\n"
 
 
-def _head(session: Session, found: Sequence[Summary]) -> str:
+def _head(session: MeasuringSession, found: Sequence[Summary]) -> str:
     when = datetime.fromtimestamp(session.began, UTC).strftime("%d %B %Y, %H:%M UTC")
     cores = f"{session.machine.get('processor')}, {session.machine.get('cores')} logical cores"
     models = ", ".join(map(str, session.stamp.get("models", ())))
@@ -167,7 +167,7 @@ def _cells(one: Summary) -> list[str]:
     ]
 
 
-def _section(session: Session, one: Summary) -> str:
+def _section(session: MeasuringSession, one: Summary) -> str:
     shown = [row for row in session.rows if row.task == one.task and row.way == "as-planned"][-1]
     facts = {
         "wall time, warm": seconds(one.wall),
@@ -219,7 +219,7 @@ def _strip(where: PathTime) -> str:
     return f"<div class='strip'>{bars}</div><ul class='legend'>{keys}</ul>"
 
 
-def _timeline(bars: Sequence[Bar], wall: float) -> str:
+def _timeline(bars: Sequence[StepBar], wall: float) -> str:
     height = ROW * len(bars) + 20
     scale = (WIDTH - LABEL - 8) / (wall or 1.0)
     drawn = [_time_axis(wall, height - 16, scale)]
@@ -237,7 +237,7 @@ def _timeline(bars: Sequence[Bar], wall: float) -> str:
     return _svg(height, "when each step ran", drawn, kind="rows")
 
 
-def _widths(row: Measurement) -> str:
+def _widths(row: TaskMeasurement) -> str:
     height, top = 190, max((count for _, count in row.widths), default=0) or 1
     scale, unit = (WIDTH - LABEL - 8) / (row.wall or 1.0), (height - 40) / top
     floor = height - 20

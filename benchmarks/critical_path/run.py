@@ -8,7 +8,7 @@ from pathlib import Path
 
 import psutil
 
-from benchmarks.critical_path.measure import Measurement, Way, row_of
+from benchmarks.critical_path.measure import TaskMeasurement, Way, row_of
 from benchmarks.critical_path.workloads import Workload
 from orchestrator.events import Mode
 from orchestrator.history import load_report
@@ -30,7 +30,7 @@ class Round:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bench:
+class CriticalPathPlan:
     """What to measure, where, and whom to tell."""
 
     home: Path
@@ -42,7 +42,7 @@ class Bench:
     """The folder whose files the tasks may read."""
     mode: Mode = "as-planned"
     """How the plan is read in the runs that are not serial."""
-    measured: Callable[[Round, Sequence[Measurement]], None] = field(default=lambda round_, rows: None)
+    measured: Callable[[Round, Sequence[TaskMeasurement]], None] = field(default=lambda round_, rows: None)
     """Is told of each round that has ended."""
 
 
@@ -60,7 +60,7 @@ def rounds_of(workload: Workload, count: int, *, serial: bool) -> list[Round]:
     return rounds
 
 
-async def measure(bench: Bench, rounds: Sequence[Round]) -> None:
+async def measure(bench: CriticalPathPlan, rounds: Sequence[Round]) -> None:
     """Run the rounds. Each workload gets engines of its own, so that its first run finds no prefixes in their caches.
 
     Raises JournalError, PoolError, EngineError, and InputError for a task that cannot be run here.
@@ -74,7 +74,7 @@ async def measure(bench: Bench, rounds: Sequence[Round]) -> None:
                 bench.measured(one, await _run(bench, orchestrator, one))
 
 
-async def _run(bench: Bench, orchestrator: Orchestrator, one: Round) -> list[Measurement]:
+async def _run(bench: CriticalPathPlan, orchestrator: Orchestrator, one: Round) -> list[TaskMeasurement]:
     mode: Mode = bench.mode if one.way == "as-planned" else "serial"
     with _peak_memory() as peak:
         runs = await asyncio.gather(

@@ -12,12 +12,12 @@ from typing import Any
 import msgspec
 
 from benchmarks import results
-from benchmarks.critical_path.measure import Measurement, summaries
+from benchmarks.critical_path.measure import TaskMeasurement, summaries
 from orchestrator.errors import InputError, Problem
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
+class MeasuringSession:
     """What one call of the benchmark measured, or is measuring."""
 
     id: str
@@ -30,18 +30,18 @@ class Session:
     versions: Mapping[str, str]
     stamp: Mapping[str, Any]
     """What the figures depend on: the workloads, the models and the rounds. Only a session with the same goes on."""
-    rows: tuple[Measurement, ...] = ()
+    rows: tuple[TaskMeasurement, ...] = ()
 
-    def find(self, workload: str, task: str, way: str, number: int) -> Measurement | None:
+    def find(self, workload: str, task: str, way: str, number: int) -> TaskMeasurement | None:
         """Return the measurement of a run, if there is one."""
         wanted = (workload, task, way, number)
         return next((row for row in self.rows if (row.workload, row.task, row.way, row.number) == wanted), None)
 
-    def add(self, rows: Iterable[Measurement]) -> "Session":
+    def add(self, rows: Iterable[TaskMeasurement]) -> "MeasuringSession":
         """Return the session with further measurements."""
         return replace(self, rows=(*self.rows, *rows))
 
-    def completed(self) -> "Session":
+    def completed(self) -> "MeasuringSession":
         """Return the session as one of which nothing is left to be measured."""
         return replace(self, complete=True)
 
@@ -56,21 +56,21 @@ class Sessions:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def begin(self, command: str, stamp: Mapping[str, Any]) -> Session:
+    def begin(self, command: str, stamp: Mapping[str, Any]) -> MeasuringSession:
         """Return a new session."""
         now = time.time()
         taken = {file.stem for file in self._files()}
         name = time.strftime("%Y%m%d-%H%M%S", time.localtime(now))
         number = next(at for at in range(len(taken) + 1) if _numbered(name, at) not in taken)
         versions = results.versions("llama-cpp-python")
-        return Session(_numbered(name, number), now, False, command, results.machine(), versions, stamp)
+        return MeasuringSession(_numbered(name, number), now, False, command, results.machine(), versions, stamp)
 
-    def unfinished(self, stamp: Mapping[str, Any]) -> Session | None:
+    def unfinished(self, stamp: Mapping[str, Any]) -> MeasuringSession | None:
         """Return the newest session that was interrupted and has the same stamp."""
         plain = json.loads(json.dumps(stamp))
         return next((one for one in reversed(self.all()) if not one.complete and one.stamp == plain), None)
 
-    def all(self) -> list[Session]:
+    def all(self) -> list[MeasuringSession]:
         """Return all sessions, the oldest first. Files that are no sessions are left out."""
         found = []
         for file in self._files():
@@ -80,7 +80,7 @@ class Sessions:
                 continue
         return sorted(found, key=lambda one: one.began)
 
-    def find(self, name: str) -> Session:
+    def find(self, name: str) -> MeasuringSession:
         """Return the session for its id, the beginning of it, `last`, or the name of a file. Raises InputError."""
         if name.endswith(".json") and Path(name).is_file():
             return read_session(Path(name))
@@ -94,7 +94,7 @@ class Sessions:
             raise InputError(Problem(name, what, accepted))
         return meant[0]
 
-    def write(self, session: Session) -> Path:
+    def write(self, session: MeasuringSession) -> Path:
         """Write a session, over an earlier state of it, and return its file. Raises OSError; then the old one stays."""
         self.folder.mkdir(parents=True, exist_ok=True)
         file = self.folder / f"{session.id}.json"
@@ -105,10 +105,10 @@ class Sessions:
         return sorted(self.folder.glob("*.json"))
 
 
-def read_session(file: Path) -> Session:
+def read_session(file: Path) -> MeasuringSession:
     """Return the session in a file. Raises InputError for a file that cannot be read or holds none."""
     try:
-        return msgspec.json.decode(file.read_bytes(), type=Session)
+        return msgspec.json.decode(file.read_bytes(), type=MeasuringSession)
     except OSError as error:
         raise InputError(Problem(str(file), f"cannot be read: {error.strerror}", "a file of the benchmark")) from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

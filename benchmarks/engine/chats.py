@@ -10,7 +10,7 @@ import llama_cpp.llama_cpp as lib
 
 from benchmarks.engine.cells import Cell, State, UserCell
 from benchmarks.engine.prose import document, list_task, question
-from benchmarks.engine.system import Prompt, Workload
+from benchmarks.engine.system import BenchmarkPrompt, RequestLoad
 from benchmarks.engine.workload import common
 from benchmarks.tiny.families import FAMILIES
 from benchmarks.tiny.words import seeded
@@ -42,42 +42,42 @@ class Chats:
         source = lib.llama_model_chat_template(model, None)
         return cls(vocabulary, PromptTemplate(vocabulary, source.decode() if source else None))
 
-    def prose_loads(self, cell: UserCell, number: int) -> dict[State, Workload]:
+    def prose_loads(self, cell: UserCell, number: int) -> dict[State, RequestLoad]:
         """Return the loads of round `number` of a cell of the user's path: the same documents in all states."""
         rng = random.Random(f"{cell.name}/{number}")  # noqa: S311 (prompts, no secrets)
         if cell.steps:
             return {state: self._steps(rng, cell) for state in cell.states}
         texts = [document(rng, cell.prefix, self._count) for _ in range(1 if cell.shared else cell.width)]
         documents = texts * cell.width if cell.shared else texts
-        found: dict[State, Workload] = {}
+        found: dict[State, RequestLoad] = {}
         for state in cell.states:
             prompts = tuple(
                 self._prompt((Message("system", text), Message("user", question(rng)))) for text in documents
             )
             shared = common(tuple(prompt.tokens for prompt in prompts))
-            found[state] = Workload(prompts=prompts, answer=cell.answer, shared=shared)
+            found[state] = RequestLoad(prompts=prompts, answer=cell.answer, shared=shared)
         return found
 
-    def _steps(self, rng: random.Random, cell: UserCell) -> Workload:
+    def _steps(self, rng: random.Random, cell: UserCell) -> RequestLoad:
         prompts = tuple(self._prompt((Message("user", list_task(rng)),)) for _ in range(cell.steps))
-        return Workload(prompts=prompts, answer=cell.answer, steps=True)
+        return RequestLoad(prompts=prompts, answer=cell.answer, steps=True)
 
     def _count(self, text: str) -> int:
         return len(self.vocabulary.tokens_of(text, False))
 
-    def load(self, cell: Cell, number: int) -> Workload:
+    def load(self, cell: Cell, number: int) -> RequestLoad:
         """Return the load of round `number` for the embedded models."""
         rng = seeded(f"{cell.name}/{number}")
-        prompts: list[Prompt] = []
+        prompts: list[BenchmarkPrompt] = []
         while len(prompts) < cell.width:
             example = FAMILIES[FAMILY].generate(rng, "wording")
             prompt = self._prompt(tuple(example.messages))
             if len(example.answer) >= _LONG_ANSWER and len(prompt.tokens) <= cell.own:
                 prompts.append(prompt)
         shared = common(tuple(prompt.tokens for prompt in prompts))
-        return Workload(prompts=tuple(prompts), answer=cell.answer, shared=shared)
+        return RequestLoad(prompts=tuple(prompts), answer=cell.answer, shared=shared)
 
-    def _prompt(self, messages: tuple[Message, ...]) -> Prompt:
+    def _prompt(self, messages: tuple[Message, ...]) -> BenchmarkPrompt:
         segments = self.template.segments(messages)
         tokens = self.template.tokens_of(segments)
-        return Prompt(messages, "".join(segment.text for segment in segments), tuple(tokens.tolist()))
+        return BenchmarkPrompt(messages, "".join(segment.text for segment in segments), tuple(tokens.tolist()))

@@ -19,13 +19,13 @@ from benchmarks.engine.names import OURS, speculating
 from benchmarks.engine.paired import Ratio, Rounds, ratio
 from benchmarks.engine.rows import EngineRow
 from benchmarks.engine.start import LONGEST, MOST_DRAFTS
-from benchmarks.engine.system import Measured, System, Tokens, Workload
+from benchmarks.engine.system import Measured, RequestLoad, System, Tokens
 from benchmarks.engine.systems.ceiling import Ceiling
 from benchmarks.engine.systems.served import Served, ServerFailed, until_quiet
 
 Key = tuple[str, State]
 """The name of a system and the state that it was measured in."""
-Loads = Callable[[int], Mapping[State, Workload]]
+Loads = Callable[[int], Mapping[State, RequestLoad]]
 """Returns the loads of a round, by its number."""
 OneRound = Callable[[System, int], Awaitable[dict[State, Measured]]]
 """Measures a system in the round with a number, in every state."""
@@ -74,7 +74,7 @@ async def measure(
 async def measure_task(
     cell: Cell,
     systems: Sequence[System],
-    load_of: Callable[[int], Workload],
+    load_of: Callable[[int], RequestLoad],
     rounds: Rounds,
     tell: Callable[[str], None],
     before: Sequence[EngineRow] = (),
@@ -118,7 +118,7 @@ async def measure_user(
     return await _rounds(cell, systems, measured, rounds, tell, before)
 
 
-def whole_answers(load: Workload, measured: Measured) -> Measured:
+def whole_answers(load: RequestLoad, measured: Measured) -> Measured:
     """Return what a load would have taken, at the same tokens per second, if no answer were shorter than asked for.
 
     Trained models end their texts, and two systems need not end the same ones, because their rounding differs. `tokens`
@@ -182,7 +182,10 @@ def step_times(target: Ceiling, drafter: Ceiling, prompts: Sequence[Tokens]) -> 
 
 
 def with_bounds(
-    rows: Sequence[EngineRow], loads: Sequence[Workload], models: tuple[Next, Next], times: tuple[StepTimes, StepTimes]
+    rows: Sequence[EngineRow],
+    loads: Sequence[RequestLoad],
+    models: tuple[Next, Next],
+    times: tuple[StepTimes, StepTimes],
 ) -> list[EngineRow]:
     """Return the rows with the best speed-up that speculation could reach for these loads of single requests.
 
@@ -208,7 +211,7 @@ def in_turn(systems: Sequence[System], number: int) -> list[System]:
     return [*systems[first:], *systems[:first]]
 
 
-async def _checked(cell: Cell, system: System, load: Workload) -> Measured:
+async def _checked(cell: Cell, system: System, load: RequestLoad) -> Measured:
     """Run a load, and compare the numbers of prompt tokens and the answers with the expected ones. Raises
     WrongAnswer."""
     measured = await system.run(load)

@@ -78,7 +78,7 @@ class TextTask:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answered:
+class TextAnswer:
     """One answer."""
 
     seconds: float
@@ -100,12 +100,12 @@ class TextRow:
     accepted: int
 
 
-class Answering(Protocol):
+class ChatSystem(Protocol):
     """A system that answers chats, one at a time."""
 
     name: str
 
-    async def ask(self, messages: Sequence[Message], most: int) -> Answered:
+    async def ask(self, messages: Sequence[Message], most: int) -> TextAnswer:
         """Return how long an answer of at most so many tokens took."""
 
     async def close(self) -> None:
@@ -119,14 +119,14 @@ class OurEngine:
         self.name = name
         self._engine = engine
 
-    async def ask(self, messages: Sequence[Message], most: int) -> Answered:
+    async def ask(self, messages: Sequence[Message], most: int) -> TextAnswer:
         """Return how long the answer took, and what of it was drafted."""
         before = await self._engine.stats()
         started = time.perf_counter()
         done = await self._engine.generate(Generation(messages=tuple(messages), max_tokens=most))
         seconds = time.perf_counter() - started
         after = await self._engine.stats()
-        return Answered(
+        return TextAnswer(
             seconds=seconds,
             tokens=done.usage.output_tokens,
             drafted=after.drafted - before.drafted,
@@ -138,7 +138,7 @@ class OurEngine:
         await self._engine.stop()
 
 
-class Server:
+class LookupServer:
     """llama-server, with n-gram lookup or without."""
 
     def __init__(self, name: str, process: Any, port: int) -> None:
@@ -147,7 +147,7 @@ class Server:
         self._url = f"http://127.0.0.1:{port}/v1/chat/completions"
         self._client = httpx2.AsyncClient(timeout=None, trust_env=False)
 
-    async def ask(self, messages: Sequence[Message], most: int) -> Answered:
+    async def ask(self, messages: Sequence[Message], most: int) -> TextAnswer:
         """Return how long the answer took, and what of it was drafted by the server's own count."""
         body = {
             "messages": [{"role": message.role, "content": message.content} for message in messages],
@@ -162,7 +162,7 @@ class Server:
         response.raise_for_status()
         told = response.json()
         timings = told.get("timings", {})
-        return Answered(
+        return TextAnswer(
             seconds=seconds,
             tokens=told["usage"]["completion_tokens"],
             drafted=timings.get("draft_n", 0),
@@ -206,9 +206,9 @@ def with_mistakes(text: str, rng: random.Random) -> str:
     return " ".join(words)
 
 
-async def measure(systems: Sequence[Answering], asked: Sequence[TextTask], rounds: int) -> list[TextRow]:
+async def measure(systems: Sequence[ChatSystem], asked: Sequence[TextTask], rounds: int) -> list[TextRow]:
     """Return what the systems did in so many rounds of all tasks, after one request each that warms them up."""
-    found: dict[tuple[str, int], list[Answered]] = {}
+    found: dict[tuple[str, int], list[TextAnswer]] = {}
     for system in systems:
         await system.ask(asked[0].messages(0), 16)
     for number in range(rounds):
@@ -293,7 +293,7 @@ def readme_item(found: Mapping[str, Any] | None) -> str:
     return textwrap.fill(text, WIDTH, subsequent_indent="  ", break_on_hyphens=False) + "\n"
 
 
-async def _systems(model: Path, folder: Path, server: Path | None) -> list[Answering]:
+async def _systems(model: Path, folder: Path, server: Path | None) -> list[ChatSystem]:
     """Start our engine twice, and llama-server twice if its binary is there."""
     threads = default_threads()
     spec = EngineSpec(
@@ -304,7 +304,7 @@ async def _systems(model: Path, folder: Path, server: Path | None) -> list[Answe
         step_costs=str(folder / "curves"),
         hung_seconds=120.0,
     )
-    started: list[Answering] = [
+    started: list[ChatSystem] = [
         OurEngine(OURS, await Engine.start(spec)),
         OurEngine(speculating(OURS, "lookup"), await Engine.start(replace(spec, prompt_lookup=LOOKUP))),
     ]
@@ -317,7 +317,7 @@ async def _systems(model: Path, folder: Path, server: Path | None) -> list[Answe
         command += ["--no-repack"] if has_broken_amx() else []
         log = folder / "logs" / f"{name.replace(' ', '-').replace(',', '')}.log"
         process = await serve([*command, *options], port=port, health="/health", log=log)
-        started.append(Server(name, process, port))
+        started.append(LookupServer(name, process, port))
     return started
 
 

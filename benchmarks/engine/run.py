@@ -14,7 +14,7 @@ from benchmarks.engine.measure import WARM_UP, measure, measure_task, measure_us
 from benchmarks.engine.paired import Rounds
 from benchmarks.engine.rows import EngineRow, Stamp
 from benchmarks.engine.start import MODELS, TINY, Place, started, takes_part
-from benchmarks.engine.system import System, Workload
+from benchmarks.engine.system import RequestLoad, System
 from benchmarks.engine.systems.ceiling import Ceiling
 from benchmarks.engine.workload import loads, task_load
 
@@ -111,7 +111,7 @@ async def _measured(
     return await measure_task(cell, systems, load_of, plan.rounds, plan.tell, before)
 
 
-def _loads(cell: Cell) -> Callable[[int], dict[State, Workload]]:
+def _loads(cell: Cell) -> Callable[[int], dict[State, RequestLoad]]:
     """Return the function that makes the loads of the cell's rounds. The round that warms up has no long prefix."""
     model = MODELS.get(cell.model)
     if model is not None:

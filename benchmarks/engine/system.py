@@ -24,7 +24,7 @@ class SystemSetup:
 
 
 @dataclass(frozen=True, slots=True)
-class Prompt:
+class BenchmarkPrompt:
     """A prompt as chat messages, as the text that the model's template makes of them, and as the tokens of the text.
 
     A system gets the messages or the text, and tokenises them itself, as it does for its users.
@@ -36,10 +36,10 @@ class Prompt:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Workload:
+class RequestLoad:
     """Requests that come at the same time and are answered at temperature 0."""
 
-    prompts: tuple[Prompt, ...]
+    prompts: tuple[BenchmarkPrompt, ...]
     answer: int
     """How many tokens to generate for each."""
     shared: int = 0
@@ -49,7 +49,7 @@ class Workload:
     steps: bool = False
     """Whether the prompts are the steps of one run, each of which reads what the step before has written."""
 
-    def first(self, requests: int) -> "Workload":
+    def first(self, requests: int) -> "RequestLoad":
         """Return a load of only the first `requests` requests."""
         texts = None if self.texts is None else self.texts[:requests]
         return replace(self, prompts=self.prompts[:requests], texts=texts)
@@ -82,7 +82,7 @@ class System(Protocol):
 
     name: str
 
-    async def run(self, load: Workload) -> Measured:
+    async def run(self, load: RequestLoad) -> Measured:
         """Answer all requests of a load and return how long that took."""
 
     async def close(self) -> None:

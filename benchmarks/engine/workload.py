@@ -5,7 +5,7 @@ from itertools import takewhile
 
 from benchmarks.engine.cells import Cell, State
 from benchmarks.engine.chain import Next, walk
-from benchmarks.engine.system import Prompt, Tokens, Workload
+from benchmarks.engine.system import BenchmarkPrompt, RequestLoad, Tokens
 from benchmarks.engine.words import COUNT, FIRST, text_of
 from orchestrator.engine.contract import Message
 
@@ -15,14 +15,14 @@ DECOYS = 0.2
 """The share of the answer's words that occur in the prompt of a free task and are followed by a wrong word there."""
 
 
-def loads(cell: Cell, following: Next, number: int) -> dict[State, Workload]:
+def loads(cell: Cell, following: Next, number: int) -> dict[State, RequestLoad]:
     """Return the loads of round `number`, with the same prefix in all states."""
     rng = _seeded(cell, number)
     prefix = _words(rng, cell.prefix)
     return {state: _load(cell, following, prefix, rng) for state in cell.states}
 
 
-def task_load(cell: Cell, following: Next, number: int) -> Workload:
+def task_load(cell: Cell, following: Next, number: int) -> RequestLoad:
     """Return the load of round `number` of a cell with a task."""
     rng = _seeded(cell, number)
     copying = cell.task == "copy"
@@ -31,7 +31,7 @@ def task_load(cell: Cell, following: Next, number: int) -> Workload:
         for _ in range(cell.width)
     ]
     texts = tuple(text_of(walk(following, tokens[-1], cell.answer)) for tokens in prompts)
-    return Workload(prompts=tuple(worded((), tokens) for tokens in prompts), answer=cell.answer, texts=texts)
+    return RequestLoad(prompts=tuple(worded((), tokens) for tokens in prompts), answer=cell.answer, texts=texts)
 
 
 def copy_prompt(following: Next, rng: random.Random, length: int) -> Tokens:
@@ -56,10 +56,10 @@ def free_prompt(following: Next, rng: random.Random, length: int, answer: int) -
     return (*wrong[len(indices) :], *decoys[: length - 1], start)
 
 
-def worded(prefix: Tokens, own: Tokens) -> Prompt:
+def worded(prefix: Tokens, own: Tokens) -> BenchmarkPrompt:
     """Return a prompt of words: a system message if there is a prefix, and a user message."""
     messages = (Message("system", text_of(prefix)), Message("user", text_of(own)))
-    return Prompt(messages if prefix else messages[1:], text_of(prefix + own), prefix + own)
+    return BenchmarkPrompt(messages if prefix else messages[1:], text_of(prefix + own), prefix + own)
 
 
 def common(prompts: tuple[Tokens, ...]) -> int:
@@ -70,9 +70,9 @@ def common(prompts: tuple[Tokens, ...]) -> int:
     return min(sum(1 for _ in same), min(map(len, prompts)) - 1)
 
 
-def _load(cell: Cell, following: Next, prefix: Tokens, rng: random.Random) -> Workload:
+def _load(cell: Cell, following: Next, prefix: Tokens, rng: random.Random) -> RequestLoad:
     owns = [_words(rng, cell.own) for _ in range(cell.width)]
-    return Workload(
+    return RequestLoad(
         prompts=tuple(worded(prefix, own) for own in owns),
         answer=cell.answer,
         shared=cell.prefix,

@@ -17,7 +17,7 @@ from rich.table import Table
 from benchmarks import results
 from benchmarks.gates import guardrail, recoveries, showcase
 from benchmarks.gates.measure import BenchPlan, SetupRow, deadline_of, rows_of, run_setup
-from benchmarks.gates.rows import Result, ResultLog, Stamp, digest
+from benchmarks.gates.rows import ResultLog, Stamp, TaskResult, digest
 from benchmarks.gates.setups import FIRST, MODELS, SETUPS, WEIGHTS, GateSetup
 from benchmarks.gates.tasks import PATIENCE, make_tasks
 from benchmarks.goals import Goal, above, at_least, holds
@@ -40,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 async def _run(plan: BenchPlan, options: argparse.Namespace) -> int:
-    deadline, ended = PATIENCE, dict[GateSetup, list[Result]]()
+    deadline, ended = PATIENCE, dict[GateSetup, list[TaskResult]]()
     for setup in SETUPS:
         ended[setup] = await run_setup(setup, replace(plan, deadline=deadline))
         if len(ended[setup]) < len(plan.tasks):
@@ -66,7 +66,7 @@ def _document(
     plan: BenchPlan,
     deadline: float,
     rows: list[SetupRow],
-    escalated: list[Result],
+    escalated: list[TaskResult],
     rails: list[guardrail.Guardrail],
     shown: showcase.Shown | None,
 ) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.gates.rows import Result, ResultLog, digest
+from benchmarks.gates.rows import ResultLog, TaskResult, digest
 from benchmarks.gates.setups import MODELS, GateSetup
 from benchmarks.gates.tasks import PATIENCE, BenchTask
 from orchestrator.engine.contract import Message
@@ -59,7 +59,7 @@ class SetupRow:
     """Average time from the acceptance of a task to its end."""
 
 
-async def run_setup(setup: GateSetup, plan: BenchPlan) -> list[Result]:
+async def run_setup(setup: GateSetup, plan: BenchPlan) -> list[TaskResult]:
     """Return the results of the tasks, in their order. Those that are in the log are not run again.
 
     No task begins after `plan.until`, so results may be missing. A task that has begun is finished.
@@ -94,14 +94,14 @@ async def run_setup(setup: GateSetup, plan: BenchPlan) -> list[Result]:
     return [known[name] for name in names if name in known]
 
 
-def rows_of(setup: GateSetup, results: Sequence[Result]) -> list[SetupRow]:
+def rows_of(setup: GateSetup, results: Sequence[TaskResult]) -> list[SetupRow]:
     """Return a row for each family, and one for all."""
     families = dict.fromkeys(result.family for result in results)
     chosen = {family: [result for result in results if result.family == family] for family in families}
     return [_row(setup, family, some) for family, some in {**chosen, "all": [*results]}.items()]
 
 
-def _row(setup: GateSetup, family: str, results: Sequence[Result]) -> SetupRow:
+def _row(setup: GateSetup, family: str, results: Sequence[TaskResult]) -> SetupRow:
     attempts = [attempt for result in results for attempt in result.attempts]
     outcomes = [result.outcome for result in results]
     return SetupRow(
@@ -120,10 +120,10 @@ def _row(setup: GateSetup, family: str, results: Sequence[Result]) -> SetupRow:
     )
 
 
-def _result(task: BenchTask, document: str, run: str, journal: JournalReader) -> Result:
+def _result(task: BenchTask, document: str, run: str, journal: JournalReader) -> TaskResult:
     report = load_report(journal, run)
     outcome = _outcome(task, report, journal)
-    return Result(task.name, task.family, document, run, outcome, report.wall_seconds, report.steps[0].attempts)
+    return TaskResult(task.name, task.family, document, run, outcome, report.wall_seconds, report.steps[0].attempts)
 
 
 def _outcome(task: BenchTask, report: Report, journal: JournalReader) -> str:
@@ -133,7 +133,7 @@ def _outcome(task: BenchTask, report: Report, journal: JournalReader) -> str:
     return "right" if task.right(journal.get(made).decode("utf-8", "replace")) else "wrong"
 
 
-def deadline_of(results: Sequence[Result]) -> float:
+def deadline_of(results: Sequence[TaskResult]) -> float:
     """Return the deadline in seconds: DEADLINE_FACTOR times what 95 % of successful attempts at code took at most.
 
     Raises ValueError if there is no successful attempt at code.

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 
-from benchmarks.gates.rows import Result
+from benchmarks.gates.rows import TaskResult
 from orchestrator.events import FailureKind
 from orchestrator.history.view import AttemptRow
 
@@ -12,7 +12,7 @@ Attempts = Sequence[AttemptRow]
 KINDS = tuple(map(str, FailureKind))
 
 
-def frequencies(results: Sequence[Result]) -> dict[str, dict[str, int]]:
+def frequencies(results: Sequence[TaskResult]) -> dict[str, dict[str, int]]:
     """Return for each kind of failure how often a retry, an escalation and the end of the step followed."""
     counts: dict[str, Counter[str]] = {kind: Counter() for kind in KINDS}
     for result in results:
@@ -48,12 +48,12 @@ RECOVERIES: Mapping[str, Callable[[Attempts], bool]] = {
 }
 
 
-def find(results: Sequence[Result]) -> dict[str, list[dict[str, object]]]:
+def find(results: Sequence[TaskResult]) -> dict[str, list[dict[str, object]]]:
     """Return the tasks in which each kind of recovery happened, by its name."""
     return {name: [_describe(one) for one in results if matches(one.attempts)] for name, matches in RECOVERIES.items()}
 
 
-def _describe(result: Result) -> dict[str, object]:
+def _describe(result: TaskResult) -> dict[str, object]:
     attempts = [
         {"role": attempt.role, "model": attempt.model, "outcome": attempt.outcome, "message": attempt.message}
         for attempt in result.attempts

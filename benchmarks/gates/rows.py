@@ -16,7 +16,7 @@ Stamp = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class TaskResult:
     """The result of a task."""
 
     task: str
@@ -31,7 +31,7 @@ class Result:
     attempts: tuple[AttemptRow, ...]
 
 
-_ADAPTER = TypeAdapter(Result)
+_ADAPTER = TypeAdapter(TaskResult)
 
 
 def digest(data: bytes) -> str:
@@ -46,9 +46,9 @@ class ResultLog:
     file: Path
     stamp: Stamp
 
-    def read(self, setup: str, documents: Collection[str]) -> dict[str, Result]:
+    def read(self, setup: str, documents: Collection[str]) -> dict[str, TaskResult]:
         """Return the results of these documents in a setup, by document."""
-        found: dict[str, Result] = {}
+        found: dict[str, TaskResult] = {}
         for entry in self._entries():
             if (
                 entry["stamp"] == self.stamp
@@ -59,7 +59,7 @@ class ResultLog:
                 found[result.document] = result
         return found
 
-    def append(self, setup: str, result: Result) -> None:
+    def append(self, setup: str, result: TaskResult) -> None:
         """Append a result. Raises OSError."""
         self.file.parent.mkdir(parents=True, exist_ok=True)
         entry = {"stamp": self.stamp, "setup": setup, "result": _ADAPTER.dump_python(result, mode="json")}

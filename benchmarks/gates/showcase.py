@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.gates.recoveries import RECOVERIES
-from benchmarks.gates.rows import Result
+from benchmarks.gates.rows import TaskResult
 from benchmarks.gates.setups import MODELS, GateSetup
 from benchmarks.gates.tasks import BenchTask
 from orchestrator.engine.contract import Message
@@ -49,7 +49,7 @@ class Shown:
         }
 
 
-def candidates(results: Sequence[Result]) -> list[list[str]]:
+def candidates(results: Sequence[TaskResult]) -> list[list[str]]:
     """Return for each kind of recovery the tasks in which it happened, code and shell first; then tasks without."""
     recovered = [[one for one in results if matches(one.attempts)] for matches in RECOVERIES.values()]
     plain = [one for one in results if one.family == "shell" and len(one.attempts) == 1]
@@ -85,7 +85,7 @@ async def show(
     setup: GateSetup,
     folder: Path,
     tasks: Mapping[str, BenchTask],
-    results: Sequence[Result],
+    results: Sequence[TaskResult],
     deadline: float,
     *,
     tries: int = TRIES,

@@ -15,7 +15,7 @@ from benchmarks.critical_path.workloads import Document
 from benchmarks.peers.rows import GrowthRow
 from benchmarks.peers.suite import ROLE
 from benchmarks.simulate.clock import StillJournal, VirtualClock, run_virtually, virtual_loop
-from benchmarks.simulate.engines import Answer, SimulatedMachine
+from benchmarks.simulate.engines import SimulatedAnswer, SimulatedMachine
 from orchestrator.engine.contract import Generation
 from orchestrator.history import load_report
 from orchestrator.runs import Job, Orchestrator, Ports
@@ -85,5 +85,5 @@ def _run_of(steps: int, home: Path) -> Callable[[], object]:
     return run
 
 
-def _write(request: Generation) -> Answer:
-    return Answer("word", 1)
+def _write(request: Generation) -> SimulatedAnswer:
+    return SimulatedAnswer("word", 1)

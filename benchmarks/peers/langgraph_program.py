@@ -15,7 +15,7 @@ from langchain_openai import ChatOpenAI
 from langgraph.graph import END, START, StateGraph
 
 
-class State(TypedDict):
+class GraphState(TypedDict):
     """What the nodes have answered so far."""
 
     answers: Annotated[dict[str, AIMessage], operator.or_]
@@ -23,7 +23,7 @@ class State(TypedDict):
 
 def graph_of(model: ChatOpenAI, calls: list[dict[str, Any]], sampling: dict[str, Any]) -> Any:
     """Return the compiled graph: a node for each call, which runs when all nodes that it waits for have run."""
-    graph = StateGraph(State)
+    graph = StateGraph(GraphState)
     extra = {"ignore_eos": True, "samplers": sampling["samplers"], "top_k": sampling["top_k"]}
     for call in calls:
         bound = model.bind(max_tokens=call["tokens"], extra_body={**extra, "n_predict": call["tokens"]})
@@ -38,7 +38,7 @@ def graph_of(model: ChatOpenAI, calls: list[dict[str, Any]], sampling: dict[str,
 
 
 def _node(model: Any, call: dict[str, Any]) -> Any:
-    async def node(state: State) -> dict[str, dict[str, AIMessage]]:
+    async def node(state: GraphState) -> dict[str, dict[str, AIMessage]]:
         answer = await model.ainvoke([SystemMessage(call["system"]), HumanMessage(call["user"])])
         return {"answers": {call["id"]: answer}}
 

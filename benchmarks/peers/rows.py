@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from benchmarks.critical_path.measure import Measurement
+from benchmarks.critical_path.measure import TaskMeasurement
 
 CacheState = Literal["cold", "warm"]
 Stamp = Mapping[str, Any]
@@ -32,7 +32,7 @@ class PeerRow:
     """Of all answers."""
     prompt_tokens: int
     """Of all prompts. One agent is asked anew with all that is in its context."""
-    own: Measurement | None = None
+    own: TaskMeasurement | None = None
     """What our own report says of the run."""
 
 

@@ -17,7 +17,7 @@ import llama_cpp
 import psutil
 from llama_cpp.llama_chat_format import Jinja2ChatFormatter
 
-from benchmarks.critical_path.measure import Measurement, row_of
+from benchmarks.critical_path.measure import TaskMeasurement, row_of
 from benchmarks.engine.system import SystemSetup
 from benchmarks.engine.systems import server
 from benchmarks.engine.systems.parameters import avoid_broken_amx
@@ -53,7 +53,7 @@ class TaskTime:
     seconds: float
     tokens: int
     prompt_tokens: int
-    measurement: Measurement | None = None
+    measurement: TaskMeasurement | None = None
     """What our own report says of the run."""
 
 

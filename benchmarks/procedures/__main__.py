@@ -28,10 +28,10 @@ from typing import Any, Final
 
 from benchmarks import results
 from benchmarks.goals import Goal, at_most, exactly
-from procedures.audit import HEAD_FILE, START, Audit, Head, body_of, hash_of
-from procedures.engine import Engine
+from procedures.audit import HEAD_FILE, START, Audit, AuditHead, body_of, hash_of
+from procedures.engine import ProcedureEngine
 from procedures.library import Library
-from procedures.ports import Caller, Ports
+from procedures.ports import Caller, ProcedurePorts
 
 RESULT: Final = results.FOLDER / "procedures.json"
 ROOT: Final = results.FOLDER.parents[1]
@@ -232,7 +232,7 @@ def measure_audit(folder: Path, entries: int) -> tuple[dict[str, Any], Goal]:
     with closing(sqlite3.connect(audit.path)) as connection:
         connection.executemany("INSERT INTO entries (number, body, hash) VALUES (?, ?, ?)", rows)
         connection.commit()
-    (folder / HEAD_FILE).write_text(f"{Head(entries, last)}\n")
+    (folder / HEAD_FILE).write_text(f"{AuditHead(entries, last)}\n")
     assert last != START
     seconds = timed(audit.verify)
     return {"part": "audit", "entries": entries, "seconds": round(seconds, 3)}, at_most(
@@ -280,13 +280,13 @@ def _killed(seed: int, count: int, kept: Kept) -> dict[str, int]:
     return told
 
 
-def make_engine(folder: Path, text: str) -> Engine:
+def make_engine(folder: Path, text: str) -> ProcedureEngine:
     """Return an engine with one procedure."""
     library = folder / "library"
     library.mkdir(parents=True, exist_ok=True)
     name = text.split("\n", 1)[0].removeprefix("id: ")
     (library / f"{name}.yaml").write_text(text)
-    return Engine(folder / "home", Ports(registry=folder / "registry.yaml"), Library([library]))
+    return ProcedureEngine(folder / "home", ProcedurePorts(registry=folder / "registry.yaml"), Library([library]))
 
 
 def timed(work: Callable[[], object]) -> float:

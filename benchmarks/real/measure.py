@@ -63,7 +63,7 @@ class Result:
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class ModelResults:
     """The results of one model."""
 
     model: str
@@ -144,7 +144,7 @@ async def measure(
     *,
     at_once: int = AT_ONCE,
     once: int | None = None,
-) -> Measured:
+) -> ModelResults:
     """Measure a model of the registry. `folder` is for logs; `say` gets a line whenever a result is there.
 
     At most so many requests (`at_once`) are asked at the same time. With `once`, a plan has at most so many tokens, and
@@ -167,7 +167,7 @@ async def measure(
         slots = min(at_once, alone.models[model].slots)
         results = await _all(jobs, slots, say)
         seconds = time.perf_counter() - begun
-    return Measured(model, alone.models[model].prompts.stamp, tuple(results), skipped, seconds)
+    return ModelResults(model, alone.models[model].prompts.stamp, tuple(results), skipped, seconds)
 
 
 class _Asking:
@@ -271,7 +271,7 @@ async def _all(jobs: Sequence[Callable[[], Awaitable[Result]]], at_once: int, sa
     return list(await asyncio.gather(*map(run, jobs)))
 
 
-def summary(measured: Measured) -> Iterable[str]:
+def summary(measured: ModelResults) -> Iterable[str]:
     """Return lines that say what was right, and how quick the model was."""
     yield f"{measured.model}, prompts {measured.prompts}"
     plans = measured.count("plan")

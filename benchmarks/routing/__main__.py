@@ -14,12 +14,12 @@ from rich.table import Table
 from benchmarks import results
 from benchmarks.routing import families, faults, grid, latency, modes, routellm
 from benchmarks.routing.outcomes import DataError
-from benchmarks.routing.rows import Part, RowLog
+from benchmarks.routing.rows import BenchmarkPart, RowLog
 
 FOLDER = Path(__file__).parents[2] / "build" / "routing"
 RESULTS = results.FOLDER / "routing.json"
 
-PARTS: Mapping[str, Callable[[argparse.Namespace, RowLog], Part]] = {
+PARTS: Mapping[str, Callable[[argparse.Namespace, RowLog], BenchmarkPart]] = {
     "grid": lambda options, rows: grid.run(rows),
     "families": lambda options, rows: families.families(rows, options.seeds),
     "ablations": lambda options, rows: families.ablations(rows, options.seeds),
@@ -61,7 +61,7 @@ def _data(options: argparse.Namespace) -> Path:
     return Path(options.data)
 
 
-def _write(out: Path, name: str, part: Part, seeds: int) -> None:
+def _write(out: Path, name: str, part: BenchmarkPart, seeds: int) -> None:
     """Write the results of a part beside those of the others, which are kept. Raises OSError."""
     old = json.loads(out.read_text(encoding="utf-8")) if out.exists() else {}
     parts: dict[str, Any] = {**old.get("parts", {})}
@@ -78,7 +78,7 @@ def _write(out: Path, name: str, part: Part, seeds: int) -> None:
     results.write(out, {"command": command, "goals": goals, "parts": {key: parts[key] for key in kept}})
 
 
-def _print(name: str, part: Part) -> None:
+def _print(name: str, part: BenchmarkPart) -> None:
     console = Console(width=160)
     columns = list(dict.fromkeys(key for row in part.rows for key in row))
     table = Table(*columns, title=name)

@@ -31,9 +31,9 @@ from benchmarks.routing.rollouts import (
     prices_for,
     success_at,
 )
-from benchmarks.routing.rows import Part, Row, RowLog, goal_with_interval, interval
+from benchmarks.routing.rows import BenchmarkPart, Row, RowLog, goal_with_interval, interval
 from memrl.head import HeadSettings
-from memrl.memory import Settings
+from memrl.memory import MemoryOptions
 from memrl.policy import PolicySettings
 from memrl.retrieval import RetrievalSettings
 from memrl.reward import Stage
@@ -76,7 +76,7 @@ Make = Callable[[int], Scores]
 """Returns scores by name, for a seed."""
 
 
-def families(rows: RowLog, seeds: int, file: Path = KEPT) -> Part:
+def families(rows: RowLog, seeds: int, file: Path = KEPT) -> BenchmarkPart:
     """Return the scores of all routers on held-out tasks, and the goals. Raises DataError and OSError."""
     grid = read_grid(file)
     found, by_price = list[Row](), dict[float, list[Scores]]()
@@ -84,7 +84,7 @@ def families(rows: RowLog, seeds: int, file: Path = KEPT) -> Part:
         each = _seeds(rows, ("families", grid.digest, str(price)), seeds, partial(_family_scores, grid, price))
         by_price[price] = each
         found += [{"price": price, "router": name, **_means(each, name)} for name in each[0]]
-    return Part(found, list(_family_goals(grid, by_price, seeds)))
+    return BenchmarkPart(found, list(_family_goals(grid, by_price, seeds)))
 
 
 def _family_scores(grid: Grid, price: float, seed: int) -> Scores:
@@ -120,16 +120,16 @@ def _family_goals(grid: Grid, by_price: Mapping[float, Sequence[Scores]], seeds:
         )
 
 
-def ablations(rows: RowLog, seeds: int, file: Path = KEPT) -> Part:
+def ablations(rows: RowLog, seeds: int, file: Path = KEPT) -> BenchmarkPart:
     """Return the scores of the router without one of its parts each, and by how much they differ from the whole's."""
     grid = read_grid(file)
-    return Part(_variants(grid, rows, "ablations", ABLATIONS, seeds), [])
+    return BenchmarkPart(_variants(grid, rows, "ablations", ABLATIONS, seeds), [])
 
 
-def credit(rows: RowLog, seeds: int, file: Path = KEPT) -> Part:
+def credit(rows: RowLog, seeds: int, file: Path = KEPT) -> BenchmarkPart:
     """Return the scores of routers that learn from runs of three steps of which only the end is known."""
     grid = read_grid(file)
-    return Part(_variants(grid, rows, "credit", CREDITS, seeds), [])
+    return BenchmarkPart(_variants(grid, rows, "credit", CREDITS, seeds), [])
 
 
 def _variants(grid: Grid, rows: RowLog, part: str, variants: Mapping[str, Variant], seeds: int) -> list[Row]:
@@ -151,13 +151,15 @@ def _variant_scores(grid: Grid, variant: Variant, seed: int) -> Scores:
     return learn_on(grid, variant, PRICE, split, AFTER[-1:], seed)
 
 
-def forgetting(rows: RowLog, seeds: int, file: Path = KEPT) -> Part:
+def forgetting(rows: RowLog, seeds: int, file: Path = KEPT) -> BenchmarkPart:
     """Return success on the old mix of tasks before and after as many rollouts of the new one, with its goal."""
     grid = read_grid(file)
     each = _seeds(rows, ("forgetting", grid.digest), seeds, partial(_shifted, grid))
     found = [{"tasks": name, **_means(each, name)} for name in each[0]]
     lost = [one["old tasks, before"]["success"] - one["old tasks, after"]["success"] for one in each]
-    return Part(found, [_goal("success on the old mix of tasks that is lost after a shift", lost, at_most, 0.02)])
+    return BenchmarkPart(
+        found, [_goal("success on the old mix of tasks that is lost after a shift", lost, at_most, 0.02)]
+    )
 
 
 def _shifted(grid: Grid, seed: int) -> Scores:
@@ -182,19 +184,19 @@ def _shifted(grid: Grid, seed: int) -> Scores:
     return {**before, **after}
 
 
-def threshold(rows: RowLog, seeds: int, file: Path = KEPT) -> Part:
+def threshold(rows: RowLog, seeds: int, file: Path = KEPT) -> BenchmarkPart:
     """Return for each similarity how many outcomes update an episode, and how good predictions are then."""
     grid = read_grid(file)
     found = []
     for wanted in THRESHOLDS:
         each = _seeds(rows, ("threshold", grid.digest, str(wanted)), seeds, partial(_merged, grid, wanted))
         found.append({"similarity": wanted, **_means(each, "")})
-    default = next((row for row in found if row["similarity"] == Settings().similarity), None)
+    default = next((row for row in found if row["similarity"] == MemoryOptions().similarity), None)
     if default is None:
-        return Part(found, [])
+        return BenchmarkPart(found, [])
     value, low, high = default["share_updated"]
-    name = f"share of outcomes that update an episode at a similarity of {Settings().similarity:g}"
-    return Part(found, [goal_with_interval(at_least(name, value, 0.5), low, high)])
+    name = f"share of outcomes that update an episode at a similarity of {MemoryOptions().similarity:g}"
+    return BenchmarkPart(found, [goal_with_interval(at_least(name, value, 0.5), low, high)])
 
 
 def _merged(grid: Grid, wanted: float, seed: int) -> Scores:
@@ -204,7 +206,7 @@ def _merged(grid: Grid, wanted: float, seed: int) -> Scores:
     stream = np.resize(split.learned, AFTER[-1]).tolist()
     drawn = rng.integers(0, len(OPTIONS), len(stream)).tolist()
     with TemporaryDirectory() as folder:
-        router = GridRouter(grid, Variant(memory=Settings(similarity=wanted)), PRICE, Path(folder))
+        router = GridRouter(grid, Variant(memory=MemoryOptions(similarity=wanted)), PRICE, Path(folder))
         try:
             with router.memory.batch():
                 for task, option in zip(stream, drawn, strict=True):

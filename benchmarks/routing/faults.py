@@ -14,10 +14,10 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from benchmarks.goals import Goal, above, at_least, at_most, exactly
-from benchmarks.routing.rows import Part, Row
+from benchmarks.routing.rows import BenchmarkPart, Row
 from memrl.episodes import Action, Outcome, Situation
-from memrl.memory import Memory, Stats
-from memrl.policy import Choice, Policy
+from memrl.memory import Memory, MemoryStats
+from memrl.policy import Policy, PolicyChoice
 from memrl.reward import Cost
 from orchestrator import lexical
 
@@ -35,8 +35,8 @@ BROKEN_EVERY = 20
 class Lived:
     """What happened while memory and policy went through the tasks."""
 
-    stats: Stats
-    choices: list[Choice] = field(default_factory=list)
+    stats: MemoryStats
+    choices: list[PolicyChoice] = field(default_factory=list)
     regrets: list[float] = field(default_factory=list)
     """By how much the chance of success of the chosen model is below that of the better one, costs subtracted."""
     random_regret: float = 0.0
@@ -47,13 +47,15 @@ class Lived:
     """By how much other roles and task types change how similar what is found for a text is."""
 
 
-def run(tasks: int = 100, rounds: int = 20, seed: int = 0) -> Part:
+def run(tasks: int = 100, rounds: int = 20, seed: int = 0) -> BenchmarkPart:
     """Return the numbers and their goals, after `rounds` passes over so many tasks."""
     with TemporaryDirectory() as folder:
         lived = live(Path(folder), tasks, rounds, seed)
     goals = list(_goals(lived))
     rows: list[Row] = [{"what": goal.name, "value": goal.value, "goal": goal.goal} for goal in goals]
-    return Part(rows, [{"name": goal.name, "value": goal.value, "goal": goal.goal, "met": goal.met} for goal in goals])
+    return BenchmarkPart(
+        rows, [{"name": goal.name, "value": goal.value, "goal": goal.goal, "met": goal.met} for goal in goals]
+    )
 
 
 def live(folder: Path, tasks: int, rounds: int, seed: int) -> Lived:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from benchmarks.rollouts import MAX_TOKENS, RolloutTask, family_tasks
 from benchmarks.routing.outcomes import DataError
-from benchmarks.routing.rows import Part, Row, RowLog
+from benchmarks.routing.rows import BenchmarkPart, Row, RowLog
 from benchmarks.tiny.example import SYSTEM_PROMPTS, persona_texts
 from benchmarks.tiny.sizes import CONTEXT
 from memrl.episodes import Action, Situation
@@ -110,7 +110,7 @@ def situation_of_task(task: TaskIR) -> Situation:
     )
 
 
-def run(rows: RowLog) -> Part:
+def run(rows: RowLog) -> BenchmarkPart:
     """Make the grid that is published, and return the success, tokens and seconds of each option by family."""
     make_grid(rows)
     grid = read_grid()
@@ -122,7 +122,7 @@ def run(rows: RowLog) -> Part:
             row["success"] = round(float(grid.right[own, place].mean()), 4)
             row["tokens"] = round(float(grid.tokens[own, place].mean()), 1)
             found.append(row | {"seconds": round(float(grid.seconds[own, place].mean()), 4)})
-    return Part(found, [])
+    return BenchmarkPart(found, [])
 
 
 def make_grid(rows: RowLog, out: Path = KEPT, count: int = TASKS) -> None:

@@ -11,9 +11,9 @@ from threading import Lock
 import numpy as np
 
 from benchmarks.goals import at_most
-from benchmarks.routing.rows import Part, Row
+from benchmarks.routing.rows import BenchmarkPart, Row
 from memrl.episodes import Action, Outcome, Situation
-from memrl.memory import Memory, Settings
+from memrl.memory import Memory, MemoryOptions
 from memrl.policy import Policy
 from memrl.reward import staged
 from memrl.vectors import IndexSettings
@@ -46,7 +46,7 @@ class Spent:
     """Of whole decisions by the router, with the rules, what the candidates are, and what is journaled."""
 
 
-def run(episodes: int) -> Part:
+def run(episodes: int) -> BenchmarkPart:
     """Return the CPU time of decisions beside so many episodes, by part, in milliseconds."""
     with TemporaryDirectory() as folder:
         spent, actions = asyncio.run(measure(Path(folder), episodes))
@@ -56,7 +56,9 @@ def run(episodes: int) -> Part:
     rows = [_row(name, times, episodes, actions) for name, times in named.items()]
     name = f"CPU time of a decision at {episodes:,} episodes, 99th percentile, ms"
     goals = [at_most(f"{name}: {row['part']}", row["p99_ms"], 2.0) for row in rows[-2:]]
-    return Part(rows, [{"name": goal.name, "value": goal.value, "goal": goal.goal, "met": goal.met} for goal in goals])
+    return BenchmarkPart(
+        rows, [{"name": goal.name, "value": goal.value, "goal": goal.goal, "met": goal.met} for goal in goals]
+    )
 
 
 async def measure(folder: Path, episodes: int) -> tuple[Spent, int]:
@@ -102,7 +104,7 @@ def _fill(folder: Path, policy: Policy, actions: Sequence[Action], episodes: int
 
     Nothing is looked for that is alike, and no lists are trained meanwhile, which would only take longer.
     """
-    quick = Settings(most_alike=0, index=IndexSettings(flat_numbers=1 << 40))
+    quick = MemoryOptions(most_alike=0, index=IndexSettings(flat_numbers=1 << 40))
     memory = Memory.open(folder, lexical.NAME, WIDTH, quick)
     try:
         for begin in range(0, episodes, BATCH):

@@ -10,7 +10,7 @@ from benchmarks.routing.outcomes import Outcomes
 from benchmarks.routing.stream import STRONG, WEAK, Floats
 from memrl.episodes import Action, Neighbourhood, Outcome
 from memrl.exploration import Budget, draw, epsilon_greedy
-from memrl.policy import Choice, Policy, PolicySettings
+from memrl.policy import Policy, PolicyChoice, PolicySettings
 from memrl.retrieval import RetrievalSettings, two_phase
 from memrl.reward import Cost
 
@@ -76,7 +76,7 @@ class PolicyLearner:
     """How many episodes the memory returns; 0 for a policy without retrieval."""
     policy: Policy = field(init=False)
     seen: Seen = field(init=False)
-    choices: list[Choice] = field(init=False, default_factory=list)
+    choices: list[PolicyChoice] = field(init=False, default_factory=list)
     last: tuple[int, Neighbourhood] = field(init=False, default=(-1, NONE))
 
     def __post_init__(self) -> None:

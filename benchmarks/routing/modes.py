@@ -18,7 +18,7 @@ from typing import Any, Final
 import numpy as np
 
 from benchmarks.goals import at_least
-from benchmarks.routing.rows import Part, Row, RowLog, goal_with_interval, interval
+from benchmarks.routing.rows import BenchmarkPart, Row, RowLog, goal_with_interval, interval
 from memrl.episodes import Action, Neighbourhood, Outcome, Situation
 from memrl.policy import Policy, PolicySettings
 from memrl.reward import Stage
@@ -55,7 +55,7 @@ def requests() -> list[str]:
     return made
 
 
-def run(rows: RowLog, seeds: int) -> Part:
+def run(rows: RowLog, seeds: int) -> BenchmarkPart:
     """Return what each mode came to, and what routers have learned to choose. Raises OSError."""
     asked = requests()
     tried: list[list[dict[str, Any]]] = []
@@ -76,7 +76,7 @@ def run(rows: RowLog, seeds: int) -> Part:
             ("share of held-out requests that are not run serially, with the staged reward", "parallel", 0.9),
         )
     ]
-    return Part(found, goals)
+    return BenchmarkPart(found, goals)
 
 
 def _chunk(some: Sequence[str]) -> Row:

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from benchmarks.routing.grid import OPTIONS, Grid
 from memrl.credit import StepCredit, plain, td_lambda
 from memrl.episodes import Action, Neighbourhood, Outcome
-from memrl.memory import Memory, Settings
-from memrl.policy import Choice, Policy, PolicySettings
+from memrl.memory import Memory, MemoryOptions
+from memrl.policy import Policy, PolicyChoice, PolicySettings
 from memrl.reward import Prices, staged
 from orchestrator import lexical
 from orchestrator.history.lessons import CHECKER_WEIGHT
@@ -40,7 +40,7 @@ class Variant:
     """A way to learn."""
 
     policy: PolicySettings = field(default_factory=PolicySettings)
-    memory: Settings = field(default_factory=Settings)
+    memory: MemoryOptions = field(default_factory=MemoryOptions)
     personas: bool = True
     """Whether personas may be chosen."""
     trace: float | None = None
@@ -168,7 +168,7 @@ class GridRouter:
         every = self.grid.actions(task)
         return [every[place] for place in self.options]
 
-    def choose(self, task: int, rng: np.random.Generator, *, explore: bool) -> tuple[int, Choice, Settled]:
+    def choose(self, task: int, rng: np.random.Generator, *, explore: bool) -> tuple[int, PolicyChoice, Settled]:
         """Return the option, the memory's choice, and what became of that."""
         actions = self.actions(task)
         choice = self.policy.choose(

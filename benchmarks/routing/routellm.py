@@ -14,7 +14,7 @@ import numpy as np
 from benchmarks.goals import at_least, at_most
 from benchmarks.routing.learners import SHARE, PolicyLearner, RuleOfNeighbours, mean, memrl
 from benchmarks.routing.outcomes import Outcomes, read_outcomes
-from benchmarks.routing.rows import Part, Row, RowLog, goal_with_interval, interval
+from benchmarks.routing.rows import BenchmarkPart, Row, RowLog, goal_with_interval, interval
 from benchmarks.routing.stream import Learner, Mode, run_stream, score
 from memrl.policy import PolicySettings
 from memrl.retrieval import RetrievalSettings
@@ -61,7 +61,7 @@ ONCE = frozenset(name for name in LEARNERS if name.startswith("head alone")) | {
 """The learners that are tried with both outcomes only."""
 
 
-def run(data: Path, cache: Path, rows: RowLog, seeds: int, learners: Sequence[str] = ()) -> Part:
+def run(data: Path, cache: Path, rows: RowLog, seeds: int, learners: Sequence[str] = ()) -> BenchmarkPart:
     """Return the scores of some learners (all, if none is named) on both sets, with means over seeds.
 
     Raises DataError and OSError.
@@ -74,7 +74,7 @@ def run(data: Path, cache: Path, rows: RowLog, seeds: int, learners: Sequence[st
             for mode in MODES[:1] if learner in ONCE else MODES:
                 found.append(_row(outcomes, learner, LEARNERS[learner], mode, rows, seeds))
     found.sort(key=lambda row: SETS.index(row["set"]))
-    return Part(found, list(_goals(found)))
+    return BenchmarkPart(found, list(_goals(found)))
 
 
 def _row(data: Outcomes, learner: str, make: Maker, mode: Mode, rows: RowLog, seeds: int) -> Row:

@@ -18,7 +18,7 @@ SAID = 300
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class BenchmarkPart:
     """What a part of the benchmark has found."""
 
     rows: list[Row]

@@ -121,7 +121,7 @@ class Behaviour:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class SimulatedAnswer:
     """What a simulated model writes."""
 
     text: str
@@ -129,12 +129,12 @@ class Answer:
     """How many tokens it has, the end included: there is a step for each."""
 
 
-Write = Callable[[Generation], Answer]
+Write = Callable[[Generation], SimulatedAnswer]
 
 
-def words(text: str) -> Answer:
+def words(text: str) -> SimulatedAnswer:
     """Return an answer with a token for each word and one for the end."""
-    return Answer(text, len(text.split()) + 1)
+    return SimulatedAnswer(text, len(text.split()) + 1)
 
 
 @dataclass
@@ -160,7 +160,7 @@ class OwnTime:
 @dataclass(slots=True, eq=False)
 class _Sequence:
     request: Generation
-    answer: Answer
+    answer: SimulatedAnswer
     prompt_tokens: int
     left: int
     asked: float

@@ -8,7 +8,7 @@ from statistics import median
 from typing import Any, Final
 
 from benchmarks.simulate.clock import StillJournal, VirtualClock, run_virtually, virtual_loop
-from benchmarks.simulate.engines import Answer, OwnTime, SimulatedMachine, StepLoad, StepSeconds
+from benchmarks.simulate.engines import OwnTime, SimulatedAnswer, SimulatedMachine, StepLoad, StepSeconds
 from benchmarks.simulate.machine import FILLER, RESOURCES, Machine, MachineModel, Resource
 from orchestrator.engine.contract import Generation
 from orchestrator.history import Report, load_report
@@ -161,16 +161,16 @@ class _Writer:
         self._machine = machine
         self._seed = seed
 
-    def write(self, request: Generation) -> Answer:
+    def write(self, request: Generation) -> SimulatedAnswer:
         """Return the answer to a request. Its length depends on the request and the seed alone."""
         if isinstance(request.schema, dict):
             text = compact_json(instance_of(request.schema))
             model = self._machine.roles.get(request.role, next(iter(self._machine.models)))
-            return Answer(text, max(1, round(len(text) / self._machine.models[model].answer_characters)))
+            return SimulatedAnswer(text, max(1, round(len(text) / self._machine.models[model].answer_characters)))
         draw = random.Random(f"{self._seed} {request.messages[-1].content}")  # noqa: S311 - no secret
         tokens = max(1, round(TYPICAL_TOKENS * draw.lognormvariate(0.0, SPREAD)))
         tokens = tokens if request.max_tokens is None else min(tokens, request.max_tokens)
-        return Answer(" ".join(["word"] * max(1, tokens - 1)), tokens)
+        return SimulatedAnswer(" ".join(["word"] * max(1, tokens - 1)), tokens)
 
 
 def instance_of(schema: Mapping[str, Any]) -> Any:

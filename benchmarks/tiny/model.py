@@ -47,7 +47,7 @@ def attend(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     return torch.cat(mixed, dim=2).type_as(value)
 
 
-class Block(nn.Module):  # type: ignore[misc]  # torch is not there for mypy
+class TransformerBlock(nn.Module):  # type: ignore[misc]  # torch is not there for mypy
     """A transformer block: attention, then SwiGLU, each with a residual connection."""
 
     def __init__(self, size: Size) -> None:
@@ -82,7 +82,7 @@ class LlamaNetwork(nn.Module):  # type: ignore[misc]  # torch is not there for m
     def __init__(self, size: Size) -> None:
         super().__init__()
         self.embedding = nn.Embedding(size.vocabulary, size.width)
-        self.blocks = nn.ModuleList(Block(size) for _ in range(size.layers))
+        self.blocks = nn.ModuleList(TransformerBlock(size) for _ in range(size.layers))
         self.norm = nn.RMSNorm(size.width, eps=NORM_EPSILON)
         self.head = nn.Linear(size.width, size.vocabulary, bias=False)
         cosine, sine = rotary_table(size.width // size.heads)

@@ -8,7 +8,7 @@ from typing import Any, Final
 from benchmarks import results
 from benchmarks.goals import Goal, at_least
 from benchmarks.tiny.card import SPLIT_NAMES, percent, table
-from benchmarks.tool_caller.evaluate import CallRow
+from benchmarks.tool_caller.evaluate import CallAccuracyRow
 from benchmarks.tool_caller.recipe import FOLDER, SHIPPED, SIZE
 
 RESULTS_FILE: Final = results.FOLDER / "tool-caller.json"
@@ -17,7 +17,7 @@ TEXT: Final = Path(__file__).with_name("card.md")
 GOAL: Final = 0.9
 
 
-def publish(rows: list[CallRow]) -> None:
+def publish(rows: list[CallAccuracyRow]) -> None:
     """Write the results of the shipped model."""
     found = {
         "machine": results.machine(),
@@ -31,7 +31,7 @@ def publish(rows: list[CallRow]) -> None:
     results.write(RESULTS_FILE, found)
 
 
-def _goal(row: CallRow) -> Goal:
+def _goal(row: CallAccuracyRow) -> Goal:
     thought = "with" if row.thinks else "without"
     return at_least(f"{row.syntax}, {SPLIT_NAMES[row.split]}, {thought} a thought", row.right / row.answers, GOAL)
 

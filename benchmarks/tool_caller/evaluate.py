@@ -21,7 +21,7 @@ HELD_OUT: Final[tuple[Split, ...]] = ("entity", "wording")
 
 
 @dataclass(frozen=True, slots=True)
-class CallRow:
+class CallAccuracyRow:
     """How often the model answers exactly as it was taught."""
 
     syntax: Syntax
@@ -76,17 +76,19 @@ async def answers(engine: Engine, asked: list[CallExample], *, thinks: bool) -> 
     return [task.result() for task in tasks]
 
 
-async def measure(engine: Engine, syntax: Syntax, split: Split, *, thinks: bool, count: int = EXAMPLES) -> CallRow:
+async def measure(
+    engine: Engine, syntax: Syntax, split: Split, *, thinks: bool, count: int = EXAMPLES
+) -> CallAccuracyRow:
     """Return how often the model answers the first `count` examples of a split right."""
     asked = examples(syntax, split, count)
     found = await answers(engine, asked, thinks=thinks)
     pairs = [*zip(asked, found, strict=True)]
     right = sum(done.finish == "stop" and done.text == answer_text(syntax, one.answer) for one, done in pairs)
     thoughts = sum(done.reasoning == one.answer.thought for one, done in pairs)
-    return CallRow(syntax, split, thinks, count, right, thoughts)
+    return CallAccuracyRow(syntax, split, thinks, count, right, thoughts)
 
 
-async def rows(file: Path, count: int = EXAMPLES) -> list[CallRow]:
+async def rows(file: Path, count: int = EXAMPLES) -> list[CallAccuracyRow]:
     """Return all rows for the model in `file`."""
     found = []
     with tempfile.TemporaryDirectory() as folder:

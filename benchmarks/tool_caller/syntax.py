@@ -29,7 +29,7 @@ ADDED: Final = (*MARKS, *CONTROL)
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class TaughtCall:
     """A call of a tool."""
 
     name: str
@@ -37,12 +37,12 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ModelAnswer:
     """What the model answers: a text or calls, after a thought."""
 
     thought: str
     text: str = ""
-    calls: tuple[Call, ...] = ()
+    calls: tuple[TaughtCall, ...] = ()
 
 
 def template_source(syntax: Syntax) -> str:
@@ -72,7 +72,7 @@ def prompt_text(
     )
 
 
-def answer_text(syntax: Syntax, answer: Answer) -> str:
+def answer_text(syntax: Syntax, answer: ModelAnswer) -> str:
     """Return the answer without its thought, as the model writes it: text or calls.
 
     In the syntax of Llama 3 there is at most one call, and `<|python_tag|>` stands before one of a tool that is like

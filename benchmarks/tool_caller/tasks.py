@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from benchmarks.tiny.example import SYSTEM_PROMPTS
 from benchmarks.tiny.words import Lexicon, Split, WordingPool, sentence
-from benchmarks.tool_caller.syntax import CALCULATORS, SEARCH, Answer, Call
+from benchmarks.tool_caller.syntax import CALCULATORS, SEARCH, ModelAnswer, TaughtCall
 from orchestrator.steps.prompt import StepInput, step_messages
 
 JsonObject = dict[str, Any]
@@ -36,7 +36,7 @@ QUERY = ("query", "question", "text", "q")
 
 
 @dataclass(frozen=True, slots=True)
-class Operation:
+class Calculation:
     """A calculation with two numbers."""
 
     sign: str
@@ -54,7 +54,7 @@ class Operation:
 
 
 OPERATIONS: Final = (
-    Operation(
+    Calculation(
         "+",
         ("add", "add_numbers", "plus", "addition", "sum_of"),
         "Add two numbers.",
@@ -63,7 +63,7 @@ OPERATIONS: Final = (
         ("add {x} and {y}", "add {y} to {x}"),
         lambda x, y: x + y,
     ),
-    Operation(
+    Calculation(
         "-",
         ("subtract", "subtract_numbers", "minus", "difference"),
         "Subtract the second number from the first.",
@@ -72,7 +72,7 @@ OPERATIONS: Final = (
         ("subtract {y} from {x}",),
         lambda x, y: x - y,
     ),
-    Operation(
+    Calculation(
         "*",
         ("multiply", "multiply_numbers", "times", "product"),
         "Multiply two numbers.",
@@ -131,10 +131,10 @@ FINISHERS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class CallTurn:
     """An answer, and what the tools that it calls return."""
 
-    answer: Answer
+    answer: ModelAnswer
     results: tuple[str, ...] = ()
 
 
@@ -143,7 +143,7 @@ class Task:
     """A request with the answers that it takes. The last one calls no tool, or one that ends the task."""
 
     request: str
-    turns: tuple[Turn, ...]
+    turns: tuple[CallTurn, ...]
     tools: tuple[JsonObject, ...] = ()
     """The tools that it needs, as clients describe them."""
 
@@ -154,7 +154,7 @@ class CallExample:
 
     messages: tuple[JsonObject, ...]
     tools: tuple[JsonObject, ...]
-    answer: Answer
+    answer: ModelAnswer
     step: int
     """How many answers of the same task are in the conversation already."""
 
@@ -164,7 +164,7 @@ class Lookup:
     """A tool that looks something up."""
 
     tool: JsonObject
-    call: Callable[[str], Call]
+    call: Callable[[str], TaughtCall]
     """Returns the call for a thing."""
 
 
@@ -252,26 +252,26 @@ def _looks_up(words: Lexicon, key: str) -> Lookup:
         name = rng.choice(OF_KEY).format(k=key, K=sentence(key))
         thing = rng.choice(THING)
         tool = _described(rng, name, rng.choice(OF_KEY_TELLS).format(k=key), {thing: "string"})
-        return Lookup(tool, lambda of: Call(name, {thing: of}))
+        return Lookup(tool, lambda of: TaughtCall(name, {thing: of}))
     if roll < 0.85:
         name, (thing, which) = rng.choice(OF_ANY), rng.choice(THING_AND_KEY)
         tool = _described(rng, name, rng.choice(OF_ANY_TELLS), {thing: "string", which: "string"})
-        return Lookup(tool, lambda of: Call(name, {thing: of, which: key}))
+        return Lookup(tool, lambda of: TaughtCall(name, {thing: of, which: key}))
     name, query = rng.choice(SEARCH), rng.choice(QUERY)
     tool = _described(rng, name, rng.choice(SEARCH_TELLS), {query: "string"})
-    return Lookup(tool, lambda of: Call(name, {query: f"{key} of {of}"}))
+    return Lookup(tool, lambda of: TaughtCall(name, {query: f"{key} of {of}"}))
 
 
-def _calculates(rng: Random, operation: Operation) -> tuple[JsonObject, Callable[[Number, Number], Call]]:
+def _calculates(rng: Random, operation: Calculation) -> tuple[JsonObject, Callable[[Number, Number], TaughtCall]]:
     """Return a tool that does the calculation, and what returns its call."""
     if rng.random() < 0.15:
         name, expression = rng.choice(CALCULATORS), rng.choice(EXPRESSION)
         tool = _described(rng, name, "Evaluate an expression.", {expression: "string"})
-        return tool, lambda x, y: Call(name, {expression: f"{x} {operation.sign} {y}"})
+        return tool, lambda x, y: TaughtCall(name, {expression: f"{x} {operation.sign} {y}"})
     name, (left, right) = rng.choice(operation.names), rng.choice(OPERANDS)
     kind = rng.choice(("integer", "number"))
     tool = _described(rng, name, operation.tells if rng.random() < 0.8 else "", {left: kind, right: kind})
-    return tool, lambda x, y: Call(name, {left: x, right: y})
+    return tool, lambda x, y: TaughtCall(name, {left: x, right: y})
 
 
 def _others(words: Lexicon, tools: Sequence[JsonObject], count: int) -> list[JsonObject]:
@@ -320,8 +320,8 @@ def _result(rng: Random, value: object, key: str, told: str) -> str:
     return str({key: value}) if roll < 0.85 else sentence(f"{told} is {value}.")
 
 
-def _final(value: object) -> Answer:
-    return Answer(f"The result is {value}.", f"The result is {value}.")
+def _final(value: object) -> ModelAnswer:
+    return ModelAnswer(f"The result is {value}.", f"The result is {value}.")
 
 
 def _look_up(words: Lexicon, split: Split) -> Task:
@@ -331,13 +331,15 @@ def _look_up(words: Lexicon, split: Split) -> Task:
     lookup, told = _looks_up(words, key), f"the {key} of {thing}"
     missing = rng.random() < 0.12
     result = rng.choice(NOT_FOUND) if missing else _result(rng, value, key, told)
-    last = _not_found(told) if missing else Answer(f"{sentence(told)} is {value}.", f"{sentence(told)} is {value}.")
-    first = Turn(Answer(f"I look up {told}.", calls=(lookup.call(thing),)), (result,))
-    return Task(sentence(ASK.pick(rng, split).format(x=told)), (first, Turn(last)), (lookup.tool,))
+    last = (
+        _not_found(told) if missing else ModelAnswer(f"{sentence(told)} is {value}.", f"{sentence(told)} is {value}.")
+    )
+    first = CallTurn(ModelAnswer(f"I look up {told}.", calls=(lookup.call(thing),)), (result,))
+    return Task(sentence(ASK.pick(rng, split).format(x=told)), (first, CallTurn(last)), (lookup.tool,))
 
 
-def _not_found(told: str) -> Answer:
-    return Answer(f"{sentence(told)} was not found.", f"I could not find {told}.")
+def _not_found(told: str) -> ModelAnswer:
+    return ModelAnswer(f"{sentence(told)} was not found.", f"I could not find {told}.")
 
 
 def _look_up_and_calculate(words: Lexicon, split: Split) -> Task:
@@ -351,34 +353,34 @@ def _look_up_and_calculate(words: Lexicon, split: Split) -> Task:
         request = THEN.pick(rng, split).format(x=told, op=rng.choice(operation.then).format(y=y))
     else:
         request = _whole(rng, split, operation, rng.choice(operation.whole), told, y)
-    first = Answer(f"I look up {told} first.", calls=(lookup.call(thing),))
+    first = ModelAnswer(f"I look up {told} first.", calls=(lookup.call(thing),))
     if rng.random() < 0.05:
-        turns: tuple[Turn, ...] = (Turn(first, (rng.choice(NOT_FOUND),)), Turn(_not_found(told)))
+        turns: tuple[CallTurn, ...] = (CallTurn(first, (rng.choice(NOT_FOUND),)), CallTurn(_not_found(told)))
     else:
         value = _calculated(rng, operation, x, y)
         turns = (
-            Turn(first, (_result(rng, x, key, told),)),
-            Turn(_calculation(told, operation, x, y, call), (_result(rng, value, "result", "the result"),)),
-            Turn(_final(value)),
+            CallTurn(first, (_result(rng, x, key, told),)),
+            CallTurn(_calculation(told, operation, x, y, call), (_result(rng, value, "result", "the result"),)),
+            CallTurn(_final(value)),
         )
     return Task(sentence(request), turns, (lookup.tool, tool))
 
 
-def _whole(rng: Random, split: Split, operation: Operation, whole: str, x: object, y: object) -> str:
+def _whole(rng: Random, split: Split, operation: Calculation, whole: str, x: object, y: object) -> str:
     return WHOLE.pick(rng, split).format(x=x, y=y, word=operation.word, whole=whole.format(x=x, y=y))
 
 
-def _calculated(rng: Random, operation: Operation, x: Number, y: Number) -> Number:
+def _calculated(rng: Random, operation: Calculation, x: Number, y: Number) -> Number:
     """Return the result, now and then as a number with a fraction, which some tools always return."""
     value = round(operation.apply(x, y), 2)
     return float(value) if rng.random() < 0.12 else value
 
 
 def _calculation(
-    told: str, operation: Operation, x: Number, y: Number, call: Callable[[Number, Number], Call]
-) -> Answer:
+    told: str, operation: Calculation, x: Number, y: Number, call: Callable[[Number, Number], TaughtCall]
+) -> ModelAnswer:
     thought = f"{sentence(told)} is {x}. Now {x} {operation.sign} {y}." if told else f"{x} {operation.sign} {y}."
-    return Answer(thought, calls=(call(x, y),))
+    return ModelAnswer(thought, calls=(call(x, y),))
 
 
 def _look_up_both(words: Lexicon, split: Split) -> Task:
@@ -392,15 +394,15 @@ def _look_up_both(words: Lexicon, split: Split) -> Task:
     request = _whole(rng, split, operation, operation.whole[0], told, other)
     value = _calculated(rng, operation, x, y)
     turns = (
-        Turn(
-            Answer(f"I look up {told} and {other}.", calls=tuple(lookup.call(thing) for thing in things)),
+        CallTurn(
+            ModelAnswer(f"I look up {told} and {other}.", calls=tuple(lookup.call(thing) for thing in things)),
             (_result(rng, x, key, told), _result(rng, y, key, other)),
         ),
-        Turn(
-            Answer(f"They are {x} and {y}. Now {x} {operation.sign} {y}.", calls=(call(x, y),)),
+        CallTurn(
+            ModelAnswer(f"They are {x} and {y}. Now {x} {operation.sign} {y}.", calls=(call(x, y),)),
             (_result(rng, value, "result", "the result"),),
         ),
-        Turn(_final(value)),
+        CallTurn(_final(value)),
     )
     return Task(sentence(request), turns, (lookup.tool, tool))
 
@@ -415,22 +417,24 @@ def _follow(words: Lexicon, split: Split) -> Task:
         second = Lookup(first.tool, lambda of: _with_key(first.call(of), link, key))
     told, next_told = f"the {link} of {thing}", f"the {key} of {other}"
     turns = (
-        Turn(Answer(f"I look up {told} first.", calls=(first.call(thing),)), (_result(rng, other, link, told),)),
-        Turn(
-            Answer(f"{sentence(told)} is {other}. I look up {next_told}.", calls=(second.call(other),)),
+        CallTurn(
+            ModelAnswer(f"I look up {told} first.", calls=(first.call(thing),)), (_result(rng, other, link, told),)
+        ),
+        CallTurn(
+            ModelAnswer(f"{sentence(told)} is {other}. I look up {next_told}.", calls=(second.call(other),)),
             (_result(rng, value, key, next_told),),
         ),
-        Turn(Answer(f"{sentence(next_told)} is {value}.", f"{sentence(next_told)} is {value}.")),
+        CallTurn(ModelAnswer(f"{sentence(next_told)} is {value}.", f"{sentence(next_told)} is {value}.")),
     )
     request = ASK.pick(rng, split).format(x=f"the {key} of {told}")
     tools = (first.tool,) if second.tool is first.tool else (first.tool, second.tool)
     return Task(sentence(request), turns, tools)
 
 
-def _with_key(call: Call, link: str, key: str) -> Call:
+def _with_key(call: TaughtCall, link: str, key: str) -> TaughtCall:
     """Return the same call for another key."""
     texts = {name: key if text == link else text for name, text in call.arguments.items()}
-    return Call(
+    return TaughtCall(
         call.name,
         {name: text.replace(f"{link} of ", f"{key} of ", 1) for name, text in texts.items()},
     )
@@ -443,12 +447,12 @@ def _calculate(words: Lexicon, split: Split) -> Task:
     tool, call = _calculates(rng, operation)
     value = _calculated(rng, operation, x, y)
     request = _whole(rng, split, operation, operation.whole[0], x, y)
-    first = Turn(_calculation("", operation, x, y, call), (_result(rng, value, "result", "the result"),))
-    return Task(sentence(request), (first, Turn(_final(value))), (tool,))
+    first = CallTurn(_calculation("", operation, x, y, call), (_result(rng, value, "result", "the result"),))
+    return Task(sentence(request), (first, CallTurn(_final(value))), (tool,))
 
 
 def _greet(words: Lexicon, split: Split) -> Task:
-    return Task(sentence(words.rng.choice(GREETINGS)), (Turn(Answer("I greet back.", WELCOME)),))
+    return Task(sentence(words.rng.choice(GREETINGS)), (CallTurn(ModelAnswer("I greet back.", WELCOME)),))
 
 
 def _read(words: Lexicon, split: Split) -> Task:
@@ -479,31 +483,31 @@ def _read(words: Lexicon, split: Split) -> Task:
         request = step_messages("", "", named, question)[1].content
     else:
         request = f"{' '.join(lines)}{rng.choice((' ', chr(10)))}{question}"
-    return Task(request, (Turn(Answer(f"{sentence(told)} is {value}.", text)),))
+    return Task(request, (CallTurn(ModelAnswer(f"{sentence(told)} is {value}.", text)),))
 
 
 # Conversations
 
 
-def _one_by_one(turns: Iterable[Turn]) -> Iterator[Turn]:
+def _one_by_one(turns: Iterable[CallTurn]) -> Iterator[CallTurn]:
     """Yield turns that make one call each."""
     for turn in turns:
         if not turn.answer.calls:
             yield turn
         for index, (call, result) in enumerate(zip(turn.answer.calls, turn.results, strict=True)):
             thought = "I look up the next one." if index else turn.answer.thought
-            yield Turn(Answer(thought, calls=(call,)), (result,))
+            yield CallTurn(ModelAnswer(thought, calls=(call,)), (result,))
 
 
 def _ended_by_tool(
-    rng: Random, turns: tuple[Turn, ...], tools: tuple[JsonObject, ...]
-) -> tuple[tuple[Turn, ...], tuple[JsonObject, ...]]:
+    rng: Random, turns: tuple[CallTurn, ...], tools: tuple[JsonObject, ...]
+) -> tuple[tuple[CallTurn, ...], tuple[JsonObject, ...]]:
     """Return turns whose last one gives its answer by a tool, and the tools with that one."""
     name, tells, parameter = rng.choice(FINISHERS)
     kind = rng.choice(("string", "any"))
     tool = _described(rng, name, tells, {parameter: kind})
     last = turns[-1].answer
-    ended = Turn(Answer(last.thought, calls=(Call(name, {parameter: last.text}),)))
+    ended = CallTurn(ModelAnswer(last.thought, calls=(TaughtCall(name, {parameter: last.text}),)))
     place = rng.randint(0, len(tools))
     return (*turns[:-1], ended), (*tools[:place], tool, *tools[place:])
 
@@ -514,14 +518,14 @@ def _id(rng: Random) -> str:
     )
 
 
-def _calls(rng: Random, turn: Turn) -> list[JsonObject]:
+def _calls(rng: Random, turn: CallTurn) -> list[JsonObject]:
     return [
         {"id": _id(rng), "type": "function", "function": {"name": call.name, "arguments": dict(call.arguments)}}
         for call in turn.answer.calls
     ]
 
 
-def _told(rng: Random, turn: Turn) -> list[JsonObject]:
+def _told(rng: Random, turn: CallTurn) -> list[JsonObject]:
     """Return the messages of a turn: the model's, and one for each result."""
     calls = _calls(rng, turn)
     said: JsonObject = {"role": "assistant", "content": turn.answer.text}
@@ -531,7 +535,7 @@ def _told(rng: Random, turn: Turn) -> list[JsonObject]:
     return [said, *({"role": "tool", "tool_call_id": call["id"], "content": text} for call, text in answered)]
 
 
-def _flat(rng: Random, turn: Turn) -> list[JsonObject]:
+def _flat(rng: Random, turn: CallTurn) -> list[JsonObject]:
     """Return the messages of a turn as agents tell it that know no roles for tools."""
     if not turn.answer.calls:
         return _told(rng, turn)

@@ -20,7 +20,7 @@ class CypherBody(RequestBody, StrictBody):
     seconds: float = Field(default=10.0, gt=0, le=300, description="how long it may take")
 
 
-class AnswerBody(BaseModel):
+class GraphAnswerBody(BaseModel):
     """What the graph answered."""
 
     columns: list[str]
@@ -44,10 +44,10 @@ async def status(service: ServiceDep) -> dict[str, Any]:
 
 
 @router.post("/ask")
-async def ask(body: CypherBody, service: ServiceDep) -> AnswerBody:
+async def ask(body: CypherBody, service: ServiceDep) -> GraphAnswerBody:
     """Answer a question to the graph of what led to what."""
     answer = await asyncio.to_thread(ask_memory, service.learning, body.cypher, body.seconds)
-    return AnswerBody(columns=list(answer.columns), rows=answer.rows, more=answer.more, behind=answer.behind)
+    return GraphAnswerBody(columns=list(answer.columns), rows=answer.rows, more=answer.more, behind=answer.behind)
 
 
 @router.post("/rebuild")

@@ -12,7 +12,7 @@ from orchestrator.api.dependencies import RequestBody, ServiceDep, StrictBody
 from orchestrator.api.errors import DOCUMENTED, NotFound
 from orchestrator.personas import MadePersona, unknown_persona
 from orchestrator.pool import ModelStatus, PoolSnapshot, UnknownModel
-from orchestrator.runs.personas import Proposal
+from orchestrator.runs.personas import PersonaProposal
 from orchestrator.service.service import Service
 from registry.models import Maker, ModelEntry, RoleEntry
 
@@ -178,7 +178,7 @@ async def personas(
 )
 async def add_persona(body: PersonaBody, service: ServiceDep, response: Response) -> PlacedBody:
     """Add a persona, unless there is one that says nearly the same. It is kept across restarts."""
-    placed = await service.orchestrator.add_persona(Proposal(**body.model_dump()))
+    placed = await service.orchestrator.add_persona(PersonaProposal(**body.model_dump()))
     if not placed.new:
         response.status_code = HTTPStatus.OK
     return PlacedBody(name=placed.name, new=placed.new, similarity=placed.similarity)

@@ -33,7 +33,7 @@ from orchestrator.service.procedures import (
     verified_body,
 )
 from orchestrator.service.schedules import schedules_from
-from procedures.audit import Entry, Head, head_from
+from procedures.audit import AuditHead, Entry, head_from
 
 router = APIRouter(prefix="/v1/procedures", tags=["procedures"], responses=dict(DOCUMENTED))
 
@@ -205,7 +205,7 @@ def _event(entry: Entry) -> bytes:
     return format_event(entry_body(entry), "entry", entry.number)
 
 
-def _head(text: str | None) -> Head | None:
+def _head(text: str | None) -> AuditHead | None:
     try:
         return None if text is None else head_from(text)
     except ValueError as error:

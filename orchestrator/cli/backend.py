@@ -20,7 +20,7 @@ from orchestrator.personas import Placed
 from orchestrator.pool import memory_budget
 from orchestrator.runs import Job, Orchestrator, PlannedTask, Ports, Update
 from orchestrator.runs.job import FRONTDOOR_PLANNER, CheckedJob, check_job
-from orchestrator.runs.personas import Proposal, add_without_daemon, retire_without_daemon
+from orchestrator.runs.personas import PersonaProposal, add_without_daemon, retire_without_daemon
 from orchestrator.runs.sandboxes import SandboxOnDemand
 from orchestrator.service.backup import Backup, make_backup, restore_backup
 from orchestrator.service.configuration import Configuration, load_configuration, tool_servers
@@ -74,7 +74,7 @@ class Backend(Protocol):
     async def rate(self, run: str, rating: RatingGiven) -> RatingGiven:
         """Rate a run that has ended, and return the rating with the time at which it was journaled."""
 
-    async def add_persona(self, proposal: Proposal) -> Placed:
+    async def add_persona(self, proposal: PersonaProposal) -> Placed:
         """Add a persona, unless there is one that says nearly the same, and return which one to use."""
 
     async def retire_persona(self, name: str) -> None:
@@ -166,7 +166,7 @@ class EmbeddedBackend:
         """Rate a run that has ended. Raises HomeLocked while another process owns the state folder."""
         return await rate_without_daemon(self._chosen.home, run, rating)
 
-    async def add_persona(self, proposal: Proposal) -> Placed:
+    async def add_persona(self, proposal: PersonaProposal) -> Placed:
         """Add a persona. Raises HomeLocked while another process owns the state folder, RegistryError, InputError."""
         return add_without_daemon(self._chosen.home, proposal, self._chosen.registry(), time.time())
 

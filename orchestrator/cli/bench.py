@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from benchmarks import results
-from benchmarks.real.measure import Measured, measure, summary
+from benchmarks.real.measure import ModelResults, measure, summary
 from benchmarks.real.requests import Which, real_requests
 from benchmarks.real.tasks import real_tasks
 from orchestrator.cli import bench_path, bench_simulate
@@ -96,7 +96,7 @@ def _target(model: str) -> Path:
     return results.FOLDER / f"real_{model}.json"
 
 
-def _document(measured: Measured) -> dict[str, object]:
+def _document(measured: ModelResults) -> dict[str, object]:
     command = f"orchestrator bench model {measured.model} --write"
     versions = results.versions("llama-cpp-python")
     return {"command": command, "machine": results.machine(), "versions": versions, **measured.to_json()}

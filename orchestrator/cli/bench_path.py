@@ -16,10 +16,10 @@ from rich.table import Table
 from rich.text import Text
 
 from benchmarks.critical_path.compare import changes
-from benchmarks.critical_path.measure import Measurement, Summary, summaries
+from benchmarks.critical_path.measure import Summary, TaskMeasurement, summaries
 from benchmarks.critical_path.page import PARTS, history_page, interval, page
-from benchmarks.critical_path.run import Bench, Round, measure, rounds_of
-from benchmarks.critical_path.sessions import Session, Sessions, replace_text
+from benchmarks.critical_path.run import CriticalPathPlan, Round, measure, rounds_of
+from benchmarks.critical_path.sessions import MeasuringSession, Sessions, replace_text
 from benchmarks.critical_path.workloads import Roles, Workload, choose, sample_text, workloads
 from benchmarks.real.measure import registry_for
 from orchestrator.cli.history import find_run
@@ -98,7 +98,9 @@ def critical_path(
     left = [one for one in wanted if not _is_known(session, one)]
     with _Display(len(wanted), len(wanted) - len(left), quiet=as_json) as display:
         recorder = _Recorder(session, sessions, display)
-        bench = Bench(home=state, registry=registry, models=models, folder=folder, mode=how, measured=recorder.measured)
+        bench = CriticalPathPlan(
+            home=state, registry=registry, models=models, folder=folder, mode=how, measured=recorder.measured
+        )
         asyncio.run(measure(bench, left))
         recorder.complete()
     text = page(recorder.session)
@@ -167,7 +169,7 @@ def sessions_of(chosen: Settings) -> Sessions:
     return Sessions(chosen.home / "bench" / "critical-path")
 
 
-def _past(session: Session) -> dict[str, Any]:
+def _past(session: MeasuringSession) -> dict[str, Any]:
     kept = ("id", "began", "complete", "machine", "versions", "stamp", "summaries")
     return {name: value for name, value in session.to_json().items() if name in kept}
 
@@ -269,7 +271,7 @@ def _size(registry: Registry, model: str) -> int:
     return 0 if file is None else file.stat().st_size
 
 
-def _is_known(session: Session, one: Round) -> bool:
+def _is_known(session: MeasuringSession, one: Round) -> bool:
     return all(session.find(one.workload.name, task, one.way, one.number) for task in one.workload.tasks)
 
 
@@ -297,7 +299,7 @@ class _Display(AbstractContextManager["_Display"]):
         if self._progress is not None:
             self._progress.stop()
 
-    def advance(self, one: Round, rows: Sequence[Measurement]) -> None:
+    def advance(self, one: Round, rows: Sequence[TaskMeasurement]) -> None:
         """Show that a round has ended."""
         self._done += 1
         told = ", ".join(f"{row.task} {row.way} {row.status} in {seconds(row.wall)}" for row in rows)
@@ -311,12 +313,12 @@ class _Display(AbstractContextManager["_Display"]):
 class _Recorder:
     """Writes each round into the file of the session as soon as it has ended."""
 
-    def __init__(self, session: Session, sessions: Sessions, display: _Display) -> None:
+    def __init__(self, session: MeasuringSession, sessions: Sessions, display: _Display) -> None:
         self.session = session
         self._sessions = sessions
         self._display = display
 
-    def measured(self, one: Round, rows: Sequence[Measurement]) -> None:
+    def measured(self, one: Round, rows: Sequence[TaskMeasurement]) -> None:
         """Keep the measurements of a round."""
         self.session = self.session.add(rows)
         self._sessions.write(self.session)
@@ -328,7 +330,7 @@ class _Recorder:
         self._sessions.write(self.session)
 
 
-def _print(console: Console, session: Session, files: Sequence[Path]) -> None:
+def _print(console: Console, session: MeasuringSession, files: Sequence[Path]) -> None:
     found = summaries(session.rows)
     table = Table(box=None, pad_edge=False)
     for head in ("workload", "wall", "path", "serial", "bound", "efficiency", "speedup"):

@@ -20,7 +20,7 @@ from orchestrator.journal import ChatRated, Home
 from orchestrator.journal.codec import decode_event
 from orchestrator.personas import Placed
 from orchestrator.runs import EventUpdate, Job, PlannedTask, Progress, Update
-from orchestrator.runs.personas import Proposal
+from orchestrator.runs.personas import PersonaProposal
 from orchestrator.service.retention import VacuumRequest, VacuumResult
 from orchestrator.taskir import dump_task, task_from
 
@@ -173,7 +173,7 @@ class DaemonBackend:
         made = await self._ask("POST", f"/v1/runs/{run}/ratings", json=body)
         return replace(rating, at=made["at"])
 
-    async def add_persona(self, proposal: Proposal) -> Placed:
+    async def add_persona(self, proposal: PersonaProposal) -> Placed:
         """Add a persona, unless there is one that says nearly the same, and return which one to use."""
         placed = await self._ask("POST", "/v1/personas", json=asdict(proposal))
         return Placed(placed["name"], placed["new"], placed["similarity"])

@@ -17,7 +17,7 @@ from orchestrator.cli.terminal import make_console, one_line, print_json, printa
 from orchestrator.errors import InputError, Problem
 from orchestrator.journal import JournalReader, PersonaUse
 from orchestrator.personas import MadePersona, unknown_persona
-from orchestrator.runs.personas import Proposal
+from orchestrator.runs.personas import PersonaProposal
 from registry.models import Persona
 
 LARGEST_FILE: Final = 64 * 1024
@@ -106,7 +106,7 @@ def add(
 
     If another persona says nearly the same, nothing is added, and the name of that one is printed.
     """
-    proposal = Proposal(name=name, text=_text(text), description=description, by=who(), distinct=distinct)
+    proposal = PersonaProposal(name=name, text=_text(text), description=description, by=who(), distinct=distinct)
     placed = ask_backend(settings(context), lambda backend: backend.add_persona(proposal))
     if as_json:
         print_json({"name": placed.name, "new": placed.new, "similarity": placed.similarity})

@@ -15,7 +15,7 @@ from orchestrator.cli.memory import rebuild_index_and_graph
 from orchestrator.cli.settings import Settings
 from orchestrator.journal import Home, HomeLock, Journal
 from orchestrator.personas import Placed
-from orchestrator.runs.personas import Proposal
+from orchestrator.runs.personas import PersonaProposal
 from orchestrator.service.backup import Backup, make_backup
 from orchestrator.service.callers import Callers
 from orchestrator.service.configuration import Configuration, load_configuration
@@ -32,10 +32,10 @@ from orchestrator.service.procedures import (
 )
 from orchestrator.service.retention import VacuumRequest, VacuumResult
 from orchestrator.service.schedules import schedules_from
-from procedures.audit import Entry, Head
-from procedures.engine import Engine
+from procedures.audit import AuditHead, Entry
+from procedures.engine import ProcedureEngine
 from procedures.ports import Caller
-from procedures.run import Watcher
+from procedures.run import ExecutionWatcher
 
 Body = dict[str, Any]
 Tell = Callable[[str, str], None]
@@ -74,7 +74,7 @@ class ProcedureBackend(Protocol):
 
     def audit(self, limit: int) -> Body: ...
 
-    def verify(self, head: Head | None) -> Body: ...
+    def verify(self, head: AuditHead | None) -> Body: ...
 
     def new_log(self) -> Body: ...
 
@@ -82,7 +82,7 @@ class ProcedureBackend(Protocol):
 class EmbeddedProcedures:
     """A `ProcedureBackend` that does the work in this process."""
 
-    def __init__(self, engine: Engine, caller: Caller) -> None:
+    def __init__(self, engine: ProcedureEngine, caller: Caller) -> None:
         """`caller` is the user of this process."""
         self._engine = engine
         self._caller = caller
@@ -127,7 +127,7 @@ class EmbeddedProcedures:
         log = self._engine.audit
         return {"head": str(log.head()), "entries": [entry_body(one) for one in log.last(limit)]}
 
-    def verify(self, head: Head | None) -> Body:
+    def verify(self, head: AuditHead | None) -> Body:
         return verified_body(self._engine.audit, head)
 
     def new_log(self) -> Body:
@@ -179,7 +179,7 @@ class DaemonProcedures:
     def audit(self, limit: int) -> Body:
         return self._daemon.ask("GET", "/v1/procedures/audit", params={"limit": limit})
 
-    def verify(self, head: Head | None) -> Body:
+    def verify(self, head: AuditHead | None) -> Body:
         given = {} if head is None else {"head": str(head)}
         return self._daemon.ask("GET", "/v1/procedures/audit/verify", params=given)
 
@@ -217,7 +217,7 @@ class EmbeddedUpkeep(Upkeep):
     def runs(self) -> Backend:
         return backend(self._chosen)
 
-    def add_persona(self, proposal: Proposal) -> Placed:
+    def add_persona(self, proposal: PersonaProposal) -> Placed:
         return ask_backend(self._chosen, lambda one: one.add_persona(proposal))
 
     def retire_persona(self, name: str) -> None:
@@ -255,7 +255,7 @@ def procedure_backend(chosen: Settings) -> Iterator[ProcedureBackend]:
 
 
 @contextmanager
-def embedded_engine(chosen: Settings) -> Iterator[Engine]:
+def embedded_engine(chosen: Settings) -> Iterator[ProcedureEngine]:
     """Return the engine of procedures of this process."""
     configuration = load_configuration()
     upkeep = EmbeddedUpkeep(chosen, configuration)
@@ -272,9 +272,9 @@ def shown_kind(kind: str) -> str:
     return kind.replace("_", " ").removeprefix("step ")
 
 
-def _watcher(tell: Tell) -> Watcher:
+def _watcher(tell: Tell) -> ExecutionWatcher:
     def observe(entry: Entry) -> None:
         if entry.kind in SHOWN_KINDS:
             tell(entry.data["step"], shown_kind(entry.kind))
 
-    return Watcher(observe, tell)
+    return ExecutionWatcher(observe, tell)

@@ -19,7 +19,7 @@ from orchestrator.cli.settings import JsonFlag, settings
 from orchestrator.cli.terminal import print_json, printable, write
 from orchestrator.errors import InputError, Problem
 from orchestrator.service.configuration import load_configuration, procedures_folder
-from procedures.audit import Head, head_from
+from procedures.audit import AuditHead, head_from
 from procedures.errors import ProcedureForbidden, ProcedureInvalid
 from procedures.forms import Procedure, procedure_from, procedure_schema, read_procedure
 from procedures.library import read_named
@@ -360,7 +360,7 @@ def _inputs(given: list[str]) -> dict[str, str]:
     return found
 
 
-def _head(text: str | None) -> Head | None:
+def _head(text: str | None) -> AuditHead | None:
     try:
         return None if text is None else head_from(text)
     except ValueError as error:

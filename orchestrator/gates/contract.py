@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 from orchestrator.events import FailureKind, GateResult
-from orchestrator.sandbox import Outcome, SandboxJob
+from orchestrator.sandbox import JobOutcome, SandboxJob
 from orchestrator.taskir import Commands, Step
 
 Language = Literal["python", "shell", "json", "text"]
@@ -94,7 +94,7 @@ class GateSkipped(Exception):
     """A gate that nobody asked for cannot run here. The artifacts pass without it, and its result gives the reason."""
 
 
-RunJob = Callable[[SandboxJob], Awaitable[Outcome]]
+RunJob = Callable[[SandboxJob], Awaitable[JobOutcome]]
 """Runs a job in the sandbox.
 
 Raises `GateError` where the job cannot be run, or `GateSkipped` if the gate was only added by default.
@@ -119,7 +119,7 @@ Raises `GateError` if there is no answer.
 """
 
 
-async def no_sandbox(job: SandboxJob) -> Outcome:
+async def no_sandbox(job: SandboxJob) -> JobOutcome:
     """Default for `GateContext.run`, where there is no sandbox: raise `GateError`."""
     raise GateError("there is no sandbox to run tools in", final=True)
 

@@ -8,7 +8,7 @@ from math import ceil
 from orchestrator.events import FailureKind
 from orchestrator.gates.contract import Artifact, GateError, RunJob
 from orchestrator.gates.findings import output_tail
-from orchestrator.sandbox import MIB, Outcome, Sandbox, SandboxError, SandboxJob, SandboxLimits
+from orchestrator.sandbox import MIB, JobOutcome, Sandbox, SandboxError, SandboxJob, SandboxLimits
 
 TOOL_LIMITS = SandboxLimits(wall=600.0, cpu=60, memory=512 * MIB, processes=4, output=4 * MIB, idle=True)
 """Limits of a tool that only reads the artifacts. The output is large, as a long artifact may have many findings.
@@ -55,7 +55,7 @@ class JobRunner:
         self._sandbox = sandbox
         self._slots = asyncio.Semaphore(limit)
 
-    async def run(self, job: SandboxJob) -> Outcome:
+    async def run(self, job: SandboxJob) -> JobOutcome:
         """Return how the job ended. Raises `GateError` for a job that could not be run."""
         try:
             sandbox = await self._sandbox()
@@ -81,7 +81,7 @@ async def run_tool(
     files: Mapping[str, bytes],
     accepted: Collection[int],
     keep: tuple[str, ...] = (),
-) -> Outcome:
+) -> JobOutcome:
     """Run a tool that reads all `files`, and return how it ended.
 
     `accepted` are the exit codes with which the tool reports a verdict, and `keep` names files to read back. Raises
@@ -102,7 +102,7 @@ async def run_code(
     name: str,
     keep: tuple[str, ...] = (),
     limits: SandboxLimits = CODE_LIMITS,
-) -> Outcome:
+) -> JobOutcome:
     """Run a program that runs the artifacts, and return how it ended. Raises `GateError` if a limit ended it.
 
     `name` is what messages call the program, and `keep` names files to read back.
@@ -112,7 +112,7 @@ async def run_code(
     return outcome
 
 
-def refuse_stopped(name: str, outcome: Outcome, limits: SandboxLimits) -> None:
+def refuse_stopped(name: str, outcome: JobOutcome, limits: SandboxLimits) -> None:
     """Raise `GateError` if a limit ended the program: TIMEOUT for the limits of time, RESOURCE for all others."""
     if outcome.limit is None:
         return
@@ -120,7 +120,7 @@ def refuse_stopped(name: str, outcome: Outcome, limits: SandboxLimits) -> None:
     raise GateError(f"{name} was stopped: it used {_allowed(outcome, limits)}", kind)
 
 
-def _allowed(outcome: Outcome, limits: SandboxLimits) -> str:
+def _allowed(outcome: JobOutcome, limits: SandboxLimits) -> str:
     match outcome.limit:
         case "wall":
             return f"all of its {limits.wall:g} seconds"
@@ -136,7 +136,7 @@ def _allowed(outcome: Outcome, limits: SandboxLimits) -> str:
             return f"more than {limits.output // 1024} KiB of output"
 
 
-def _ended(outcome: Outcome) -> str:
+def _ended(outcome: JobOutcome) -> str:
     how = f"signal {outcome.signal}" if outcome.exit_code is None else f"exit code {outcome.exit_code}"
     said = output_tail(outcome.stderr or outcome.stdout, 300)
     cut = ", with more output than it may write" if outcome.cut else ""

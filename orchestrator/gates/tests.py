@@ -19,7 +19,7 @@ from orchestrator.events import FailureKind, GateResult
 from orchestrator.gates.contract import Artifact, Gate, GateContext, GateError, Scope, file_name
 from orchestrator.gates.findings import Finding, format_findings, output_tail
 from orchestrator.gates.jobs import files_of, path_arguments, run_code
-from orchestrator.sandbox import Outcome
+from orchestrator.sandbox import JobOutcome
 
 PROGRAM = (Path(__file__).parent / "inside" / "run_tests.py").read_text(encoding="utf-8")
 SETTINGS, REPORT = ".gate.ini", ".tests.json"
@@ -127,7 +127,7 @@ def unseen_tests(scope: Scope) -> tuple[str, ...]:
     return tuple(name for name in unit_tests(scope) if name not in seen)
 
 
-def read_report(outcome: Outcome) -> PytestReport:
+def read_report(outcome: JobOutcome) -> PytestReport:
     """Return the results that a run of `PYTEST` wrote into the file REPORT.
 
     Code that ended the process before all tests were done has failed them, and so has code that overwrote the report.

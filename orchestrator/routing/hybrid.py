@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from memrl.episodes import Action, Situation
 from memrl.errors import MemrlError
 from memrl.memory import Memory
-from memrl.policy import Choice, Estimate, Policy
+from memrl.policy import Estimate, Policy, PolicyChoice
 from memrl.reward import Cost
 from orchestrator.events import AdviceEstimate, AdviceVoice, Mode, RouteAdvice, RouteCandidate
 from orchestrator.lexical import embed as embed_lexically
@@ -191,7 +191,7 @@ class Settled:
     why: str
 
 
-def settle(choice: Choice, ruled: Action, actions: Sequence[Action], *, use: Use) -> Settled:
+def settle(choice: PolicyChoice, ruled: Action, actions: Sequence[Action], *, use: Use) -> Settled:
     """Return what is done: the memory's choice if it is sure of its best action, else that of the rules. Pure.
 
     It is sure if no action is likely to be better by more than the tolerance, or if its best one is likely to be better
@@ -221,7 +221,7 @@ def settle(choice: Choice, ruled: Action, actions: Sequence[Action], *, use: Use
     return Settled(action, False, False, confidence, chances[taken], tuple(chances), why)
 
 
-def _better(choice: Choice, ruled: Action) -> float:
+def _better(choice: PolicyChoice, ruled: Action) -> float:
     """Return how probable it is that the memory's best action has a higher value than that of the rules."""
     if choice.best == ruled:
         return 0.0
@@ -346,7 +346,7 @@ def _costs(actions: Sequence[Action], context: DecisionContext) -> dict[Action, 
 
 
 def _advice(
-    context: DecisionContext, ruling: Decision, choice: Choice, settled: Settled, actions: Sequence[Action]
+    context: DecisionContext, ruling: Decision, choice: PolicyChoice, settled: Settled, actions: Sequence[Action]
 ) -> RouteAdvice:
     best = choice.best
     chances = dict(zip(actions, settled.probabilities, strict=True))

@@ -46,7 +46,7 @@ from orchestrator.runs.job import JUDGE
 from orchestrator.runs.prompts import prompt_digests
 from orchestrator.runs.thoughts import ThinkingModels, WatchedModels
 from orchestrator.runs.updates import Broadcast, Progress
-from orchestrator.sandbox import Outcome, SandboxJob
+from orchestrator.sandbox import JobOutcome, SandboxJob
 from orchestrator.scheduler import ExpandStep, ExtendPlan, GatherStep, RunState, StartAttempt
 from orchestrator.steps.attempt import Attempt, Checks, Models, Produced
 from orchestrator.steps.errors import AttemptError
@@ -297,7 +297,7 @@ class RunEffects:
                 generated(meter.usage)
             raise
 
-    async def _run_where_possible(self, job: SandboxJob) -> Outcome:
+    async def _run_where_possible(self, job: SandboxJob) -> JobOutcome:
         """Run the job of a gate of a planned request. Without a sandbox the gate is skipped, and the plan goes on."""
         if reason := await self._services.why_no_sandbox():
             raise GateSkipped(reason)

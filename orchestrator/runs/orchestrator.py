@@ -53,7 +53,7 @@ from orchestrator.runs.job import (
     known_rates,
 )
 from orchestrator.runs.loop import RunLoop
-from orchestrator.runs.personas import PersonaBook, Proposal
+from orchestrator.runs.personas import PersonaBook, PersonaProposal
 from orchestrator.runs.prompts import keep_prompts
 from orchestrator.runs.reload import follow
 from orchestrator.runs.sandboxes import Interpreters, SandboxOnDemand, why_no_sandbox
@@ -203,7 +203,7 @@ class Orchestrator:
         """The personas that were made at run time, the retired ones included."""
         return self._personas.made
 
-    async def add_persona(self, proposal: Proposal) -> Placed:
+    async def add_persona(self, proposal: PersonaProposal) -> Placed:
         """Add a persona, unless there is one that says nearly the same, and return which one to use.
 
         It is durable and in force when this returns. Raises InputError, JournalError.

@@ -42,7 +42,7 @@ log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Proposal:
+class PersonaProposal:
     """A persona that a user proposes."""
 
     name: str
@@ -54,7 +54,7 @@ class Proposal:
 
 
 def checked_proposal(
-    proposal: Proposal, made: Collection[MadePersona], registry: Registry, at: float
+    proposal: PersonaProposal, made: Collection[MadePersona], registry: Registry, at: float
 ) -> tuple[Placed, MadePersona | None]:
     """Return where a proposed persona goes, and the persona itself if it is to be added.
 
@@ -154,7 +154,7 @@ class PersonaBook:
         """The entries of all of them."""
         return [one.persona for one in self.made]
 
-    async def add(self, proposal: Proposal, registry: Registry, at: float) -> Placed:
+    async def add(self, proposal: PersonaProposal, registry: Registry, at: float) -> Placed:
         """Add a persona, unless there is one that says nearly the same. It is durable when this returns.
 
         Raises InputError as `checked_proposal` does, and JournalError.
@@ -226,7 +226,7 @@ class PersonaBook:
         self._adopt()
 
 
-def add_without_daemon(home: Path, proposal: Proposal, registry: Registry, at: float) -> Placed:
+def add_without_daemon(home: Path, proposal: PersonaProposal, registry: Registry, at: float) -> Placed:
     """Add a persona to a state folder that no process owns. Raises HomeLocked, InputError, JournalError."""
     with Journal.open(home) as journal:
         place, new = checked_proposal(proposal, journal.personas(), registry, at)

@@ -13,7 +13,7 @@ seccomp, syscalls    the system call filter, and the calls that it allows
 probe          checks that a sandbox really contains programs
 """
 
-from orchestrator.sandbox.contract import MIB, LimitName, Outcome, SandboxJob, SandboxLimits
+from orchestrator.sandbox.contract import MIB, JobOutcome, LimitName, SandboxJob, SandboxLimits
 from orchestrator.sandbox.errors import ChannelBroken, InvalidJob, ProgramMissing, SandboxError, SandboxUnavailable
 from orchestrator.sandbox.sandbox import Sandbox
 from orchestrator.sandbox.session import CHANNEL, MESSAGE_LIMIT, Session
@@ -24,8 +24,8 @@ __all__ = [
     "MIB",
     "ChannelBroken",
     "InvalidJob",
+    "JobOutcome",
     "LimitName",
-    "Outcome",
     "ProgramMissing",
     "Sandbox",
     "SandboxError",

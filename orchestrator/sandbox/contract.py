@@ -50,7 +50,7 @@ class SandboxJob:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class JobOutcome:
     """How a job ended. A program that does not exist or cannot be started has no outcome: it raises an error."""
 
     exit_code: int | None

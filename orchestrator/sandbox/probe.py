@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from orchestrator.sandbox.contract import MIB, Outcome, SandboxJob, SandboxLimits
+from orchestrator.sandbox.contract import MIB, JobOutcome, SandboxJob, SandboxLimits
 from orchestrator.sandbox.errors import SandboxUnavailable
 
 _LIMITS = SandboxLimits(wall=60.0, cpu=20, memory=128 * MIB, processes=8, disk=4 * MIB, niceness=0)
@@ -90,7 +90,7 @@ def memory_job() -> SandboxJob:
     return SandboxJob(argv=("python", "-I", "-c", _TAKE_MEMORY, str(_BEYOND)), limits=_LIMITS)
 
 
-def evaluate(contained: Outcome, memory: Outcome) -> ProbeResult:
+def evaluate(contained: JobOutcome, memory: JobOutcome) -> ProbeResult:
     """Return the result of the probe from the outcomes of `containment_job` and `memory_job`.
 
     Raises SandboxUnavailable with everything that the sandbox did not prevent.
@@ -140,7 +140,7 @@ def _process_limit_failures(forks: object) -> Iterator[str]:
         yield "it cannot start a process: this kernel counts the user's own ones in its limit (Linux before 5.14?)"
 
 
-def _end(outcome: Outcome) -> str:
+def _end(outcome: JobOutcome) -> str:
     if outcome.limit:
         return f"limit: {outcome.limit}"
     return f"signal {outcome.signal}" if outcome.signal else f"exit code {outcome.exit_code}"

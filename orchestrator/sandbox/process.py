@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from orchestrator.sandbox.contract import LimitName, Outcome, SandboxJob
+from orchestrator.sandbox.contract import JobOutcome, LimitName, SandboxJob
 from orchestrator.sandbox.control_group import ControlGroup
 from orchestrator.sandbox.files import collect_files, is_full
 from orchestrator.sandbox.launch import Confinement, SandboxConfig, StartedSandbox, start, start_program
@@ -41,7 +41,7 @@ class SandboxedProcess:
         self.limit = self.limit or limit
         _kill(self.started.first)
 
-    async def outcome(self) -> Outcome:
+    async def outcome(self) -> JobOutcome:
         """Write the program's stdin, read its output until it ends or meets a limit, then read its files back."""
         clock, keep = asyncio.get_running_loop().time, self.job.limits.output
         child, begun = self.started.child, clock()
@@ -72,10 +72,10 @@ class SandboxedProcess:
             self.kill()
         await _ended(self.started)
 
-    def _collect_outcome(self, stdout: CapturedStream, stderr: CapturedStream, seconds: float) -> Outcome:
+    def _collect_outcome(self, stdout: CapturedStream, stderr: CapturedStream, seconds: float) -> JobOutcome:
         code, by_signal = (None, None) if self.limit else _exit(self.started.child.process.returncode)
         collected = collect_files(self.started.work, self.job.keep, self.job.limits.disk)
-        return Outcome(
+        return JobOutcome(
             exit_code=code,
             signal=by_signal,
             limit=None if code == 0 else self.limit or self._limit_met(by_signal),

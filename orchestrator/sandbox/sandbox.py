@@ -15,7 +15,7 @@ import psutil
 
 from orchestrator.sandbox import inside
 from orchestrator.sandbox.bubblewrap import MINIMUM_VERSION
-from orchestrator.sandbox.contract import MIB, Outcome, SandboxJob, SandboxLimits
+from orchestrator.sandbox.contract import MIB, JobOutcome, SandboxJob, SandboxLimits
 from orchestrator.sandbox.control_group import ControlGroup, ControlGroups, find_control_groups, remove_quietly
 from orchestrator.sandbox.errors import InvalidJob, SandboxUnavailable
 from orchestrator.sandbox.files import check_names
@@ -80,7 +80,7 @@ class Sandbox:
         shown = (*view.readable, *(folder for folder in map(os.path.normpath, folders) if folder not in view.readable))
         return replace(self, config=replace(self.config, view=replace(view, readable=shown)))
 
-    async def run(self, job: SandboxJob) -> Outcome:
+    async def run(self, job: SandboxJob) -> JobOutcome:
         """Run a program until it ends or meets a limit, and return how it ended.
 
         It starts as soon as the other running jobs leave enough memory in the budget. Raises InvalidJob, ProgramMissing

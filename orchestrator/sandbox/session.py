@@ -8,7 +8,7 @@ Unix socket pair that leads nowhere else; descriptors sent over it are dropped.
 import asyncio
 import struct
 
-from orchestrator.sandbox.contract import Outcome
+from orchestrator.sandbox.contract import JobOutcome
 from orchestrator.sandbox.errors import ChannelBroken
 from orchestrator.sandbox.inside import CHANNEL
 from orchestrator.sandbox.process import SandboxedProcess
@@ -27,7 +27,7 @@ class Session:
     def __init__(
         self,
         process: SandboxedProcess,
-        outcome: "asyncio.Task[Outcome]",
+        outcome: "asyncio.Task[JobOutcome]",
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
     ) -> None:
@@ -89,7 +89,7 @@ class Session:
             return False
         return True
 
-    async def end(self) -> Outcome:
+    async def end(self) -> JobOutcome:
         """Close the channel, wait for the program to end by itself or at a limit, and return how it ended."""
         self._writer.close()
         return await asyncio.shield(self._outcome)

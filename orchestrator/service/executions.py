@@ -21,11 +21,11 @@ import structlog
 from orchestrator.service.procedures import schedule_caller
 from orchestrator.service.schedules import Calendar, DueSchedule, Schedule
 from procedures.audit import Entry
-from procedures.engine import Engine
+from procedures.engine import ProcedureEngine
 from procedures.errors import ProcedureError
 from procedures.execution import Execution
 from procedures.ports import Caller
-from procedures.run import Watcher
+from procedures.run import ExecutionWatcher
 
 T = TypeVar("T")
 LONGEST_SLEEP: Final = 60.0
@@ -56,7 +56,7 @@ class ProcedureQueue:
     """Executes procedures in this process. An async context manager; its exit does not wait for an execution."""
 
     def __init__(
-        self, engine: Engine, schedules: Callable[[], Sequence[Schedule]], now: Callable[[], float] = time.time
+        self, engine: ProcedureEngine, schedules: Callable[[], Sequence[Schedule]], now: Callable[[], float] = time.time
     ) -> None:
         """`schedules` returns those of the configuration in force; `now` the seconds since the epoch."""
         self.engine = engine
@@ -116,7 +116,7 @@ class ProcedureQueue:
     ) -> Execution:
         """Plan a procedure and keep the plan. Begin with it if it needs no approval, or has it.
 
-        Raises as `Engine.plan_and_submit` does.
+        Raises what `ProcedureEngine.plan_and_submit` raises.
         """
         identity = await self.planning(lambda: self.engine.plan_and_submit(name, inputs, caller, approved))
         if not await asyncio.to_thread(self.engine.needs_approval, identity):
@@ -281,7 +281,7 @@ class ProcedureQueue:
         Thread(target=run, name="procedure", daemon=True).start()
         return await done
 
-    def _watcher(self, identity: str) -> Watcher:
+    def _watcher(self, identity: str) -> ExecutionWatcher:
         """Return who is told of an execution in the thread that executes it."""
 
         def observe(_: Entry) -> None:
@@ -292,7 +292,7 @@ class ProcedureQueue:
             with suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._tell, identity, step, text)
 
-        return Watcher(observe, say)
+        return ExecutionWatcher(observe, say)
 
     def _wake(self, identity: str) -> None:
         for follower in self._followers.get(identity, ()):

@@ -20,8 +20,8 @@ import structlog
 
 from memrl.episodes import Action, Episode, Reward
 from memrl.errors import CypherFailed, CypherRefused, CypherTimeout, MemrlError
-from memrl.graph import Answer
-from memrl.memory import Compacted, Memory, Settings, Stats
+from memrl.graph import GraphAnswer
+from memrl.memory import Compacted, Memory, MemoryOptions, MemoryStats
 from memrl.policy import ExplorationSettings, Policy, PolicySettings
 from memrl.reward import judge_weight, staged, teaches
 from orchestrator.errors import InputError, OrchestratorError, Problem
@@ -63,7 +63,7 @@ log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class ReadingProgress:
     """How far the journal was read, and what was found out about the judge."""
 
     number: int = 0
@@ -80,7 +80,7 @@ class Progress:
         return json.dumps(asdict(self)).encode()
 
     @classmethod
-    def decoded(cls, body: bytes | None) -> "Progress":
+    def decoded(cls, body: bytes | None) -> "ReadingProgress":
         """Return what `encoded` wrote; the beginning for anything else."""
         try:
             return cls(**json.loads(body or b"{}"))
@@ -109,7 +109,7 @@ class MemoryStatus:
     judge_weight: float
     judge_agreed: int
     judge_compared: int
-    stats: Stats | None
+    stats: MemoryStats | None
     """What the memory holds; None while it is not open."""
     problem: str
     """Why the memory cannot be used; empty if it can."""
@@ -126,7 +126,7 @@ class Learning:
         """Why the memory cannot be used; empty if it can, or is not to be."""
         self._settings = settings
         self._learned: Learned | None = None
-        self._progress = Progress()
+        self._progress = ReadingProgress()
         self._due = asyncio.Event()
         self._idle = asyncio.Event()
         self._opening = asyncio.Lock()
@@ -150,7 +150,7 @@ class Learning:
         return self._learned
 
     @property
-    def progress(self) -> Progress:
+    def progress(self) -> ReadingProgress:
         """How far the journal was read."""
         return self._progress
 
@@ -191,10 +191,10 @@ class Learning:
         memory = Memory.open(self.folder, NAME, LEARNING_DIMENSIONS, self._memory_settings())
         policy = _policy(memory, LEARNING_DIMENSIONS, PolicySettings())
         self._learned = Learned(memory, policy, _embed_lexically, Lock())
-        self._progress = Progress.decoded(memory.blob(PROGRESS))
+        self._progress = ReadingProgress.decoded(memory.blob(PROGRESS))
 
-    def _memory_settings(self, embedder: str = NAME) -> Settings:
-        settings = Settings(capacity=self._settings().capacity, graph=self._settings().graph)
+    def _memory_settings(self, embedder: str = NAME) -> MemoryOptions:
+        settings = MemoryOptions(capacity=self._settings().capacity, graph=self._settings().graph)
         return settings if embedder == NAME else replace(settings, similarity=MODEL_SIMILARITY)
 
     @asynccontextmanager
@@ -262,7 +262,7 @@ class Learning:
         first = self._settings().explore
         exploration = ExplorationSettings(method="epsilon" if first else "off", first=first, least=min(first, 0.02))
         policy = await asyncio.to_thread(_policy, memory, dimensions, PolicySettings(exploration=exploration))
-        progress = Progress.decoded(await asyncio.to_thread(memory.blob, PROGRESS))
+        progress = ReadingProgress.decoded(await asyncio.to_thread(memory.blob, PROGRESS))
         last = await asyncio.to_thread(orchestrator.journal.last_number)
         # The journal of a backup that was restored is read from its beginning: what is known is not learned twice.
         self._progress = progress if progress.number <= last else replace(progress, number=0, chat_number=0)
@@ -396,7 +396,7 @@ def read_chats(journal: JournalReader, chats: Sequence[str]) -> list[Lesson]:
     return lessons
 
 
-def teach(learned: Learned, lessons: Sequence[Lesson], vectors: Vector, progress: Progress) -> None:
+def teach(learned: Learned, lessons: Sequence[Lesson], vectors: Vector, progress: ReadingProgress) -> None:
     """Teach memory and policy, and keep how far the journal was read, all in one commit. Blocks on the disk.
 
     Attempts that are known are not learned from again. If anything fails, nothing was learned. Raises MemrlError.
@@ -482,7 +482,7 @@ async def _embed_lexically(texts: Sequence[str]) -> Vector:
     return embed_lexically(texts, LEARNING_DIMENSIONS)
 
 
-def ask_memory(learning: Learning, cypher: str, seconds: float) -> Answer:
+def ask_memory(learning: Learning, cypher: str, seconds: float) -> GraphAnswer:
     """Return the graph's answer to a question in Cypher. Blocks. Raises InputError, MemoryUnavailable."""
     try:
         return _open_memory(learning).ask(cypher, seconds)

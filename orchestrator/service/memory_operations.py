@@ -9,7 +9,7 @@ from pydantic import Field
 
 from memrl.memory import DATABASE
 from orchestrator.journal import Home, JournalReader
-from orchestrator.runs.personas import Proposal
+from orchestrator.runs.personas import PersonaProposal
 from orchestrator.service.configuration import configuration_path, variable, with_value
 from orchestrator.service.learning import FOLDER, evaluate_router
 from orchestrator.service.operations import Installation, NoArguments, told
@@ -145,7 +145,7 @@ class MemoryOperations:
         return DatabaseResource(self._on.home / FOLDER / DATABASE)
 
     def _add_persona(self, arguments: NewPersonaArguments, _work: Work) -> Mapping[str, Any]:
-        proposal = Proposal(
+        proposal = PersonaProposal(
             name=arguments.name,
             text=arguments.text,
             description=arguments.description,

@@ -30,7 +30,7 @@ from orchestrator.journal import Home, Journal, JournalReader
 from orchestrator.personas import Placed
 from orchestrator.pool import memory_budget
 from orchestrator.runs.job import Job
-from orchestrator.runs.personas import Proposal
+from orchestrator.runs.personas import PersonaProposal
 from orchestrator.runs.sandboxes import SandboxOnDemand
 from orchestrator.runs.updates import Update
 from orchestrator.service.backup import Backup, discard_backup, find_backup, restore_backup
@@ -111,7 +111,7 @@ class Upkeep:
         """Return what carries out runs, which has to be entered."""
         raise _not_here()
 
-    def add_persona(self, proposal: Proposal) -> Placed:
+    def add_persona(self, proposal: PersonaProposal) -> Placed:
         """Add a persona, unless there is one that says nearly the same, and return which one to use."""
         raise _not_here()
 

@@ -16,13 +16,13 @@ from orchestrator.service.operations import Installation, Operations
 from orchestrator.service.run_operations import RunOperations
 from orchestrator.service.schedules import Schedule
 from orchestrator.service.tuning import TuningOperations
-from procedures.audit import Audit, Entry, Head
-from procedures.engine import Engine
+from procedures.audit import Audit, AuditHead, Entry
+from procedures.engine import ProcedureEngine
 from procedures.errors import PlanUnusable, ProcedureError, ProcedureInvalid, StepFailed
 from procedures.forms import Procedure
 from procedures.library import SHIPPED, Library
-from procedures.plan import Plan, plan_to_json
-from procedures.ports import MAX_OUTPUT, Caller, Ended, Ports, Program, Work
+from procedures.plan import ProcedurePlan, plan_to_json
+from procedures.ports import MAX_OUTPUT, Caller, Ended, ProcedurePorts, Program, Work
 
 SHELL_VARIABLES: Final = ("PATH", "HOME", "LANG", "LC_ALL", "TZ")
 """What a program outside the sandbox gets of the environment."""
@@ -32,10 +32,10 @@ MAX_SHOWN_MISSED: Final = 200
 
 def procedures_engine(
     installation: Installation, configuration: Configuration, environ: Mapping[str, str] = os.environ
-) -> Engine:
+) -> ProcedureEngine:
     """Return the engine of procedures of an installation. It has to be closed."""
     ports, library = procedure_ports(installation, configuration, environ), procedure_library(configuration, environ)
-    return Engine(installation.home, ports, library, part_bytes=configuration.procedures.audit_bytes)
+    return ProcedureEngine(installation.home, ports, library, part_bytes=configuration.procedures.audit_bytes)
 
 
 def procedure_library(configuration: Configuration, environ: Mapping[str, str] = os.environ) -> Library:
@@ -45,9 +45,9 @@ def procedure_library(configuration: Configuration, environ: Mapping[str, str] =
 
 def procedure_ports(
     installation: Installation, configuration: Configuration, environ: Mapping[str, str] = os.environ
-) -> Ports:
+) -> ProcedurePorts:
     """Return what procedures act on."""
-    return Ports(
+    return ProcedurePorts(
         registry=installation.registry.absolute(),
         places={
             "home": str(installation.home),
@@ -85,7 +85,7 @@ def procedure_body(procedure: Procedure) -> dict[str, Any]:
     return {**described(procedure), "file": str(procedure.path), "text": procedure.text.decode()}
 
 
-def plan_body(plan: Plan) -> dict[str, Any]:
+def plan_body(plan: ProcedurePlan) -> dict[str, Any]:
     """Return a plan with its digest, as JSON has it."""
     return {**plan_to_json(plan), "digest": plan.digest}
 
@@ -95,7 +95,7 @@ def entry_body(entry: Entry) -> dict[str, Any]:
     return {"number": entry.number, "at": entry.at, "kind": entry.kind, "execution": entry.execution, **entry.data}
 
 
-def verified_body(log: Audit, known: Head | None) -> dict[str, Any]:
+def verified_body(log: Audit, known: AuditHead | None) -> dict[str, Any]:
     """Check the audit log, and return how many entries it has and where it begins and ends, as JSON has it.
 
     Raises AuditDamaged, ProcedureRefused.
@@ -104,7 +104,7 @@ def verified_body(log: Audit, known: Head | None) -> dict[str, Any]:
     return {"verified": count, "after": log.beginning().number, "head": str(log.head())}
 
 
-def execution_body(engine: Engine, identity: str) -> dict[str, Any]:
+def execution_body(engine: ProcedureEngine, identity: str) -> dict[str, Any]:
     """Return an execution as JSON has it, with its plan, or why there is none. Raises ProcedureError."""
     execution = engine.execution(identity)
     if execution.state == "missed":
@@ -116,7 +116,7 @@ def execution_body(engine: Engine, identity: str) -> dict[str, Any]:
     return {**execution.to_json(), "needs_approval": needs_approval, "plan_of": plan, "no_plan": ""}
 
 
-def listing(engine: Engine, schedules: Sequence[Schedule], now: float, *, by_daemon: bool) -> dict[str, Any]:
+def listing(engine: ProcedureEngine, schedules: Sequence[Schedule], now: float, *, by_daemon: bool) -> dict[str, Any]:
     """Return all procedures, the files that cannot be used, and the schedules, as JSON has them. Reads the disk."""
     found = list(engine.library.procedures())
     good = {one.id: one for one in found if isinstance(one, Procedure)}
@@ -132,7 +132,7 @@ def schedule_caller(schedule: Schedule) -> Caller:
     return Caller(f"the schedule {schedule.text!r}", frozenset({"schedule"}), person=False)
 
 
-def propose(engine: Engine, name: str, inputs: Mapping[str, Any], run: str) -> str:
+def propose(engine: ProcedureEngine, name: str, inputs: Mapping[str, Any], run: str) -> str:
     """Keep the plan of a procedure that the plan of a run asks for, to wait for a person, and return what to tell.
 
     The same proposal of the same run is kept once. What the text says of the plan does not quote files, which whoever
@@ -154,7 +154,7 @@ def proposer(run: str) -> str:
     return f"the plan of run {run}"
 
 
-def _proposal_lines(plan: Plan, identity: str) -> Iterator[str]:
+def _proposal_lines(plan: ProcedurePlan, identity: str) -> Iterator[str]:
     yield f"{plan.procedure} {plan.version}: {plan.description.strip()}"
     yield from (f"  {name} = {value}" for name, value in plan.inputs.items() if value is not None)
     yield ""
@@ -169,7 +169,7 @@ def _proposal_lines(plan: Plan, identity: str) -> Iterator[str]:
 
 
 def _scheduled(
-    engine: Engine, schedule: Schedule, procedure: Procedure | None, now: float, by_daemon: bool
+    engine: ProcedureEngine, schedule: Schedule, procedure: Procedure | None, now: float, by_daemon: bool
 ) -> dict[str, Any]:
     caller = schedule_caller(schedule).name
     executed = next(iter(engine.executions_of(caller, 1)), None)

@@ -30,7 +30,7 @@ from orchestrator.journal import ChatRated, Journal, JournalError, JournalReader
 from orchestrator.personas import Placed
 from orchestrator.runs.job import FRONTDOOR_PLANNER, Job, job_of
 from orchestrator.runs.orchestrator import Orchestrator, Ports
-from orchestrator.runs.personas import Proposal
+from orchestrator.runs.personas import PersonaProposal
 from orchestrator.runs.updates import Update
 from orchestrator.service.awaited_runs import AwaitedRuns
 from orchestrator.service.backup import Backup, find_backup, make_backup, restore_backup
@@ -582,7 +582,7 @@ class _OwnUpkeep(Upkeep):
     def runs(self) -> "_OwnRuns":
         return _OwnRuns(self._service)
 
-    def add_persona(self, proposal: Proposal) -> Placed:
+    def add_persona(self, proposal: PersonaProposal) -> Placed:
         return self._service.wait_for(self._service.orchestrator.add_persona(proposal))
 
     def retire_persona(self, name: str) -> None:

@@ -13,7 +13,7 @@ from benchmarks.adapter.data import answer_text, is_allowed, question_text
 from benchmarks.adapter.evaluate import BARE, MODEL, SHIPPED, as_request, registry_form
 from benchmarks.adapter.forms import FORMS
 from benchmarks.adapter.operations import ON_A_TEXT
-from benchmarks.adapter.plans import Example, generate
+from benchmarks.adapter.plans import PlanExample, generate
 from benchmarks.adapter.structure import ROLES, structure_of
 from benchmarks.adapter.words import PEOPLE, SUBJECTS, held_out
 from benchmarks.models import ModelShape, write_llama
@@ -27,32 +27,32 @@ COUNT = 1500
 
 
 @pytest.fixture(scope="module")
-def examples() -> list[Example]:
+def examples() -> list[PlanExample]:
     return list(islice(generate(5), COUNT))
 
 
 @pytest.mark.parametrize("count", [COUNT // 5, pytest.param(COUNT, marks=pytest.mark.slow)])
-def test_the_product_takes_every_plan_for_what_was_meant(examples: list[Example], count: int) -> None:
+def test_the_product_takes_every_plan_for_what_was_meant(examples: list[PlanExample], count: int) -> None:
     for example in (*examples[:count], *islice(generate(6, unseen=True), count // 5)):
         assert structure_of(example.files, example.parts) == example.meant, example
         assert PlanStream().feed(answer_text(example.parts)) == list(example.parts)
 
 
-def test_the_grammar_of_the_product_allows_almost_every_plan(examples: list[Example]) -> None:
+def test_the_grammar_of_the_product_allows_almost_every_plan(examples: list[PlanExample]) -> None:
     some = [one for form in FORMS for one in islice((one for one in examples if one.form == form.__name__), 6)]
     allowed = [example for example in some if is_allowed(example)]
     assert len(allowed) > 0.97 * len(some)
     assert {example.form for example in allowed} == {form.__name__ for form in FORMS}
 
 
-def test_a_part_says_what_it_reads_before_what_it_does(examples: list[Example]) -> None:
+def test_a_part_says_what_it_reads_before_what_it_does(examples: list[PlanExample]) -> None:
     for example in examples:
         for said in json.loads(answer_text(example.parts))["plan"]:
             keys = [key for key in said if key in ("each", "inputs", "foreach")]
             assert [*said][: len(keys) + 2] == ["role", *keys, "action"], said
 
 
-def test_the_rest_of_a_plan_is_asked_for_as_the_frontdoor_does(examples: list[Example]) -> None:
+def test_the_rest_of_a_plan_is_asked_for_as_the_frontdoor_does(examples: list[PlanExample]) -> None:
     example = next(example for example in examples if example.form == "rest")
     lines = question_text(example).splitlines()
     assert lines[0] == example.request
@@ -62,7 +62,7 @@ def test_the_rest_of_a_plan_is_asked_for_as_the_frontdoor_does(examples: list[Ex
     assert all(file in question_text(example) for part in example.parts for file in (*part.each, *part.inputs))
 
 
-def test_generated_requests_are_judged_as_those_of_the_benchmark_are(examples: list[Example]) -> None:
+def test_generated_requests_are_judged_as_those_of_the_benchmark_are(examples: list[PlanExample]) -> None:
     for example in examples[:300]:
         builder = PlanBuilder(example.files, ROLES)
         for part in example.parts:
@@ -72,7 +72,7 @@ def test_generated_requests_are_judged_as_those_of_the_benchmark_are(examples: l
         assert not request.is_right(tuple(builder.steps[:-1]), builder.goes_on_after), example
 
 
-def test_requests_and_actions_are_complete(examples: list[Example]) -> None:
+def test_requests_and_actions_are_complete(examples: list[PlanExample]) -> None:
     for example in examples:
         assert "{" not in example.request, example
         assert "  " not in example.request, example
@@ -81,12 +81,12 @@ def test_requests_and_actions_are_complete(examples: list[Example]) -> None:
         assert all(part.output is None or part.output in example.request for part in example.parts), example
 
 
-def test_the_same_seed_makes_the_same_data(examples: list[Example]) -> None:
+def test_the_same_seed_makes_the_same_data(examples: list[PlanExample]) -> None:
     assert list(islice(generate(5), 50)) == examples[:50]
     assert [one.request for one in islice(generate(6), 50)] != [one.request for one in examples[:50]]
 
 
-def test_no_request_of_the_benchmark_is_in_it(examples: list[Example]) -> None:
+def test_no_request_of_the_benchmark_is_in_it(examples: list[PlanExample]) -> None:
     measured = {
         _plain(entry["request"])
         for file in REAL.glob("*.yaml")
@@ -96,7 +96,7 @@ def test_no_request_of_the_benchmark_is_in_it(examples: list[Example]) -> None:
     assert measured.isdisjoint(_plain(example.request) for example in examples)
 
 
-def test_the_data_are_various(examples: list[Example]) -> None:
+def test_the_data_are_various(examples: list[PlanExample]) -> None:
     words = {word for example in examples for word in _plain(example.request).split()}
     assert len(words) > 1800
     assert len({example.request for example in examples}) > 0.98 * COUNT
@@ -121,7 +121,7 @@ def test_the_data_are_various(examples: list[Example]) -> None:
     assert len(unsaid) > 200, "files that are named by description"
 
 
-def test_words_that_are_held_out_are_not_trained_on(examples: list[Example]) -> None:
+def test_words_that_are_held_out_are_not_trained_on(examples: list[PlanExample]) -> None:
     kept = {word for word in SUBJECTS if held_out(word)}
     assert 0.05 < len(kept) / len(SUBJECTS) < 0.2
     assert any(map(held_out, PEOPLE))

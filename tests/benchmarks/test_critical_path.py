@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.critical_path.compare import changes
-from benchmarks.critical_path.measure import Bar, Measurement, PathTime, Way, summaries
+from benchmarks.critical_path.measure import PathTime, StepBar, TaskMeasurement, Way, summaries
 from benchmarks.critical_path.page import history_page, page
 from benchmarks.critical_path.run import rounds_of
-from benchmarks.critical_path.sessions import Session, Sessions, read_session
+from benchmarks.critical_path.sessions import MeasuringSession, Sessions, read_session
 from benchmarks.critical_path.workloads import choose, workloads
 from orchestrator.analysis import analyze_task
 from orchestrator.errors import InputError
@@ -23,9 +23,11 @@ from tests.orchestrator.cli.cli_command import make_command
 STAMP: Mapping[str, object] = {"workloads": {"wide-4": "abc"}, "models": {"m": 1}, "rounds": 2}
 
 
-def row(wall: float, number: int, way: Way = "as-planned", task: str = "wide-4", status: str = "done") -> Measurement:
+def row(
+    wall: float, number: int, way: Way = "as-planned", task: str = "wide-4", status: str = "done"
+) -> TaskMeasurement:
     """Return the measurement of a run of two steps."""
-    return Measurement(
+    return TaskMeasurement(
         workload=task,
         task=task,
         way=way,
@@ -52,13 +54,15 @@ def row(wall: float, number: int, way: Way = "as-planned", task: str = "wide-4",
         peak_bytes=1 << 26,
         where=PathTime(0.1 * wall, 0.1 * wall, 0.6 * wall, 0.0, 0.0, 0.1 * wall, 0.1 * wall),
         widths=((0.0, 1), (0.5 * wall, 2)),
-        bars=(Bar("S1", 0.0, wall, True, 0.1 * wall, 1), Bar("S2<b>", 0.0, 0.5 * wall, False, 0.0, 2)),
+        bars=(StepBar("S1", 0.0, wall, True, 0.1 * wall, 1), StepBar("S2<b>", 0.0, 0.5 * wall, False, 0.0, 2)),
     )
 
 
-def session(*rows: Measurement, name: str = "20260101-000000", complete: bool = True) -> Session:
+def session(*rows: TaskMeasurement, name: str = "20260101-000000", complete: bool = True) -> MeasuringSession:
     """Return a session with these measurements."""
-    return Session(name, 1_800_000_000.0, complete, "a command", {"processor": "p", "cores": 2}, {}, STAMP, rows)
+    return MeasuringSession(
+        name, 1_800_000_000.0, complete, "a command", {"processor": "p", "cores": 2}, {}, STAMP, rows
+    )
 
 
 def test_the_workloads_have_the_shapes_that_their_names_promise() -> None:

@@ -20,7 +20,7 @@ from benchmarks.engine.names import EXAMPLE, OURS, POOLED, SERIAL, SERVER, SYSTE
 from benchmarks.engine.paired import Ratio, Rounds, ratio
 from benchmarks.engine.run import ROUNDS
 from benchmarks.engine.start import takes_part
-from benchmarks.engine.system import Measured, Prompt, Workload
+from benchmarks.engine.system import BenchmarkPrompt, Measured, RequestLoad
 from benchmarks.engine.words import COUNT, FIRST, LEAST_VOCABULARY, merges, text_of, tokens_of
 from benchmarks.engine.workload import common, copy_prompt, free_prompt, loads, task_load
 from tests.benchmarks.engine_rows import row
@@ -219,7 +219,7 @@ class Scripted:
     def __init__(self, name: str, *seconds: float) -> None:
         self.name, self._seconds = name, itertools.cycle(seconds)
 
-    async def run(self, load: Workload) -> Measured:
+    async def run(self, load: RequestLoad) -> Measured:
         return Measured(seconds=next(self._seconds), tokens=load.answer)
 
     async def close(self) -> None:
@@ -230,16 +230,16 @@ class Scripted:
 async def test_noise_is_met_with_rounds(noise: float, count: int) -> None:
     systems = [Scripted(OURS, 1.0), Scripted(SERVER, 2.0, 2.0 + noise)]
     cell = Cell(model="150m", width=1, own=8, answer=4)
-    found = await measure(cell, systems, lambda _: {"cold": Workload(prompts=(), answer=4)}, Rounds(5, 12), print)
+    found = await measure(cell, systems, lambda _: {"cold": RequestLoad(prompts=(), answer=4)}, Rounds(5, 12), print)
     assert [len(each.seconds) for each in found] == [count, count]
 
 
 async def test_further_rounds_follow_those_before_and_there_are_none_when_all_is_known() -> None:
     asked: list[int] = []
 
-    def loads_of(number: int) -> dict[State, Workload]:
+    def loads_of(number: int) -> dict[State, RequestLoad]:
         asked.append(number)
-        return {"cold": Workload(prompts=(), answer=4)}
+        return {"cold": RequestLoad(prompts=(), answer=4)}
 
     before = [row(OURS, 1.0), dataclasses.replace(row(SERVER, 2.0), seconds=(2.0, 2.6, 2.0, 2.6, 2.0))]
     systems = [Scripted(OURS, 1.0), Scripted(SERVER, 2.6, 2.0)]
@@ -284,8 +284,8 @@ async def test_the_example_server_gets_a_part_of_the_loads_that_would_take_it_mi
     }
     assert parts == {("150m/64x1024", EXAMPLE, "cold"): 16, ("500m/16x1024", EXAMPLE, "cold"): 4}
     systems = [Counting(OURS), Counting(EXAMPLE)]
-    prompts = tuple(Prompt((), "", (number,)) for number in range(16))
-    load = Workload(prompts=prompts, answer=4, texts=tuple("abcdefghijklmnop"))
+    prompts = tuple(BenchmarkPrompt((), "", (number,)) for number in range(16))
+    load = RequestLoad(prompts=prompts, answer=4, texts=tuple("abcdefghijklmnop"))
     found = await measure(cells["500m/16x1024"], systems, lambda _: {"cold": load, "warm": load}, Rounds(1, 1), print)
     assert [system.asked for system in systems] == [[(16, 16), (16, 16)], [(4, 4), (16, 16)]]
     assert {(each.system, each.state): each.requests for each in found} == {
@@ -303,7 +303,7 @@ class Counting:
         self.name = name
         self.asked: list[tuple[int, int]] = []
 
-    async def run(self, load: Workload) -> Measured:
+    async def run(self, load: RequestLoad) -> Measured:
         if load.texts is not None:
             self.asked.append((len(load.prompts), len(load.texts)))
         return Measured(seconds=1.0, tokens=load.answer)

@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.gates.measure import DEADLINE_FACTOR, BenchPlan, deadline_of, rows_of, run_setup
 from benchmarks.gates.recoveries import code_retry_then_escalation, find, format_retry, frequencies, timeout_escalation
-from benchmarks.gates.rows import Result, ResultLog
+from benchmarks.gates.rows import ResultLog, TaskResult
 from benchmarks.gates.setups import FIRST, SETUPS
 from benchmarks.gates.tasks import SHARES, correct_answer, make_tasks
 from orchestrator.events import GateResult, Usage
@@ -28,8 +28,8 @@ def attempts(*moves: tuple[str, str]) -> tuple[AttemptRow, ...]:
     )
 
 
-def result(outcome: str, *moves: tuple[str, str], family: str = "code", document: str = "d1") -> Result:
-    return Result(f"{family}/1", family, document, "r1", outcome, 3.0, attempts(*moves))
+def result(outcome: str, *moves: tuple[str, str], family: str = "code", document: str = "d1") -> TaskResult:
+    return TaskResult(f"{family}/1", family, document, "r1", outcome, 3.0, attempts(*moves))
 
 
 def test_tasks_are_the_same_each_time_and_as_many_as_asked_for() -> None:

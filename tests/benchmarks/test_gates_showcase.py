@@ -6,19 +6,19 @@ from pathlib import Path
 import pytest
 
 from benchmarks.gates.measure import BenchPlan, run_setup
-from benchmarks.gates.rows import Result, ResultLog
+from benchmarks.gates.rows import ResultLog, TaskResult
 from benchmarks.gates.setups import SETUPS
 from benchmarks.gates.showcase import candidates, chosen, joined, show
 from benchmarks.gates.tasks import make_tasks
 from orchestrator.history.view import AttemptRow
 
 
-def result(task: str, *moves: tuple[str, str]) -> Result:
+def result(task: str, *moves: tuple[str, str]) -> TaskResult:
     attempts = tuple(
         AttemptRow(number, role, None, "m", 0.0, "", 1.0, outcome)
         for number, (role, outcome) in enumerate(moves, start=1)
     )
-    return Result(task, task.partition("/")[0], "d", "r", "right", 1.0, attempts)
+    return TaskResult(task, task.partition("/")[0], "d", "r", "right", 1.0, attempts)
 
 
 def test_each_kind_of_recovery_has_its_tasks_code_and_shell_first() -> None:

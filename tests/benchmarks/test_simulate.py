@@ -15,9 +15,9 @@ from benchmarks.peers.growth import chains
 from benchmarks.simulate import measure
 from benchmarks.simulate.clock import run_virtually
 from benchmarks.simulate.engines import (
-    Answer,
     Behaviour,
     Drafting,
+    SimulatedAnswer,
     SimulatedEngine,
     StepLoad,
     model_info,
@@ -139,7 +139,9 @@ def test_simulated_answers_obey_their_schema(schema: dict[str, Any]) -> None:
 def engine_of(behaviour: Behaviour, slots: int, seconds: Callable[[StepLoad], float], tokens: int) -> SimulatedEngine:
     """Return an engine whose answers have so many tokens."""
     spec = EngineSpec(file="m", slots=slots, context=4096, threads=1)
-    return SimulatedEngine(spec, model_info(spec, 0.0), seconds, lambda request: Answer("x", tokens), behaviour)
+    return SimulatedEngine(
+        spec, model_info(spec, 0.0), seconds, lambda request: SimulatedAnswer("x", tokens), behaviour
+    )
 
 
 def run_together(

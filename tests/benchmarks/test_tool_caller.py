@@ -12,7 +12,16 @@ from benchmarks.tool_caller.card import CARD, RESULTS_FILE, render
 from benchmarks.tool_caller.data import written
 from benchmarks.tool_caller.evaluate import examples, generation, measure
 from benchmarks.tool_caller.recipe import SHIPPED
-from benchmarks.tool_caller.syntax import ADDED, SYNTAXES, Answer, Call, Syntax, answer_text, prompt_text, tokenizer
+from benchmarks.tool_caller.syntax import (
+    ADDED,
+    SYNTAXES,
+    ModelAnswer,
+    Syntax,
+    TaughtCall,
+    answer_text,
+    prompt_text,
+    tokenizer,
+)
 from benchmarks.tool_caller.tasks import FINISHERS, example
 from benchmarks.tool_caller.variants import with_template
 from orchestrator.engine.client.engine import Engine
@@ -20,15 +29,15 @@ from orchestrator.engine.client.engine import Engine
 FIRST, MARGIN = 16, 2
 """How many answers are generated again, and how many of them may differ on another processor."""
 TURNS = (
-    Answer("", "Hello! How can I help?"),
-    Answer("", calls=(Call("get_price", {"item": 'Zoë "1"'}),)),
-    Answer("", calls=(Call("price", {"of": "a"}), Call("price", {"of": "b"}))),
+    ModelAnswer("", "Hello! How can I help?"),
+    ModelAnswer("", calls=(TaughtCall("get_price", {"item": 'Zoë "1"'}),)),
+    ModelAnswer("", calls=(TaughtCall("price", {"of": "a"}), TaughtCall("price", {"of": "b"}))),
 )
 
 
 @pytest.mark.parametrize("syntax", SYNTAXES)
 @pytest.mark.parametrize("answer", TURNS)
-def test_an_answer_looks_the_same_in_the_conversation_that_follows(syntax: Syntax, answer: Answer) -> None:
+def test_an_answer_looks_the_same_in_the_conversation_that_follows(syntax: Syntax, answer: ModelAnswer) -> None:
     if syntax == "llama3" and len(answer.calls) > 1:
         pytest.skip("one call at a time")
     calls = [{"id": str(n), "function": {"name": c.name, "arguments": c.arguments}} for n, c in enumerate(answer.calls)]

@@ -32,7 +32,7 @@ from benchmarks.engine.prose import document, question
 from benchmarks.engine.run import BenchmarkPlan, run
 from benchmarks.engine.start import Place, takes_part
 from benchmarks.engine.suites import SUITES
-from benchmarks.engine.system import Measured, Prompt, SystemSetup, Workload
+from benchmarks.engine.system import BenchmarkPrompt, Measured, RequestLoad, SystemSetup
 from benchmarks.engine.systems.daemon import (
     SPINNING_ENVIRONMENT,
     TRIES,
@@ -135,7 +135,7 @@ def test_steps_are_a_chain_that_can_be_run(chats: Chats) -> None:
 
 
 def test_an_answer_that_ends_early_counts_by_its_tokens_a_second() -> None:
-    load = Workload(prompts=(None,) * 2, answer=10)  # type: ignore[arg-type]
+    load = RequestLoad(prompts=(None,) * 2, answer=10)  # type: ignore[arg-type]
     assert whole_answers(load, Measured(seconds=3.0, tokens=20)).seconds == 3.0
     short = whole_answers(load, Measured(seconds=3.0, tokens=15))
     assert (short.seconds, short.tokens) == (pytest.approx(4.0), 15)
@@ -237,7 +237,7 @@ async def test_what_fails_is_asked_again_and_counts_as_lost(tmp_path: Path, fail
     server = await asyncio.start_server(answer, "127.0.0.1", 0)
     process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)  # noqa: ASYNC220
     daemon = Daemon(OURS, server.sockets[0].getsockname()[1], process, home)
-    load = Workload(prompts=(Prompt((Message("user", "Are you there?"),), "", ()),), answer=1)
+    load = RequestLoad(prompts=(BenchmarkPrompt((Message("user", "Are you there?"),), "", ()),), answer=1)
     try:
         if failing == TRIES or status == 400:
             with pytest.raises(DaemonFailed, match=str(status)):

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.sandbox import Outcome, Sandbox, SandboxJob, SandboxUnavailable
+from orchestrator.sandbox import JobOutcome, Sandbox, SandboxJob, SandboxUnavailable
 from tests.escape.attempt import PRELUDE, Attempt
 from tests.escape.attempts_on_calls import CALLS
 from tests.escape.attempts_on_files import FILES, PRIVACY
@@ -121,7 +121,7 @@ def test_there_are_at_least_forty_attempts_of_different_names() -> None:
     assert len({attempt.name for attempt in ATTEMPTS}) == len(ATTEMPTS) >= 40
 
 
-def _assert_held(attempt: Attempt, outcome: Outcome) -> None:
+def _assert_held(attempt: Attempt, outcome: JobOutcome) -> None:
     """The program was refused what it tried, for a reason that counts, or a limit ended it that should."""
     told = outcome.stdout.decode("utf-8", "replace")
     assert "ESCAPED" not in told

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memrl.episodes import Action, Outcome, Reward, Situation
-from memrl.memory import Memory, Observed, Settings
+from memrl.memory import Memory, MemoryOptions, Observed
 from orchestrator.lexical import embed
 
 DIMENSIONS = 256
@@ -25,7 +25,7 @@ def vector_of(text: str) -> NDArray[np.float32]:
     return vector
 
 
-def opened(folder: Path, settings: Settings | None = None, embedder: str = "lexical") -> Memory:
+def opened(folder: Path, settings: MemoryOptions | None = None, embedder: str = "lexical") -> Memory:
     return Memory.open(folder, embedder, DIMENSIONS, settings)
 
 

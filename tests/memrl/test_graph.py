@@ -12,7 +12,7 @@ import pytest
 
 from memrl.errors import CypherFailed, CypherRefused, CypherTimeout, GraphError
 from memrl.graph import NO_TYPE, POINTER, Library, check_reads_only
-from memrl.memory import Memory, Settings
+from memrl.memory import Memory, MemoryOptions
 from tests.memrl.observations import CODER, WRITER, opened, situation, told
 
 LIBRARIES: tuple[Library, ...] = ("kuzu", "ladybug")
@@ -22,7 +22,7 @@ GARBAGE = b"garbage" * 5000
 @pytest.fixture(scope="module", params=["ladybug", pytest.param("kuzu", marks=pytest.mark.slow)])
 def memory(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Memory:
     library: Library = request.param
-    memory = opened(tmp_path_factory.mktemp(library), Settings(graph=library))
+    memory = opened(tmp_path_factory.mktemp(library), MemoryOptions(graph=library))
     told(memory, "write a parser", 0.0, key=("r1", "S1", 1), failure="syntax: \"quoted\", and\n'more'")
     told(memory, "write a parser", 1.0, WRITER, key=("r1", "S1", 2))
     told(memory, "describe the parser", 1.0, WRITER, key=("r1", "S2", 1), after=["S1"])
@@ -156,7 +156,7 @@ def test_what_only_reads_is_accepted(cypher: str) -> None:
 def test_a_damaged_graph_is_thrown_away_and_written_anew(
     tmp_path: Path, library: Library, damages: list[bytes]
 ) -> None:
-    memory = opened(tmp_path, Settings(graph=library))
+    memory = opened(tmp_path, MemoryOptions(graph=library))
     told(memory, "write a parser", 1.0, key=("r1", "S1", 1))
     asked = "MATCH (a:Attempt) RETURN count(a)"
     assert memory.ask(asked).rows == [[1]]
@@ -175,7 +175,7 @@ def test_a_damaged_graph_is_thrown_away_and_written_anew(
 @pytest.mark.slow
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_the_process_that_writes_may_be_killed_at_any_moment(tmp_path: Path, library: Library) -> None:
-    memory = opened(tmp_path, Settings(graph=library))
+    memory = opened(tmp_path, MemoryOptions(graph=library))
     with memory.batch():
         for number in range(500):
             told(memory, f"task {number * 7919}", 1.0, CODER, key=(f"r{number}", "S1", 1))
@@ -216,7 +216,7 @@ def _kill_children() -> int:
 @pytest.mark.slow
 def test_a_graph_of_the_other_library_is_written_anew(tmp_path: Path) -> None:
     for library in LIBRARIES:
-        memory = opened(tmp_path, Settings(graph=library))
+        memory = opened(tmp_path, MemoryOptions(graph=library))
         told(memory, "write a parser", 1.0, key=("r1", library, 1))
         assert memory.ask("MATCH (r:Run) RETURN r.id").rows == [["r1"]]
         memory.close()

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from memrl.episodes import Action
 from memrl.errors import StoreCorrupt, StoreError, VectorError
-from memrl.memory import DATABASE, Memory, Settings
+from memrl.memory import DATABASE, Memory, MemoryOptions
 from memrl.vectors import IndexSettings
 from tests.memrl.observations import CODER, DIMENSIONS, WRITER, opened, outcome, situation, told, vector_of, vectors_of
 
@@ -22,7 +22,7 @@ TEXTS = [
     "compare two contracts and list what differs",
     "write a shell script that renames photos by date",
 ]
-APART = Settings(similarity=0.98)
+APART = MemoryOptions(similarity=0.98)
 """With these, texts that differ in a number are different situations."""
 
 
@@ -216,7 +216,7 @@ def test_the_log_stays_small_however_many_outcomes_come_at_once(
     monkeypatch.setattr("memrl.store.LOG_BYTES", 1 << 16)
     monkeypatch.setattr("memrl.memory.LOG_BYTES", 1 << 16)
     monkeypatch.setattr("memrl.memory.LOG_BYTES_AT_MOST", 1 << 18)
-    memory = opened(tmp_path, Settings(most_alike=0))
+    memory = opened(tmp_path, MemoryOptions(most_alike=0))
     for start in range(0, 1500, 50):
         with memory.batch():
             for number in range(start, start + 50):
@@ -276,7 +276,7 @@ def test_a_closed_memory_says_so(tmp_path: Path) -> None:
 
 
 def test_near_duplicates_are_merged_and_the_oldest_useless_dropped(tmp_path: Path) -> None:
-    careful = opened(tmp_path, Settings(similarity=0.9999))
+    careful = opened(tmp_path, MemoryOptions(similarity=0.9999))
     kept = told(careful, TEXTS[0], 1.0, key=("run", "S1", 1)).episode or 0
     copy = told(careful, TEXTS[0] + ".", 0.0, key=("run", "S1", 2)).episode or 0
     for number, text in enumerate(TEXTS[1:]):
@@ -285,7 +285,7 @@ def test_near_duplicates_are_merged_and_the_oldest_useless_dropped(tmp_path: Pat
     before = careful.values()
     careful.close()
 
-    memory = opened(tmp_path, Settings(capacity=3))
+    memory = opened(tmp_path, MemoryOptions(capacity=3))
     done = memory.compact()
     assert (done.merged, done.dropped) == (1, 1)
     assert memory.episodes([copy]) == []
@@ -406,7 +406,7 @@ def test_a_reward_that_is_no_number_is_refused(tmp_path: Path) -> None:
     assert outcome(1.0).success == 1.0
 
 
-LARGE = Settings(index=IndexSettings(flat_numbers=200 * DIMENSIONS), similarity=0.98)
+LARGE = MemoryOptions(index=IndexSettings(flat_numbers=200 * DIMENSIONS), similarity=0.98)
 """With these, more than 200 episodes get lists, which another process trains."""
 
 

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from procedures.durable import no_fault
-from procedures.engine import Engine
+from procedures.engine import ProcedureEngine
 from procedures.errors import StepFailed
 from procedures.execution import Execution
 from procedures.library import Library
-from procedures.ports import Caller, Operation, Ports, Work
+from procedures.ports import Caller, Operation, ProcedurePorts, Work
 from procedures.resources import DatabaseResource, PathResource, RowsResource
 from registry.forms import Form
 
@@ -199,19 +199,19 @@ def make_engine(
     *texts: str,
     before_write: Callable[[str], None] = no_fault,
     more: Mapping[str, Operation[Any]] | None = None,
-) -> Engine:
+) -> ProcedureEngine:
     """Return an engine on `home` whose library has these procedures."""
     library = home / "library"
     library.mkdir(parents=True, exist_ok=True)
     for text in texts:
         name = next(line.removeprefix("id: ") for line in text.splitlines() if line.startswith("id: "))
         (library / f"{name}.yaml").write_text(text)
-    ports = Ports(
+    ports = ProcedurePorts(
         registry=world / "registry.yaml",
         places={"home": str(home), "registry": str(world / "registry.yaml")},
         operations={**operations(before_write), **(more or {})},
     )
-    return Engine(home, ports, Library([library]), before_write)
+    return ProcedureEngine(home, ports, Library([library]), before_write)
 
 
 def everything(*, resume: bool = False) -> str:
@@ -219,7 +219,7 @@ def everything(*, resume: bool = False) -> str:
     return EVERYTHING.replace("ON_INTERRUPTION", "resume" if resume else "rollback")
 
 
-def execute(engine: Engine, name: str, **inputs: Any) -> Execution:
+def execute(engine: ProcedureEngine, name: str, **inputs: Any) -> Execution:
     """Plan, submit, approve and execute a procedure."""
     identity = engine.submit(engine.plan(name, inputs, OWNER), OWNER)
     engine.approve(identity, engine.execution(identity).plan, OWNER)

@@ -9,7 +9,7 @@ from threading import Thread
 
 import pytest
 
-from procedures.audit import FILE, HEAD_FILE, Audit, Head, SealedPart, head_from
+from procedures.audit import FILE, HEAD_FILE, Audit, AuditHead, SealedPart, head_from
 from procedures.errors import AuditDamaged, ProcedureRefused
 
 Tamper = Callable[[sqlite3.Connection], object]
@@ -104,7 +104,7 @@ def test_an_end_that_was_cut_off_with_its_head_is_found_by_a_head_kept_elsewhere
 def test_a_log_that_was_written_anew_is_found_by_a_head_kept_elsewhere(tmp_path: Path) -> None:
     audit = filled(tmp_path)
     with pytest.raises(AuditDamaged):
-        audit.verify(Head(3, "f" * 64))
+        audit.verify(AuditHead(3, "f" * 64))
 
 
 def test_a_missing_head_is_told(tmp_path: Path) -> None:
@@ -251,9 +251,11 @@ def test_full_parts_are_sealed_and_the_log_is_read_and_checked_across_them(tmp_p
     audit.close()
 
 
-def head_of_part(part: SealedPart) -> Head:
+def head_of_part(part: SealedPart) -> AuditHead:
     with closing(sqlite3.connect(part.path)) as connection:
-        return Head(*connection.execute("SELECT number, hash FROM entries ORDER BY number DESC LIMIT 1").fetchone())
+        return AuditHead(
+            *connection.execute("SELECT number, hash FROM entries ORDER BY number DESC LIMIT 1").fetchone()
+        )
 
 
 def test_a_small_part_is_not_sealed_nor_one_that_somebody_else_writes(tmp_path: Path) -> None:
@@ -320,7 +322,7 @@ def test_the_oldest_parts_are_removed_and_the_rest_is_checked_from_there_on(tmp_
     with pytest.raises(ProcedureRefused, match="accepted: a head from entry 8 on"):
         audit.verify(first)
     with pytest.raises(AuditDamaged):
-        audit.verify(Head(8, "f" * 64))
+        audit.verify(AuditHead(8, "f" * 64))
     parts[2].path.unlink()
     with pytest.raises(AuditDamaged, match="no entry tells that they were removed"):
         audit.verify()

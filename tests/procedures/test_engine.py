@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from procedures import retention
-from procedures.engine import Engine
+from procedures.engine import ProcedureEngine
 from procedures.errors import (
     AuditDamaged,
     ChangedMeanwhile,
@@ -31,7 +31,7 @@ from procedures.plan import plan_from_json
 from procedures.ports import Caller, Operation, Work
 from procedures.resources import PathResource
 from procedures.retention import KEPT_CHECKPOINTS, old_parts, old_plans
-from procedures.run import Watcher
+from procedures.run import ExecutionWatcher
 from registry.edit import replace_registry
 from registry.errors import RegistryError
 from registry.forms import Form
@@ -55,7 +55,7 @@ def world(tmp_path: Path) -> Path:
     return make_world(tmp_path / "world")
 
 
-def engine_for(world: Path, *texts: str, **operations: Operation[Any]) -> Engine:
+def engine_for(world: Path, *texts: str, **operations: Operation[Any]) -> ProcedureEngine:
     return make_engine(world.parent / "home", world, *texts, more=operations)
 
 
@@ -359,7 +359,7 @@ steps:
     identity = engine.submit(engine.plan("hidden", {"key": "env:MY_SECRET"}, OWNER), OWNER)
     engine.approve(identity, engine.execution(identity).plan, OWNER)
     told: list[str] = []
-    failed = engine.execute(identity, OWNER, Watcher(say=lambda _step, said: told.append(said)))
+    failed = engine.execute(identity, OWNER, ExecutionWatcher(say=lambda _step, said: told.append(said)))
     engine.close()
     assert told == ["(secret) is used"]
     assert "hunter2" not in caplog.text
@@ -382,7 +382,9 @@ def test_a_cancelled_execution_stops_and_is_undone(world: Path) -> None:
         assert (step, text) == ("scribble", "one.txt")
         engine.cancel(identity, OWNER)
 
-    ended = engine.execute(identity, OWNER, Watcher(say=lambda step, text: say(step, text) if "one" in text else None))
+    ended = engine.execute(
+        identity, OWNER, ExecutionWatcher(say=lambda step, text: say(step, text) if "one" in text else None)
+    )
     assert ended.state == "rolled back"
     assert "cancelled" in ended.error
     assert contents(world) == before
@@ -628,7 +630,7 @@ def test_what_a_caller_has_asked_for_is_found_however_much_came_after_it(world: 
     assert [one.id for one in engine.executions()] == [*missed[::-1], own]
 
 
-def interrupted(world: Path, *, after: str) -> Engine:
+def interrupted(world: Path, *, after: str) -> ProcedureEngine:
     """Return an engine that finds an execution interrupted, which a process had begun that was killed in a step."""
 
     class Killed(BaseException):
@@ -642,7 +644,7 @@ def interrupted(world: Path, *, after: str) -> Engine:
     identity = engine.submit(engine.plan("everything", {"folder": str(world)}, OWNER), OWNER)
     engine.approve(identity, engine.execution(identity).plan, OWNER)
     with pytest.raises(Killed):
-        engine.execute(identity, OWNER, Watcher(say=kill))
+        engine.execute(identity, OWNER, ExecutionWatcher(say=kill))
     engine.close()
     return engine_for(world)
 
@@ -830,7 +832,7 @@ steps:
 """
 
 
-def overlapping(world: Path) -> Engine:
+def overlapping(world: Path) -> ProcedureEngine:
     """Return an engine with a procedure whose step `blot` changes what only the checkpoint of `keep` holds."""
 
     def blot(arguments: TextArguments, _work: Work) -> Mapping[str, Any]:

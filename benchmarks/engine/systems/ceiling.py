@@ -7,7 +7,7 @@ from typing import Any, Self
 import llama_cpp.llama_cpp as lib
 
 from benchmarks.engine.names import POOLED, SPLIT
-from benchmarks.engine.system import Measured, SystemSetup, Tokens, Workload
+from benchmarks.engine.system import Measured, RequestLoad, SystemSetup, Tokens
 from benchmarks.engine.systems.parameters import avoid_broken_amx
 from orchestrator.engine.contract import EngineSpec
 from orchestrator.engine.llama.batch import Batch
@@ -45,7 +45,7 @@ class Ceiling:
         """Load the model."""
         return cls(setup, split=split)
 
-    async def run(self, load: Workload) -> Measured:
+    async def run(self, load: RequestLoad) -> Measured:
         """Compute what every system has to compute for a load.
 
         That is the shared tokens once, unless they are in the cache; the rest of each prompt; and a step for every

@@ -16,7 +16,7 @@ from typing import Any
 import httpx2
 
 from benchmarks.engine.names import OURS
-from benchmarks.engine.system import Measured, Prompt, SystemSetup, Workload
+from benchmarks.engine.system import BenchmarkPrompt, Measured, RequestLoad, SystemSetup
 from benchmarks.engine.systems.served import (
     CHAT_MODEL,
     Refused,
@@ -40,7 +40,7 @@ TRIES = 3
 """How often a load that fails is tried."""
 SPINNING_ENVIRONMENT = {"GOMP_SPINCOUNT": "300000"}
 """Makes the engine's threads wait as libgomp's default says: they spin for this number of rounds, and then sleep."""
-_FIRST = Prompt(messages=(Message("user", "Are you there?"),), text="", tokens=())
+_FIRST = BenchmarkPrompt(messages=(Message("user", "Are you there?"),), text="", tokens=())
 _ROOT = Path(__file__).parents[3]
 _TOKENS_AN_ITEM = 3
 """How many tokens an item of a list has: a digit, a comma and a space."""
@@ -62,7 +62,7 @@ class Daemon(Served):
         headers = {"Authorization": f"Bearer {token}"}
         super().__init__(name, f"{self._base}/chat/completions", process, chat_request, chat_answer, headers)
 
-    async def run(self, load: Workload) -> Measured:
+    async def run(self, load: RequestLoad) -> Measured:
         """Answer all requests at once, or run the steps.
 
         A load that fails is repeated, as a user would do, at most TRIES times in all. Each failure counts as lost, and
@@ -80,7 +80,7 @@ class Daemon(Served):
             seconds = time.perf_counter() - started if lost else measured.seconds
             return replace(measured, seconds=seconds, lost=measured.lost + lost)
 
-    async def _run_once(self, load: Workload) -> Measured:
+    async def _run_once(self, load: RequestLoad) -> Measured:
         if not load.steps:
             return await super().run(load)
         try:
@@ -138,7 +138,7 @@ async def start(setup: SystemSetup, name: str = OURS, environment: Mapping[str, 
         raise
     daemon = Daemon(name, port, process, home)
     try:
-        await daemon.run(Workload(prompts=(_FIRST,), answer=1))
+        await daemon.run(RequestLoad(prompts=(_FIRST,), answer=1))
         await until_quiet([daemon], SETTLED_SECONDS)
     except BaseException:
         await daemon.close()

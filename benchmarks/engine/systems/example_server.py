@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.engine.names import EXAMPLE
-from benchmarks.engine.system import Prompt, SystemSetup
+from benchmarks.engine.system import BenchmarkPrompt, SystemSetup
 from benchmarks.engine.systems.parameters import avoid_broken_amx
 from benchmarks.engine.systems.served import Answered, Served, free_port, serve
 
@@ -46,7 +46,7 @@ async def start(setup: SystemSetup, script: Path, packages: Path) -> Served:
     return Served(EXAMPLE, f"http://127.0.0.1:{port}/v1/completions", process, _request, _answer)
 
 
-def _request(prompt: Prompt, answer: int) -> dict[str, Any]:
+def _request(prompt: BenchmarkPrompt, answer: int) -> dict[str, Any]:
     return {"prompt": prompt.text, "max_tokens": answer, "temperature": 0.0}
 
 

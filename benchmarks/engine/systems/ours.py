@@ -5,7 +5,7 @@ import time
 from typing import Self
 
 from benchmarks.engine.names import OURS
-from benchmarks.engine.system import Measured, SystemSetup, Workload
+from benchmarks.engine.system import Measured, RequestLoad, SystemSetup
 from orchestrator.engine.client.engine import Engine
 from orchestrator.engine.contract import EngineSpec, Generation
 from registry.options import PromptLookupOptions, SpeculationOptions
@@ -41,7 +41,7 @@ class Ours:
         )
         return cls(name, await Engine.start(spec))
 
-    async def run(self, load: Workload) -> Measured:
+    async def run(self, load: RequestLoad) -> Measured:
         """Answer all requests at once."""
         before = await self._engine.stats()
         started = time.perf_counter()

@@ -6,7 +6,7 @@ from typing import Any, Self, cast
 import llama_cpp
 
 from benchmarks.engine.names import SERIAL
-from benchmarks.engine.system import Measured, SystemSetup, Workload
+from benchmarks.engine.system import Measured, RequestLoad, SystemSetup
 from benchmarks.engine.systems.parameters import avoid_broken_amx
 
 
@@ -33,7 +33,7 @@ class Serial:
             )
         )
 
-    async def run(self, load: Workload) -> Measured:
+    async def run(self, load: RequestLoad) -> Measured:
         """Answer one request after the other."""
         started = time.perf_counter()
         answers = [

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol
 import httpx2
 import psutil
 
-from benchmarks.engine.system import Measured, Prompt, Workload
+from benchmarks.engine.system import BenchmarkPrompt, Measured, RequestLoad
 
 START_SECONDS = 300.0
 CHAT_MODEL = "chat"
@@ -27,7 +27,7 @@ _ANSWER_HEAD = 500
 _IDLE_SECONDS = 1.0
 """A connection is not used again after so long, because the server might close it just when we send a request."""
 
-Request = Callable[[Prompt, int], dict[str, Any]]
+Request = Callable[[BenchmarkPrompt, int], dict[str, Any]]
 """Makes the JSON of a request from a prompt and the number of tokens to generate."""
 
 
@@ -74,7 +74,7 @@ class Served:
         limits = httpx2.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=_IDLE_SECONDS)
         self._client = httpx2.AsyncClient(timeout=None, limits=limits, trust_env=False, headers=headers)
 
-    async def run(self, load: Workload) -> Measured:
+    async def run(self, load: RequestLoad) -> Measured:
         """Send all requests at once and wait for the last answer. Raises ServerFailed."""
         bodies = [self._request(prompt, load.answer) for prompt in load.prompts]
         started = time.perf_counter()
@@ -140,7 +140,7 @@ async def serve(
     return process
 
 
-def chat_request(prompt: Prompt, answer: int) -> dict[str, Any]:
+def chat_request(prompt: BenchmarkPrompt, answer: int) -> dict[str, Any]:
     """Return a request to OpenAI's chat API."""
     messages = [{"role": message.role, "content": message.content} for message in prompt.messages]
     return {"model": CHAT_MODEL, "messages": messages, "max_tokens": answer, "temperature": 0.0}

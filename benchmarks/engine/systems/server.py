@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.engine.names import SERVER
-from benchmarks.engine.system import Prompt, SystemSetup
+from benchmarks.engine.system import BenchmarkPrompt, SystemSetup
 from benchmarks.engine.systems.parameters import has_broken_amx
 from benchmarks.engine.systems.served import Answered, Served, chat_answer, chat_request, free_port, serve
 
@@ -37,7 +37,7 @@ async def start(
     return Served(name, f"http://127.0.0.1:{port}/completion", process, _request, _answer)
 
 
-def _request(prompt: Prompt, answer: int) -> dict[str, Any]:
+def _request(prompt: BenchmarkPrompt, answer: int) -> dict[str, Any]:
     return {
         "prompt": prompt.text,
         "n_predict": answer,

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from random import Random
 
 from benchmarks.tiny.example import Example, pick_persona, step_example
-from benchmarks.tiny.families.code_operations import INT, LIST, OPERATIONS, STR, Operation
+from benchmarks.tiny.families.code_operations import INT, LIST, OPERATIONS, STR, CodeOperation
 from benchmarks.tiny.words import Lexicon, Split, WordingPool, sentence
 from orchestrator.steps.prompt import StepInput
 
@@ -66,7 +66,7 @@ class Specification:
 
     name: str
     parameters: tuple[str, ...]
-    operation: Operation
+    operation: CodeOperation
     constant: int
 
     @property

@@ -85,7 +85,7 @@ LOOKUPS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class ReplTask:
     """A task over `inputs`: the `code` of its last turn, and the code and the output of each turn `before`."""
 
     phrase: str
@@ -111,7 +111,7 @@ def output_name(words: Lexicon) -> str:
     return words.rng.choice(("S1", "S2", "S3", f"{words.stem()}.txt", f"{words.stem()}.md"))
 
 
-def _shaped(words: Lexicon) -> Work:
+def _shaped(words: Lexicon) -> ReplTask:
     rng = words.rng
     shape = rng.choice(SHAPES)
     inputs, _ = make_inputs(words, 2, rng.random() < 0.5)
@@ -119,10 +119,10 @@ def _shaped(words: Lexicon) -> Work:
     outputs = tuple(f"{words.stem()}.txt" for _ in range(2)) if shape.outputs == 2 else (output_name(words),)
     names = {"a": first, "b": second, "o": outputs[0], "p": outputs[-1], "w": words.word(), "n": rng.randint(2, 400)}
     code = Template(shape.program).substitute(names)
-    return Work(rng.choice(shape.phrases).format(**names), inputs, outputs, code)
+    return ReplTask(rng.choice(shape.phrases).format(**names), inputs, outputs, code)
 
 
-def _batched(words: Lexicon) -> Work:
+def _batched(words: Lexicon) -> ReplTask:
     """Return a task that asks a model about each input. Answers are joined unless the output is a JSON file."""
     rng = words.rng
     inputs, record = make_inputs(words, rng.randint(1, 3), rng.random() < 0.5)
@@ -132,10 +132,10 @@ def _batched(words: Lexicon) -> Work:
     if rng.random() < 0.5:
         phrase, verb = rng.choice(EXTRACTS).format(k=keys), f"Extract {keys} from"
     result = "found" if output.endswith(".json") else JOINED
-    return Work(phrase, inputs, (output,), Template(BATCH).substitute(verb=verb, result=result))
+    return ReplTask(phrase, inputs, (output,), Template(BATCH).substitute(verb=verb, result=result))
 
 
-def _looked_up(words: Lexicon) -> Work:
+def _looked_up(words: Lexicon) -> ReplTask:
     """Return a task whose first turn prints the lines that it finds, and whose second turn answers from them."""
     rng = words.rng
     inputs, record = make_inputs(words, rng.randint(1, 2), in_a_line=True)
@@ -143,7 +143,7 @@ def _looked_up(words: Lexicon) -> Work:
     phrase = rng.choice(LOOKUPS).format(k=key, n=record.name)
     look = f'print(grep("{record.name}"))'
     if rng.random() < 0.5:
-        return Work(phrase, inputs, (output_name(words),), look)
+        return ReplTask(phrase, inputs, (output_name(words),), look)
     found = [
         (one.name, number, line)
         for one in inputs
@@ -151,10 +151,10 @@ def _looked_up(words: Lexicon) -> Work:
         if record.name in line
     ]
     answer = f'final("{record.value(key)}")'
-    return Work(phrase, inputs, (output_name(words),), answer, ((look, repr(found)),))
+    return ReplTask(phrase, inputs, (output_name(words),), answer, ((look, repr(found)),))
 
 
-WORKS: tuple[Callable[[Lexicon], Work], ...] = (_shaped, _batched, _looked_up)
+WORKS: tuple[Callable[[Lexicon], ReplTask], ...] = (_shaped, _batched, _looked_up)
 WEIGHTS = (8, 5, 4)
 
 

@@ -13,7 +13,7 @@ from orchestrator.engine.errors import TextTooLong
 from orchestrator.engine.llama.batch import Batch, Tokens, as_tokens
 from orchestrator.engine.llama.loading import (
     CannotLoad,
-    Log,
+    LlamaLog,
     apply_adapters,
     describe,
     load_adapters,
@@ -49,7 +49,7 @@ class Embedder:
 
     def __init__(self, spec: EngineSpec, progress: Callable[[float], None] = lambda _: None) -> None:
         started = time.monotonic()
-        self.log = Log()
+        self.log = LlamaLog()
         self._model: Any = load_model(spec, self.log, progress)
         self.vocab = Vocabulary(self._model)
         self.ranks = spec.ranks

@@ -30,7 +30,7 @@ class CannotLoad(Exception):
         self.kind = kind
 
 
-class Log:
+class LlamaLog:
     """Writes llama.cpp's log to standard error, which is the log file, and collects errors.
 
     Everything is written while `verbose` is true, which is while the model loads; later only warnings and errors.
@@ -46,7 +46,7 @@ class Log:
         self._last = 0
         callback = lib.llama_log_callback(self._write)
         lib.llama_log_set(callback, None)
-        Log._installed = callback
+        LlamaLog._installed = callback
 
     def first_error(self, otherwise: str) -> str:
         """Return the first error since `errors` was cleared, which is the cause of the others; else `otherwise`."""
@@ -63,7 +63,7 @@ class Log:
             os.write(2, text)
 
 
-def load_model(spec: EngineSpec, log: Log, progress: Callable[[float], None]) -> Any:
+def load_model(spec: EngineSpec, log: LlamaLog, progress: Callable[[float], None]) -> Any:
     """Load a model and return llama.cpp's handle of it. `progress` is called with the part that is loaded, 0 to 1.
 
     Raises CannotLoad.
@@ -97,7 +97,7 @@ def load_model(spec: EngineSpec, log: Log, progress: Callable[[float], None]) ->
     return model
 
 
-def new_context(model: Any, params: Any, log: Log) -> Any:
+def new_context(model: Any, params: Any, log: LlamaLog) -> Any:
     """Return a new context of the model. Raises CannotLoad."""
     log.errors.clear()
     context = lib.llama_init_from_model(model, params)
@@ -107,7 +107,7 @@ def new_context(model: Any, params: Any, log: Log) -> Any:
     return context
 
 
-def load_adapters(model: Any, spec: EngineSpec, log: Log) -> dict[str, Any]:
+def load_adapters(model: Any, spec: EngineSpec, log: LlamaLog) -> dict[str, Any]:
     """Load every LoRA adapter that a specification names and return their handles by file.
 
     The handles are valid until the model is freed. Raises CannotLoad.
@@ -125,7 +125,7 @@ def load_adapters(model: Any, spec: EngineSpec, log: Log) -> dict[str, Any]:
     return handles
 
 
-def apply_adapters(context: Any, handles: Mapping[str, Any], lora: Adapters, log: Log) -> None:
+def apply_adapters(context: Any, handles: Mapping[str, Any], lora: Adapters, log: LlamaLog) -> None:
     """Let a context compute everything with these adapters, and with no others. Raises CannotLoad.
 
     `handles` are what `load_adapters` has returned. llama.cpp knows one scale for each handle, so the scales of an
@@ -164,7 +164,7 @@ def describe(model: Any, vocab: Vocabulary, **context_fields: Any) -> ModelInfo:
     )
 
 
-def _expert_override(spec: EngineSpec, log: Log) -> Any:
+def _expert_override(spec: EngineSpec, log: LlamaLog) -> Any:
     """Return the overrides that set how many experts are used per token. Reads the file's header first, since the name
     of the setting begins with that of the architecture."""
     params = lib.llama_model_default_params()
@@ -184,7 +184,7 @@ def _expert_override(spec: EngineSpec, log: Log) -> Any:
     return overrides
 
 
-def _load_error(log: Log) -> CannotLoad:
+def _load_error(log: LlamaLog) -> CannotLoad:
     message = log.first_error("llama.cpp cannot load it and does not say why")
     everything = "\n".join(log.errors)
     if "unknown model architecture" in everything:

@@ -17,7 +17,7 @@ from orchestrator.engine.llama.batch import Batch
 from orchestrator.engine.llama.grammar import Grammars, Logits
 from orchestrator.engine.llama.loading import (
     CannotLoad,
-    Log,
+    LlamaLog,
     apply_adapters,
     describe,
     load_adapters,
@@ -63,7 +63,7 @@ class Llama:
 
     def __init__(self, spec: EngineSpec, progress: Callable[[float], None] = lambda _: None) -> None:
         started = time.monotonic()
-        self.log = Log()
+        self.log = LlamaLog()
         self._model: Any = load_model(spec, self.log, progress)
         self._adapters = load_adapters(self._model, spec, self.log)
         self._own_lora = spec.lora

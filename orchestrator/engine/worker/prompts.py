@@ -128,7 +128,7 @@ class PromptMaker:
 
 
 @dataclass(slots=True, eq=False)
-class Job(Generic[CommandT, PreparedT]):
+class LongPromptJob(Generic[CommandT, PreparedT]):
     """A request whose text is long."""
 
     command: CommandT
@@ -147,9 +147,9 @@ class LongTexts(Generic[CommandT, PreparedT]):
     def __init__(self, make_maker: Callable[[], Preparing[CommandT, PreparedT]], wake: Callable[[], None]) -> None:
         self._make_maker = make_maker
         self._wake = wake
-        self._jobs: dict[int, Job[CommandT, PreparedT]] = {}
-        self._given: queue.SimpleQueue[Job[CommandT, PreparedT]] = queue.SimpleQueue()
-        self._done: deque[Job[CommandT, PreparedT]] = deque()
+        self._jobs: dict[int, LongPromptJob[CommandT, PreparedT]] = {}
+        self._given: queue.SimpleQueue[LongPromptJob[CommandT, PreparedT]] = queue.SimpleQueue()
+        self._done: deque[LongPromptJob[CommandT, PreparedT]] = deque()
         self._thread: threading.Thread | None = None
 
     @property
@@ -159,7 +159,7 @@ class LongTexts(Generic[CommandT, PreparedT]):
 
     def give(self, command: CommandT) -> None:
         """Take in a request."""
-        job = self._jobs[command.seq] = Job(command, time.monotonic())
+        job = self._jobs[command.seq] = LongPromptJob(command, time.monotonic())
         self._given.put(job)
         if self._thread is None:
             sys.setswitchinterval(_SWITCH_SECONDS)
@@ -171,9 +171,9 @@ class LongTexts(Generic[CommandT, PreparedT]):
         job = self._jobs.pop(number, None)
         return None if job is None else job.command
 
-    def take(self) -> list[Job[CommandT, PreparedT]]:
+    def take(self) -> list[LongPromptJob[CommandT, PreparedT]]:
         """Return the requests that were prepared since the last call."""
-        found: list[Job[CommandT, PreparedT]] = []
+        found: list[LongPromptJob[CommandT, PreparedT]] = []
         while self._done:
             job = self._done.popleft()
             if self._jobs.get(job.command.seq) is job:

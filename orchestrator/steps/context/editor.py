@@ -27,7 +27,7 @@ LEAST = 128
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
+class FittedWindow:
     """A window that may be sent, the pressure that it is under, and what it has cost to make room."""
 
     window: Window
@@ -75,13 +75,13 @@ class ContextEditor:
                 return estimated
         return await self._count(window)
 
-    async def settle(self, window: Window) -> Settled:
+    async def settle(self, window: Window) -> FittedWindow:
         """Make room where that pays or has to be, and add a notice of the budget to the last turn.
 
         Raises `PromptTooLong` when even then the conversation does not fit.
         """
         if self.budget is None:
-            return Settled(window, "free", Usage())
+            return FittedWindow(window, "free", Usage())
         tokens, usage = await self._tokens(window, self.budget), Usage()
         if self._must_sweep(window, tokens, self.budget):
             window = window.sweep()
@@ -95,7 +95,7 @@ class ContextEditor:
         shown = with_budget_notice(window, tokens, self.budget, self._prompts, prunes=asks)
         # Where the opening is long by itself there is nothing to prune, so the model is not kept from calling tools.
         pressure = self.budget.pressure(tokens) if window.turns else "free"
-        return Settled(shown.as_judged() if asks and pressure == "soft" else shown, pressure, usage)
+        return FittedWindow(shown.as_judged() if asks and pressure == "soft" else shown, pressure, usage)
 
     def _must_sweep(self, window: Window, tokens: int, budget: ContextBudget) -> bool:
         """Return whether sweeping pays. A full context is condensed where that is cheaper; one that is not can wait."""

@@ -12,7 +12,7 @@ from orchestrator.sandbox import (
     MESSAGE_LIMIT,
     MIB,
     ChannelBroken,
-    Outcome,
+    JobOutcome,
     SandboxError,
     SandboxJob,
     SandboxLimits,
@@ -159,7 +159,7 @@ async def interpreter(sessions: Open, host: Host, outputs: Outputs, budget: Repl
         raise AttemptError(Failure(FailureKind.INFRASTRUCTURE, str(error), final=final)) from error
 
 
-def _failure_of(outcome: Outcome, printed: Sequence[str]) -> Failure:
+def _failure_of(outcome: JobOutcome, printed: Sequence[str]) -> Failure:
     said = "".join([*printed, outcome.stderr.decode(errors="replace")])[-EVIDENCE:]
     if outcome.limit:
         kind = FailureKind.TIMEOUT if outcome.limit in _TIMES else FailureKind.RESOURCE

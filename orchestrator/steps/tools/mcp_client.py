@@ -36,7 +36,7 @@ from mcp_types import (
 from pydantic import ValidationError
 
 from orchestrator.events import Failure, FailureKind
-from orchestrator.sandbox import Outcome, SandboxError, Session
+from orchestrator.sandbox import JobOutcome, SandboxError, Session
 from orchestrator.sandbox.process import wait_despite_cancellation
 from orchestrator.steps.tools.contract import ToolError, ToolResult, ToolServerFailed
 from orchestrator.steps.tools.servers import OpenProgram, ServedTool, ToolServer
@@ -267,7 +267,7 @@ async def _send(session: Session, stream: MemoryObjectReceiveStream[SessionMessa
             await session.send_line(text.encode())
 
 
-async def _ended(session: Session) -> Outcome:
+async def _ended(session: Session) -> JobOutcome:
     """Return how a program that has closed its stdout ended; it is killed if it does not."""
     try:
         async with asyncio.timeout(ENDING_SECONDS):
@@ -277,7 +277,7 @@ async def _ended(session: Session) -> Outcome:
         return await session.end()
 
 
-def _end_of(outcome: Outcome) -> str:
+def _end_of(outcome: JobOutcome) -> str:
     """Return in words how a program ended, with the last of what it wrote on stderr."""
     if outcome.limit is not None:
         how = f"it ran into its limit: {outcome.limit}"

@@ -10,7 +10,7 @@ from typing import Any
 from orchestrator.events import Failure, FailureKind
 from orchestrator.gates import GateError
 from orchestrator.gates.tests import PYTEST, REPORT, SETTINGS, SETTINGS_TEXT, read_report
-from orchestrator.sandbox import MIB, Outcome, SandboxJob, SandboxLimits
+from orchestrator.sandbox import MIB, JobOutcome, SandboxJob, SandboxLimits
 from orchestrator.steps.tools.contract import Tool, ToolContext, ToolError, ToolResult
 from orchestrator.taskir.fields import ARTIFACT
 
@@ -43,7 +43,7 @@ async def _outcome(
     arguments: Mapping[str, Any],
     ours: Mapping[str, bytes] = MappingProxyType({}),
     keep: tuple[str, ...] = (),
-) -> Outcome:
+) -> JobOutcome:
     """Run a program on the files that the arguments name. `ours` are files that it gets beside them."""
     workspace = context.workspace
     names = arguments.get("files", [*workspace.inputs, *workspace.written])
@@ -53,7 +53,7 @@ async def _outcome(
     return await context.run(SandboxJob(argv=argv, files={**files, **ours}, limits=limits, keep=keep))
 
 
-def _result(outcome: Outcome, failure: Failure | None) -> ToolResult:
+def _result(outcome: JobOutcome, failure: Failure | None) -> ToolResult:
     return ToolResult(_format_outcome(outcome), outcome.stdout.decode(errors="replace"), failure)
 
 
@@ -65,7 +65,7 @@ def _paths(names: Iterable[str]) -> list[str]:
     return list(names)
 
 
-def _format_outcome(outcome: Outcome) -> dict[str, Any]:
+def _format_outcome(outcome: JobOutcome) -> dict[str, Any]:
     found: dict[str, Any] = {
         "exit_code": outcome.exit_code,
         "stdout": outcome.stdout.decode(errors="replace"),
@@ -74,7 +74,7 @@ def _format_outcome(outcome: Outcome) -> dict[str, Any]:
     return found | ({"limit": outcome.limit} if outcome.limit else {}) | ({"cut": True} if outcome.cut else {})
 
 
-def _failure(outcome: Outcome) -> Failure | None:
+def _failure(outcome: JobOutcome) -> Failure | None:
     if outcome.exit_code == 0:
         return None
     output = (outcome.stdout + outcome.stderr).decode(errors="replace")[-EVIDENCE:]
@@ -85,7 +85,7 @@ def _failure(outcome: Outcome) -> Failure | None:
     return Failure(FailureKind.CODE, f"it ended with {how}", output)
 
 
-def _failed_tests(outcome: Outcome) -> Failure | None:
+def _failed_tests(outcome: JobOutcome) -> Failure | None:
     """Return the failure of tests whose process ended with 0, if one failed. Raises `ToolError` without pytest."""
     try:
         report = read_report(outcome)

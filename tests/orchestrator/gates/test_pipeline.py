@@ -22,7 +22,7 @@ from orchestrator.gates import (
     planned_gates,
     run_gates,
 )
-from orchestrator.sandbox import Outcome, SandboxJob
+from orchestrator.sandbox import JobOutcome, SandboxJob
 from orchestrator.taskir import GATES
 from tests.orchestrator.gates.gate_steps import step
 
@@ -146,7 +146,7 @@ async def test_without_a_sandbox_and_a_judge_no_gate_passes(gate: str) -> None:
 
 @pytest.mark.parametrize(("text", "schema"), [(b"[1]", "passed"), (b"[1", "failed")])
 async def test_gates_that_nobody_insists_on_are_not_run_where_they_cannot_look(text: bytes, schema: str) -> None:
-    async def refuse(job: SandboxJob) -> Outcome:
+    async def refuse(job: SandboxJob) -> JobOutcome:
         raise GateSkipped("there is no bubblewrap")
 
     context = GateContext(Scope(step("a.py", "a.json")), run=refuse)

@@ -6,7 +6,7 @@ import pytest
 
 from orchestrator.events import FailureKind
 from orchestrator.gates import RunJob
-from orchestrator.sandbox import Outcome, Sandbox, SandboxJob
+from orchestrator.sandbox import JobOutcome, Sandbox, SandboxJob
 from orchestrator.taskir import Bench, Commands
 from tests.orchestrator.gates.gate_steps import check
 
@@ -200,9 +200,9 @@ async def test_a_bench_has_a_threshold(run: RunJob) -> None:
 async def test_limits_end_no_bench_that_its_threshold_accepts(threshold: float) -> None:
     jobs: list[SandboxJob] = []
 
-    async def run(job: SandboxJob) -> Outcome:
+    async def run(job: SandboxJob) -> JobOutcome:
         jobs.append(job)
-        return Outcome(exit_code=0, seconds=threshold)
+        return JobOutcome(exit_code=0, seconds=threshold)
 
     checked = await check(("bench",), run, {"a": ""}, commands=Commands(bench=Bench(run=("x",), max_seconds=threshold)))
     assert checked.results[0].passed

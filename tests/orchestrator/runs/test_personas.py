@@ -13,12 +13,12 @@ from orchestrator.journal import JournalReader, PersonaUse
 from orchestrator.personas import MAX_IN_USE, MadePersona
 from orchestrator.planning import Accept, PlanContext, Planned, PlannedPart
 from orchestrator.runs import Job, Orchestrator, Ports
-from orchestrator.runs.personas import Proposal, checked_proposal, useless_personas
+from orchestrator.runs.personas import PersonaProposal, checked_proposal, useless_personas
 from orchestrator.taskir import Step
 from tests.orchestrator.run_jobs import ON_DEMAND, RECORDS, REGISTRY, execute, job, report_of, step
 from tests.orchestrator.runs.test_planners import Stored
 
-POEM = Proposal(name="poet", text="Write in verse, and let every line rhyme.", by="ann")
+POEM = PersonaProposal(name="poet", text="Write in verse, and let every line rhyme.", by="ann")
 HISTORIAN = PlanPersona("harbour-historian", "You know ships, tides and trade.")
 DAY = 86_400.0
 STILL = Ports(follows_registry=False)
@@ -108,7 +108,9 @@ async def test_a_plan_whose_process_ended_before_its_persona_was_stored_goes_on(
         (replace(POEM, text="x" * (1 << 20)), "persona.text: has 1,048,576 characters; accepted: 1 to 4,000"),
     ],
 )
-async def test_what_cannot_be_added_changes_nothing(orchestrator: Orchestrator, proposal: Proposal, told: str) -> None:
+async def test_what_cannot_be_added_changes_nothing(
+    orchestrator: Orchestrator, proposal: PersonaProposal, told: str
+) -> None:
     with pytest.raises(InputError) as refused:
         await orchestrator.add_persona(proposal)
     assert str(refused.value).startswith(told)

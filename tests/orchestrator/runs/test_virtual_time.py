@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from benchmarks.simulate.clock import StillJournal, VirtualClock, run_virtually, virtual_loop
-from benchmarks.simulate.engines import Answer, SimulatedMachine, words
+from benchmarks.simulate.engines import SimulatedAnswer, SimulatedMachine, words
 from orchestrator.engine.contract import Generation
 from orchestrator.history import Report
 from orchestrator.runs import Orchestrator, Ports
@@ -23,7 +23,7 @@ def curve(sequences: int, threads: int) -> float:
     return 0.1 * (1 + 0.02 * (sequences - 1))
 
 
-def write(request: Generation) -> Answer:
+def write(request: Generation) -> SimulatedAnswer:
     return words(" ".join(["word"] * WORDS))
 
 

@@ -14,7 +14,7 @@ from orchestrator.service.executions import ProcedureQueue, StepProgress
 from orchestrator.service.procedures import listing
 from orchestrator.service.schedules import Calendar, Schedule, schedules_from
 from procedures.audit import Entry
-from procedures.engine import Engine
+from procedures.engine import ProcedureEngine
 from procedures.errors import ChangedMeanwhile, ProcedureForbidden, ProcedureRefused, UnknownExecution
 from procedures.execution import Execution
 from procedures.ports import Caller, Operation, Work
@@ -63,11 +63,11 @@ def gate() -> Gate:
 
 
 @pytest.fixture
-def engine(world: Path, gate: Gate) -> Engine:
+def engine(world: Path, gate: Gate) -> ProcedureEngine:
     return engine_of(world, gate)
 
 
-def engine_of(world: Path, gate: Gate) -> Engine:
+def engine_of(world: Path, gate: Gate) -> ProcedureEngine:
     hold = Operation(name="hold", description="Wait.", form=Nothing, run=gate.hold)
     return make_engine(world.parent / "home", world, HELD, ASKS, everything(), more={"hold": hold})
 
@@ -83,7 +83,7 @@ async def over(queue: ProcedureQueue, identity: str) -> Execution:
     return await queue.execution(identity)
 
 
-async def test_executions_are_carried_out_one_at_a_time_and_in_order(engine: Engine, gate: Gate) -> None:
+async def test_executions_are_carried_out_one_at_a_time_and_in_order(engine: ProcedureEngine, gate: Gate) -> None:
     async with ProcedureQueue(engine, none) as queue:
         made = [await queue.submit("held", {}, OWNER) for _ in range(3)]
         assert [one.state for one in made] == ["queued"] * 3
@@ -97,7 +97,7 @@ async def test_executions_are_carried_out_one_at_a_time_and_in_order(engine: Eng
     assert begun == [one.id for one in made]
 
 
-async def test_watchers_see_every_entry_and_progress_and_can_come_back(engine: Engine, gate: Gate) -> None:
+async def test_watchers_see_every_entry_and_progress_and_can_come_back(engine: ProcedureEngine, gate: Gate) -> None:
     async with ProcedureQueue(engine, none) as queue:
         made = await queue.submit("held", {}, OWNER)
         seen: list[Entry] = []
@@ -119,7 +119,7 @@ async def test_watchers_see_every_entry_and_progress_and_can_come_back(engine: E
             await anext(queue.watch("nothing"))
 
 
-async def test_an_approval_begins_the_plan_that_was_shown_and_no_other(engine: Engine, world: Path) -> None:
+async def test_an_approval_begins_the_plan_that_was_shown_and_no_other(engine: ProcedureEngine, world: Path) -> None:
     inputs, before = {"folder": str(world)}, contents(world)
     async with ProcedureQueue(engine, none) as queue:
         waits = await queue.submit("everything", inputs, OWNER)
@@ -146,7 +146,7 @@ async def test_an_approval_begins_the_plan_that_was_shown_and_no_other(engine: E
     assert failed.changed == []
 
 
-def engine_digest(engine: Engine, inputs: Mapping[str, Any]) -> str:
+def engine_digest(engine: ProcedureEngine, inputs: Mapping[str, Any]) -> str:
     return engine.plan("everything", {**inputs, "fail": True}, OWNER).digest
 
 
@@ -170,7 +170,7 @@ async def test_what_was_queued_or_interrupted_goes_on_after_a_restart(world: Pat
 
 
 async def test_one_that_has_not_begun_is_cancelled_and_a_running_one_undoes_what_it_did(
-    engine: Engine, gate: Gate
+    engine: ProcedureEngine, gate: Gate
 ) -> None:
     async with ProcedureQueue(engine, none) as queue:
         running, waiting = [(await queue.submit("held", {}, OWNER)).id for _ in range(2)]
@@ -185,7 +185,7 @@ async def test_one_that_has_not_begun_is_cancelled_and_a_running_one_undoes_what
     assert gate.count == 1
 
 
-async def test_a_refusal_after_the_end_does_not_keep_watchers_waiting(engine: Engine, world: Path) -> None:
+async def test_a_refusal_after_the_end_does_not_keep_watchers_waiting(engine: ProcedureEngine, world: Path) -> None:
     async with ProcedureQueue(engine, none) as queue:
         waits = await queue.submit("everything", {"folder": str(world)}, OWNER)
         await queue.withdraw(waits.id, OWNER)
@@ -197,7 +197,7 @@ async def test_a_refusal_after_the_end_does_not_keep_watchers_waiting(engine: En
             assert [update async for update in queue.watch(waits.id, engine.audit.head().number)] == []
 
 
-async def test_one_that_cannot_begin_is_withdrawn_and_does_not_stay_queued(engine: Engine, gate: Gate) -> None:
+async def test_one_that_cannot_begin_is_withdrawn_and_does_not_stay_queued(engine: ProcedureEngine, gate: Gate) -> None:
     async with ProcedureQueue(engine, none) as queue:
         await queue.submit("held", {}, OWNER)
         waits = await queue.submit("held", {}, OWNER)
@@ -209,7 +209,7 @@ async def test_one_that_cannot_begin_is_withdrawn_and_does_not_stay_queued(engin
     assert "the plan cannot be read" in ended.error
 
 
-async def scheduled(engine: Engine, line: str, since: str, now: str) -> list[Execution]:
+async def scheduled(engine: ProcedureEngine, line: str, since: str, now: str) -> list[Execution]:
     """Return the executions after a daemon has looked after a schedule at a moment, as it did before `since`."""
     schedules, moment = schedules_from([line]), datetime.fromisoformat(now).timestamp()
     Calendar(engine.folder).begin(schedules, datetime.fromisoformat(since).timestamp())
@@ -220,7 +220,7 @@ async def scheduled(engine: Engine, line: str, since: str, now: str) -> list[Exe
     return engine.executions()
 
 
-async def test_what_is_due_is_executed_and_what_was_missed_is_told(engine: Engine, gate: Gate) -> None:
+async def test_what_is_due_is_executed_and_what_was_missed_is_told(engine: ProcedureEngine, gate: Gate) -> None:
     gate.opened.set()
     done, missed = await scheduled(engine, "0 * * * * held", "2100-03-01T08:30:00", "2100-03-01T11:00:01")
     assert (done.state, done.caller) == ("done", "the schedule '0 * * * * held'")
@@ -230,7 +230,7 @@ async def test_what_is_due_is_executed_and_what_was_missed_is_told(engine: Engin
     assert (told["last"]["id"], told["missed"], told["why_not"]) == (done.id, [], "")
 
 
-async def test_one_that_needs_an_approval_waits_and_the_next_one_is_not_piled_upon_it(engine: Engine) -> None:
+async def test_one_that_needs_an_approval_waits_and_the_next_one_is_not_piled_upon_it(engine: ProcedureEngine) -> None:
     (waits,) = await scheduled(engine, "0 * * * * asks", "2100-03-01T10:30:00", "2100-03-01T11:00:01")
     assert waits.state == "planned"
     missed, _ = await scheduled(engine, "0 * * * * asks", "2100-03-01T10:30:00", "2100-03-01T12:00:01")
@@ -242,7 +242,7 @@ async def test_one_that_needs_an_approval_waits_and_the_next_one_is_not_piled_up
     ("line", "told"),
     [("0 * * * * nothing", "no procedure 'nothing'"), ("0 * * * * everything folder=/x", "accepted: owner")],
 )
-async def test_what_cannot_be_executed_by_schedule_is_told(engine: Engine, line: str, told: str) -> None:
+async def test_what_cannot_be_executed_by_schedule_is_told(engine: ProcedureEngine, line: str, told: str) -> None:
     (missed,) = await scheduled(engine, line, "2100-03-01T10:30:00", "2100-03-01T11:00:01")
     assert missed.state == "missed"
     assert told in missed.error

@@ -15,7 +15,7 @@ import yaml
 
 from memrl.episodes import Action, Outcome, Reward, Situation
 from memrl.memory import Memory
-from memrl.memory import Settings as MemoryRules
+from memrl.memory import MemoryOptions as MemoryRules
 from orchestrator.cli.procedure_backend import EmbeddedUpkeep
 from orchestrator.cli.settings import Settings
 from orchestrator.events import (
@@ -37,7 +37,7 @@ from orchestrator.journal import Home, HomeLock, Journal, JournalReader, with_ma
 from orchestrator.journal.migrations import VERSION
 from orchestrator.lexical import LEARNING_DIMENSIONS, NAME, embed
 from orchestrator.routing.hybrid import named
-from orchestrator.runs.personas import Proposal, add_without_daemon
+from orchestrator.runs.personas import PersonaProposal, add_without_daemon
 from orchestrator.sandbox import Sandbox, SandboxUnavailable
 from orchestrator.service.backup import backups, make_backup
 from orchestrator.service.callers import Callers
@@ -51,7 +51,7 @@ from orchestrator.service.operations import Installation, Upkeep
 from orchestrator.service.procedures import execution_body, procedures_engine
 from orchestrator.taskir import task_from
 from procedures import retention
-from procedures.engine import Engine
+from procedures.engine import ProcedureEngine
 from procedures.errors import StepFailed
 from procedures.library import SHIPPED, Library
 from procedures.ports import Operation, Program
@@ -153,7 +153,7 @@ def last_backup(root: Path) -> str:
 
 
 def add_keeper(root: Path) -> None:
-    add_without_daemon(root / "home", Proposal(name="keeper", text=KEEPER), registry_of(root), 1.0)
+    add_without_daemon(root / "home", PersonaProposal(name="keeper", text=KEEPER), registry_of(root), 1.0)
 
 
 def fill_memory(root: Path) -> None:
@@ -405,7 +405,7 @@ def root(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def engine(root: Path) -> Iterator[Engine]:
+def engine(root: Path) -> Iterator[ProcedureEngine]:
     engine = procedures_engine(make_installation(root), Configuration(), {"HOME": str(root)})
     engine.ports = type(engine.ports)(
         registry=engine.ports.registry,
@@ -420,7 +420,7 @@ def engine(root: Path) -> Iterator[Engine]:
     engine.close()
 
 
-def carry_out(engine: Engine, name: str, inputs: dict[str, Any]) -> Any:
+def carry_out(engine: ProcedureEngine, name: str, inputs: dict[str, Any]) -> Any:
     plan = engine.plan(name, inputs, OWNER)
     identity = engine.submit(plan, OWNER)
     if plan.needs_approval:
@@ -450,7 +450,7 @@ def test_every_procedure_that_ships_is_tested() -> None:
 @pytest.mark.parametrize("failures", [1, pytest.param(2, marks=pytest.mark.slow)], ids=["failed once", "failed twice"])
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_a_procedure_that_fails_half_way_leaves_everything_as_it_was(
-    case: Case, root: Path, engine: Engine, failures: int
+    case: Case, root: Path, engine: ProcedureEngine, failures: int
 ) -> None:
     """It is made to fail half-way, and in the slow tests after all of its steps, too."""
     if case.name == "run-gates":
@@ -468,7 +468,7 @@ def test_a_procedure_that_fails_half_way_leaves_everything_as_it_was(
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_a_procedure_does_what_it_says_and_is_undone(case: Case, root: Path, engine: Engine) -> None:
+def test_a_procedure_does_what_it_says_and_is_undone(case: Case, root: Path, engine: ProcedureEngine) -> None:
     if case.name == "run-gates":
         skip_without_sandbox()
     case.prepare(root)
@@ -482,7 +482,7 @@ def test_a_procedure_does_what_it_says_and_is_undone(case: Case, root: Path, eng
     engine.audit.verify()
 
 
-def test_runs_that_come_meanwhile_stay_when_a_vacuum_is_rolled_back(root: Path, engine: Engine) -> None:
+def test_runs_that_come_meanwhile_stay_when_a_vacuum_is_rolled_back(root: Path, engine: ProcedureEngine) -> None:
     done = carry_out(engine, "vacuum", {"days": 30})
     with Journal.open(root / "home") as journal:
         asyncio.run(journaled_on(journal, "R3", b"later", time.time()))
@@ -496,7 +496,7 @@ def test_runs_that_come_meanwhile_stay_when_a_vacuum_is_rolled_back(root: Path, 
 
 
 def test_old_plans_and_parts_of_the_log_are_removed_and_come_back_where_that_is_undone(
-    root: Path, engine: Engine, monkeypatch: pytest.MonkeyPatch
+    root: Path, engine: ProcedureEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(retention, "KEPT_CHECKPOINTS", 1)
     engine.part_bytes = 0
@@ -526,7 +526,7 @@ def test_the_configuration_says_how_long_plans_are_kept(root: Path) -> None:
     assert shown == f"remove {root}/home/procedures/plans/{first}.json"
 
 
-def test_the_journal_is_not_replaced_under_a_daemon(root: Path, engine: Engine) -> None:
+def test_the_journal_is_not_replaced_under_a_daemon(root: Path, engine: ProcedureEngine) -> None:
     before = everything_in(root)
     with HomeLock(Home(root / "home")):
         failed = carry_out(engine, "restore-backup", {"name": last_backup(root)})
@@ -535,7 +535,7 @@ def test_the_journal_is_not_replaced_under_a_daemon(root: Path, engine: Engine) 
     assert everything_in(root) == before
 
 
-def test_gates_that_fail_fail_the_procedure(root: Path, engine: Engine) -> None:
+def test_gates_that_fail_fail_the_procedure(root: Path, engine: ProcedureEngine) -> None:
     skip_without_sandbox()
     (root / "code" / "bad.py").write_text("import os\n")
     failed = carry_out(engine, "run-gates", {"folder": str(root / "code"), "gates": "lint"})
@@ -544,7 +544,7 @@ def test_gates_that_fail_fail_the_procedure(root: Path, engine: Engine) -> None:
 
 
 def test_a_router_that_is_worse_is_only_journaled_and_one_that_is_not_certain_changes_nothing(
-    root: Path, engine: Engine
+    root: Path, engine: ProcedureEngine
 ) -> None:
     configuration = root / ".config" / "orchestrator" / "config.toml"
     configuration.parent.mkdir(parents=True)
@@ -561,12 +561,14 @@ def test_a_router_that_is_worse_is_only_journaled_and_one_that_is_not_certain_ch
     assert configuration.read_text() == text
 
 
-def test_a_router_without_choices_is_not_judged(engine: Engine) -> None:
+def test_a_router_without_choices_is_not_judged(engine: ProcedureEngine) -> None:
     plan = engine.plan("promote-router", {}, OWNER)
     assert any("has no choice that the memory advised on" in problem for problem in plan.problems)
 
 
-def test_the_present_setting_stays_where_another_one_is_not_certain_to_be_faster(root: Path, engine: Engine) -> None:
+def test_the_present_setting_stays_where_another_one_is_not_certain_to_be_faster(
+    root: Path, engine: ProcedureEngine
+) -> None:
     before = (root / "registry.yaml").read_bytes()
     inputs = {"model": "large", "seconds": 1, "only": "prompt_lookup", "requests": one_request(root)}
     done = carry_out(engine, "autotune-model", inputs)
@@ -575,7 +577,9 @@ def test_the_present_setting_stays_where_another_one_is_not_certain_to_be_faster
     assert (root / "registry.yaml").read_bytes() == before
 
 
-def test_settings_that_change_answers_are_only_searched_where_that_is_allowed(root: Path, engine: Engine) -> None:
+def test_settings_that_change_answers_are_only_searched_where_that_is_allowed(
+    root: Path, engine: ProcedureEngine
+) -> None:
     inputs = {"model": "large", "seconds": 5, "only": "kv_types,experts,speculation"}
     shown = engine.plan("autotune-model", inputs, OWNER).steps[0].shown
     assert "kv_types: it changes answers; accepted: kv_types: true" in shown
@@ -585,12 +589,12 @@ def test_settings_that_change_answers_are_only_searched_where_that_is_allowed(ro
     assert "experts: the model is no mixture of experts" in allowed
 
 
-def test_a_model_that_a_role_has_is_not_removed(engine: Engine) -> None:
+def test_a_model_that_a_role_has_is_not_removed(engine: ProcedureEngine) -> None:
     plan = engine.plan("remove-model", {"model": "large"}, OWNER)
     assert any("there is no model 'large'" in problem for problem in plan.problems)
 
 
-def test_programs_outside_the_sandbox_have_to_be_allowed(root: Path, engine: Engine) -> None:
+def test_programs_outside_the_sandbox_have_to_be_allowed(root: Path, engine: ProcedureEngine) -> None:
     program = Program(command=("/bin/echo", "hello"), sandbox=False, folder=root, files={}, stdin="")
     with pytest.raises(StepFailed, match="may not be run outside the sandbox"):
         engine.ports.run_program(program, work())
@@ -599,7 +603,7 @@ def test_programs_outside_the_sandbox_have_to_be_allowed(root: Path, engine: Eng
     assert allowed.ports.run_program(program, work()).stdout == "hello\n"
 
 
-def test_programs_in_the_sandbox_get_their_files(root: Path, engine: Engine) -> None:
+def test_programs_in_the_sandbox_get_their_files(root: Path, engine: ProcedureEngine) -> None:
     skip_without_sandbox()
     files = {"in.txt": root / "code" / "good.py"}
     program = Program(command=("cat", "in.txt"), sandbox=True, folder=None, files=files, stdin="")
