@@ -86,6 +86,7 @@ class Daemon:
             "ORCHESTRATOR_REGISTRY": str(place.registry),
             "ORCHESTRATOR_SERVER_DRAIN_SECONDS": "0",
             "ORCHESTRATOR_FOLDER_MIN_FREE_BYTES": "0",
+            "ORCHESTRATOR_MEMORY_USE": "shadow",  # what a run comes to may not depend on those before it
             "PYTHONPATH": str(ROOT),
             **settings,
         }
