@@ -101,9 +101,11 @@ def share_file(source: Path, target: Path, *, link: bool) -> How:
 
 def make_private_folder(folder: Path) -> None:
     """Make a folder, and those above it that are missing, for their owner alone. Raises OSError."""
-    missing = [one for one in (folder, *folder.parents) if not one.exists()]
-    for one in reversed(missing):
-        one.mkdir(mode=0o700, exist_ok=True)
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+    except FileNotFoundError:
+        make_private_folder(folder.parent)
+        folder.mkdir(mode=0o700, exist_ok=True)
 
 
 def sync_folder(folder: Path) -> None:
