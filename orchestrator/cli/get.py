@@ -1,6 +1,7 @@
 """`orchestrator models get`: get a model onto this machine, and print how to use it."""
 
 import os
+import re
 import shlex
 import sys
 from pathlib import Path
@@ -19,6 +20,7 @@ from registry.sources.catalogue import CatalogueEntry, read_catalogue
 from registry.sources.contract import Obtained, SourceError
 from registry.sources.get import FORMS, get_model
 
+DIGEST = re.compile(r"[0-9a-fA-F]{64}")
 TENTHS = 10
 """If stderr is no terminal, a line is printed whenever another one of so many equal parts of a file has come."""
 
@@ -29,18 +31,27 @@ def get(
         Path | None,
         typer.Option("--folder", metavar="DIR", help="Where downloads go; the configuration's `models` without it."),
     ] = None,
+    sha256: Annotated[
+        str | None,
+        typer.Option(
+            "--sha256", metavar="DIGEST", help="The SHA-256 that the GGUF file has to have, in 64 hex digits."
+        ),
+    ] = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Bring a model onto this machine.
 
-    What is downloaded goes into the folder for models. A transfer that broke off is resumed by the same command; a file
-    is kept only if its hash is right. A model of Ollama, and a file of this machine, is used where it is. Without
-    SOURCE the names of the catalogue are listed.
+    What is downloaded goes into the folder for models. A transfer that broke off is resumed by the same command. A file
+    is kept only if it has the size and the hash that its source states, and the output says what was compared; a plain
+    address states no hash, so give one with --sha256. A model of Ollama, and a file of this machine, is used where it
+    is. Without SOURCE the names of the catalogue are listed.
     """
+    if sha256 is not None and not DIGEST.fullmatch(sha256):
+        raise InputError(Problem("--sha256", f"{sha256} is no SHA-256", "64 hexadecimal digits"))
     if source is None:
         _list(as_json)
         return
-    obtained, header = fetch(source, folder or downloads())
+    obtained, header = fetch(source, folder or downloads(), None if sha256 is None else sha256.lower())
     warnings = [*_warnings(header)]
     if as_json:
         print_json({"file": str(obtained.file), **_facts(obtained, header), "warnings": warnings})
@@ -54,12 +65,12 @@ def downloads() -> Path:
     return models_folder(load_configuration().models, os.environ)
 
 
-def fetch(source: str, folder: Path) -> tuple[Obtained, GgufHeader]:
+def fetch(source: str, folder: Path, sha256: str | None = None) -> tuple[Obtained, GgufHeader]:
     """Get a model as `get_model` does, and show the progress of downloads on stderr. Raises InputError."""
     reporter = _Bars() if make_console(sys.stderr).is_terminal else _Lines()
     try:
         with reporter:
-            return get_model(source, folder.expanduser().absolute(), reporter)
+            return get_model(source, folder.expanduser().absolute(), reporter, sha256)
     except SourceError as error:
         raise InputError(Problem(error.where, error.what, error.accepted)) from error
 
@@ -82,6 +93,7 @@ def _facts(obtained: Obtained, header: GgufHeader) -> dict[str, Any]:
     return {
         "source": obtained.source,
         "downloaded": obtained.downloaded,
+        "checked": _checked(obtained),
         "model": {
             "name": header.name,
             "architecture": header.architecture,
@@ -101,9 +113,16 @@ def _text(source: str, obtained: Obtained, header: GgufHeader) -> str:
         f"{one_line(header.name)}: {header.architecture} {header.file_type}, {size(header.file_bytes)}; {came}\n"
         f"from {obtained.source}\n"
         f"{obtained.file}\n"
+        f"checked: {_checked(obtained)}\n"
         f"To use it for everything: orchestrator init --model {model}\n"
         f"To add it to a registry: orchestrator models add {shlex.quote(str(obtained.file))} --role worker --write\n"
     )
+
+
+def _checked(obtained: Obtained) -> str:
+    """Return what the file was compared with, and that its header was read, as the end of a sentence."""
+    header = "its GGUF header says that it is whole"
+    return f"{obtained.checked}; {header}" if obtained.checked else header
 
 
 def _warnings(header: GgufHeader) -> list[str]:
@@ -136,12 +155,14 @@ class _Bars:
         self._progress.stop()
 
     def begin(self, name: str, size: int | None, done: int) -> None:
-        self._task = self._progress.add_task(one_line(name), total=size, completed=done)
+        self._name = one_line(name)
+        self._task = self._progress.add_task(self._name, total=size, completed=done)
 
     def advance(self, count: int) -> None:
         self._progress.advance(self._task, count)
 
-    def end(self) -> None:
+    def end(self, checked: str) -> None:
+        self._progress.update(self._task, description=f"{self._name}: {checked}")
         self._progress.refresh()
 
 
@@ -170,8 +191,8 @@ class _Lines:
             self._tenths = tenth
             self._say(f"{self._name}: {_of(self._done, self._size)}")
 
-    def end(self) -> None:
-        self._say(f"{self._name}: complete and checked")
+    def end(self, checked: str) -> None:
+        self._say(f"{self._name}: complete; {checked}")
 
     def _say(self, line: str) -> None:
         write(lambda: print(line, file=sys.stderr))

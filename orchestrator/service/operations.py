@@ -617,9 +617,9 @@ class _Reported:
             self._tenths = tenth
             self._work.say(f"{self._name}: {self._done:,} of {self._size:,} bytes")
 
-    def end(self) -> None:
-        """Tell that a file is complete."""
-        self._work.say(f"{self._name}: complete")
+    def end(self, checked: str) -> None:
+        """Tell that a file is complete, and what it was compared with."""
+        self._work.say(f"{self._name}: complete; {checked}")
 
 
 async def _measured(entry: ModelEntry, file: Path, seconds: float, work: Work) -> Mapping[str, Any]:

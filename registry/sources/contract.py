@@ -46,6 +46,9 @@ class Obtained:
     """The exact source, with the version, the file and the quantisation."""
     downloaded: int = 0
     """How many bytes were transferred; 0 if the model was here already."""
+    checked: str = ""
+    """What its bytes were compared with, as a clause; empty for a file that is used where it is. Besides, the header of
+    every model is read, by which a file that is cut short is noticed."""
 
 
 class DownloadProgress(Protocol):
@@ -57,8 +60,8 @@ class DownloadProgress(Protocol):
     def advance(self, count: int) -> None:
         """Count `count` more bytes of the file as transferred."""
 
-    def end(self) -> None:
-        """End the file: it is complete, and its hash was right."""
+    def end(self, checked: str) -> None:
+        """End the file, which is complete. `checked` is a clause that says what it was compared with."""
 
 
 class NoProgress:
@@ -70,5 +73,5 @@ class NoProgress:
     def advance(self, count: int) -> None:
         """Ignore it."""
 
-    def end(self) -> None:
+    def end(self, checked: str) -> None:
         """Ignore it."""

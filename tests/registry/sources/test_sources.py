@@ -148,6 +148,31 @@ def test_a_wrong_hash_leaves_nothing(server: Served, tmp_path: Path) -> None:
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
+def test_a_digest_that_the_user_gives_is_compared(server: Served, tmp_path: Path) -> None:
+    server.files["model.gguf"] = MODEL
+    address, right, wrong = f"{server.url}/files/model.gguf", sha256_of(TINY), "0" * 64
+    with pytest.raises(SourceError, match=f"SHA-256 {right} instead of {wrong}; it was deleted"):
+        get_model(address, tmp_path, sha256=wrong)
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+    for written in (address, "hf:some/model", str(TINY)):
+        obtained, _ = get_model(written, tmp_path, sha256=right)
+        assert obtained.checked == "its SHA-256 is right"
+    for written in ("hf:some/model:F16", str(TINY)):
+        with pytest.raises(SourceError, match=f"has the SHA-256 {right}, and not {wrong}"):
+            get_model(written, tmp_path, sha256=wrong)
+
+
+def test_another_file_at_an_address_does_not_replace_the_one_that_is_here(server: Served, tmp_path: Path) -> None:
+    address = f"{server.url}/files/model.gguf"
+    server.files["model.gguf"] = MODEL
+    assert got(address, tmp_path).downloaded == len(MODEL)
+    assert got(address, tmp_path).downloaded == 0
+    server.files["model.gguf"] = MODEL + b"\0"
+    with pytest.raises(SourceError, match="there is another file of this name, which is left alone"):
+        get_model(address, tmp_path)
+    assert (tmp_path / "model.gguf").read_bytes() == MODEL
+
+
 def test_a_disk_without_room_is_noticed_before_anything_is_transferred(
     server: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
