@@ -21,6 +21,7 @@ from benchmarks.engine.run import FURTHER, BenchmarkPlan, run
 from benchmarks.engine.start import Place
 from benchmarks.engine.suites import SUITES, Suite
 from benchmarks.engine.systems.daemon import DaemonFailed
+from benchmarks.options import positive
 from orchestrator.engine.llama.model import default_threads
 
 FOLDER = Path(__file__).parents[2] / "build" / "bench"
@@ -156,18 +157,11 @@ def _parser() -> argparse.ArgumentParser:
     systems = (*SYSTEMS, SPINNING)
     parser.add_argument("--systems", nargs="+", choices=systems, help="default: all of the suite")
     rounds = "; ".join(f"{name}: {suite.rounds.least} to {suite.rounds.most}" for name, suite in SUITES.items())
-    parser.add_argument("--rounds", type=_positive, help=f"default: as noise needs ({rounds})")
+    parser.add_argument("--rounds", type=positive, help=f"default: as noise needs ({rounds})")
     parser.add_argument("--budget", type=float, metavar="MINUTES", help="begin no further cell after so long")
     parser.add_argument("--folder", type=Path, default=FOLDER, help="keeps models, peers and finished cells")
     parser.add_argument("--trial", action="store_true", help="small cells on a model of no size; nothing is written")
     return parser
-
-
-def _positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{text} rounds; accepted: at least 1")
-    return value
 
 
 if __name__ == "__main__":

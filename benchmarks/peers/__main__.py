@@ -31,6 +31,7 @@ from benchmarks.engine.models import LARGE, SMALL, SMOLLM2, Generated
 from benchmarks.engine.names import SERVER
 from benchmarks.engine.peers import ModelMissing, PeerMissing, Peers, build, fetch_model
 from benchmarks.engine.report import PRODUCT, source_hash
+from benchmarks.options import positive
 from benchmarks.peers import growth, report
 from benchmarks.peers.rows import PeerRow, Stamp, append, read
 from benchmarks.peers.run import PeerPlan, measure
@@ -225,20 +226,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--systems", nargs="+", choices=SYSTEMS, default=[*SYSTEMS], metavar="NAME", help="default: all"
     )
-    parser.add_argument("--rounds", type=_positive, default=5, help="of each workload; default: 5")
+    parser.add_argument("--rounds", type=positive, default=5, help="of each workload; default: 5")
     parser.add_argument("--budget", type=float, metavar="MINUTES", help="begin no further round after so long")
-    parser.add_argument("--sizes", type=_positive, nargs="+", default=[*growth.SIZES], help="of `growth`, in steps")
+    parser.add_argument("--sizes", type=positive, nargs="+", default=[*growth.SIZES], help="of `growth`, in steps")
     parser.add_argument("--folder", type=Path, default=FOLDER, help="keeps models, peers and what was measured")
     parser.add_argument("--results", type=Path, default=results.FOLDER / "critical_path.json", metavar="FILE")
     parser.add_argument("--trial", action="store_true", help="a shorter document, and nothing is written")
     return parser
-
-
-def _positive(text: str) -> int:
-    value = int(text) if text.isdecimal() else 0
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{text}; accepted: a whole number from 1 on")
-    return value
 
 
 if __name__ == "__main__":

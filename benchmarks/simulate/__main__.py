@@ -5,12 +5,16 @@ times to benchmarks/results/simulate.json, with what bounds two wide tasks here 
 """
 
 import argparse
+import logging
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import structlog
+
 from benchmarks import results
 from benchmarks.critical_path.workloads import Roles
+from benchmarks.options import positive
 from benchmarks.real.measure import registry_for
 from benchmarks.simulate.machine import read_machine, to_text
 from benchmarks.simulate.measure import describe
@@ -33,12 +37,16 @@ RESULTS = results.FOLDER / "simulate.json"
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure, simulate, and write the results."""
     options = _parser().parse_args(arguments)
+    known = fixed_length(Roles())
+    if unknown := sorted(set(options.only) - {one.name for one in known}):
+        accepted = ", ".join(one.name for one in known)
+        raise SystemExit(f"there is no workload {', '.join(unknown)}; accepted: {accepted}")
     registry = load_registry(options.registry)
     name = options.model or registry.roles["worker"].model
     alone = registry_for(registry, name)
     machine = describe(registry, [name], _say) if options.machine is None else read_machine(options.machine)
     _say(to_text(machine))
-    suite = [one for one in fixed_length(Roles()) if not options.only or one.name in options.only]
+    suite = [one for one in known if not options.only or one.name in options.only]
     rows, left = validate(machine, alone, suite, options.rounds, 60 * options.budget, _say)
     many = time_many_steps(machine, alone)
     _say(f"1,000 steps were simulated in {many:.1f} s")
@@ -55,7 +63,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--registry", type=Path, default=PACKAGED, help="the registry; by default the one that ships")
     parser.add_argument("--model", help="the model of all roles; by default the worker's")
     parser.add_argument("--machine", type=Path, help="a machine file; without it the machine is measured now")
-    parser.add_argument("--rounds", type=int, default=5, help="how many warm rounds of each workload (5)")
+    parser.add_argument("--rounds", type=positive, default=5, help="how many warm rounds of each workload (5)")
     parser.add_argument("--budget", type=float, default=5.0, help="minutes after which no workload begins (5)")
     parser.add_argument("--only", nargs="*", default=(), metavar="WORKLOAD", help="only these workloads")
     parser.add_argument("--out", type=Path, default=RESULTS, help="where the results are written")
@@ -67,4 +75,5 @@ def _say(line: str) -> None:
 
 
 if __name__ == "__main__":
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
     main()

@@ -10,7 +10,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -174,6 +174,8 @@ class _Sequence:
     cached_tokens: int = 0
     unread: int = 0
     """The tokens of its prompt that no step has read."""
+    cells: int = 0
+    """The tokens that its next token attends to."""
     read: float = 0.0
     """When its prompt was read."""
     left_out: int = 0
@@ -183,22 +185,17 @@ class _Sequence:
     packed: float = 0.0
     """As in `Usage`, in seconds."""
 
-    @property
-    def cells(self) -> int:
-        """The tokens that its next token attends to."""
-        return self.prompt_tokens + self.answer.tokens - self.left
 
-
-@dataclass(frozen=True, slots=True)
-class _Part:
+class _Part(NamedTuple):
     """What a call computes of one sequence: a chunk of its prompt, or its next token and draft tokens."""
 
     sequence: _Sequence
     tokens: int
     cells: int
     """The cells that these attend to, together."""
-    accepted: int = 0
-    """How many draft tokens are accepted."""
+    brings: int
+    """How many tokens of its answer it gets: none by a chunk that does not end its prompt, and otherwise one more than
+    draft tokens are accepted."""
 
 
 class _Prefixes:
@@ -296,6 +293,7 @@ class SimulatedEngine:
             priority(now, now + request.slack),
             sequence_acceptance(self._model_acceptance),
             Random(f"{self._behaviour.seed} {request.messages[-1].content if request.messages else ''}"),  # noqa: S311
+            cells=tokens,
         )
         self._waiting.append(one)
         self._schedule()
@@ -422,9 +420,7 @@ class SimulatedEngine:
             ahead=ahead,
             others_decode=bool(decoding),
         )
-        chunks = [
-            _Part(prefilling[index], count, attended_cells(needs[index].position, count)) for index, count in taken
-        ]
+        chunks = [_chunk(prefilling[index], needs[index].position, count) for index, count in taken]
         if not self._behaviour.split:
             return [[*decodes, *chunks]]
         chunks.sort(key=lambda part: part.sequence.stream)
@@ -448,7 +444,7 @@ class SimulatedEngine:
     def _draft(self, chosen: list[_Sequence], *, prompts_wait: bool) -> list[_Part]:
         """Return the next tokens of these sequences, with as many draft tokens as promise most tokens a second."""
         drafting, costs = self._behaviour.drafting, self._behaviour.costs
-        plain = [_Part(one, 1, one.cells) for one in chosen]
+        plain = [_Part(one, 1, one.cells, 1) for one in chosen]
         if drafting is None or costs is None or prompts_wait or not chosen:
             return plain
         if not self._controller.enabled:
@@ -483,32 +479,36 @@ class SimulatedEngine:
         one.acceptance[drafting.source].observe(drafted, accepted)
         self.drafted += drafted
         self.accepted += accepted
-        return _Part(one, 1 + length, one.cells + attended_cells(one.cells, length), accepted)
+        return _Part(one, 1 + length, one.cells + attended_cells(one.cells, length), 1 + accepted)
 
     def _compute(self, call: list[_Part]) -> float:
         """Return how long a call takes, and divide its time among its sequences."""
         behaviour = self._behaviour
-        prompts = sum(part.tokens for part in call if part.sequence.unread)
-        tokens, cells = sum(part.tokens for part in call), sum(part.cells for part in call)
+        tokens = prompts = cells = brings = 0
+        for sequence, count, attended, brought in call:
+            tokens += count
+            cells += attended
+            brings += brought
+            if sequence.unread:
+                prompts += count
         seconds = self._step_seconds(StepLoad(len(call), tokens, prompts, cells, self._threads))
         self._share(call, seconds)
-        verified = tokens - prompts - sum(not part.sequence.unread for part in call)
-        if behaviour.drafting is not None and behaviour.costs is not None and verified and not prompts:
+        verified = 0 if prompts else tokens - len(call)
+        if behaviour.drafting is not None and behaviour.costs is not None and verified:
             seconds += verified * behaviour.drafting.token_seconds
-            accepted = sum(part.accepted for part in call)
-            plain = plain_seconds(behaviour.costs, [part.sequence.cells for part in call], len(call) + accepted)
-            self._controller.record(verified, accepted, plain, seconds)
-        return seconds + behaviour.token_seconds * sum(_brings(part) for part in call)
+            plain = plain_seconds(behaviour.costs, [part.sequence.cells for part in call], brings)
+            self._controller.record(verified, brings - len(call), plain, seconds)
+        return seconds + behaviour.token_seconds * brings
 
     def _finish_step(self, calls: list[list[_Part]]) -> None:
         self._step = None
         self.steps += len(calls)
-        for part in (part for call in calls for part in call):
-            one, brings = part.sequence, _brings(part)
+        for one, tokens, _, brings in (part for call in calls for part in call):
             if one.unread:
-                one.unread -= part.tokens
+                one.unread -= tokens
                 one.read = self._loop.time()
             one.left -= brings
+            one.cells += brings
             if one.left <= 0 and not one.done.done():
                 self._running.remove(one)
                 one.done.set_result(self._completion(one))
@@ -519,10 +519,10 @@ class SimulatedEngine:
         parts = [(part.tokens, part.cells) for part in call]
         costs = self._behaviour.costs
         shares = self._plain_shares(call, seconds) if costs is None else divide_step(costs, seconds, parts)
-        for part, share in zip(call, shares, strict=True):
-            part.sequence.work += share.work
-            part.sequence.alone += share.alone
-            part.sequence.packed += share.packed
+        for (sequence, *_), (work, alone, packed) in zip(call, shares, strict=True):
+            sequence.work += work
+            sequence.alone += alone
+            sequence.packed += packed
 
     def _plain_shares(self, call: list[_Part], seconds: float) -> list[StepShare]:
         """Return the shares where steps are timed by a function alone."""
@@ -555,11 +555,9 @@ class SimulatedEngine:
         return Completion(one.answer.text, "stop", usage)
 
 
-def _brings(part: _Part) -> int:
-    """Return how many tokens of its answer a sequence gets by a part: none by a chunk that does not end its prompt."""
-    if part.sequence.unread:
-        return int(part.tokens >= part.sequence.unread)
-    return 1 + part.accepted
+def _chunk(one: _Sequence, position: int, count: int) -> _Part:
+    """Return the part of a sequence whose next `count` tokens of its prompt are read, from `position` on."""
+    return _Part(one, count, attended_cells(position, count), int(count >= one.unread))
 
 
 @dataclass

@@ -67,7 +67,7 @@ def simulate_rounds(
     )
 
     def open_journal(place: Path) -> StillJournal:
-        journal = StillJournal.open(place)
+        journal = StillJournal.open(place, durable=False)  # the folder is thrown away
         journal.commit_seconds, journal.call_seconds = overheads.commit_seconds, overheads.call_seconds
         return journal
 

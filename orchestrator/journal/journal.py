@@ -250,14 +250,18 @@ class JournalReader:
 class Journal(JournalReader):
     """The journal of the one process that owns the state folder."""
 
-    def __init__(self, home: Home, lock: HomeLock, store: Store, writer: Writer) -> None:
+    def __init__(self, home: Home, lock: HomeLock, store: Store, writer: Writer, *, durable: bool = True) -> None:
         super().__init__(home, store)
+        self.objects = ObjectStore(home.objects, durable=durable)
         self._lock = lock
         self._writer = writer
 
     @classmethod
-    def open(cls, home: Path) -> Self:
+    def open(cls, home: Path, *, durable: bool = True) -> Self:
         """Create the state folder if need be, lock it and open its journal.
+
+        With `durable` false nothing waits for the disk, so a power cut may damage the journal: that is for folders
+        which are thrown away, as those of simulations are.
 
         Every page and every event is checked before anything is written, which takes about 3 s per GB of database if
         it is in the page cache. A database of an earlier version is checked in memory.
@@ -273,12 +277,12 @@ class Journal(JournalReader):
             stack.callback(lock.release)
             _finish_restoring(place)
             refuse_damaged(place.database)
-            written = stack.enter_context(closing(Store.open_to_write(place.database)))
+            written = stack.enter_context(closing(Store.open_to_write(place.database, durable=durable)))
             written.queue_unfinished()
             read = stack.enter_context(closing(Store.open_to_read(place.database)))
             ObjectStore(place.objects).clean()
             stack.pop_all()
-        return cls(place, lock, read, Writer(written))
+        return cls(place, lock, read, Writer(written), durable=durable)
 
     async def append(self, run: str, events: Sequence[Event]) -> None:
         """Write events, all or none, and return when they are durable. The first event of a run is `RunAccepted`.

@@ -27,10 +27,12 @@ class ObjectStore:
     """Immutable objects in files `ab/cdef…` under `root`. It is thread-safe.
 
     A stored object is held, so that no sweep removes it, until it is released when an event that names it is committed.
+    With `durable` false no write waits for the disk.
     """
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, *, durable: bool = True) -> None:
         self.root = root
+        self._durable = durable
         self._unfinished = root / "unfinished"
         self._held: Counter[str] = Counter()
         self._released: set[str] | None = None
@@ -61,9 +63,11 @@ class ObjectStore:
             if not _holds(path, data):
                 self._write(path, data)
             # Also if the object was there: its writer may have been killed before it had synced the name.
-            _sync_folder(path.parent)
+            if self._durable:
+                _sync_folder(path.parent)
             if path.parent.name not in self._lasting:
-                _sync_folder(self.root)
+                if self._durable:
+                    _sync_folder(self.root)
                 self._lasting.add(path.parent.name)
         except OSError as error:
             self.release([digest])
@@ -192,7 +196,8 @@ class ObjectStore:
                 file.write(data)
                 file.flush()
                 os.fchmod(file.fileno(), 0o400)
-                os.fsync(file.fileno())
+                if self._durable:
+                    os.fsync(file.fileno())
             unfinished.replace(path)
         except BaseException:
             with suppress(OSError):

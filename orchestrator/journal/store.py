@@ -141,15 +141,18 @@ class Store:
         self.path = path
 
     @classmethod
-    def open_to_write(cls, path: Path) -> Self:
-        """Open or create the database and bring its schema up to date. Raises `JournalError`."""
+    def open_to_write(cls, path: Path, *, durable: bool = True) -> Self:
+        """Open or create the database and bring its schema up to date. Raises `JournalError`.
+
+        With `durable` false no commit waits for the disk.
+        """
         with sqlite_errors(path):
             store = cls(_connect(path), path)
         try:
             with sqlite_errors(path):
                 store._connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # of a new one: it has to come first
                 store._connection.execute("PRAGMA journal_mode = WAL")
-                store._connection.execute("PRAGMA synchronous = FULL")
+                store._connection.execute(f"PRAGMA synchronous = {'FULL' if durable else 'OFF'}")
                 store._connection.execute("PRAGMA foreign_keys = ON")
                 store._migrate()
         except JournalError:

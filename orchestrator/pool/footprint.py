@@ -70,6 +70,8 @@ class Footprints:
         self._file = file
         self._clock = clock
         self._known = _read(file) if file is not None else {}
+        self._settings: dict[str, tuple[ModelEntry, str]] = {}
+        """By model, the entry that was asked for last and the digest of its settings, which takes long to make."""
 
     def needed(self, entry: ModelEntry) -> int:
         """Return how many bytes an engine of this model needs: as measured, or else as estimated.
@@ -99,7 +101,7 @@ class Footprints:
         if not _plausible(measurement, entry.memory.total):
             log.warning("what an engine took is implausible", model=entry.id, bytes=taken, estimate=entry.memory.total)
             return
-        key = _key(entry)
+        key = self._key(entry)
         self._known[key] = [*self._known.pop(key, []), measurement][-KEPT:]
         while len(self._known) > MAX_REMEMBERED:
             del self._known[next(iter(self._known))]
@@ -110,25 +112,31 @@ class Footprints:
         """Return the largest of the measurements that count now, in bytes, or None if there is none."""
         assert entry.memory is not None, "a model without a header is not loaded"
         estimate, now = entry.memory.total, self._clock()
-        known = (one for one in self._known.get(_key(entry), ()) if _plausible(one, estimate))
+        known = (one for one in self._known.get(self._key(entry), ()) if _plausible(one, estimate))
         return max(
             (one.taken for one in known if one.taken <= estimate or 0 <= now - one.at < LARGE_SECONDS), default=None
         )
+
+    def _key(self, entry: ModelEntry) -> str:
+        """Return a key for a model's file, in its present version, and the options that it is loaded with."""
+        assert entry.file is not None, "only a model of our own takes memory here"
+        version = "gone"
+        with contextlib.suppress(OSError):
+            found = entry.file.stat()
+            version = f"{found.st_size} bytes {found.st_mtime_ns}"
+        known = self._settings.get(entry.id)
+        if known is None or known[0] is not entry:
+            known = self._settings[entry.id] = entry, _digest_of_settings(entry)
+        return f"{entry.file} {version} {known[1]}"
 
 
 def _plausible(measurement: Measurement, estimate: int) -> bool:
     return LEAST_BYTES <= measurement.taken <= MOST_TIMES * estimate
 
 
-def _key(entry: ModelEntry) -> str:
-    """Return a key for a model's file, in its present version, and the options that it is loaded with."""
-    assert entry.file is not None, "only a model of our own takes memory here"
-    version = "gone"
-    with contextlib.suppress(OSError):
-        found = entry.file.stat()
-        version = f"{found.st_size} bytes {found.st_mtime_ns}"
+def _digest_of_settings(entry: ModelEntry) -> str:
     settings = [getattr(entry, field.name) for field in fields(entry) if field.name not in _NO_SETTING]
-    return f"{entry.file} {version} {blake2b(repr(settings).encode(), digest_size=8).hexdigest()}"
+    return blake2b(repr(settings).encode(), digest_size=8).hexdigest()
 
 
 def _read(file: Path) -> dict[str, list[Measurement]]:

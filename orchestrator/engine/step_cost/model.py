@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from math import inf
+from typing import NamedTuple
 
 SIZES = (1, 2, 3, 4, 7, 8, 11, 12, 15, 16, 31, 32, 63, 64)
 """The sizes of steps to measure, in tokens, as far as slots, context and time allow. Matrix products are computed in
@@ -266,8 +267,7 @@ class StepCostModel:
         return times[at] + beyond * self.prefill
 
 
-@dataclass(frozen=True, slots=True)
-class StepShare:
+class StepShare(NamedTuple):
     """What a step took of one of its sequences. Times are in seconds."""
 
     work: float

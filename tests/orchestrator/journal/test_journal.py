@@ -396,3 +396,12 @@ def test_database_of_another_program_is_left_alone(home: Path) -> None:
         raw.execute("CREATE TABLE theirs (x)")
     with pytest.raises(JournalError, match="not a journal"):
         Journal.open(home)
+
+
+def test_a_journal_that_does_not_wait_for_the_disk_is_read_like_any_other(tmp_path: Path) -> None:
+    with Journal.open(tmp_path, durable=False) as journal:
+        asyncio.run(journal.append("R", [accepted()]))
+        digest = journal.put(b"hello")
+    with Journal.open(tmp_path) as journal:
+        assert [event for _, event in journal.events("R")] == [accepted()]
+        assert journal.objects.get(digest) == b"hello"
