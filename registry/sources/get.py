@@ -39,7 +39,8 @@ def get_model(
         if obtained.downloaded and not begins_as_gguf(obtained.file):
             obtained.file.unlink()
             deleted = "; it was deleted"
-        raise SourceError(written, f"{obtained.file}: {error.reason}{deleted}", "a GGUF model") from error
+        file = "" if str(obtained.file) == written else f"{obtained.file}: "
+        raise SourceError(written, f"{file}{error.reason}{deleted}", "a GGUF model") from error
 
 
 def _get(written: str, folder: Path, progress: DownloadProgress | None, sha256: str | None) -> Obtained:
