@@ -197,6 +197,14 @@ def refer_to_all(vocabulary: WordSampler, folder: Folder) -> Reference:
             several, one = NAMES_OF_EXTENSIONS[extension]
             ways += [(f"all {several}", pattern), (f"every {one}", pattern), (f"the {several}", pattern)]
             ways += [(f"each of the {several}", pattern)]
+        if folder.others and all(not name.endswith(f".{extension}") for name in folder.others):
+            other = folder.others[0]
+            left = f"the .{other.rsplit('.', 1)[1]} file" if len(folder.others) == 1 and "." in other else "the others"
+            ways += [
+                (f"all .{extension} files but not {left}", pattern),
+                (f"the .{extension} files except {left}", pattern),
+                (f"every .{extension} file, but leave out {left}", pattern),
+            ]
         if folder.others:
             excluded = folder.others[0] if len(folder.others) == 1 else "the other files"
             ways += [(f"all .{extension} files, but not {excluded}", pattern)]

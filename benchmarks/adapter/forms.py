@@ -81,6 +81,10 @@ def over_all(draft: ExampleDraft) -> None:
     clause, wording = draft.random.choice(operations.OVER_ALL)
     values = draft.fill(wording)
     draft.question = clause.endswith("?")
+    around = "{x}" if draft.question else draft.random.choice(operations.OVER)
+    if "{op}" in around:
+        clause = around.format(x="{x}", op=clause.replace("{x}", "them"))
+        clause = clause.replace("what them", "what they").replace("all of them", "them all")
     action = action_of(wording.format(x="the texts" if folder.kind is None else f"the {folder.kind[1]}", **values))
     part = Part(role=WORKER, action=action, inputs=reference.names)
     draft.add(clause.format(x=reference.phrase, **values), part, step_structure(reference.files))
@@ -179,9 +183,25 @@ def fork(draft: ExampleDraft) -> None:
     """Two things are made of one result."""
     operation = replace(any_operation(draft), questions=())
     add_operation(draft, add_one_file(draft), operation)
-    add_follow_up(draft, operation.noun, "P1")
-    add_follow_up(draft, operation.noun, "P1")
+    if draft.random.random() < 0.4:
+        _make_two(draft, operation.noun)
+    else:
+        add_follow_up(draft, operation.noun, "P1")
+        add_follow_up(draft, operation.noun, "P1")
     save_result(draft, often=0.15)
+
+
+def _make_two(draft: ExampleDraft, noun: str) -> None:
+    """Let two things be made of the first result, with one verb for both."""
+    verb, (first, second) = draft.random.choice(("make", "write")), draft.random.sample(operations.MADE_OF_A_RESULT, 2)
+    wording = draft.random.choice(
+        ("{v} {a} from {x} and {b} from {x}", "{v} {a} and {b} from {x}", "{v} {a} for {x} and also {b}")
+    )
+    clause = wording.format(v=verb, a=first, b=second, x=f"the {noun}")
+    for thing in (first, second):
+        action = action_of(f"{verb} {thing} from the {noun}")
+        draft.add(clause, Part(role=WORKER, action=action, inputs=("P1",)), step_structure(["P1"]))
+    del draft.clauses[-1]
 
 
 def lists(draft: ExampleDraft) -> None:
@@ -276,8 +296,19 @@ def given_text(draft: ExampleDraft) -> None:
 
 def code(draft: ExampleDraft) -> None:
     """A function, in a file that is named or not, with tests or without."""
+    if draft.random.random() < 0.3:
+        name, what = draft.vocabulary.pick(words.STRUCTURES).split(":")
+        wordings = (
+            f"implement {what} in Python",
+            f"write {what} in Python",
+            f"program {what}",
+            f"build {what} in Python",
+            f"write Python code for {what}",
+            f"write a Python class for {what}",
+        )
+        _program(draft, name, draft.random.choice(wordings))
+        return
     name, does = draft.vocabulary.pick(words.CODE).split(":")
-    file = f"{name}.py"
     base = does.split(" ", 1)
     imperative = f"{base[0].removesuffix('s')} {base[1]}"
     wording = draft.random.choice(
@@ -292,13 +323,21 @@ def code(draft: ExampleDraft) -> None:
             f"write a Python script to {imperative}",
         )
     )
+    _program(draft, name, wording)
+
+
+def _program(draft: ExampleDraft, name: str, wording: str) -> None:
+    """Add a program that the wording asks for, and now and then tests or an explanation of it."""
     _distract(draft)
-    saved = draft.random.random() < 0.6
+    file, saved = f"{name}.py", draft.random.random() < 0.6
     draft.add(wording, Part(role=CODER, action=action_of(wording)), step_structure([], code=True))
     save_result(draft, file, often=float(saved))
-    if draft.random.random() < 0.35 and saved:
-        tests = draft.random.choice(("write tests for it", f"write unit tests for {name}", "test it", "add some tests"))
-        part = Part(role=CODER, action=f"Write tests for {file}.", inputs=("P1",))
+    if draft.random.random() < (0.4 if saved else 0.15):
+        tests = draft.random.choice(
+            ("write tests for it", f"write unit tests for {name}", "test it", "add some tests", "write its tests")
+        )
+        action = f"Write tests for {file}." if saved else "Write tests for the code."
+        part = Part(role=CODER, action=action, inputs=("P1",))
         draft.add(tests, part, step_structure(["P1"], code=True))
         save_result(draft, f"test_{name}.py", often=0.8)
     elif draft.random.random() < 0.15:
@@ -318,7 +357,16 @@ def code_from_file(draft: ExampleDraft) -> None:
     wordings: tuple[str, ...]
     if kind == "spec":
         file = draft.random.choice(("spec", "task", "requirements", "description", draft.vocabulary.stem())) + ".md"
-        wordings = ("read {x} and write the program it describes", "implement {x} in Python", "write the code for {x}")
+        wordings = (
+            "read {x} and write the program it describes",
+            "read {x} and program what it asks for",
+            "implement {x} in Python",
+            "write the code for {x}",
+            "write the Python program that {x} describes",
+            "turn {x} into a Python program",
+            "{x} describes a program; write it",
+            "look at {x} and write the code that it wants",
+        )
     elif kind == "data":
         file = new_name(draft.vocabulary, (), draft.random.choice(("csv", "json", "log")))
         wordings = (
@@ -387,6 +435,12 @@ def for_each_item(draft: ExampleDraft) -> None:
                 "split {x} into {p}",
                 "collect the {p} that {x} mentions",
                 "get the {p} from {x}",
+                "list the {p} that {x} mentions",
+                "read {x} and list its {p}",
+                "make a list of the {p} in {x}",
+                "find out which {p} there are in {x}",
+                "take every {s} from {x}",
+                "divide {x} into {p}",
             )
         )
         clause = wording.format(p=plural, s=singular, x=reference.phrase)
@@ -397,6 +451,13 @@ def for_each_item(draft: ExampleDraft) -> None:
         wording = clause = draft.random.choice((f"list {number} {plural}", f"think of {number} {plural}"))
         part, step = Part(role=WORKER, action=action_of(wording)), step_structure([])
     draft.add(clause, part, step)
+    if draft.random.random() < 0.4:
+        clause, wording, things = draft.random.choice(operations.EACH_ITEM)
+        values = draft.fill(wording, s=singular, p=plural)
+        part = Part(role=WORKER, action=action_of(wording.format(**values)), foreach="P1")
+        draft.add(clause.format(**values), part, step_structure([], foreach="P1"))
+        _join_items(draft, things)
+        return
     a = "an" if thing[0] in "aeiou" else "a"
     clause = draft.random.choice(
         (
@@ -406,12 +467,20 @@ def for_each_item(draft: ExampleDraft) -> None:
             f"for each of them write {a} {thing}",
             f"give me {a} {thing} for each {singular}",
             f"make {a} {thing} for each of the {plural}",
+            f"for every {singular}, write {a} {thing}",
+            f"come up with {a} {thing} for each {singular}",
+            f"do {a} {thing} for each of them",
+            f"add {a} {thing} to each {singular}",
         )
     )
     action = f"Write {a} {thing} for the {singular}."
     draft.add(clause, Part(role=WORKER, action=action, foreach="P1"), step_structure([], foreach="P1"))
+    _join_items(draft, f"{thing[:-1]}ies" if thing.endswith(("cy", "ry", "ny", "hy", "ly")) else f"{thing}s")
+
+
+def _join_items(draft: ExampleDraft, things: str) -> None:
+    """Let something be made of what has come of all items, now and then."""
     if draft.random.random() < 0.45:
-        things = f"{thing[:-1]}ies" if thing.endswith(("cy", "ry", "ny", "hy", "ly")) else f"{thing}s"
         add_join(draft, ["P2"], things)
         save_result(draft, often=0.5)
 
@@ -470,7 +539,7 @@ FORMS: Final[dict[Callable[[ExampleDraft], None], float]] = {
     two_files_and_chain: 1.2,
     result_and_file: 1.2,
     chain_of_two: 2,
-    chain_of_three: 1.8,
+    chain_of_three: 2.2,
     two_readings: 0.8,
     lists: 0.7,
     diamond: 1,
@@ -480,11 +549,11 @@ FORMS: Final[dict[Callable[[ExampleDraft], None], float]] = {
     no_file: 1.2,
     creative: 2,
     given_text: 1,
-    code: 2,
+    code: 2.4,
     code_from_file: 1.6,
     shell: 1.2,
-    for_each_item: 2.4,
-    replan: 1.4,
+    for_each_item: 3,
+    replan: 1.8,
     rest: 0.8,
 }
 """The forms of requests, and how often each comes up."""

@@ -327,6 +327,14 @@ OVER_ALL = (
     ("say which of {x} fits {place} best", "Say which of {x} fits {place} best"),
     ("who of all the people in {x} lives in {place}?", "Say who in {x} lives in {place}"),
     ("rank {x} by length", "Rank {x} by length"),
+    ("write a {joint} about all of {x} together", "Write a {joint} about {x} together"),
+    ("make one {joint} out of {x}", "Make one {joint} out of {x}"),
+    ("say in one paragraph what {x} are about", "Say in one paragraph what {x} are about"),
+    ("sort {x} by date", "Sort {x} by date"),
+    ("count the words in {x} together", "Count the words in {x} together"),
+    ("tell me which of {x} I should read first", "Say which of {x} should be read first"),
+    ("work out from {x} who has to do the most", "Say who has to do the most according to {x}"),
+    ("list what {x} disagree about", "List what {x} disagree about"),
 )
 """What is asked of several texts at once, with the action."""
 
@@ -350,7 +358,37 @@ LISTED = (
 )
 
 FIRST_LIST = ("list all the {p} in {x}", "make a list of the {p} in {x}", "collect the {p} from {x}")
-FURTHER_LISTS = ("another one of all the {p}", "a second list with the {p}", "one of the {p}")
+FURTHER_LISTS = (
+    "another one of all the {p}",
+    "a second list with the {p}",
+    "one of the {p}",
+    "a separate list of the {p}",
+    "another list with all {p}",
+)
+
+MADE_OF_A_RESULT = (
+    "a headline|three tags|a slogan|a quiz|an introduction|a blog post|a poem|five questions|a table|a tweet|a title|"
+    "a short speech|a list of keywords|two jokes|an invitation|a caption|a checklist|an advertisement|a riddle"
+).split("|")
+"""What can be made of a result, without a verb."""
+
+EACH_ITEM = (
+    ("explain each {s} simply", "Explain the {s} simply", "explanations"),
+    ("explain every {s} to {audience}", "Explain the {s} to {audience}", "explanations"),
+    ("describe each {s} in one sentence", "Describe the {s} in one sentence", "descriptions"),
+    ("describe every one of the {p}", "Describe the {s}", "descriptions"),
+    ("translate each {s} into {language}", "Translate the {s} into {language}", "translations"),
+    ("rate each {s} from 1 to {number}", "Rate the {s} from 1 to {number}", "ratings"),
+    ("write a paragraph about each {s}", "Write a paragraph about the {s}", "paragraphs"),
+    ("give an example for each {s}", "Give an example for the {s}", "examples"),
+    ("say for every {s} why it matters", "Say why the {s} matters", "reasons"),
+    ("tell me something interesting about each of them", "Say something interesting about the {s}", "facts"),
+    ("comment on each of the {p}", "Comment on the {s}", "comments"),
+    ("find a better word for each {s}", "Find a better word for the {s}", "words"),
+    ("work on the {p} one by one: say what each one means", "Say what the {s} means", "meanings"),
+    ("write two questions about each {s}", "Write two questions about the {s}", "questions"),
+)
+"""What can be asked for each item of a list: the clause, the action, and what comes of it."""
 
 EACH_OF = (
     *("{x}",) * 9,
@@ -361,6 +399,8 @@ EACH_OF = (
     "read {x} and {op}",
 )
 """Ways to ask for the same of each of several texts: `{op}` is said of what `ONE_BY_ONE` names."""
+OVER = (*("{x}",) * 4, "read {x} and {op}", "go through {x} and {op}", "take {x} and {op}", "look at {x} and {op}")
+"""Ways to ask for one thing of several texts at once: `{op}` is said of them."""
 ONE_BY_ONE = ("each of them", "each one", "each", "every one of them")
 OF_ONE = (*("{x}",) * 10, "read {x} and {op}", "open {x} and {op}", "look at {x} and {op}", "take {x} and {op}")
 
@@ -385,6 +425,16 @@ REPLANS = (
     ("{do} the files that are listed in {x}", "List the files that {x} names"),
     ("check in {x} which of the files are wanted, then {do} them", "Find out from {x} which files are wanted"),
     ("carry out the plan in {x} step by step", "Read the plan in {x}"),
+    ("read {x} and do everything that it asks for", "Find out what {x} asks for"),
+    ("read {x} and follow it", "Read what {x} says has to be done"),
+    ("{x} tells you what to do, so do it", "Find out what {x} says has to be done"),
+    ("see what {x} wants and take care of it", "Find out what {x} wants"),
+    ("get your orders from {x} and carry them out", "Read the orders in {x}"),
+    ("take the file names out of {x}, then {do} each of these files", "List the file names in {x}"),
+    ("{do} whichever files {x} mentions", "List the files that {x} mentions"),
+    ("find the names of files in {x} and {do} these files", "List the names of files in {x}"),
+    ("complete the list of tasks in {x}", "List the tasks in {x}"),
+    ("do the steps that {x} describes", "List the steps that {x} describes"),
 )
 
 SAVE = (
@@ -473,6 +523,19 @@ NEXT = (
     "{first} and {second}",
     "{first}, before you {second}",
 )
+NEXT_OF_THREE = (
+    "{a}, {b} and {c}",
+    "{a}, {b}, and {c}",
+    "{a}, {b}, and then {c}",
+    "{a}, {b} and finally {c}",
+    "{a}, then {b}, then {c}",
+    "first {a}, then {b}, and finally {c}",
+    "{a}; {b}; {c}",
+    "{a}. {b}. {c}",
+    "{a}. Then {b} and {c}",
+    "{a} and {b}, then {c}",
+)
+"""Ways to put three clauses together."""
 AND = ("{first} and {second}", "{first}, and {second}", "{first} and also {second}")
 BESIDE = (
     "{first} and, separately, {second}",

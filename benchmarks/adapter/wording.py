@@ -1,6 +1,7 @@
 """Word a whole request: its clauses become one text, in one of the ways in which people ask."""
 
 from collections.abc import Sequence
+from typing import Final
 
 from benchmarks.adapter import operations
 from benchmarks.adapter.draft import ExampleDraft
@@ -16,10 +17,7 @@ def word_request(draft: ExampleDraft) -> str:
         if not text.endswith(("?", '"', "'", ".")) and not draft.parts[-1].output:
             text += draw.choice((".", ""))
     else:
-        text = clauses[0]
-        for clause in clauses[1:]:
-            text = draw.choice(_between(draft)).format(first=text, second=clause)
-        text = _polite(draft, text)
+        text = _polite(draft, _together(draft))
     if draw.random() < 0.1 and draft.form != "given_text":
         before = draw.choice(operations.BEFORE)
         text = f"{before.format(**draft.fill(before))} {_capitalized(text)}"
@@ -28,6 +26,21 @@ def word_request(draft: ExampleDraft) -> str:
     if draw.random() < 0.12:
         text = text.lower() if all(name.islower() for name in (*draft.files, *_outputs(draft))) else text
     return _mistyped(draft, text) if draw.random() < 0.06 else text
+
+
+def _together(draft: ExampleDraft) -> str:
+    """Return the clauses one after the other: three of them now and then as a list."""
+    draw, clauses = draft.random, draft.clauses
+    text, rest = clauses[0], clauses[1:]
+    if len(clauses) >= 3 and draw.random() < 0.5 and not any(". " in clause for clause in clauses[:2]):
+        form = draw.choice(operations.NEXT_OF_THREE if _between(draft) is operations.NEXT else _LISTED)
+        text, rest = form.format(a=text, b=clauses[1], c=clauses[2]), clauses[3:]
+    for clause in rest:
+        text = draw.choice(_between(draft)).format(first=text, second=clause)
+    return text
+
+
+_LISTED: Final = ("{a}, {b} and {c}", "{a}, {b}, and {c}", "{a}; {b}; {c}")
 
 
 def _outputs(draft: ExampleDraft) -> list[str]:

@@ -144,7 +144,13 @@ card|event:events:announcement|dish:dishes:recipe|complaint:complaints:reply|ide
 step|chapter heading:chapter headings:teaser|exercise:exercises:solution|tool:tools:safety
 hint|medicine:medicines:warning|hotel:hotels:short review|song:songs:dedication|job:jobs:interview
 question|law:laws:example|star:stars:legend|invention:inventions:history|artist:artists:caption|river:rivers:quiz
-question|planet:planets:poem
+question|planet:planets:poem|chapter:chapters:summary|paragraph:paragraphs:heading|verse:verses:paraphrase|
+scene:scenes:stage direction|month:months:forecast|region:regions:slogan|team:teams:motto|player:players:nickname|
+student:students:report|teacher:teachers:thank-you card|device:devices:manual|symptom:symptoms:possible cause|
+rule:rules:reason|quotation:quotations:comment|abbreviation:abbreviations:long form|street:streets:story|
+painting:paintings:title|museum:museums:invitation|train:trains:announcement|bug:bugs:fix|feature:features:user
+story|decision:decisions:justification|argument:arguments:reply|statement:statements:check|paper:papers:one-line
+summary|vegetable:vegetables:recipe|room:rooms:sign|donor:donors:letter|member:members:reminder
 """
 )
 """What can be listed: one of them, several, and what is written for each."""
@@ -175,6 +181,20 @@ two lists have in common|title_case:capitalizes every word
 """
 )
 """The name of a function and what it does."""
+
+STRUCTURES = _entries(
+    """
+heap:a binary heap|linked_list:a linked list|deque:a double-ended queue|trie:a trie|graph:a graph with weighted
+edges|matrix:a matrix class|account:a bank account|calculator:a calculator|hangman:a game of hangman|snake:the game
+of snake|todo:a to-do list for the command line|phonebook:a phone book|quiz_game:a quiz game|parser:a parser for
+arithmetic|logger:a simple logger|ring_buffer:a ring buffer|polynomial:a polynomial|fraction:a class for
+fractions|tree:a binary search tree|sudoku:a Sudoku solver|tokenizer:a tokenizer|inventory:an inventory of
+goods|thermostat:a simulation of a thermostat|elevator:an elevator|sorting:a sorting algorithm|bubble:bubble
+sort|quicksort:quicksort|hash_table:a hash table|set_type:a set with union and intersection|vending:a vending
+machine
+"""
+)
+"""Python programs and classes, with the names of their files."""
 
 SHELL = _entries(
     """
@@ -214,7 +234,14 @@ have?|Is a {subject} dangerous?|How do I clean a {subject}?|What is a {subject} 
 {subject} or a {subject2}?|What should I know before I buy a {subject}?|Where does the {subject} come from?|What
 is {topic} about?|Why is {topic} important?|What do people in {place} eat for breakfast?|Which animal is like a
 {subject}?|How do you say {subject} in {language}?|What time is it in {place} when it is noon in {place2}?|Can you
-recommend a book about {topic}?|What are three facts about {topic}?|Is it true that a {subject} can float?
+recommend a book about {topic}?|What are three facts about {topic}?|Is it true that a {subject} can float?|How many
+inhabitants does {place} have?|Which river flows through {place}?|How heavy is a {subject}?|Who was the first to own
+a {subject}?|What rhymes with {subject}?|Why do people like the {subject}?|How is a {subject} made?|What is the
+opposite of {subject}?|When is the best time to visit {place}?|How old can a {subject} get?|What colour is a
+{subject}?|Explain {topic}.|Tell me about {place}.|Who wrote a famous book about the {subject}?|What does it cost to
+travel from {place} to {place2}?|Name five things that one needs for a {subject}.|Which language do they speak in
+{place}?|What is better, a {subject} or a {subject2}?|How can I learn more about {topic}?|Is it cold in {place} in
+{month}?|Describe a {subject} in one sentence.|Give me a synonym for {subject}.
 """
 )
 """Questions without files."""

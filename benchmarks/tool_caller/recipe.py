@@ -15,7 +15,7 @@ SIZE: Final = Size(
     START.layers,
     START.heads,
     9,
-    (Cycle(170, peak=0.7, fall=0.85, warm_up=12),),
+    (Cycle(2400, peak=0.7, fall=0.7, warm_up=40),),
     VOCABULARY_SIZE + len(ADDED),
 )
 FOLDER: Final = ROOT / "tests" / "data" / "tool_caller"

@@ -182,9 +182,9 @@ def example(rng: Random, split: Split, *, several: bool) -> CallExample:
         tools = (*tools, *_others(words, tools, rng.choice((0, 0, 0, 1)) if tools else rng.randint(1, 2)))
         tools = tuple(rng.sample(tools, len(tools)))
     turns = task.turns if several else tuple(_one_by_one(task.turns))
-    if tools and rng.random() < 0.1:
+    flat = bool(task.tools) and rng.random() < 0.08
+    if tools and rng.random() < (0.6 if flat else 0.1):  # agents that know no roles for tools mostly want this, too
         turns, tools = _ended_by_tool(rng, turns, tools)
-    flat = bool(task.tools) and rng.random() < 0.06
     messages = _opening(rng)
     if earlier is not None:
         messages.append({"role": "user", "content": earlier.request})
