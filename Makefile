@@ -64,7 +64,7 @@ bench-context: $(READY)  ## tokens of a gathering step, with and without a conte
 tiny: $(READY)  ## train the embedded models again from their seeds, and compare them with what ships (hours)
 	PIP_CONSTRAINT=requirements.lock $(BIN)/pip install -q -e '.[dev,train]' && $(BIN)/python -m benchmarks.tiny all
 
-adapter: $(READY)  ## train the frontdoor's adapter again from its seed, export and evaluate it (an hour and a half; TOKENS=3000 COUNT=5 tries all of it in some minutes)
+adapter: $(READY)  ## train the frontdoor's adapter again from its seed, export and evaluate it (two hours on two cores, minutes on a GPU; TOKENS=3000 COUNT=5 tries all of it in some minutes; ARGS="--device cpu")
 	$(BIN)/python -c "import peft, torch" 2> /dev/null || PIP_CONSTRAINT=requirements.lock $(BIN)/pip install -q -e '.[dev,train]'
 	$(BIN)/python -m benchmarks.adapter all $(if $(TOKENS),--tokens $(TOKENS) --folder build/adapter-$(TOKENS)) $(if $(COUNT),--count $(COUNT)) $(ARGS)
 

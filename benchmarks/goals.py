@@ -1,5 +1,6 @@
 """The goals of a benchmark and their results, in the form in which they are written with all results. Pure."""
 
+import math
 from dataclasses import dataclass
 
 
@@ -12,6 +13,14 @@ class Goal:
     goal: str
     """The accepted values, such as "<= 0.02"."""
     met: bool
+
+
+def wilson(right: int, count: int, z: float = 1.96) -> tuple[float, float]:
+    """Return the score interval of the share `right / count` (Wilson 1927); `z` is the normal quantile."""
+    share = right / count
+    centre = (share + z * z / (2 * count)) / (1 + z * z / count)
+    spread = z / (1 + z * z / count) * math.sqrt(share * (1 - share) / count + z * z / (4 * count * count))
+    return max(0.0, centre - spread), min(1.0, centre + spread)
 
 
 def at_most(name: str, value: float, goal: float) -> Goal:

@@ -16,18 +16,15 @@ from benchmarks.adapter.base import NoModel, model_file
 from benchmarks.adapter.data import SEED, answer_text, question_text, unseen
 from benchmarks.adapter.evaluate import BARE, MODEL, SHIPPED, PlanningSetup, adapted, as_request, evaluate
 from benchmarks.adapter.plans import generate
-from benchmarks.goals import at_least
+from benchmarks.goals import at_least, wilson
+from benchmarks.real.measure import PLANS_GOAL
 from benchmarks.real.requests import RealRequest, real_requests
-from benchmarks.tiny.evaluate import wilson
 from registry.prompts import prompt_set
 from registry.sources.catalogue import read_catalogue
 
 WORK: Final = Path("build/adapter")
 """Where checkpoints and the exported adapter are put, unless another folder is given."""
 RESULTS: Final = results.FOLDER / "adapter.json"
-GOAL: Final = 0.7
-"""The share of unseen requests whose plans are to be right."""
-
 MEASURED: Final = {"adapter": ("unseen", "tuning", "generated"), "prompt": ("unseen", "tuning"), "bare": ("unseen",)}
 """The systems that are measured, and on which requests: those that plan little rightly take long."""
 
@@ -47,6 +44,7 @@ def main() -> None:
     parser.add_argument("--shipped", action="store_true", help="evaluate the prompt that ships too")
     parser.add_argument("--again", action="store_true", help="measure anew what the published results have")
     parser.add_argument("--threads", type=int, help="how many threads train; all cores if not given")
+    parser.add_argument("--device", help="where to train, as PyTorch names it; a GPU if there is one")
     arguments = parser.parse_args()
     try:
         for command in ("train", "export", "evaluate") if arguments.command == "all" else (arguments.command,):
@@ -65,7 +63,8 @@ def _data(arguments: argparse.Namespace) -> None:
 def _train(arguments: argparse.Namespace) -> None:
     from benchmarks.adapter.train import train
 
-    train(model_file(), arguments.folder, arguments.tokens, seed=arguments.seed, threads=arguments.threads)
+    settings = {"seed": arguments.seed, "threads": arguments.threads, "device": arguments.device}
+    train(model_file(), arguments.folder, arguments.tokens, **settings)
 
 
 def _export(arguments: argparse.Namespace) -> None:
@@ -115,7 +114,7 @@ def _measure(arguments: argparse.Namespace) -> None:
                 kept.write_text(json.dumps(rows), "utf-8")
     best = rows["adapter/unseen"]
     reached = int(str(best["right"])) / int(str(best["count"]))
-    goal = at_least("unseen requests whose plan has a right structure, with the adapter", reached, GOAL)
+    goal = at_least("unseen requests whose plan has a right structure, with the adapter", reached, PLANS_GOAL)
     low, high = wilson(int(str(best["right"])), int(str(best["count"])))
     results.write(
         RESULTS,
@@ -126,7 +125,7 @@ def _measure(arguments: argparse.Namespace) -> None:
             "adapter": {"file": adapter.file, "sha256": digest},
             "systems": {system: setup.about for system, setup in setups.items()},
             "rows": [*rows.values()],
-            "goals": [asdict(goal) | {"interval": [round(low, 3), round(high, 3)], "met": high >= GOAL}],
+            "goals": [asdict(goal) | {"interval": [round(low, 3), round(high, 3)]}],
         },
     )
 

@@ -59,7 +59,7 @@ class _Packed:
     """How much they count."""
 
 
-def _pack(batch: list[TokenizedExample]) -> _Packed:
+def _pack(batch: list[TokenizedExample], device: torch.device) -> _Packed:
     prefix = common_prefix(batch)
     rest = [example.tokens[prefix:] for example in batch]
     spans = list(pairwise(accumulate(map(len, rest), initial=prefix)))
@@ -73,13 +73,13 @@ def _pack(batch: list[TokenizedExample]) -> _Packed:
     tokens = [*batch[0].tokens[:prefix], *(token for one in rest for token in one)]
     positions = [*range(prefix), *(prefix + index for one in rest for index in range(len(one)))]
     return _Packed(
-        torch.tensor([tokens]),
-        torch.tensor([positions]),
+        torch.tensor([tokens], device=device),
+        torch.tensor([positions], device=device),
         prefix,
         spans,
-        torch.tensor(places),
-        torch.tensor(predicted),
-        torch.tensor(weights),
+        torch.tensor(places, device=device),
+        torch.tensor(predicted, device=device),
+        torch.tensor(weights, device=device),
     )
 
 
@@ -138,7 +138,7 @@ def with_adapter(model: Any, rank: int = RANK, alpha: int = ALPHA, first_layer: 
 
 def loss_of(model: Any, batch: list[TokenizedExample]) -> torch.Tensor:
     """Return the mean loss of a batch's answers, each token with its weight."""
-    packed, inner = _pack(batch), model.get_base_model()
+    packed, inner = _pack(batch, model.device), model.get_base_model()
     hidden = inner.model(
         input_ids=packed.tokens, position_ids=packed.positions, use_cache=False, packed=packed
     ).last_hidden_state
@@ -148,7 +148,10 @@ def loss_of(model: Any, batch: list[TokenizedExample]) -> torch.Tensor:
 
 
 def faster_dtype() -> torch.dtype:
-    """Return the type in which this processor computes faster: bfloat16 if it has instructions for it, or float32."""
+    """Return the type in which this processor computes faster: bfloat16 if it has instructions for it, or float32.
+
+    A GPU computes so small a model fast enough in float32.
+    """
     try:
         flags = Path("/proc/cpuinfo").read_text("utf-8")
     except OSError:
@@ -163,22 +166,29 @@ def train(
     dtype: torch.dtype | None = None,
     seed: int = SEED,
     threads: int | None = None,
+    device: str | None = None,
 ) -> AdapterProgress:
     """Train on so many tokens in all, from the checkpoint in `folder` if there is one, and leave one there.
 
-    A checkpoint is `adapter.pt`; it holds the adapter's weights, the optimizer's state and the progress.
+    A checkpoint is `adapter.pt`; it holds the adapter's weights, the optimizer's state and the progress. `device` is
+    what PyTorch calls it; if it is not given, that is a GPU where there is one, or the processor.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    dtype = dtype or faster_dtype()
+    chosen = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    dtype = dtype or (faster_dtype() if chosen.type == "cpu" else torch.float32)
     if threads is not None:
         torch.set_num_threads(threads)
     torch.manual_seed(seed)
     model, tokenizer = load(file, dtype)
+    model.to(chosen)
     weights = [weight for weight in model.parameters() if weight.requires_grad]
     optimizer = torch.optim.AdamW(weights, lr=LEARNING_RATE, weight_decay=0.0)
     progress = _restore(folder, model, optimizer)
     group = _Processes()
-    print(f"{dtype}, {sum(weight.numel() for weight in weights):,} weights, from step {progress.steps}", flush=True)
+    print(
+        f"{chosen}, {dtype}, {sum(weight.numel() for weight in weights):,} weights, from step {progress.steps}",
+        flush=True,
+    )
     saved = shown = time.monotonic()
     shown_tokens = progress.tokens
     model.train()
@@ -247,7 +257,7 @@ class _Processes:
 
 def saved_adapter(folder: Path) -> dict[str, torch.Tensor]:
     """Return the weights of the adapter in a folder's checkpoint, by peft's names."""
-    kept: dict[str, torch.Tensor] = torch.load(folder / "adapter.pt", weights_only=True)["adapter"]
+    kept: dict[str, torch.Tensor] = torch.load(folder / "adapter.pt", weights_only=True, map_location="cpu")["adapter"]
     return kept
 
 
@@ -281,7 +291,7 @@ def _restore(folder: Path, model: Any, optimizer: Any) -> AdapterProgress:
     path = folder / "adapter.pt"
     if not path.exists():
         return AdapterProgress()
-    state = torch.load(path, weights_only=True)
+    state = torch.load(path, weights_only=True, map_location=model.device)
     set_peft_model_state_dict(model, state["adapter"])
     optimizer.load_state_dict(state["optimizer"])
     return AdapterProgress(*state["progress"])

@@ -10,7 +10,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
-from benchmarks.real.requests import RealRequest
+from benchmarks.goals import at_least, wilson
+from benchmarks.real.requests import RealRequest, real_requests
 from benchmarks.real.structure import CODER
 from benchmarks.real.tasks import RealTask
 from orchestrator.engine.client.engine import Completion, OnText
@@ -33,6 +34,8 @@ from registry.forms import Level, Tier
 from registry.models import Registry, RoleEntry
 
 T = TypeVar("T")
+PLANS_GOAL: Final = 0.7
+"""The share of unseen requests whose plans a frontdoor should get right."""
 AT_ONCE: Final = 4
 """The most requests that are asked at the same time."""
 
@@ -106,6 +109,20 @@ class ModelResults:
             "seconds": round(self.seconds, 1),
             "results": [_result_json(result) for result in self.results],
         }
+
+
+def goals(results: Iterable[Result]) -> list[dict[str, Any]]:
+    """Return the goals with what came of them, each with the 95 % interval of its share.
+
+    There is one, of the requests on which nothing is tuned, and none where these were not asked.
+    """
+    unseen = {request.request for request in real_requests("unseen")}
+    right = [result.right for result in results if result.kind == "plan" and result.name in unseen]
+    if not right:
+        return []
+    goal = at_least("unseen requests whose plan has a right structure", sum(right) / len(right), PLANS_GOAL)
+    low, high = wilson(sum(right), len(right))
+    return [asdict(goal) | {"interval": [round(low, 3), round(high, 3)]}]
 
 
 def _result_json(result: Result) -> dict[str, Any]:

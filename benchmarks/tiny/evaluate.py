@@ -2,12 +2,12 @@
 
 import asyncio
 import json
-import math
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache, partial
 from pathlib import Path
 
+from benchmarks.goals import wilson
 from benchmarks.tiny import corpus
 from benchmarks.tiny.example import Example
 from benchmarks.tiny.families import FAMILIES
@@ -61,14 +61,6 @@ class AccuracyRow:
     def interval(self) -> tuple[float, float]:
         """Return the 95 % interval of the share."""
         return wilson(self.right, self.prompts)
-
-
-def wilson(right: int, count: int, z: float = 1.96) -> tuple[float, float]:
-    """Return the score interval of the share `right / count` (Wilson 1927); `z` is the normal quantile."""
-    share = right / count
-    centre = (share + z * z / (2 * count)) / (1 + z * z / count)
-    spread = z / (1 + z * z / count) * math.sqrt(share * (1 - share) / count + z * z / (4 * count * count))
-    return max(0.0, centre - spread), min(1.0, centre + spread)
 
 
 def family_examples(family: str, split: Split, count: int) -> list[Example]:

@@ -56,5 +56,5 @@ def render(found: dict[str, Any]) -> str:
         steps=cost["steps"],
         tokens=cost["tokens"] / 1e6,
         minutes=cost["seconds"] / 60,
-        processor=f"{found['machine']['cores']} cores of {found['machine']['processor']}",
+        device=cost.get("device", f"{found['machine']['cores']} cores of {found['machine']['processor']}"),
     )

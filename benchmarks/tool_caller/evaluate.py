@@ -7,7 +7,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks.tiny.evaluate import engine_spec, wilson
+from benchmarks.goals import wilson
+from benchmarks.tiny.evaluate import engine_spec
 from benchmarks.tiny.words import Split, seeded
 from benchmarks.tool_caller.syntax import SYNTAXES, Syntax, answer_text
 from benchmarks.tool_caller.tasks import CallExample, example

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from benchmarks import results
-from benchmarks.real.measure import ModelResults, measure, summary
+from benchmarks.real.measure import ModelResults, goals, measure, summary
 from benchmarks.real.requests import Which, real_requests
 from benchmarks.real.tasks import real_tasks
 from orchestrator.cli import bench_path, bench_simulate
@@ -99,7 +99,8 @@ def _target(model: str) -> Path:
 def _document(measured: ModelResults) -> dict[str, object]:
     command = f"orchestrator bench model {measured.model} --write"
     versions = results.versions("llama-cpp-python")
-    return {"command": command, "machine": results.machine(), "versions": versions, **measured.to_json()}
+    told = {"command": command, "machine": results.machine(), "versions": versions, **measured.to_json()}
+    return told | {"goals": goals(measured.results)}
 
 
 def _say(line: str) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from benchmarks.goals import wilson
 from benchmarks.tiny import card, corpus
 from benchmarks.tiny.chat import encode_prompt
 from benchmarks.tiny.evaluate import (
@@ -17,7 +18,6 @@ from benchmarks.tiny.evaluate import (
     engine_spec,
     family_examples,
     is_right,
-    wilson,
 )
 from benchmarks.tiny.example import SYSTEM_PROMPTS
 from benchmarks.tiny.families import FAMILIES

@@ -126,7 +126,7 @@ def test_the_thoughts_of_a_step_stay_out_of_its_artifact(daemon: Running) -> Non
 # Tools
 
 
-@pytest.mark.parametrize(("model", "thinks"), [("hermes", True), ("llama3", True), ("llama3", False)])
+@pytest.mark.parametrize(("model", "thinks"), [(model, thinks) for model in SYNTAXES for thinks in (True, False)])
 def test_two_tools_are_called_one_after_the_other(ai: OpenAI, model: str, thinks: bool) -> None:
     options: dict[str, Any] = {} if thinks else {"reasoning_effort": "none"}
     talk = work(ai, REQUEST, model, **options)
