@@ -116,13 +116,13 @@ class EmbeddedBackend:
 
         Raises RegistryError, JournalError, and InputError for a job that cannot be run.
         """
+        log_to(Home(self._chosen.home).logs / "orchestrator.log")
         registry = self._chosen.registry()
         if job is not None:
             job = self._managed(job, registry)
             with JournalReader.open_to_read(self._chosen.home) as journal:
                 checked = await check_job(job, registry, journal, SandboxOnDemand(), servers=_servers)
                 self._checked = job, checked
-        log_to(Home(self._chosen.home).logs / "orchestrator.log")
         memory = load_configuration().memory
         learning = Learning(self._chosen.home, lambda: memory)
         library = procedure_library(load_configuration())

@@ -11,6 +11,7 @@ from typing import Any, Final, Protocol
 from memrl.memory import Compacted
 from orchestrator.cli.backend import Backend, ask_backend, backend
 from orchestrator.cli.client import DaemonClient, answers, path_part
+from orchestrator.cli.logs import log_to
 from orchestrator.cli.memory import rebuild_index_and_graph
 from orchestrator.cli.settings import Settings
 from orchestrator.journal import Home, HomeLock, Journal
@@ -256,7 +257,8 @@ def procedure_backend(chosen: Settings) -> Iterator[ProcedureBackend]:
 
 @contextmanager
 def embedded_engine(chosen: Settings) -> Iterator[ProcedureEngine]:
-    """Return the engine of procedures of this process."""
+    """Return the engine of procedures of this process, which logs to the state folder from now on."""
+    log_to(Home(chosen.home).logs / "orchestrator.log")
     configuration = load_configuration()
     upkeep = EmbeddedUpkeep(chosen, configuration)
     installation = Installation.of(chosen.home, chosen.registry_path, configuration, upkeep)

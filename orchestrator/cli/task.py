@@ -13,13 +13,14 @@ from orchestrator.analysis import StepGraph
 from orchestrator.cli.forecast_view import Forecast, print_forecast
 from orchestrator.cli.foreground import Foreground
 from orchestrator.cli.live import SilentDisplay
+from orchestrator.cli.logs import log_to
 from orchestrator.cli.report_view import counted, format_gates, listed
 from orchestrator.cli.settings import DirOption, JsonFlag, Settings, settings
 from orchestrator.cli.source import check_folder, read_source, read_task
 from orchestrator.cli.terminal import glyphs, make_console, print_json, printable, write
 from orchestrator.errors import InputError, Problem
 from orchestrator.gates import gates_for_step
-from orchestrator.journal import JournalReader
+from orchestrator.journal import Home, JournalReader
 from orchestrator.prediction import pace_of, plan_key
 from orchestrator.runs import Job, PlannedTask, known_rates
 from orchestrator.runs.job import CheckedJob, check_job
@@ -116,6 +117,7 @@ def dry_run(chosen: Settings, job: Job, *, full: bool, as_json: bool) -> None:
 
 def check(task: TaskIR, chosen: Settings, job: Job) -> CheckedJob:
     """Check a task. Raises `InputError` for what is wrong with it, or cannot be done here."""
+    log_to(Home(chosen.home).logs / "orchestrator.log")
     with JournalReader.open_to_read(chosen.home) as journal:
         servers = tool_servers(load_configuration().mcp)
         asked = check_job(

@@ -7,7 +7,7 @@ from pathlib import Path
 import huggingface_hub.constants
 import pytest
 
-from tests.orchestrator.cli.cli_command import ROOT, Cli, make_cli
+from tests.orchestrator.cli.cli_command import ROOT, Cli, make_cli, make_command
 from tests.registry.sources.model_server import Served, serving
 
 TINY = (ROOT / "registry" / "tiny" / "draft.gguf").read_bytes()
@@ -29,7 +29,9 @@ def test_a_model_is_downloaded_into_the_configured_folder(tmp_path: Path) -> Non
 def test_of_a_plain_address_only_the_size_is_compared_unless_a_digest_is_given(tmp_path: Path) -> None:
     digest = hashlib.sha256(TINY).hexdigest()
     with serving(Served(files={"model.gguf": TINY})) as server:
-        get = partial(make_cli(tmp_path), "models", "get", f"{server.url}/files/model.gguf", "--folder", tmp_path / "m")
+        get = partial(
+            make_command(tmp_path), "models", "get", f"{server.url}/files/model.gguf", "--folder", tmp_path / "m"
+        )
         plain = get()
         again = get("--sha256", digest.upper(), "--json")
         wrong = get("--sha256", "0" * 64)

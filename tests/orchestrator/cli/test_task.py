@@ -3,6 +3,8 @@
 import json
 from pathlib import Path
 
+import pytest
+
 from orchestrator.cli.task import gate_lines, gates_json
 from orchestrator.taskir import task_from
 from tests.orchestrator.cli.cli_command import Cli
@@ -50,3 +52,14 @@ def test_a_limit_that_the_context_has_no_room_for_is_a_warning(command: Cli, tmp
     (warning,) = command("validate", str(path), "--json").json["warnings"]
     assert warning.startswith("/plan/steps/0/max_tokens: 4096 is more than tiny-")
     assert "2048 tokens, with the prompt" in warning
+
+
+def test_looking_for_the_sandbox_puts_nothing_before_the_answer(command: Cli, tmp_path: Path) -> None:
+    """It is looked for when a step runs code, and what is logged of it belongs into the log of the state folder."""
+    step = {"id": "S1", "actor": "coder", "action": "Count.", "kind": "repl", "outputs": ["a"]}
+    path = tmp_path / "task.json"
+    path.write_text(json.dumps({"objective": "x", "plan": {"steps": [step]}}))
+    result = command("validate", path, "--json")
+    if "sandbox" in result.err:
+        pytest.skip("there is no sandbox here")
+    assert result.json["valid"]

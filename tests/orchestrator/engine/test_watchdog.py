@@ -302,7 +302,7 @@ async def test_a_deadlock_while_loading_is_found(models: Path, sabotage: Callabl
 
 
 async def test_loading_may_take_longer_than_its_limit_while_it_makes_progress(models: Path) -> None:
-    slow = spec(models, load_seconds=0.1, niceness=19)
+    slow = spec(models, load_seconds=0.02, niceness=19)
     begun = time.monotonic()
     async with await Engine.start(slow) as engine:
         assert time.monotonic() - begun > slow.load_seconds, "or this shows nothing"
