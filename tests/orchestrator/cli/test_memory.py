@@ -1,6 +1,7 @@
 """The commands about what the router has learned, without a daemon."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -36,7 +37,7 @@ def test_training_is_learned_from_told_and_asked(command: Cli, folder: Path, tmp
     assert (count >= 4, stats["outcomes"] >= count, stats["problem"]) == (True, True, "")
     assert "Episodes" in command("memory", "stats").out
     shown = command("memory", "explain", "last")
-    assert "S1, attempt 1: worker on tiny-large" in shown.out
+    assert re.match(r"S1, attempt 1: \w+ on tiny-", shown.out), "training tries every role now and then"
     assert "the rules: worker on tiny-large" in shown.out
     choice = command("memory", "explain", "last", "--json").json["choices"][0]
     assert choice["advice"]["estimates"]

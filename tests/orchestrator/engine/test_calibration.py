@@ -149,6 +149,7 @@ def test_a_calibration_ends_when_the_threads_or_the_layout_change(llama: Llama, 
     assert calibration.wait(0.0) is None
 
 
+@pytest.mark.slow  # the machine has to be quiet for some seconds, which it is not while other tests run
 async def test_a_new_model_answers_first_and_is_calibrated_when_there_is_nothing_to_do(spec: EngineSpec) -> None:
     short = dataclasses.replace(spec, context=64)  # whose steps are so short that hardly any is disturbed
     async with await Engine.start(short) as engine:
