@@ -87,10 +87,10 @@ async def test_a_request_that_memory_does_not_suffice_for_fails_alone(
         await pool.generate("a", SHORT)
         bystander = await begin(pool, "b", writes(60))
         pid = pid_of(pool, "a")
-        most = psutil.Process(pid).memory_info().vms + (1 << 20)
+        most = psutil.Process(pid).memory_info().vms
         resource.prlimit(pid, resource.RLIMIT_AS, (most, most))
         with pytest.raises(EngineError, match=r"MemoryError|engine process"):
-            await pool.generate("a", Generation(messages=(Message("user", "word " * 4_000_000),), max_tokens=4))
+            await pool.generate("a", Generation(messages=(Message("user", "word " * 12_000_000),), max_tokens=4))
         assert (await pool.generate("a", SHORT)).usage.output_tokens > 0
         assert (await bystander).usage.output_tokens == 60
 
