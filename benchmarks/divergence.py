@@ -124,7 +124,13 @@ def main(files: Sequence[str]) -> None:
     for row in rows:
         typical = "" if row["typical"] is None else f"; first difference typically at character {row['typical']:g}"
         print(f"{row['model']}: {row['mode']}: {row['differing']} of {row['texts']} texts differ{typical}")
-    results = {"machine": machine(), "versions": versions("llama-cpp-python"), "rows": rows, "goals": []}
+    results = {
+        "command": "python -m benchmarks.divergence",
+        "machine": machine(),
+        "versions": versions("llama-cpp-python"),
+        "rows": rows,
+        "goals": [],
+    }
     write(FOLDER / "divergence.json", results)
 
 

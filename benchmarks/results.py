@@ -1,4 +1,7 @@
-"""Write the results of benchmarks as JSON, with the machine and the versions that they were measured with."""
+"""Write the results of benchmarks as JSON, and what the documentation tells of them.
+
+`python -m benchmarks.results` writes docs/benchmarks.md and the README's overview again from all results.
+"""
 
 import json
 import os
@@ -7,9 +10,11 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from benchmarks import page
 from orchestrator.engine.processor import cpu_model
 
 FOLDER = Path(__file__).with_name("results")
+ROOT = FOLDER.parents[1]
 
 
 def machine() -> dict[str, Any]:
@@ -35,6 +40,33 @@ def with_section(text: str, begin: str, end: str, section: str) -> str:
 
 
 def write(file: Path, results: dict[str, Any]) -> None:
-    """Write results as JSON. Raises OSError."""
+    """Write results as JSON. If they are those of this checkout, the documentation is written again with them.
+
+    Raises OSError.
+    """
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    if file.parent == FOLDER:
+        publish()
+
+
+def published() -> dict[str, dict[str, Any]]:
+    """Return all results that are kept in this checkout, by the names of their files. Raises OSError, ValueError."""
+    return {file.stem: json.loads(file.read_text(encoding="utf-8")) for file in sorted(FOLDER.glob("*.json"))}
+
+
+def publish() -> None:
+    """Write docs/benchmarks.md and the README's overview from all results. An installation without them is left alone.
+
+    Raises OSError, ValueError for a README without the place for the overview, and KeyError for unknown results.
+    """
+    readme, target = ROOT / "README.md", ROOT / page.PAGE
+    if readme.exists() and target.parent.exists():
+        found = published()
+        target.write_text(page.page(found), encoding="utf-8")
+        told = with_section(readme.read_text(encoding="utf-8"), page.BEGIN, page.END, page.overview(found))
+        readme.write_text(told, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    publish()

@@ -10,12 +10,10 @@ A draft model is not measured: no model with this vocabulary is smaller than Smo
 
 import argparse
 import asyncio
-import json
 import math
 import random
-import textwrap
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Literal, Protocol
@@ -40,7 +38,6 @@ FOLDER: Final = ROOT / "build" / "bench"
 ROUNDS: Final = 5
 CONTEXT: Final = 2048
 KINDS: Final[tuple[Kind, ...]] = ("summarize", "edit")
-NAMES: Final[Mapping[Kind, str]] = {"summarize": "summaries", "edit": "edits"}
 ANSWER: Final[dict[Kind, int]] = {"summarize": 160, "edit": 224}
 """The longest answers, in tokens."""
 NEVER_SLOWER: Final = 0.98
@@ -54,13 +51,7 @@ TEXTS: Final = (
     *sorted((ROOT / "docs" / "adr").glob("000[1-4]-*.md")),
 )
 SYSTEM: Final = "You are a helpful assistant. Answer with the result alone."
-README: Final = ROOT / "README.md"
 RESULTS: Final = results.FOLDER / "real_text.json"
-BEGIN: Final = "  <!-- written by `make bench-text` -->"
-END: Final = "  <!-- end of what it writes -->"
-NOTHING: Final = "- Prompt lookup on real texts is not measured yet: `make bench-text` does it.\n"
-WIDTH: Final = 120
-"""The longest lines of the README, in characters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,23 +267,6 @@ def drafting(rows: Sequence[TextRow]) -> list[dict[str, Any]]:
     return told
 
 
-def readme_item(found: Mapping[str, Any] | None) -> str:
-    """Return what the README says of results as they are written, as an item of a list; None: there are none."""
-    if found is None:
-        return NOTHING
-    speeds = {goal["name"]: goal["value"] for goal in found["goals"]}
-    ours, server = speculating(OURS, "lookup"), speculating(SERVER, "lookup")
-    shares = {one["kind"]: 100 * (one["of_tokens"] or 0.0) for one in found["drafting"] if one["system"] == ours}
-    said = []
-    for kind, name in NAMES.items():
-        text = f"{name} {speeds[f'{kind}: {ours} ÷ {OURS}']:.2f} times as fast as without it (0.98 wanted)"
-        if (against := speeds.get(f"{kind}: {ours} ÷ {server}")) is not None:
-            text += f" and {against:.2f} times as llama-server with its own (1.0)"
-        said.append(f"{text}, with {shares.get(kind, 0.0):.0f} % of the tokens from drafts")
-    text = f"- `make bench-text`, SmolLM2-135M on real texts with prompt lookup: {'; '.join(said)}."
-    return textwrap.fill(text, WIDTH, subsequent_indent="  ", break_on_hyphens=False) + "\n"
-
-
 async def _systems(model: Path, folder: Path, server: Path | None) -> list[ChatSystem]:
     """Start our engine twice, and llama-server twice if its binary is there."""
     threads = default_threads()
@@ -363,9 +337,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     }
     if options.tasks is None:
         results.write(RESULTS, document)
-        written = json.loads(RESULTS.read_text("utf-8"))
-        readme = results.with_section(README.read_text("utf-8"), BEGIN, END, readme_item(written))
-        README.write_text(readme, "utf-8")
 
 
 if __name__ == "__main__":

@@ -116,13 +116,8 @@ def table(found: Mapping[str, Any] | None) -> str:
                 cells.append("" if efficiency is None else f"{efficiency:.2f}")
                 lines.append(f"| {workload}: {about} | {' | '.join(cells)} |")
         lines.append("")
-    machine, goals_found = found["machine"], found["goals"]
-    met = sum(goal["met"] for goal in goals_found)
-    told = f"{machine['processor']}, {machine['cores']} cores. {met} of {len(goals_found)} goals are met."
-    missed = [_missed(goal) for goal in goals_found if not goal["met"]]
-    if missed:
-        told += f" The others follow; a task counts for one once it has {LEAST_ROUNDS} rounds."
-    lines += [told, *(["", *missed] if missed else [])]
+    machine = found["machine"]
+    lines.append(f"{machine['processor']}, {machine['cores']} cores.")
     return "\n".join(lines) + "\n"
 
 
@@ -255,13 +250,6 @@ def _cell(found: Mapping[str, Any] | None) -> str:
         return ""
     reach = "" if found["low"] is None else f" ({found['low']:.2f} to {found['high']:.2f})"
     return f"{found['median']:.2f}{reach}"
-
-
-def _missed(goal: Mapping[str, Any]) -> str:
-    if goal["value"] is None:
-        return f"- {goal['name']} ({goal['goal']}) is not measured."
-    reached = f"{goal['reached']} of {goal['cells']} reach it"
-    return f"- {goal['name']} ({goal['goal']}): {reached}, {goal['value']:.2f} at worst: {goal['where']}."
 
 
 def _row(row: PeerRow) -> dict[str, Any]:

@@ -11,14 +11,12 @@ from benchmarks.engine.names import OURS, SERVER, speculating
 from benchmarks.engine.real_text import (
     EDITED_WORDS,
     KINDS,
-    NOTHING,
     OurEngine,
     TextRow,
     beginning,
     drafting,
     goals,
     measure,
-    readme_item,
     tasks,
     with_mistakes,
 )
@@ -76,21 +74,6 @@ def test_goals_compare_systems_round_by_round() -> None:
     assert (only["name"], only["value"], only["met"]) == (f"edit: {LOOKUP} ÷ {OURS}", 2.0, True)
     assert not goals([row(OURS, (1.0,) * 5), row(LOOKUP, (1.1,) * 5)])[0]["met"]
     assert drafting(rows)[-1] == {"kind": "edit", "system": LOOKUP, "drafted": 80, "accepted": 40, "of_tokens": 0.1333}
-
-
-def test_the_readme_says_what_came_of_it() -> None:
-    assert readme_item(None) == NOTHING
-    ours, looking = row(OURS, (1.0,) * 5), row(LOOKUP, (0.5,) * 5, 40)
-    served = row(speculating(SERVER, "lookup"), (0.8,) * 5)
-    rows = [replace(each, kind=kind) for kind in KINDS for each in (ours, looking, served)]
-    item = readme_item({"goals": goals(rows), "drafting": drafting(rows)})
-    assert " ".join(item.split()).endswith(
-        "edits 2.00 times as fast as without it (0.98 wanted) and 1.60 times as llama-server with its own (1.0), "
-        "with 8 % of the tokens from drafts."
-    )
-    assert all(len(line) <= 120 for line in item.splitlines())
-    alone = [each for each in rows if each.system != served.system]
-    assert "llama-server" not in readme_item({"goals": goals(alone), "drafting": drafting(alone)})
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,330 @@
+"""Make docs/benchmarks.md, and the README's overview of it, from the committed results. Pure.
+
+Every figure that they tell is read from a file of benchmarks/results, so none can differ from what was measured.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+Results = Mapping[str, Any]
+"""The results of one benchmark as they are written."""
+
+BEGIN: Final = "<!-- the overview is written by `python -m benchmarks.results` -->"
+END: Final = "<!-- end of the overview -->"
+PAGE: Final = "docs/benchmarks.md"
+REAL_MODEL: Final = "real_"
+"""Results of `orchestrator bench model NAME` are called this and the model's name."""
+
+
+@dataclass(frozen=True, slots=True)
+class BenchmarkSubject:
+    """What a file of results is about."""
+
+    title: str
+    about: str
+    """What was measured and how, in a few sentences."""
+    headline: Callable[[Results], str] | None = None
+    """Makes the sentence of the README's overview; None: the README leaves these results out."""
+
+
+def goal(found: Results, name: str) -> float:
+    """Return the value of the goal with this name. Raises KeyError if there is none."""
+    for one in found["goals"]:
+        if one["name"] == name:
+            return float(one["value"])
+    raise KeyError(name)
+
+
+def _whole_tasks(found: Results) -> str:
+    ratios = {(one["workload"], one["system"]): one for one in found["ratios"] if one["state"] == "cold"}
+    shared, irregular = ratios["shared", "LangGraph"], ratios["irregular", "LangGraph"]
+    return (
+        f"Where 16 steps read one new document of 1,000 tokens, LangGraph on llama-server takes {shared['median']:.1f} "
+        f"times as long as ours; where 12 steps share nothing, {irregular['median']:.2f} times."
+    )
+
+
+def _engine(found: Results) -> str:
+    return (
+        "At worst, in tokens a second: "
+        f"{goal(found, 'ours ÷ llama-server, both warm'):.2f} of a warm llama-server, "
+        f"{goal(found, 'ours ÷ llama-server, both cold, 16 requests, prefix 1024'):.1f} of a cold one where 16 "
+        "requests share 1,024 tokens, and with speculation "
+        f"{goal(found, 'speculation ÷ no speculation'):.2f} of without it."
+    )
+
+
+def _user_path(found: Results) -> str:
+    over = "ours ÷ llama-server over HTTP, "
+    return (
+        f"At worst, in speed: {goal(found, over + 'own texts'):.2f} of llama-server, "
+        f"{goal(found, over + '16 sharing a document, new'):.1f} where 16 chats share a new document, "
+        f"{goal(found, over + 'one core busy'):.1f} beside a busy loop on one of two cores."
+    )
+
+
+def _real_text(found: Results) -> str:
+    return (
+        f"Summaries come {goal(found, 'summarize: ours, lookup ÷ ours'):.2f} and edits "
+        f"{goal(found, 'edit: ours, lookup ÷ ours'):.2f} times as fast with prompt lookup as without it."
+    )
+
+
+def _daemon(found: Results) -> str:
+    done = goal(found, "queued runs that are done after a kill")
+    return (
+        f"A step costs {goal(found, 'daemon overhead per step, ms'):.1f} ms beside its engine's work; of 10,000 queued "
+        f"runs, {done:,.0f} are done after the daemon was killed."
+    )
+
+
+def _gates(found: Results) -> str:
+    right = {row["setup"]: row["right"] for row in found["rows"] if row["family"] == "all"}
+    return (
+        f"Of {found['tasks']} tasks the smallest model does {right['small without gates']} right, with gates "
+        f"{right['small with gates']}, with escalation too {right['small with gates and escalation']}; the largest one "
+        f"alone {right['large without gates']}."
+    )
+
+
+def _routing(found: Results) -> str:
+    rows = {row["router"]: row for row in found["parts"]["families"]["rows"] if row["price"] == 0.1}
+
+    def told(router: str) -> str:
+        return f"{rows[router]['success'][0]:.2f} right at {rows[router]['cost'][0]:.2f} of the large model's time"
+
+    return (
+        f"Rules that choose small models: {told('rules')}. Learned, after 300 outcomes: {told('after 300')}. "
+        f"Always the large model: {rows['always large']['success'][0]:.2f}."
+    )
+
+
+def _context(found: Results) -> str:
+    sent = 100 * goal(found, "prompt tokens, with as a share of without")
+    computed = goal(found, "computed tokens, with as a share of without")
+    return (
+        f"A step that gathers from 50 documents sends {sent:.0f} % of the prompt tokens, but computes {computed:.1f} "
+        "times as many, as pruning breaks the shared prefix."
+    )
+
+
+def _procedures(found: Results) -> str:
+    kills = sum(row.get("kills", 0) + row.get("second_kills", 0) for row in found["rows"])
+    changed = int(goal(found, "half-changed after a kill"))
+    return (
+        f"{kills:,} kills at random moments left {changed or 'nothing'} half-changed; an action costs "
+        f"{goal(found, 'milliseconds per action beside its syncs'):.1f} ms beside its syncs."
+    )
+
+
+def _adapter(found: Results) -> str:
+    right = {(row["system"], row["requests"]): row["right"] for row in found["rows"]}
+    return (
+        f"SmolLM2-135M plans {right['adapter', 'unseen']} of 50 natural requests rightly with it, "
+        f"{right['prompt', 'unseen']} with the prompt that ships, {right['bare', 'unseen']} bare."
+    )
+
+
+def _tiny(found: Results) -> str:
+    rows = [row for row in found["rows"] if (row["size"], row["grammar"]) == ("large", False)]
+    share = {row["family"]: row["share"] for row in rows if row["split"] == "entity"}
+    told = (f"{100 * share[family]:.0f} % of {name}" for family, name in FAMILIES.items())
+    return f"The largest is exact on {', '.join(told)} about names that it never saw."
+
+
+FAMILIES: Final = {"plan": "plans", "summarize": "summaries", "code": "functions", "compare": "comparisons"}
+
+
+def _tool_caller(found: Results) -> str:
+    shares = [one["value"] for one in found["goals"]]
+    return f"It is exact on {100 * min(shares):.0f} to {100 * max(shares):.0f} % of held-out conversations."
+
+
+def _clients(found: Results) -> str:
+    failing = int(goal(found, "abilities that fail"))
+    tried = found["count"]["works"] + found["count"]["fails"]
+    return f"{len(found['rows'])} clients, unchanged: {tried - failing} of the {tried} things that they can do work."
+
+
+def _real_model(found: Results) -> str:
+    right = found["right"]
+    done = [count for kind, count in right.items() if kind != "plan"]
+    return (
+        f"It plans {right['plan']['right']} of {right['plan']['of']} requests rightly with its adapter, and does "
+        f"{sum(one['right'] for one in done)} of {sum(one['of'] for one in done)} small tasks."
+    )
+
+
+SUBJECTS: Final[Mapping[str, BenchmarkSubject]] = {
+    "critical_path": BenchmarkSubject(
+        "Whole tasks beside other ways to run a plan",
+        "The same plans, model file, prompts, numbers of tokens and threads; how many times as long others take.",
+        _whole_tasks,
+    ),
+    "simulate": BenchmarkSubject(
+        "The simulator",
+        "What the simulator predicts for this machine against what was measured on it, and what it says of larger "
+        "ones.",
+    ),
+    "engine": BenchmarkSubject(
+        "The engine beside its peers",
+        "Tokens a second of generated models of 150 and 500 million parameters (only their speed is real), for one to "
+        "64 requests at a time that share nothing, 64 or 1,024 tokens.",
+        _engine,
+    ),
+    "user_path": BenchmarkSubject(
+        "Chats over HTTP",
+        "SmolLM2-135M behind our daemon and behind llama-server, for 1, 4 and 16 chats at a time, on an idle machine "
+        "and beside busy loops.",
+        _user_path,
+    ),
+    "real_text": BenchmarkSubject(
+        "Prompt lookup on real texts",
+        "SmolLM2-135M summarises and edits real texts, with and without prompt lookup, beside llama-server's own.",
+        _real_text,
+    ),
+    "daemon": BenchmarkSubject(
+        "The daemon", "What it costs, and what it bears: kills, queues, crowds and floods.", _daemon
+    ),
+    "gates": BenchmarkSubject(
+        "Gates and escalation", "200 tasks of the embedded models whose answers can be checked.", _gates
+    ),
+    "routing": BenchmarkSubject(
+        "Learned routing",
+        "Held-out tasks of the embedded models' families, where every model and persona was tried; answers of two real "
+        "models to the questions of MMLU and GSM8K (RouteLLM); and the predecessor's faults.",
+        _routing,
+    ),
+    "memory": BenchmarkSubject("The memory of outcomes at size", "What a million episodes cost in time and memory."),
+    "context": BenchmarkSubject("Context that edits itself", "A step that gathers from 50 documents.", _context),
+    "procedures": BenchmarkSubject("Procedures", "What they cost, and what is left after kills.", _procedures),
+    "adapter": BenchmarkSubject(
+        "The frontdoor's adapter", "Natural requests, and whether their plans are right.", _adapter
+    ),
+    "tiny": BenchmarkSubject(
+        "The embedded models", "Held-out prompts of thirteen kinds of task over made-up records.", _tiny
+    ),
+    "tiny-seeds": BenchmarkSubject("The embedded models, trained anew", "Whether other seeds lead to models as good."),
+    "tool-caller": BenchmarkSubject("The tool caller", "The tiny model of the tests that calls tools.", _tool_caller),
+    "clients": BenchmarkSubject(
+        "Clients of other projects", "What [each of them](clients.md) does with our daemon.", _clients
+    ),
+    "divergence": BenchmarkSubject(
+        "Text at temperature 0",
+        "How many texts differ from those that `batch_invariant` gives, when they are computed in batches, from a "
+        "shared pool of the KV cache, or with drafts. There is no goal.",
+    ),
+}
+"""The subjects by the names of their files, in the order of the page."""
+
+
+def subject_of(name: str) -> BenchmarkSubject:
+    """Return the subject of a file of results. Raises KeyError for one that is not known."""
+    if name not in SUBJECTS and name.startswith(REAL_MODEL):
+        model = name.removeprefix(REAL_MODEL)
+        about = "100 natural requests whose plans are checked, and 40 small tasks whose answers are."
+        return BenchmarkSubject(f"A real model: {model}", about, _real_model)
+    return SUBJECTS[name]
+
+
+def page(found: Mapping[str, Results]) -> str:
+    """Return the page of all benchmarks for their results by the names of their files.
+
+    Raises KeyError for results of an unknown name.
+    """
+    lines = [
+        "# Benchmarks",
+        "",
+        "Every goal that was set, and what was measured for it, also where it was missed. This page is written from "
+        "`benchmarks/results`, by the benchmarks themselves; `python -m benchmarks.results` writes it again.",
+        "",
+        "A ratio is paired: both sides ran alternately, in one run, on one machine, with the same model and tokens. "
+        "Where an interval stands, it is one of 95 %, and a goal is met if its better end reaches what was wanted. A "
+        "goal that holds for many cells shows its worst one.",
+        "",
+    ]
+    for name in _ordered(found):
+        lines += [*_section(subject_of(name), name, found[name]), ""]
+    return "\n".join(lines)
+
+
+def overview(found: Mapping[str, Results]) -> str:
+    """Return the README's table of benchmarks. Raises KeyError for results of an unknown name."""
+    lines = ["| measured by | in short | goals met |", "|---|---|---:|"]
+    for name in _ordered(found):
+        subject = subject_of(name)
+        if subject.headline is not None:
+            measured_by = f"[{subject.title}]({PAGE}#{_anchor(subject.title)})<br>`{_command(found[name])}`"
+            lines.append(f"| {measured_by} | {_in_short(subject.headline, found[name])} | {_met(found[name])} |")
+    return "\n".join(lines) + "\n"
+
+
+def _in_short(headline: Callable[[Results], str], found: Results) -> str:
+    try:
+        return headline(found)
+    except KeyError:
+        return "Measured in part."
+
+
+def _ordered(found: Mapping[str, Results]) -> list[str]:
+    order = [*SUBJECTS]
+    return sorted(found, key=lambda name: (order.index(name) if name in SUBJECTS else order.index("adapter"), name))
+
+
+def _section(subject: BenchmarkSubject, name: str, found: Results) -> Iterator[str]:
+    yield f"## {subject.title}"
+    yield ""
+    yield subject.about
+    yield ""
+    machines = ", and ".join(_machines(found))
+    yield f"`{_command(found)}`, {machines}; all figures are in `benchmarks/results/{name}.json`."
+    goals: Sequence[Results] = found.get("goals", ())
+    if goals:
+        yield ""
+        yield "| goal | measured | 95 % interval | wanted | met |"
+        yield "|---|---:|---:|---:|---|"
+        for one in goals:
+            interval = one.get("interval")
+            told = "" if interval is None else f"{_figure(interval[0])} to {_figure(interval[1])}"
+            yield f"| {one['name']} | {_figure(one['value'])} | {told} | {one.get('goal', '')} | {_reached(one)} |"
+
+
+def _reached(one: Results) -> str:
+    if "goal" not in one:
+        return ""
+    told = "yes" if one["met"] else "**no**"
+    if one["value"] is not None and one.get("cells", 1) > 1:
+        told += f", {one['reached']} of {one['cells']}; worst: {one['where']}"
+    return told
+
+
+def _met(found: Results) -> str:
+    goals = [one for one in found.get("goals", ()) if "goal" in one]
+    return f"{sum(bool(one['met']) for one in goals)} of {len(goals)}" if goals else ""
+
+
+def _command(found: Results) -> str:
+    return str(found["command"])
+
+
+def _machines(found: Results) -> list[str]:
+    """Return the machines that these results, or their parts, were measured on."""
+    machines = [found["machine"]] if "machine" in found else [one["machine"] for one in found["parts"].values()]
+    return [*dict.fromkeys(f"{one['processor']} with {one['cores']} cores" for one in machines)]
+
+
+def _anchor(title: str) -> str:
+    """Return the anchor that GitHub gives to a heading."""
+    return "".join(one for one in title.lower().replace(" ", "-") if one.isalnum() or one == "-")
+
+
+def _figure(value: float | bool | None) -> str:
+    """Return a figure with three digits, or more if it is a large one."""
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int) or abs(value) >= 1000:
+        return f"{value:,.0f}"
+    return f"{value:#.3g}".removesuffix(".")
