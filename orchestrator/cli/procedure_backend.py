@@ -21,7 +21,7 @@ from orchestrator.service.backup import Backup, make_backup
 from orchestrator.service.callers import Callers
 from orchestrator.service.configuration import Configuration, load_configuration
 from orchestrator.service.learning import compact_memory, offline
-from orchestrator.service.operations import Installation, Upkeep, told
+from orchestrator.service.operations import Installation, Upkeep, run_or_fail
 from orchestrator.service.procedures import (
     entry_body,
     execution_body,
@@ -234,7 +234,7 @@ class EmbeddedUpkeep(Upkeep):
     @contextmanager
     def memory_closed(self) -> Iterator[None]:
         with ExitStack() as held:
-            told(lambda: held.enter_context(HomeLock(Home(self._chosen.home))))
+            run_or_fail(lambda: held.enter_context(HomeLock(Home(self._chosen.home))))
             yield
 
 

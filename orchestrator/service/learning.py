@@ -526,9 +526,16 @@ def explained_choices(journal: JournalReader, run: str) -> dict[str, Any]:
     }
     choices: list[dict[str, Any]] = []
     if (choice := accepted.mode_choice) is not None:
-        told = {"step": None, "attempt": 0, "taken": f"mode {accepted.mode}", "outcome": None}
         choices.append(
-            told | {"reason": choice.reason, "propensity": choice.propensity, "advice": _told(choice.advice)}
+            {
+                "step": None,
+                "attempt": 0,
+                "taken": f"mode {accepted.mode}",
+                "outcome": None,
+                "reason": choice.reason,
+                "propensity": choice.propensity,
+                "advice": _advice_fields(choice.advice),
+            }
         )
     for event in events:
         if isinstance(event, AttemptStarted):
@@ -541,13 +548,13 @@ def explained_choices(journal: JournalReader, run: str) -> dict[str, Any]:
                     "outcome": ends.get((event.step, event.number)),
                     "reason": event.reason,
                     "propensity": event.propensity,
-                    "advice": _told(event.advice),
+                    "advice": _advice_fields(event.advice),
                 }
             )
     return {"run_id": accepted.run, "choices": choices}
 
 
-def _told(advice: RouteAdvice | None) -> dict[str, Any] | None:
+def _advice_fields(advice: RouteAdvice | None) -> dict[str, Any] | None:
     return None if advice is None else asdict(advice)
 
 

@@ -12,7 +12,7 @@ from orchestrator.journal import Home, JournalReader
 from orchestrator.runs.personas import PersonaProposal
 from orchestrator.service.configuration import configuration_path, variable, with_value
 from orchestrator.service.learning import FOLDER, evaluate_router
-from orchestrator.service.operations import Installation, NoArguments, told
+from orchestrator.service.operations import Installation, NoArguments, run_or_fail
 from procedures.errors import StepFailed
 from procedures.ports import Operation, Work
 from procedures.resources import DatabaseResource, RowsResource
@@ -75,7 +75,7 @@ class MemoryOperations:
                 run=self._add_persona,
                 changes=lambda arguments: [self._row(arguments.name)],
                 preview=lambda arguments: f"add the persona {arguments.name}:\n{arguments.text}",
-                undone=lambda _arguments, _work: told(self._on.upkeep.personas_put_back),
+                undone=lambda _arguments, _work: run_or_fail(self._on.upkeep.personas_put_back),
             ),
             Operation(
                 name="personas.retire",
@@ -84,7 +84,7 @@ class MemoryOperations:
                 run=self._retire_persona,
                 changes=lambda arguments: [self._row(arguments.name)],
                 preview=lambda arguments: f"retire the persona {arguments.name}",
-                undone=lambda _arguments, _work: told(self._on.upkeep.personas_put_back),
+                undone=lambda _arguments, _work: run_or_fail(self._on.upkeep.personas_put_back),
             ),
         )
 
@@ -152,27 +152,27 @@ class MemoryOperations:
             by="a procedure",
             distinct=arguments.distinct,
         )
-        placed = told(lambda: self._on.upkeep.add_persona(proposal))
+        placed = run_or_fail(lambda: self._on.upkeep.add_persona(proposal))
         if placed.name != arguments.name:
             said = f"{placed.name} says nearly the same ({placed.similarity:.2f} alike)"
             raise StepFailed(f"{arguments.name} is not added: {said}; accepted: another text, or distinct: true")
         return {"name": placed.name}
 
     def _retire_persona(self, arguments: PersonaArguments, _work: Work) -> Mapping[str, Any]:
-        told(lambda: self._on.upkeep.retire_persona(arguments.name))
+        run_or_fail(lambda: self._on.upkeep.retire_persona(arguments.name))
         return {}
 
     def _rebuild(self, _arguments: NoArguments, _work: Work) -> Mapping[str, Any]:
-        told(self._on.upkeep.rebuild_memory)
+        run_or_fail(self._on.upkeep.rebuild_memory)
         return {}
 
     def _rebuild_if_there(self) -> None:
         """Make index and graph anew after the database was put back, unless there was none."""
         if self._database().database.exists():
-            told(self._on.upkeep.rebuild_memory)
+            run_or_fail(self._on.upkeep.rebuild_memory)
 
     def _compact(self, _arguments: NoArguments, _work: Work) -> Mapping[str, Any]:
-        return told(lambda: asdict(self._on.upkeep.compact_memory()))
+        return run_or_fail(lambda: asdict(self._on.upkeep.compact_memory()))
 
     def _replay(self, arguments: ReplayArguments, _work: Work) -> Mapping[str, Any]:
         def replayed() -> dict[str, Any]:
@@ -180,7 +180,7 @@ class MemoryOperations:
                 since = journal.last_time() - arguments.days * DAY_SECONDS
                 return evaluate_router(journal, arguments.router, since)
 
-        found = told(replayed)
+        found = run_or_fail(replayed)
         over = found["over_rules"]
         return {
             "choices": found["choices"],
@@ -202,5 +202,5 @@ class MemoryOperations:
             before = path.read_text(encoding="utf-8") if path.exists() else ""
         except (OSError, UnicodeDecodeError) as error:
             raise StepFailed(f"{path} cannot be read: {error}") from error
-        after = told(lambda: with_value(before, path, arguments.section, arguments.key, arguments.value))
+        after = run_or_fail(lambda: with_value(before, path, arguments.section, arguments.key, arguments.value))
         return {"content": after, "path": str(path)}

@@ -359,7 +359,9 @@ class Operations:
                 description="Check that the journal of the state folder is whole. Fails if it is damaged.",
                 form=NoArguments,
                 outputs={"runs": "how many it has"},
-                run=lambda _arguments, _work: {"runs": told(lambda: _runs_of_whole(self._on.home, "the journal"))},
+                run=lambda _arguments, _work: {
+                    "runs": run_or_fail(lambda: _runs_of_whole(self._on.home, "the journal"))
+                },
             ),
             Operation(
                 name="state.copy_backup",
@@ -426,11 +428,11 @@ class Operations:
             outputs={"file": "that has the token"},
             changes=lambda _: [PathResource(self._on.token, secret=True, written="as a whole")],
             preview=lambda _: f"write a new token into {self._on.token} (its content is secret)",
-            undone=lambda _arguments, _work: told(self._on.upkeep.token_changed),
+            undone=lambda _arguments, _work: run_or_fail(self._on.upkeep.token_changed),
         )
 
     def _registry(self) -> Registry:
-        return told(lambda: load_registry(self._on.registry))
+        return run_or_fail(lambda: load_registry(self._on.registry))
 
     def _entry(self, name: str) -> ModelEntry:
         registry = self._registry()
@@ -441,7 +443,7 @@ class Operations:
 
     def _propose(self, arguments: ProposeArguments, _work: Work) -> Mapping[str, Any]:
         registry, file = self._registry(), Path(arguments.file)
-        header = told(lambda: read_header(file))
+        header = run_or_fail(lambda: read_header(file))
         budget = memory_budget() if registry.defaults.memory is None else registry.defaults.memory
         room = Room(budget=budget)
         found = propose(header, file, registry, room, name=arguments.id, roles=arguments.roles)
@@ -450,7 +452,7 @@ class Operations:
 
     def _get(self, arguments: GetArguments, work: Work) -> Mapping[str, Any]:
         self._on.models.mkdir(parents=True, exist_ok=True)
-        obtained, _ = told(lambda: get_model(arguments.source, self._on.models, _Reported(work)))
+        obtained, _ = run_or_fail(lambda: get_model(arguments.source, self._on.models, _Reported(work)))
         return {"file": str(obtained.file), "downloaded": obtained.downloaded}
 
     def _usage(self, arguments: ModelArguments, _work: Work) -> Mapping[str, Any]:
@@ -504,10 +506,10 @@ class Operations:
 
     def _check_backup(self, arguments: BackupArguments, _work: Work) -> Mapping[str, Any]:
         name = arguments.name
-        return {"runs": told(lambda: _runs_of_whole(find_backup(self._on.home, name), f"backup {name}"))}
+        return {"runs": run_or_fail(lambda: _runs_of_whole(find_backup(self._on.home, name), f"backup {name}"))}
 
     def _copy_backup(self, arguments: BackupCopyArguments, work: Work) -> Mapping[str, Any]:
-        source, target = told(lambda: find_backup(self._on.home, arguments.name)), Path(arguments.folder)
+        source, target = run_or_fail(lambda: find_backup(self._on.home, arguments.name)), Path(arguments.folder)
         try:
             target.mkdir(parents=True, exist_ok=True)
             work.say(f"copy {source} into {target}")
@@ -520,15 +522,15 @@ class Operations:
 
     def _discard_backup(self, arguments: BackupArguments, _work: Work) -> Mapping[str, Any]:
         if arguments.name:
-            told(lambda: discard_backup(self._on.home, arguments.name))
+            run_or_fail(lambda: discard_backup(self._on.home, arguments.name))
         return {}
 
     def _restore(self, arguments: BackupArguments, _work: Work) -> Mapping[str, Any]:
-        told(lambda: restore_backup(self._on.home, arguments.name))
+        run_or_fail(lambda: restore_backup(self._on.home, arguments.name))
         return {}
 
     def _vacuum(self, arguments: VacuumArguments, _work: Work) -> Mapping[str, Any]:
-        done = told(lambda: self._on.upkeep.vacuum(_request(arguments, dry_run=False)))
+        done = run_or_fail(lambda: self._on.upkeep.vacuum(_request(arguments, dry_run=False)))
         return {"runs": list(done.runs), "objects": done.objects, "bytes": done.object_bytes}
 
     def _removed(self, arguments: VacuumArguments) -> Sequence[Resource]:
@@ -552,18 +554,18 @@ class Operations:
     def _expired(self, arguments: VacuumArguments) -> VacuumResult:
         if not Home(self._on.home).database.exists():
             raise StepFailed(f"{self._on.home} has no journal yet, so there are no runs to remove")
-        return told(lambda: self._on.upkeep.vacuum(_request(arguments, dry_run=True)))
+        return run_or_fail(lambda: self._on.upkeep.vacuum(_request(arguments, dry_run=True)))
 
     def _upgrade(self, _arguments: NoArguments, _work: Work) -> Mapping[str, Any]:
         def upgraded() -> int:
             with Journal.open(self._on.home) as journal:
                 return len(journal.runs())
 
-        return {"runs": told(upgraded)}
+        return {"runs": run_or_fail(upgraded)}
 
     def _rotate(self, _arguments: NoArguments, _work: Work) -> Mapping[str, Any]:
         write_secret(self._on.token, secrets.token_urlsafe(32))
-        told(self._on.upkeep.token_changed)
+        run_or_fail(self._on.upkeep.token_changed)
         return {"file": str(self._on.token)}
 
     def _prune(self, arguments: PruneArguments, _work: Work) -> Mapping[str, Any]:
@@ -593,7 +595,7 @@ class Operations:
         return DatabaseResource(home.database, home.lock_file)
 
     def _backup_folder(self, name: str) -> PathResource:
-        return PathResource(told(lambda: find_backup(self._on.home, name)), written="once")
+        return PathResource(run_or_fail(lambda: find_backup(self._on.home, name)), written="once")
 
 
 class _Reported:
@@ -714,7 +716,7 @@ def run_to_end(work: Coroutine[Any, Any, T], given: Work) -> T:
         raise StepFailed(str(error)) from error
 
 
-def told(work: Callable[[], T]) -> T:
+def run_or_fail(work: Callable[[], T]) -> T:
     """Return what `work` returns. Raises StepFailed in place of the errors of the packages that do the work."""
     try:
         return work()

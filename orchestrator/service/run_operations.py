@@ -15,7 +15,7 @@ from orchestrator.journal import Home, JournalReader, RunRow
 from orchestrator.runs.job import Job, check_job
 from orchestrator.runs.sandboxes import SandboxOnDemand
 from orchestrator.service.configuration import tool_servers
-from orchestrator.service.operations import Installation, RunBackend, run_to_end, told
+from orchestrator.service.operations import Installation, RunBackend, run_or_fail, run_to_end
 from orchestrator.taskir import InvalidTask, task_from
 from procedures.errors import StepFailed
 from procedures.forms import MAX_ATTEMPTS, TaskForm
@@ -65,7 +65,7 @@ class RunOperations:
                 registry = load_registry(self._on.registry)
                 await check_job(job, registry, journal, SandboxOnDemand(), servers=lambda: servers)
 
-        told(lambda: asyncio.run(checked()))
+        run_or_fail(lambda: asyncio.run(checked()))
         if job.task is None:
             return f"have this request planned, and carry out the plan: {job.request}"
         steps = "\n".join(f"  {step.id} [{step.actor}] {step.action}" for step in job.task.plan.steps)
@@ -73,7 +73,7 @@ class RunOperations:
 
     def _run(self, arguments: TaskForm, work: Work) -> Mapping[str, Any]:
         run = run_to_end(self._carried_out(_job(arguments, _key(work)), work), work)
-        return told(lambda: self._outcome(run))
+        return run_or_fail(lambda: self._outcome(run))
 
     async def _carried_out(self, job: Job, work: Work) -> str:
         """Carry out the run with the job's key, from its beginning or from where it is, and return its id."""
@@ -123,7 +123,7 @@ class RunOperations:
 
     def _cancel(self, _arguments: TaskForm, work: Work) -> None:
         """Cancel the runs of a step that is undone, if they have not ended. Not every attempt may have got a run."""
-        for run in told(lambda: self._unfinished(work)):
+        for run in run_or_fail(lambda: self._unfinished(work)):
             run_to_end(self._cancelled(run), work)
 
     def _unfinished(self, work: Work) -> list[str]:

@@ -38,7 +38,7 @@ from orchestrator.service.configuration import Configuration, tool_servers
 from orchestrator.service.errors import Busy, Conflict, FolderFull, NotReady
 from orchestrator.service.executions import ProcedureQueue
 from orchestrator.service.learning import Learning, compact_memory, rebuild_memory
-from orchestrator.service.operations import Installation, Upkeep, told
+from orchestrator.service.operations import Installation, Upkeep, run_or_fail
 from orchestrator.service.procedures import procedure_library, procedure_ports, procedures_engine, propose
 from orchestrator.service.queue import RunQueue
 from orchestrator.service.quota import effective_limits, enforce_quota, why_full
@@ -553,7 +553,7 @@ class _Held:
     def __enter__(self) -> None:
         """Enter. Raises StepFailed."""
         if not self._depth:
-            told(lambda: self._service.wait_for(self._stack.enter_async_context(self._enter())))
+            run_or_fail(lambda: self._service.wait_for(self._stack.enter_async_context(self._enter())))
         self._depth += 1
 
     def __exit__(
@@ -561,7 +561,7 @@ class _Held:
     ) -> None:
         self._depth -= 1
         if not self._depth:
-            told(lambda: self._service.wait_for(self._stack.aclose()))
+            run_or_fail(lambda: self._service.wait_for(self._stack.aclose()))
 
 
 class _OwnUpkeep(Upkeep):

@@ -114,7 +114,7 @@ async def _watch(asked: WatchForm, context: CallContext) -> dict[str, Any]:
                 async for update in updates:
                     if isinstance(update, EventUpdate):
                         seen = update.number
-                        await context.progress(seen, told(update.event))
+                        await context.progress(seen, format_event(update.event))
     except TimeoutError:
         if not scope.expired():
             raise
@@ -220,7 +220,7 @@ async def call(name: str, arguments: Mapping[str, Any], context: CallContext) ->
     return await tool.carry_out(asked, context)
 
 
-def told(event: Event) -> str:
+def format_event(event: Event) -> str:
     """Return an event in a few words, such as `S1: attempt started`."""
     words = " ".join(re.findall("[A-Z][a-z]*", type(event).__name__)).lower()
     step = getattr(event, "step", None)

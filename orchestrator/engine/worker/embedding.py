@@ -78,7 +78,7 @@ class EmbeddingLoop:
                 self._take(command)
             for job in self._long.take():
                 assert job.prepared is not None, "it is done"
-                self._go_on(job.command, job.prepared)
+                self._dispatch_prepared(job.command, job.prepared)
             if self._jobs and not (self._link.resting or self._link.closed):
                 self._step()
             self._outbox.flush()
@@ -90,7 +90,7 @@ class EmbeddingLoop:
                     self._long.give(command)
                 else:
                     self._link.heartbeat(0.0)
-                    self._go_on(command, prepared_or_error(self._maker, command))
+                    self._dispatch_prepared(command, prepared_or_error(self._maker, command))
             case protocol.Cancel(number):
                 kept = deque(job for job in self._jobs if job.number != number)
                 was_long = isinstance(self._long.cancel(number), protocol.Embed)
@@ -106,8 +106,8 @@ class EmbeddingLoop:
             case _:
                 raise protocol.ProtocolError(f"an engine that embeds was sent {type(command).__name__}")
 
-    def _go_on(self, command: _Request, prepared: _Prepared | EngineError) -> None:
-        """Go on with a request whose texts are tokenized."""
+    def _dispatch_prepared(self, command: _Request, prepared: _Prepared | EngineError) -> None:
+        """Carry out a request whose texts are tokenized."""
         if isinstance(prepared, EngineError):
             self._refuse(command.seq, prepared)
         elif isinstance(prepared, list):

@@ -128,7 +128,7 @@ class Loop:
             self._handle(commands)
             for job in self._long.take():
                 assert job.prepared is not None, "it is done"
-                self._go_on(job.command, job.prepared, time.monotonic() - job.since)
+                self._dispatch_prepared(job.command, job.prepared, time.monotonic() - job.since)
             for sequence in self._sequences.overdue(started):
                 self._finish_early(sequence, "deadline")
             if not (self._link.resting or self._link.closed):
@@ -229,10 +229,10 @@ class Loop:
         vocab, before = self._llama.vocab, self._llama.vocab.llama_seconds
         prepared = prepared_or_error(self._prompts, command)
         self._llama_seconds += vocab.llama_seconds - before
-        self._go_on(command, prepared, 0.0)
+        self._dispatch_prepared(command, prepared, 0.0)
 
-    def _go_on(self, command: Request, prepared: Prepared | EngineError, waited: float) -> None:
-        """Go on with a request whose text is prepared, for which it has waited so many seconds."""
+    def _dispatch_prepared(self, command: Request, prepared: Prepared | EngineError, waited: float) -> None:
+        """Carry out a request whose text is prepared, for which it has waited so many seconds."""
         if isinstance(prepared, EngineError):
             self._refuse(command.seq, prepared)
             return

@@ -77,7 +77,7 @@ class _Diagnostics:
     gone: bool = False
     """Whether that status is one of `GONE`."""
 
-    def told(self, otherwise: str) -> str:
+    def format_failure(self, otherwise: str) -> str:
         """Return why a server failed, or `otherwise` where nothing else is known, with the rubbish it has written."""
         wrote = f"; it wrote a line that is no message of MCP: {self.rubbish!r}" if self.rubbish else ""
         refused = f"; its last error was {self.refused}" if self.refused else ""
@@ -128,7 +128,7 @@ class McpConnection:
         return _result_of(result)
 
     def _too_long(self) -> str:
-        return self._seen.told(f"there was no answer within {self._server.seconds:g} s")
+        return self._seen.format_failure(f"there was no answer within {self._server.seconds:g} s")
 
     async def _failed(self, why: str, *, wait: bool = True) -> ToolServerFailed:
         """Return the error of a server that failed. What is known of its end may take a moment to arrive."""
@@ -136,7 +136,7 @@ class McpConnection:
             with suppress(TimeoutError):
                 async with asyncio.timeout(ENDING_SECONDS):
                     await self._seen.over.wait()
-        return ToolServerFailed(f"MCP server {self._server.name}: {self._seen.told(why)}")
+        return ToolServerFailed(f"MCP server {self._server.name}: {self._seen.format_failure(why)}")
 
 
 @asynccontextmanager
@@ -182,13 +182,13 @@ async def _hold(
     except TimeoutError:
         _tell(
             ready,
-            ToolServerFailed(f"{name}: {seen.told(f'it was not ready within {server.start_seconds:g} s')}"),
+            ToolServerFailed(f"{name}: {seen.format_failure(f'it was not ready within {server.start_seconds:g} s')}"),
         )
     except Exception as error:  # noqa: BLE001 - whatever the SDK raises, it is the server's failure
         seen.why = seen.why or "; ".join(dict.fromkeys(_clip(_said(one)) for one in _leaves(error)))
         if ready.done():
             log.warning("an MCP server has failed", server=server.name, error=seen.why)
-        _tell(ready, ToolServerFailed(f"{name}: {seen.told('it failed')}"))
+        _tell(ready, ToolServerFailed(f"{name}: {seen.format_failure('it failed')}"))
     finally:
         seen.over.set()
 
