@@ -39,14 +39,16 @@ class ExplorationSettings:
     """How often something else than the best action is chosen, in order to learn about it."""
 
     method: Literal["epsilon", "thompson", "off"] = "epsilon"
+    """How it is explored in task types that `by_type` does not name."""
     first: float = 0.1
     """The epsilon of a task type without outcomes: how probable it is that any action is drawn, all alike."""
     least: float = 0.05
-    """The lower limit of epsilon, which falls as outcomes come in."""
+    """Where epsilon stops to fall; one that is lower at first stays as it is."""
     halved_after: float = 200.0
-    """Epsilon is first * halved_after / (halved_after + outcomes of the task type), and `least` at least."""
-    by_type: Mapping[str, float] = field(default_factory=dict)
-    """The epsilon of task types that shall have a fixed one; 0 for none."""
+    """Epsilon is first * halved_after / (halved_after + outcomes of the task type)."""
+    by_type: Mapping[str, float | Literal["thompson"]] = field(default_factory=dict)
+    """How it is explored in some task types: by Thompson sampling, or with an epsilon that is this at first and falls
+    in the same way; 0 for never. "" is the type of what has none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -275,16 +277,16 @@ class Policy:
 
     def _probabilities(self, situation: Situation, values: Floats, errors: Floats, best: int) -> Floats | None:
         """Return how probable each action shall be; None if the best one is to be taken."""
-        settings = self.settings.exploration
-        if settings.method == "off" or len(values) == 1:
+        settings, kind = self.settings.exploration, situation.task_type or ""
+        usual = settings.first if settings.method == "epsilon" else settings.method
+        chosen = settings.by_type.get(kind, usual)
+        if chosen in ("off", 0) or len(values) == 1:
             return None
-        if settings.method == "thompson":
+        if isinstance(chosen, str):
             return exploration.thompson(values, errors)
-        epsilon = settings.by_type.get(situation.task_type or "")
-        if epsilon is None:
-            seen = self._tallies[kind][0] if (kind := ("type", situation.task_type or "")) in self._tallies else 0.0
-            epsilon = max(settings.least, settings.first * settings.halved_after / (settings.halved_after + seen))
-        return exploration.epsilon_greedy(best, len(values), epsilon) if epsilon > 0 else None
+        seen = self._tallies[name][0] if (name := ("type", kind)) in self._tallies else 0.0
+        fallen = chosen * settings.halved_after / (settings.halved_after + seen)
+        return exploration.epsilon_greedy(best, len(values), max(min(settings.least, chosen), fallen))
 
     # What was seen, summed up: how often, reward, seconds and tokens.
 

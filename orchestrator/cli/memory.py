@@ -21,7 +21,7 @@ from orchestrator.cli.settings import JsonFlag, Settings, settings
 from orchestrator.cli.terminal import make_console, one_line, print_json, size, write
 from orchestrator.errors import InputError, Problem
 from orchestrator.journal import Home, JournalReader
-from orchestrator.service.configuration import MemorySettings, load_configuration
+from orchestrator.service.configuration import EVERY_TYPE, MemorySettings, load_configuration
 from orchestrator.service.learning import (
     ask_memory,
     evaluate_router,
@@ -198,9 +198,7 @@ def _tasks(count: int, seed: int, families: Sequence[str] | None, folder: Path |
 
 async def _train(chosen: Settings, tasks: Sequence[RolloutTask], width: int, explore: float) -> list[Point]:
     configuration = load_configuration()
-    memory = MemorySettings(
-        use="on", explore=explore, capacity=configuration.memory.capacity, graph=configuration.memory.graph
-    )
+    memory = configuration.memory.model_copy(update={"use": "on", "explore": {EVERY_TYPE: explore}})
     runs = configuration.runs.model_copy(update={"max_running": width, "reserved": 0})
     changed = configuration.model_copy(update={"memory": memory, "runs": runs})
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())

@@ -2,8 +2,9 @@
 
 The memory advises: role, persona, model and how much the model may think, and for the plan of a request also its mode.
 Its advice is followed from a confidence of `CONFIDENT` on. What the user has named always wins: the candidates have
-only that. Every so often, if nobody waits for the answer, another action is drawn on purpose; how probable the choice
-was is journaled exactly, so that another router can be judged by the same outcomes.
+only that. Every so often another action is drawn on purpose, if nobody waits for the answer or the configuration allows
+it even then; how probable the choice was is journaled exactly, so that another router can be judged by the same
+outcomes.
 """
 
 import math
@@ -110,10 +111,16 @@ class HybridRouter:
     """The router that learns. `learned` returns None, and `use` "off", as long as there is nothing to go by."""
 
     def __init__(
-        self, learned: Callable[[], "Learned | None"], use: Callable[[], Use], rng: np.random.Generator | None = None
+        self,
+        learned: Callable[[], "Learned | None"],
+        use: Callable[[], Use],
+        rng: np.random.Generator | None = None,
+        explores_interactive: Callable[[], bool] = lambda: False,
     ) -> None:
+        """`explores_interactive` returns whether something may be tried on purpose also while somebody waits."""
         self._learned = learned
         self._use = use
+        self._explores_interactive = explores_interactive
         self._rng = rng or np.random.default_rng()
 
     async def choose(self, context: DecisionContext) -> Decision:
@@ -136,7 +143,7 @@ class HybridRouter:
     ) -> Decision:
         situation, actions = _situation(context), candidates(context, ruling)
         neighbours = learned.memory.retrieve(vector, NEIGHBOURS, learned.policy.settings.retrieval.threshold)
-        explore = use == "on" and not situation.interactive
+        explore = use == "on" and (not situation.interactive or self._explores_interactive())
         with learned.lock:
             choice = learned.policy.choose(
                 situation,

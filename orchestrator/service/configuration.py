@@ -5,12 +5,13 @@ file; else it has its default.
 """
 
 import json
+import math
 import os
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
@@ -19,6 +20,7 @@ from orchestrator.sandbox import MIB
 from orchestrator.service.callers import check_callers
 from orchestrator.service.schedules import schedules_from
 from orchestrator.steps.tools.servers import ToolServer
+from orchestrator.taskir import TaskIR
 
 FILE_NAME = "config.toml"
 PREFIX = "ORCHESTRATOR"
@@ -58,6 +60,39 @@ def _checked_schedules(lines: tuple[str, ...]) -> tuple[str, ...]:
 
 
 ScheduleList = Annotated[tuple[str, ...], BeforeValidator(_schedule_lines), AfterValidator(_checked_schedules)]
+
+
+EVERY_TYPE = "default"
+"""The entry of `explore` for the task types that it does not name, and for what has none."""
+EXPLORED = 0.1
+"""The share of choices in which something else is tried at first, if nothing else is said."""
+TASK_TYPES: tuple[str, ...] = get_args(TaskIR.model_fields["task_type"].annotation)
+
+
+def _explored(value: object) -> object:
+    """Return a table of how it is explored by task type: of a number or a word alone, which is for all, or of text."""
+    if isinstance(value, str) and "=" in value:
+        value = _paired(value)
+    table = value if isinstance(value, dict) else {EVERY_TYPE: value}
+    return {EVERY_TYPE: EXPLORED} | {name: _share(name, one) for name, one in table.items()}
+
+
+def _share(name: object, value: object) -> float | str:
+    """Return how it is explored in tasks of a type. Raises ValueError."""
+    if name not in (EVERY_TYPE, *TASK_TYPES):
+        raise ValueError(f"{name!r} is no type of tasks; accepted: {', '.join((EVERY_TYPE, *TASK_TYPES))}")
+    if value == "thompson":
+        return "thompson"
+    try:
+        share = math.nan if isinstance(value, bool) or not isinstance(value, str | int | float) else float(value)
+    except ValueError:
+        share = math.nan
+    if not 0 <= share <= 1:
+        raise ValueError(f'{value!r} for {name} is no share; accepted: 0 to 1, or "thompson"')
+    return share
+
+
+ExploreTable = Annotated[dict[str, float | Literal["thompson"]], BeforeValidator(_explored)]
 
 
 class _Section(BaseModel):
@@ -203,11 +238,14 @@ class MemorySettings(_Section):
         description="off: nothing is learned; shadow: advice is journaled beside the choice of the rules; on: it is"
         " followed where it is sure; auto: shadow until there are 200 outcomes, then on",
     )
-    explore: float = Field(
-        default=0.1,
-        ge=0,
-        le=1,
-        description="share of the choices of batch runs in which something else is tried at first; it falls from there",
+    explore: ExploreTable = Field(
+        default={EVERY_TYPE: EXPLORED},
+        description="how something else than the best is tried, by type of task: a share of the choices, which falls as"
+        ' outcomes come in, or "thompson"; `default` is for all others and for requests in words; a number alone is'
+        " for all",
+    )
+    explore_interactive: bool = Field(
+        default=False, description="try something else in interactive runs and chats, too, while somebody waits"
     )
     capacity: int = Field(default=1_000_000, ge=1000, description="episodes that are kept")
     graph: Literal["kuzu", "ladybug"] = Field(default="ladybug", description="the library of the graph")

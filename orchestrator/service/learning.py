@@ -35,7 +35,7 @@ from orchestrator.lexical import embed as embed_lexically
 from orchestrator.routing.hybrid import Embed, HybridRouter, Learned, Use, Vector, named
 from orchestrator.runs.orchestrator import Orchestrator
 from orchestrator.scheduler import IllegalTransition
-from orchestrator.service.configuration import MemorySettings
+from orchestrator.service.configuration import EVERY_TYPE, MemorySettings
 from orchestrator.service.errors import MemoryUnavailable
 from registry.models import Registry
 
@@ -51,6 +51,8 @@ MODEL_SIMILARITY: Final = 0.9
 """From which cosine of a model's vectors on two situations are the same one. Unrelated texts are not far apart."""
 READY_OUTCOMES: Final = 200
 """From so many outcomes on, advice is followed, where the configuration leaves that to this number."""
+LEAST_EXPLORED: Final = 0.02
+"""Where the share of choices in which something else is tried stops to fall."""
 RUNS_AT_A_TIME: Final = 16
 CHAT_EVENTS_AT_A_TIME: Final = 100
 EPISODES_AT_A_TIME: Final = 64
@@ -121,7 +123,11 @@ class Learning:
     def __init__(self, home: Path, settings: Callable[[], MemorySettings]) -> None:
         """`settings` returns the section [memory] of the configuration in force."""
         self.folder = home / FOLDER
-        self.router = HybridRouter(lambda: self._learned, lambda: self.use)
+        self.router = HybridRouter(
+            lambda: self._learned,
+            lambda: self.use,
+            explores_interactive=lambda: self._settings().explore_interactive,
+        )
         self.problem = ""
         """Why the memory cannot be used; empty if it can, or is not to be."""
         self._settings = settings
@@ -259,9 +265,8 @@ class Learning:
     async def _open(self, orchestrator: Orchestrator) -> Learned:
         name, dimensions, embed = await _embedder(orchestrator)
         memory = await asyncio.to_thread(Memory.open, self.folder, name, dimensions, self._memory_settings(name))
-        first = self._settings().explore
-        exploration = ExplorationSettings(method="epsilon" if first else "off", first=first, least=min(first, 0.02))
-        policy = await asyncio.to_thread(_policy, memory, dimensions, PolicySettings(exploration=exploration))
+        settings = PolicySettings(exploration=_exploration(self._settings()))
+        policy = await asyncio.to_thread(_policy, memory, dimensions, settings)
         progress = ReadingProgress.decoded(await asyncio.to_thread(memory.blob, PROGRESS))
         last = await asyncio.to_thread(orchestrator.journal.last_number)
         # The journal of a backup that was restored is read from its beginning: what is known is not learned twice.
@@ -458,6 +463,14 @@ def _policy(memory: Memory, dimensions: int, settings: PolicySettings) -> Policy
     except MemrlError as error:
         log.warning("what the policy had learned cannot be used; it learns again from the episodes", error=str(error))
         return Policy(dimensions, settings)
+
+
+def _exploration(settings: MemorySettings) -> ExplorationSettings:
+    by_type = {**settings.explore}
+    usual = by_type.pop(EVERY_TYPE)
+    if isinstance(usual, str):
+        return ExplorationSettings(method=usual, least=LEAST_EXPLORED, by_type=by_type)
+    return ExplorationSettings(first=usual, least=LEAST_EXPLORED, by_type=by_type)
 
 
 async def _embedder(orchestrator: Orchestrator) -> tuple[str, int, Embed]:

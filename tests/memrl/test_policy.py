@@ -134,6 +134,23 @@ def test_epsilon_falls_with_the_outcomes_of_a_task_type_or_is_given_for_it() -> 
     assert propensity(policy, "doc") > 0.9
 
 
+def test_task_types_are_explored_by_thompson_sampling_or_by_an_epsilon_of_their_own() -> None:
+    options = ExplorationSettings(first=0.0, least=0.02, by_type={"code": "thompson", "doc": 0.3, "": 0.01})
+    policy = taught(8, PolicySettings(exploration=options))
+
+    def probabilities(task_type: str | None) -> list[float]:
+        asked = replace(situation(EASY), task_type=task_type)
+        return list(policy.choose(asked, vector(EASY), (), ACTIONS, rng=rng()).probabilities)
+
+    assert sorted(probabilities("chat")) == [0.0, 1.0]
+    low = 0.3 / 2 * 200 / (200 + 4 * 8)  # epsilon has fallen with the outcomes
+    assert sorted(probabilities("doc")) == pytest.approx([low, 1 - low])
+    assert min(probabilities(None)) == pytest.approx(0.005), "what is below the limit at first stays as it is"
+    small, large = policy.estimate(replace(situation(EASY), task_type="code"), vector(EASY), (), ACTIONS)
+    drawn = np.random.default_rng(1).normal((small.value, large.value), (small.error, large.error), (200_000, 2))
+    assert probabilities("code")[0] == pytest.approx((drawn[:, 0] > drawn[:, 1]).mean(), abs=0.01)
+
+
 def test_a_budget_limits_the_share_of_dear_choices() -> None:
     policy = taught(options=replace(QUIET, budget=0.25))
     source, made = rng(3), []

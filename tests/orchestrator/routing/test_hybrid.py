@@ -168,6 +168,43 @@ async def test_a_plan_may_be_run_in_another_mode(registry: Registry, learned: Le
     assert (await router(learned, "shadow").choose(asked)).mode == "as-planned"
 
 
+async def test_something_else_is_tried_while_somebody_waits_only_if_that_is_asked_for(
+    registry: Registry, experienced: Learned
+) -> None:
+    asked = context(registry, priority="interactive")
+    experienced.policy = with_exploration(experienced.policy, first=0.5, least=0.5)
+    asking = HybridRouter(lambda: experienced, lambda: "on", np.random.default_rng(1), lambda: True)
+    never = [await router(experienced, seed=seed).choose(asked) for seed in range(40)]
+    always = [await asking.choose(asked) for _ in range(40)]
+    assert {(found.model, found.persona, found.propensity) for found in never} == {("near", None, 1.0)}
+    assert len({(found.role, found.model, found.persona) for found in always}) > 3
+    assert all(found.propensity < 1 for found in always)
+
+
+def with_exploration(policy: Policy, **options: Any) -> Policy:
+    """Return a policy with what another one has learned that explores in another way."""
+    settings = replace(policy.settings, exploration=ExplorationSettings(**options))
+    return Policy.from_bytes(policy.to_bytes(), policy.dimensions, settings)
+
+
+async def test_thompson_sampling_s_propensity_is_how_often_an_action_is_taken(
+    registry: Registry, learned: Learned
+) -> None:
+    for number, text in enumerate(TEXTS[:3]):
+        teach(learned, text, RULED, 0.0, number)
+        teach(learned, text, BETTER, 1.0, number)
+    step = {"id": "S1", "actor": "worker", "action": "a", "outputs": ["o"]}
+    task = {"objective": "x", "task_type": "code", "plan": {"steps": [step]}}
+    learned.policy = with_exploration(learned.policy, method="off", by_type={"code": "thompson"})
+    one = router(learned)
+    plain = [await one.choose(context(registry)) for _ in range(20)]
+    assert {found.propensity for found in plain} == {1.0}, "other types are not explored"
+    drawn = [await one.choose(context(registry, task=task_from(task))) for _ in range(600)]
+    for model in ("near", "far"):
+        own = [found for found in drawn if (found.role, found.model, found.persona) == ("worker", model, None)]
+        assert len(own) / len(drawn) == pytest.approx(own[0].propensity, abs=0.05)
+
+
 async def test_the_propensity_is_how_often_an_action_is_taken(registry: Registry, experienced: Learned) -> None:
     asked = context(registry)
     one = router(experienced)

@@ -53,6 +53,43 @@ def test_aliases_are_a_table_of_the_file_or_pairs_of_the_environment(tmp_path: P
         loaded(tmp_path, text, ORCHESTRATOR_SERVER_ALIASES="a")
 
 
+@pytest.mark.parametrize(
+    ("text", "variable", "found"),
+    [
+        ("", None, {"default": 0.1}),
+        ("explore = 0.3", None, {"default": 0.3}),
+        ('explore = {code = "thompson", doc = 0}', None, {"default": 0.1, "code": "thompson", "doc": 0.0}),
+        ('explore = "thompson"', None, {"default": "thompson"}),
+        ("explore = 0.3", "0.2", {"default": 0.2}),
+        ("explore = 0.3", "default=0.05, code=thompson", {"default": 0.05, "code": "thompson"}),
+    ],
+)
+def test_how_it_is_explored_is_said_for_all_task_types_or_for_each(
+    tmp_path: Path, text: str, variable: str | None, found: dict[str, object]
+) -> None:
+    variables = {} if variable is None else {"ORCHESTRATOR_MEMORY_EXPLORE": variable}
+    configuration = loaded(tmp_path, f"[memory]\n{text}\n", **variables)
+    assert configuration.memory.explore == found
+    assert loaded(tmp_path, show_configuration(configuration)) == configuration
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("explore = 1.5", '1.5 for default is no share; accepted: 0 to 1, or "thompson"'),
+        ("explore = {code = true}", "True for code is no share"),
+        ('explore = {code = "ucb"}', "'ucb' for code is no share"),
+        ("explore = {cod = 0.1}", "'cod' is no type of tasks; accepted: default, chat, doc, code"),
+        ("explore = [0.1]", "[0.1] for default is no share"),
+    ],
+)
+def test_what_cannot_be_explored_by_is_told(tmp_path: Path, text: str, told: str) -> None:
+    with pytest.raises(InputError) as refused:
+        loaded(tmp_path, f"[memory]\n{text}\n")
+    assert "memory.explore" in str(refused.value)
+    assert told in str(refused.value)
+
+
 SERVERS = """[mcp.servers.files]
 command = ["python", "/srv/files.py"]
 folders = ["/srv"]
