@@ -56,6 +56,8 @@ class Outcome:
 
     success: float | None
     """1 for success, 0 for failure, between them by a person's or a judge's word; None where it teaches nothing."""
+    quality: float = 1.0
+    """How good the result of the whole task is, from 0 to 1, by who has judged that; 1 where nobody has."""
     source: Source
     by: str = ""
     """Which gate, checker, judge or person said so."""
@@ -75,6 +77,11 @@ class Outcome:
     """Seconds by which running beside others shortened the measured critical path."""
     used: bool = True
     """Whether a later step, or the user, got what it made."""
+
+    @property
+    def worth(self) -> float | None:
+        """What the outcome is worth to the user, before costs: success times quality; None where it teaches nothing."""
+        return None if self.success is None else self.success * self.quality
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

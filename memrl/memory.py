@@ -405,7 +405,7 @@ class Memory:
             action=told.action,
             task_type=told.situation.task_type,
             failure=told.outcome.failure,
-            success=told.outcome.success,
+            success=told.outcome.worth,
             reward=told.reward.total,
             before=before,
             size=size,

@@ -1,10 +1,10 @@
 """Say what an outcome is worth, and what a choice costs. Pure.
 
-The reward is staged: R = s * (r_parallel + w * r_finish) + (1 - s) * success, where the stage s falls from 0.1 to 0 as
-outcomes come in (the parallel-agent reward of the Kimi K2.5 report, with which an orchestrator learns to use
-parallelism before it learns to finish, and without which it collapses to serial plans). Neither shaping term can be
-had for its own sake: parallelism counts only if it shortened the measured critical path, and a finished step only if
-somebody used what it made.
+The reward is staged: R = s * (r_parallel + w * r_finish) + (1 - s) * success * Q(task), where the stage s falls from
+0.1 to 0 as outcomes come in, and Q(task) is the quality of the result of the whole task (the parallel-agent reward of
+the Kimi K2.5 report, with which an orchestrator learns to use parallelism before it learns to finish, and without which
+it collapses to serial plans). Neither shaping term can be had for its own sake: parallelism counts only if it shortened
+the measured critical path, and a finished step only if somebody used what it made.
 
 Costs are no part of what Q learns, because they depend on the moment, such as on which model is loaded: a choice
 subtracts the costs at hand from the expected reward.
@@ -74,19 +74,20 @@ def teaches(outcome: Outcome) -> bool:
 def staged(outcome: Outcome, seen: int, stage: Stage | None = None, prices: Prices | None = None) -> Reward:
     """Return the reward of an outcome after `seen` earlier ones.
 
-    The parts are the stage, success, parallel and finish (each from 0 to 1), and the cost, which the total leaves out.
-    Raises ValueError for an outcome that teaches nothing, or a success that is not from 0 to 1.
+    The parts are the stage, success, quality, parallel and finish (each from 0 to 1), and the cost, which the total
+    leaves out. Raises ValueError for an outcome that teaches nothing, or a success or quality that is not from 0 to 1.
     """
     if not teaches(outcome):
         raise ValueError(f"an outcome of {outcome.failure or 'unknown success'} has no reward, as it teaches nothing")
-    success = outcome.success or 0.0
-    if not 0.0 <= success <= 1.0:
-        raise ValueError(f"the success of an outcome is {success}; accepted: 0 to 1")
+    success, quality = outcome.success or 0.0, outcome.quality
+    for name, share in (("success", success), ("quality", quality)):
+        if not 0.0 <= share <= 1.0:
+            raise ValueError(f"the {name} of an outcome is {share}; accepted: 0 to 1")
     stage, prices = stage or Stage(), prices or Prices()
     s, parallel = stage.at(seen), _parallel(outcome)
     finish = success if outcome.used else 0.0
-    total = s * (parallel + stage.finish * finish) + (1.0 - s) * success
-    parts = {"stage": s, "success": success, "parallel": parallel, "finish": finish}
+    total = s * (parallel + stage.finish * finish) + (1.0 - s) * success * quality
+    parts = {"stage": s, "success": success, "quality": quality, "parallel": parallel, "finish": finish}
     return Reward(total=total, parts={**parts, "cost": prices.of(cost_of(outcome))})
 
 

@@ -81,8 +81,8 @@ def evaluate(
 ) -> None:
     """Estimate what a router would have earned on past choices, and by how much that is more than by the rules.
 
-    The reward is the success, from 0 to 1, less what the choice cost. Intervals are of 95 %. An estimate by fewer than
-    about 30 effective choices says little: the router's actions were hardly tried.
+    The reward is the success times the quality of the result, from 0 to 1, less what the choice cost. Intervals are of
+    95 %. An estimate by fewer than about 30 effective choices says little: the router's actions were hardly tried.
     """
     with JournalReader.open_to_read(settings(context).home) as journal:
         found = evaluate_router(journal, router)

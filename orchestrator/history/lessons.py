@@ -1,7 +1,7 @@
 """Derive from a run's events what can be learned from it: for each attempt its situation, action and outcome. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from memrl.episodes import Action, Outcome, Situation, Source
@@ -66,23 +66,30 @@ class Agreement:
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """A run, and who reads what in it."""
+    """A run, who reads what in it, and how good its result is by the judge."""
 
     view: RunView
     report: Report
     steps: Mapping[str, StepRow]
     readers: Mapping[str, Sequence[StepRow]]
     """The steps that read the output of each step."""
+    judge_weight: float
+    """How much the judge's verdict counts."""
+    judged: float | None
+    """The judge's mean score, from 0 to 1, of the steps whose output no other step reads; None without any."""
 
     @classmethod
-    def of(cls, events: Sequence[Event]) -> "_Run":
+    def of(cls, events: Sequence[Event], judge_weight: float) -> "_Run":
         view = RunView.of(events)
         report = build_report(view, lambda digest: b"")
         readers: dict[str, list[StepRow]] = {}
         for row in report.steps:
             for before in row.depends_on:
                 readers.setdefault(before, []).append(row)
-        return cls(view, report, {row.id: row for row in report.steps}, readers)
+        results = [row.attempts[-1] for row in report.steps if row.attempts and row.id not in readers]
+        scores = [_judged(gate) for one in results for gate in one.gates if gate.gate == JUDGE and gate.passed]
+        judged = sum(scores) / len(scores) if scores and view.status == "done" else None
+        return cls(view, report, {row.id: row for row in report.steps}, readers, judge_weight, judged)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +100,8 @@ class _Verdict:
     source: Source
     by: str
     weight: float
+    quality: float = 1.0
+    """How good the result of the whole run is, if that was judged."""
 
 
 def lessons_of(events: Sequence[Event], judge_weight: float, *, rated: bool) -> tuple[list[Lesson], Agreement]:
@@ -100,7 +109,7 @@ def lessons_of(events: Sequence[Event], judge_weight: float, *, rated: bool) -> 
 
     A run is read again when it is `rated`: then the judge is compared with the rating, and otherwise with gates.
     """
-    run = _Run.of(events)
+    run = _Run.of(events, judge_weight)
     started = {(one.step, one.number): one for one in events if isinstance(one, AttemptStarted)}
     lessons, agreed, compared = list(_plan_lessons(run, events)), 0, 0
     for row in run.report.steps:
@@ -108,7 +117,7 @@ def lessons_of(events: Sequence[Event], judge_weight: float, *, rated: bool) -> 
             event = started[row.id, attempt.number]
             if event.problem:
                 continue
-            lessons.append(_lesson(run, event, attempt, judge_weight))
+            lessons.append(_lesson(run, event, attempt))
             if (same := _judge_agrees(attempt, _ratings(run, row.id) if rated else None)) is not None:
                 compared, agreed = compared + 1, agreed + same
     return lessons, Agreement(agreed, compared)
@@ -154,7 +163,7 @@ def _chat_verdict(chat: ChatRecord) -> _Verdict:
     return _Verdict(1.0, "run", "", UNCHECKED_WEIGHT) if done else _Verdict(None, "run", "", 0.0)
 
 
-def _lesson(run: _Run, started: AttemptStarted, attempt: AttemptRow, judge_weight: float) -> Lesson:
+def _lesson(run: _Run, started: AttemptStarted, attempt: AttemptRow) -> Lesson:
     view = run.view
     step = view.state.steps[started.step]
     rows = view.attempts[started.step]
@@ -174,26 +183,21 @@ def _lesson(run: _Run, started: AttemptStarted, attempt: AttemptRow, judge_weigh
         key=(view.accepted.run, started.step, started.number),
         situation=situation,
         action=Action(started.role, started.persona or "", started.model, started.thinking),
-        outcome=_outcome(run, started, attempt, ratings, judge_weight),
+        outcome=_outcome(run, started, attempt, ratings),
         propensity=started.propensity,
         at=started.at,
         after=run.steps[started.step].depends_on,
     )
 
 
-def _outcome(
-    run: _Run,
-    started: AttemptStarted,
-    attempt: AttemptRow,
-    ratings: Sequence[tuple[RatingRow, float]],
-    judge_weight: float,
-) -> Outcome:
-    verdict = _verdict(attempt, ratings, judge_weight)
+def _outcome(run: _Run, started: AttemptStarted, attempt: AttemptRow, ratings: Sequence["_StepRating"]) -> Outcome:
+    verdict = _verdict(run, attempt, ratings)
     took = attempt.finished - attempt.started if attempt.finished is not None else 0.0
     critical = started.step in run.report.critical_path.steps
     usage, cold = attempt.usage, started.model not in started.resident
     return Outcome(
         success=verdict.success,
+        quality=verdict.quality,
         source=verdict.source,
         by=verdict.by,
         weight=verdict.weight,
@@ -207,15 +211,48 @@ def _outcome(
     )
 
 
-def _verdict(attempt: AttemptRow, ratings: Sequence[tuple[RatingRow, float]], judge_weight: float) -> _Verdict:
+@dataclass(frozen=True, slots=True)
+class _StepRating:
+    """A rating that counts for a step."""
+
+    rating: RatingRow
+    whole: bool
+    """Whether it is about the whole run, and not about this step."""
+    part: float
+    """How much of it counts for the step."""
+
+    @property
+    def checker(self) -> bool:
+        """Whether a program has given it, and not a person."""
+        return self.rating.by.startswith(CHECKER)
+
+    def verdict(self, done: bool) -> _Verdict:
+        """Return what it says of an attempt that is `done` or not.
+
+        A rating of the whole run is about the quality of its result, and one of the step about the step's success.
+        """
+        weight = self.part * (CHECKER_WEIGHT if self.checker else PERSON_WEIGHT)
+        source: Source = "checker" if self.checker else "person"
+        if self.whole:
+            return _Verdict(float(done), source, self.rating.by, weight, self.rating.score)
+        return _Verdict(self.rating.score, source, self.rating.by, weight)
+
+
+def _verdict(run: _Run, attempt: AttemptRow, ratings: Sequence[_StepRating]) -> _Verdict:
     """Return how an attempt turned out, by whoever knows best: a person, a checker, gates, the judge, or nobody."""
     if attempt.outcome in NOT_THE_MODEL or attempt.outcome not in {"done", *FAILURES}:
         return _Verdict(None, "run", "", 0.0)
     if ratings:
-        rating, part = ratings[-1]
-        checker = rating.by.startswith(CHECKER)
-        weight = part * (CHECKER_WEIGHT if checker else PERSON_WEIGHT)
-        return _Verdict(rating.score, "checker" if checker else "person", rating.by, weight)
+        return ratings[-1].verdict(attempt.outcome == "done")
+    own = _own_verdict(attempt, run.judge_weight)
+    if own.source == "judge" or run.judged is None:
+        return own
+    doubt = INNER_STEP * run.judge_weight * (1.0 - run.judged)
+    return replace(own, quality=1.0 - doubt)
+
+
+def _own_verdict(attempt: AttemptRow, judge_weight: float) -> _Verdict:
+    """Return how an attempt turned out by its own gates, or by its end where it has none."""
     if attempt.outcome != "done":
         failed = next((gate for gate in attempt.gates if gate.status == "failed"), None)
         if failed is None:
@@ -239,7 +276,7 @@ def _judged(result: GateResult) -> float:
     return max(0.5, score) if result.passed else min(0.5, score)
 
 
-def _judge_agrees(attempt: AttemptRow, ratings: Sequence[tuple[RatingRow, float]] | None) -> bool | None:
+def _judge_agrees(attempt: AttemptRow, ratings: Sequence[_StepRating] | None) -> bool | None:
     """Return whether the judge and a checker said the same of an attempt; None where not both said something.
 
     The checker is the one that has rated the run, or, without `ratings`, a gate that runs tests.
@@ -250,16 +287,16 @@ def _judge_agrees(attempt: AttemptRow, ratings: Sequence[tuple[RatingRow, float]
     if ratings is None:
         known = [gate.passed for gate in attempt.gates if gate.gate in STRONG_GATES and gate.status != "not run"]
     else:
-        known = [rating.score >= 0.5 for rating, _ in ratings if rating.by.startswith(CHECKER)]
+        known = [one.rating.score >= 0.5 for one in ratings if one.checker]
     return said.passed == known[-1] if known else None
 
 
-def _ratings(run: _Run, step: str) -> tuple[tuple[RatingRow, float], ...]:
-    """Return the ratings that count for a step, the one that counts most last, each with how much of it counts."""
-    ratings = run.view.ratings
-    own = [(row, 1.0) for row in ratings.get(step, ())]
-    whole = [(row, INNER_STEP if step in run.readers else 1.0) for row in ratings.get(None, ())]
-    return tuple(sorted([*whole, *own], key=lambda one: (not one[0].by.startswith(CHECKER), one[1])))
+def _ratings(run: _Run, step: str) -> tuple[_StepRating, ...]:
+    """Return the ratings that count for a step, the one that counts most last."""
+    ratings, part = run.view.ratings, INNER_STEP if step in run.readers else 1.0
+    own = [_StepRating(row, False, 1.0) for row in ratings.get(step, ())]
+    whole = [_StepRating(row, True, part) for row in ratings.get(None, ())]
+    return tuple(sorted([*whole, *own], key=lambda one: (not one.checker, one.part)))
 
 
 def _is_used(run: _Run, step: str) -> bool:
@@ -275,9 +312,8 @@ def _plan_lessons(run: _Run, events: Sequence[Event]) -> Iterator[Lesson]:
     if planned is None or not report.steps:
         return
     choice = accepted.mode_choice
-    ratings = tuple((row, 1.0) for row in view.ratings.get(None, ()))
     path, seconds = report.critical_path, report.wall_seconds
-    verdict = _plan_verdict(view, ratings, events)
+    verdict = _plan_verdict(run, events)
     yield Lesson(
         key=(accepted.run, "", 0),
         situation=situation_of(
@@ -291,6 +327,7 @@ def _plan_lessons(run: _Run, events: Sequence[Event]) -> Iterator[Lesson]:
         action=Action(planned.role, "", planned.model, "", MODES[accepted.mode]),
         outcome=Outcome(
             success=verdict.success,
+            quality=verdict.quality,
             source=verdict.source,
             by=verdict.by,
             weight=verdict.weight,
@@ -304,14 +341,15 @@ def _plan_lessons(run: _Run, events: Sequence[Event]) -> Iterator[Lesson]:
     )
 
 
-def _plan_verdict(view: RunView, ratings: Sequence[tuple[RatingRow, float]], events: Sequence[Event]) -> _Verdict:
+def _plan_verdict(run: _Run, events: Sequence[Event]) -> _Verdict:
+    """Return how a plan turned out: by its end, and the quality of its result by whoever has judged that."""
+    view = run.view
     machine = any(isinstance(event, PlanFailed) and event.failure.kind in NOT_THE_MODEL for event in events)
     if view.status == "cancelled" or machine:
         return _Verdict(None, "run", "", 0.0)
-    if ratings:
-        rating, _ = max(ratings, key=lambda one: not one[0].by.startswith(CHECKER))
-        checker = rating.by.startswith(CHECKER)
-        weight = CHECKER_WEIGHT if checker else PERSON_WEIGHT
-        return _Verdict(rating.score, "checker" if checker else "person", rating.by, weight)
     done = view.status == "done"
+    if ratings := [_StepRating(row, True, 1.0) for row in view.ratings.get(None, ())]:
+        return sorted(ratings, key=lambda one: not one.checker)[-1].verdict(done)
+    if run.judged is not None and run.judge_weight > UNCHECKED_WEIGHT:
+        return _Verdict(1.0, "judge", JUDGE, run.judge_weight, run.judged)
     return _Verdict(float(done), "run", "", UNCHECKED_WEIGHT if done else RUN_FAILED_WEIGHT)

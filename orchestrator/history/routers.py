@@ -34,7 +34,7 @@ class LoggedChoice:
     taken: Action
     propensity: float
     reward: float
-    """The success, less what it cost."""
+    """The success times the quality of the task's result, less what it cost."""
     advice: RouteAdvice
 
     def probabilities(self, router: str) -> dict[Action, float]:
@@ -77,13 +77,13 @@ def choices_of(events: Sequence[Event], judge_weight: float = 0.2) -> list[Logge
     for lesson in lessons:
         advice = advices.get((lesson.key[1], lesson.key[2]))
         if advice is not None and advice.estimates and _says_something(lesson):
-            success, price = lesson.outcome.success or 0.0, Prices().of(cost_of(lesson.outcome))
+            worth, price = lesson.outcome.worth or 0.0, Prices().of(cost_of(lesson.outcome))
             found.append(
                 LoggedChoice(
                     key=lesson.key,
                     taken=lesson.action,
                     propensity=lesson.propensity,
-                    reward=success - price,
+                    reward=worth - price,
                     advice=advice,
                 )
             )

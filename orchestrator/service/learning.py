@@ -449,7 +449,7 @@ def teach_again(learned: Learned, episodes: Sequence[Episode], vectors: Vector) 
     """
     with learned.lock:
         for episode, vector in zip(episodes, vectors, strict=True):
-            outcome = replace(episode.outcome, success=min(1.0, max(0.0, episode.q)))
+            outcome = replace(episode.outcome, success=min(1.0, max(0.0, episode.q)), quality=1.0)
             learned.policy.observe(episode.situation, vector, episode.action, outcome)
 
 

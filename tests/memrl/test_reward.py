@@ -23,12 +23,15 @@ def test_what_nobody_judged_teaches_nothing() -> None:
     assert teaches(outcome(0.0, failure="TIMEOUT"))
 
 
-@given(success=shares, seen=st.integers(0, 3000), saved=seconds, took=seconds, used=st.booleans())
-def test_the_reward_is_the_formula(success: float, seen: int, saved: float, took: float, used: bool) -> None:
-    reward = staged(outcome(success, saved_seconds=saved, critical_seconds=took, used=used), seen)
+@given(success=shares, quality=shares, seen=st.integers(0, 3000), saved=seconds, took=seconds, used=st.booleans())
+def test_the_reward_is_the_formula(
+    success: float, quality: float, seen: int, saved: float, took: float, used: bool
+) -> None:
+    told = outcome(success, quality=quality, saved_seconds=saved, critical_seconds=took, used=used)
+    reward = staged(told, seen)
     s = 0.1 * max(0.0, 1 - seen / 1000)
     parallel = saved / (saved + took) if saved > 0 else 0.0
-    assert reward.total == pytest.approx(s * (parallel + 0.5 * success * used) + (1 - s) * success)
+    assert reward.total == pytest.approx(s * (parallel + 0.5 * success * used) + (1 - s) * success * quality)
     assert 0 <= reward.total <= 1.05
     assert net(reward) <= reward.total
 
@@ -54,6 +57,8 @@ def test_a_finished_step_that_nobody_used_brings_nothing_for_finishing() -> None
 def test_a_success_has_to_be_a_share() -> None:
     with pytest.raises(ValueError, match="accepted: 0 to 1"):
         staged(outcome(1.5), 0)
+    with pytest.raises(ValueError, match=r"quality of an outcome is -0.5; accepted: 0 to 1"):
+        staged(outcome(1.0, quality=-0.5), 0)
 
 
 @given(seconds, seconds, seconds, seconds)

@@ -84,7 +84,9 @@ def learned(told: list[Event], judge: float = 0.2, *, rated: bool = False) -> tu
         ("done", (JUDGED,), (), (7 / 9, "judge", "judge", 0.2)),
         ("done", (PASSED,), (rating(0.0, "checker:train"),), (0.0, "checker", "checker:train", 0.95)),
         ("done", (PASSED,), (rating(0.25, "ann"), rating(1.0, "checker:train")), (0.25, "person", "ann", 1.0)),
+        ("done", (JUDGED,), (rating(0.0, "ann"),), (0.0, "person", "ann", 1.0)),
         ("done", (), (rating(0.0, "ann"), rating(1.0, "ann", "S1")), (1.0, "person", "ann", 1.0)),
+        ("logic", (), (rating(1.0, "ann"),), (0.0, "person", "ann", 1.0)),
     ],
 )
 def test_whoever_knows_best_says_how_it_turned_out(
@@ -92,7 +94,49 @@ def test_whoever_knows_best_says_how_it_turned_out(
 ) -> None:
     (lesson,), _ = learned(events((outcome, gates), ratings=ratings))
     told = lesson.outcome
-    assert (told.success, told.source, told.by, told.weight) == pytest.approx(said)
+    assert (told.worth, told.source, told.by, told.weight) == pytest.approx(said)
+
+
+def chain(*gates: tuple[GateResult, ...], status: Any = "done", ratings: tuple[RatingGiven, ...] = ()) -> list[Event]:
+    """Return the events of a run whose steps read each other's output, each with an attempt that passed these gates."""
+    names = [f"S{number}" for number in range(1, len(gates) + 1)]
+    steps = tuple(
+        Step(
+            id=name,
+            actor="worker",
+            action=f"Do {name}.",
+            inputs=("o" + before,) if before else (),
+            outputs=("o" + name,),
+        )
+        for before, name in zip(("", *names), names, strict=False)
+    )
+    found: list[Event] = events()[:3]
+    found += [StepsPlanned(at=2.0, steps=steps), PlanFinished(at=2.0, origin="planned")]
+    for name, passed in zip(names, gates, strict=True):
+        begun = AttemptStarted(at=3.0, step=name, number=1, role="worker", persona=None, model="m", reason="r")
+        found += [begun, AttemptGenerated(at=4.0, step=name, number=1, usage=Usage(10, 4, 5))]
+        found.append(AttemptSucceeded(at=4.0, step=name, number=1, outputs={"o" + name: "d"}, gates=passed))
+    return [*found, RunFinished(at=9.0, status=status), *ratings]
+
+
+def test_the_judge_s_word_about_the_result_counts_for_the_steps_before_and_for_the_plan_by_its_agreement() -> None:
+    lessons, _ = lessons_of(chain((), (JUDGED,)), 0.8, rated=False)
+    plan, first, last = (lesson.outcome for lesson in lessons)
+    assert (last.success, last.quality, last.source) == (pytest.approx(7 / 9), 1.0, "judge")
+    assert (first.success, first.source) == (1.0, "run")
+    assert first.quality == pytest.approx(1 - 0.5 * 0.8 * 2 / 9)
+    assert (plan.success, plan.quality, plan.source, plan.weight) == (1.0, pytest.approx(7 / 9), "judge", 0.8)
+    lessons, _ = lessons_of(chain((), (JUDGED,)), 0.0, rated=False)
+    plan, first, last = (lesson.outcome for lesson in lessons)
+    assert (first.quality, last.weight) == (1.0, 0.0), "a judge that tosses a coin says nothing"
+    assert (plan.source, plan.weight) == ("run", 0.1)
+
+
+def test_a_rating_of_the_run_is_the_quality_of_its_result_and_outweighs_the_judge() -> None:
+    rated = chain((PASSED,), (JUDGED,), ratings=(rating(1.0, "checker:x"), rating(0.2, "ann"), rating(0.4, "ann")))
+    plan, first, last = (lesson.outcome for lesson in lessons_of(rated, 0.8, rated=True)[0])
+    assert {(one.success, one.quality, one.by) for one in (plan, first, last)} == {(1.0, 0.4, "ann")}
+    assert (plan.weight, first.weight, last.weight) == (1.0, 0.5, 1.0)
 
 
 def test_what_happened_to_the_machine_teaches_nothing() -> None:
@@ -118,7 +162,7 @@ def test_the_plan_of_a_request_has_a_lesson_about_its_mode() -> None:
     plan = lessons[0]
     assert (plan.key, plan.action) == (("R", "", 0), Action("frontdoor", "", "big", "", "planned"))
     assert (plan.situation.kind, plan.situation.text) == ("plan", "Names")
-    assert (plan.outcome.success, plan.outcome.source) == (0.5, "person")
+    assert (plan.outcome.success, plan.outcome.quality, plan.outcome.source) == (1.0, 0.5, "person")
 
 
 @pytest.mark.parametrize(
