@@ -465,6 +465,20 @@ class Memory:
         """Return up to `limit` whole episodes whose numbers come after that of an episode; 0 begins with the first."""
         return self._store.episodes(self._store.numbers_after(episode, limit))
 
+    def lossy(self, at_least: int, at_most: float, limit: int) -> list[Episode]:
+        """Return up to `limit` episodes that were seen `at_least` so often with a Q of `at_most` so much.
+
+        Those come first that have lost most: their count times what their Q lacks to 1. Only steps count that were done
+        without a persona.
+        """
+        known = self._columns.table()
+        plain = [number for number, action in self._store.actions.items() if not action.persona and not action.mode]
+        able = (known["count"] >= at_least) & (known["q"] <= at_most) & np.isin(known["action"], plain)
+        known, numbers = known[able], np.flatnonzero(able)
+        order = np.argsort(-known["count"] * (1.0 - known["q"]), kind="stable")
+        found = self._store.episodes(numbers[order[: 4 * limit]].tolist())  # chats may be among them
+        return [one for one in found if one.situation.kind not in ("plan", "chat")][:limit]
+
     def learned_from(self, episode: int, limit: int = 20) -> list[Key]:
         """Return the latest attempts that an episode was learned from: run, step and number."""
         return self._store.taught(episode, limit)

@@ -28,6 +28,8 @@ from memrl.reward import Cost, Prices, Stage, cost_of, staged, teaches
 Floats = NDArray[np.float64]
 
 _VERSION: Final = 1
+_NOTHING_KNOWN: Final[Sequence[float]] = (0.5, 0.0, 0.0)
+"""The reward, seconds and tokens that are expected of an action before the first outcome of any."""
 
 
 class LearnedStateError(MemrlError, ValueError):
@@ -304,10 +306,15 @@ class Policy:
             self._tallies[name] = tuple(map(add, before, row))
 
     def _means(self, situation: Situation, action: Action) -> Sequence[float]:
-        """Return the mean reward, seconds and tokens of an action: those of what is most alike, shrunk to the rest."""
-        means: Sequence[float] = (0.5, 0.0, 0.0)
-        strength = 1.0
-        for name in self._levels(situation, action):
+        """Return the mean reward, seconds and tokens of an action: those of what is most alike, shrunk to the rest.
+
+        An action with a persona begins with those of the same action without one.
+        """
+        levels, means, strength = self._levels(situation, action), _NOTHING_KNOWN, 1.0
+        if action.persona:
+            plain = Action(action.role, "", action.model, action.thinking, action.mode)
+            levels, means, strength = levels[1:], self._means(situation, plain), 5.0
+        for name in levels:
             if (tally := self._tallies.get(name)) is not None:
                 whole, *sums = tally
                 means = [(one + strength * mean) / (whole + strength) for one, mean in zip(sums, means, strict=True)]

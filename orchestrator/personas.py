@@ -1,8 +1,9 @@
 """Say what may be a persona that is made at run time, and where a new one goes: pure, nothing here touches a disk.
 
 Personas of the registry's file are the operator's. At run time more of them come from users, who add them by command or
-by API, and from plans, whose frontdoor may define one for a step. Both kinds are checked here. One that says nearly the
-same as another one is merged into it, so that what is learned of the one is learned of the other.
+by API, from plans, whose frontdoor may define one for a step, and from the memory, which proposes one for tasks that
+come often and are not done well. All of them are checked here. One that says nearly the same as another one is merged
+into it, so that what is learned of the one is learned of the other.
 """
 
 import re
@@ -19,7 +20,7 @@ from orchestrator.taskir import nearest
 from registry.forms import NAME, NAME_RULE
 from registry.models import Maker, Persona, Registry
 
-MAX_TEXT: Final[Mapping[Maker, int]] = {"user": 4000, "plan": 400}
+MAX_TEXT: Final[Mapping[Maker, int]] = {"user": 4000, "plan": 400, "memory": 400}
 """How many characters the text of a persona may have, by its maker."""
 MAX_DESCRIPTION: Final = 400
 """How many characters its description may have."""
@@ -45,7 +46,7 @@ class MadePersona:
     description: str = ""
     maker: Maker
     by: str = ""
-    """The user who made it, or the run whose plan did."""
+    """The user who made it, or the run whose plan did; empty where the memory did."""
     made: float
     """When it was made, in seconds since the epoch."""
     retired: float | None = None

@@ -22,7 +22,7 @@ from registry.prompts import PromptSet, prompt_set
 from registry.thinking import Thinking
 
 T = TypeVar("T")
-Maker = Literal["file", "user", "plan"]
+Maker = Literal["file", "user", "plan", "memory"]
 """Who made a persona: whoever wrote the registry's file, a user at run time, or the plan of a request."""
 STEP_TIERS = frozenset("BC")
 """The tiers of the roles that do steps."""

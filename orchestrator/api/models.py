@@ -51,7 +51,8 @@ class PersonaLine(BaseModel):
     """What it adds to the system prompt of a role."""
     description: str
     maker: Maker
-    """Who made it: `file` (the registry's), `user`, or `plan` (the plan of a request)."""
+    """Who made it: `file` (the registry's), `user`, `plan` (the plan of a request), or `memory` (for tasks that come
+    often and are not done well)."""
     by: str = ""
     """Which user, or which run, made it."""
     made: float | None = None

@@ -16,7 +16,7 @@ from orchestrator.cli.settings import JsonFlag, Settings, settings
 from orchestrator.cli.terminal import make_console, one_line, print_json, printable, write
 from orchestrator.errors import InputError, Problem
 from orchestrator.journal import JournalReader, PersonaUse
-from orchestrator.personas import MadePersona, unknown_persona
+from orchestrator.personas import MAX_TEXT, MadePersona, unknown_persona
 from orchestrator.runs.personas import PersonaProposal
 from registry.models import Persona
 
@@ -172,12 +172,12 @@ def _text(given: str) -> str:
     """Return the text of an option, or that of the file which it names. Raises InputError."""
     if not given.startswith("@"):
         return given
-    path = Path(given[1:])
+    path, accepted = Path(given[1:]), f"a text of 1 to {MAX_TEXT['user']:,} characters"
     try:
         with path.open("rb") as file:
             data = file.read(LARGEST_FILE + 1)
         if len(data) > LARGEST_FILE:
-            raise InputError(Problem(f"--text {given}", f"has more than {LARGEST_FILE:,} bytes", "a short text"))
+            raise InputError(Problem(f"--text {given}", f"has more than {LARGEST_FILE:,} bytes", accepted))
         return data.decode()
     except OSError as error:
         raise InputError(Problem(f"--text {given}", f"cannot be read: {error.strerror}", "a text file")) from error
@@ -195,6 +195,8 @@ def _table(*titles: str) -> Table:
 def _maker(row: _Row) -> str:
     if row.persona.maker == "file":
         return "the registry's file"
+    if row.persona.maker == "memory":
+        return "the memory"
     by = one_line(row.made.by) if row.made is not None else ""
     return f"the plan of {by or 'a request'}" if row.persona.maker == "plan" else by or "a user"
 

@@ -219,7 +219,7 @@ class Orchestrator:
         await self._personas.reload()
 
     async def retire_useless_personas(self, shares: Callable[[str], float]) -> list[str]:
-        """Retire the personas of plans that bring nothing, and return their names. Raises JournalError.
+        """Retire the personas of plans and the memory that bring nothing; return their names. Raises JournalError.
 
         `shares` returns the share of attempts that succeed, by role.
         """

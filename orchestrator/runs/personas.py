@@ -27,15 +27,16 @@ from orchestrator.personas import (
     retired,
     unknown_persona,
 )
-from registry.models import Persona, Registry
+from registry.models import Maker, Persona, Registry
 
+MADE_BY_ITSELF: Final[Collection[Maker]] = ("plan", "memory")
+"""The makers whose personas are retired when they bring nothing. Personas of users are theirs to retire."""
 LEAST_ATTEMPTS: Final = 20
-"""A persona of a plan is judged by its outcomes once it has had so many attempts."""
+"""Such a persona is judged by its outcomes once it has had so many attempts."""
 USELESS_MARGIN: Final = 0.1
-"""A persona of a plan is useless if its share of successes is lower than that of all attempts of its roles by so
-much."""
+"""Such a persona is useless if its share of successes is lower than that of all attempts of its roles by so much."""
 UNUSED_DAYS: Final = 30.0
-"""A persona of a plan that was not used for so many days is useless too."""
+"""Such a persona that was not used for so many days is useless too."""
 DAY_SECONDS: Final = 86_400.0
 
 log = structlog.get_logger(__name__)
@@ -43,12 +44,13 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PersonaProposal:
-    """A persona that a user proposes."""
+    """A persona that a user proposes, or the memory."""
 
     name: str
     text: str
     description: str = ""
     by: str = ""
+    maker: Maker = "user"
     distinct: bool = False
     """Whether it is to be added even if it says nearly the same as another one."""
 
@@ -61,7 +63,7 @@ def checked_proposal(
     Raises InputError for one that may not be a persona, whose name is taken, or that there is no room for. Pure.
     """
     name, text = proposal.name, proposal.text.strip()
-    if problems := persona_problems(name, text, proposal.description):
+    if problems := persona_problems(name, text, proposal.description, proposal.maker):
         raise InputError(*problems)
     present = registry.personas_in_use
     if name in present and present[name].text == text:
@@ -69,13 +71,14 @@ def checked_proposal(
     if taken := name_taken(name, registry.with_personas(one.persona for one in in_use(made).values())):
         accepted = "another name, or the same text" if taken.startswith("the persona") else "another name"
         raise InputError(Problem("persona.name", f"{name!r} is the name of {taken} already", accepted))
-    place = place_persona(name, text, present, "user")
+    place = place_persona(name, text, present, proposal.maker)
     if not place.new and not proposal.distinct:
         return place, None
     if len(in_use(made)) >= MAX_IN_USE:
         what = f"there are {MAX_IN_USE} personas that were made at run time"
         raise InputError(Problem("persona", what, "another one after one of them is retired"))
-    new = MadePersona(name=name, text=text, description=proposal.description, maker="user", by=proposal.by, made=at)
+    about = proposal.description
+    new = MadePersona(name=name, text=text, description=about, maker=proposal.maker, by=proposal.by, made=at)
     return Placed(name, True), new
 
 
@@ -94,16 +97,16 @@ def checked_retirement(name: str, made: Collection[MadePersona], registry: Regis
 def useless_personas(
     made: Iterable[MadePersona], uses: Collection[PersonaUse], shares: Callable[[str], float], now: float
 ) -> list[MadePersona]:
-    """Return the personas of plans that are to be retired since they bring nothing, as they are then. Pure.
+    """Return the personas of plans and of the memory that are to be retired since they bring nothing. Pure.
 
-    `shares` returns the share of attempts that succeed, by role. Personas of users are theirs to retire.
+    They are returned as they are then. `shares` returns the share of attempts that succeed, by role.
     """
     gone = []
     for one in in_use(made).values():
         own = [use for use in uses if use.persona == one.name]
         ended = sum(use.succeeded + use.failed for use in own)
         last = max([one.made, *(use.last for use in own)])
-        if one.maker != "plan":
+        if one.maker not in MADE_BY_ITSELF:
             continue
         if now - last > UNUSED_DAYS * DAY_SECONDS:
             gone.append(retired(one, now, f"not used for {UNUSED_DAYS:g} days"))
@@ -181,25 +184,26 @@ class PersonaBook:
             self._adopt()
 
     async def retire_useless(self, shares: Callable[[str], float], at: float) -> list[str]:
-        """Retire the personas of plans that bring nothing, and return their names. Raises JournalError."""
+        """Retire the personas of plans and the memory that bring nothing; return their names. Raises JournalError."""
         async with self._changing:
             uses = await asyncio.to_thread(self._journal.persona_uses)
             gone = useless_personas(self.made, uses, shares, at)
             for one in gone:
-                log.info("a persona of a plan is retired", persona=one.name, why=one.why_retired)
+                log.info("a persona is retired that brings nothing", persona=one.name, why=one.why_retired)
                 await self._retire(one)
         return [one.name for one in gone]
 
     def define(self, run: str, personas: Iterable[PlanPersona], at: float) -> list[MadePersona]:
         """Put the personas of a plan into force, and return the new ones, which are still to be stored by `keep`.
 
-        The event of the plan has their texts already. Those that are known stay as they are, retired ones too. Where
-        there is no room, the persona of a plan makes room that was made first.
+        The event of the plan has their texts already. Those that are known stay as they are, retired ones too, unless
+        a retired one had another text: it gives its name to the new one. Where there is no room, the persona of a plan
+        makes room that was made first.
         """
         new = [
             MadePersona(name=one.name, text=one.text, maker="plan", by=run, made=at)
             for one in personas
-            if one.name not in self._made
+            if (known := self._made.get(one.name)) is None or (known.retired is not None and known.text != one.text)
         ]
         if not new:
             return []

@@ -247,6 +247,13 @@ class MemorySettings(_Section):
     explore_interactive: bool = Field(
         default=False, description="try something else in interactive runs and chats, too, while somebody waits"
     )
+    personas: int = Field(
+        default=4,
+        ge=0,
+        le=50,
+        description="personas that the memory may have proposed for tasks that come often and are not done well, and"
+        " that are in use to be tried; 0: none",
+    )
     capacity: int = Field(default=1_000_000, ge=1000, description="episodes that are kept")
     graph: Literal["kuzu", "ladybug"] = Field(default="ladybug", description="the library of the graph")
 

@@ -37,6 +37,14 @@ from orchestrator.runs.orchestrator import Orchestrator
 from orchestrator.scheduler import IllegalTransition
 from orchestrator.service.configuration import EVERY_TYPE, MemorySettings
 from orchestrator.service.errors import MemoryUnavailable
+from orchestrator.service.task_patterns import (
+    ALIKE_TASKS,
+    NOT_WELL,
+    OFTEN,
+    PATTERNS,
+    proposed_persona,
+    room_for_proposals,
+)
 from registry.models import Registry
 
 EMBEDDER: Final = "embedder"
@@ -59,7 +67,7 @@ EPISODES_AT_A_TIME: Final = 64
 REEMBED_SECONDS: Final = 600.0
 """How long the embedder may take for a few texts before embedding anew is given up until the next start."""
 TIDY_SECONDS: Final = 3600.0
-"""How often personas of plans that bring nothing are looked for."""
+"""How often it is looked for personas that bring nothing, and for tasks that need one."""
 
 log = structlog.get_logger(__name__)
 
@@ -365,11 +373,38 @@ class Learning:
             log.error("the policy could not learn again from all episodes", error=str(error))
 
     async def _tidy(self, orchestrator: Orchestrator, learned: Learned) -> None:
-        """Retire personas of plans that bring nothing, and merge what the memory holds twice."""
+        """Retire personas that bring nothing, propose one, and merge what the memory holds twice."""
         values = await asyncio.to_thread(learned.memory.values, persona="")
         shares = {value.role: value.q for value in values}
         await orchestrator.retire_useless_personas(lambda role: shares.get(role, 0.5))
+        await self.propose_persona(orchestrator, learned)
         await asyncio.to_thread(learned.memory.compact)
+
+    async def propose_persona(self, orchestrator: Orchestrator, learned: Learned) -> str | None:
+        """Add a persona for tasks that come often, are not done well and have none, and return its name.
+
+        None is added unless advice is followed, without which it would not be tried, nor beyond the number that the
+        configuration allows. Raises MemrlError, JournalError and what the embedder raises.
+        """
+        memory, made = learned.memory, orchestrator.personas
+        if self.use != "on" or not room_for_proposals(made, self._settings().personas):
+            return None
+        for pattern in await asyncio.to_thread(memory.lossy, OFTEN, NOT_WELL, PATTERNS):
+            vector = (await learned.embed([pattern.situation.text]))[0]
+            near = await asyncio.to_thread(memory.retrieve, vector, ALIKE_TASKS, memory.settings.similarity)
+            alike = await asyncio.to_thread(memory.episodes, near.ids.tolist())
+            personas = orchestrator.registry.personas_in_use.values()
+            if (proposal := proposed_persona(pattern, alike, personas, made)) is None:
+                continue
+            try:
+                placed = await orchestrator.add_persona(proposal)
+            except InputError as error:
+                log.info("a persona cannot be proposed", persona=proposal.name, why=str(error))
+                continue
+            if placed.new:
+                log.info("a persona is proposed", persona=placed.name, why=proposal.description)
+                return placed.name
+        return None
 
 
 async def _awaited(embed: Embed, texts: Sequence[str]) -> Vector:

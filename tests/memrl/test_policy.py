@@ -151,6 +151,19 @@ def test_task_types_are_explored_by_thompson_sampling_or_by_an_epsilon_of_their_
     assert probabilities("code")[0] == pytest.approx((drawn[:, 0] > drawn[:, 1]).mean(), abs=0.01)
 
 
+@pytest.mark.parametrize("worth", [0.0, 1.0])
+def test_a_new_persona_begins_with_what_its_role_and_model_are_worth_without_one(worth: float) -> None:
+    policy, new = Policy(WIDTH, QUIET), replace(LARGE, persona="new")
+    for number in range(60):
+        text = f"{EASY} {number}"
+        policy.observe(situation(text), vector(text), SMALL, outcome(1.0 - worth))
+        policy.observe(situation(text), vector(text), LARGE, outcome(worth))
+    known, begun, other = policy.estimate(situation(EASY), vector(EASY), (), (LARGE, new, replace(new, model="other")))
+    assert begun.retrieved.value == pytest.approx(known.retrieved.value)
+    assert other.retrieved.value == pytest.approx(0.5, abs=0.05), "an unknown model begins with the mean of all actions"
+    assert begun.worth == pytest.approx(worth, abs=0.3)
+
+
 def test_a_budget_limits_the_share_of_dear_choices() -> None:
     policy = taught(options=replace(QUIET, budget=0.25))
     source, made = rng(3), []

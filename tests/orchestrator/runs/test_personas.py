@@ -145,14 +145,27 @@ def test_a_plan_s_persona_that_brings_nothing_is_retired() -> None:
         replace(plan, name="good"),
         replace(plan, name="old", made=1.0),
         replace(plan, name="x", maker="user"),
+        replace(plan, name="proposed", maker="memory"),
     ]
     uses = [
         PersonaUse("poor", "worker", 20, 8, 12, 101 * DAY),
         PersonaUse("good", "worker", 20, 17, 3, 101 * DAY),
         PersonaUse("x", "worker", 20, 0, 20, 101 * DAY),
+        PersonaUse("proposed", "worker", 30, 15, 15, 101 * DAY),
     ]
     gone = useless_personas(made, uses, lambda role: 0.8, 102 * DAY)
     assert {one.name: one.why_retired for one in gone} == {
         "poor": "40% of 20 attempts succeeded, of others by these roles 80%",
         "old": "not used for 30 days",
+        "proposed": "50% of 30 attempts succeeded, of others by these roles 80%",
     }
+
+
+async def test_a_plan_s_persona_takes_the_name_of_a_retired_one_with_another_text(orchestrator: Orchestrator) -> None:
+    book = orchestrator._personas
+    (first,) = book.define("R1", [HISTORIAN], 1.0)
+    await book.keep([first])
+    await orchestrator.retire_persona(HISTORIAN.name)
+    assert book.define("R1", [HISTORIAN], 2.0) == [], "a run that is resumed does not undo that it was retired"
+    (again,) = book.define("R2", [replace(HISTORIAN, text="Speak of harbours as of old friends.")], 3.0)
+    assert orchestrator.registry.personas[HISTORIAN.name].text == again.text == "Speak of harbours as of old friends."

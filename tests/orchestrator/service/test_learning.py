@@ -9,17 +9,21 @@ from pathlib import Path
 import pytest
 
 from benchmarks.rollouts import family_tasks, train, write_page
-from memrl.episodes import Action
+from memrl.episodes import Action, Outcome, Reward, Situation
 from memrl.memory import Memory
 from memrl.policy import Policy
 from orchestrator.events import AttemptStarted
 from orchestrator.history.routers import choices_of, evaluate
 from orchestrator.journal import JournalReader
-from orchestrator.lexical import LEARNING_DIMENSIONS, NAME
+from orchestrator.lexical import LEARNING_DIMENSIONS, NAME, embed
+from orchestrator.routing import DecisionContext
+from orchestrator.routing.hybrid import Learned, candidates
+from orchestrator.routing.rules import by_rules
 from orchestrator.runs import Job
 from orchestrator.service.configuration import Configuration, MemorySettings
 from orchestrator.service.learning import FOLDER, POLICY
 from orchestrator.service.service import Service
+from orchestrator.taskir import task_from
 from registry.load import load_registry
 from registry.models import Registry
 from tests.orchestrator.run_jobs import job, step
@@ -122,6 +126,57 @@ async def test_a_policy_that_cannot_be_used_learns_again_from_the_episodes(tmp_p
         kept = learned.memory.blob(POLICY)
         assert kept is not None
         assert Policy.from_bytes(kept, LEARNING_DIMENSIONS).observed == 1
+
+
+async def test_tasks_that_come_often_and_fail_get_a_persona_that_the_router_may_choose(
+    tmp_path: Path, registry: Registry
+) -> None:
+    async with serving(tmp_path, registry, use="on", personas=1) as service:
+        learned, orchestrator = service.learning.learned, service.orchestrator
+        assert learned is not None
+        assert await service.learning.propose_persona(orchestrator, learned) is None, "there are no tasks yet"
+        for number in range(30):
+            fail(learned, f"Extract the invoice total of record {number}.", number)
+        assert await service.learning.propose_persona(orchestrator, learned) == "extract-invoice-total"
+        (made,) = orchestrator.personas
+        assert (made.maker, made.retired) == ("memory", None)
+        assert made.text.startswith("You are an expert in tasks of this kind: extract, invoice, total, record.")
+        assert "exactly the form" in made.text
+        assert made.description == "for tasks of the role worker that came 30 times, with a Q of 0.00"
+        task = task_from({"objective": "x", "plan": {"steps": [step("S1", "Extract the invoice total.", [], ["o"])]}})
+        asked = DecisionContext(
+            registry=orchestrator.registry, role="worker", roles=("worker",), task=task, step=task.plan.steps[0]
+        )
+        assert made.name in {one.persona for one in candidates(asked, by_rules(asked))}
+        for number in range(30):
+            fail(learned, f"Write a letter to customer {number}.", 100 + number)
+        assert await service.learning.propose_persona(orchestrator, learned) is None, "there is room for one only"
+        await orchestrator.retire_persona(made.name)
+        assert await service.learning.propose_persona(orchestrator, learned) == "write-letter-customer"
+
+
+def fail(learned: Learned, text: str, number: int) -> None:
+    """Teach the memory that an attempt has not had the right form."""
+    learned.memory.observe(
+        Situation(task_type=None, kind="generate", role="worker", text=text),
+        embed([text], LEARNING_DIMENSIONS)[0],
+        Action("worker", "", "small"),
+        outcome=Outcome(success=0.0, source="gate", by="schema", failure="SCHEMA"),
+        reward=Reward(total=0.0),
+        propensity=1.0,
+        at=float(number),
+        key=("R", "S1", number),
+    )
+
+
+async def test_in_the_shadow_no_persona_is_proposed_as_nobody_would_try_it(tmp_path: Path, registry: Registry) -> None:
+    async with serving(tmp_path, registry, use="shadow") as service:
+        learned = service.learning.learned
+        assert learned is not None
+        for number in range(30):
+            fail(learned, f"Extract the invoice total of record {number}.", number)
+        assert await service.learning.propose_persona(service.orchestrator, learned) is None
+        assert not service.orchestrator.personas
 
 
 async def test_a_damaged_memory_keeps_nothing_from_going_on(tmp_path: Path, registry: Registry) -> None:
