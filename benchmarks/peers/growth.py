@@ -8,6 +8,7 @@ import asyncio
 import tempfile
 import time
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 from typing import Final
 
@@ -15,8 +16,7 @@ from benchmarks.critical_path.workloads import Document
 from benchmarks.peers.rows import GrowthRow
 from benchmarks.peers.suite import ROLE
 from benchmarks.simulate.clock import StillJournal, VirtualClock, run_virtually, virtual_loop
-from benchmarks.simulate.engines import SimulatedAnswer, SimulatedMachine
-from orchestrator.engine.contract import Generation
+from benchmarks.simulate.engines import SimulatedAnswer, SimulatedMachine, Write
 from orchestrator.history import load_report
 from orchestrator.runs import Job, Orchestrator, Ports
 from orchestrator.taskir import task_from
@@ -59,7 +59,7 @@ def _run_of(steps: int, home: Path) -> Callable[[], object]:
     document = chains(steps)
     registry = load_registry(PACKAGED)
     machine = SimulatedMachine(
-        step_seconds=lambda file: lambda load: 0.001, write=_write, load_seconds=lambda file: 0.0
+        step_seconds=lambda file: lambda load: 0.001, write=_different_answers(), load_seconds=lambda file: 0.0
     )
 
     async def run() -> float:
@@ -85,5 +85,7 @@ def _run_of(steps: int, home: Path) -> Callable[[], object]:
     return run
 
 
-def _write(request: Generation) -> SimulatedAnswer:
-    return SimulatedAnswer("word", 1)
+def _different_answers() -> Write:
+    """Return a function that answers each request in other words, as equal artifacts would be stored only once."""
+    numbers = count(1)
+    return lambda request: SimulatedAnswer(f"answer {next(numbers)}", 1)

@@ -205,6 +205,7 @@ class _Prefixes:
         self._most = spec.slots if split else None
         self._cells = (spec.cells or (spec.context or 4096) * spec.slots) if not split else None
         self._held: OrderedDict[int, tuple[list[int], int]] = OrderedDict()
+        self._held_tokens = 0
         self._known: Counter[int] = Counter()
         self._numbers = 0
         for prompt in spec.system_prompts:  # a real engine restores them from disk
@@ -219,9 +220,11 @@ class _Prefixes:
         shared = next((at for at, block in enumerate(chain) if not self._known[block]), len(chain))
         self._numbers += 1
         self._held[self._numbers] = chain, tokens
+        self._held_tokens += tokens
         self._known.update(chain)
         while self._is_full:
-            _, (oldest, _) = self._held.popitem(last=False)
+            _, (oldest, dropped) = self._held.popitem(last=False)
+            self._held_tokens -= dropped
             for block in oldest:
                 self._known[block] -= 1
                 if not self._known[block]:
@@ -232,7 +235,7 @@ class _Prefixes:
     def _is_full(self) -> bool:
         if self._most is not None:
             return len(self._held) > self._most
-        return len(self._held) > 1 and sum(tokens for _, tokens in self._held.values()) > (self._cells or 0)
+        return len(self._held) > 1 and self._held_tokens > (self._cells or 0)
 
 
 def _blocks(text: str) -> list[int]:

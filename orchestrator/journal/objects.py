@@ -60,20 +60,27 @@ class ObjectStore:
         path = self.path(digest)
         self.hold([digest])
         try:
-            if not _holds(path, data):
+            if not (there := _holds(path, data)):
                 self._write(path, data)
-            # Also if the object was there: its writer may have been killed before it had synced the name.
-            if self._durable:
-                _sync_folder(path.parent)
-            if path.parent.name not in self._lasting:
-                if self._durable:
-                    _sync_folder(self.root)
-                self._lasting.add(path.parent.name)
+            # Also if the object was there: its writer may have been killed before it had synced the name. Of an object
+            # that this process stored lately it has.
+            if not there or digest not in self._recent:
+                self._sync_name(path)
         except OSError as error:
             self.release([digest])
             raise write_error(path, "cannot be written", error) from error
         self._remember(digest, data)
         return digest
+
+    def _sync_name(self, path: Path) -> None:
+        """Make the name of an object durable, and that of its folder."""
+        if self._durable:
+            _sync_folder(path.parent)
+        if path.parent.name not in self._lasting:
+            lasting = os.listdir(self.root)  # read first, so that the sync is of all of these names
+            if self._durable:
+                _sync_folder(self.root)
+            self._lasting.update(lasting)
 
     def recent(self, digest: str) -> bytes | None:
         """Return an object from memory if it is small and was stored lately by this process, else None."""
@@ -171,6 +178,7 @@ class ObjectStore:
                 path.unlink(missing_ok=True)
             except OSError as error:
                 raise JournalError(path, f"cannot be removed: {error.strerror}") from error
+            self._recent.pop(digest, None)
         return True
 
     def get(self, digest: str) -> bytes:

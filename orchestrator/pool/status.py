@@ -63,7 +63,7 @@ class ModelCounters:
     """The size of the KV caches, in tokens."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class RoleUse:
     """What one role has asked of a model since the pool was opened."""
 
@@ -160,33 +160,25 @@ class RoleCounts:
     @contextlib.contextmanager
     def asking(self, model: str, role: str) -> Iterator[Callable[[Usage], None]]:
         """Count a request for as long as the block lasts. The block gets a function that counts the answer."""
-        uses = self._uses.setdefault(model, {})
+        use = self._uses.setdefault(model, {}).setdefault(role, RoleUse())
 
         def answered(usage: Usage) -> None:
-            use = uses[role]
-            uses[role] = replace(
-                use,
-                answers=use.answers + 1,
-                prompt_tokens=use.prompt_tokens + usage.prompt_tokens,
-                output_tokens=use.output_tokens + usage.output_tokens,
-                cached_tokens=use.cached_tokens + usage.cached_tokens,
-                prefill_seconds=use.prefill_seconds + usage.prefill_seconds,
-                decode_seconds=use.decode_seconds + usage.decode_seconds,
-            )
+            use.answers += 1
+            use.prompt_tokens += usage.prompt_tokens
+            use.output_tokens += usage.output_tokens
+            use.cached_tokens += usage.cached_tokens
+            use.prefill_seconds += usage.prefill_seconds
+            use.decode_seconds += usage.decode_seconds
 
-        def add(requests: int) -> None:
-            use = uses.get(role, RoleUse())
-            uses[role] = replace(use, requests=use.requests + requests)
-
-        add(1)
+        use.requests += 1
         try:
             yield answered
         finally:
-            add(-1)
+            use.requests -= 1
 
     def of(self, model: str) -> Mapping[str, RoleUse]:
         """Return what each role has asked of a model."""
-        return dict(self._uses.get(model, {}))
+        return {role: replace(use) for role, use in self._uses.get(model, {}).items()}
 
 
 def sum_counters(counted: Sequence[EngineStats]) -> ModelCounters | None:

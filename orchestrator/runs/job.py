@@ -142,7 +142,7 @@ async def check_job(
     """
     prior = job.found
     if prior is None:
-        prior = await asyncio.to_thread(prior_artifacts, journal, job.prior)
+        prior = await asyncio.to_thread(prior_artifacts, journal, job.prior) if job.prior else {}
     no_sandbox = await why_no_sandbox(sandbox) if runs_code(job.task) else ""
     listing = await _listing(job.task, ToolServers(servers, sandbox))
     return await asyncio.to_thread(check_job_given, job, registry, prior, no_sandbox, planner, listing)

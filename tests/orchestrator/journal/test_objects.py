@@ -1,4 +1,5 @@
 import hashlib
+import os
 from pathlib import Path
 from threading import Thread
 
@@ -79,3 +80,29 @@ def test_threads_may_store_the_same_object_at_once(tmp_path: Path) -> None:
     for thread in threads:
         thread.join()
     assert store.get(hashlib.sha256(data).hexdigest()) == data
+
+
+def test_object_that_is_stored_again_is_synced_again_only_after_it_was_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[int] = []
+    sync = os.fsync
+
+    def noted(descriptor: int) -> None:
+        synced.append(descriptor)
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    store = ObjectStore(tmp_path)
+
+    def syncs_of_storing() -> int:
+        before = len(synced)
+        store.release([store.put(b"an answer")])
+        return len(synced) - before
+
+    assert syncs_of_storing() == 3  # the file, its name, and that of its folder
+    assert syncs_of_storing() == 0
+    store.sweep(set, lambda: True)
+    assert syncs_of_storing() == 2
+    ObjectStore(tmp_path).put(b"an answer")
+    assert len(synced) == 7, "another process may have been killed before it had synced the name"
