@@ -141,6 +141,8 @@ class Moments:
         self.mean = np.zeros(size)
         self.squares = np.zeros(size)
         """The sum of squared distances from the mean."""
+        self._scales: Floats | None = None
+        """1 divided by each deviation, 0 for what never varied; None if it has to be computed."""
 
     def update(self, numbers: Floats) -> None:
         """Take in one more row of numbers."""
@@ -148,14 +150,22 @@ class Moments:
         away = numbers - self.mean
         self.mean += away / self.count
         self.squares += away * (numbers - self.mean)
+        self._scales = None
+
+    def restore(self, count: float, mean: Floats, squares: Floats) -> None:
+        """Put back what was learned. Raises ValueError for arrays of another shape."""
+        self.count, self._scales = count, None
+        self.mean[...], self.squares[...] = mean, squares
 
     def z(self, numbers: Floats, limit: float = 4.0) -> Floats:
         """Return by how many standard deviations numbers are off their means, at most `limit`; 0 for what never varied.
 
         One imagined row at a distance of 1 keeps the first few rows from being stretched.
         """
-        deviation = np.sqrt((self.squares + (self.squares > 0)) / (self.count + 1.0))
-        scaled = np.divide(numbers - self.mean, deviation, out=np.zeros_like(numbers), where=deviation > 0)
+        if self._scales is None:
+            deviation = np.sqrt((self.squares + (self.squares > 0)) / (self.count + 1.0))
+            self._scales = np.divide(1.0, deviation, out=np.zeros_like(deviation), where=deviation > 0)
+        scaled = (numbers - self.mean) * self._scales
         clipped: Floats = np.minimum(np.maximum(scaled, -limit), limit)  # `np.clip` takes several times as long
         return clipped
 
@@ -181,7 +191,7 @@ class FeatureSettings:
 
     rbf: int = 128
     """Outputs of the RBF map."""
-    width: float = 4.0
+    width: float = 3.0
     """The width of its kernel, in standard deviations of the counts."""
 
 

@@ -26,6 +26,8 @@ Floats = NDArray[np.float64]
 
 _EDGE = 0.02
 """How near to 0 and 1 the third model's prediction may come, which is a line and knows no limits."""
+_NO_SPREAD = 1e-9
+"""The least variance of the third model's prediction, which single precision may round to less than 0."""
 _KEPT = 64
 """For how many sets of actions it is kept where the arrays hold what is known of them."""
 _NO_GRADIENT = 1e-8
@@ -46,8 +48,8 @@ class HeadSettings:
     """After so many outcomes of an action its own models, the first and the third, count half of what they may."""
     own: float = 1.0
     """The weight of the first model in the average."""
-    shared: float = 1.0
-    """The weight of the second."""
+    shared: float = 0.3
+    """The weight of the second, which carries what actions have in common until their own models know more."""
     bayes: float = 1.0
     """The weight of the third."""
 
@@ -63,7 +65,7 @@ class _Places:
     parts: Floats
     """1 where an action has a part, of which a part that was never seen is none: shape (actions, parts)."""
     lines: NDArray[np.intp]
-    """The rows of the third model, each once."""
+    """The rows of the third model, each once, in their order."""
     lined: NDArray[np.intp]
     """The places of the actions that have one of these rows."""
     line_of: NDArray[np.intp]
@@ -92,6 +94,9 @@ class Head:
         """The rows of the third model, by action without persona."""
         self._means = np.zeros((0, self._plain))
         self._covariances = np.zeros((0, self._plain, self._plain))
+        self._narrow = np.zeros((0, self._plain, self._plain), dtype=np.float32)
+        """The same in single precision, for predictions: half of the memory that each of them reads. Updates keep to
+        double precision, where thousands of subtractions leave a covariance positive definite."""
         self._line_counts = np.zeros(0)
         self._kept: dict[tuple[Action, ...], _Places] = {}
 
@@ -111,7 +116,7 @@ class Head:
         sums, weights = self._settings.shared * shared, np.full(len(actions), self._settings.shared)
         if len(places.rows):
             weight = self._settings.own * self._trust(self._counts[places.rows])
-            sums[places.known] += weight * sigmoid(self._weights[places.rows] @ features)
+            sums[places.known] += weight * sigmoid(self._weights.take(places.rows, axis=0) @ features)
             weights[places.known] += weight
         worth = self._predict_lines(features[: self._plain], places, sums, weights)
         return np.where(weights > 0, sums / np.maximum(weights, 1e-12), 0.5), worth
@@ -120,7 +125,7 @@ class Head:
         """Learn that an action came to `target`, which is from 0 to 1, in a situation with these features."""
         row = self._row(action)
         self._update_shared(features, action, target, weight)
-        self._update_line(features[: self._plain], _without_persona(action), target, weight)
+        self._update_line(features[: self._plain], without_persona(action), target, weight)
         weights, squares = self._weights[row], self._squares[row]
         error = weight * (float(sigmoid(weights @ features)) - target)
         gradient = error * features + self._settings.decay * weights
@@ -137,7 +142,10 @@ class Head:
             expected = np.minimum(np.maximum(0.5 + self._means[lines] @ plain, _EDGE), 1.0 - _EDGE)
             sums[places.lined] += weight * expected[places.line_of]
             weights[places.lined] += weight
-            spread = np.array([float(plain @ (self._covariances[line] @ plain)) for line in lines.tolist()])
+            single = plain.astype(np.float32)
+            narrow = self._narrow if len(lines) == len(self._narrow) else self._narrow[lines]
+            spread = (narrow.reshape(-1, self._plain) @ single).reshape(len(lines), self._plain) @ single
+            spread = np.maximum(spread, _NO_SPREAD)
             worth[places.lined] = np.maximum(1.0, 1.0 / spread)[places.line_of]
         return worth
 
@@ -148,22 +156,23 @@ class Head:
             return kept
         known = [place for place, action in enumerate(actions) if action in self._actions]
         parts = np.zeros((len(actions), len(self._parts)))
-        lines: dict[int, int] = {}
-        lined, line_of = [], []
+        lined: list[int] = []
+        line_of: list[int] = []
         for place, action in enumerate(actions):
             parts[place, [self._parts[part] for part in _parts(action) if part in self._parts]] = 1.0
-            if (row := self._lines.get(_without_persona(action))) is not None:
+            if (row := self._lines.get(without_persona(action))) is not None:
                 lined.append(place)
-                line_of.append(lines.setdefault(row, len(lines)))
+                line_of.append(row)
+        rows = sorted({*line_of})
         if len(self._kept) >= _KEPT:
             self._kept.clear()
         self._kept[key] = places = _Places(
             known=np.array(known, dtype=np.intp),
             rows=np.array([self._actions[actions[place]] for place in known], dtype=np.intp),
             parts=parts,
-            lines=np.array([*lines], dtype=np.intp),
+            lines=np.array(rows, dtype=np.intp),
             lined=np.array(lined, dtype=np.intp),
-            line_of=np.array(line_of, dtype=np.intp),
+            line_of=np.searchsorted(rows, line_of).astype(np.intp),
         )
         return places
 
@@ -192,6 +201,7 @@ class Head:
         spread = 1.0 / weight + float(plain @ gain)
         mean += gain * ((target - 0.5 - float(mean @ plain)) / spread)
         covariance -= np.outer(gain, gain / spread)
+        self._narrow[row][...] = covariance
         self._line_counts[row] += weight
 
     def _row(self, action: Action) -> int:
@@ -204,11 +214,12 @@ class Head:
                 self._parts[part] = len(self._parts)
                 self._ability = np.vstack((self._ability, np.zeros((1, 2))))
                 self._ability_squares = np.vstack((self._ability_squares, np.full((1, 2), _NO_GRADIENT)))
-        if (line := _without_persona(action)) not in self._lines:
+        if (line := without_persona(action)) not in self._lines:
             self._lines[line] = len(self._lines)
             wide = np.eye(self._plain)[None] / self._settings.prior
             self._means = np.vstack((self._means, np.zeros((1, self._plain))))
             self._covariances = np.concatenate((self._covariances, wide))
+            self._narrow = np.concatenate((self._narrow, wide.astype(np.float32)))
             self._line_counts = np.append(self._line_counts, 0.0)
         self._actions[action] = len(self._actions)
         empty = np.zeros((1, self._weights.shape[1]))
@@ -240,10 +251,12 @@ class Head:
             if name not in arrays or arrays[name].shape != now.shape or not np.isfinite(arrays[name]).all():
                 raise ValueError(f"the head's {name} should be finite numbers of the shape {now.shape}")
             now[...] = arrays[name]
+        self._narrow[...] = self._covariances
 
 
 @lru_cache(maxsize=1024)
-def _without_persona(action: Action) -> Action:
+def without_persona(action: Action) -> Action:
+    """Return the same action without its persona."""
     return Action(action.role, "", action.model, action.thinking, action.mode) if action.persona else action
 
 

@@ -10,6 +10,7 @@ import math
 import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import lru_cache
 from operator import add
 from typing import Any, Final, Literal
 
@@ -21,14 +22,18 @@ from memrl.calibration import Calibrator, logit_of
 from memrl.episodes import Action, Neighbour, Outcome, Reward, Situation
 from memrl.errors import MemrlError
 from memrl.features import Features, FeatureSettings
-from memrl.head import Head, HeadSettings
+from memrl.head import Head, HeadSettings, without_persona
 from memrl.retrieval import RetrievalSettings, Retrieved
 from memrl.reward import Cost, Prices, Stage, cost_of, staged, teaches
 
 Floats = NDArray[np.float64]
 
-_VERSION: Final = 1
-_NOTHING_KNOWN: Final[Sequence[float]] = (0.5, 0.0, 0.0)
+_VERSION: Final = 2
+CALIBRATION_RATE: Final = 0.05
+"""How fast the calibration learns, by measurement on the outcomes of two real models (`make bench-routing`)."""
+_Means = tuple[float, float, float]
+"""Mean reward, seconds and tokens."""
+_NOTHING_KNOWN: Final[_Means] = (0.5, 0.0, 0.0)
 """The reward, seconds and tokens that are expected of an action before the first outcome of any."""
 
 
@@ -44,7 +49,7 @@ class ExplorationSettings:
     """How it is explored in task types that `by_type` does not name."""
     first: float = 0.1
     """The epsilon of a task type without outcomes: how probable it is that any action is drawn, all alike."""
-    least: float = 0.05
+    least: float = 0.02
     """Where epsilon stops to fall; one that is lower at first stays as it is."""
     halved_after: float = 200.0
     """Epsilon is first * halved_after / (halved_after + outcomes of the task type)."""
@@ -123,7 +128,9 @@ class Policy:
         """How many outcomes have taught something."""
         self._features = Features(dimensions, self.settings.features)
         self._head = Head(self._features.size, dimensions, self.settings.head)
-        self._calibrators: dict[Action, Calibrator] = {}
+        self._calibrator = Calibrator(rate=CALIBRATION_RATE)
+        """One for all actions: what actions differ by is for the head to know, and one of each would put predictions
+        of different actions, which are compared, on scales that move apart."""
         self._tallies: dict[tuple[str, ...], tuple[float, ...]] = {}
         budget = self.settings.budget
         self._budget = None if budget is None else exploration.Budget(budget)
@@ -155,18 +162,20 @@ class Policy:
         estimates = self.estimate(situation, embedding, neighbours, actions, costs)
         values = np.array([one.value for one in estimates])
         errors = np.array([one.error for one in estimates])
-        cheapest = min(range(len(actions)), key=lambda place: (estimates[place].price, place))
-        gain = max((value for place, value in enumerate(values) if place != cheapest), default=0.0) - values[cheapest]
-        spent = self._budget is not None and self._budget.spent
+        spent, cheapest, gain = False, 0, 0.0
         if self._budget is not None:
-            values -= np.where(np.arange(len(values)) == cheapest, 0.0, self._budget.price)
+            spent = self._budget.spent
+            cheapest = min(range(len(actions)), key=lambda place: (estimates[place].price, place))
+            others = np.arange(len(values)) != cheapest
+            gain = float(values[others].max() - values[cheapest]) if others.any() else 0.0
+            values -= np.where(others, self._budget.price, 0.0)
         best = cheapest if spent else int(values.argmax())
         may = not spent and (not situation.interactive if explore is None else explore)
         probabilities = self._probabilities(situation, values, errors, best) if may else None
         taken = best if probabilities is None else exploration.draw(probabilities, rng)
         near = exploration.near_best(values, errors, best, self.settings.tolerance)
         if self._budget is not None:
-            self._budget.note(float(gain), taken != cheapest)
+            self._budget.note(gain, taken != cheapest)
         return PolicyChoice(
             action=actions[taken],
             propensity=1.0 if probabilities is None else float(probabilities[taken]),
@@ -188,12 +197,14 @@ class Policy:
         """Return what is expected of each action. Nothing changes, and nothing is drawn."""
         features = self._features.of(situation, embedding)
         heads, known_by = self._head.predict(features, actions)
-        means = {action: self._means(situation, action) for action in actions}
-        spoken = retrieval.estimate(neighbours, actions, lambda action: means[action][0], self.settings.retrieval)
-        known = costs or {}
+        means = self._means(situation, actions)
+        spoken = retrieval.estimate(neighbours, actions, [one[0] for one in means], self.settings.retrieval)
+        expected = [_UNKNOWN] * len(actions) if costs is None else [costs.get(action, _UNKNOWN) for action in actions]
         return tuple(
-            self._estimate(action, head, outcomes, spoken[action], _filled(known.get(action, Cost()), means[action]))
-            for action, head, outcomes in zip(actions, heads.tolist(), known_by.tolist(), strict=True)
+            self._estimate(action, head, outcomes, one, _filled(cost, mean))
+            for action, head, outcomes, one, cost, mean in zip(
+                actions, heads.tolist(), known_by.tolist(), spoken, expected, means, strict=True
+            )
         )
 
     def observe(
@@ -239,13 +250,12 @@ class Policy:
         ]
         features = self._features.of(situation, embedding)
         heads = self._head.predict(features, actions)[0].tolist()
-        spoken = retrieval.estimate(
-            neighbours, actions, lambda action: self._means(situation, action)[0], settings.retrieval
-        )
-        for (action, outcome), head, reward in zip(told, heads, earned, strict=True):
-            raw, _ = self._joined(head, spoken[action])
+        means = [one[0] for one in self._means(situation, actions)]
+        spoken = retrieval.estimate(neighbours, actions, means, settings.retrieval)
+        for (action, outcome), head, reward, retrieved in zip(told, heads, earned, spoken, strict=True):
+            raw, _ = self._joined(head, retrieved)
             target = min(1.0, max(0.0, reward.total))
-            self._calibrators.setdefault(action, Calibrator()).update(raw, target, outcome.weight)
+            self._calibrator.update(raw, target, outcome.weight)
             self._head.update(features, action, target, outcome.weight)
             self._count(situation, action, outcome, target)
             rewards[action] = reward
@@ -256,8 +266,7 @@ class Policy:
     def _estimate(self, action: Action, head: float, outcomes: float, retrieved: Retrieved, cost: Cost) -> Estimate:
         """Return the estimate of an action, of which the head expects `head`, by as much as `outcomes` have told it."""
         raw, part = self._joined(head, retrieved)
-        calibrator = self._calibrators.get(action, _UNCALIBRATED)
-        worth = calibrator(raw)
+        worth = self._calibrator(raw)
         seen = outcomes + retrieved.support
         price = self.settings.prices.of(cost)
         return Estimate(
@@ -292,34 +301,25 @@ class Policy:
 
     # What was seen, summed up: how often, reward, seconds and tokens.
 
-    def _levels(self, situation: Situation, action: Action) -> tuple[tuple[str, ...], ...]:
-        """Return under which names an outcome is counted, from all outcomes to those most like this one."""
-        name = _names(action)
-        like = (situation.task_type or "", situation.kind, situation.role)
-        return (), ("action", *name), ("like", *like, *name)
-
     def _count(self, situation: Situation, action: Action, outcome: Outcome, target: float) -> None:
         cost, weight = cost_of(outcome), outcome.weight
         row = (weight, weight * target, weight * (cost.seconds or 0.0), weight * (cost.tokens or 0.0))
-        for name in (*self._levels(situation, action), ("type", situation.task_type or "")):
+        for name in (*_levels(_like(situation), action), ("type", situation.task_type or "")):
             before = self._tallies.get(name, (0.0, 0.0, 0.0, 0.0))
             self._tallies[name] = tuple(map(add, before, row))
 
-    def _means(self, situation: Situation, action: Action) -> Sequence[float]:
-        """Return the mean reward, seconds and tokens of an action: those of what is most alike, shrunk to the rest.
+    def _means(self, situation: Situation, actions: Sequence[Action]) -> list[_Means]:
+        """Return mean reward, seconds and tokens of each action: those of what is most alike, shrunk to the rest.
 
         An action with a persona begins with those of the same action without one.
         """
-        levels, means, strength = self._levels(situation, action), _NOTHING_KNOWN, 1.0
-        if action.persona:
-            plain = Action(action.role, "", action.model, action.thinking, action.mode)
-            levels, means, strength = levels[1:], self._means(situation, plain), 5.0
-        for name in levels:
-            if (tally := self._tallies.get(name)) is not None:
-                whole, *sums = tally
-                means = [(one + strength * mean) / (whole + strength) for one, mean in zip(sums, means, strict=True)]
-            strength = 5.0
-        return means
+        like, usual = _like(situation), _shrunk(self._tallies.get(()), _NOTHING_KNOWN, 1.0)
+        return [self._mean(like, action, usual) for action in actions]
+
+    def _mean(self, like: tuple[str, str, str], action: Action, usual: _Means) -> _Means:
+        before = self._mean(like, without_persona(action), usual) if action.persona else usual
+        _, by_action, alike = _levels(like, action)
+        return _shrunk(self._tallies.get(alike), _shrunk(self._tallies.get(by_action), before, 5.0), 5.0)
 
     def to_bytes(self) -> bytes:
         """Return all that was learned, which `from_bytes` reads."""
@@ -331,7 +331,6 @@ class Policy:
             "features": asdict(self.settings.features),
             "observed": self.observed,
             "actions": [_names(action) for action in self._head.actions],
-            "calibrated": [_names(action) for action in self._calibrators],
             "tallied": list(self._tallies),
         }
         arrays = {
@@ -339,7 +338,7 @@ class Policy:
             "count": np.array(moments.count),
             "mean": moments.mean,
             "spread": moments.squares,
-            "calibration": np.array([one.state for one in self._calibrators.values()]).reshape(-1, 4),
+            "calibration": self._calibrator.state,
             "tallies": np.array(list(self._tallies.values())).reshape(-1, 4),
             **head,
         }
@@ -372,20 +371,43 @@ class Policy:
         actions = [Action(*names) for names in meta["actions"]]
         self._head.restore(actions, {name[5:]: array for name, array in arrays.items() if name.startswith("head.")})
         moments = self._features.moments
-        moments.count = float(arrays["count"])
-        moments.mean[...], moments.squares[...] = arrays["mean"], arrays["spread"]
-        for names, state in zip(meta["calibrated"], arrays["calibration"], strict=True):
-            calibrator = self._calibrators.setdefault(Action(*names), Calibrator())
-            calibrator.state[...] = state
+        moments.restore(float(arrays["count"]), arrays["mean"], arrays["spread"])
+        self._calibrator.state[...] = arrays["calibration"]
         tallies = arrays["tallies"].reshape(-1, 4).tolist()
         self._tallies = {tuple(name): tuple(row) for name, row in zip(meta["tallied"], tallies, strict=True)}
         self.observed = int(meta["observed"])
 
 
-_UNCALIBRATED: Final = Calibrator()
+_UNKNOWN: Final = Cost()
 
 
-def _filled(cost: Cost, means: Sequence[float]) -> Cost:
+def _like(situation: Situation) -> tuple[str, str, str]:
+    """Return what makes situations alike for the means of actions."""
+    return situation.task_type or "", situation.kind, situation.role
+
+
+@lru_cache(maxsize=4096)
+def _levels(like: tuple[str, str, str], action: Action) -> tuple[tuple[str, ...], ...]:
+    """Return under which names an outcome is counted, from all outcomes to those most like this one."""
+    name = _names(action)
+    return (), ("action", *name), ("like", *like, *name)
+
+
+def _shrunk(tally: tuple[float, ...] | None, means: _Means, strength: float) -> _Means:
+    """Return the means of a tally, shrunk to others that are worth `strength` outcomes; these, where there is none."""
+    if tally is None:
+        return means
+    count, reward, seconds, tokens = tally
+    whole = count + strength
+    first, second, third = means
+    return (
+        (reward + strength * first) / whole,
+        (seconds + strength * second) / whole,
+        (tokens + strength * third) / whole,
+    )
+
+
+def _filled(cost: Cost, means: _Means) -> Cost:
     """Return a cost with the mean seconds and tokens of experience in the place of what is unknown."""
     if cost.seconds is not None and cost.tokens is not None:
         return cost

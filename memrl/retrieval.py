@@ -5,7 +5,7 @@ Phase one takes the episodes whose similarity is above a threshold. Phase two ra
 episodic memory, 2026). The paper shows the chosen episodes to a model; here they vote on an action's worth.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Final, NamedTuple
@@ -18,7 +18,7 @@ from memrl.episodes import Action, Neighbour, Neighbourhood
 Floats = NDArray[np.float64]
 
 
-VOICES: Final = 10
+VOICES: Final = 5
 """How many of the episodes that spoke are named."""
 
 
@@ -92,17 +92,16 @@ def _z(numbers: Floats) -> Floats:
 def estimate(
     neighbours: Sequence[Neighbour],
     actions: Sequence[Action],
-    prior: Callable[[Action], float],
+    priors: Sequence[float],
     settings: RetrievalSettings,
-) -> Mapping[Action, Retrieved]:
-    """Return what neighbours say about each action. An action without any has its prior, and a support of 0."""
+) -> list[Retrieved]:
+    """Return what neighbours say about each of the actions. One without any has its prior, and a support of 0."""
     around = neighbours if isinstance(neighbours, Neighbourhood) else Neighbourhood.of(neighbours)
     heard = _heard(around, actions, settings)
     own, places = heard.own, heard.places
     weights = around.counts[own] * np.exp(-settings.sharpness * (1.0 - around.similarities[own]))
     support = np.bincount(places, weights, len(actions))
     sums = np.bincount(places, weights * around.q[own], len(actions))
-    priors = [prior(action) for action in actions]
     whole = support + settings.shrinkage
     values = (sums + settings.shrinkage * np.array(priors)) / np.where(whole > 0, whole, 1.0)
     first = np.flatnonzero(heard.rank < VOICES)
@@ -115,12 +114,12 @@ def estimate(
         strict=True,
     )
     voices = map(Voice._make, told)
-    return {
-        action: Retrieved(value if spoke else before, known, spoke, tuple(islice(voices, min(spoke, VOICES))))
-        for action, before, value, known, spoke in zip(
-            actions, priors, values.tolist(), support.tolist(), heard.spoke.tolist(), strict=True
+    return [
+        Retrieved(value if spoke else before, known, spoke, tuple(islice(voices, min(spoke, VOICES))))
+        for before, value, known, spoke in zip(
+            priors, values.tolist(), support.tolist(), heard.spoke.tolist(), strict=True
         )
-    }
+    ]
 
 
 @dataclass(frozen=True, slots=True)

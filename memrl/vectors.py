@@ -50,6 +50,8 @@ RETRY: Final = 1.1
 """By which factor the number of vectors has to grow before an index is tried again that could not be made."""
 ROOM: Final = 1.5
 """How many more vectors there is room for than make the lists be trained again, since they come in the meantime."""
+COMPARED_AT_A_TIME: Final = 64
+"""How many candidates are compared again at a time."""
 TINY: Final = np.float32(1e-30)
 ROUNDS: Final = 8
 """Rounds of k-means."""
@@ -170,6 +172,8 @@ class _Lists:
         self._ids = np.empty(capacity, dtype=np.int64)
         self._scales = np.empty(capacity, dtype=np.float32)
         self._rows = np.empty((capacity, dimensions), dtype=np.int8)
+        self._taken = np.empty((COMPARED_AT_A_TIME, dimensions), dtype=np.int8)
+        self._numbers = np.empty((COMPARED_AT_A_TIME, dimensions), dtype=np.float32)
         self._count = 0
 
     def __len__(self) -> int:
@@ -191,13 +195,25 @@ class _Lists:
 
     def search(self, asked: Vectors, count: int) -> tuple[Ids, Vectors]:
         _, found = self.index.search(asked, min(max(self._candidates, 2 * count), max(1, self._count)))
-        places = found[0][found[0] >= 0]
-        similarities = (self._rows[places].astype(np.float32) @ asked[0]) * self._scales[places]
+        places = found[0] if found[0, -1] >= 0 else found[0][found[0] >= 0]
+        similarities = self._compared(places, asked[0])
         if len(places) > count:
             best = np.argpartition(-similarities, count - 1)[:count]
             places, similarities = places[best], similarities[best]
         order = np.argsort(-similarities)
-        return self._ids[places[order]], similarities[order]
+        return self._ids.take(places[order]), similarities[order]
+
+    def _compared(self, places: Ids, asked: Vectors) -> Vectors:
+        """Return the similarities of a vector and those at these places, a few at a time, which caches can hold."""
+        similarities = np.empty(len(places), dtype=np.float32)
+        for start in range(0, len(places), COMPARED_AT_A_TIME):
+            some = places[start : start + COMPARED_AT_A_TIME]
+            rows, numbers = self._taken[: len(some)], self._numbers[: len(some)]
+            self._rows.take(some, axis=0, out=rows, mode="clip")  # the other modes copy once more
+            np.copyto(numbers, rows)
+            np.dot(numbers, asked, out=similarities[start : start + len(some)])
+        similarities *= self._scales.take(places)
+        return similarities
 
     def write(self, index: Path, rows: Path) -> None:
         """Write all into two files. Raises OSError, and RuntimeError from faiss."""

@@ -1,4 +1,4 @@
-"""The learners that are compared: the policy and its variants, nearest neighbours, and MemRL as the paper has it."""
+"""The learners that are compared: the policy and its variants, simpler methods, and MemRL as the paper has it."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -10,9 +10,11 @@ from benchmarks.routing.outcomes import Outcomes
 from benchmarks.routing.stream import STRONG, WEAK, Floats
 from memrl.episodes import Action, Neighbourhood, Outcome
 from memrl.exploration import Budget, draw, epsilon_greedy
+from memrl.head import Head, HeadSettings
 from memrl.policy import Policy, PolicyChoice, PolicySettings
 from memrl.retrieval import RetrievalSettings, two_phase
 from memrl.reward import Cost
+from orchestrator.routing.hybrid import NEIGHBOURS
 
 ACTIONS = (Action("frontdoor", model="weak"), Action("frontdoor", model="strong"))
 NAMED = dict(enumerate(ACTIONS))
@@ -72,7 +74,7 @@ class PolicyLearner:
     data: Outcomes
     settings: PolicySettings
     rng: np.random.Generator
-    retrieved: int = 200
+    retrieved: int = NEIGHBOURS
     """How many episodes the memory returns; 0 for a policy without retrieval."""
     policy: Policy = field(init=False)
     seen: Seen = field(init=False)
@@ -141,17 +143,112 @@ class RuleOfNeighbours:
 
     def choose(self, prompt: int) -> tuple[Floats, int]:
         """Return the prediction and the model that it leads to."""
-        predicted = self.predict(prompt)
-        gain = float(predicted[STRONG] - predicted[WEAK])
-        best = STRONG if gain > self.budget.price else WEAK
-        model = WEAK if self.budget.spent else draw(epsilon_greedy(best, 2, self.epsilon), self.rng)
-        self.budget.note(gain, model == STRONG)
-        return predicted, model
+        return chosen_within(self.budget, self.predict(prompt), self.epsilon, self.rng)
 
     def learn(self, prompt: int, outcomes: Mapping[int, float]) -> None:
         """Remember outcomes."""
         for model, outcome in outcomes.items():
             self.seen.add(prompt, model, outcome)
+
+
+@dataclass(slots=True)
+class Drawn:
+    """A router that draws what it predicts and chooses; half of its choices are the strong model."""
+
+    rng: np.random.Generator
+
+    def predict(self, prompt: int) -> Floats:
+        """Return numbers that have nothing to do with the prompt."""
+        return self.rng.random(2)
+
+    def choose(self, prompt: int) -> tuple[Floats, int]:
+        """Return such numbers, and the model with the higher one."""
+        predicted = self.predict(prompt)
+        return predicted, int(predicted.argmax())
+
+    def learn(self, prompt: int, outcomes: Mapping[int, float]) -> None:
+        """Learn nothing."""
+
+
+@dataclass(slots=True)
+class LogisticOnText:
+    """An online logistic model for each model on the hashed n-grams of the text, and on nothing else."""
+
+    data: Outcomes
+    rng: np.random.Generator
+    epsilon: float = 0.1
+    budget: Budget = field(init=False)
+    head: Head = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Begin without outcomes."""
+        self.budget = Budget(SHARE)
+        width = self.data.vectors.shape[1]
+        self.head = Head(1 + width, width, HeadSettings(own=1.0, shared=0.0, bayes=0.0))
+
+    def predict(self, prompt: int) -> Floats:
+        """Return the probability that each model is right."""
+        return self.head.predict(self._features(prompt), ACTIONS)[0]
+
+    def choose(self, prompt: int) -> tuple[Floats, int]:
+        """Return the prediction and the model that it leads to."""
+        return chosen_within(self.budget, self.predict(prompt), self.epsilon, self.rng)
+
+    def learn(self, prompt: int, outcomes: Mapping[int, float]) -> None:
+        """Take in outcomes."""
+        for model, outcome in outcomes.items():
+            self.head.update(self._features(prompt), ACTIONS[model], outcome)
+
+    def _features(self, prompt: int) -> Floats:
+        return np.concatenate(((1.0,), self.data.vectors[prompt]))
+
+
+@dataclass(slots=True)
+class MeanOfSubject:
+    """A learner that is told the subject of each prompt, which no router knows, and predicts its mean outcome."""
+
+    data: Outcomes
+    rng: np.random.Generator
+    epsilon: float = 0.1
+    imagined: float = 5.0
+    """How many outcomes the mean over all subjects is worth beside a subject's own."""
+    budget: Budget = field(init=False)
+    sums: dict[str, Floats] = field(init=False, default_factory=dict)
+    """Of each subject, and of all under the name "": the sum of outcomes and their number, shape (2, models)."""
+
+    def __post_init__(self) -> None:
+        """Begin without outcomes."""
+        self.budget = Budget(SHARE)
+
+    def predict(self, prompt: int) -> Floats:
+        """Return the mean outcome of each model in the prompt's subject, shrunk to that over all subjects."""
+        right, seen = self._of("")
+        usual = (right + 0.5) / (seen + 1.0)
+        right, seen = self._of(self.data.subjects[prompt])
+        shrunk: Floats = (right + self.imagined * usual) / (seen + self.imagined)
+        return shrunk
+
+    def choose(self, prompt: int) -> tuple[Floats, int]:
+        """Return the prediction and the model that it leads to."""
+        return chosen_within(self.budget, self.predict(prompt), self.epsilon, self.rng)
+
+    def learn(self, prompt: int, outcomes: Mapping[int, float]) -> None:
+        """Take in outcomes."""
+        for model, outcome in outcomes.items():
+            for name in ("", self.data.subjects[prompt]):
+                self._of(name)[:, model] += outcome, 1.0
+
+    def _of(self, name: str) -> Floats:
+        return self.sums.setdefault(name, np.zeros((2, 2)))
+
+
+def chosen_within(budget: Budget, predicted: Floats, epsilon: float, rng: np.random.Generator) -> tuple[Floats, int]:
+    """Return a prediction and the model that it leads to within a budget, by epsilon-greedy."""
+    gain = float(predicted[STRONG] - predicted[WEAK])
+    best = STRONG if gain > budget.price else WEAK
+    model = WEAK if budget.spent else draw(epsilon_greedy(best, 2, epsilon), rng)
+    budget.note(gain, model == STRONG)
+    return predicted, model
 
 
 def mean(similarities: Floats, outcomes: Floats) -> float:

@@ -12,7 +12,16 @@ from typing import get_args
 import numpy as np
 
 from benchmarks.goals import at_least, at_most
-from benchmarks.routing.learners import SHARE, PolicyLearner, RuleOfNeighbours, mean, memrl
+from benchmarks.routing.learners import (
+    SHARE,
+    Drawn,
+    LogisticOnText,
+    MeanOfSubject,
+    PolicyLearner,
+    RuleOfNeighbours,
+    mean,
+    memrl,
+)
 from benchmarks.routing.outcomes import Outcomes, read_outcomes
 from benchmarks.routing.rows import BenchmarkPart, Row, RowLog, goal_with_interval, interval
 from benchmarks.routing.stream import Learner, Mode, run_stream, score
@@ -20,6 +29,7 @@ from memrl.policy import PolicySettings
 from memrl.retrieval import RetrievalSettings
 from memrl.reward import Stage
 from orchestrator import lexical
+from orchestrator.routing.hybrid import NEIGHBOURS
 
 MODES: tuple[Mode, ...] = get_args(Mode)
 SETS = ("mmlu", "gsm8k")
@@ -35,15 +45,18 @@ _PAPER = RetrievalSettings(threshold=0.0, candidates=5, chosen=3, weight=0.5)
 _OURS = RetrievalSettings(threshold=0.0, candidates=100, chosen=50, weight=0.2)
 
 
-def _policy(settings: PolicySettings, retrieved: int = 200) -> Maker:
+def _policy(settings: PolicySettings, retrieved: int = NEIGHBOURS) -> Maker:
     return lambda data, rng: PolicyLearner(data, settings, rng, retrieved)
 
 
 LEARNERS: dict[str, Maker] = {
     POLICY: _policy(SETTINGS),
+    "drawn": lambda data, rng: Drawn(rng),
+    "logistic on hashed n-grams": LogisticOnText,
     "nearest neighbours, k = 100": lambda data, rng: RuleOfNeighbours(data, rng, mean, 100),
     "MemRL, k = 5/3, lambda = 0.5 (the paper's)": lambda data, rng: RuleOfNeighbours(data, rng, memrl(_PAPER), 5),
     "MemRL, k = 100/50, lambda = 0.2": lambda data, rng: RuleOfNeighbours(data, rng, memrl(_OURS), 100),
+    "mean of the subject, which no router is told": MeanOfSubject,
     WIDER: _policy(SETTINGS),
     "head alone": _policy(_HEAD_ONLY, retrieved=0),
     "head alone, only its shared model": _policy(

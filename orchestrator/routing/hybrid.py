@@ -51,7 +51,7 @@ VOICES_KEPT: Final = 3
 """How many of the episodes that spoke for an action are journaled."""
 ESTIMATES_KEPT: Final = 6
 """For how many actions it is journaled what was expected of them."""
-NEIGHBOURS: Final = 200
+NEIGHBOURS: Final = 100
 """How many similar episodes are looked at, over all actions."""
 LOAD_BYTES_PER_SECOND: Final = 5e8
 """How fast a model is assumed to be loaded that has to be loaded first."""

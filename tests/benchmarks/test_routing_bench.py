@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from benchmarks.goals import at_least, at_most
 from benchmarks.routing import __main__ as command
-from benchmarks.routing.learners import PolicyLearner, RuleOfNeighbours, mean
+from benchmarks.routing.learners import Drawn, LogisticOnText, MeanOfSubject, PolicyLearner, RuleOfNeighbours, mean
 from benchmarks.routing.outcomes import DataError, Outcomes, read_outcomes
 from benchmarks.routing.routellm import SETTINGS
 from benchmarks.routing.rows import RowLog, goal_with_interval, interval, source_digest
@@ -62,6 +62,22 @@ def test_the_policy_learns_and_keeps_its_budget(outcomes: Outcomes) -> None:
         if mode == "chosen":
             assert found.strong_share <= 0.6
             assert found.recovered > 0.55
+
+
+def test_simpler_methods_learn_what_they_are_told_and_a_draw_nothing(outcomes: Outcomes) -> None:
+    order = np.random.default_rng(1).permutation(200).tolist()
+    subjects = tuple("hard" if correct[0] == 0 else "easy" for correct in outcomes.correct)
+    told = replace(outcomes, subjects=subjects)
+    for mode in ("full", "chosen"):
+        rng = np.random.default_rng(2)
+        by_subject = score(run_stream(told, MeanOfSubject(told, rng), mode, order, rng))
+        by_text = score(run_stream(outcomes, LogisticOnText(outcomes, rng), mode, order, rng))
+        drawn = score(run_stream(outcomes, Drawn(rng), mode, order, rng))
+        assert by_subject.second_half > 0.7
+        assert by_text.second_half > 0.7
+        assert 0.3 < drawn.apgr < 0.7
+        if mode == "chosen":
+            assert max(by_subject.strong_share, by_text.strong_share) <= 0.6
 
 
 def test_neighbours_are_those_of_the_past(outcomes: Outcomes) -> None:

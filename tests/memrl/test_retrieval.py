@@ -3,16 +3,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memrl.episodes import Action, Neighbourhood
+from memrl.episodes import Neighbourhood
 from memrl.retrieval import VOICES, RetrievalSettings, estimate, two_phase
 from tests.memrl.situations import LARGE, SMALL, neighbour
 
 SETTINGS = RetrievalSettings(threshold=0.1, candidates=4, chosen=2, weight=0.5)
 episodes = st.lists(st.tuples(st.floats(-1, 1), st.floats(0, 1)), max_size=30)
-
-
-def half(action: Action) -> float:
-    return 0.5
 
 
 @given(episodes)
@@ -45,23 +41,23 @@ def test_without_z_scores_the_wider_scale_decides() -> None:
 
 
 def test_without_neighbours_there_is_the_prior() -> None:
-    found = estimate((), (SMALL, LARGE), {SMALL: 0.3, LARGE: 0.7}.__getitem__, SETTINGS)
-    assert (found[SMALL].value, found[LARGE].value) == (0.3, 0.7)
-    assert found[SMALL].support == 0
-    assert found[SMALL].voices == ()
+    small, large = estimate((), (SMALL, LARGE), (0.3, 0.7), SETTINGS)
+    assert (small.value, large.value) == (0.3, 0.7)
+    assert small.support == 0
+    assert small.voices == ()
 
 
 def test_only_an_actions_own_episodes_speak_for_it() -> None:
     around = [neighbour(SMALL, 0.0, 0.9, number=1), neighbour(LARGE, 1.0, 0.9, number=2)]
-    found = estimate(around, (SMALL, LARGE), half, SETTINGS)
-    assert found[SMALL].value < 0.5 < found[LARGE].value
-    assert [voice.episode for voice in found[LARGE].voices] == [2]
-    assert estimate(around, (SMALL,), half, SETTINGS).keys() == {SMALL}
+    small, large = estimate(around, (SMALL, LARGE), (0.5, 0.5), SETTINGS)
+    assert small.value < 0.5 < large.value
+    assert [voice.episode for voice in large.voices] == [2]
+    assert estimate(around, (SMALL,), (0.5,), SETTINGS) == [small]
 
 
 def test_an_episode_that_was_seen_often_outweighs_the_prior() -> None:
-    once = estimate([neighbour(SMALL, 1.0, 0.9)], (SMALL,), half, SETTINGS)[SMALL]
-    often = estimate([neighbour(SMALL, 1.0, 0.9, count=50)], (SMALL,), half, SETTINGS)[SMALL]
+    once = estimate([neighbour(SMALL, 1.0, 0.9)], (SMALL,), (0.5,), SETTINGS)[0]
+    often = estimate([neighbour(SMALL, 1.0, 0.9, count=50)], (SMALL,), (0.5,), SETTINGS)[0]
     assert once.value < often.value
     assert once.support < often.support
     assert often.value == pytest.approx(1, abs=0.02)
@@ -70,7 +66,7 @@ def test_an_episode_that_was_seen_often_outweighs_the_prior() -> None:
 @given(episodes)
 def test_an_estimate_lies_between_prior_and_values(pairs: list[tuple[float, float]]) -> None:
     around = [neighbour(SMALL, q, similarity, number=at) for at, (similarity, q) in enumerate(pairs)]
-    found = estimate(around, (SMALL,), half, RetrievalSettings())[SMALL]
+    found = estimate(around, (SMALL,), (0.5,), RetrievalSettings())[0]
     assert 0 <= found.value <= 1
     weights = [voice.weight for voice in found.voices]
     assert sum(weights) <= 1
@@ -90,12 +86,13 @@ def test_columns_say_the_same_as_the_neighbours_that_they_are_made_of(
     assert list(columns) == around
     assert columns[:2] == around[:2]
     for settings in (SETTINGS, RetrievalSettings()):
-        assert estimate(columns, (SMALL, LARGE), half, settings) == estimate(around, (SMALL, LARGE), half, settings)
+        said = [estimate(one, (SMALL, LARGE), (0.5, 0.5), settings) for one in (columns, around)]
+        assert said[0] == said[1]
 
 
 @given(st.lists(st.tuples(st.floats(-1, 1), st.floats(0, 1)), min_size=3, max_size=30))
 def test_what_speaks_is_what_both_phases_choose(pairs: list[tuple[float, float]]) -> None:
     around = [neighbour(SMALL, q, similarity, number=at) for at, (similarity, q) in enumerate(pairs)]
     similarities, values = np.array(pairs).T
-    found = estimate(around, (LARGE, SMALL), half, SETTINGS)[SMALL]
+    found = estimate(around, (LARGE, SMALL), (0.5, 0.5), SETTINGS)[1]
     assert {voice.episode for voice in found.voices} == set(two_phase(similarities, values, SETTINGS).tolist())
