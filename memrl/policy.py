@@ -215,14 +215,18 @@ class Policy:
         outcome: Outcome,
         *,
         neighbours: Sequence[Neighbour] = (),
+        again: bool = False,
     ) -> Reward | None:
         """Learn how an action turned out, and return its reward; None for an outcome that teaches nothing.
 
         The neighbours are those that memory returns before it learns of the outcome; the calibration learns how
-        right they and the head were. Raises ValueError for an embedding of the wrong width or a success that is not
-        from 0 to 1.
+        right they and the head were. `again` says that another outcome of the same attempt was learned from before, as
+        when a rating comes later: then `observed` stays. Raises ValueError for an embedding of the wrong width or a
+        success that is not from 0 to 1.
         """
-        return self.observe_all(situation, embedding, {action: outcome}, neighbours=neighbours)[action]
+        reward = self.observe_all(situation, embedding, {action: outcome}, neighbours=neighbours)[action]
+        self.observed -= again and reward is not None
+        return reward
 
     def observe_all(
         self,

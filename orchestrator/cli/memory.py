@@ -5,7 +5,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 from rich.console import Console
@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from benchmarks.rollouts import STEP_FAMILIES, Point, RolloutTask, family_tasks, folder_tasks, train, write_page
+from memrl.episodes import Action
 from orchestrator.cli.client import DaemonClient, answers
 from orchestrator.cli.history import RunArgument, find_run
 from orchestrator.cli.logs import log_to
@@ -21,6 +22,7 @@ from orchestrator.cli.settings import JsonFlag, Settings, settings
 from orchestrator.cli.terminal import make_console, one_line, print_json, size, write
 from orchestrator.errors import InputError, Problem
 from orchestrator.journal import Home, JournalReader
+from orchestrator.routing.hybrid import CONFIDENT, MODES, named
 from orchestrator.service.configuration import EVERY_TYPE, MemorySettings, load_configuration
 from orchestrator.service.learning import (
     ask_memory,
@@ -31,6 +33,13 @@ from orchestrator.service.learning import (
     rebuild_memory,
 )
 from orchestrator.service.service import Service
+
+LEGEND: Final = """\
+Value: the expected reward less the price of time, tokens and loading; the highest is best. Expected: the reward that
+the head, by its part, and similar episodes, by the rest, come to when calibrated, with its standard error. Probability:
+how likely the candidate was to be taken. Similar episodes: up to three that spoke of the candidate, each with its Q."""
+"""What the columns of `memory explain` say."""
+_MODE_OF: Final = {name: mode for mode, name in MODES.items()}
 
 app = typer.Typer(
     name="memory",
@@ -232,22 +241,32 @@ def _stats_lines(found: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _print_choices(console: Console, choices: Sequence[Mapping[str, Any]]) -> None:
+    """Print each choice with its candidates, and below all of them what the columns say."""
     for choice in choices:
         where = "plan" if choice["step"] is None else f"{choice['step']}, attempt {choice['attempt']}"
         console.print(Text(f"{where}: {choice['taken']}", style="bold"))
-        console.print(Text(f"  {one_line(choice['reason'])}; probability {choice['propensity']:.3g}"))
+        console.print(Text(f"  why: {one_line(choice['reason'])}"))
         if choice["outcome"] is not None:
             console.print(Text(f"  outcome: {choice['outcome']}"))
         if (advice := choice["advice"]) is None:
             console.print(Text("  the memory was not asked", style="dim"))
             continue
-        console.print(Text(f"  confidence {advice['confidence']:.2f}; the rules: {advice['rules']}"))
-        console.print(_estimates(advice["estimates"]))
+        sure = f"advice is followed from {CONFIDENT:.2f} on"
+        console.print(Text(f"  the rules: {advice['rules']}"))
+        console.print(Text(f"  confidence {advice['confidence']:.2f}; {sure}; probability {choice['propensity']:.3g}"))
+        console.print(_estimates(advice["estimates"], choice["taken"]))
+    if any(choice["advice"] is not None for choice in choices):
+        console.print(Text(LEGEND, style="dim"))
 
 
-def _estimates(estimates: Sequence[Mapping[str, Any]]) -> Table:
-    table = _table("  Candidate", "Value", "Expected", "±", "Head", "Its part", "Probability", "Episodes that spoke")
+def _estimates(estimates: Sequence[Mapping[str, Any]], taken: str) -> Table:
+    """Return the candidates of a choice; `>` marks the one that was taken."""
+    table = _table("  Candidate", "Value", "Expected", "Price", "Head", "Its part", "Probability", "Similar episodes")
+    for column in table.columns[1:-1]:
+        column.no_wrap = True
     for one in estimates:
+        action = Action(one["role"], one["persona"], one["model"], one["thinking"], one["mode"])
+        mark = ">" if taken in (named(action), f"mode {_MODE_OF.get(action.mode)}") else " "
         parts = (
             one["role"],
             one["model"],
@@ -259,10 +278,10 @@ def _estimates(estimates: Sequence[Mapping[str, Any]]) -> Table:
             f"{voice['episode']} (Q {voice['q']:.2f}, alike {voice['similarity']:.2f})" for voice in one["voices"]
         ]
         table.add_row(
-            Text("  " + " ".join(filter(None, parts))),
+            Text(f"{mark} " + " ".join(filter(None, parts))),
             f"{one['value']:.3f}",
-            f"{one['worth']:.3f}",
-            f"{one['error']:.3f}",
+            f"{one['worth']:.3f} ± {one['error']:.3f}",
+            f"{one['price']:.3f}",
             f"{one['head']:.3f}",
             f"{one['head_part']:.0%}",
             f"{one['probability']:.3g}",

@@ -474,7 +474,8 @@ def _teach_one(learned: Learned, lesson: Lesson, vector: Vector) -> None:
     )
     if done.how in ("added", "updated", "revised"):
         with learned.lock:
-            policy.observe(lesson.situation, vector, lesson.action, outcome, neighbours=neighbours)
+            again = done.how == "revised"
+            policy.observe(lesson.situation, vector, lesson.action, outcome, neighbours=neighbours, again=again)
 
 
 def teach_again(learned: Learned, episodes: Sequence[Episode], vectors: Vector) -> None:

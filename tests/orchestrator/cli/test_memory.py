@@ -40,7 +40,12 @@ def test_training_is_learned_from_told_and_asked(command: Cli, folder: Path, tmp
     assert re.match(r"S1, attempt 1: \w+ on tiny-", shown.out), "training tries every role now and then"
     assert "the rules: worker on tiny-large" in shown.out
     choice = command("memory", "explain", "last", "--json").json["choices"][0]
-    assert choice["advice"]["estimates"]
+    best = choice["advice"]["estimates"][0]
+    assert f"confidence {choice['advice']['confidence']:.2f}; advice is followed from 0.60 on" in shown.out
+    assert f"{best['worth']:.3f} ± {best['error']:.3f}" in shown.out
+    assert f"{best['head_part']:.0%}" in shown.out
+    assert any(line.startswith("> ") for line in shown.out.splitlines()), "what was taken is marked"
+    assert all(f"{voice['episode']} (Q" in shown.out for voice in best["voices"])
     asked = command("memory", "ask", "MATCH (a:Attempt) RETURN count(*)", "--json").json
     assert asked["rows"] == [[count]]
     assert command("memory", "rebuild").out == "index and graph were made anew\n"

@@ -13,13 +13,14 @@ from memrl.episodes import Action, Outcome
 from memrl.memory import Memory
 from memrl.policy import ExplorationSettings, Policy, PolicySettings
 from memrl.reward import staged
-from orchestrator.events import Failure, FailureKind
+from orchestrator.events import Failure, FailureKind, InputSize
 from orchestrator.failures import FailedAttempt
 from orchestrator.lexical import DIMENSIONS, NAME, embed
 from orchestrator.routing import CheckedRouter, DecisionContext
 from orchestrator.routing.hybrid import CONFIDENT, HybridRouter, Learned, Use, candidates, settle, situation_of
 from orchestrator.routing.rules import by_rules
 from orchestrator.taskir import Agent, Step, task_from
+from registry.memory import MemoryEstimate
 from registry.models import Persona, Registry
 
 RULED = Action("worker", "", "far")
@@ -236,6 +237,26 @@ async def test_it_leaves_what_is_bad_though_it_does_not_know_which_of_two_good_a
     assert (found.model, found.persona) != ("far", None)
     assert found.advice is not None
     assert found.advice.followed
+
+
+async def test_a_switch_of_model_is_charged_what_it_loads_and_what_was_read_in_vain(
+    registry: Registry, experienced: Learned
+) -> None:
+    async def prices(resident: frozenset[str], size: int | None) -> dict[tuple[str, str], float]:
+        inputs = () if size is None else (InputSize("a.txt", size),)
+        asked = context(heavy, priority="interactive", resident=resident, inputs=inputs)
+        advice = (await router(experienced).choose(asked)).advice
+        assert advice is not None
+        return {(one.model, one.persona): one.price for one in advice.estimates if one.role == "worker"}
+
+    near = replace(registry.models["near"], remote=None, memory=MemoryEstimate(8_000_000_000, 0, 0))
+    heavy = replace(registry, models={**registry.models, "near": near})
+    loaded = await prices(frozenset({"near", "far"}), None)
+    cold = await prices(frozenset({"far"}), None)
+    reading = await prices(frozenset({"near", "far"}), 40_000)
+    assert cold["near", ""] - loaded["near", ""] == pytest.approx(0.002 * 8e9 / 5e8, abs=1e-4)
+    assert reading["near", ""] - loaded["near", ""] == pytest.approx(0.01 * 10, abs=1e-4)
+    assert cold["far", ""] == loaded["far", ""] == reading["far", ""]
 
 
 class Broken(Memory):

@@ -86,7 +86,7 @@ async def test_each_outcome_is_learned_from_once_also_after_a_restart(tmp_path: 
         await service.learning.caught_up()
         rated = service.learning.status()
         assert rated.stats is not None
-        assert (rated.stats.outcomes, rated.stats.revised) == (1, 1)
+        assert (rated.outcomes, rated.stats.outcomes, rated.stats.revised) == (1, 1, 1)
         assert rated.stats.q_mean < again.stats.q_mean
         learned = service.learning.learned
         assert learned is not None
