@@ -18,6 +18,8 @@ MAX_NESTING = 100
 """How deep the parentheses of a grammar may be nested: llama.cpp's parser is recursive."""
 _CACHED = 32
 """How many parsed grammars are kept."""
+_COMMON_BYTES = b'"]},: \n\\-01ae'
+"""Where a grammar allows two of these bytes, a text may go on in several ways: most places are told apart by that."""
 _CANDIDATE = np.dtype([("id", np.int32), ("logit", np.float32), ("p", np.float32)])
 
 
@@ -36,6 +38,7 @@ class TokensByFirstByte:
         self._groups = [order[bounds[at] : bounds[at + 1]].astype(np.int32) for at in range(257)]
         of_byte = {piece[0]: token for token, piece in enumerate(pieces) if len(piece) == 1}
         self._single = as_tokens([of_byte.get(byte, -1) for byte in range(256)])
+        self._common = self._single[list(_COMMON_BYTES)]
         self._all = np.arange(vocab.size, dtype=np.int32)
 
     def may_follow(self, grammar: "Grammar") -> Tokens:
@@ -47,6 +50,21 @@ class TokensByFirstByte:
         possible = grammar.allows_each(self._single) | (self._single < 0)
         groups = [*(self._groups[byte] for byte in np.flatnonzero(possible)), self._groups[256]]
         return self._all if sum(map(len, groups)) > len(self._all) / 2 else np.concatenate(groups)
+
+    def with_one_first_byte(self, grammar: "Grammar") -> Tokens | None:
+        """Return all tokens that the grammar allows next, or None if they begin with different bytes.
+
+        Tokens without text, such as end tokens, begin with no byte and are among them. To find out that there are
+        different first bytes takes far less time than a mask.
+        """
+        if np.count_nonzero(grammar.allows_each(self._common)) > 1:
+            return None
+        possible = np.flatnonzero(grammar.allows_each(self._single) | (self._single < 0))
+        groups = [group for byte in possible if len(group := self._groups[byte])]
+        if len(groups) > 1:
+            return None
+        tokens = np.concatenate([*groups, self._groups[256]])
+        return tokens[grammar.allows_each(tokens)]
 
 
 class Grammar:
@@ -95,6 +113,10 @@ class Grammar:
         masked = np.full(len(logits), -np.inf, np.float32)
         masked[allowed] = logits[allowed]
         return masked
+
+    def allowed_if_alike(self) -> Tokens | None:
+        """Return all tokens that may come next, or None if they begin with different bytes."""
+        return self._tokens.with_one_first_byte(self)
 
     def accept(self, token: int) -> None:
         """Go on to the state after a token. It must be one that is allowed: another one aborts the process."""

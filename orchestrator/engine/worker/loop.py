@@ -533,7 +533,7 @@ class Loop:
 
         The first `proposed` of the drafts were proposed by the speculator; the others only pad the batch.
         """
-        before = len(sequence.output)
+        first, taken = not sequence.output, 0
         piece = sequence.piece_of(self._llama.vocab.piece)
         try:
             for token in (
@@ -542,24 +542,26 @@ class Loop:
                 else (sequence.sample(logits[0], best[0], piece),)
             ):
                 self._append(sequence, token)
+                taken += 1
                 if sequence.finish is not None:
                     break
         except NoTokenAllowed:
             self._fail(sequence, _no_token_allowed(sequence))
         except LogitsAreNaN:
             self._fail(sequence, BrokenModel("the model's logits are NaN: its weights or its KV types are unfit"))
-        accepted = max(0, len(sequence.output) - before - 1)
-        if self._speculator is not None and before and sequence.number in self._sequences.all:
+        accepted = max(0, taken - 1)
+        if self._speculator is not None and not first and sequence.number in self._sequences.all:
             self._speculator.observe(sequence, proposed, accepted)
             if accepted < len(drafts):
                 self._llama.truncate(sequence.seq, sequence.length - 1)
         return accepted
 
     def _append(self, sequence: Sequence, token: int) -> None:
-        end = sequence.is_end(token, self._llama.vocab.end)
-        data = b"" if end else sequence.piece_of(self._llama.vocab.piece)(token)
-        text = sequence.append(token, data, end)
-        self._counts["output_tokens"] += not end
+        before, vocab = len(sequence.output), self._llama.vocab
+        end, piece = sequence.is_end(token, vocab.end), sequence.piece_of(vocab.piece)
+        text = sequence.append(token, b"" if end else piece(token), end)
+        text += sequence.append_ending(vocab.end, piece)
+        self._counts["output_tokens"] += len(sequence.output) - before
         self._emit(sequence, text)
         if sequence.finish is not None:
             self._finish(sequence)

@@ -23,6 +23,8 @@ Biases = tuple[Tokens, Logits]
 """Tokens, which may repeat, and what is added to the logit of each."""
 _LIKELIEST = 512
 """Among so many of the likeliest tokens one is looked for first that the grammar allows."""
+_LONGEST_ENDING = 16
+"""The most tokens that are looked ahead for the end of a text."""
 
 
 class NoTokenAllowed(Exception):
@@ -319,6 +321,28 @@ class Sequence:
                 self.triggered = None
         return ""
 
+    def append_ending(self, ends: Container[int], piece: Callable[[int], bytes]) -> str:
+        """Add the tokens that the grammar leaves no choice about, if these are all up to the end, and finish.
+
+        The model need not compute them: it would be asked for the only token that is allowed. So the text is the same,
+        and the steps for its last tokens and for the end token are saved. `ends` are the model's end tokens, and
+        `piece` returns the bytes of a token. Returns the text of the answer that is certain by now. Where logprobs are
+        wanted, or biases may forbid what the grammar demands, nothing is added.
+        """
+        if self.finish is not None or self.grammar is None or self.logprobs is not None or self.biases is not None:
+            return ""
+        if self.thoughts is not None and not self.thoughts.answering:
+            return ""
+        ending = _forced_ending(self.grammar, ends, piece, self.pending)
+        if ending is None:
+            return ""
+        text = ""
+        for token in ending:
+            text += self.append(token, piece(token), False)
+            if self.finish is not None:
+                return text
+        return text + self.finish_early("stop")
+
     def _push(self, data: bytes, listed: bool) -> str:
         """Add bytes of the answer, and return the text that is certain by now.
 
@@ -393,3 +417,36 @@ class Sequence:
         if self.triggered is not None:
             self.triggered.close()
             self.triggered = None
+
+
+def _forced_ending(
+    grammar: Grammar, ends: Container[int], piece: Callable[[int], bytes], pending: bytes
+) -> list[int] | None:
+    """Return the tokens that have to follow up to the end of a text, without the end token itself.
+
+    The list is empty where the text has to end here. None says that the text may go on in more than one way, or only
+    ends after more than `_LONGEST_ENDING` tokens. `pending` are the bytes of an unfinished character. The grammar's
+    state does not change.
+    """
+    allowed = grammar.allowed_if_alike()
+    if allowed is None:
+        return None
+    tokens: list[int] = []
+    walker = grammar.clone()
+    try:
+        while allowed is not None and len(allowed):
+            if all(token in ends for token in allowed.tolist()):
+                return tokens
+            if len(allowed) > 1 or len(tokens) == _LONGEST_ENDING:
+                return None
+            token = int(allowed[0])
+            rest = utf8_rest(pending, piece(token))
+            if rest is None:
+                return None
+            pending = rest
+            tokens.append(token)
+            walker.accept(token)
+            allowed = walker.allowed_if_alike()
+    finally:
+        walker.close()
+    return None

@@ -190,6 +190,34 @@ async def test_a_schema_is_followed_by_a_model_that_knows_nothing(engine: Engine
         jsonschema.validate(json.loads(done.text), SCHEMA)
 
 
+@pytest.mark.parametrize(
+    ("options", "saved"),
+    [
+        ({"grammar": 'root ::= [0-9]{5} "!"'}, 2),
+        ({"grammar": 'root ::= [0-9]{5} "!"', "stop": ("!",)}, 1),
+        ({"grammar": 'root ::= [0-9]{5} "!"', "max_tokens": 6}, 1),
+        ({"grammar": 'root ::= [0-9]{5} "!"?'}, None),
+        ({"schema": SCHEMA, "max_tokens": 300}, None),
+    ],
+)
+async def test_an_ending_without_a_choice_takes_no_step(
+    engine: Engine, options: dict[str, Any], saved: int | None
+) -> None:
+    """A text whose logprobs are wanted is computed to its end, so it shows what the model says and what it takes."""
+    results = []
+    for logprobs in (None, 0):
+        before = (await engine.stats()).decode_steps
+        pieces: list[str] = []
+        request = ask(**{"temperature": 1.0, "seed": 3, "max_tokens": 40, "logprobs": logprobs, **options})
+        done = await engine.generate(request, pieces.append)
+        assert "".join(pieces) == done.text
+        results.append((done, (await engine.stats()).decode_steps - before))
+    (short, steps), (full, all_steps) = results
+    assert (short.text, short.finish, short.usage.output_tokens) == (full.text, full.finish, full.usage.output_tokens)
+    assert steps <= all_steps
+    assert saved is None or all_steps - steps == saved
+
+
 async def test_endless_repetition_under_a_grammar_is_stopped(engine: Engine) -> None:
     done = await engine.generate(ask(grammar='root ::= "a"+ "b"', max_tokens=900, temperature=0))
     assert done.finish in ("repetition", "stop")
