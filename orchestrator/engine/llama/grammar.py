@@ -38,7 +38,10 @@ class TokensByFirstByte:
         self._groups = [order[bounds[at] : bounds[at + 1]].astype(np.int32) for at in range(257)]
         of_byte = {piece[0]: token for token, piece in enumerate(pieces) if len(piece) == 1}
         self._single = as_tokens([of_byte.get(byte, -1) for byte in range(256)])
-        self._common = self._single[list(_COMMON_BYTES)]
+        common = self._single[list(_COMMON_BYTES)]
+        self._common = np.zeros(np.count_nonzero(common >= 0), _CANDIDATE)
+        self._common["id"] = common[common >= 0]
+        self._common_array = _candidates(self._common)
         self._all = np.arange(vocab.size, dtype=np.int32)
 
     def may_follow(self, grammar: "Grammar") -> Tokens:
@@ -57,7 +60,7 @@ class TokensByFirstByte:
         Tokens without text, such as end tokens, begin with no byte and are among them. To find out that there are
         different first bytes takes far less time than a mask.
         """
-        if np.count_nonzero(grammar.allows_each(self._common)) > 1:
+        if grammar.allows_several(self._common, self._common_array):
             return None
         possible = np.flatnonzero(grammar.allows_each(self._single) | (self._single < 0))
         groups = [group for byte in possible if len(group := self._groups[byte])]
@@ -95,6 +98,15 @@ class Grammar:
         allowed = np.zeros(len(tokens), np.bool_)
         allowed[known] = (candidates["logit"] == 0.0) & ~self._forbidden[tokens[known]]
         return allowed
+
+    def allows_several(self, candidates: npt.NDArray[Any], array: Any) -> bool:
+        """Return whether two of the candidates may come next, which are no control tokens. Their logits change.
+
+        `array` is what llama.cpp calls these candidates. To make it takes longer than to look at a dozen of them.
+        """
+        candidates["logit"] = 0.0
+        lib.llama_sampler_apply(self._sampler, ctypes.byref(array))
+        return int(np.count_nonzero(candidates["logit"] == 0.0)) > 1
 
     def clone(self) -> "Grammar":
         """Return a grammar in the same state, which goes its own way from here on."""

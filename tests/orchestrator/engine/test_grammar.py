@@ -301,7 +301,7 @@ def test_a_mask_holds_all_tokens_that_are_allowed_one_by_one(llama: Llama, schem
         logits = rng.normal(0, 3, llama.vocab.size).astype(np.float32)
         allowed = grammar.allows_each(every)
         masked, likely = grammar.mask(logits), grammar.mask(logits, 64)
-        firsts = {llama.vocab.piece(token)[:1] for token in np.flatnonzero(allowed)} - {b""}
+        firsts = {llama.vocab.piece(token)[:1] for token in np.flatnonzero(allowed).tolist()} - {b""}
         alike = grammar.allowed_if_alike()
         assert (alike is None) == (len(firsts) > 1)
         assert alike is None or sorted(alike.tolist()) == np.flatnonzero(allowed).tolist()
