@@ -16,8 +16,10 @@ from registry.strict_yaml import KeyPath, YamlDocument
 from registry.template_check import judge_template
 
 QUANTISED_BLOCK: Final = 32
-OTHER_TEMPLATE: Final = "a model with a chat template that renders every message (gguf-new-metadata can replace it)"
 """How many numbers a block of a quantised KV cache has."""
+OTHER_TEMPLATE: Final = "a model with a chat template that renders every message (gguf-new-metadata can replace it)"
+BASE_MODEL: Final = "it has no chat template, so it is a base model, which continues a text instead of answering"
+NO_BASE_MODEL: Final = "its instruct or chat version, or a copy with a chat template (gguf-new-metadata adds one)"
 
 
 def check_registry(
@@ -112,6 +114,11 @@ def why_no_text(header: GgufHeader) -> str | None:
     if header.pooling is not None:
         return f"it was made for embeddings (the vectors of its tokens are joined by {header.pooling!r})"
     return architectures.why_no_generation(header.architecture)
+
+
+def is_base(header: GgufHeader) -> bool:
+    """Return whether a model generates text, but has no chat template, so that it was not taught to answer."""
+    return header.chat_template is None and why_no_text(header) is None
 
 
 def why_no_prompt(header: GgufHeader) -> str | None:

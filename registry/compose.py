@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Final
 
-from registry.checks import why_no_draft, why_no_text
+from registry.checks import BASE_MODEL, is_base, why_no_draft, why_no_text
 from registry.fit import Fit, Room, fit
 from registry.forms import EMBEDDER, RERANKER, Level, usual_tier
 from registry.gguf import GgufHeader
@@ -104,7 +104,7 @@ class Candidate:
     @property
     def answers(self) -> bool:
         """Whether the model generates text and knows what a request is."""
-        return why_no_text(self.header) is None and self.header.chat_template is not None
+        return why_no_text(self.header) is None and not is_base(self.header)
 
     @property
     def kind(self) -> str | None:
@@ -358,8 +358,8 @@ def _why_silent(one: Candidate) -> str:
     """Return why a model cannot answer requests."""
     if (reason := why_no_text(one.header)) is not None:
         return reason
-    if one.header.chat_template is None:
-        return "it has no chat template, so it continues a text instead of answering"
+    if is_base(one.header):
+        return BASE_MODEL
     return "its name says that it embeds" if one.kind == EMBEDDER else "it drafts for another one"
 
 

@@ -26,6 +26,11 @@ SAMPLING: Final = "belongs to a role (temperature, top_p, max_tokens) or to the 
 _SAMPLING_KEYS: Final = "belongs into `sampling:` of the model or of a role, with `_` for `-`"
 _ALWAYS: Final = "is always so here"
 _DRAFTING: Final = "how many tokens are drafted is decided by what pays; only the most of them (draft-max) is taken"
+_LOOKUP: Final = "how many tokens have to match, and how many follow, is `prompt_lookup: {ngram: N, k: N}` of the model"
+_THINKING: Final = (
+    "how much a model thinks is `thinking: auto | on | off | low | medium | high | TOKENS` of it or a role"
+)
+_PICTURES: Final = "pictures are no inputs here"
 _ENGINE: Final = "is chosen by the engine"
 _TRAINED: Final = "the context is at most what the model was trained with"
 _NAMES: Final[Mapping[str, str]] = {
@@ -45,7 +50,15 @@ _NAMES: Final[Mapping[str, str]] = {
     "hfrd": "hf-repo-draft",
     "draft": "draft-max",
     "draft-n": "draft-max",
+    "draft-n-min": "draft-min",
+    "spec-draft-model": "model-draft",
+    "spec-draft-hf": "hf-repo-draft",
+    "spec-draft-hf-repo": "hf-repo-draft",
     "spec-draft-n-max": "draft-max",
+    "spec-draft-n-min": "draft-min",
+    "spec-draft-ngl": "gpu-layers-draft",
+    "spec-draft-device": "device-draft",
+    "devd": "device-draft",
     "a": "alias",
     "kvu": "kv-unified",
     "embeddings": "embedding",
@@ -57,7 +70,17 @@ _NAMES: Final[Mapping[str, str]] = {
     "cd": "ctx-size-draft",
     "td": "threads-draft",
     "b": "batch-size",
+    "batch": "batch-size",
     "ub": "ubatch-size",
+    "ubatch": "ubatch-size",
+    "lm": "load-mode",
+    "hft": "hf-token",
+    "typical-p": "typical",
+    "cram": "cache-ram",
+    "sps": "slot-prompt-similarity",
+    "rea": "reasoning",
+    "think": "reasoning",
+    "think-budget": "reasoning-budget",
     "n": "predict",
     "n-predict": "predict",
     "temperature": "temp",
@@ -100,6 +123,10 @@ _REASONS: Final[Mapping[str, str]] = {
         SAMPLING,
     ),
     **dict.fromkeys(
+        "top-n-sigma top-nsigma dynatemp-range dynatemp-exp ignore-eos logit-bias grammar json-schema".split(),
+        "is no option of a model here; requests have `logit_bias` and schemas",
+    ),
+    **dict.fromkeys(
         "repeat-penalty repeat-last-n presence-penalty frequency-penalty dry-multiplier dry-base dry-allowed-length "
         "dry-penalty-last-n dry-sequence-breaker top-k min-p mirostat xtc-probability xtc-threshold".split(),
         _SAMPLING_KEYS,
@@ -119,13 +146,36 @@ _REASONS: Final[Mapping[str, str]] = {
     "mirostat-ent": "is `mirostat_tau` in `sampling:` of the model or of a role",
     "threads-batch": "one number of threads serves prompts and answers",
     "numa": "a model is bound to a node by `numa: NODE`, or runs on several by `instances: N`",
-    "mmproj": "pictures are no inputs here",
+    "model-url": "`orchestrator models get URL` downloads it, and `models add FILE` adds it",
+    "hf-token": "`HF_TOKEN` in the environment is the token of the hub",
+    "hf-file": "names a file of a repository (hf-repo), and there is none",
     "reranking": "a model that ranks texts gets the role `reranker`",
     "pooling": "is what the file says",
     "context-shift": "a text that outgrows its context ends; it is never shortened in silence",
     "no-jinja": "chat templates are always rendered as they are",
 }
 """Why options are not taken."""
+_REASONS_BY_START: Final[Mapping[str, str]] = {
+    "spec-ngram-": _LOOKUP,
+    "lookup-cache-": _LOOKUP,
+    "spec-": _DRAFTING,
+    "draft-": _DRAFTING,
+    "reasoning": _THINKING,
+    "mmproj": _PICTURES,
+    "image-": _PICTURES,
+    "video-": _PICTURES,
+    "yarn-": _TRAINED,
+    "cpu-": _ENGINE,
+    "prio": _ENGINE,
+    "poll": _ENGINE,
+    "log-": SERVER,
+    "ui": SERVER,
+    "webui": SERVER,
+    "cors-": SERVER,
+    "models-": SERVER,
+    "mcp-": SERVER,
+}
+"""Why options that begin so are not taken, where they are not in `_REASONS`. The first that fits counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +205,8 @@ class ServedModel:
     draft_hub: str | None = None
     draft_tokens: int | None = None
     """The most tokens to draft for a step."""
+    lookup: bool = False
+    """Whether tokens are drafted from what the sequence says already."""
     options: dict[str, object] = field(default_factory=dict)
     """What the entry says beside the file, in the registry's terms."""
     aliases: list[str] = field(default_factory=list)
@@ -181,8 +233,12 @@ def _option_name(written: str) -> str:
     return _NAMES.get(name, name)
 
 
-def _is_switched_off(key: str, value: str | None) -> bool:
-    return key in _FLAGS and value is not None and value.strip().lower() in ("false", "off", "0", "no", "disabled")
+def _flag(key: str, value: str | None) -> str | None:
+    """Return the option that one of a preset file stands for: a flag that is off is its opposite, or no option."""
+    if key not in _FLAGS or value is None or value.strip().lower() not in ("false", "off", "0", "no", "disabled"):
+        return key
+    opposite = key.removeprefix("no-") if key.startswith("no-") else f"no-{key}"
+    return opposite if opposite in _FLAGS else None
 
 
 Pair = tuple[str, str | None]
@@ -228,17 +284,27 @@ def take_options(model: ServedModel, pairs: Sequence[Pair], path: Path, found: S
         try:
             if not _take(model, key, (value or "").strip(), path.absolute().parent):
                 shown = key if value is None else f"{key} {value}"
-                reason = _REASONS.get(key, "is not an option that a registry knows")
-                found.not_taken.append(NotTaken(model.where, shown, reason))
+                found.not_taken.append(NotTaken(model.where, shown, _why_not_taken(key)))
         except ValueError as error:
             found.not_taken.append(NotTaken(model.where, f"{key} {value}", str(error)))
-    if model.hub is not None and (file := given.get("hf-file")):
-        model.hub = f"hf:{model.hub.removeprefix('hf:').partition(':')[0]}/{file}"
+    if file := given.get("hf-file"):
+        if model.hub is None:
+            found.not_taken.append(NotTaken(model.where, f"hf-file {file}", _why_not_taken("hf-file")))
+        else:
+            model.hub = f"hf:{model.hub.removeprefix('hf:').partition(':')[0]}/{file}"
     if model.file is None and model.hub is None:
         found.not_taken.append(NotTaken(model.where, "is not taken", "it names no model"))
         return False
+    if model.draft_tokens is not None and model.draft is None and model.draft_hub is None and not model.lookup:
+        reason = "nothing drafts: there is no draft model (model-draft), and spec-type names no ngram"
+        found.not_taken.append(NotTaken(model.where, f"draft-max {model.draft_tokens}", reason))
     _slots(model, given, found)
     return True
+
+
+def _why_not_taken(key: str) -> str:
+    by_start = next((reason for start, reason in _REASONS_BY_START.items() if key.startswith(start)), None)
+    return _REASONS.get(key) or by_start or "is not an option that a registry knows"
 
 
 def _take(model: ServedModel, key: str, value: str, folder: Path) -> bool:
@@ -271,6 +337,22 @@ def _take_draft_hub(model: ServedModel, value: str, _: Path) -> None:
 
 def _take_draft_tokens(model: ServedModel, value: str, _: Path) -> None:
     model.draft_tokens = _number(value, MOST_DRAFTED)
+
+
+def _take_draft_types(model: ServedModel, value: str, _: Path) -> None:
+    kinds = {kind.strip() for kind in value.split(",")}
+    model.lookup = any(kind.startswith("ngram-") for kind in kinds)
+    if unknown := sorted(kind for kind in kinds - {"none", "draft-simple"} if not kind.startswith("ngram-")):
+        raise ValueError(f"{', '.join(unknown)} is not there: a draft model drafts, or the text itself (ngram)")
+
+
+def _take_load_mode(model: ServedModel, value: str, _: Path) -> None:
+    if value not in (modes := ("auto", "none", "mmap", "mlock", "mmap+mlock")):
+        raise ValueError(f"accepted: {', '.join(modes)}")
+    if value in ("none", "mlock"):
+        model.options["mmap"] = False
+    if "mlock" in value:
+        model.options["mlock"] = True
 
 
 def _take_threads(model: ServedModel, value: str, _: Path) -> None:
@@ -330,6 +412,8 @@ _TAKERS: Final[Mapping[str, Taker]] = {
     "model-draft": _take_draft,
     "hf-repo-draft": _take_draft_hub,
     "draft-max": _take_draft_tokens,
+    "spec-type": _take_draft_types,
+    "load-mode": _take_load_mode,
     "threads": _take_threads,
     "cache-type-k": _take_type("kv_type_k"),
     "cache-type-v": _take_type("kv_type_v"),
@@ -355,12 +439,19 @@ def _slots(model: ServedModel, given: Mapping[str, str | None], found: Servers) 
     except ValueError:
         found.not_taken.append(NotTaken(model.where, "ctx-size or parallel", "is no whole number"))
         return
-    slots = min(parallel if parallel > 0 else AUTOMATIC_SLOTS, MAX_SLOTS)
+    slots = parallel if parallel > 0 else AUTOMATIC_SLOTS
     shared = parallel <= 0 or "kv-unified" in given
+    if slots > MAX_SLOTS:
+        found.not_taken.append(NotTaken(model.where, f"parallel {slots}", f"{MAX_SLOTS} slots are the most, and taken"))
+        slots = MAX_SLOTS
     model.options["slots"] = slots
     if size <= 0:
         return  # as long as the model was trained for, which only its file says
-    context = min(size if shared else size // slots, MAX_CONTEXT)
+    context = size if shared else size // slots
+    if context > MAX_CONTEXT:
+        reason = f"{MAX_CONTEXT:,} tokens a slot are the most, and taken"
+        found.not_taken.append(NotTaken(model.where, f"ctx-size {size}", reason))
+        context = MAX_CONTEXT
     if context < 64:
         found.not_taken.append(NotTaken(model.where, f"ctx-size {size}", f"leaves {context} tokens a slot"))
         return
@@ -427,7 +518,7 @@ def read_presets(text: str, path: Path) -> Servers:
         model, options = ServedModel(id=name, where=f"[{name}]"), shared | _options_in(parser, name)
         if not options.keys() & {"model", "hf-repo", "model-url"} and "/" in name:
             options = {"hf-repo": name, **options}
-        pairs = [(key, value) for key, value in options.items() if not _is_switched_off(key, value)]
+        pairs = [(flag, value) for key, value in options.items() if (flag := _flag(key, value)) is not None]
         if take_options(model, pairs, path, found):
             found.models.append(model)
     return found

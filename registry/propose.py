@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from registry import architectures
-from registry.checks import why_no_draft, why_no_prompt, why_no_text
+from registry.checks import BASE_MODEL, NO_BASE_MODEL, is_base, why_no_draft, why_no_prompt, why_no_text
 from registry.fit import SMALLEST, WORTH_HAVING, Fit, Room, fit
 from registry.forms import EMBEDDER, RERANKER
 from registry.gguf import GgufHeader
@@ -130,8 +130,8 @@ def suits(header: GgufHeader, stem: str, *, drafts_for: str | None) -> Suits:
         return Suits(EMBEDDER, "its name says that it embeds")
     if drafts_for is not None and named in (None, DRAFT):
         return Suits(DRAFT, f"it is much smaller than {drafts_for} and has the same vocabulary")
-    if header.chat_template is None:
-        return Suits(None, "it has no chat template, so it continues a text instead of answering")
+    if is_base(header):
+        return Suits(None, BASE_MODEL)
     if named is not None and named != DRAFT:
         return Suits(named, "its name says so")
     if header.parameters >= LARGE:
@@ -236,8 +236,8 @@ def _warnings(header: GgufHeader, file: Path, chosen: Fit, room: Room, registry:
             f"it does not fit: {size(chosen.memory.total)} with one slot of {chosen.context:,} tokens, "
             f"{size(chosen.short)} more than the {room} there are"
         )
-    if header.chat_template is None and why_no_text(header) is None:
-        yield "it has no chat template: roles and turns are written in plain words, which the model may not understand"
+    if is_base(header):
+        yield f"{BASE_MODEL}: roles and turns are written in plain words; better is {NO_BASE_MODEL}"
     if chosen.context < min(header.context_length, WORTH_HAVING) and not chosen.short:
         yield f"memory allows only {chosen.context:,} tokens of context"
     same = [model.id for model in registry.models.values() if model.file == full_path(file)]

@@ -4,6 +4,7 @@ import os
 import re
 import shlex
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,11 +15,14 @@ from orchestrator.cli.settings import JsonFlag
 from orchestrator.cli.terminal import make_console, one_line, print_json, printable, size, write
 from orchestrator.errors import InputError, Problem
 from orchestrator.service.configuration import load_configuration, models_folder
-from registry.checks import why_no_text
+from registry.checks import BASE_MODEL, NO_BASE_MODEL, OTHER_TEMPLATE, is_base, why_no_prompt, why_no_text
+from registry.forms import EMBEDDER, RERANKER
 from registry.gguf import GgufHeader
+from registry.propose import DRAFT
 from registry.sources.catalogue import CatalogueEntry, read_catalogue
 from registry.sources.contract import Obtained, SourceError
 from registry.sources.get import FORMS, get_model
+from registry.sources.local import find_here
 
 DIGEST = re.compile(r"[0-9a-fA-F]{64}")
 TENTHS = 10
@@ -51,12 +55,15 @@ def get(
     if source is None:
         _list(as_json)
         return
-    obtained, header = fetch(source, folder or downloads(), None if sha256 is None else sha256.lower())
+    usual = downloads()
+    obtained, header = fetch(source, folder or usual, None if sha256 is None else sha256.lower())
     warnings = [*_warnings(header)]
     if as_json:
         print_json({"file": str(obtained.file), **_facts(obtained, header), "warnings": warnings})
         return
-    write(lambda: print(printable(_text(source, obtained, header)), end=""))
+    by_name = not Path(source).expanduser().is_file() and find_here(source, usual) == obtained.file
+    name = source if by_name else str(obtained.file)
+    write(lambda: print(printable(_text(shlex.quote(name), obtained, header)), end=""))
     write(lambda: print("".join(f"warning: {printable(text)}\n" for text in warnings), end="", file=sys.stderr))
 
 
@@ -105,18 +112,31 @@ def _facts(obtained: Obtained, header: GgufHeader) -> dict[str, Any]:
     }
 
 
-def _text(source: str, obtained: Obtained, header: GgufHeader) -> str:
-    named = source.startswith(("hf:", "pypi:", "ollama:")) or source in read_catalogue()
-    model = shlex.quote(source if named else str(obtained.file))
+def _text(model: str, obtained: Obtained, header: GgufHeader) -> str:
+    """Return what is printed of a model, which `orchestrator init` knows by the name `model`."""
     came = f"downloaded {size(obtained.downloaded)}" if obtained.downloaded else "was here already"
     return (
         f"{one_line(header.name)}: {header.architecture} {header.file_type}, {size(header.file_bytes)}; {came}\n"
         f"from {obtained.source}\n"
         f"{obtained.file}\n"
         f"checked: {_checked(obtained)}\n"
-        f"To use it for everything: orchestrator init --model {model}\n"
-        f"To add it to a registry: orchestrator models add {shlex.quote(str(obtained.file))} --role worker --write\n"
-    )
+    ) + "".join(_next(header, model, shlex.quote(str(obtained.file))))
+
+
+def _next(header: GgufHeader, model: str, file: str) -> Iterator[str]:
+    """Yield the commands by which a model can be used, none for one that would be refused."""
+    if why_no_prompt(header) is not None:
+        return
+    if header.pooling == "rank":
+        role = RERANKER
+    elif why_no_text(header) is not None:
+        role = EMBEDDER
+    elif is_base(header):
+        role = DRAFT  # of a larger model, which needs no template
+    else:
+        role = "worker"
+        yield f"To use it for everything: orchestrator init --model {model}\n"
+    yield f"To add it to a registry: orchestrator models add {file} --role {role} --write\n"
 
 
 def _checked(obtained: Obtained) -> str:
@@ -127,10 +147,10 @@ def _checked(obtained: Obtained) -> str:
 
 def _warnings(header: GgufHeader) -> list[str]:
     """Return warnings about properties of the model that its user may not expect."""
-    if header.chat_template is None and why_no_text(header) is None:
-        return [
-            "it has no chat template, so it is a base model, which continues a text rather than answering a request"
-        ]
+    if is_base(header):
+        return [f"{BASE_MODEL}; accepted for roles that answer: {NO_BASE_MODEL}"]
+    if (why := why_no_prompt(header)) is not None:
+        return [f"it cannot be used: {why}; accepted: {OTHER_TEMPLATE}"]
     return []
 
 

@@ -3,7 +3,7 @@
 import os
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,15 +14,15 @@ from orchestrator.cli.models import memory_for_models, registry_to_add_to
 from orchestrator.cli.settings import JsonFlag, settings
 from orchestrator.cli.terminal import one_line, print_json, printable, write
 from orchestrator.errors import InputError, Problem
-from registry.checks import why_no_draft
+from registry.checks import OTHER_TEMPLATE, why_no_draft, why_no_prompt
 from registry.compose import Candidate, NothingAnswers, compose, unique
 from registry.edit import add_model, create_registry, first_entries, give_role, replace_registry
 from registry.forms import EMBEDDER, usual_tier
 from registry.gguf import GgufHeader
 from registry.llama_server import NotTaken, ServedModel, Servers
 from registry.models import Registry
-from registry.options import SpeculationOptions
-from registry.propose import DRAFT, file_name, full_path, id_from
+from registry.options import PromptLookupOptions, SpeculationOptions
+from registry.propose import DRAFT, file_name, full_path, id_from, why_not_drafted
 from registry.server_files import header_of, read_servers, usable_aliases, usable_id
 from registry.sources.local import find_here
 from registry.strict_yaml import write_yaml
@@ -79,7 +79,7 @@ def _imported(servers: Servers, registry: Registry) -> _Imported:
     imported = _Imported(not_taken=servers.not_taken)
     folder = downloads()
     files = [(model, _file(model, model.file, model.hub, folder, imported)) for model in servers.models]
-    here = [(model, file) for model, file in files if file is not None]
+    here = [(model, file) for model, file in files if file is not None and _answers(model, file, imported)]
     taken = {*registry.models, *registry.roles, *registry.personas}
     ids = unique((usable_id(model.id) for model, _ in here), taken)
     for id, (model, file) in zip(ids, here, strict=True):
@@ -88,6 +88,15 @@ def _imported(servers: Servers, registry: Registry) -> _Imported:
         _draft(id, model, folder, registry, imported)
     _idle(servers.models, imported)
     return imported
+
+
+def _answers(model: ServedModel, file: Path, imported: _Imported) -> bool:
+    """Return whether the model's chat template keeps all words, without which the model is not taken."""
+    header = header_of(file)
+    why = None if header is None else why_no_prompt(header)
+    if why is not None:
+        imported.not_taken.append(NotTaken(model.where, str(file), f"{why}; accepted: {OTHER_TEMPLATE}"))
+    return why is None
 
 
 def _file(model: ServedModel, file: Path | None, hub: str | None, folder: Path, imported: _Imported) -> Path | None:
@@ -145,8 +154,31 @@ def _entry(id: str, model: ServedModel, file: Path, registry: Registry, imported
     if model.hot:
         entry["residency"] = "hot"
     if model.embeds:
-        imported.roles[EMBEDDER] = {"model": id, "tier": usual_tier(EMBEDDER)}
+        _embedder(id, model, registry, imported)
+    if model.lookup:
+        options |= _lookup(model, header, imported)
     return entry | options
+
+
+def _embedder(id: str, model: ServedModel, registry: Registry, imported: _Imported) -> None:
+    """Give a model the role of the embedder, unless another one has it: vectors of two models are never mixed."""
+    has = registry.roles[EMBEDDER].model if EMBEDDER in registry.roles else None
+    if EMBEDDER in imported.roles:
+        has = str(imported.roles[EMBEDDER]["model"])
+    if has is None:
+        imported.roles[EMBEDDER] = {"model": id, "tier": usual_tier(EMBEDDER)}
+    else:
+        reason = f"the role {EMBEDDER} has the model {has}, and stays with it"
+        imported.not_taken.append(NotTaken(model.where, "embedding", reason))
+
+
+def _lookup(model: ServedModel, header: GgufHeader | None, imported: _Imported) -> dict[str, object]:
+    """Return the option by which tokens are drafted from what the text says already."""
+    if header is not None and (reason := why_not_drafted(header)) is not None:
+        imported.not_taken.append(NotTaken(model.where, "spec-type", reason))
+        return {}
+    k = {} if model.draft_tokens is None else {"k": model.draft_tokens}
+    return {"prompt_lookup": asdict(PromptLookupOptions(**k))}
 
 
 def _aliases_of(entry: Entry) -> list[str]:
@@ -163,7 +195,13 @@ def _draft(id: str, model: ServedModel, folder: Path, registry: Registry, import
         return
     header = header_of(file)
     target = imported.headers.get(id)
-    if header is not None and target is not None and (reason := why_no_draft(target[1], header)) is not None:
+    if target is not None and (reason := why_not_drafted(target[1])) is not None:
+        imported.not_taken.append(NotTaken(model.where, f"the draft model {file.name}", reason))
+        return
+    if header is None:
+        imported.not_taken.append(NotTaken(model.where, str(file), "cannot be read, so nothing can draft with it yet"))
+        return
+    if target is not None and (reason := why_no_draft(target[1], header)) is not None:
         imported.not_taken.append(NotTaken(model.where, f"the draft model {file.name}", reason))
         return
     name = file_name(file, registry.path)
@@ -176,8 +214,7 @@ def _draft(id: str, model: ServedModel, folder: Path, registry: Registry, import
         taken = {*registry.models, *registry.roles, *imported.models}
         (drafting,) = unique([id_from(file)], taken)
         imported.models[drafting] = {"file": name}
-        if header is not None:
-            imported.headers[drafting] = file, header
+        imported.headers[drafting] = file, header
     k = {} if model.draft_tokens is None else {"k": model.draft_tokens}
     options = SpeculationOptions(_draft_role(drafting, registry, imported), **k)
     imported.models[id] = {**imported.models[id], "speculation": {"draft": options.draft, "k": options.k}}

@@ -4,7 +4,7 @@ import asyncio
 import os
 import re
 import stat
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -29,6 +29,7 @@ from orchestrator.taskir import Capabilities, InvalidTask, TaskIR, check_hints, 
 from orchestrator.taskir.fields import MAX_NAME, NAME
 from orchestrator.taskir.json_text import is_unicode
 from orchestrator.taskir.problems import MAX_PROBLEMS, pointer
+from registry.checks import BASE_MODEL, NO_BASE_MODEL, is_base
 from registry.models import Registry
 
 MAX_FILES = 10_000
@@ -171,7 +172,8 @@ def check_job_given(
     files = (*prior, *(list_files(job.directory) if job.directory else ()))
     if job.task is None:
         _check_request(job.request or "", planner.why_not(registry))
-        return CheckedJob(files, prior, sizes=_sizes(job, files))
+        warnings = _base_models((planner.planned_by(registry).role,), registry)
+        return CheckedJob(files, prior, warnings=tuple(map(str, warnings)), sizes=_sizes(job, files))
     able = capabilities(registry, no_sandbox, listing)
     problems = check_task(job.task, able)
     problems = problems or _unreadable(job.task, job.directory, prior)
@@ -183,6 +185,7 @@ def check_job_given(
         raise InvalidTask(*problems)
     warnings = (
         *check_hints(job.task, able),
+        *_base_models(dict.fromkeys(step.actor for step in job.task.plan.steps), registry),
         *islice(_clamped_limits(job.task, registry), MAX_PROBLEMS),
         *islice(_left_to_validator(job.task), MAX_PROBLEMS),
         *islice(_checked_when_called(job.task, listing), MAX_PROBLEMS),
@@ -206,6 +209,14 @@ def _sizes(job: Job, files: Sequence[str]) -> dict[str, int]:
         with suppress(UnreadableFile):  # such as an artifact of an earlier run, which is no file of the folder
             sizes[name] = size_of(job.directory, file)
     return sizes
+
+
+def _base_models(roles: Iterable[str], registry: Registry) -> Iterator[Problem]:
+    """Yield a problem for each role whose model was not taught to answer. It keeps no job from running."""
+    for role in roles:
+        model = registry.models.get(registry.roles[role].model) if role in registry.roles else None
+        if model is not None and model.header is not None and is_base(model.header):
+            yield Problem(f"roles.{role}.model", f"{model.id}: {BASE_MODEL}", NO_BASE_MODEL)
 
 
 def _clamped_limits(task: TaskIR, registry: Registry) -> Iterator[Problem]:

@@ -24,6 +24,7 @@ from orchestrator.pool import memory_budget, memory_limits
 from orchestrator.remote import probe
 from orchestrator.sandbox import Sandbox, SandboxUnavailable
 from orchestrator.taskir import GATES
+from registry.checks import BASE_MODEL, NO_BASE_MODEL, is_base
 from registry.errors import RegistryError
 from registry.load import load_registry
 from registry.memory import size
@@ -136,7 +137,8 @@ def _registry(path: Path) -> Iterator[Check]:
 
 def _model(model: ModelEntry, registry: Registry) -> Check:
     name = f"model {model.id}"
-    roles = ", ".join(role.name for role in registry.roles.values() if role.model == model.id)
+    has = [role for role in registry.roles.values() if role.model == model.id]
+    roles = ", ".join(role.name for role in has)
     if model.unavailable is None and model.residency == "cold":
         return Check(name, "ok", f"cold: known, and not loaded; {roles or 'no role'} would use it")
     if reason := model.why_not:
@@ -148,7 +150,11 @@ def _model(model: ModelEntry, registry: Registry) -> Check:
     if model.memory.total > budget:
         needed = f"needs {size(model.memory.total)} ({model.memory}), but {size(budget)} are available"
         return Check(name, "broken" if roles else "note", needed, "fewer slots, a smaller context, or a smaller file")
-    return Check(name, "ok", f"{size(model.memory.total)} when loaded; {roles or 'no role uses it'}")
+    found = f"{size(model.memory.total)} when loaded; {roles or 'no role uses it'}"
+    assert model.header is not None, "a usable model has a header"
+    if is_base(model.header) and any(role.tier != "D" for role in has):
+        return Check(name, "note", f"{found}; {BASE_MODEL}", f"use {NO_BASE_MODEL}")
+    return Check(name, "ok", found)
 
 
 def _remote(name: str, endpoint: Endpoint, roles: str) -> Check:

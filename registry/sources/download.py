@@ -172,6 +172,9 @@ def _finish(file: RemoteFile, size: int | None, part: Path, path: Path, progress
         what = f"{format_size(_size(part))} came, and the source says {format_size(size)}"
         _forget(part)
         raise SourceError(file.url, f"{what}; it was deleted", "the same command again")
+    if not _size(part):
+        _forget(part)
+        raise SourceError(file.url, "is an empty file, which was not kept", "a GGUF model")
     if file.sha256 is not None and (found := sha256_of(part)) != file.sha256:
         _forget(part)
         what = f"what came has the SHA-256 {found} instead of {file.sha256}; it was deleted"

@@ -101,6 +101,8 @@ def _file_at(url: str) -> RemoteFile:
 
 
 def _on_disk(written: str) -> Obtained:
+    if not written.strip():
+        raise SourceError("SOURCE", "is empty", FORMS)
     path = Path(written).expanduser()
     if path.is_file():
         return Obtained(file=path.absolute(), source=str(path.absolute()))

@@ -149,6 +149,71 @@ def test_a_preset_file_becomes_entries(tmp_path: Path) -> None:
     ]
 
 
+ODD_PRESETS = """\
+[alone]
+model = m.gguf
+draft-max = 12
+
+[ngram]
+model = m.gguf
+spec-type = draft-simple,ngram-simple
+spec-draft-n-max = 12
+spec-ngram-simple-size-n = 5
+
+[new-names]
+model = m.gguf
+mmap = off
+jinja = 0
+load-mode = mmap+mlock
+LLAMA_ARG_SPEC_DRAFT_MODEL = d.gguf
+spec-draft-n-max = 7
+spec-draft-n-min = 2
+reasoning-budget = 0
+ui-config = {}
+parallel = 5000
+ctx-size = 999999999999
+
+[url]
+model-url = https://example.org/x.gguf
+
+[file]
+hf-file = x.gguf
+
+[eagle]
+model = m.gguf
+spec-type = draft-eagle3
+"""
+
+
+def test_the_names_that_llama_server_has_now_are_known(tmp_path: Path) -> None:
+    models = by_id(read(tmp_path, ODD_PRESETS, "presets.ini"))
+    assert (models["ngram"].lookup, models["ngram"].draft_tokens) == (True, 12)
+    new = models["new-names"]
+    assert (new.draft, new.draft_tokens) == (tmp_path / "d.gguf", 7)
+    assert new.options == {"mmap": False, "mlock": True, "slots": 128, "context": 1 << 20}
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        "[alone]: draft-max 12: nothing drafts: there is no draft model (model-draft), and spec-type names no ngram",
+        "[ngram]: spec-ngram-simple-size-n 5: how many tokens have to match, and how many follow, is `prompt_lookup: "
+        "{ngram: N, k: N}` of the model",
+        "[new-names]: no-jinja 0: chat templates are always rendered as they are",
+        "[new-names]: draft-min 2: how many tokens are drafted is decided by what pays; only the most of them "
+        "(draft-max) is taken",
+        "[new-names]: parallel 5000: 128 slots are the most, and taken",
+        "[new-names]: ctx-size 999999999999: 1,048,576 tokens a slot are the most, and taken",
+        "[url]: model-url https://example.org/x.gguf: `orchestrator models get URL` downloads it, and `models add "
+        "FILE` adds it",
+        "[file]: hf-file x.gguf: names a file of a repository (hf-repo), and there is none",
+        "[eagle]: spec-type draft-eagle3: draft-eagle3 is not there: a draft model drafts, or the text itself (ngram)",
+    ],
+)
+def test_nothing_is_left_out_in_silence(tmp_path: Path, told: str) -> None:
+    assert told in [str(one) for one in read(tmp_path, ODD_PRESETS, "presets.ini").not_taken]
+
+
 def test_names_become_ids_and_stay_as_aliases(tmp_path: Path) -> None:
     qwen = by_id(read(tmp_path, SWAP))["qwen:8b"]
     assert (usable_id("qwen:8b"), usable_id("a/b c"), usable_id("ok-1.5"), usable_id("/")) == (

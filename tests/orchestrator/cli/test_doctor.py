@@ -17,6 +17,23 @@ def test_a_tool_is_looked_for_where_gates_find_it(command: Cli, monkeypatch: pyt
     assert found["tool bwrap"] == ("note", "not on the PATH")
 
 
+def test_a_base_model_that_is_to_answer_is_noted_before_the_first_request(command: Cli, tmp_path: Path) -> None:
+    write_llama(tmp_path / "base.gguf", ModelShape(chat_template=None))
+    registry = tmp_path / "registry.yaml"
+    registry.write_text("models: {base: {file: base.gguf}}\nroles: {worker: {model: base}, frontdoor: {model: base}}\n")
+    told = command("--registry", registry, "doctor", "--json").json["checks"]
+    (check,) = (check for check in told if check["name"] == "model base")
+    assert check["state"] == "note"
+    assert "it has no chat template, so it is a base model" in check["found"]
+    assert "its instruct or chat version" in check["mend"]
+    task = tmp_path / "task.json"
+    step = {"id": "S1", "actor": "worker", "action": "Say hello.", "outputs": ["o"]}
+    task.write_text(json.dumps({"objective": "x", "plan": {"steps": [step]}}))
+    checked = command("--registry", registry, "validate", task)
+    assert checked.code == 0
+    assert "warning: roles.worker.model: base: it has no chat template, so it is a base model" in checked.err
+
+
 def test_a_chat_template_that_loses_words_is_reported_before_the_first_request(command: Cli, tmp_path: Path) -> None:
     write_llama(tmp_path / "last.gguf", ModelShape(chat_template="{{ messages[-1].content }}"))
     registry = tmp_path / "registry.yaml"

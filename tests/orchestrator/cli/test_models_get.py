@@ -7,6 +7,7 @@ from pathlib import Path
 import huggingface_hub.constants
 import pytest
 
+from benchmarks.models import ModelShape, write_llama
 from tests.orchestrator.cli.cli_command import ROOT, Cli, make_cli, make_command
 from tests.registry.sources.model_server import Served, serving
 
@@ -38,6 +39,7 @@ def test_of_a_plain_address_only_the_size_is_compared_unless_a_digest_is_given(t
         no_digest = get("--sha256", "1234")
     assert "model.gguf: complete; its size is what the server states, and no hash of it is known\n" in plain.err
     assert "checked: its size is what the server states, and no hash of it is known; its GGUF header" in plain.out
+    assert f"orchestrator init --model {tmp_path / 'm' / 'model.gguf'}\n" in plain.out, "init looks into another folder"
     assert again.json["downloaded"] == 0
     assert again.json["checked"].startswith("its SHA-256 is right")
     assert (wrong.code, no_digest.code) == (2, 2)
@@ -51,6 +53,25 @@ def test_what_is_wrong_is_bad_input(command: Cli, monkeypatch: pytest.MonkeyPatc
         result = command("models", "get", "hf:some/model:Q2_K")
     assert (result.code, result.out) == (2, "")
     assert "hf:some/model:Q2_K: the repository has no model of quantisation Q2_K; accepted: Q4_K_M" in result.err
+
+
+@pytest.mark.parametrize(
+    ("template", "told", "following"),
+    [
+        (None, "it has no chat template, so it is a base model", "--role draft --write"),
+        ("{{ messages[-1].content }}", "it cannot be used: the model's chat template loses words of the user", ""),
+    ],
+)
+def test_a_model_that_cannot_answer_is_not_said_to_be_one_for_everything(
+    command: Cli, tmp_path: Path, template: str | None, told: str, following: str
+) -> None:
+    result = command("models", "get", write_llama(tmp_path / "m.gguf", ModelShape(chat_template=template)))
+    assert result.code == 0
+    assert result.err.startswith(f"warning: {told}")
+    assert "accepted" in result.err
+    assert "orchestrator init" not in result.out
+    assert ("orchestrator models add" in result.out) == bool(following)
+    assert following in result.out
 
 
 def test_without_a_source_the_catalogue_is_listed(command: Cli) -> None:

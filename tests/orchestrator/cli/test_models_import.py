@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from benchmarks.models import ModelShape, write_llama
 from registry.load import load_registry
 from registry.options import SpeculationOptions
 from tests.orchestrator.cli.cli_command import ROOT, Cli
@@ -74,6 +75,36 @@ def test_models_are_added_to_a_registry_and_its_roles_stay(command: Cli, config:
     assert set(registry.models) == {"little", "big-1b", "little-2", "draft"}
     assert (set(registry.roles), registry.roles["frontdoor"].model) == ({"frontdoor", "draft"}, "little")
     assert path.read_text().startswith("# mine\n")
+
+
+def test_what_two_models_cannot_both_have_is_named(command: Cli, config: Path, tmp_path: Path) -> None:
+    write_llama(tmp_path / "last.gguf", ModelShape(chat_template="{{ messages[-1].content }}"))
+    (tmp_path / "presets.ini").write_text(
+        """\
+[first]
+model = small.gguf
+embeddings = true
+[second]
+model = draft.gguf
+embeddings = true
+[copies]
+model = large.gguf
+spec-type = ngram-mod
+draft-max = 9
+md = not-here.gguf
+[forgets]
+model = last.gguf
+"""
+    )
+    told = command("--registry", tmp_path / "r.yaml", "models", "import", tmp_path / "presets.ini", "--json").json
+    assert told["roles"]["embedder"]["model"] == "first"
+    assert told["models"]["copies"]["prompt_lookup"] == {"ngram": 3, "k": 9}
+    assert "speculation" not in told["models"]["copies"]
+    assert "forgets" not in told["models"]
+    reasons = {one["where"]: one["reason"] for one in told["not_taken"]}
+    assert reasons["[second]"] == "the role embedder has the model first, and stays with it"
+    assert reasons["[copies]"] == "cannot be read, so nothing can draft with it yet"
+    assert "the model's chat template loses words of the user" in reasons["[forgets]"]
 
 
 def test_a_file_without_models_of_llama_server_is_refused_with_the_reasons(command: Cli, tmp_path: Path) -> None:

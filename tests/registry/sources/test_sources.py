@@ -211,6 +211,13 @@ def test_a_file_that_is_no_model_is_reported(server: Served, tmp_path: Path) -> 
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
+def test_an_empty_file_is_not_kept(server: Served, tmp_path: Path) -> None:
+    server.files = {"model.gguf": b""}
+    with pytest.raises(SourceError, match=r"model\.gguf: is an empty file, which was not kept; accepted: a GGUF model"):
+        get_model(f"{server.url}/files/model.gguf", tmp_path)
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
 def test_a_split_model_comes_with_all_pieces(server: Served, tmp_path: Path) -> None:
     first, second = (f"big-Q4_K_M-0000{number}-of-00002.gguf" for number in (1, 2))
     server.files = {first: MODEL, second: b"the rest"}
