@@ -32,7 +32,7 @@ from orchestrator.events import Usage
 from orchestrator.remote import RemoteModel
 from orchestrator.taskir.validation import BadSchema, OutputSchema, SchemaMismatch
 from registry.call_syntax import CallSyntax, call_syntax
-from registry.checks import why_no_text
+from registry.checks import OTHER_TEMPLATE, why_no_prompt, why_no_text
 from registry.errors import GgufError
 from registry.fit import Room, fit
 from registry.gguf import GgufHeader, read_header
@@ -253,6 +253,9 @@ def _template(header: GgufHeader | None, plain: TrialCheck) -> TrialCheck:
     if header.chat_template is None:
         why = "The file has no chat template, so turns are written in plain words: it is a base model, or damaged."
         return TrialCheck("template", "partly", why)
+    if (lost := why_no_prompt(header)) is not None:
+        why = f"The model cannot be used here: {lost}. It takes {OTHER_TEMPLATE}."
+        return TrialCheck("template", "no", why, plain.answer)
     return TrialCheck("template", "yes", "The chat template of the file renders a system message and a user message.")
 
 

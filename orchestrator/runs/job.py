@@ -172,8 +172,8 @@ def check_job_given(
     files = (*prior, *(list_files(job.directory) if job.directory else ()))
     if job.task is None:
         _check_request(job.request or "", planner.why_not(registry))
-        warnings = _base_models((planner.planned_by(registry).role,), registry)
-        return CheckedJob(files, prior, warnings=tuple(map(str, warnings)), sizes=_sizes(job, files))
+        told = tuple(map(str, _base_models((planner.planned_by(registry).role,), registry)))
+        return CheckedJob(files, prior, warnings=told, sizes=_sizes(job, files))
     able = capabilities(registry, no_sandbox, listing)
     problems = check_task(job.task, able)
     problems = problems or _unreadable(job.task, job.directory, prior)

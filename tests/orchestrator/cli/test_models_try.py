@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.models import ModelShape, write_llama
 from tests.orchestrator.cli.cli_command import ROOT, Cli
 
 TINY = ROOT / "registry" / "tiny"
@@ -37,6 +38,16 @@ def test_a_file_that_is_in_no_registry_can_be_tried(command: Cli) -> None:
     assert result.out.startswith("small.gguf: llama ")
     assert "tokens/s (" in result.out
     assert "orchestrator init --model" in result.out
+
+
+def test_a_template_that_loses_words_does_not_work_though_the_model_answers(command: Cli, tmp_path: Path) -> None:
+    file = write_llama(tmp_path / "last.gguf", ModelShape(chat_template="{{ messages[-1].content }}"))
+    result = command("models", "try", file, "--json")
+    assert result.code == 1
+    template, *others = result.json["checks"]
+    assert template["works"] == "no"
+    assert "the model's chat template loses words of the user" in template["why"]
+    assert {check["works"] for check in others} == {"not asked"}
 
 
 @pytest.mark.slow
