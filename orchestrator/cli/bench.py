@@ -56,6 +56,9 @@ def model(
     """
     registry = settings(context).registry()
     entry = _entry(registry, name)
+    if save and (requests not in (None, "all") or tasks or limit is not None):
+        what = "replaces the results of all requests and tasks, and only some of them are chosen"
+        raise InputError(Problem("--write", what, "--write without --requests, --tasks and --limit, or --json > FILE"))
     target = _target(entry.id) if save else None
     asked = real_requests(requests or "all") if requests or not tasks else ()
     done = real_tasks() if tasks or not requests else ()

@@ -233,6 +233,9 @@ def test_the_command_says_what_it_cannot_measure(tmp_path: Path) -> None:
     assert (result.code, result.out) == (2, "")
     assert "nobody" in result.err
     assert "tiny-large" in result.err
+    part = command("bench", "model", "tiny-large", "--limit", "1", "--write")
+    assert (part.code, part.out) == (2, "")
+    assert "--write: replaces the results of all requests and tasks, and only some of them are chosen" in part.err
 
 
 def test_a_summary_is_printed_for_people(tmp_path: Path) -> None:
