@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from registry import memory
 from registry.backends import why_no_key
 from registry.checks import OTHER_TEMPLATE, check_registry, why_no_prompt
-from registry.errors import GgufError, RegistryError, RegistryProblem
+from registry.errors import GgufError, RegistryError, RegistryProblem, file_error
 from registry.forms import (
     DefaultsForm,
     ModelForm,
@@ -60,13 +60,19 @@ def configured_registry(environment: Mapping[str, str] = os.environ) -> Path:
     return Path(home) / "orchestrator" / "model_registry.yaml"
 
 
+WRITTEN_BY_INIT: Final = "a registry, such as `orchestrator init --out FILE` writes of the models that are here"
+
+
 def load_registry(path: Path) -> Registry:
     """Load the registry in `path`; file names in it are relative to it.
 
     Raises RegistryError with every problem that was found. A model file that is missing or broken is not one of them:
     the model is then in the registry with the reason, see `Registry.why_not`.
     """
-    return registry_from(parse_file(path.absolute()))
+    document = parse_file(path.absolute(), WRITTEN_BY_INIT)
+    if document.data is None:
+        raise file_error(document.path, "is empty", WRITTEN_BY_INIT)
+    return registry_from(document)
 
 
 def blank_registry(path: Path) -> Registry | None:

@@ -40,13 +40,16 @@ class YamlDocument:
         return RegistryProblem(self.path, self.lines.get(known), ".".join(map(str, place)), what, accepted, place)
 
 
-def parse_file(path: Path) -> YamlDocument:
-    """Read and parse `path`. Raises RegistryError if it is missing, too large, or not strict YAML."""
+def parse_file(path: Path, accepted: str = "") -> YamlDocument:
+    """Read and parse `path`. Raises RegistryError if it is missing, too large, or not strict YAML.
+
+    `accepted` says what would be accepted in place of a file that cannot be read.
+    """
     try:
         with path.open("rb") as file:
             raw = file.read(MAX_BYTES + 1)
     except OSError as error:
-        raise _error(path, None, f"cannot be read: {error.strerror}") from error
+        raise _error(path, None, f"cannot be read: {error.strerror}", accepted) from error
     if len(raw) > MAX_BYTES:
         raise _error(path, None, "too large", f"at most {MAX_BYTES:,} bytes")
     return parse_text(raw, path)

@@ -255,9 +255,15 @@ def test_all_mistakes_are_reported_at_once(folder: Path) -> None:
 
 
 def test_an_empty_registry_says_what_it_needs(folder: Path) -> None:
-    assert _problems(folder, "") == [
-        "model_registry.yaml: models: is required",
-        "model_registry.yaml: roles: is required",
+    (told,) = _problems(folder, "")
+    assert told.startswith(
+        "model_registry.yaml: is empty; accepted: a registry, such as `orchestrator init --out FILE`"
+    )
+    with pytest.raises(RegistryError, match=r"absent\.yaml: cannot be read: .*; accepted: a registry, such as"):
+        load_registry(folder / "absent.yaml")
+    assert _problems(folder, "personas: p.yaml") == [
+        "model_registry.yaml:1: models: is required",
+        "model_registry.yaml:1: roles: is required",
     ]
 
 
