@@ -2,7 +2,8 @@
 
 `build` gets what the others need: llama-server, the models, and a virtual environment with LangGraph. `run` measures,
 and goes on where it stopped; `growth` measures what our own part costs by the number of steps; `report` writes the
-results, the README's table and the picture; `all` does all of it.
+results, the README's table and the picture; `all` does all of it. `list` names the tasks, and those that only
+`orchestrator bench critical-path` measures: code with gates, calls of tools, an interactive task beside a batch.
 """
 
 import argparse
@@ -35,7 +36,7 @@ from benchmarks.options import positive
 from benchmarks.peers import growth, report
 from benchmarks.peers.rows import PeerRow, Stamp, append, read
 from benchmarks.peers.run import PeerPlan, measure
-from benchmarks.peers.suite import PeerWorkload, find, trial
+from benchmarks.peers.suite import NOT_COMPARED, PeerWorkload, find, trial
 from benchmarks.peers.systems import AGENT, DISCOVER, GREEDY, LANGGRAPH, OURS, WAVES, default_python
 from orchestrator.engine.llama.model import default_threads
 
@@ -65,6 +66,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if options.command == "list":
         for one in workloads:
             _say(f"{one.name:12} {one.about}")
+        _say("Measured by `orchestrator bench critical-path` alone:")
+        for name, why in NOT_COMPARED.items():
+            _say(f"{name:12} {why}")
         return
     if options.command in ("build", "all"):
         _build(options)

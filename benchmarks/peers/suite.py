@@ -1,6 +1,6 @@
 """The tasks that are measured beside peers, new ones in every round so that no cache holds them. Pure."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -49,17 +49,25 @@ SUITE: Final = (
     PeerWorkload("shared", "16 steps read one document of 1,000 tokens", lambda ratio: shared(16, ratio), 1000),
     PeerWorkload("shared-300", "8 steps read one document of 300 tokens", lambda ratio: shared(8, ratio, 300), 300),
     PeerWorkload("irregular", "12 steps of very different lengths in 3 stages", lambda ratio: irregular(12)),
-    PeerWorkload("irregular-24", "24 steps of very different lengths in 6 stages", lambda ratio: irregular(24)),
     PeerWorkload("written-16", "16 longer notes and their summary", lambda ratio: wide(16, 240), decodes=True),
     PeerWorkload("wide-16", "16 short notes and their summary", lambda ratio: wide(16)),
-    PeerWorkload("diamond", "one step, four that read it, one that reads the four", lambda ratio: diamond(4)),
-    PeerWorkload("map-reduce", "a list, a step for each of its 12 items, a summary", lambda ratio: mapped(12)),
     PeerWorkload("ordered", "8 notes that the plan puts in a needless order", lambda ratio: ordered(8)),
+    PeerWorkload("diamond", "one step, four that read it, one that reads the four", lambda ratio: diamond(4)),
     PeerWorkload("wide-4", "4 short notes and their summary", lambda ratio: wide(4)),
+    PeerWorkload("map-reduce", "a list, a step for each of its 12 items, a summary", lambda ratio: mapped(12)),
+    PeerWorkload("irregular-24", "24 steps of very different lengths in 6 stages", lambda ratio: irregular(24)),
     PeerWorkload("deep", "a chain of 20 steps", lambda ratio: deep(20)),
     PeerWorkload("wide-64", "64 short notes and their summary", lambda ratio: wide(64)),
+    PeerWorkload("wide-100", "100 short notes and their summary", lambda ratio: wide(100)),
 )
-"""The tasks, the most telling ones first, since a limited time is spent in this order."""
+"""The tasks, the most telling and quickest ones first, since a limited time is spent in this order."""
+
+NOT_COMPARED: Final[Mapping[str, str]] = {
+    "code": "no peer has gates, retries with what a gate said, and escalation",
+    "tools": "its time is that of 1,500 calls of a tool, which is each framework's own; `growth` has what ours takes",
+    "mixed": "no peer has two tasks of different priorities at once",
+}
+"""Workloads of `orchestrator bench critical-path` that are measured there alone, and why."""
 
 
 def find(names: Sequence[str]) -> tuple[PeerWorkload, ...]:

@@ -15,13 +15,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks import results
-from benchmarks.critical_path.workloads import Document
+from benchmarks.critical_path.workloads import Document, workloads
 from benchmarks.engine.peers import Peers
 from benchmarks.peers import growth, report
 from benchmarks.peers.__main__ import FOLDER, LOCK, ROOT, SYSTEMS, main
 from benchmarks.peers.rows import CacheState, GrowthRow, PeerRow, append, read
 from benchmarks.peers.run import PeerPlan, measure
-from benchmarks.peers.suite import SUITE, PeerWorkload, find, has_needless_order, has_use_for_barriers, with_barriers
+from benchmarks.peers.suite import (
+    NOT_COMPARED,
+    SUITE,
+    PeerWorkload,
+    find,
+    has_needless_order,
+    has_use_for_barriers,
+    with_barriers,
+)
 from benchmarks.peers.systems import AGENT, DISCOVER, GREEDY, LANGGRAPH, OURS, WAVES, default_python
 from benchmarks.peers.trace import CallTrace, ModelCall
 from orchestrator.analysis import analyze_task
@@ -263,3 +271,13 @@ def test_a_peer_that_is_missing_is_named_before_anything_is_measured(
     monkeypatch.delenv("LLAMA_SERVER", raising=False)
     with pytest.raises(SystemExit, match=r"llama-server, .*python is missing; .*build` makes it"):
         main(["run", "--folder", str(tmp_path), "--systems", *SYSTEMS])
+
+
+def test_each_workload_of_the_product_is_compared_or_has_a_reason_why_not() -> None:
+    def shape(name: str) -> str:
+        return name.rstrip("0123456789").rstrip("-")
+
+    compared = {shape(one.name) for one in SUITE}
+    product = {shape(name) for name in workloads()}
+    assert product - compared == set(NOT_COMPARED)
+    assert "wide-100" in {one.name for one in SUITE}
