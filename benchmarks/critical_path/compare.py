@@ -3,7 +3,7 @@
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from benchmarks.critical_path.measure import Summary, summaries
+from benchmarks.critical_path.measure import WorkloadSummary, summaries
 from benchmarks.critical_path.sessions import MeasuringSession
 from benchmarks.engine.paired import ratio
 
@@ -48,7 +48,7 @@ def _digests(session: MeasuringSession) -> dict[str, str]:
     return found
 
 
-def _change(before: Summary, after: Summary, *, comparable: bool) -> Change:
+def _change(before: WorkloadSummary, after: WorkloadSummary, *, comparable: bool) -> Change:
     rounds = min(len(before.walls), len(after.walls))
     timed = all(wall > 0 for wall in (*before.walls, *after.walls))
     if not comparable or not rounds or not timed:

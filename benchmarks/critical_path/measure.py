@@ -106,7 +106,7 @@ class Interval:
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
+class WorkloadSummary:
     """What the rows of one task of a workload say together: medians over the warm rounds. Times are in seconds."""
 
     workload: str
@@ -187,14 +187,14 @@ def row_of(report: Report, workload: str, task: str, way: Way, number: int, peak
     )
 
 
-def summaries(rows: Sequence[TaskMeasurement]) -> list[Summary]:
+def summaries(rows: Sequence[TaskMeasurement]) -> list[WorkloadSummary]:
     """Return a summary for each task, in the order of their rows. Tasks without a run as planned have none."""
     names = dict.fromkeys((row.workload, row.task) for row in rows)
     grouped = [[row for row in rows if (row.workload, row.task) == name] for name in names]
     return [_summary(some) for some in grouped if any(row.way == "as-planned" for row in some)]
 
 
-def _summary(rows: Sequence[TaskMeasurement]) -> Summary:
+def _summary(rows: Sequence[TaskMeasurement]) -> WorkloadSummary:
     planned = [row for row in rows if row.way == "as-planned"]
     cold = next((row for row in planned if row.number == 0), None)
     warm = [row for row in planned if row.number > 0] or planned
@@ -205,7 +205,7 @@ def _summary(rows: Sequence[TaskMeasurement]) -> Summary:
         if row.number in serial and row.status == serial[row.number].status == "done" and row.wall > 0
     ]
     last = warm[-1]
-    return Summary(
+    return WorkloadSummary(
         workload=last.workload,
         task=last.task,
         rounds=len(warm),

@@ -10,7 +10,7 @@ from html import escape
 from math import log
 from typing import Final
 
-from benchmarks.critical_path.measure import Interval, PathTime, StepBar, Summary, TaskMeasurement, summaries
+from benchmarks.critical_path.measure import Interval, PathTime, StepBar, TaskMeasurement, WorkloadSummary, summaries
 from benchmarks.critical_path.sessions import MeasuringSession
 
 WIDTH: Final = 720
@@ -76,7 +76,7 @@ def page(session: MeasuringSession) -> str:
 
 def history_page(sessions: Sequence[MeasuringSession]) -> str:
     """Return a page that plots the wall time of each task over all sessions, the oldest first."""
-    points: dict[str, list[tuple[str, Summary]]] = {}
+    points: dict[str, list[tuple[str, WorkloadSummary]]] = {}
     for session in sessions:
         for one in summaries(session.rows):
             points.setdefault(one.task, []).append((session.id, one))
@@ -108,7 +108,7 @@ def _document(title: str, body: str) -> str:
     return f"<!doctype html>\n<html lang='en'>{head}<body><main>{body}</main></body></html>\n"
 
 
-def _head(session: MeasuringSession, found: Sequence[Summary]) -> str:
+def _head(session: MeasuringSession, found: Sequence[WorkloadSummary]) -> str:
     when = datetime.fromtimestamp(session.began, UTC).strftime("%d %B %Y, %H:%M UTC")
     cores = f"{session.machine.get('processor')}, {session.machine.get('cores')} logical cores"
     models = ", ".join(map(str, session.stamp.get("models", ())))
@@ -122,7 +122,7 @@ def _head(session: MeasuringSession, found: Sequence[Summary]) -> str:
     )
 
 
-def _overview(found: Sequence[Summary]) -> str:
+def _overview(found: Sequence[WorkloadSummary]) -> str:
     heads = (
         "Workload",
         "Wall",
@@ -152,7 +152,7 @@ def _overview(found: Sequence[Summary]) -> str:
     return f"<div class='wide'>{table}</div>{about}{plots}"
 
 
-def _cells(one: Summary) -> list[str]:
+def _cells(one: WorkloadSummary) -> list[str]:
     return [
         one.task,
         seconds(one.wall),
@@ -167,7 +167,7 @@ def _cells(one: Summary) -> list[str]:
     ]
 
 
-def _section(session: MeasuringSession, one: Summary) -> str:
+def _section(session: MeasuringSession, one: WorkloadSummary) -> str:
     shown = [row for row in session.rows if row.task == one.task and row.way == "as-planned"][-1]
     facts = {
         "wall time, warm": seconds(one.wall),
@@ -253,7 +253,7 @@ def _widths(row: TaskMeasurement) -> str:
     return _svg(height, "how many steps ran at once", [axis, marks, shape])
 
 
-def _efficiency(found: Sequence[Summary]) -> str:
+def _efficiency(found: Sequence[WorkloadSummary]) -> str:
     height, floor = 230, 200
     top = max(one.width for one in found) or 1
     drawn = []
@@ -275,7 +275,7 @@ def _efficiency(found: Sequence[Summary]) -> str:
     return _svg(height, "efficiency against width", drawn)
 
 
-def _growth(found: Sequence[Summary]) -> str:
+def _growth(found: Sequence[WorkloadSummary]) -> str:
     """Return a plot of what the orchestrator itself takes for each step on the critical path.
 
     It stays level where the cost of a step does not grow with the size of the task. The axis of steps is logarithmic.
@@ -302,7 +302,7 @@ def _growth(found: Sequence[Summary]) -> str:
     return _svg(height, "our own part of each step by the number of steps", drawn)
 
 
-def _over_time(some: Sequence[tuple[str, Summary]]) -> str:
+def _over_time(some: Sequence[tuple[str, WorkloadSummary]]) -> str:
     height, floor = 150, 120
     top = max(max(one.walls, default=one.wall) for _, one in some) or 1.0
     drawn = [f"<line class='grid' x1='{LABEL}' x2='{WIDTH}' y1='{floor}' y2='{floor}'/>"]
@@ -342,7 +342,7 @@ def _svg(height: float, label: str, parts: Iterable[str], kind: str = "plot") ->
     return f"<svg class='{kind}' viewBox='0 0 {WIDTH} {height}' role='img' aria-label='{label}'>{''.join(parts)}</svg>"
 
 
-def _anchor(one: Summary) -> str:
+def _anchor(one: WorkloadSummary) -> str:
     return escape(one.task.replace(" ", "-"), quote=True)
 
 

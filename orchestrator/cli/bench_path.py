@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from benchmarks.critical_path.compare import changes
-from benchmarks.critical_path.measure import Summary, TaskMeasurement, summaries
+from benchmarks.critical_path.measure import TaskMeasurement, WorkloadSummary, summaries
 from benchmarks.critical_path.page import PARTS, history_page, interval, page
 from benchmarks.critical_path.run import CriticalPathPlan, Round, measure, rounds_of
 from benchmarks.critical_path.sessions import MeasuringSession, Sessions, replace_text
@@ -347,7 +347,7 @@ def _print(console: Console, session: MeasuringSession, files: Sequence[Path]) -
     console.print(Text(f"pages: {', '.join(map(str, files))}", style="dim"), soft_wrap=True)
 
 
-def _went(one: Summary) -> str:
+def _went(one: WorkloadSummary) -> str:
     """Return in one line where the time of the path went, and what else is of interest."""
     parts = {name: getattr(one.where, name) for name in PARTS}
     total = sum(parts.values()) or 1.0
