@@ -26,6 +26,8 @@ class BenchmarkSubject:
     """What was measured and how, in a few sentences."""
     headline: Callable[[Results], str] | None = None
     """Makes the sentence of the README's overview; None: the README leaves these results out."""
+    table: Callable[[Results], Iterator[str]] | None = None
+    """Makes the lines of a table of further results."""
 
 
 def goal(found: Results, name: str) -> float:
@@ -43,6 +45,35 @@ def _whole_tasks(found: Results) -> str:
         f"Where 16 steps read one new document of 1,000 tokens, LangGraph on llama-server takes {shared['median']:.1f} "
         f"times as long as ours; where 12 steps share nothing, {irregular['median']:.2f} times."
     )
+
+
+def _simulator(found: Results) -> str:
+    rows = [row for row in found["advice"] if row["workload"] == SHARED_AGENTS]
+    if not rows:
+        raise KeyError(SHARED_AGENTS)
+    best = max(rows, key=lambda row: row["times_one_agent"])
+    return (
+        f"Off what was measured by {100 * goal(found, 'median over the workloads, warm'):.0f} % in the median (warm). "
+        f"{SHARED_AGENTS} are predicted to be up to {best['times_one_agent']:.1f} times as fast as one after the "
+        f"other, on {best['machine']}."
+    )
+
+
+SHARED_AGENTS: Final = "100 agents, shared prefix"
+
+
+def _advice(found: Results) -> Iterator[str]:
+    twice_of = "twice the memory bandwidth, cores, memory"
+    yield f"| machine | task | replicas | seconds | interval | times one agent | {twice_of} |"
+    yield "|---|---|---:|---:|---:|---:|---|"
+    for row in found["advice"]:
+        low, high = row["interval"]
+        twice = ", ".join(
+            f"**{ratio:.2f}**" if resource == row["bound_by"] else f"{ratio:.2f}"
+            for resource, ratio in row["twice"].items()
+        )
+        told = (row["machine"], row["workload"], row["replicas"], f"{row['seconds']:.1f}", f"{low:.1f} to {high:.1f}")
+        yield f"| {' | '.join(map(str, told))} | {row['times_one_agent']:.1f} | {twice} |"
 
 
 def _engine(found: Results) -> str:
@@ -165,7 +196,10 @@ SUBJECTS: Final[Mapping[str, BenchmarkSubject]] = {
     "simulate": BenchmarkSubject(
         "The simulator",
         "What the simulator predicts for this machine against what was measured on it, and what it says of larger "
-        "ones.",
+        "ones. Times of these are predicted; so is how many times as fast a task is as its steps one after the other, "
+        "and as with twice as much of a resource. What bounds a task is in bold: more of it helps most.",
+        _simulator,
+        _advice,
     ),
     "engine": BenchmarkSubject(
         "The engine beside its peers",
@@ -288,6 +322,9 @@ def _section(subject: BenchmarkSubject, name: str, found: Results) -> Iterator[s
             interval = one.get("interval")
             told = "" if interval is None else f"{_figure(interval[0])} to {_figure(interval[1])}"
             yield f"| {one['name']} | {_figure(one['value'])} | {told} | {one.get('goal', '')} | {_reached(one)} |"
+    if subject.table is not None:
+        yield ""
+        yield from subject.table(found)
 
 
 def _reached(one: Results) -> str:

@@ -1,26 +1,31 @@
 """Validate the simulator on this machine: `python -m benchmarks.simulate [--model NAME] [--budget MINUTES]`.
 
 It measures the machine, runs the workloads whose answers have a prescribed length, simulates them, and writes both
-times to benchmarks/results/simulate.json, with what bounds two wide tasks here and on the machines of the examples.
+times to benchmarks/results/simulate.json, with what bounds wide tasks here and on the machines of the examples. It
+goes on where it stopped as long as the code, the model and the machine are the same; --anew measures all of it again.
 """
 
 import argparse
 import logging
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
+from typing import Final
 
 import structlog
 
 from benchmarks import results
 from benchmarks.critical_path.workloads import Roles
+from benchmarks.engine.report import PRODUCT, source_hash
 from benchmarks.options import positive
 from benchmarks.real.measure import registry_for
-from benchmarks.simulate.machine import read_machine, to_text
+from benchmarks.routing.rows import RowLog
+from benchmarks.simulate.machine import Machine, read_machine, to_text
 from benchmarks.simulate.measure import describe
 from benchmarks.simulate.validate import (
     SEEDS,
-    SERVER_SEEDS,
+    Keep,
     advice_for,
     advised,
     document,
@@ -30,8 +35,10 @@ from benchmarks.simulate.validate import (
     validate,
 )
 from registry.load import PACKAGED, load_registry
+from registry.models import Registry
 
-RESULTS = results.FOLDER / "simulate.json"
+RESULTS: Final = results.FOLDER / "simulate.json"
+FOLDER: Final = Path(__file__).parents[2] / "build" / "bench"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -44,18 +51,50 @@ def main(arguments: Sequence[str] | None = None) -> None:
     registry = load_registry(options.registry)
     name = options.model or registry.roles["worker"].model
     alone = registry_for(registry, name)
-    machine = describe(registry, [name], _say) if options.machine is None else read_machine(options.machine)
-    _say(to_text(machine))
+    keep = _keeping(options, name)
+    machine = _machine(options.machine, registry, name, keep)
     suite = [one for one in known if not options.only or one.name in options.only]
-    rows, left = validate(machine, alone, suite, options.rounds, 60 * options.budget, _say)
-    many = time_many_steps(machine, alone)
+    rows, left = validate(machine, alone, suite, options.rounds, 60 * options.budget, _say, keep)
+    many = keep("many steps", lambda: {"seconds": time_many_steps(machine, alone)})["seconds"]
     _say(f"1,000 steps were simulated in {many:.1f} s")
-    advice = advice_for(machine, alone, advised(), SEEDS)
-    advice += [row for one in servers() for row in advice_for(one, registry, advised(), SERVER_SEEDS)]
+    advice = []
+    for one, base in ((machine, alone), *((server, registry) for server in servers())):
+        for asked in advised(options.seeds):
+            found = keep(f"advice {one.name}, {asked.name}", partial(advice_for, one, base, asked))
+            advice.append(found)
+            _say(f"{one.name}: {asked.name}: {found['seconds']:.1f} s, {found['in_words']}")
     told = document(machine, rows, left, many, advice, " ".join(["python -m benchmarks.simulate", *sys.argv[1:]]))
     results.write(options.out, told)
     for goal in told["goals"]:
         _say(f"{'met ' if goal['met'] else 'MISSED'} {goal['name']}: {goal['value']} ({goal['goal']})")
+
+
+def _keeping(options: argparse.Namespace, model: str) -> Keep:
+    """Return what keeps results of the same code, model, machine and options."""
+    code = f"{source_hash(PRODUCT)}-{source_hash(Path(__file__).parent)}"
+    here = results.machine()
+    stamp = (
+        code,
+        model,
+        str(options.machine or here["processor"]),
+        str(here["cores"]),
+        str(options.rounds),
+        str(options.seeds),
+    )
+    file: Path = options.folder / "simulate" / "results.jsonl"
+    if options.anew:
+        file.unlink(missing_ok=True)
+    log = RowLog(file, lambda line: None)
+    return lambda name, make: log.get((*stamp, name), make)
+
+
+def _machine(file: Path | None, registry: Registry, model: str, keep: Keep) -> Machine:
+    """Return the machine of a file, or this one: all workloads are compared with the same description of it."""
+    if file is not None:
+        return read_machine(file)
+    machine = Machine.model_validate(keep("machine", lambda: describe(registry, [model], _say).model_dump(mode="json")))
+    _say(to_text(machine))
+    return machine
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -64,8 +103,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--model", help="the model of all roles; by default the worker's")
     parser.add_argument("--machine", type=Path, help="a machine file; without it the machine is measured now")
     parser.add_argument("--rounds", type=positive, default=5, help="how many warm rounds of each workload (5)")
-    parser.add_argument("--budget", type=float, default=5.0, help="minutes after which no workload begins (5)")
+    parser.add_argument("--seeds", type=positive, default=SEEDS, help="how many runs an interval is from (100)")
+    parser.add_argument("--budget", type=float, default=12.0, help="minutes after which no workload begins (12)")
     parser.add_argument("--only", nargs="*", default=(), metavar="WORKLOAD", help="only these workloads")
+    parser.add_argument("--folder", type=Path, default=FOLDER, help="keeps what was measured")
+    parser.add_argument("--anew", action="store_true", help="measure again what was measured before")
     parser.add_argument("--out", type=Path, default=RESULTS, help="where the results are written")
     return parser
 

@@ -83,7 +83,7 @@ StepSeconds = Callable[[StepLoad], float]
 
 
 @dataclass(frozen=True, slots=True)
-class Drafting:
+class SimulatedDrafts:
     """Where draft tokens come from, and what becomes of them."""
 
     source: DraftSource
@@ -111,7 +111,7 @@ class Behaviour:
     drafted. Without it all decode, nothing is drafted, and a step takes any number of tokens."""
     split: bool = False
     """Whether every sequence has a stream of cells of its own: prompts are then computed in calls apart."""
-    drafting: Drafting | None = None
+    drafting: SimulatedDrafts | None = None
     token_seconds: float = 0.0
     """What the engine takes besides llama.cpp for each token that it samples."""
     count: Callable[[str], float] = count_words
@@ -158,7 +158,7 @@ class OwnTime:
 
 
 @dataclass(slots=True, eq=False)
-class _Sequence:
+class _SimulatedSequence:
     request: Generation
     answer: SimulatedAnswer
     prompt_tokens: int
@@ -186,10 +186,10 @@ class _Sequence:
     """As in `Usage`, in seconds."""
 
 
-class _Part(NamedTuple):
+class _SimulatedPart(NamedTuple):
     """What a call computes of one sequence: a chunk of its prompt, or its next token and draft tokens."""
 
-    sequence: _Sequence
+    sequence: _SimulatedSequence
     tokens: int
     cells: int
     """The cells that these attend to, together."""
@@ -270,8 +270,8 @@ class SimulatedEngine:
         self._own = own or OwnTime()
         self._loop = asyncio.get_running_loop()
         self._threads = spec.threads or 1
-        self._waiting: list[_Sequence] = []
-        self._running: list[_Sequence] = []
+        self._waiting: list[_SimulatedSequence] = []
+        self._running: list[_SimulatedSequence] = []
         self._prefixes = _Prefixes(spec, split=behaviour.split)
         self._widths: dict[int, int] = {}
         self._model_acceptance = model_acceptance()
@@ -286,7 +286,7 @@ class SimulatedEngine:
         if self.failure is not None:
             raise self.failure
         answer, tokens, now = self._write(request), self._count(request.messages), self._loop.time()
-        one = _Sequence(
+        one = _SimulatedSequence(
             request,
             answer,
             tokens,
@@ -407,7 +407,7 @@ class SimulatedEngine:
                 self._running.append(one)
             self._running.sort(key=lambda one: one.priority)
 
-    def _choose(self) -> list[list[_Part]]:
+    def _choose(self) -> list[list[_SimulatedPart]]:
         """Return what is computed next: the parts of each call of llama_decode, as `Loop._schedule` of an engine."""
         decoding = [one for one in self._running if not one.unread]
         prefilling = [one for one in self._running if one.unread]
@@ -430,7 +430,7 @@ class SimulatedEngine:
         groups = group_equal_chunks([(part.sequence.stream, part.tokens) for part in chunks], BATCH)
         return [*([decodes] if decodes else []), *([chunks[index] for index in group] for group in groups)]
 
-    def _choose_decoding(self, decoding: list[_Sequence]) -> list[_Sequence]:
+    def _choose_decoding(self, decoding: list[_SimulatedSequence]) -> list[_SimulatedSequence]:
         """Return the sequences that decode now: as many as give most tokens a second, taking turns."""
         costs, count = self._behaviour.costs, len(decoding)
         if costs is None or count < 2:
@@ -444,10 +444,10 @@ class SimulatedEngine:
             one.left_out = 0
         return chosen
 
-    def _draft(self, chosen: list[_Sequence], *, prompts_wait: bool) -> list[_Part]:
+    def _draft(self, chosen: list[_SimulatedSequence], *, prompts_wait: bool) -> list[_SimulatedPart]:
         """Return the next tokens of these sequences, with as many draft tokens as promise most tokens a second."""
         drafting, costs = self._behaviour.drafting, self._behaviour.costs
-        plain = [_Part(one, 1, one.cells, 1) for one in chosen]
+        plain = [_SimulatedPart(one, 1, one.cells, 1) for one in chosen]
         if drafting is None or costs is None or prompts_wait or not chosen:
             return plain
         if not self._controller.enabled:
@@ -474,7 +474,7 @@ class SimulatedEngine:
             for one, length, candidate in zip(chosen, lengths, candidates, strict=True)
         ]
 
-    def _drafted(self, one: _Sequence, length: int, drafted: int, drafting: Drafting) -> _Part:
+    def _drafted(self, one: _SimulatedSequence, length: int, drafted: int, drafting: SimulatedDrafts) -> _SimulatedPart:
         """Return the part of a sequence that verifies `length` tokens, of which the first `drafted` are no padding."""
         accepted = 0
         while accepted < drafted and one.draw.random() < drafting.acceptance:
@@ -482,9 +482,9 @@ class SimulatedEngine:
         one.acceptance[drafting.source].observe(drafted, accepted)
         self.drafted += drafted
         self.accepted += accepted
-        return _Part(one, 1 + length, one.cells + attended_cells(one.cells, length), 1 + accepted)
+        return _SimulatedPart(one, 1 + length, one.cells + attended_cells(one.cells, length), 1 + accepted)
 
-    def _compute(self, call: list[_Part]) -> float:
+    def _compute(self, call: list[_SimulatedPart]) -> float:
         """Return how long a call takes, and divide its time among its sequences."""
         behaviour = self._behaviour
         tokens = prompts = cells = brings = 0
@@ -503,7 +503,7 @@ class SimulatedEngine:
             self._controller.record(verified, brings - len(call), plain, seconds)
         return seconds + behaviour.token_seconds * brings
 
-    def _finish_step(self, calls: list[list[_Part]]) -> None:
+    def _finish_step(self, calls: list[list[_SimulatedPart]]) -> None:
         self._step = None
         self.steps += len(calls)
         for one, tokens, _, brings in (part for call in calls for part in call):
@@ -517,7 +517,7 @@ class SimulatedEngine:
                 one.done.set_result(self._completion(one))
         self._schedule()
 
-    def _share(self, call: list[_Part], seconds: float) -> None:
+    def _share(self, call: list[_SimulatedPart], seconds: float) -> None:
         """Divide a call's time among its sequences, in proportion to their tokens."""
         parts = [(part.tokens, part.cells) for part in call]
         costs = self._behaviour.costs
@@ -527,7 +527,7 @@ class SimulatedEngine:
             sequence.alone += alone
             sequence.packed += packed
 
-    def _plain_shares(self, call: list[_Part], seconds: float) -> list[StepShare]:
+    def _plain_shares(self, call: list[_SimulatedPart], seconds: float) -> list[StepShare]:
         """Return the shares where steps are timed by a function alone."""
 
         def takes(sequences: int, tokens: int, prompt: int, cells: int) -> float:
@@ -542,7 +542,7 @@ class SimulatedEngine:
             shares.append(StepShare(seconds * took / sum(alone), took, reading + packing * (took - reading)))
         return shares
 
-    def _completion(self, one: _Sequence) -> Completion:
+    def _completion(self, one: _SimulatedSequence) -> Completion:
         now = self._loop.time()
         usage = Usage(
             prompt_tokens=one.prompt_tokens,
@@ -558,9 +558,9 @@ class SimulatedEngine:
         return Completion(one.answer.text, "stop", usage)
 
 
-def _chunk(one: _Sequence, position: int, count: int) -> _Part:
+def _chunk(one: _SimulatedSequence, position: int, count: int) -> _SimulatedPart:
     """Return the part of a sequence whose next `count` tokens of its prompt are read, from `position` on."""
-    return _Part(one, count, attended_cells(position, count), int(count >= one.unread))
+    return _SimulatedPart(one, count, attended_cells(position, count), int(count >= one.unread))
 
 
 @dataclass

@@ -9,7 +9,7 @@ from typing import Annotated, Final, Literal, get_args
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from benchmarks.real.measure import ROLES
-from benchmarks.simulate.engines import Behaviour, Drafting
+from benchmarks.simulate.engines import Behaviour, SimulatedDrafts
 from orchestrator.engine.step_cost.model import Points, StepCostModel
 from orchestrator.errors import InputError, Problem
 from orchestrator.pool.placement import Core, Node, Topology
@@ -94,7 +94,7 @@ class MachineModel(_Form):
         return Behaviour(
             costs=self.costs,
             split=self.split,
-            drafting=None if drafts is None else Drafting(**drafts.model_dump()),
+            drafting=None if drafts is None else SimulatedDrafts(**drafts.model_dump()),
             token_seconds=self.token_seconds,
             count=self._count,
             seed=seed,
@@ -172,6 +172,11 @@ class Machine(_Form):
         """Its cores and memory by node; cores that cannot be divided evenly are left out."""
         each, memory = self.cores // self.nodes, self.memory_bytes // self.nodes
         return Topology(tuple(Node(at, _cores(at * each, each), memory) for at in range(self.nodes)))
+
+    @property
+    def worker(self) -> MachineModel:
+        """The model that plays the role `worker`."""
+        return self.models[self.roles.get("worker", next(iter(self.models)))]
 
     def with_twice(self, resource: Resource) -> "Machine":
         """Return the machine with twice as much of a resource."""

@@ -4,20 +4,27 @@ The machine is described by `measure`, which runs none of these workloads. Each 
 its own: the first one is cold, as no prompt of it is in their caches, and the others are warm.
 """
 
+import os
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
-from statistics import median
+from statistics import median, median_low
 from typing import Any, Final
 
+import msgspec
+
 from benchmarks import results
-from benchmarks.critical_path.workloads import Roles, Workload, task_of, workloads
+from benchmarks.critical_path.workloads import Document, Roles, Workload, sample_text, task_of, workloads
 from benchmarks.peers.growth import chains
+from benchmarks.peers.suite import ROLE
+from benchmarks.routing.rows import Row
 from benchmarks.simulate.machine import Machine, read_machine
 from benchmarks.simulate.measure import run_here
 from benchmarks.simulate.run import Simulated, advise, interval_of, simulate, simulate_rounds
+from orchestrator.history import Report
 from orchestrator.taskir import TaskIR
 from registry.models import Registry
 
@@ -31,14 +38,25 @@ MANY_SECONDS: Final = 10.0
 FREE: Final = frozenset({"code"})
 """Workloads whose answers are as long as a model likes, and which gates really run on: no simulation can know that."""
 SEEDS: Final = 100
-"""How many runs an interval of this machine is from."""
-SERVER_SEEDS: Final = 10
-"""The same for the machines of the examples."""
+"""How many runs an interval is from where the lengths of answers are drawn at random, ..."""
+FIXED_SEEDS: Final = 3
+"""... and where they are prescribed, so that only draft tokens are."""
+AGENTS: Final = 100
+DOCUMENT_WORDS: Final = 700
+"""How long the documents are that simulated agents read: about 1,000 tokens."""
+WORKER: Final = "35b-a3b"
+"""The model that does the steps on the machines of the examples: all of them have it, with 1, 4 and 48 replicas."""
 SIMULATED_ROUNDS: Final = 3
 """As many rounds of a workload are simulated at most: a cold one and two warm ones, for further ones are alike."""
 SERVERS: Final = results.FOLDER.parents[1] / "examples" / "machines"
 
 Say = Callable[[str], None]
+Keep = Callable[[str, Callable[[], Row]], Row]
+"""Returns the row with a name that was kept when it was measured before, and otherwise makes and keeps it."""
+
+
+class NoTimeLeft(Exception):
+    """A row is not kept, and it is too late to begin with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +72,11 @@ class ValidationRow:
     """The median of the rounds."""
     rounds: tuple[float, ...]
     simulated: float
+    parts: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    """What was measured and simulated of each part of the time (seconds, summed over the steps) and of the tokens."""
+    load: float = 0.0
+    """How many processes were computing or waiting for a core when the rounds began: the load average of a minute.
+    What others compute makes the measured time longer, and no simulation knows of it."""
 
     @property
     def error(self) -> float:
@@ -66,46 +89,111 @@ class ValidationRow:
         errors = [abs(self.simulated / one - 1) for one in self.rounds if one > 0]
         return min(errors, default=1.0), max(errors, default=1.0)
 
+    @property
+    def why(self) -> str:
+        """Which part of the time differs most, in words."""
+        seconds = {name: pair for name, pair in self.parts.items() if name not in TOKENS}
+        if not seconds:
+            return ""
+        worst = max(seconds, key=lambda name: abs(seconds[name][1] - seconds[name][0]))
+        measured, simulated = seconds[worst]
+        told = f"{worst} differs most: {measured:.2f} s measured, {simulated:.2f} s simulated, summed over the steps"
+        counts = (
+            f"{name} {self.parts[name][0]:.0f} and {self.parts[name][1]:.0f}" for name in TOKENS if name in self.parts
+        )
+        return "; ".join([told, ", ".join(counts), f"load {self.load:.1f}"])
+
+
+TOKENS: Final = ("prompt tokens", "answer tokens")
+
+
+def parts_of(measured: Report, simulated: Report) -> dict[str, tuple[float, float]]:
+    """Return what was measured and simulated of each part of the time, in seconds summed over the steps, and of the
+    tokens. `ours` is what is left of the time of the steps: reading, checking and storing.
+    """
+
+    def found(report: Report) -> dict[str, float]:
+        usages = [attempt.usage for step in report.steps for attempt in step.attempts]
+        took = sum(
+            step.finished - step.started
+            for step in report.steps
+            if step.started is not None and step.finished is not None and not step.children
+        )
+        parts = {
+            "waiting for a slot": sum(one.queued_seconds for one in usages),
+            "prefill": sum(one.prefill_seconds for one in usages),
+            "decode": sum(one.decode_seconds for one in usages),
+        }
+        parts["ours"] = max(0.0, took - sum(parts.values()))
+        return parts | {
+            TOKENS[0]: float(sum(one.prompt_tokens for one in usages)),
+            TOKENS[1]: float(sum(one.output_tokens for one in usages)),
+        }
+
+    there, here = found(measured), found(simulated)
+    return {name: (round(there[name], 4), round(here[name], 4)) for name in there}
+
 
 def validate(
-    machine: Machine, registry: Registry, suite: Sequence[Workload], rounds: int, seconds: float, say: Say
+    machine: Machine,
+    registry: Registry,
+    suite: Sequence[Workload],
+    rounds: int,
+    seconds: float,
+    say: Say,
+    keep: Keep = lambda name, make: make(),
 ) -> tuple[list[ValidationRow], list[str]]:
     """Return a cold and a warm row for each workload of one task, and the names of those that no time was left for.
 
-    `rounds` are the warm rounds. No workload begins after so many `seconds`. Raises JournalError, PoolError,
-    EngineError, and InputError for a task that cannot be run here.
+    `rounds` are the warm rounds. No workload begins after so many `seconds`; one that was kept takes none. Raises
+    JournalError, PoolError, EngineError, OSError, and InputError for a task that cannot be run here.
     """
     rows: list[ValidationRow] = []
     left: list[str] = []
     begun = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="bench-simulate-") as folder:
-        for workload in suite:
+        home = Path(folder)
+
+        def compared(workload: Workload) -> Row:
             if time.monotonic() - begun > seconds:
+                raise NoTimeLeft
+            (task,) = workload.tasks.values()
+            load = os.getloadavg()[0]
+            ran = run_here(task, registry, home / "state", rounds + 1)
+            found = simulate_rounds(task, machine, registry, home / workload.name, min(rounds + 1, SIMULATED_ROUNDS))
+            made = _rows(workload.name, ran.reports, ran.walls, found, load)
+            return {"rows": [asdict(row) for row in made]}
+
+        for workload in suite:
+            try:
+                kept = keep(f"workload {workload.name}", partial(compared, workload))
+            except NoTimeLeft:
                 left.append(workload.name)
                 continue
-            (task,) = workload.tasks.values()
-            ran = run_here(task, registry, Path(folder) / "state", rounds + 1)
-            simulated = min(rounds + 1, SIMULATED_ROUNDS)
-            found = simulate_rounds(task, machine, registry, Path(folder) / workload.name, simulated)
-            rows += _rows(workload.name, ran.reports[-1].status, len(ran.reports[-1].steps), ran.walls, found)
-            say("; ".join(_told(row) for row in rows[-2:]))
+            made = msgspec.convert(kept["rows"], list[ValidationRow])
+            rows += made
+            for row in made:
+                say(_told(row))
     return rows, left
 
 
 def _rows(
-    name: str, status: str, steps: int, walls: Sequence[float], found: Sequence[Simulated]
+    name: str, reports: Sequence[Report], walls: Sequence[float], found: Sequence[Simulated], load: float
 ) -> list[ValidationRow]:
     cold, *warm = [one.report.wall_seconds for one in found]
-    rest = tuple(walls[1:])
+    status, steps, rest = reports[-1].status, len(reports[-1].steps), tuple(walls[1:])
+    middle = median_low(rest)
+    parts = parts_of(reports[0], found[0].report), parts_of(reports[1 + rest.index(middle)], found[-1].report)
     return [
-        ValidationRow(name, "cold", status, steps, walls[0], (walls[0],), cold),
-        ValidationRow(name, "warm", status, steps, median(rest), rest, median(warm)),
+        ValidationRow(name, "cold", status, steps, walls[0], (walls[0],), cold, parts[0], load),
+        ValidationRow(name, "warm", status, steps, median(rest), rest, median(warm), parts[1], load),
     ]
 
 
 def _told(row: ValidationRow) -> str:
     times = f"measured {row.measured:.2f} s, simulated {row.simulated:.2f} s"
-    return f"{row.workload} {row.state} {row.status}: {times} ({100 * (row.simulated / row.measured - 1):+.0f} %)"
+    error = 100 * (row.simulated / row.measured - 1) if row.measured > 0 else 0.0
+    return f"{row.workload} {row.state} {row.status}: {times} ({error:+.0f} %); {row.why}"
 
 
 def fixed_length(roles: Roles) -> list[Workload]:
@@ -122,42 +210,85 @@ def time_many_steps(machine: Machine, registry: Registry) -> float:
         return time.perf_counter() - begun
 
 
-def advised() -> dict[str, TaskIR]:
-    """Return the tasks for which machines are judged: 100 notes of one length, and 100 agents that write freely."""
-    return {"wide-100": workloads()["wide-100"].tasks["wide-100"], "100 agents": task_of(chains(100))}
+@dataclass(frozen=True, slots=True)
+class AdvisedTask:
+    """A task for which machines are judged."""
+
+    name: str
+    task: TaskIR
+    seeds: int
+    """How many runs its interval is from."""
 
 
-def advice_for(machine: Machine, registry: Registry, tasks: Mapping[str, TaskIR], seeds: int) -> list[dict[str, Any]]:
-    """Return for each task how long it takes on a machine, how uncertain that is, and what to buy for it.
+def advised(seeds: int = SEEDS) -> list[AdvisedTask]:
+    """Return the tasks for which machines are judged: notes of one length, agents that write freely after reading a
+    document that all share or one of their own, and agents that call tools.
 
-    The interval holds the times of 95 % of so many runs with other lengths of answers.
+    `seeds` is how many runs the intervals of those that write freely are from.
     """
-    told = []
-    for name, task in tasks.items():
-        with tempfile.TemporaryDirectory(prefix="bench-simulate-") as folder:
-            home = Path(folder)
-            found = [simulate(task, machine, registry, home / f"run-{seed}", seed) for seed in range(seeds)]
-            advice = advise(task, machine, registry, home, found[0])
-        middle, low, high = interval_of([one.seconds for one in found])
-        told.append(
-            {
-                "machine": machine.name,
-                "workload": name,
-                "seconds": round(middle, 3),
-                "interval": [round(low, 3), round(high, 3)],
-                "seeds": seeds,
-                "times_one_agent": round(found[0].report.critical_path.serial_seconds / found[0].seconds, 2),
-                "twice": {resource: round(ratio, 3) for resource, ratio in advice.ratios.items()},
-                "bound_by": advice.bound_by,
-                "waiting_share": round(advice.waiting_share, 3),
-            }
-        )
-    return told
+    suite = workloads()
+    return [
+        AdvisedTask("wide-100", suite["wide-100"].tasks["wide-100"], min(seeds, FIXED_SEEDS)),
+        AdvisedTask("100 agents, shared prefix", task_of(agents(AGENTS, shared=True)), seeds),
+        AdvisedTask("100 agents, no shared prefix", task_of(agents(AGENTS, shared=False)), seeds),
+        AdvisedTask("1,500 tool calls", suite["tools"].tasks["tools"], 1),
+    ]
+
+
+def agents(count: int, *, shared: bool) -> Document:
+    """Return a document of agents that write freely about the same document, or about as long a one of their own."""
+    own = [f"document{at}" for at in range(1, count + 1)]
+    texts = (
+        {"document": sample_text(DOCUMENT_WORDS)}
+        if shared
+        else {name: sample_text(DOCUMENT_WORDS + at) for at, name in enumerate(own, start=1)}
+    )
+    steps = [
+        {
+            "id": f"S{at}",
+            "actor": ROLE,
+            "action": f"Write about point {at} of the document.",
+            "inputs": ["document" if shared else name],
+            "outputs": [f"text{at}.txt"],
+            "run_gates": False,
+        }
+        for at, name in enumerate(own, start=1)
+    ]
+    inputs = [{"type": "text", "label": name, "value": text} for name, text in texts.items()]
+    return {"objective": "Read and write", "inputs": inputs, "plan": {"steps": steps}}
+
+
+def advice_for(machine: Machine, registry: Registry, advised_task: AdvisedTask) -> dict[str, Any]:
+    """Return how long a task takes on a machine, how uncertain that is, and what to buy for it.
+
+    The interval holds the times of 95 % of its runs, each with other lengths of answers.
+    """
+    task, seeds = advised_task.task, range(advised_task.seeds)
+    with tempfile.TemporaryDirectory(prefix="bench-simulate-") as folder:
+        home = Path(folder)
+        found = [simulate(task, machine, registry, home / f"run-{seed}", seed) for seed in seeds]
+        advice = advise(task, machine, registry, home, found[0])
+    middle, low, high = interval_of([one.seconds for one in found])
+    path = found[0].report.critical_path
+    return {
+        "machine": machine.name,
+        "workload": advised_task.name,
+        "seconds": round(middle, 3),
+        "interval": [round(low, 3), round(high, 3)],
+        "seeds": len(seeds),
+        "replicas": machine.worker.instances,
+        "times_one_agent": round(path.serial_seconds / found[0].seconds, 2),
+        "twice": {resource: round(ratio, 3) for resource, ratio in advice.ratios.items()},
+        "bound_by": advice.bound_by,
+        "in_words": advice.in_words(),
+        "waiting_share": round(advice.waiting_share, 3),
+    }
 
 
 def servers() -> list[Machine]:
-    """Return the machines of the examples."""
-    return [read_machine(file) for file in sorted(SERVERS.glob("*.json"))]
+    """Return the machines of the examples, on all of which the same model does the steps."""
+    found = (read_machine(file) for file in sorted(SERVERS.glob("*.json")))
+    return [one.model_copy(update={"roles": {**one.roles, ROLE: WORKER}}) for one in found if WORKER in one.models]
 
 
 def document(
@@ -205,4 +336,5 @@ def _goal(name: str, value: float, interval: tuple[float, float] | None, most: f
 
 
 def _row_json(row: ValidationRow) -> dict[str, Any]:
-    return asdict(row) | {"error": round(row.simulated / row.measured - 1, 4) if row.measured > 0 else None}
+    error = round(row.simulated / row.measured - 1, 4) if row.measured > 0 else None
+    return asdict(row) | {"error": error, "why": row.why}

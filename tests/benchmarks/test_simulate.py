@@ -3,21 +3,25 @@
 import asyncio
 import json
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.critical_path.workloads import task_of, workloads
+from benchmarks.page import page
 from benchmarks.peers.growth import chains
+from benchmarks.routing.rows import Row
 from benchmarks.simulate import measure
 from benchmarks.simulate.clock import run_virtually
 from benchmarks.simulate.engines import (
     Behaviour,
-    Drafting,
     SimulatedAnswer,
+    SimulatedDrafts,
     SimulatedEngine,
     StepLoad,
     model_info,
@@ -34,7 +38,17 @@ from benchmarks.simulate.machine import (
 )
 from benchmarks.simulate.measure import CALLS, CHAIN, FAN, ROUNDS, Ran, fit
 from benchmarks.simulate.run import Simulated, advise, instance_of, interval_of, simulate, simulate_rounds
-from benchmarks.simulate.validate import ValidationRow, document, goals_of
+from benchmarks.simulate.validate import (
+    AdvisedTask,
+    ValidationRow,
+    advice_for,
+    agents,
+    document,
+    goals_of,
+    parts_of,
+    servers,
+    validate,
+)
 from orchestrator.engine.contract import EngineSpec, EngineStats, Generation, Message
 from orchestrator.engine.step_cost.model import Points, StepCostModel
 from orchestrator.errors import InputError
@@ -205,7 +219,7 @@ def test_draft_tokens_that_are_accepted_save_steps_and_others_are_soon_given_up(
     costs = StepCostModel(Points((1, 8), (0.01, 0.012)), Points((1, 8), (0.01, 0.012)), 0.001, 0.0)
 
     def drafting(acceptance: float) -> Behaviour:
-        return Behaviour(costs=costs, split=split, drafting=Drafting("lookup", 4, acceptance))
+        return Behaviour(costs=costs, split=split, drafting=SimulatedDrafts("lookup", 4, acceptance))
 
     plain, _, slow = run_together(Behaviour(costs=costs, split=split), ["a"], tokens=200)
     good, _, fast = run_together(drafting(0.95), ["a"], tokens=200)
@@ -220,7 +234,7 @@ def test_draft_tokens_that_are_accepted_save_steps_and_others_are_soon_given_up(
 
 
 def test_nothing_is_drafted_where_it_would_not_pay() -> None:
-    behaviour = Behaviour(costs=StepCostModel(STEEP, STEEP, 0.02, 0.0), drafting=Drafting("lookup", 4, 1.0))
+    behaviour = Behaviour(costs=StepCostModel(STEEP, STEEP, 0.02, 0.0), drafting=SimulatedDrafts("lookup", 4, 1.0))
     assert run_together(behaviour, ["a"])[0].drafted == 0
 
 
@@ -245,7 +259,9 @@ def test_every_answer_gets_its_tokens_and_the_shares_come_to_the_whole(
     words: list[int], slots: int, split: bool, tokens: int
 ) -> None:
     behaviour = Behaviour(
-        costs=StepCostModel(ONE, ONE, 0.001, 0.0), split=split, drafting=Drafting("lookup", 3, 0.5, offered=0.5)
+        costs=StepCostModel(ONE, ONE, 0.001, 0.0),
+        split=split,
+        drafting=SimulatedDrafts("lookup", 3, 0.5, offered=0.5),
     )
     usages: list[Usage] = []
 
@@ -398,13 +414,53 @@ def test_results_tell_each_workload_and_the_median_apart() -> None:
     assert json.loads(json.dumps(told))["left"] == ["wide-4"]
 
 
+def test_workloads_that_were_kept_are_told_also_when_no_time_is_left() -> None:
+    row = ValidationRow("deep", "cold", "done", 20, 2.0, (2.0,), 2.1, {"decode": (1.0, 1.1)}, 0.5)
+
+    def keep(name: str, make: Callable[[], Row]) -> Row:
+        return {"rows": [json.loads(json.dumps(asdict(row)))]} if name == "workload deep" else make()
+
+    suite = [workloads()[name] for name in ("deep", "wide-4")]
+    assert validate(machine(), REGISTRY, suite, 1, -1.0, lambda line: None, keep) == ([row], ["wide-4"])
+
+
+def test_a_row_says_which_part_of_the_time_differs(tmp_path: Path) -> None:
+    slow, quick = (
+        run("wide-4", machine(step_seconds={1: each, 16: each}), tmp_path / str(each)).report for each in (0.02, 0.01)
+    )
+    parts = parts_of(slow, quick)
+    row = ValidationRow("wide-4", "cold", "done", 5, 2.0, (2.0,), 1.0, parts, 1.5)
+    assert parts["decode"][0] > 1.5 * parts["decode"][1]
+    assert parts["answer tokens"][0] == parts["answer tokens"][1] > 0
+    assert row.why.startswith("decode differs most: ")
+    assert row.why.endswith("load 1.5")
+    (told,) = document(machine(), [row], [], 1.0, [], "command")["rows"]
+    assert msgspec.convert({name: told[name] for name in told if name not in ("error", "why")}, ValidationRow) == row
+
+
+def test_agents_read_one_document_or_one_each_of_about_its_length() -> None:
+    shared, own = (task_of(agents(3, shared=shared)) for shared in (True, False))
+    assert [step.inputs for step in shared.plan.steps] == [("document",)] * 3
+    assert len({step.inputs for step in own.plan.steps}) == len({one.value for one in own.inputs}) == 3
+
+
+def test_the_examples_have_one_four_and_forty_eight_replicas_of_a_model() -> None:
+    assert sorted(one.worker.instances for one in servers()) == [1, 4, 48]
+
+
+def test_what_a_task_is_advised_on_a_machine_is_in_the_table_of_the_page(tmp_path: Path) -> None:
+    advice = advice_for(machine(), REGISTRY, AdvisedTask("wide-4", workloads()["wide-4"].tasks["wide-4"], 2))
+    told = page({"simulate": document(machine(), [], [], 1.0, [advice], "command")})
+    assert f"| {machine().name} | wide-4 | 1 | {advice['seconds']:.1f} |" in told
+
+
 def test_drafts_are_part_of_a_machine_file(tmp_path: Path) -> None:
     file = tmp_path / "machine.json"
     drafts = Drafts(source="lookup", k=8, acceptance=0.6, offered=0.3)
     file.write_text(to_text(machine(drafts=drafts, verify_seconds={1: 0.01, 8: 0.012})), encoding="utf-8")
     known = read_machine(file).models["m"]
     assert known.drafts == drafts
-    assert known.behaviour(1).drafting == Drafting("lookup", 8, 0.6, 0.3)
+    assert known.behaviour(1).drafting == SimulatedDrafts("lookup", 8, 0.6, 0.3)
     broken = machine().model_dump(mode="json")
     broken["models"]["m"]["verify_seconds"] = {"1": 0.02}
     file.write_text(json.dumps(broken), encoding="utf-8")
