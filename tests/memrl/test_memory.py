@@ -1,6 +1,7 @@
 """The memory learns: it updates what it knows instead of adding copies, and each attempt teaches once."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from threading import Event, Thread
 
@@ -66,6 +67,20 @@ def test_most_outcomes_of_recurring_tasks_update_an_episode(tmp_path: Path) -> N
     assert stats.share_seen_again == 1.0
     assert stats.q_deviation > 0.05
     assert stats.share_at_ceiling < 0.1
+
+
+def test_the_steps_come_first_whose_tasks_have_lost_most(tmp_path: Path) -> None:
+    memory, plain = opened(tmp_path), replace(CODER, persona="")
+    cases = ((0, 4, 0.0, plain, "generate"), (1, 9, 0.0, plain, "generate"), (2, 9, 1.0, plain, "generate"))
+    others = ((3, 9, 0.0, replace(plain, persona="terse"), "generate"), (3, 9, 0.0, plain, "chat"))
+    for number, (place, times, success, action, kind) in enumerate((*cases, *others)):
+        for time in range(times):
+            text = TEXTS[place]
+            told(memory, text, success, action, key=(f"R{number}", "S1", time), about=situation(text, kind=kind))
+    assert [one.situation.text for one in memory.lossy(4, 0.8, 10)] == [TEXTS[1], TEXTS[0]]
+    assert [one.count for one in memory.lossy(5, 0.8, 10)] == [9]
+    assert [one.situation.text for one in memory.lossy(4, 0.8, 1)] == [TEXTS[1]]
+    assert not memory.lossy(10, 0.8, 10)
 
 
 def test_q_does_not_start_at_the_ceiling(tmp_path: Path) -> None:
