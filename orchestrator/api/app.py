@@ -19,6 +19,7 @@ from orchestrator.api.mcp import PATH
 from orchestrator.api.mcp.endpoint import McpEndpoint
 from orchestrator.api.openai import chat, embeddings, files, rerank, responses, text_completions
 from orchestrator.api.openai import models as openai_models
+from orchestrator.journal import Home
 from orchestrator.service.service import Service
 from orchestrator.service.stored_responses import StoredResponses
 
@@ -39,7 +40,9 @@ def make_app(service: Service, tasks: asyncio.TaskGroup) -> FastAPI:
     """
     app = FastAPI(title=TITLE, description=DESCRIPTION, version=version("orchestrator"), docs_url=None, redoc_url=None)
     app.state.service = service
-    app.state.responses = StoredResponses(service.home)
+    home = Home(service.home)
+    app.state.responses = StoredResponses(home.responses, "resp")
+    app.state.threads = StoredResponses(home.threads, "msg")
     app.state.limiter = GenerationLimiter(tasks, lambda: service.configuration.server.max_generations)
     add_error_handlers(app)
     upkeep = (runs, events, chats, models, memory, procedures, admin, metrics)

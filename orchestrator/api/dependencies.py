@@ -79,6 +79,10 @@ def _stored_responses(request: Request) -> StoredResponses:
     return cast(StoredResponses, request.app.state.responses)
 
 
+def _stored_threads(request: Request) -> StoredResponses:
+    return cast(StoredResponses, request.app.state.threads)
+
+
 def _is_local(request: Request) -> bool:
     """Return whether a request came over the Unix socket, and so from the user whom the daemon runs as."""
     return bool(getattr(request.state, "local", False))
@@ -116,6 +120,7 @@ async def _resending(
 ServiceDep = Annotated[Service, Depends(_service)]
 LimiterDep = Annotated[GenerationLimiter, Depends(_limiter)]
 StoredResponsesDep = Annotated[StoredResponses, Depends(_stored_responses)]
+StoredThreadsDep = Annotated[StoredResponses, Depends(_stored_threads)]
 ResendingDep = Annotated[Resending, Depends(_resending)]
 IsLocal = Annotated[bool, Depends(_is_local)]
 CallerDep = Annotated[Caller, Depends(_caller)]

@@ -76,6 +76,8 @@ class MessagesErrorDetail(BaseModel):
 
     type: str
     message: str
+    details: dict[str, str] | None = Field(default=None, exclude_if=lambda details: details is None)
+    """The error's own name as `error_code`, where clients act on it: of the errors of threads."""
 
 
 class MessagesErrorBody(BaseModel):
@@ -94,6 +96,14 @@ class RunFailed(OrchestratorError):
     def __init__(self, message: str, run: str) -> None:
         super().__init__(message)
         self.run = run
+
+
+class ThreadNotFound(OrchestratorError):
+    """A request goes on with an answer whose thread is not kept. Clients send the whole conversation then."""
+
+
+class ThreadFingerprintMismatch(InputError):
+    """A request goes on with a thread, and has another system prompt or other tools than that."""
 
 
 class TooLarge(InputError):
@@ -152,6 +162,7 @@ _STATUS: Final[tuple[tuple[type[OrchestratorError], HTTPStatus], ...]] = (
     (UnknownRun, HTTPStatus.NOT_FOUND),
     (UnknownChat, HTTPStatus.NOT_FOUND),
     (UnknownResponse, HTTPStatus.NOT_FOUND),
+    (ThreadNotFound, HTTPStatus.NOT_FOUND),
     (UnknownFile, HTTPStatus.NOT_FOUND),
     (ObjectMissing, HTTPStatus.NOT_FOUND),
     (Conflict, HTTPStatus.CONFLICT),
@@ -222,17 +233,18 @@ def error_response(
     return _answer(path, status, ErrorDetail(message=message, type=_error_type(status), code=code), headers)
 
 
-def messages_error(status: int, message: str) -> MessagesErrorBody:
-    """Return the body of an error, as Anthropic's API has it."""
+def messages_error(status: int, message: str, code: str | None = None) -> MessagesErrorBody:
+    """Return the body of an error, whose own name is `code`, as Anthropic's API has it."""
+    details = {"error_code": code} if code is not None and code.startswith("thread_") else None
     usual = "invalid_request_error" if status < HTTPStatus.INTERNAL_SERVER_ERROR else "api_error"
-    detail = MessagesErrorDetail(type=_MESSAGES_TYPES.get(status, usual), message=message)
+    detail = MessagesErrorDetail(type=_MESSAGES_TYPES.get(status, usual), message=message, details=details)
     return MessagesErrorBody(error=detail)
 
 
 def _answer(path: str, status: int, detail: ErrorDetail, headers: Mapping[str, str] | None = None) -> JSONResponse:
     body: BaseModel = ErrorBody(error=detail)
     if path == MESSAGES_PATH or path.startswith(f"{MESSAGES_PATH}/"):
-        body = messages_error(status, detail.message)
+        body = messages_error(status, detail.message, detail.code)
     return JSONResponse(body.model_dump(), status, dict(headers or {}))
 
 

@@ -61,6 +61,10 @@ class Home:
         return self.path / "responses"
 
     @property
+    def threads(self) -> Path:
+        return self.path / "threads"
+
+    @property
     def files(self) -> Path:
         """The files that clients have uploaded."""
         return self.path / "files"

@@ -1,7 +1,8 @@
-"""Keep answers of /v1/responses in the state folder, so that later requests can go on with them by their ids.
+"""Keep answers of /v1/responses and of threads of /v1/messages, which later requests go on with by their ids.
 
-Each response is a file of its own. It has only what its request has added to the conversation; what came before is in
-the file of the response that it goes on with. The oldest files are removed when there are too many, or too large ones.
+They are in folders of the state folder. Each response is a file of its own. It has only what its request has added to
+the conversation; what came before is in the file of the response that it goes on with. The oldest files of a folder are
+removed when there are too many, or too large ones.
 """
 
 import json
@@ -13,7 +14,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from orchestrator.errors import OrchestratorError
-from orchestrator.journal import Home
 from orchestrator.journal.errors import write_error
 
 MAX_RESPONSES: Final = 10_000
@@ -24,7 +24,6 @@ MAX_TURNS: Final = 1000
 """How many responses a conversation may have."""
 _SPARE: Final = 500
 """How many more there may be before the oldest ones are removed, so that not every answer looks at all files."""
-_ID: Final = re.compile(r"resp_[0-9a-f]{24}")
 
 
 class UnknownResponse(OrchestratorError):
@@ -37,21 +36,25 @@ class UnknownResponse(OrchestratorError):
 
 @dataclass(frozen=True, slots=True)
 class StoredResponse:
-    """What is kept of a request and its answer."""
+    """What is kept of a request and its answer.
+
+    What the request has added to the conversation are items of /v1/responses, or messages of /v1/messages.
+    """
 
     previous: str | None
     """The id of the response that it goes on with."""
     given: Sequence[Mapping[str, Any]]
-    """The items that the request has added to the conversation, as JSON."""
+    """What the request has added to the conversation, as JSON."""
     answer: Mapping[str, Any]
-    """The body of the answer, whose `output` has the items of the model."""
+    """The answer, whose `output` has what the model has added to the conversation."""
 
 
 class StoredResponses:
-    """The responses of a state folder. Its methods read and write files: call them in a thread."""
+    """The responses in a folder, whose ids begin with `prefix`. Its methods take files: call them in a thread."""
 
-    def __init__(self, home: Path) -> None:
-        self._folder = Home(home).responses
+    def __init__(self, folder: Path, prefix: str) -> None:
+        self._folder = folder
+        self._id = re.compile(rf"{prefix}_[0-9a-f]{{24}}")
         self._count: int | None = None
         """How many there are at most; None before the first one is stored."""
         self._bytes = 0
@@ -90,7 +93,7 @@ class StoredResponses:
             raise UnknownResponse(response) from error
 
     def conversation(self, response: str) -> list[Mapping[str, Any]]:
-        """Return all items up to the end of a response, the oldest first.
+        """Return all that was added to the conversation up to the end of a response, the oldest first.
 
         Raises UnknownResponse where it or one that came before it is not kept, or where there are too many of them.
         """
@@ -104,7 +107,7 @@ class StoredResponses:
         return [item for turn in reversed(turns) for item in (*turn.given, *turn.answer["output"])]
 
     def _file(self, response: str) -> Path:
-        if not _ID.fullmatch(response):
+        if not self._id.fullmatch(response):
             raise UnknownResponse(response)
         return self._folder / f"{response}.json"
 

@@ -1,7 +1,7 @@
 """Make the bodies of answers to /v1/messages, and the events of those that are streamed."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, Literal
 
 from pydantic import BaseModel
@@ -87,10 +87,16 @@ def message_answer(asked: CompletionRequest, completion: Completion) -> MessageA
     )
 
 
-async def message_events(asked: CompletionRequest, prompt_tokens: int, handle: GenerationHandle) -> Events:
+async def message_events(
+    asked: CompletionRequest,
+    prompt_tokens: int,
+    handle: GenerationHandle,
+    keep: Callable[[MessageAnswer], Awaitable[None]],
+) -> Events:
     """Yield the events of an answer. An error ends the stream with an event of that name.
 
-    `prompt_tokens` is told at the start; how many of them the KV cache had, at the end.
+    `prompt_tokens` is told at the start; how many of them the KV cache had, at the end. `keep` is called with the whole
+    answer before its last event.
     """
     stream = _BlockStream()
     usage = MessageUsage(input_tokens=prompt_tokens, output_tokens=0)
@@ -100,6 +106,7 @@ async def message_events(asked: CompletionRequest, prompt_tokens: int, handle: G
     try:
         async for _, item in handle.items():
             if isinstance(item, Completion):
+                await keep(message_answer(asked, item))
                 events = [*stream.end(), *_message_end(item)]
             else:
                 events = list(stream.piece(item))

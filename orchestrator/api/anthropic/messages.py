@@ -3,14 +3,17 @@
 The token is accepted as `x-api-key`, too, and any `anthropic-version`. Errors have the form of Anthropic's API.
 """
 
+import asyncio
 import secrets
+from collections.abc import Sequence
 
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel
 
 from orchestrator.api.anthropic.answers import MessageAnswer, message_answer, message_events
-from orchestrator.api.anthropic.requests import CountBody, MessagesBody, messages_of, request_of, toolbox_of
-from orchestrator.api.dependencies import LimiterDep, ServiceDep, read_body
+from orchestrator.api.anthropic.requests import CountBody, MessagesBody, TurnBody, messages_of, request_of, toolbox_of
+from orchestrator.api.anthropic.threads import Thread
+from orchestrator.api.dependencies import LimiterDep, ServiceDep, StoredThreadsDep, read_body
 from orchestrator.api.errors import MESSAGES_DOCUMENTED
 from orchestrator.api.llama_server.tokens import MAX_RENDERED, check_length
 from orchestrator.api.openai.calling import tool_prompt
@@ -30,22 +33,26 @@ class TokenCount(BaseModel):
 
 
 @router.post("", response_model=MessageAnswer, responses={200: DOCUMENTED_STREAM})
-async def create(body: MessagesBody, answering: AnsweringDep) -> MessageAnswer | Response:
+async def create(body: MessagesBody, answering: AnsweringDep, threads: StoredThreadsDep) -> MessageAnswer | Response:
     """Answer a conversation. `model` is a role, a persona, a model, `auto`, `orchestrate`, or an alias of one."""
-    read = await read_body(body, lambda: request_of(body, f"msg_{secrets.token_hex(12)}"))
+    thread = await asyncio.to_thread(Thread.of, body, threads)
+    body, earlier = thread.body, thread.earlier
+    read = await read_body(body, lambda: request_of(body, f"msg_{secrets.token_hex(12)}", earlier))
     started = await answering.start(read)
     if not body.stream:
         (completion,) = await started.completions()
-        return message_answer(started.asked, completion)
+        answer = message_answer(started.asked, completion)
+        await thread.keep(answer)
+        return answer
     await started.wait_begun()
     try:
-        tokens = await _count(body, answering.service, started.model)
+        tokens = await _count(body, answering.service, started.model, earlier)
     except ModelRemote:
         tokens = 0  # only its server can count them, and says so at the end
     except BaseException:
         started.handle.cancel()
         raise
-    return started.stream(message_events(started.asked, tokens, started.handle))
+    return started.stream(message_events(started.asked, tokens, started.handle, thread.keep))
 
 
 @router.post("/count_tokens")
@@ -55,8 +62,8 @@ async def count_tokens(body: CountBody, request: Request, service: ServiceDep, l
     return TokenCount(input_tokens=await limiter.run_while_connected(request, lambda: _count(body, service)))
 
 
-async def _count(body: CountBody, service: Service, model: str | None = None) -> int:
+async def _count(body: CountBody, service: Service, model: str | None = None, earlier: Sequence[TurnBody] = ()) -> int:
     """Return how many tokens the prompt has for `model`; for what `body.model` stands for where that is no model."""
     role = role_named(body.model, service, model if model in service.orchestrator.registry.models else None)
-    prompt, tools = await read_body(body, lambda: tool_prompt(messages_of(body), role, toolbox_of(body)))
+    prompt, tools = await read_body(body, lambda: tool_prompt(messages_of(body, earlier), role, toolbox_of(body)))
     return await service.orchestrator.pool.count(role.model, prompt, tools=tools)

@@ -31,7 +31,10 @@ from orchestrator.api.openai.tools import MAX_TOOLS, ClientTool, ClientTools
 from orchestrator.engine.contract import Message, ToolCall
 from orchestrator.errors import InputError, Problem
 
-_ELSEWHERE: Final = ("mcp_servers", "container", "response_format", "logprobs", "top_logprobs", "n", "reasoning_effort")
+_ELSEWHERE: Final = (
+    *("mcp_servers", "container", "compaction"),
+    *("response_format", "logprobs", "top_logprobs", "n", "reasoning_effort"),
+)
 """Options that only Anthropic's servers, or only other APIs, have."""
 ACCEPTED_BLOCKS: Final = "text, tool_use, tool_result, thinking, redacted_thinking, document with plain text"
 
@@ -89,6 +92,17 @@ class OutputConfig(LenientBody):
     format: FormatBody | None = None
 
 
+class ThreadBody(LenientBody):
+    """What the daemon keeps of the conversation, which Anthropic's API calls a thread.
+
+    With `create` it keeps the messages and the answer under the answer's id. With `continue` the messages are those
+    that follow the answer `previous_message_id`, and are kept with the new answer.
+    """
+
+    type: Literal["create", "continue"]
+    previous_message_id: str | None = None
+
+
 class CountBody(RequestBody, LenientBody):
     """What the tokens of a prompt are counted for."""
 
@@ -115,15 +129,16 @@ class MessagesBody(CountBody, SamplingBody):
     stream: bool | None = None
     output_config: OutputConfig | None = None
     output_format: FormatBody | None = None
+    thread: ThreadBody | None = None
 
 
-def request_of(body: MessagesBody, answer_id: str) -> CompletionRequest:
-    """Return what the body asks for, under the id of the answer. Raises InputError."""
+def request_of(body: MessagesBody, answer_id: str, earlier: Sequence[TurnBody] = ()) -> CompletionRequest:
+    """Return what the body asks for after the messages `earlier`, under the id of the answer. Raises InputError."""
     extra = body.model_extra or {}
     refuse_options({name: extra.get(name) for name in _ELSEWHERE}, extra)
     form = body.output_format or (body.output_config.format if body.output_config is not None else None)
     answer = answer_form(body, answer_schema(form, "output_config/format"), "output_config/format")
-    messages, toolbox = messages_of(body), toolbox_of(body)
+    messages, toolbox = messages_of(body, earlier), toolbox_of(body)
     shaping = shaping_options(body)
     shaping["stop"] = (*(body.stop_sequences or ()), *shaping["stop"])
     is_free = answer.schema is None and not toolbox.forced
@@ -163,11 +178,14 @@ def toolbox_of(body: CountBody) -> ClientTools:
     return ClientTools.of(tools, choice, several)
 
 
-def messages_of(body: CountBody) -> list[Message]:
-    """Return the system prompt and the conversation as messages for an engine. Raises InputError."""
+def messages_of(body: CountBody, earlier: Sequence[TurnBody] = ()) -> list[Message]:
+    """Return the system prompt and the conversation as messages for an engine. Raises InputError.
+
+    `earlier` are messages that come before those of the body.
+    """
     system = _text(body.system, "system")
     messages = [Message("system", system)] if system else []
-    for index, turn in enumerate(body.messages):
+    for index, turn in enumerate([*earlier, *body.messages], -len(earlier)):
         where = f"messages/{index}/content"
         if isinstance(turn.content, str):
             messages.append(Message(turn.role, turn.content))

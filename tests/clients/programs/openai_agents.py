@@ -5,7 +5,7 @@ from typing import Any
 from agents import Agent, ModelSettings, OpenAIResponsesModel, Runner, function_tool, set_tracing_disabled
 from openai import AsyncOpenAI
 
-from .case import LONG_REQUEST, LONG_TOKENS, PERSON_REQUEST, QUESTION, READ_PIECES, Case
+from .case import ANSWER_TOKENS, LONG_REQUEST, LONG_TOKENS, PERSON_REQUEST, QUESTION, READ_PIECES, Case
 from .case import TOOL_REQUEST as REQUEST
 from .case import TOOL_SYSTEM as SYSTEM
 from .person import Person
@@ -13,8 +13,9 @@ from .tools import FUNCTIONS
 
 PACKAGES = ("openai-agents", "openai")
 LACKS = {"embeddings": "it is for agents"}
-ENOUGH = 1000
-"""Tokens with which the answer ends by itself: the client takes one that is cut off for an error."""
+INSTRUCTIONS = "Answer the question."
+"""With them the answer ends by itself. With its own system prompt SmolLM2 repeats itself until it is cut off, and the
+client takes that for an error."""
 set_tracing_disabled(True)
 
 
@@ -29,11 +30,11 @@ def _is_text(event: Any) -> bool:
 
 
 async def chat(case: Case) -> object:
-    return (await Runner.run(_agent(case, ENOUGH), QUESTION)).final_output
+    return (await Runner.run(_agent(case, ANSWER_TOKENS, instructions=INSTRUCTIONS), QUESTION)).final_output
 
 
 async def stream(case: Case) -> object:
-    answer = Runner.run_streamed(_agent(case, ENOUGH), QUESTION)
+    answer = Runner.run_streamed(_agent(case, ANSWER_TOKENS, instructions=INSTRUCTIONS), QUESTION)
     return [event.data.delta async for event in answer.stream_events() if _is_text(event)]
 
 
