@@ -3,13 +3,17 @@
 A call that a grammar has formed is sent as it comes. Any other one is sent when it is complete and right. A call that
 is broken, because it is no JSON, names no tool that is offered, or has arguments that do not match, is asked for once
 more, under a grammar. What is broken again is an error.
+
+Arguments and texts are checked against their schemas in threads, because a schema may make that take a second.
 """
 
+import asyncio
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
+from orchestrator.api.dependencies import aside
 from orchestrator.api.errors import AnswerRefused
 from orchestrator.api.limiter import CallArguments, CallEnded, CallStarted, Generate, Piece
 from orchestrator.api.openai.protocol import prompt_messages
@@ -25,6 +29,7 @@ from orchestrator.engine.tool_calls import (
     ToolCallFinished,
     ToolCallStarted,
 )
+from orchestrator.errors import OrchestratorError
 from orchestrator.events import Usage
 from orchestrator.gates import BadSchema, OutputSchema, SchemaMismatch
 from orchestrator.steps.attempt import added
@@ -62,8 +67,7 @@ def calling(ask: AskModel, model: str, generation: Generation, task: CallTask) -
         forced = task.toolbox.forced
         while True:
             reader = _AnswerReader(task, put, asked, len(calls), forced=forced)
-            completion = await ask(asked, reader.push, on_thought)
-            reader.finish(completion)
+            completion = await _read_answer(reader, ask(asked, reader.push, on_thought))
             usages.append(completion.usage)
             calls += reader.calls
             texts += reader.sent
@@ -87,6 +91,21 @@ def calling(ask: AskModel, model: str, generation: Generation, task: CallTask) -
         )
 
     return generate
+
+
+async def _read_answer(reader: "_AnswerReader", answering: Awaitable[Completion]) -> Completion:
+    """Return the answer that `answering` waits for, which the reader has read meanwhile. Raises what that raises."""
+    outcome: Completion | OrchestratorError
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(reader.read())
+        try:
+            outcome = await answering
+        except OrchestratorError as error:  # the group would hide it in another
+            outcome = error
+        reader.end(outcome if isinstance(outcome, Completion) else None)
+    if isinstance(outcome, OrchestratorError):
+        raise outcome
+    return outcome
 
 
 class _AnswerReader:
@@ -124,27 +143,42 @@ class _AnswerReader:
         self._id = ""
         self._is_sent = False
         self._broken_at: int | None = None
+        self._pieces: asyncio.Queue[str | Completion | None] = asyncio.Queue()
+        """What has come and has not been read yet. The last one is the answer as a whole, None where it has failed."""
 
     def push(self, text: str) -> None:
         """Take the next piece of the answer."""
+        self._pieces.put_nowait(text)
+
+    def end(self, completion: Completion | None) -> None:
+        """Take the end of the answer: the whole of it, None where it has failed."""
+        self._pieces.put_nowait(completion)
+
+    async def read(self) -> None:
+        """Read the answer piece by piece, until it ends."""
+        while isinstance(piece := await self._pieces.get(), str):
+            await self._read_piece(piece)
+        if piece is not None:
+            await self._finish(piece)
+
+    async def _read_piece(self, text: str) -> None:
         self._text += text
         if isinstance(text, TextPiece):
             self._unlisted += text.logprobs
         for event in self._parser.push(text):
-            self._take(event)
+            await self._take(event)
 
-    def finish(self, completion: Completion) -> None:
-        """Take the end of the answer."""
-        self.push(completion.text[len(self._text) :])
+    async def _finish(self, completion: Completion) -> None:
+        await self._read_piece(completion.text[len(self._text) :])
         for event in self._parser.finish():
-            self._take(event)
+            await self._take(event)
         cut = completion.finish in CUT_OFF
         if cut and self._broken_at is not None:
             self._say(completion.text[self._broken_at :], sent=self.has_sent_wrong)
         if not self.wrong and not self.calls:
-            self._check_text(cut=cut)
+            await self._check_text(cut=cut)
 
-    def _take(self, event: CallEvent) -> None:
+    async def _take(self, event: CallEvent) -> None:
         if self.wrong or (self.calls and not self._task.toolbox.parallel and not isinstance(event, TextDelta)):
             return
         match event:
@@ -159,7 +193,7 @@ class _AnswerReader:
                 if self._is_sent:
                     self._put(CallArguments(self._index, text, self._tokens()))
             case ToolCallFinished(_, name, arguments):
-                self._end_call(name, arguments)
+                await self._end_call(name, arguments)
             case ToolCallBroken(index, at, problem):
                 self.wrong, self.called, self._broken_at = f"a call of a tool is broken: {problem}", True, at
                 self.has_sent_wrong = self._is_sent and index is not None
@@ -172,8 +206,8 @@ class _AnswerReader:
             for pattern, is_first in self._begins
         )
 
-    def _end_call(self, name: str, arguments: str) -> None:
-        if problem := self._task.toolbox.problem(name, arguments):
+    async def _end_call(self, name: str, arguments: str) -> None:
+        if problem := await aside(lambda: self._task.toolbox.problem(name, arguments)):
             self.wrong, self.called, self.has_sent_wrong = problem, True, self._is_sent
             return
         if not self._is_sent:
@@ -195,7 +229,7 @@ class _AnswerReader:
             if not sent:
                 self._put_text(text)
 
-    def _check_text(self, *, cut: bool) -> None:
+    async def _check_text(self, *, cut: bool) -> None:
         """See whether an answer without a call may be one, and send it where it was held back."""
         text = "".join(self._texts)
         if self._forced:
@@ -203,7 +237,7 @@ class _AnswerReader:
         elif self._task.schema is not None and not cut:
             schema = self._task.schema
             try:
-                OutputSchema(schema if isinstance(schema, Mapping) else None).read(text)
+                await aside(lambda: OutputSchema(schema if isinstance(schema, Mapping) else None).read(text))
             except (SchemaMismatch, BadSchema) as error:
                 self.wrong, self.has_sent_wrong = str(error), not self._holds_text
         if self._holds_text and (cut or not self.wrong):

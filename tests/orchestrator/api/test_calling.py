@@ -1,6 +1,7 @@
 """Calls are sent as they come where a grammar forms them, and otherwise when they are complete and right."""
 
 import json
+import threading
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -204,3 +205,19 @@ async def test_the_tokens_of_all_that_was_sent_are_told_when_the_model_is_asked_
 async def test_a_cut_off_answer_is_passed_on() -> None:
     completion, _ = await answered(Asked("<tool_call>\n{", finish="length"), HERMES)
     assert (completion.text, completion.calls, completion.finish) == ("<tool_call>\n{", (), "length")
+
+
+async def test_arguments_are_checked_in_another_thread() -> None:
+    checked_in: list[threading.Thread] = []
+
+    class Watched(ClientTools):
+        def problem(self, name: str, arguments: str) -> str:
+            checked_in.append(threading.current_thread())
+            return super().problem(name, arguments)
+
+    task = CallTask(toolbox=Watched((WEATHER,)), syntax=HERMES)
+    generation = with_tools(Generation(messages=(Message("user", "?"),)), task)
+    model = Asked(f"<tool_call>{RIGHT}</tool_call>")
+    assert (await calling(model, "m", generation, task)(lambda _: None, lambda _: None)).calls
+    assert checked_in
+    assert threading.main_thread() not in checked_in

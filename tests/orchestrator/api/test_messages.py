@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING, Any
 import httpx2
 import pytest
 
-from orchestrator.api.anthropic.requests import CountBody, messages_of
+from orchestrator.api.anthropic.requests import CountBody, messages_of, toolbox_of
+from orchestrator.api.openai.chat import ChatBody, client_tools
+from orchestrator.api.openai.protocol import engine_messages
+from orchestrator.api.openai.tools import ClientTools
 from orchestrator.engine.contract import Message, ToolCall
 from orchestrator.errors import InputError
 from tests.orchestrator.api.daemon_process import Running, active_requests
@@ -175,6 +178,102 @@ LIST = {
 
 def parsed(*turns: dict[str, Any], **more: Any) -> list[Message]:
     return messages_of(CountBody.model_validate({"model": "m", "messages": list(turns), **more}))
+
+
+def posted(client: httpx2.Client, messages: list[Any], status: int = 200, **more: Any) -> dict[str, Any]:
+    asked = {"model": "worker", "messages": messages, "max_tokens": 24, **more}
+    answer = client.post("/v1/messages", json=asked)
+    assert answer.status_code == status, answer.text
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+def test_a_thread_is_gone_on_with_as_if_the_whole_conversation_had_been_sent(client: httpx2.Client) -> None:
+    fixed: dict[str, Any] = {"system": "Be brief.", "tools": [PAINT]}
+    first = posted(client, QUESTION, thread={"type": "create"}, **fixed)
+    more: list[Any] = [{"role": "user", "content": [{"type": "text", "text": "Summarize it again."}]}]
+    going_on = {"type": "continue", "previous_message_id": first["id"]}
+    second = posted(client, more, thread=going_on)
+    talk = [*QUESTION, {"role": "assistant", "content": first["content"]}, *more]
+    whole = posted(client, talk, **fixed)
+    assert second["content"] == whole["content"]
+    assert prompt_tokens(second) == prompt_tokens(whole)
+    again = {"type": "continue", "previous_message_id": second["id"]}
+    third = posted(client, more, thread=again, **fixed)
+    talk += [{"role": "assistant", "content": second["content"]}, *more]
+    assert third["content"] == posted(client, talk, **fixed)["content"]
+    branch = posted(client, more, thread=going_on)
+    assert branch["content"] == second["content"]
+
+
+def prompt_tokens(answer: dict[str, Any]) -> int:
+    return int(answer["usage"]["input_tokens"] + answer["usage"]["cache_read_input_tokens"])
+
+
+def test_a_streamed_answer_can_be_gone_on_with_when_it_has_ended(ai: "Anthropic", client: httpx2.Client) -> None:
+    with ai.messages.stream(
+        model="worker", messages=QUESTION, max_tokens=24, extra_body={"thread": {"type": "create"}}
+    ) as stream:
+        first = stream.get_final_message()
+    more: list[Any] = [{"role": "user", "content": "Again."}]
+    second = posted(client, more, thread={"type": "continue", "previous_message_id": first.id})
+    whole = posted(client, [*QUESTION, {"role": "assistant", "content": first.content[0].text}, *more])  # type: ignore[union-attr]
+    assert second["content"] == whole["content"]
+
+
+def test_what_cannot_be_gone_on_with_is_refused_by_a_name_that_clients_know(client: httpx2.Client) -> None:
+    first = posted(client, QUESTION, thread={"type": "create"}, tools=[PAINT])
+    going_on = {"type": "continue", "previous_message_id": first["id"]}
+    other = posted(client, QUESTION, 400, thread=going_on, tools=[{**PAINT, "name": "draw"}])["error"]
+    assert (other["type"], other["details"]) == (
+        "invalid_request_error",
+        {"error_code": "thread_fingerprint_mismatch"},
+    )
+    unkept = posted(client, QUESTION)["id"]
+    for previous in (unkept, f"msg_{'0' * 24}", "../threads", "resp_1"):
+        lost = posted(client, QUESTION, 404, thread={**going_on, "previous_message_id": previous})["error"]
+        assert (lost["type"], lost["details"]) == ("not_found_error", {"error_code": "thread_not_found"})
+    unnamed = posted(client, QUESTION, 400, thread={"type": "continue"})["error"]
+    assert "thread/previous_message_id: is missing" in unnamed["message"]
+    assert "details" not in unnamed
+    assert "compaction" in posted(client, QUESTION, 400, compaction={"type": "summarize"})["error"]["message"]
+    assert client.get(f"/v1/responses/{first['id']}").status_code == 404
+
+
+def test_the_same_conversation_is_the_same_prompt_as_in_chats() -> None:
+    """Whatever the form: results of tools as text or in blocks, an error, several calls, thoughts."""
+    calls = [("t1", "paint", {"colour": "red"}), ("t2", "paint", {"colour": "grün"})]
+    results = [("t1", "done"), ("t2", [{"type": "text", "text": "no paint"}])]
+    turns = [
+        {"role": "user", "content": "Paint."},
+        {
+            "role": "assistant",
+            "content": [
+                {"type": "thinking", "thinking": "hm", "signature": ""},
+                {"type": "text", "text": "Painting."},
+                *({"type": "tool_use", "id": id, "name": name, "input": given} for id, name, given in calls),
+            ],
+        },
+        {
+            "role": "user",
+            "content": [{"type": "tool_result", "tool_use_id": id, "content": said} for id, said in results],
+        },
+    ]
+    functions = [
+        {"id": id, "type": "function", "function": {"name": name, "arguments": json.dumps(given, ensure_ascii=False)}}
+        for id, name, given in calls
+    ]
+    chat = [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "Paint."},
+        {"role": "assistant", "content": "Painting.", "reasoning_content": "hm", "tool_calls": functions},
+        *({"role": "tool", "tool_call_id": id, "content": said} for id, said in results),
+    ]
+    body = CountBody.model_validate({"model": "m", "messages": turns, "system": "Be brief.", "tools": [PAINT]})
+    function = {"name": "paint", "description": "Paint it.", "parameters": COLOURS}
+    same = ChatBody.model_validate({"model": "m", "messages": chat, "tools": [{"function": function}]})
+    assert messages_of(body) == engine_messages(same.messages)
+    assert toolbox_of(body) == ClientTools.of(client_tools(same.tools), None)
 
 
 def test_blocks_become_messages_in_their_order() -> None:

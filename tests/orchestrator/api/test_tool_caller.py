@@ -1,5 +1,6 @@
 """A model that thinks aloud and calls tools, trained to do both, does so behind the API, with the real engine."""
 
+import importlib
 import json
 from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple
@@ -133,6 +134,32 @@ def test_two_tools_are_called_one_after_the_other(ai: OpenAI, model: str, thinks
     assert talk.calls == [("get_price", {"item": "quartz"}), ("add", {"a": 214, "b": 12})]
     assert talk.answer == RESULT
     assert [thought is not None for thought in talk.thoughts] == [thinks] * 3
+
+
+@pytest.mark.parametrize("streams", [False, True])
+def test_the_loop_of_tools_of_anthropics_client_goes_on_with_a_thread(daemon: Running, streams: bool) -> None:
+    anthropic: Any = importlib.import_module("anthropic")
+    called: list[tuple[str, Any]] = []
+
+    @anthropic.beta_tool(description="Return the price of an item.")
+    def get_price_of(item: str) -> str:
+        called.append(("get_price_of", item))
+        return str(get_price(item))
+
+    @anthropic.beta_tool(name="add", description="Add two numbers.")
+    def added(a: int, b: int) -> str:
+        called.append(("add", (a, b)))
+        return str(add(a, b))
+
+    with anthropic.Anthropic(base_url=f"http://127.0.0.1:{daemon.port}", api_key=daemon.token, max_retries=0) as ai:
+        messages = [{"role": "user", "content": REQUEST}]
+        runner = ai.beta.messages.tool_runner(
+            model="hermes", max_tokens=256, messages=messages, tools=[get_price_of, added], stream=streams
+        )
+        last = runner.until_done()
+        assert [block.text for block in last.content] == [RESULT]
+        assert runner._thread.previous_message_id == last.id, "the client has not fallen back on whole conversations"
+    assert called == [("get_price_of", "quartz"), ("add", (214, 12))]
 
 
 def test_a_question_that_needs_no_tool_is_answered(ai: OpenAI) -> None:
