@@ -141,25 +141,27 @@ def test_the_loop_of_tools_of_anthropics_client_goes_on_with_a_thread(daemon: Ru
     anthropic: Any = importlib.import_module("anthropic")
     called: list[tuple[str, Any]] = []
 
-    @anthropic.beta_tool(description="Return the price of an item.")
     def get_price_of(item: str) -> str:
-        called.append(("get_price_of", item))
+        called.append(("get_price", item))
         return str(get_price(item))
 
-    @anthropic.beta_tool(name="add", description="Add two numbers.")
     def added(a: int, b: int) -> str:
         called.append(("add", (a, b)))
         return str(add(a, b))
 
+    tools = [
+        anthropic.beta_tool(get_price_of, name="get_price", description="Return the price of an item."),
+        anthropic.beta_tool(added, name="add", description="Add two numbers."),
+    ]
     with anthropic.Anthropic(base_url=f"http://127.0.0.1:{daemon.port}", api_key=daemon.token, max_retries=0) as ai:
         messages = [{"role": "user", "content": REQUEST}]
         runner = ai.beta.messages.tool_runner(
-            model="hermes", max_tokens=256, messages=messages, tools=[get_price_of, added], stream=streams
+            model="hermes", max_tokens=256, messages=messages, tools=tools, stream=streams
         )
         last = runner.until_done()
         assert [block.text for block in last.content] == [RESULT]
         assert runner._thread.previous_message_id == last.id, "the client has not fallen back on whole conversations"
-    assert called == [("get_price_of", "quartz"), ("add", (214, 12))]
+    assert called == [("get_price", "quartz"), ("add", (214, 12))]
 
 
 def test_a_question_that_needs_no_tool_is_answered(ai: OpenAI) -> None:

@@ -21,11 +21,11 @@ def turn(number: int, previous: int | None = None) -> StoredResponse:
 
 
 def test_a_conversation_is_followed_back_to_its_begin(tmp_path: Path) -> None:
-    kept = StoredResponses(tmp_path)
+    kept = StoredResponses(tmp_path / "responses", "resp")
     for number in range(3):
         kept.store(name(number), turn(number, number - 1 if number else None))
     items = [{"asked": 0}, {"said": 0}, {"asked": 1}, {"said": 1}, {"asked": 2}, {"said": 2}]
-    assert StoredResponses(tmp_path).conversation(name(2)) == items
+    assert StoredResponses(tmp_path / "responses", "resp").conversation(name(2)) == items
     assert kept.conversation(name(1)) == items[:4]
     kept.delete(name(0))
     with pytest.raises(UnknownResponse, match=name(0)):
@@ -35,14 +35,14 @@ def test_a_conversation_is_followed_back_to_its_begin(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("wrong", ["", "resp_1", "../api", name(7)])
 def test_an_id_of_nothing_is_refused(tmp_path: Path, wrong: str) -> None:
-    kept = StoredResponses(tmp_path)
+    kept = StoredResponses(tmp_path / "responses", "resp")
     for action in (kept.load, kept.delete, kept.conversation):
         with pytest.raises(UnknownResponse, match="no response"):
             action(wrong)
 
 
 def test_a_circle_ends(tmp_path: Path) -> None:
-    kept = StoredResponses(tmp_path)
+    kept = StoredResponses(tmp_path / "responses", "resp")
     kept.store(name(0), turn(0, 0))
     with pytest.raises(UnknownResponse):
         kept.conversation(name(0))
@@ -51,7 +51,7 @@ def test_a_circle_ends(tmp_path: Path) -> None:
 def test_the_oldest_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stored_responses, "MAX_RESPONSES", 5)
     monkeypatch.setattr(stored_responses, "_SPARE", 2)
-    kept = StoredResponses(tmp_path)
+    kept = StoredResponses(tmp_path / "responses", "resp")
     for number in range(20):
         kept.store(name(number), turn(number))
         file = tmp_path / "responses" / f"{name(number)}.json"
@@ -63,7 +63,7 @@ def test_the_oldest_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_all_together_stay_below_a_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    kept = StoredResponses(tmp_path)
+    kept = StoredResponses(tmp_path / "responses", "resp")
     kept.store(name(0), turn(0))
     file = tmp_path / "responses" / f"{name(0)}.json"
     monkeypatch.setattr(stored_responses, "MAX_BYTES", 4 * file.stat().st_size)
@@ -77,13 +77,13 @@ def test_all_together_stay_below_a_size(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_a_file_that_cannot_be_written_or_read_is_no_crash(tmp_path: Path) -> None:
-    kept = StoredResponses(tmp_path)
+    kept = StoredResponses(tmp_path / "responses", "resp")
     kept.store(name(0), turn(0))
     for text in ("{", "[]", "{}", "1"):
         (tmp_path / "responses" / f"{name(0)}.json").write_text(text)
         with pytest.raises(UnknownResponse):
             kept.load(name(0))
-    blocked = StoredResponses(tmp_path / "file")
+    blocked = StoredResponses(tmp_path / "file" / "responses", "resp")
     (tmp_path / "file").write_text("")
     with pytest.raises(JournalError, match="cannot be written"):
         blocked.store(name(0), turn(0))
