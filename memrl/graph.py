@@ -1,8 +1,8 @@
-"""Show what led to what as a graph that answers Cypher. Only this file uses kuzu, or its fork ladybug.
+"""Show what led to what as a graph that answers Cypher.
 
 The graph is a projection of the database. A process of its own writes it to a new file, and only when that is whole
 does a small file beside it name it, so that the process may be killed at any moment. Another process answers each
-question. It opens the file for reading only, cannot write any file, and is ended when its time is over.
+question (`graph_reader`).
 
     (:Run)-[:OF_TYPE]->(:TaskType)           (:Attempt)-[:IN_ROLE]->(:Role)
     (:Run)-[:HAS]->(:Step)                   (:Attempt)-[:AS_PERSONA]->(:Persona)
@@ -22,7 +22,6 @@ import importlib
 import json
 import os
 import re
-import resource
 import shutil
 import signal
 import subprocess
@@ -38,6 +37,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from memrl.errors import CypherFailed, CypherRefused, CypherTimeout, GraphError, StoreError
+from memrl.graph_reader import opened_graph
 from memrl.store import EpisodeStore, LearnedAttempt
 
 Library = Literal["kuzu", "ladybug"]
@@ -48,14 +48,6 @@ FRESH_UP_TO: Final = 50_000
 WRITING_SECONDS: Final = 1800.0
 START_SECONDS: Final = 20.0
 """How long the process that asks may take in addition to the question, to start on a busy machine."""
-GRACE_SECONDS: Final = 0.5
-"""How long after its time limit a question may go on before the process is ended."""
-ANSWER_BYTES: Final = 1 << 30
-"""How much memory the process that asks may take beyond what it has when the graph is open."""
-POOL_BYTES: Final = 256 << 20
-"""How much memory the library may use as its buffer."""
-LARGEST_BYTES: Final = 1 << 36
-"""How large the graph may be. The library reserves as many addresses, not memory."""
 NO_TYPE: Final = "(request)"
 """The task type of requests in words and of chats, which have none."""
 
@@ -156,9 +148,9 @@ class Graph:
             if written is None or (written.outcomes != outcomes and outcomes <= FRESH_UP_TO):
                 written = self._write()
             path = self._folder / written.file
-            arguments = ["ask", self._library, str(path), str(seconds), str(rows)]
+            arguments = [self._library, str(path), str(seconds), str(rows)]
             try:
-                said = self._run(arguments, cypher, seconds + START_SECONDS)
+                said = self._run("memrl.graph_reader", arguments, cypher, seconds + START_SECONDS)
             except (subprocess.TimeoutExpired, _OutOfTime):
                 raise CypherTimeout(seconds) from None
             match said.get("error"):
@@ -176,7 +168,7 @@ class Graph:
         numbers = [int(path.name.split(".")[0].split("-")[1]) for path in self._folder.glob("graph-*.*")]
         path = self._folder / f"graph-{1 + max(numbers, default=0)}.{self._library}"
         try:
-            said = self._run(["write", self._library, str(self._database), str(path)], "", WRITING_SECONDS)
+            said = self._run("memrl.graph", [self._library, str(self._database), str(path)], "", WRITING_SECONDS)
         except subprocess.TimeoutExpired:
             raise GraphError(f"the graph was not written within {WRITING_SECONDS:g} s") from None
         if error := said.get("error"):
@@ -221,13 +213,13 @@ class Graph:
                 else:
                     path.unlink(missing_ok=True)
 
-    def _run(self, arguments: list[str], told: str, seconds: float) -> dict[str, Any]:
-        """Run this module in a process, and return what it says. Raises `GraphError` if it ends otherwise."""
+    def _run(self, module: str, arguments: list[str], told: str, seconds: float) -> dict[str, Any]:
+        """Run a module in a process, and return what it says. Raises `GraphError` if it ends otherwise."""
         root = str(Path(__file__).parents[1])
         path = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
         try:
-            done = subprocess.run(  # noqa: S603 -- this interpreter, this module
-                [sys.executable, "-m", "memrl.graph", *arguments],
+            done = subprocess.run(  # noqa: S603 -- this interpreter, a module of ours
+                [sys.executable, "-m", module, *arguments],
                 input=told.encode(),
                 capture_output=True,
                 timeout=seconds,
@@ -399,7 +391,7 @@ def _write_graph(library: Any, database: Path, target: Path) -> dict[str, Any]:
             _project(store, folder)
         finally:
             store.close()
-        with _opened(library, target, read_only=False) as connection:
+        with opened_graph(library, target, read_only=False) as connection:
             for table, columns in _NODES.items():
                 connection.execute(f"CREATE NODE TABLE {table} ({columns}, PRIMARY KEY ({columns.split()[0]}))")
             for table, (source, sink, columns) in _RELATIONS.items():
@@ -413,64 +405,16 @@ def _write_graph(library: Any, database: Path, target: Path) -> dict[str, Any]:
     return {}
 
 
-def _answer(library: Any, path: Path, cypher: str, seconds: float, rows: int) -> dict[str, Any]:
-    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
-    with _opened(library, path, read_only=True) as connection:
-        addresses = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0]) * resource.getpagesize()
-        resource.setrlimit(resource.RLIMIT_AS, (addresses + ANSWER_BYTES, addresses + ANSWER_BYTES))
-        connection.set_query_timeout(max(1, int(1000 * seconds)))
-        signal.setitimer(signal.ITIMER_REAL, seconds + GRACE_SECONDS)  # ends the process: the library may not notice
-        try:
-            result = connection.execute(cypher)
-            count = result.get_num_tuples()
-            found = [[_plain(value) for value in result.get_next()] for _ in range(min(rows, count))]
-        except (RuntimeError, MemoryError) as error:
-            if isinstance(error, MemoryError) or "bad_alloc" in str(error):
-                return {"error": f"the answer takes more than {ANSWER_BYTES >> 20} MiB of memory"}
-            return {"error": "timeout" if "interrupted" in str(error).lower() else str(error)}
-        return {"columns": result.get_column_names(), "rows": found, "more": count > len(found)}
-
-
-def _plain(value: Any) -> Any:
-    """Return a value as both libraries show it: of nodes and relations the label and the properties that they have."""
-    if isinstance(value, dict):
-        return {
-            key.lower() if key.startswith("_") else key: _plain(one)
-            for key, one in value.items()
-            if key.lower() not in ("_id", "_src", "_dst") and one is not None
-        }
-    return [_plain(one) for one in value] if isinstance(value, list) else value
-
-
-@contextlib.contextmanager
-def _opened(library: Any, path: Path, *, read_only: bool) -> Iterator[Any]:
-    database = library.Database(
-        str(path), buffer_pool_size=POOL_BYTES, max_num_threads=1, read_only=read_only, max_db_size=LARGEST_BYTES
-    )
-    try:
-        connection = library.Connection(database)
-        try:
-            yield connection
-        finally:
-            connection.close()
-    finally:
-        database.close()
-
-
 def _literal(text: str) -> str:
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
 def main(arguments: list[str]) -> None:
-    """Write or ask a graph, as `Graph` tells it to, and print what it is to hear as JSON."""
-    what, library, *rest = arguments
+    """Write a graph, as `Graph` tells it to, and print what it is to hear as JSON."""
+    library, database, target = arguments
     os.nice(5)
     try:
-        loaded = importlib.import_module(library)
-        if what == "write":
-            said = _write_graph(loaded, Path(rest[0]), Path(rest[1]))
-        else:
-            said = _answer(loaded, Path(rest[0]), sys.stdin.read(), float(rest[1]), int(rest[2]))
+        said = _write_graph(importlib.import_module(library), Path(database), Path(target))
     except (RuntimeError, OSError, ImportError, StoreError) as error:
         said = {"error": str(error)}
     print(json.dumps(said, default=str))
