@@ -21,12 +21,18 @@ STARTING_SECONDS = 60.0
 def plain(mode: str = "good", name: str = "plain", **more: Any) -> ToolServer:
     """Return the server without the SDK, which misbehaves as the mode says."""
     command = ("python", str(PROGRAMS / "plain.py"), mode)
-    return ToolServer(name=name, command=command, folders=(str(PROGRAMS),), **more)
+    return ToolServer(**_patient(name=name, command=command, folders=(str(PROGRAMS),), **more))
 
 
 def modern(**more: Any) -> ToolServer:
     """Return the server on the SDK, as a program."""
-    return ToolServer(name="modern", command=("python", str(PROGRAMS / "modern.py")), folders=(str(PROGRAMS),), **more)
+    command = ("python", str(PROGRAMS / "modern.py"))
+    return ToolServer(**_patient(name="modern", command=command, folders=(str(PROGRAMS),), **more))
+
+
+def _patient(**fields: Any) -> dict[str, Any]:
+    """Return fields of a server that may take long to start: programs in the sandbox get only idle cores."""
+    return {"start_seconds": 100.0, **fields}
 
 
 @contextmanager

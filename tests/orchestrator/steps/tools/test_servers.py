@@ -160,7 +160,7 @@ async def test_servers_that_no_tool_of_the_step_names_are_not_started(tmp_path: 
     ("server", "told"),
     [
         (plain("dies"), "its program has ended with exit code 3: the database is locked"),
-        (plain("rubbish", start_seconds=3.0), "it wrote a line that is no message of MCP: 'Server ready, have fun!'"),
+        (plain("rubbish"), "it wrote a line that is no message of MCP: 'Server ready, have fun!'"),
         (plain("silent", start_seconds=3.0), "MCP server plain: "),
         (ToolServer(name="plain", command=("no-such-program",)), "no-such-program"),
         (ToolServer(name="plain", command=("true",), folders=("/no/such",)), "'/no/such' cannot be shown"),
@@ -191,7 +191,8 @@ async def test_a_server_that_does_not_start_is_infrastructure(
 async def test_calls_that_go_wrong(
     tmp_path: Path, sandbox: Sandbox, tool: str, kind: FailureKind, final: bool, told: str
 ) -> None:
-    steps = ServedSteps(tmp_path, servers_of(sandbox, plain(seconds=1.0)))
+    server = plain(seconds=1.0) if kind is FailureKind.TIMEOUT else plain()
+    steps = ServedSteps(tmp_path, servers_of(sandbox, server))
     found = await steps.failing([f"mcp:plain/{tool}"], arguments={})
     assert (found.kind, found.final, told in found.message) == (kind, final, True), found
     assert [(call.tool, call.outcome) for call in steps.calls] == [(f"mcp:plain/{tool}", "failed")]
@@ -263,11 +264,11 @@ async def test_schemas_with_references_are_enforced_and_checked(tmp_path: Path, 
 
 
 async def test_servers_share_a_third_of_the_memory_of_the_sandbox(tmp_path: Path, sandbox: Sandbox) -> None:
-    most = sandbox.budget.total // 3
-    servers = servers_of(sandbox, plain(memory=most - (256 << 20), start_seconds=2.0))
+    memory = sandbox.budget.total // 3 - (256 << 20)
+    servers = servers_of(sandbox, plain(memory=memory), plain(name="second", memory=memory, start_seconds=1.0))
     async with servers.open(["mcp:plain/echo"]):
-        with pytest.raises(ToolServerFailed, match="was not ready within 2 s"):
-            async with servers.open(["mcp:plain/echo"]):
+        with pytest.raises(ToolServerFailed, match="was not ready within 1 s"):
+            async with servers.open(["mcp:second/echo"]):
                 raise AssertionError("both are open")
     async with servers.open(["mcp:plain/echo"]) as tools:
         assert set(tools) == {"mcp:plain/echo"}
