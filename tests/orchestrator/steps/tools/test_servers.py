@@ -160,14 +160,13 @@ async def test_servers_that_no_tool_of_the_step_names_are_not_started(tmp_path: 
     ("server", "told"),
     [
         (plain("dies"), "its program has ended with exit code 3: the database is locked"),
-        (plain("rubbish"), "it wrote a line that is no message of MCP: 'Server ready, have fun!'"),
         (plain("silent", start_seconds=3.0), "MCP server plain: "),
         (ToolServer(name="plain", command=("no-such-program",)), "no-such-program"),
         (ToolServer(name="plain", command=("true",), folders=("/no/such",)), "'/no/such' cannot be shown"),
         (plain(memory=1 << 50), "the job needs"),
         (ToolServer(name="plain", url="http://127.0.0.1:9/mcp", start_seconds=10.0), "MCP server plain: "),
     ],
-    ids=["dies", "rubbish", "silent", "missing", "folder", "memory", "refused"],
+    ids=["dies", "silent", "missing", "folder", "memory", "refused"],
 )
 async def test_a_server_that_does_not_start_is_infrastructure(
     tmp_path: Path, sandbox: Sandbox, server: ToolServer, told: str
@@ -176,6 +175,17 @@ async def test_a_server_that_does_not_start_is_infrastructure(
     found = await steps.failing(["mcp:plain/echo"], arguments={"text": "a"})
     assert (found.kind, found.final) == (FailureKind.INFRASTRUCTURE, False)
     assert told in found.message, found.message
+
+
+async def test_what_a_program_writes_that_is_no_server_is_told(tmp_path: Path, sandbox: Sandbox) -> None:
+    told = "it wrote a line that is no message of MCP: 'Server ready, have fun!'"
+    for seconds in (3.0, 30.0, 100.0):  # the program gets only idle cores, so that it may not have written anything yet
+        steps = ServedSteps(tmp_path, servers_of(sandbox, plain("rubbish", start_seconds=seconds)))
+        found = await steps.failing(["mcp:plain/echo"], arguments={"text": "a"})
+        assert (found.kind, found.final) == (FailureKind.INFRASTRUCTURE, False)
+        if told in found.message:
+            return
+    pytest.fail(found.message)
 
 
 @pytest.mark.parametrize(
