@@ -206,10 +206,11 @@ class ChatTemplate:
     ) -> str:
         given = {"tools": json.loads(tools)} if tools else {}
         variables = {"tools": None, "documents": None, **dict(arguments), **given, **self._tokens}
+        begins_answer = variables.pop("add_generation_prompt", True) and not continued
         messages = [_as_dict(turn, parts=parts) for turn in turns]
         self._environment.begin_rendering()
         try:
-            return self._template.render(variables, messages=messages, add_generation_prompt=not continued)
+            return self._template.render(variables, messages=messages, add_generation_prompt=begins_answer)
         except TooMuch:
             raise
         except MemoryError as error:

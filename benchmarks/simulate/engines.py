@@ -49,6 +49,7 @@ from orchestrator.engine.step_cost.model import (
 from orchestrator.engine.worker.batching import Prefill, chunks_of, group_equal_chunks
 from orchestrator.engine.worker.priority import ALIKE, priority
 from orchestrator.events import Usage
+from registry.thinking import Thinking
 
 GATHERING_SECONDS = 1e-6
 """Delay before a step, so that requests of the same moment are in the same step in whatever order they come."""
@@ -311,7 +312,9 @@ class SimulatedEngine:
             on_text(completion.text)
         return completion
 
-    async def count(self, messages: Sequence[Message], tools: Sequence[OfferedTool] = ()) -> int:
+    async def count(
+        self, messages: Sequence[Message], tools: Sequence[OfferedTool] = (), thinking: Thinking = "auto"
+    ) -> int:
         """Return the number of tokens, as the behaviour counts them."""
         return self._count(messages)
 

@@ -20,6 +20,7 @@ from orchestrator.engine.contract import (
     OfferedTool,
     TokenLogprob,
 )
+from registry.thinking import Thinking
 
 VERSION = 6
 MAX_FRAME = 256 << 20
@@ -64,6 +65,8 @@ class Count(WireMessage, frozen=True):
     messages: tuple[Message, ...]
     tools: tuple[OfferedTool, ...] = ()
     """The tools that the model's chat template is given."""
+    thinking: Thinking = "auto"
+    """How much the model is to think, which its chat template may be told."""
 
 
 class Tokenize(WireMessage, frozen=True):

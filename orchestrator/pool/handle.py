@@ -21,6 +21,7 @@ from orchestrator.engine.contract import (
     TokenizedText,
 )
 from orchestrator.engine.errors import EngineDied
+from registry.thinking import Thinking
 
 
 class EngineHandle(Protocol):
@@ -46,7 +47,9 @@ class EngineHandle(Protocol):
         Raises EngineError, or what these raise.
         """
 
-    async def count(self, messages: Sequence[Message], tools: Sequence[OfferedTool] = ()) -> int:
+    async def count(
+        self, messages: Sequence[Message], tools: Sequence[OfferedTool] = (), thinking: Thinking = "auto"
+    ) -> int:
         """Return how many tokens the prompt of these messages has, with these tools in its chat template.
 
         Raises EngineError.

@@ -36,6 +36,7 @@ from orchestrator.pool.residency import Folders, Residency
 from orchestrator.pool.status import Counters, PoolSnapshot, RoleCounts, sum_counters
 from registry.diff import difference
 from registry.models import Registry
+from registry.thinking import Thinking
 
 _OF_A_NODE: Final = 0.9
 """The share of a node's memory that engines bound to it may take."""
@@ -119,17 +120,18 @@ class Pool:
         messages: Sequence[Message],
         priority: Priority = "interactive",
         tools: Sequence[OfferedTool] = (),
+        thinking: Thinking = "auto",
     ) -> int:
         """Return how many tokens the prompt of these messages has. Loads the model if needed.
 
-        `tools` are those that the model's chat template is given, as in `Generation`.
+        The model's chat template is given `tools` and `thinking`, as in `Generation`.
 
         Raises what `generate` raises, and ModelRemote, since only its server can count the tokens of a remote model.
         """
         managed = self._model(model)
         wanted = LeaseRequest(interactive=priority == "interactive", due=asyncio.get_running_loop().time())
         async with self._lease(managed, wanted) as (_, engine):
-            return await engine.count(messages, tools)
+            return await engine.count(messages, tools, thinking)
 
     async def tokenize(self, model: str, text: str, *, special: bool = True, whole: bool = False) -> TokenizedText:
         """Return the tokens of a text in a model's vocabulary, see `Engine.tokenize`. Loads the model if needed.

@@ -11,7 +11,15 @@ from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel
 
 from orchestrator.api.anthropic.answers import MessageAnswer, message_answer, message_events
-from orchestrator.api.anthropic.requests import CountBody, MessagesBody, TurnBody, messages_of, request_of, toolbox_of
+from orchestrator.api.anthropic.requests import (
+    CountBody,
+    MessagesBody,
+    TurnBody,
+    messages_of,
+    request_of,
+    thinking_of,
+    toolbox_of,
+)
 from orchestrator.api.anthropic.threads import Thread
 from orchestrator.api.dependencies import LimiterDep, ServiceDep, StoredThreadsDep, read_body
 from orchestrator.api.errors import MESSAGES_DOCUMENTED
@@ -66,4 +74,4 @@ async def _count(body: CountBody, service: Service, model: str | None = None, ea
     """Return how many tokens the prompt has for `model`; for what `body.model` stands for where that is no model."""
     role = role_named(body.model, service, model if model in service.orchestrator.registry.models else None)
     prompt, tools = await read_body(body, lambda: tool_prompt(messages_of(body, earlier), role, toolbox_of(body)))
-    return await service.orchestrator.pool.count(role.model, prompt, tools=tools)
+    return await service.orchestrator.pool.count(role.model, prompt, tools=tools, thinking=thinking_of(body))

@@ -30,6 +30,7 @@ from orchestrator.api.openai.sampling import (
 from orchestrator.api.openai.tools import MAX_TOOLS, ClientTool, ClientTools
 from orchestrator.engine.contract import Message, ToolCall
 from orchestrator.errors import InputError, Problem
+from registry.thinking import Thinking
 
 _ELSEWHERE: Final = (
     *("mcp_servers", "container", "compaction"),
@@ -153,9 +154,13 @@ def request_of(body: MessagesBody, answer_id: str, earlier: Sequence[TurnBody] =
         **shaping,
         whole=not body.stream,
         continues=is_free and may_be_continued(messages),
-        # Without `thinking`, clients expect no thoughts, and the first block to be the answer.
-        thinking=requested_thinking(body.thinking, None, None) or "off",
+        thinking=thinking_of(body),
     )
+
+
+def thinking_of(body: CountBody) -> Thinking:
+    """Return how much the model is to think. Without `thinking`, clients expect the first block to be the answer."""
+    return requested_thinking(body.thinking, None, None) or "off"
 
 
 def toolbox_of(body: CountBody) -> ClientTools:

@@ -84,6 +84,8 @@ class TemplateBody(RequestBody, LenientBody):
     messages: Messages
     tools: Annotated[list[ToolBody], Field(max_length=MAX_TOOLS)] | None = None
     chat_template_kwargs: TemplateArguments | None = None
+    add_generation_prompt: bool | None = None
+    """Whether the prompt ends with what an answer begins with; None: it does."""
 
 
 class TemplateAnswer(BaseModel):
@@ -136,8 +138,11 @@ async def apply_template(
     given = engine_messages(body.messages)
     check_length("messages", prompt_texts(given, toolbox.offered), MAX_RENDERED)
     messages, tools = tool_prompt(given, role, toolbox)
+    arguments = dict(body.chat_template_kwargs or {})
+    if body.add_generation_prompt is not None:
+        arguments["add_generation_prompt"] = body.add_generation_prompt
     rendered = await limiter.run_while_connected(
-        request, lambda: service.orchestrator.pool.render(role.model, messages, body.chat_template_kwargs, tools)
+        request, lambda: service.orchestrator.pool.render(role.model, messages, arguments, tools)
     )
     return TemplateAnswer(prompt=rendered)
 

@@ -65,6 +65,7 @@ from orchestrator.engine.protocol import (
     encode,
 )
 from orchestrator.events import Usage
+from registry.thinking import Thinking
 
 OnText = Callable[[str], None]
 """Called with the pieces of a text as they arrive: with a `TextPiece` where the request asks for `logprobs`. It may
@@ -269,13 +270,15 @@ class Engine(asyncio.Protocol):
             prompt_logprobs=done.prompt_logprobs,
         )
 
-    async def count(self, messages: Sequence[Message], tools: Sequence[OfferedTool] = ()) -> int:
+    async def count(
+        self, messages: Sequence[Message], tools: Sequence[OfferedTool] = (), thinking: Thinking = "auto"
+    ) -> int:
         """Return how many tokens the prompt of these messages has, with these tools in its chat template.
 
         Raises BadRequest, BadPrompt, EngineDied.
         """
         self._check_kind("write")
-        counted: Counted = await self._ask(lambda seq: Count(seq, tuple(messages), tuple(tools)))
+        counted: Counted = await self._ask(lambda seq: Count(seq, tuple(messages), tuple(tools), thinking))
         return counted.tokens
 
     async def tokenize(self, text: str, *, special: bool = True, whole: bool = False) -> TokenizedText:

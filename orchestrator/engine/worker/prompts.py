@@ -83,8 +83,8 @@ class PromptMaker:
         match command:
             case protocol.Submit(_, request):
                 return self._prompt_of(request)
-            case protocol.Count(number, messages, tools):
-                tokens = self._chat(messages, None, tools, continued=False).tokens
+            case protocol.Count(number, messages, tools, thinking):
+                tokens = self._chat(messages, self._thinking.arguments(thinking), tools, continued=False).tokens
                 return protocol.Counted(number, len(tokens))
             case protocol.Render(number, messages, arguments, tools):
                 segments = self.template.segments(messages, arguments, tools)
@@ -203,7 +203,7 @@ def is_long(command: Request | protocol.Embed) -> bool:
             return len(text) > LONG
         case protocol.Detokenize(_, tokens):
             return len(tokens) > LONG_IDS
-        case protocol.Count(_, messages, tools) | protocol.Render(_, messages, _, tools):
+        case protocol.Count(_, messages, tools, _) | protocol.Render(_, messages, _, tools):
             texts = sum(len(text) for message in messages for text in message.texts)
             return texts + sum(len(text) for tool in tools for text in tool) > LONG
 

@@ -40,6 +40,19 @@ def test_the_rendered_template_is_what_a_chat_gives_the_model(client: httpx2.Cli
     assert raw["usage"]["prompt_tokens"] == chat["usage"]["prompt_tokens"]
 
 
+@pytest.mark.parametrize("where", ["add_generation_prompt", "chat_template_kwargs"])
+def test_a_template_is_rendered_without_the_beginning_of_an_answer_if_asked(client: httpx2.Client, where: str) -> None:
+    def rendered(wanted: bool) -> str:
+        option = wanted if where == "add_generation_prompt" else {"add_generation_prompt": wanted}
+        asked = {"model": "tiny-large", "messages": CHAT, where: option}
+        return str(client.post("/apply-template", json=asked).json()["prompt"])
+
+    usual = client.post("/apply-template", json={"model": "tiny-large", "messages": CHAT}).json()["prompt"]
+    assert rendered(True) == usual
+    assert usual.startswith(rendered(False))
+    assert len(rendered(False)) < len(usual)
+
+
 @pytest.mark.parametrize(
     ("path", "body", "message"),
     [

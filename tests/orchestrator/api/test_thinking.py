@@ -106,6 +106,16 @@ def test_a_schema_is_for_the_answer(client: httpx2.Client) -> None:
     assert (message["reasoning_content"], message["content"]) == ("hmah", '"yes"')
 
 
+@pytest.mark.parametrize("options", [{}, {"thinking": {"type": "enabled", "budget_tokens": 8}}])
+def test_the_tokens_of_a_message_are_counted_as_it_is_asked_to_think(
+    client: httpx2.Client, options: dict[str, Any]
+) -> None:
+    asked = {"model": "worker", "messages": MESSAGES, **options}
+    counted = client.post("/v1/messages/count_tokens", json=asked).json()["input_tokens"]
+    usage = client.post("/v1/messages", json={**asked, "max_tokens": 24}).json()["usage"]
+    assert counted == usage["input_tokens"] + usage.get("cache_read_input_tokens", 0)
+
+
 def test_a_message_has_a_block_of_thoughts_where_they_are_asked_for(client: httpx2.Client) -> None:
     asked: dict[str, Any] = {"model": "endless", "messages": MESSAGES, "max_tokens": 24}
 
