@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import chain
-from typing import Self
+from typing import Final, Self
 
 ReplicaId = tuple[str, int]
 """Identifies a replica: the model's id, and the number of the replica from 0."""
@@ -76,11 +76,23 @@ class ReplicaCandidate:
     """How many blocks of the prompt it probably holds."""
 
 
+CROWDED_BY: Final = 2
+CROWDED_TIMES: Final = 1.5
+"""A replica is crowded if it serves more than so many requests beyond so many times those of the least busy one."""
+
+
 def choose_replica(candidates: Iterable[ReplicaCandidate]) -> int | None:
     """Return the number of the replica that serves a request, or None if there is none.
 
-    It is the one that holds the longest prefix of the prompt, then the one with the fewest requests. Replicas without a
-    free slot come last: computing the prefix again takes less time than waiting for a slot.
+    It is the one that holds the longest prefix of the prompt, then the one with the fewest requests, as in the
+    cache-aware policy of SGLang's router: a crowded replica comes later, because a prefix is computed once by each
+    replica, and by all of them at the same time, while a crowd slows down every token of every answer. Replicas without
+    a free slot come last: computing the prefix again takes less time than waiting for a slot.
     """
-    order = sorted(candidates, key=lambda one: (one.requests >= one.slots, -one.held, one.requests, one.number))
-    return order[0].number if order else None
+    found = [*candidates]
+    bound = CROWDED_BY + CROWDED_TIMES * min((one.requests for one in found), default=0)
+
+    def rank(one: ReplicaCandidate) -> tuple[bool, bool, int, int, int]:
+        return one.requests >= one.slots, one.requests > bound, -one.held, one.requests, one.number
+
+    return min(found, key=rank).number if found else None
