@@ -63,6 +63,10 @@ class ErrorDetail(BaseModel):
     problems: list[ProblemBody] = Field(default_factory=list)
     run_id: str | None = Field(default=None, exclude_if=lambda run: run is None)
     """The run that has failed to answer, where one has."""
+    n_prompt_tokens: int | None = Field(default=None, exclude_if=lambda count: count is None)
+    """How many tokens a prompt has that is too long, as llama-server calls it."""
+    n_ctx: int | None = Field(default=None, exclude_if=lambda count: count is None)
+    """How many tokens prompt and answer may have together, where the prompt is too long."""
 
 
 class ErrorBody(BaseModel):
@@ -207,13 +211,16 @@ class UnknownName(NotFound):
 def error_detail(error: OrchestratorError) -> ErrorDetail:
     """Return what the answer says of an error."""
     problems = error.problems if isinstance(error, InputError) else ()
+    too_long = error if isinstance(error, PromptTooLong) else None
     return ErrorDetail(
         message=str(error),
         type=_error_type(status_of(error)),
         param=problems[0].where if problems else None,
-        code=CONTEXT_LENGTH if isinstance(error, PromptTooLong) else _snake(type(error).__name__),
+        code=CONTEXT_LENGTH if too_long else _snake(type(error).__name__),
         problems=[ProblemBody(where=item.where, what=item.what, accepted=item.accepted) for item in problems],
         run_id=error.run if isinstance(error, RunFailed) else None,
+        n_prompt_tokens=too_long.tokens or None if too_long else None,
+        n_ctx=too_long.limit or None if too_long else None,
     )
 
 

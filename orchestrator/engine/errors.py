@@ -58,17 +58,19 @@ class BadGrammar(BadRequest):
 
 
 class PromptTooLong(BadRequest):
-    """The prompt has `tokens` tokens and the answer may have `max_tokens`: together more than `limit`, the most that
-    one sequence of the model may have."""
+    """The prompt has `tokens` tokens, or `at_least` so many, and the answer may have `max_tokens`: together more than
+    `limit`, the most that one sequence of the model may have."""
 
-    def __init__(self, tokens: int, limit: int, max_tokens: int = 0) -> None:
+    def __init__(self, tokens: int, limit: int, max_tokens: int = 0, at_least: bool = False) -> None:
         super().__init__(
-            f"the prompt has {tokens} tokens and the answer may take {max_tokens}; "
+            f"the prompt has {'at least ' if at_least else ''}{tokens} tokens and the answer may take {max_tokens}; "
             f"one sequence of this model may have {limit} tokens in all"
         )
         self.tokens = tokens
         self.limit = limit
         self.max_tokens = max_tokens
+        self.at_least = at_least
+        """Whether its tokens were not counted, because so few could not be that long a text."""
 
 
 class TextTooLong(BadRequest):
@@ -126,7 +128,7 @@ def format_error(error: EngineError) -> tuple[str, str, tuple[int, ...]]:
     """
     match error:
         case PromptTooLong():
-            numbers: tuple[int, ...] = error.tokens, error.limit, error.max_tokens
+            numbers: tuple[int, ...] = error.tokens, error.limit, error.max_tokens, int(error.at_least)
         case TextTooLong():
             numbers = error.index, error.tokens, error.limit
         case _:

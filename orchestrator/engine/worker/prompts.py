@@ -124,7 +124,7 @@ class PromptMaker:
         """Raise PromptTooLong for a text that would be too long even if all its tokens were as long as the longest."""
         least = characters // self._vocab.longest
         if least > self._limit:
-            raise PromptTooLong(least, self._limit)
+            raise PromptTooLong(least, self._limit, at_least=True)
 
 
 @dataclass(slots=True, eq=False)

@@ -123,7 +123,10 @@ def test_limits_an_answer_ends_where_the_context_ends(client: httpx2.Client) -> 
     assert full["tokens_evaluated"] + full["tokens_predicted"] <= context
     too_long = client.post("/completion", json={"model": MODEL, "prompt": TEXT * context, "n_predict": 4})
     assert too_long.status_code == 400
-    assert too_long.json()["error"]["code"] == "context_length_exceeded"
+    error = too_long.json()["error"]
+    assert (error["code"], error["n_ctx"]) == ("context_length_exceeded", context)
+    assert error["n_prompt_tokens"] > context
+    assert f"the prompt has at least {error['n_prompt_tokens']} tokens" in error["message"]
     assert completion(client)["content"] == completion(client)["content"], "the next request is answered as usual"
 
 
