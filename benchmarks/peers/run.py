@@ -175,7 +175,7 @@ def _rotated(systems: Sequence[TaskSystem], number: int) -> list[TaskSystem]:
 
 async def _rounds(plan: PeerPlan, workload: PeerWorkload, model: str, file: Path) -> dict[int, Round]:
     """Return the tasks of the rounds with their calls. What was not recorded before is recorded now."""
-    ratio = _tokens_per_word(file)
+    ratio = tokens_per_word(file)
     tasks = {number: workload.task(number, ratio) for number in (WARM_UP, *range(plan.rounds))}
     files = {number: plan.folder / "calls" / f"{_digest(plan, file, task)}.json" for number, task in tasks.items()}
     traces = {number: read_trace(files[number]) for number in tasks}
@@ -268,7 +268,7 @@ def _registry(plan: PeerPlan, name: str, file: Path, slots: int, context: int) -
     return load_registry(path)
 
 
-def _tokens_per_word(file: Path) -> float:
+def tokens_per_word(file: Path) -> float:
     """Return how many tokens a word of our texts has for a model, by its vocabulary alone."""
     llama: Any = llama_cpp.Llama(str(file), vocab_only=True, verbose=False)
     try:

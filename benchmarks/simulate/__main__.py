@@ -19,6 +19,7 @@ from benchmarks import results
 from benchmarks.critical_path.workloads import Roles
 from benchmarks.engine.report import PRODUCT, source_hash
 from benchmarks.options import positive
+from benchmarks.peers.run import tokens_per_word
 from benchmarks.real.measure import registry_for
 from benchmarks.routing.rows import RowLog
 from benchmarks.simulate.machine import Machine, read_machine, to_text
@@ -44,13 +45,16 @@ FOLDER: Final = Path(__file__).parents[2] / "build" / "bench"
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure, simulate, and write the results."""
     options = _parser().parse_args(arguments)
-    known = fixed_length(Roles())
-    if unknown := sorted(set(options.only) - {one.name for one in known}):
-        accepted = ", ".join(one.name for one in known)
-        raise SystemExit(f"there is no workload {', '.join(unknown)}; accepted: {accepted}")
     registry = load_registry(options.registry)
     name = options.model or registry.roles["worker"].model
     alone = registry_for(registry, name)
+    file = alone.models[name].file
+    if file is None:
+        raise SystemExit(f"{name} runs on another server; accepted: a model that is run here")
+    known = fixed_length(Roles(tokens_per_word=tokens_per_word(file)))
+    if unknown := sorted(set(options.only) - {one.name for one in known}):
+        accepted = ", ".join(one.name for one in known)
+        raise SystemExit(f"there is no workload {', '.join(unknown)}; accepted: {accepted}")
     keep = _keeping(options, name)
     machine = _machine(options.machine, registry, name, keep)
     suite = [one for one in known if not options.only or one.name in options.only]
