@@ -28,6 +28,7 @@ from mcp_types import (
 from starlette.exceptions import HTTPException
 from starlette.types import Receive, Scope, Send
 
+from orchestrator.api.mcp.tasks import add_tasks, task_for
 from orchestrator.api.mcp.tools import OFFERED, CallContext, call
 from orchestrator.errors import OrchestratorError
 from orchestrator.service.service import Service
@@ -72,7 +73,9 @@ def make_server(service: Service, local: bool) -> Server[Any]:
     ) -> ListToolsResult:
         return ListToolsResult(tools=TOOLS)
 
-    async def call_tool(context: ServerRequestContext[Any, Any], params: CallToolRequestParams) -> CallToolResult:
+    async def call_tool(
+        context: ServerRequestContext[Any, Any], params: CallToolRequestParams
+    ) -> CallToolResult | dict[str, Any]:
         if params.name not in OFFERED:
             raise MCPError(INVALID_PARAMS, f"there is no tool {params.name!r}; accepted: {', '.join(OFFERED)}")
 
@@ -80,20 +83,30 @@ def make_server(service: Service, local: bool) -> Server[Any]:
             await context.session.report_progress(at, None, message)
 
         try:
+            if (task := await task_for(context, params, service)) is not None:
+                return task
             found = await call(params.name, params.arguments or {}, CallContext(service, local, progress))
         except OrchestratorError as error:  # so that a model sees it, and may try again
             return CallToolResult(content=[TextContent(type="text", text=str(error))], is_error=True)
-        return CallToolResult(
-            content=[TextContent(type="text", text=json.dumps(found, ensure_ascii=False))], structured_content=found
-        )
+        return _result(found)
 
-    return Server(
-        "orchestrator",
-        version=version("orchestrator"),
-        instructions=INSTRUCTIONS,
-        on_list_tools=list_tools,
-        on_call_tool=call_tool,
+    async def watched(run: str) -> CallToolResult:
+        async def nobody(_at: float, _message: str) -> None:
+            """Tell nothing: the run has ended."""
+
+        return _result(await call("watch", {"run_id": run}, CallContext(service, local, nobody)))
+
+    server: Server[Any] = Server(
+        "orchestrator", version=version("orchestrator"), instructions=INSTRUCTIONS, on_list_tools=list_tools
     )
+    server.add_request_handler("tools/call", CallToolRequestParams, call_tool)
+    add_tasks(server, service, watched)
+    return server
+
+
+def _result(found: dict[str, Any]) -> CallToolResult:
+    text = TextContent(type="text", text=json.dumps(found, ensure_ascii=False))
+    return CallToolResult(content=[text], structured_content=found)
 
 
 def _leaves(error: BaseException) -> Iterator[BaseException]:

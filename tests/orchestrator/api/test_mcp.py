@@ -158,6 +158,43 @@ async def test_wrong_calls_say_what_would_be_accepted(daemon: Running) -> None:
             await client.call_tool("sudo", {})
 
 
+@asynccontextmanager
+async def taking_tasks(daemon: Running) -> AsyncIterator["Client"]:
+    """Connect over TCP with a client that takes tasks."""
+    headers = {"Authorization": f"Bearer {daemon.token}"}
+    url = f"http://127.0.0.1:{daemon.port}/mcp"
+    async with httpx2.AsyncClient(headers=headers, timeout=SECONDS) as http:
+        connected = sdk("mcp.client.streamable_http").streamable_http_client(url, http_client=http)
+        extension = sdk("tests.orchestrator.api.mcp_tasks").TaskExtension()
+        async with sdk().Client(connected, extensions=[extension]) as client:
+            yield client
+
+
+async def test_a_client_that_takes_tasks_gets_one_of_a_run_and_polls_it(daemon: Running) -> None:
+    tasks = sdk("tests.orchestrator.api.mcp_tasks")
+    async with taking_tasks(daemon) as client:
+        assert tasks.IDENTIFIER in (client.server_capabilities.extensions or {})
+        run = (await asked(client, "submit", **lasting()))["run_id"]
+        created: Any = await client.session.call_tool("watch", {"run_id": run}, allow_claimed=True)
+        assert (created.task_id, created.status, created.result_type) == (run, "working", "task")
+        assert created.created_at <= created.last_updated_at
+        state = await tasks.get(client.session, run)
+        assert (state.task_id, state.status, state.ttl_ms) == (run, "working", None)
+        await tasks.tell(client.session, "tasks/update", run)
+        await tasks.tell(client.session, "tasks/cancel", run)
+        assert (await tasks.ended(client.session, run)).status == "cancelled"
+
+        run = (await asked(client, "submit", **small()))["run_id"]
+        watched = await asked(client, "watch", run_id=run)
+        assert (watched["run_id"], watched["status"]) == (run, "done")
+        result = (await tasks.get(client.session, run)).result
+        assert result is not None
+        assert result["structuredContent"] == watched
+        assert (await asked(client, "watch", run_id=run, seconds=60))["status"] == "done"
+        with pytest.raises(sdk().MCPError, match="taskId: "):
+            await tasks.get(client.session, "20200101-000000-00000000")
+
+
 async def test_rights_are_those_of_the_listener(daemon: Running) -> None:
     async with over_tcp(daemon) as client:
         told = await refused(client, "submit", **{**summary(), "directory": "/etc"})

@@ -1,0 +1,124 @@
+"""The extension Tasks of MCP (`io.modelcontextprotocol/tasks`, of 2026-07-28): `watch` as a task.
+
+A client that declares the extension gets a task in place of an answer that may take hours, and asks for its state from
+time to time, also after it has lost the connection. The id of the task is that of the run. Nothing is kept for it
+beside the run, so that tasks survive a restart of the daemon, and are there as long as their runs.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from mcp import MCPError
+from mcp.server import Server
+from mcp.server.context import ServerRequestContext
+from mcp_types import INVALID_PARAMS, CallToolRequestParams, CallToolResult, RequestParams
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import ConfigDict, Field, ValidationError
+from pydantic.alias_generators import to_camel
+
+from orchestrator.api.mcp.tools import WatchForm
+from orchestrator.errors import OrchestratorError
+from orchestrator.history.report import Report
+from orchestrator.service.service import Service
+
+IDENTIFIER: Final = "io.modelcontextprotocol/tasks"
+POLL_MS: Final = 1000
+"""How often a client is asked to look at a task, in milliseconds."""
+TASK: Final = "task"
+"""The `resultType` that tells a task from the answer to a call."""
+
+Answered = Callable[[str], Awaitable[CallToolResult]]
+"""Returns the answer of `watch` for a run that has ended."""
+
+
+class TaskParams(RequestParams):
+    """What all requests about a task have."""
+
+    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True)
+
+    task_id: str = Field(min_length=1, max_length=200)
+
+
+async def task_for(
+    context: ServerRequestContext[Any, Any], params: CallToolRequestParams, service: Service
+) -> dict[str, Any] | None:
+    """Return the task for a call, or None for a call that is to be answered at once.
+
+    A task is made for `watch`, if the client takes tasks, names a run that has not ended, and gives no limit of time:
+    one that does wants to wait. Raises UnknownRun, JournalError.
+    """
+    if params.name != "watch" or not _takes_tasks(context):
+        return None
+    try:
+        asked = WatchForm.model_validate(params.arguments or {})
+    except ValidationError:
+        return None  # the answer says what is wrong
+    if asked.seconds is not None:
+        return None
+    task = await _state(service, asked.run_id)
+    return {**task, "resultType": TASK} if task["status"] == "working" else None
+
+
+def add_tasks(server: Server[Any], service: Service, answered: Answered) -> None:
+    """Let a server say that it has the extension, and answer its requests."""
+
+    async def get(_context: ServerRequestContext[Any, Any], params: TaskParams) -> dict[str, Any]:
+        task = await _known(service, params.task_id)
+        if task["status"] != "completed":
+            return task
+        result = await answered(params.task_id)
+        return {**task, "result": result.model_dump(by_alias=True, mode="json", exclude_none=True)}
+
+    async def cancel(_context: ServerRequestContext[Any, Any], params: TaskParams) -> dict[str, Any]:
+        await _known(service, params.task_id)
+        await service.cancel(params.task_id, None)
+        return {}
+
+    async def update(_context: ServerRequestContext[Any, Any], params: TaskParams) -> dict[str, Any]:
+        await _known(service, params.task_id)  # runs ask their client for nothing, so there is nothing to be answered
+        return {}
+
+    server.extensions[IDENTIFIER] = {}
+    server.add_request_handler("tasks/get", TaskParams, get)
+    server.add_request_handler("tasks/cancel", TaskParams, cancel)
+    server.add_request_handler("tasks/update", TaskParams, update)
+
+
+def _takes_tasks(context: ServerRequestContext[Any, Any]) -> bool:
+    capabilities = context.session.client_capabilities
+    declared = capabilities is not None and IDENTIFIER in (capabilities.extensions or {})
+    return declared and context.protocol_version in MODERN_PROTOCOL_VERSIONS
+
+
+async def _known(service: Service, run: str) -> dict[str, Any]:
+    try:
+        return await _state(service, run)
+    except OrchestratorError as error:
+        raise MCPError(INVALID_PARAMS, f"taskId: {error}") from error
+
+
+async def _state(service: Service, run: str) -> dict[str, Any]:
+    """Return the task of a run, without its result. Raises UnknownRun, JournalError."""
+    await service.row(run)
+    return _task(await asyncio.to_thread(service.orchestrator.views.report, run))
+
+
+def _task(report: Report) -> dict[str, Any]:
+    """Return the task of a run. A run that has failed is a task that is completed: its result says how it failed."""
+    status = {"done": "completed", "failed": "completed", "cancelled": "cancelled"}.get(report.status, "working")
+    done = sum(step.state == "done" for step in report.steps)
+    return {
+        "taskId": report.run_id,
+        "status": status,
+        "statusMessage": f"{report.status}; {done} of {len(report.steps)} steps are done",
+        "createdAt": _time(report.accepted_at),
+        "lastUpdatedAt": _time(report.accepted_at + report.wall_seconds),
+        "ttlMs": None,
+        "pollIntervalMs": POLL_MS,
+    }
+
+
+def _time(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
