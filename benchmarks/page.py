@@ -132,6 +132,14 @@ def _routing(found: Results) -> str:
     )
 
 
+def _memory(found: Results) -> str:
+    row = max(found["rows"]["memory"], key=lambda one: one["episodes"])
+    return (
+        f"Of {row['episodes']:,} episodes, the 20 that are most like a situation are found in "
+        f"{row['retrieve_20_p99_ms']:.1f} ms (99th percentile), {100 * row['recall']:.0f} % of them the right ones."
+    )
+
+
 def _context(found: Results) -> str:
     sent = 100 * goal(found, "prompt tokens, with as a share of without")
     computed = goal(found, "computed tokens, with as a share of without")
@@ -231,7 +239,9 @@ SUBJECTS: Final[Mapping[str, BenchmarkSubject]] = {
         "models to the questions of MMLU and GSM8K (RouteLLM); and the predecessor's faults.",
         _routing,
     ),
-    "memory": BenchmarkSubject("The memory of outcomes at size", "What a million episodes cost in time and memory."),
+    "memory": BenchmarkSubject(
+        "The memory of outcomes at size", "What a million episodes cost in time and memory.", _memory
+    ),
     "context": BenchmarkSubject("Context that edits itself", "A step that gathers from 50 documents.", _context),
     "procedures": BenchmarkSubject("Procedures", "What they cost, and what is left after kills.", _procedures),
     "adapter": BenchmarkSubject(
