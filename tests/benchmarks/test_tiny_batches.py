@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import psutil
+import pytest
 
 from benchmarks.tiny.batches import LONG_EVERY, batches_from, training_batch
 from benchmarks.tiny.sizes import CONTEXT, ROW, SIZES, TOKENIZER_FILE
@@ -14,6 +15,7 @@ DRAFT = SIZES["draft"]
 FEW_ROWS = replace(DRAFT, rows=16)
 
 
+@pytest.mark.slow
 def test_batches_made_ahead_are_those_of_their_steps_up_to_the_last() -> None:
     first = DRAFT.steps - 2
     ahead = list(batches_from(DRAFT, first))
@@ -33,6 +35,7 @@ def test_who_takes_no_more_batches_leaves_no_process() -> None:
     assert psutil.Process().children() == children
 
 
+@pytest.mark.slow
 def test_nothing_is_made_after_the_last_step() -> None:
     assert not list(batches_from(DRAFT, DRAFT.steps))
 
