@@ -36,6 +36,8 @@ from orchestrator.taskir import Step
 from tests.orchestrator.run_jobs import RECORDS, REGISTRY, job, step
 
 SHORT = [step("S1", "Summarize a.txt.", ["a.txt"], ["s1"])]
+CHAIN = [*SHORT, *(step(f"S{n}", f"Summarize s{n - 1}.", [f"s{n - 1}"], [f"s{n}"]) for n in range(2, 9))]
+"""Steps one after the other, so that a test can end the service long before the run has ended."""
 ONE_AT_A_TIME = Configuration(runs=RunSettings(max_running=1, max_queued=2))
 
 
@@ -73,7 +75,7 @@ async def test_runs_that_wait_or_are_interrupted_go_on_after_a_restart(tmp_path:
 async def test_a_run_that_waits_is_queued_however_far_it_was_before_a_restart(tmp_path: Path) -> None:
     home = tmp_path / "home"
     async with Service(home, REGISTRY, ONE_AT_A_TIME) as service:
-        first, second = [(await service.submit(job(SHORT))).run for _ in range(2)]
+        first, second = [(await service.submit(job(steps))).run for steps in (CHAIN, SHORT)]
         async for update in service.watch(first):
             if isinstance(update, EventUpdate) and isinstance(update.event, AttemptStarted):
                 break
@@ -191,10 +193,9 @@ async def test_a_run_can_be_repeated_when_those_it_builds_on_are_gone(tmp_path: 
 
 
 async def test_what_happened_before_a_restart_is_not_counted_again(tmp_path: Path) -> None:
-    two = [*SHORT, step("S2", "Summarize s1.", ["s1"], ["s2"])]
     home = tmp_path / "home"
     async with Service(home, REGISTRY, ONE_AT_A_TIME) as service:
-        run = (await service.submit(job(two))).run
+        run = (await service.submit(job(CHAIN))).run
         async for update in service.watch(run):
             if isinstance(update, EventUpdate) and isinstance(update.event, AttemptSucceeded):
                 break
