@@ -14,8 +14,8 @@ from orchestrator.cli.models import memory_for_models, registry_to_add_to
 from orchestrator.cli.settings import JsonFlag, settings
 from orchestrator.cli.terminal import one_line, print_json, printable, write
 from orchestrator.errors import InputError, Problem
-from registry.checks import OTHER_TEMPLATE, why_no_draft, why_no_prompt
-from registry.compose import Candidate, NothingAnswers, compose, unique
+from registry.checks import BASE_MODEL, NO_BASE_MODEL, OTHER_TEMPLATE, is_base, why_no_draft, why_no_prompt
+from registry.compose import NothingAnswers, compose, unique
 from registry.edit import add_model, create_registry, first_entries, give_role, replace_registry
 from registry.forms import EMBEDDER, usual_tier
 from registry.gguf import GgufHeader
@@ -24,7 +24,7 @@ from registry.models import Registry
 from registry.options import PromptLookupOptions, SpeculationOptions
 from registry.propose import DRAFT, file_name, full_path, id_from, why_not_drafted
 from registry.server_files import header_of, read_servers, usable_aliases, usable_id
-from registry.sources.local import find_here
+from registry.sources.local import as_candidate, find_here, recognise
 from registry.strict_yaml import write_yaml
 
 Entry = Mapping[str, object]
@@ -39,6 +39,8 @@ class _Imported:
     headers: dict[str, tuple[Path, GgufHeader]] = field(default_factory=dict)
     """The files of the models that can be read, and their headers."""
     not_taken: list[NotTaken] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    """What is to be known of models that are taken."""
 
 
 def import_models(
@@ -71,6 +73,7 @@ def import_models(
         return
     write(lambda: print(printable(_as_yaml(imported, registry, written=save)), end=""))
     lines = "".join(f"not taken: {printable(one_line(str(one)))}\n" for one in imported.not_taken)
+    lines += "".join(f"warning: {printable(one_line(text))}\n" for text in imported.warnings)
     write(lambda: print(lines, end="", file=sys.stderr))
 
 
@@ -91,9 +94,15 @@ def _imported(servers: Servers, registry: Registry) -> _Imported:
 
 
 def _answers(model: ServedModel, file: Path, imported: _Imported) -> bool:
-    """Return whether the model's chat template keeps all words, without which the model is not taken."""
+    """Return whether the model's chat template keeps all words, without which the model is not taken.
+
+    A model without a template is taken, with a warning.
+    """
     header = header_of(file)
     why = None if header is None else why_no_prompt(header)
+    if header is not None and is_base(header):
+        warning = f"{model.where}: {file}: {BASE_MODEL}; accepted for roles that answer: {NO_BASE_MODEL}"
+        imported.warnings.append(warning)
     if why is not None:
         imported.not_taken.append(NotTaken(model.where, str(file), f"{why}; accepted: {OTHER_TEMPLATE}"))
     return why is None
@@ -245,7 +254,10 @@ def _idle(models: list[ServedModel], imported: _Imported) -> None:
 
 def _give_roles(imported: _Imported, registry: Registry, budget: int) -> None:
     """Give the models of a new registry the roles that `orchestrator init` would give them."""
-    candidates = [Candidate(id=id, file=file, header=header) for id, (file, header) in imported.headers.items()]
+    candidates = []
+    for id, (file, header) in imported.headers.items():
+        known = recognise(file)
+        candidates.append(as_candidate(id, file, header, None if known is None else known[1]))
     try:
         made = compose(candidates, registry.path, budget)
     except NothingAnswers as error:
@@ -294,6 +306,7 @@ def _as_json(imported: _Imported, registry: Registry, *, written: bool) -> dict[
         "models": {name: dict(entry) for name, entry in imported.models.items()},
         "roles": imported.roles,
         "not_taken": [{"where": one.where, "what": one.what, "reason": one.reason} for one in imported.not_taken],
+        "warnings": imported.warnings,
         "registry": str(registry.path),
         "written": written,
     }

@@ -14,7 +14,7 @@ from orchestrator.cli.settings import JsonFlag, Settings, settings
 from orchestrator.cli.terminal import one_line, print_json, printable, size, write
 from orchestrator.errors import InputError, Problem
 from registry.checks import OTHER_TEMPLATE, why_no_prompt
-from registry.compose import Candidate, Composed, NothingAnswers, RoleAdapter, compose, unique
+from registry.compose import Candidate, Composed, NothingAnswers, compose, unique
 from registry.edit import create_registry
 from registry.errors import GgufError
 from registry.gguf import read_header
@@ -22,7 +22,7 @@ from registry.load import configured_registry, find_registry
 from registry.models import Registry
 from registry.propose import full_path, id_from
 from registry.sources.catalogue import CatalogueEntry, read_catalogue
-from registry.sources.local import find_here, known_models, models_in
+from registry.sources.local import as_candidate, find_here, known_models, models_in, recognise
 
 SUGGESTED = ("smollm2-135m", "qwen3-4b", "qwen3-8b")
 """The models of the catalogue that are named to whoever has none."""
@@ -96,7 +96,7 @@ def _named(names: Sequence[str], folder: Path, *, yes: bool) -> list[Candidate]:
             files[draft] = file
     apart: dict[Path, tuple[str, CatalogueEntry | None]] = {}
     for name, file in files.items():
-        listed = (name, catalogue[name]) if name in catalogue else known.get(file, (id_from(file), None))
+        listed = (name, catalogue[name]) if name in catalogue else known.get(file) or _listed(file)
         apart.setdefault(full_path(file), listed)
     return _candidates(apart)
 
@@ -136,8 +136,13 @@ def _found(folder: Path, ignored: list[str]) -> Iterator[Candidate]:
         if why is not None:
             ignored.append(f"{file} is left out: {why}")
         else:
-            files.setdefault(full_path(file), known.get(file, (id_from(file), None)))
+            files.setdefault(full_path(file), known.get(file) or _listed(file))
     yield from _candidates(files)
+
+
+def _listed(file: Path) -> tuple[str, CatalogueEntry | None]:
+    """Return the name of the model in a file, and its entry in the catalogue if it is a copy of a model there."""
+    return recognise(file) or (id_from(file), None)
 
 
 def _candidates(files: dict[Path, tuple[str, CatalogueEntry | None]]) -> list[Candidate]:
@@ -151,9 +156,7 @@ def _candidates(files: dict[Path, tuple[str, CatalogueEntry | None]]) -> list[Ca
             raise InputError(Problem(str(error.path), error.reason, "a GGUF model")) from error
         if (why := why_no_prompt(header)) is not None:
             raise InputError(Problem(str(file), why, OTHER_TEMPLATE))
-        roles, adapters = (entry.roles, entry.adapters) if entry is not None else ((), {})
-        trained = {role: RoleAdapter(adapter.path, adapter.system) for role, adapter in adapters.items()}
-        made.append(Candidate(id=id, file=file, header=header, known_for=roles, adapters=trained))
+        made.append(as_candidate(id, file, header, entry))
     return made
 
 

@@ -21,7 +21,7 @@ from orchestrator.cli.settings import JsonFlag, Settings, settings
 from orchestrator.cli.terminal import glyphs, make_console, one_line, print_json, printable, size, write
 from orchestrator.errors import InputError, Problem
 from registry.checks import OTHER_TEMPLATE
-from registry.compose import Candidate, NothingAnswers, compose
+from registry.compose import NothingAnswers, compose
 from registry.edit import add_model, create_registry, first_entries, give_role, made_for_model, replace_registry
 from registry.errors import GgufError
 from registry.fit import Room
@@ -30,6 +30,7 @@ from registry.gguf import read_header
 from registry.load import PACKAGED, blank_registry, configured_registry, load_registry
 from registry.models import ModelEntry, Registry, RoleEntry
 from registry.propose import Proposal, full_path, propose
+from registry.sources.local import as_candidate, recognise
 from registry.strict_yaml import write_yaml
 
 
@@ -174,9 +175,10 @@ def _role_entries(
 ) -> Mapping[str, _RoleChange]:
     """Return what becomes of the roles that the model gets. In a new registry, these are all roles if none is named."""
     if not registry.models and not roles:
-        header = read_header(file)
+        known = recognise(file)
+        one = as_candidate(proposal.id, file, read_header(file), None if known is None else known[1])
         try:
-            made = compose([Candidate(id=proposal.id, file=file, header=header)], registry.path, proposal.room.budget)
+            made = compose([one], registry.path, proposal.room.budget)
         except NothingAnswers:
             accepted = "--role draft or --role embedder, or a model that answers for the first one"
             reason = f"would be the only model of a new registry, and {proposal.suits.why}"

@@ -25,6 +25,15 @@ class AdapterEntry(BaseModel):
         return PATH.parent / self.file
 
 
+class GgufFile(BaseModel):
+    """A GGUF file, told from all others by its bytes."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    bytes: Annotated[int, Field(gt=0, description="its exact size")]
+    sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$", description="the digest of its bytes")]
+
+
 class CatalogueEntry(BaseModel):
     """A model that `orchestrator models get` knows by a short name."""
 
@@ -37,6 +46,7 @@ class CatalogueEntry(BaseModel):
     roles: Annotated[tuple[str, ...], Field(description="the roles that it suits, the best first")]
     draft: Annotated[str | None, Field(description="the short name of a model that can draft for it")] = None
     description: Annotated[str, Field(description="what it is, in a sentence")]
+    gguf: Annotated[GgufFile | None, Field(description="the exact file, by which a copy is recognised")] = None
     adapters: Annotated[
         dict[str, AdapterEntry], Field(description="adapters of ours, by the role that they are for")
     ] = {}

@@ -4,8 +4,11 @@ import re
 from pathlib import Path
 from typing import Final
 
+from registry.compose import Candidate, RoleAdapter
+from registry.gguf import GgufHeader
 from registry.sources.catalogue import CatalogueEntry, read_catalogue
 from registry.sources.contract import SourceError
+from registry.sources.download import sha256_of
 from registry.sources.hub import parse_name, quantisation_of
 from registry.sources.ollama import find_in_ollama
 from registry.sources.pypi import find_unpacked
@@ -16,11 +19,18 @@ _PIECE: Final = re.compile(r"-(?P<number>\d{5})-of-\d{5}\.gguf\Z")
 def find_here(written: str, folder: Path) -> Path | None:
     """Return the file of the model that `written` names, as `get_model` takes it, or None if it would be downloaded.
 
-    Files in `folder`, where downloads go, can also be given by their names, with or without `.gguf`. The network is
-    not used.
+    Files in `folder`, where downloads go, can also be given by their names, with or without `.gguf`. A model of the
+    catalogue is also found there as a copy under any name, see `recognise`. The network is not used.
     """
     entry = read_catalogue().get(written)
-    source = written if entry is None else entry.source
+    if entry is None:
+        return _at_source(written, folder)
+    copies = (file for file in models_in(folder) if _is_copy(file, entry))
+    return _at_source(entry.source, folder) or next(copies, None)
+
+
+def _at_source(source: str, folder: Path) -> Path | None:
+    """Return the file of a model where its source puts it, or None if it is not there."""
     if source.startswith("hf:"):
         return _from_hub(source, folder)
     if source.startswith("pypi:"):
@@ -30,10 +40,10 @@ def find_here(written: str, folder: Path) -> Path | None:
             return find_in_ollama(source)
         except SourceError:
             return None
-    path = Path(written).expanduser()
+    path = Path(source).expanduser()
     if path.is_file():
         return path.absolute()
-    return next((file for file in models_in(folder) if written in (file.name, file.stem)), None)
+    return next((file for file in models_in(folder) if source in (file.name, file.stem)), None)
 
 
 def models_in(folder: Path) -> list[Path]:
@@ -45,6 +55,35 @@ def known_models(folder: Path) -> dict[Path, tuple[str, CatalogueEntry]]:
     """Return the models of the catalogue that are on this machine: by file, the short name and the entry of each."""
     found = ((find_here(name, folder), name, entry) for name, entry in read_catalogue().items())
     return {file: (name, entry) for file, name, entry in found if file is not None}
+
+
+def recognise(file: Path) -> tuple[str, CatalogueEntry] | None:
+    """Return the short name and the entry of the model of the catalogue that a file is a copy of, or None.
+
+    Only those models are recognised of which the catalogue states the exact file. A file is read as a whole only if it
+    has the size of one of them.
+    """
+    found = ((name, entry) for name, entry in read_catalogue().items() if _is_copy(file, entry))
+    return next(found, None)
+
+
+def _is_copy(file: Path, entry: CatalogueEntry) -> bool:
+    known = entry.gguf
+    try:
+        return known is not None and file.stat().st_size == known.bytes and sha256_of(file) == known.sha256
+    except OSError:
+        return False
+
+
+def as_candidate(id: str, file: Path, header: GgufHeader, listed: CatalogueEntry | None) -> Candidate:
+    """Return a model that is to be in a new registry, with what its entry in the catalogue says of it.
+
+    The adapters of the entry are for its exact file, where it states that.
+    """
+    if listed is None:
+        return Candidate(id=id, file=file, header=header)
+    trained = {role: RoleAdapter(adapter.path, adapter.system) for role, adapter in listed.adapters.items()}
+    return Candidate(id=id, file=file, header=header, known_for=listed.roles, adapters=trained)
 
 
 def _from_hub(source: str, folder: Path) -> Path | None:

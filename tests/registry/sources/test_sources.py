@@ -11,11 +11,12 @@ from pathlib import Path
 import huggingface_hub.constants
 import pytest
 
-from registry.sources.catalogue import read_catalogue
+from registry.sources.catalogue import GgufFile, read_catalogue
 from registry.sources.contract import Obtained, SourceError
 from registry.sources.download import sha256_of
 from registry.sources.get import get_model
 from registry.sources.hub import quantisation_of
+from registry.sources.local import find_here, recognise
 from tests.registry.sources.model_server import Served, serving
 
 TINY = Path(__file__).parents[3] / "registry" / "tiny" / "draft.gguf"
@@ -297,6 +298,22 @@ def test_a_model_of_ollama_is_used_where_it_is(ollama: Path, tmp_path: Path) -> 
 
 def test_a_file_is_used_where_it_is(tmp_path: Path) -> None:
     assert got(os.path.relpath(TINY), tmp_path).file == TINY
+
+
+def test_a_copy_of_a_file_that_the_catalogue_states_is_recognised_under_any_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exact = GgufFile(bytes=len(MODEL), sha256=sha256_of(TINY))
+    known = read_catalogue()["smollm2-135m"].model_copy(update={"source": "pypi:absent==1", "gguf": exact})
+    monkeypatch.setattr("registry.sources.local.read_catalogue", lambda: {"known": known})
+    copy, other = tmp_path / "my copy.gguf", tmp_path / "other.gguf"
+    other.write_bytes(MODEL[:-1] + b"?")
+    assert recognise(other) is None, "it has the size only"
+    assert find_here("known", tmp_path) is None
+    copy.write_bytes(MODEL)
+    assert recognise(copy) == ("known", known)
+    assert find_here("known", tmp_path) == copy
+    assert recognise(tmp_path / "absent.gguf") is None
 
 
 def test_set_up_installs_the_package_that_the_catalogue_names() -> None:
