@@ -95,11 +95,11 @@ def add(
     changes = _role_entries(proposal, registry, wanted, file)
     if save:
         _save(proposal, registry, changes)
+    warnings = [*proposal.warnings, *_lacking(registry, changes, file)]
     if as_json:
-        print_json(_as_json(proposal, registry, changes, written=save))
+        print_json(_as_json(proposal, registry, changes, warnings, written=save))
         return
     write(lambda: print(printable(_as_yaml(proposal, registry, changes, written=save)), end=""))
-    warnings = [*proposal.warnings, *_lacking(registry, changes)]
     write(lambda: print("".join(f"warning: {printable(text)}\n" for text in warnings), end="", file=sys.stderr))
 
 
@@ -221,8 +221,13 @@ def _save(proposal: Proposal, registry: Registry, changes: Mapping[str, _RoleCha
     replace_registry(path, before, after)
 
 
-def _lacking(registry: Registry, changes: Mapping[str, _RoleChange]) -> Iterator[str]:
-    """Yield what a new registry lacks for requests in words."""
+def _lacking(registry: Registry, changes: Mapping[str, _RoleChange], file: Path) -> Iterator[str]:
+    """Yield what a new registry lacks for requests in words, and which adapters roles could have and do not get."""
+    known = recognise(file) if registry.models else None
+    for role, adapter in () if known is None else known[1].adapters.items():
+        if role in changes:
+            keys = f"`system: {adapter.system}` and `lora: [{{file: {adapter.path}}}]`"
+            yield f"an adapter for this model as {role} ships, and the role does not use it: give the role {keys}"
     if not registry.models and changes and "frontdoor" not in changes:
         yield "there is no role frontdoor, so no request in words can be planned: give a model --role frontdoor too"
 
@@ -245,7 +250,12 @@ def _as_yaml(proposal: Proposal, registry: Registry, changes: Mapping[str, _Role
 
 
 def _as_json(
-    proposal: Proposal, registry: Registry, changes: Mapping[str, _RoleChange], *, written: bool
+    proposal: Proposal,
+    registry: Registry,
+    changes: Mapping[str, _RoleChange],
+    warnings: Sequence[str],
+    *,
+    written: bool,
 ) -> dict[str, Any]:
     fit, memory = proposal.fit, proposal.fit.memory
     return {
@@ -259,7 +269,7 @@ def _as_json(
         "memory": {**asdict(memory), "total": memory.total, "budget": proposal.room.budget, "hot": proposal.room.hot},
         "fits": not fit.short,
         "notes": list(proposal.notes),
-        "warnings": [*proposal.warnings, *_lacking(registry, changes)],
+        "warnings": list(warnings),
         "registry": str(registry.path),
         "written": written,
     }

@@ -12,7 +12,7 @@ import yaml
 
 from benchmarks.models import ModelShape, write_llama
 from registry.load import load_registry
-from tests.orchestrator.cli.cli_command import ROOT, Cli
+from tests.orchestrator.cli.cli_command import ROOT, Cli, smollm2
 from tests.registry.conftest import write_adapter
 
 TINY = ROOT / "registry" / "tiny"
@@ -234,6 +234,18 @@ def test_several_roles_are_given_at_once(command: Cli, registry: Path, model: Pa
     roles = load_registry(registry).roles
     assert {name for name, role in roles.items() if role.model == "my-model"} == {"worker", "judge", "coder"}
     assert (roles["judge"].tier, roles["coder"].tier) == ("B", "B")
+
+
+def test_an_adapter_that_ships_for_the_model_is_named_where_its_role_does_not_use_it(
+    command: Cli, registry: Path
+) -> None:
+    given = ("--registry", registry, "models", "add", smollm2(), "--id", "smol")
+    assert "an adapter" not in command(*given, "--role", "worker").err
+    told = command(*given, "--role", "frontdoor").err
+    assert (
+        "an adapter for this model as frontdoor ships, and the role does not use it: give the role `system: Plan"
+        in told
+    )
 
 
 def test_a_prompt_for_the_embedded_models_does_not_stay_with_another_model(
