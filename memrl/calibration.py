@@ -6,6 +6,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from memrl.episodes import Replaced
+
 Floats = NDArray[np.float64]
 
 _EDGE = 1e-6
@@ -57,9 +59,15 @@ class Calibrator:
         slope, offset = self.state[:2].tolist()
         return 1.0 / (1.0 + math.exp(-min(30.0, max(-30.0, slope * raw + offset))))
 
-    def update(self, raw: float, target: float, weight: float = 1.0) -> None:
-        """Learn that a prediction with this logit turned out as `target`, which is from 0 to 1."""
-        error = weight * (self(raw) - target)
+    def update(self, raw: float, target: float, weight: float = 1.0, replaced: Replaced | None = None) -> None:
+        """Learn that a prediction with this logit turned out as `target`, which is from 0 to 1.
+
+        It takes the place of what was `replaced`, whose gradient is subtracted.
+        """
+        expected = self(raw)
+        error = weight * (expected - target)
+        if replaced is not None:
+            error -= replaced.weight * (expected - replaced.reward)
         gradient = error * np.array((raw, 1.0))
         self.state[2:] += gradient**2
         self.state[:2] -= self._rate * gradient / np.sqrt(self.state[2:])

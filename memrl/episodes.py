@@ -93,6 +93,16 @@ class Reward:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Replaced:
+    """What an attempt had taught before another outcome of it came, as when a rating comes after the end of a run."""
+
+    reward: float
+    """The reward of the earlier outcome."""
+    weight: float
+    """How much the earlier outcome counted, from 0 to 1."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Recalled:
     """What is known of an episode without reading the database."""
 

@@ -9,6 +9,9 @@ action, so that a new persona or setting begins with what is known of its model 
 The third is Bayesian linear regression on all features but the embedding, for each action whatever its persona. It
 takes an outcome in at once and for good, where the others need several, and knows how unsure it is (Bishop, Pattern
 recognition and machine learning, 3.3; the inverse is kept up to date by the formula of Sherman & Morrison).
+
+An outcome may take the place of an earlier one of the same attempt. The first two models then subtract the gradient of
+the earlier one, at the weights of now; the third, which is a sum over outcomes, gets what it would be without it.
 """
 
 from collections.abc import Sequence
@@ -20,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memrl.calibration import sigmoid
-from memrl.episodes import Action
+from memrl.episodes import Action, Replaced
 
 Floats = NDArray[np.float64]
 
@@ -28,6 +31,8 @@ _EDGE = 0.02
 """How near to 0 and 1 the third model's prediction may come, which is a line and knows no limits."""
 _NO_SPREAD = 1e-9
 """The least variance of the third model's prediction, which single precision may round to less than 0."""
+_LEAST_SHRUNK = 0.1
+"""To which share the third model's precision along some features may shrink when an outcome is taken back."""
 _KEPT = 64
 """For how many sets of actions it is kept where the arrays hold what is known of them."""
 _NO_GRADIENT = 1e-8
@@ -70,6 +75,26 @@ class _Places:
     """The places of the actions that have one of these rows."""
     line_of: NDArray[np.intp]
     """Which of `lines` that is."""
+
+
+@dataclass(frozen=True, slots=True)
+class _WeighedTarget:
+    """What an action came to, less what the same attempt had taught before: a sum of targets with their weights."""
+
+    weight: float
+    """The sum of the weights, in which that of what is replaced is negative."""
+    moment: float
+    """The sum of the targets times their weights."""
+
+    @classmethod
+    def of(cls, target: float, weight: float, replaced: Replaced | None) -> "_WeighedTarget":
+        if replaced is None:
+            return cls(weight, weight * target)
+        return cls(weight - replaced.weight, weight * target - replaced.weight * replaced.reward)
+
+    def error(self, expected: float) -> float:
+        """Return by how much more was expected, summed up over the targets with their weights."""
+        return self.weight * expected - self.moment
 
 
 class Head:
@@ -121,17 +146,23 @@ class Head:
         worth = self._predict_lines(features[: self._plain], places, sums, weights)
         return np.where(weights > 0, sums / np.maximum(weights, 1e-12), 0.5), worth
 
-    def update(self, features: Floats, action: Action, target: float, weight: float = 1.0) -> None:
-        """Learn that an action came to `target`, which is from 0 to 1, in a situation with these features."""
+    def update(
+        self, features: Floats, action: Action, target: float, weight: float = 1.0, replaced: Replaced | None = None
+    ) -> None:
+        """Learn that an action came to `target`, which is from 0 to 1, in a situation with these features.
+
+        It takes the place of what was `replaced`, which the same attempt has taught with much the same features.
+        """
         row = self._row(action)
-        self._update_shared(features, action, target, weight)
-        self._update_line(features[: self._plain], without_persona(action), target, weight)
+        told = _WeighedTarget.of(target, weight, replaced)
+        self._update_shared(features, action, told)
+        self._update_line(features[: self._plain], without_persona(action), told)
         weights, squares = self._weights[row], self._squares[row]
-        error = weight * (float(sigmoid(weights @ features)) - target)
+        error = told.error(float(sigmoid(weights @ features)))
         gradient = error * features + self._settings.decay * weights
         squares += gradient**2
         weights -= self._settings.rate * gradient / np.sqrt(squares)
-        self._counts[row] += weight
+        self._counts[row] = max(0.0, self._counts[row] + told.weight)
 
     def _predict_lines(self, plain: Floats, places: "_Places", sums: Floats, weights: Floats) -> Floats:
         """Add the third model's predictions to `sums`, their weights to `weights`; return how much they know."""
@@ -179,11 +210,11 @@ class Head:
     def _trust(self, counts: Any) -> Any:
         return counts / (counts + self._settings.patience)
 
-    def _update_shared(self, features: Floats, action: Action, target: float, weight: float) -> None:
+    def _update_shared(self, features: Floats, action: Action, told: "_WeighedTarget") -> None:
         places = [self._parts[part] for part in _parts(action)]
         offset, slope = self._ability[places].sum(axis=0)
         difficulty = float(self._difficulty @ features)
-        error = weight * (float(sigmoid(offset - (1.0 + slope) * difficulty)) - target)
+        error = told.error(float(sigmoid(offset - (1.0 + slope) * difficulty)))
         rate, decay = self._settings.rate, self._settings.decay
         gradient = -error * (1.0 + slope) * features + decay * self._difficulty
         self._difficulty_squares += gradient**2
@@ -192,17 +223,20 @@ class Head:
         self._ability_squares[places] += step**2
         self._ability[places] -= rate * step / np.sqrt(self._ability_squares[places])
 
-    def _update_line(self, plain: Floats, action: Action, target: float, weight: float) -> None:
-        if weight <= 0:
+    def _update_line(self, plain: Floats, action: Action, told: "_WeighedTarget") -> None:
+        if told.weight == told.moment == 0:
             return
         row = self._lines[action]
         mean, covariance = self._means[row], self._covariances[row]
         gain = covariance @ plain
-        spread = 1.0 / weight + float(plain @ gain)
-        mean += gain * ((target - 0.5 - float(mean @ plain)) / spread)
-        covariance -= np.outer(gain, gain / spread)
+        grown = 1.0 + told.weight * float(plain @ gain)
+        change = told.weight
+        if grown < _LEAST_SHRUNK:  # the features were others then: a precision has to stay positive
+            change, grown = 0.0, 1.0
+        mean -= gain * (told.error(0.5 + float(mean @ plain)) / grown)
+        covariance -= np.outer(gain, gain * (change / grown))
         self._narrow[row][...] = covariance
-        self._line_counts[row] += weight
+        self._line_counts[row] = max(0.0, self._line_counts[row] + told.weight)
 
     def _row(self, action: Action) -> int:
         """Return the row of an action, which is appended at its first time."""

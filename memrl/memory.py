@@ -20,7 +20,7 @@ from typing import Any, Final, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from memrl.episodes import Action, Episode, Neighbourhood, Outcome, Reward, Situation, Value
+from memrl.episodes import Action, Episode, Neighbourhood, Outcome, Replaced, Reward, Situation, Value
 from memrl.errors import IndexNotReady, StoreError, VectorError
 from memrl.graph import Graph, GraphAnswer, Library
 from memrl.store import LOG_BYTES, EpisodeState, EpisodeStore, Key, LearnedAttempt, Salvaged, context_of, salvage
@@ -84,6 +84,8 @@ class Observed:
     episode: int | None
     q: float | None
     """The episode's Q after it."""
+    replaced: Replaced | None = None
+    """What the same attempt had taught before, if this revised it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -396,7 +398,8 @@ class Memory:
         weighted = (state.q - q) * count
         self._store.add_to_total(known.task_type, known.action, weighted, 0, 0, state.last_seen)
         change = _Change(known.episode, action, context_of(told.situation), state, None)
-        return Observed("revised", known.episode, state.q), change
+        replaced = Replaced(reward=known.reward, weight=min(1.0, known.size / self.settings.alpha))
+        return Observed("revised", known.episode, state.q, replaced), change
 
     def _note(self, told: "_Told", episode: int | None, before: float, size: float, decay: float) -> LearnedAttempt:
         return LearnedAttempt(

@@ -9,7 +9,7 @@ import json
 import math
 import zipfile
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from operator import add
 from typing import Any, Final, Literal
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from memrl import exploration, retrieval
 from memrl.calibration import Calibrator, logit_of
-from memrl.episodes import Action, Neighbour, Outcome, Reward, Situation
+from memrl.episodes import Action, Neighbour, Outcome, Replaced, Reward, Situation
 from memrl.errors import MemrlError
 from memrl.features import Features, FeatureSettings
 from memrl.head import Head, HeadSettings, without_persona
@@ -215,18 +215,16 @@ class Policy:
         outcome: Outcome,
         *,
         neighbours: Sequence[Neighbour] = (),
-        again: bool = False,
+        replaced: Replaced | None = None,
     ) -> Reward | None:
         """Learn how an action turned out, and return its reward; None for an outcome that teaches nothing.
 
         The neighbours are those that memory returns before it learns of the outcome; the calibration learns how
-        right they and the head were. `again` says that another outcome of the same attempt was learned from before, as
-        when a rating comes later: then `observed` stays. Raises ValueError for an embedding of the wrong width or a
-        success that is not from 0 to 1.
+        right they and the head were. `replaced` is what another outcome of the same attempt has taught before, as when
+        a rating comes later: this outcome takes its place, and `observed` stays. Raises ValueError for an embedding of
+        the wrong width or a success that is not from 0 to 1.
         """
-        reward = self.observe_all(situation, embedding, {action: outcome}, neighbours=neighbours)[action]
-        self.observed -= again and reward is not None
-        return reward
+        return self._learn(situation, embedding, {action: outcome}, neighbours, replaced)[action]
 
     def observe_all(
         self,
@@ -242,6 +240,16 @@ class Policy:
         an outcome would be expected by what the ones before it have taught about the very same situation, and the
         calibration would trust the head more than it deserves where it has to predict.
         """
+        return self._learn(situation, embedding, outcomes, neighbours, None)
+
+    def _learn(
+        self,
+        situation: Situation,
+        embedding: NDArray[Any],
+        outcomes: Mapping[Action, Outcome],
+        neighbours: Sequence[Neighbour],
+        replaced: Replaced | None,
+    ) -> dict[Action, Reward | None]:
         rewards: dict[Action, Reward | None] = dict.fromkeys(outcomes)
         told = [(action, outcome) for action, outcome in outcomes.items() if teaches(outcome)]
         if not told:
@@ -256,15 +264,17 @@ class Policy:
         heads = self._head.predict(features, actions)[0].tolist()
         means = [one[0] for one in self._means(situation, actions)]
         spoken = retrieval.estimate(neighbours, actions, means, settings.retrieval)
+        before = None if replaced is None else replace(replaced, reward=min(1.0, max(0.0, replaced.reward)))
         for (action, outcome), head, reward, retrieved in zip(told, heads, earned, spoken, strict=True):
             raw, _ = self._joined(head, retrieved)
             target = min(1.0, max(0.0, reward.total))
-            self._calibrator.update(raw, target, outcome.weight)
-            self._head.update(features, action, target, outcome.weight)
-            self._count(situation, action, outcome, target)
+            self._calibrator.update(raw, target, outcome.weight, before)
+            self._head.update(features, action, target, outcome.weight, before)
+            self._count(situation, action, outcome, target, before)
             rewards[action] = reward
-        self._features.learn(situation)
-        self.observed += len(told)
+        if replaced is None:
+            self._features.learn(situation)
+            self.observed += len(told)
         return rewards
 
     def _estimate(self, action: Action, head: float, outcomes: float, retrieved: Retrieved, cost: Cost) -> Estimate:
@@ -305,12 +315,16 @@ class Policy:
 
     # What was seen, summed up: how often, reward, seconds and tokens.
 
-    def _count(self, situation: Situation, action: Action, outcome: Outcome, target: float) -> None:
-        cost, weight = cost_of(outcome), outcome.weight
-        row = (weight, weight * target, weight * (cost.seconds or 0.0), weight * (cost.tokens or 0.0))
+    def _count(
+        self, situation: Situation, action: Action, outcome: Outcome, target: float, replaced: Replaced | None
+    ) -> None:
+        cost, weight, moment = cost_of(outcome), outcome.weight, outcome.weight * target
+        if replaced is not None:
+            weight, moment = weight - replaced.weight, moment - replaced.weight * replaced.reward
+        row = (weight, moment, weight * (cost.seconds or 0.0), weight * (cost.tokens or 0.0))
         for name in (*_levels(_like(situation), action), ("type", situation.task_type or "")):
             before = self._tallies.get(name, (0.0, 0.0, 0.0, 0.0))
-            self._tallies[name] = tuple(map(add, before, row))
+            self._tallies[name] = tuple(max(0.0, one) for one in map(add, before, row))
 
     def _means(self, situation: Situation, actions: Sequence[Action]) -> list[_Means]:
         """Return mean reward, seconds and tokens of each action: those of what is most alike, shrunk to the rest.

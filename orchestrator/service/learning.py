@@ -474,8 +474,9 @@ def _teach_one(learned: Learned, lesson: Lesson, vector: Vector) -> None:
     )
     if done.how in ("added", "updated", "revised"):
         with learned.lock:
-            again = done.how == "revised"
-            policy.observe(lesson.situation, vector, lesson.action, outcome, neighbours=neighbours, again=again)
+            policy.observe(
+                lesson.situation, vector, lesson.action, outcome, neighbours=neighbours, replaced=done.replaced
+            )
 
 
 def teach_again(learned: Learned, episodes: Sequence[Episode], vectors: Vector) -> None:

@@ -1,9 +1,11 @@
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from memrl.calibration import sigmoid
-from memrl.episodes import Action
+from memrl.episodes import Action, Replaced
 from memrl.head import Head, HeadSettings
 from tests.memrl.situations import LARGE, SMALL
 
@@ -75,6 +77,36 @@ def test_its_bayesian_part_is_the_posterior_mean() -> None:
     weights = np.linalg.solve(plain.T @ plain + 3.0 * np.eye(4), plain.T @ (truth - 0.5))
     for features in rows:
         assert expected(head, features, SMALL) == pytest.approx(np.clip(0.5 + weights @ features[:4], 0.02, 0.98))
+
+
+@given(
+    st.lists(st.tuples(st.floats(0, 1), st.floats(0.05, 1)), min_size=1, max_size=8),
+    st.integers(0, 7),
+    st.floats(0, 1),
+    st.floats(0.05, 1),
+)
+def test_its_bayesian_part_knows_nothing_more_of_what_was_replaced(
+    outcomes: list[tuple[float, float]], place: int, target: float, weight: float
+) -> None:
+    place %= len(outcomes)
+    rng = np.random.default_rng(0)
+    rows = [situation(rng) for _ in outcomes]
+    revised, told = (Head(SIZE, 2, HeadSettings(own=0.0, shared=0.0, patience=1e-9)) for _ in range(2))
+    for number, (features, (success, counted)) in enumerate(zip(rows, outcomes, strict=True)):
+        revised.update(features, SMALL, success, counted)
+        told.update(features, SMALL, *((target, weight) if number == place else (success, counted)))
+    reward, counted = outcomes[place]
+    revised.update(rows[place], SMALL, target, weight, Replaced(reward=reward, weight=counted))
+    for name in ("means", "covariances", "line_counts", "counts"):
+        assert revised.arrays()[name] == pytest.approx(told.arrays()[name], abs=1e-9)
+
+
+def test_what_never_was_learned_can_be_replaced_without_harm() -> None:
+    head, rng = taught(3)
+    for _ in range(50):
+        head.update(situation(rng), SMALL, 0.0, 0.1, Replaced(reward=1.0, weight=1.0))
+    assert all(np.isfinite(array).all() for array in head.arrays().values())
+    assert np.linalg.eigvalsh(head.arrays()["covariances"]).min() > 0
 
 
 def test_a_weight_of_0_teaches_nothing_about_success() -> None:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from memrl.episodes import Action
+from memrl.episodes import Action, Replaced
 from memrl.errors import StoreCorrupt, StoreError, VectorError
 from memrl.memory import DATABASE, Memory, MemoryOptions
 from memrl.vectors import IndexSettings
@@ -133,6 +133,8 @@ def test_a_rating_replaces_what_the_attempt_taught(
     for reward in [*rewards[:place], other, *rewards[place + 1 :]]:
         q += 0.3 * (reward - q)
     assert revised.q == pytest.approx(q)
+    if revised.how == "revised":
+        assert revised.replaced == Replaced(reward=rewards[place], weight=1.0)
     (value,) = memory.values()
     assert (value.q, value.count) == (pytest.approx(q), len(rewards))
     memory.close()

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from memrl.episodes import Action, Neighbour
+from memrl.episodes import Action, Neighbour, Replaced
 from memrl.policy import ExplorationSettings, LearnedStateError, Policy, PolicySettings
 from memrl.reward import Cost
 from orchestrator.lexical import embed
@@ -162,6 +162,26 @@ def test_a_new_persona_begins_with_what_its_role_and_model_are_worth_without_one
     assert begun.retrieved.value == pytest.approx(known.retrieved.value)
     assert other.retrieved.value == pytest.approx(0.5, abs=0.05), "an unknown model begins with the mean of all actions"
     assert begun.worth == pytest.approx(worth, abs=0.3)
+
+
+def test_a_rating_takes_the_place_of_what_the_end_of_the_attempt_had_taught() -> None:
+    late, at_once, both = Policy(WIDTH, QUIET), Policy(WIDTH, QUIET), Policy(WIDTH, QUIET)
+    for number in range(40):
+        where, seen = situation(f"{EASY} {number}"), vector(f"{EASY} {number}")
+        passed, rated = (outcome(score, weight=0.9, tokens=100) for score in (1.0, 0.0))
+        at_once.observe(where, seen, SMALL, rated)
+        earned = late.observe(where, seen, SMALL, passed)
+        assert earned is not None
+        late.observe(where, seen, SMALL, rated, replaced=Replaced(reward=earned.total, weight=0.9))
+        both.observe(where, seen, SMALL, passed)
+        both.observe(where, seen, SMALL, rated)
+    assert (late.observed, at_once.observed, both.observed) == (40, 40, 80)
+    told_late, told_at_once, told_both = (
+        one.estimate(situation(EASY), vector(EASY), (), ACTIONS)[0] for one in (late, at_once, both)
+    )
+    assert told_both.worth > 0.4, "half of what it is told is a success"
+    assert told_late.worth < 0.25, "all that counts is a failure"
+    assert told_late.price == pytest.approx(told_at_once.price)
 
 
 def test_a_budget_limits_the_share_of_dear_choices() -> None:

@@ -82,14 +82,18 @@ async def test_each_outcome_is_learned_from_once_also_after_a_restart(tmp_path: 
         assert again.outcomes == 1
         assert again.stats is not None
         assert (again.stats.outcomes, again.stats.revised) == (1, 0)
+        learned = service.learning.learned
+        assert learned is not None
+        before = worth(learned)
         await service.rate(run, 0.0, "ann")
         await service.learning.caught_up()
         rated = service.learning.status()
         assert rated.stats is not None
         assert (rated.outcomes, rated.stats.outcomes, rated.stats.revised) == (1, 1, 1)
         assert rated.stats.q_mean < again.stats.q_mean
-        learned = service.learning.learned
-        assert learned is not None
+        assert worth(learned) < before
+        counted = learned.policy._tallies[()][:2]
+        assert counted == pytest.approx((1.0, 0.0), abs=0.06), "a person's word stands alone, but for the stage's part"
         (episode,) = learned.memory.episodes([1])
         assert (episode.action, episode.outcome.source, episode.outcome.by) == (
             Action("worker", "", "small"),
@@ -97,6 +101,13 @@ async def test_each_outcome_is_learned_from_once_also_after_a_restart(tmp_path: 
             "ann",
         )
         assert episode.situation.task_type is None, "a default of a field is nothing that was said"
+
+
+def worth(learned: Learned) -> float:
+    """Return what the policy expects of the action of `SHORT`'s step, without what similar episodes say."""
+    about = learned.memory.episodes([1])[0].situation
+    vector = embed([about.text], LEARNING_DIMENSIONS)[0]
+    return learned.policy.estimate(about, vector, (), [Action("worker", "", "small")])[0].worth
 
 
 async def test_runs_that_ended_without_a_daemon_are_learned_from_at_its_start(
