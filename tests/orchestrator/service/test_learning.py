@@ -1,16 +1,18 @@
 """The daemon's router learns from its own runs: exactly once each, across restarts, and better than wrong rules."""
 
 import asyncio
+import gzip
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from benchmarks.rollouts import family_tasks, train, write_page
 from memrl.episodes import Action, Outcome, Reward, Situation
-from memrl.memory import Memory
+from memrl.memory import DATABASE, Memory
 from memrl.policy import Policy
 from orchestrator.events import AttemptStarted
 from orchestrator.history.routers import choices_of, evaluate
@@ -29,6 +31,7 @@ from registry.models import Registry
 from tests.orchestrator.run_jobs import job, step
 
 TINY = Path(__file__).parents[3] / "registry" / "tiny"
+EARLIER = Path(__file__).parents[2] / "data" / "memory-without-quality.db.gz"
 SHORT = [step("S1", "Summarize a.txt.", ["a.txt"], ["s1"])]
 
 
@@ -188,6 +191,44 @@ async def test_in_the_shadow_no_persona_is_proposed_as_nobody_would_try_it(tmp_p
             fail(learned, f"Extract the invoice total of record {number}.", number)
         assert await service.learning.propose_persona(service.orchestrator, learned) is None
         assert not service.orchestrator.personas
+
+
+async def test_the_memory_of_an_earlier_version_is_gone_on_with(tmp_path: Path, registry: Registry) -> None:
+    """It was written when outcomes had no quality, vectors had 1,024 numbers and the policy's bytes another version."""
+    folder = tmp_path / "home" / FOLDER
+    folder.mkdir(parents=True)
+    (folder / DATABASE).write_bytes(gzip.decompress(EARLIER.read_bytes()))
+    async with serving(tmp_path, registry) as service:
+        status = service.learning.status()
+        assert (status.outcomes, status.problem) == (3, ""), "the policy has learned again from the three episodes"
+        assert (status.judge_agreed, status.judge_compared) == (3, 4)
+        assert status.stats is not None
+        assert (status.stats.episodes, status.stats.outcomes, status.stats.unused) == (3, 5, 1)
+        assert (status.stats.revised, status.stats.lacking, status.stats.problems) == (1, 0, ())
+        learned = service.learning.learned
+        assert learned is not None
+        memory = learned.memory
+        first, second, third = memory.episodes([1, 2, 3])
+        assert (first.q, first.count, first.outcome.quality) == (pytest.approx(0.5285), 3, 1.0)
+        assert second.action == Action("coder", "terse", "large")
+        assert (third.outcome.source, third.outcome.by) == ("person", "ann")
+        near = memory.retrieve(embed([first.situation.text], LEARNING_DIMENSIONS)[0], 1)
+        assert [one.episode.id for one in near] == [1]
+        again = memory.observe(
+            third.situation,
+            embed([third.situation.text], LEARNING_DIMENSIONS)[0],
+            third.action,
+            outcome=replace(third.outcome, success=0.0, quality=0.5),
+            reward=Reward(total=0.0),
+            propensity=1.0,
+            at=1.8e9,
+            key=("run-4", "S1", 1),
+        )
+        assert (again.how, again.q) == ("revised", pytest.approx(0.35))
+        counted = await asyncio.to_thread(memory.ask, "MATCH (a:Attempt) RETURN count(*)")
+        assert counted.rows == [[6]]
+        await done(service)
+        assert service.learning.status().outcomes == 4
 
 
 async def test_a_damaged_memory_keeps_nothing_from_going_on(tmp_path: Path, registry: Registry) -> None:
