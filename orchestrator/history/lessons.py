@@ -12,6 +12,7 @@ from orchestrator.events import (
     GateResult,
     PlanFailed,
     PlanningStarted,
+    RatingGiven,
 )
 from orchestrator.history.report import Report, StepRow, build_report
 from orchestrator.history.view import AttemptRow, RatingRow, RunView
@@ -104,10 +105,13 @@ class _Verdict:
     """How good the result of the whole run is, if that was judged."""
 
 
-def lessons_of(events: Sequence[Event], judge_weight: float, *, rated: bool) -> tuple[list[Lesson], Agreement]:
+def lessons_of(
+    events: Sequence[Event], judge_weight: float, *, rating: RatingGiven | None = None
+) -> tuple[list[Lesson], Agreement]:
     """Return what can be learned from a run that has ended, and how the judge compares with the checkers in it.
 
-    A run is read again when it is `rated`: then the judge is compared with the rating, and otherwise with gates.
+    A run is read again for each `rating` of it, which is one of its events: then the judge is compared with the rating,
+    and otherwise with gates, so that nothing is compared twice.
     """
     run = _Run.of(events, judge_weight)
     started = {(one.step, one.number): one for one in events if isinstance(one, AttemptStarted)}
@@ -118,8 +122,10 @@ def lessons_of(events: Sequence[Event], judge_weight: float, *, rated: bool) -> 
             if event.problem:
                 continue
             lessons.append(_lesson(run, event, attempt))
-            if (same := _judge_agrees(attempt, _ratings(run, row.id) if rated else None)) is not None:
-                compared, agreed = compared + 1, agreed + same
+            right = _right_by_gates(attempt) if rating is None else _right_by(rating, run, events, row.id, attempt)
+            said = next((gate for gate in attempt.gates if gate.gate == JUDGE and gate.status != "not run"), None)
+            if said is not None and right is not None:
+                compared, agreed = compared + 1, agreed + (said.passed == right)
     return lessons, Agreement(agreed, compared)
 
 
@@ -276,19 +282,27 @@ def _judged(result: GateResult) -> float:
     return max(0.5, score) if result.passed else min(0.5, score)
 
 
-def _judge_agrees(attempt: AttemptRow, ratings: Sequence[_StepRating] | None) -> bool | None:
-    """Return whether the judge and a checker said the same of an attempt; None where not both said something.
+def _right_by_gates(attempt: AttemptRow) -> bool | None:
+    """Return whether an answer is right by a gate that runs tests; None if there was none."""
+    known = [gate.passed for gate in attempt.gates if gate.gate in STRONG_GATES and gate.status != "not run"]
+    return known[-1] if known else None
 
-    The checker is the one that has rated the run, or, without `ratings`, a gate that runs tests.
+
+def _right_by(rating: RatingGiven, run: _Run, events: Sequence[Event], step: str, attempt: AttemptRow) -> bool | None:
+    """Return whether an answer is right by a checker's rating; None if the rating says nothing about this answer.
+
+    It is about the last attempt only, of the step that it names or else of those whose output no other step reads. What
+    the same checker says again is no further comparison.
     """
-    said = next((gate for gate in attempt.gates if gate.gate == JUDGE and gate.status != "not run"), None)
-    if said is None:
+    named = rating.step == step if rating.step is not None else step not in run.readers
+    if not rating.by.startswith(CHECKER) or not named or attempt is not run.view.attempts[step][-1]:
         return None
-    if ratings is None:
-        known = [gate.passed for gate in attempt.gates if gate.gate in STRONG_GATES and gate.status != "not run"]
-    else:
-        known = [one.rating.score >= 0.5 for one in ratings if one.checker]
-    return said.passed == known[-1] if known else None
+    for event in events:
+        if event is rating:
+            break
+        if isinstance(event, RatingGiven) and (event.by, event.step) == (rating.by, rating.step):
+            return None
+    return rating.score >= 0.5
 
 
 def _ratings(run: _Run, step: str) -> tuple[_StepRating, ...]:

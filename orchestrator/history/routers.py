@@ -72,7 +72,7 @@ def action_of(estimate: AdviceEstimate) -> Action:
 def choices_of(events: Sequence[Event], judge_weight: float = 0.2) -> list[LoggedChoice]:
     """Return the choices of a run that has ended which the memory advised on, and whose outcomes say something."""
     advices = {(one.step, one.number): one.advice for one in events if isinstance(one, AttemptStarted)}
-    lessons, _ = lessons_of(events, judge_weight, rated=False)
+    lessons, _ = lessons_of(events, judge_weight)
     found = []
     for lesson in lessons:
         advice = advices.get((lesson.key[1], lesson.key[2]))

@@ -25,7 +25,7 @@ from memrl.memory import Compacted, Memory, MemoryOptions, MemoryStats
 from memrl.policy import ExplorationSettings, Policy, PolicySettings
 from memrl.reward import judge_weight, staged, teaches
 from orchestrator.errors import InputError, OrchestratorError, Problem
-from orchestrator.events import AttemptFailed, AttemptStarted, AttemptSucceeded, RouteAdvice
+from orchestrator.events import AttemptFailed, AttemptStarted, AttemptSucceeded, RatingGiven, RouteAdvice
 from orchestrator.history.lessons import Agreement, Lesson, chat_lesson, lessons_of
 from orchestrator.history.routers import ROUTERS, LoggedChoice, choices_of, evaluate
 from orchestrator.history.view import accepted_in
@@ -308,9 +308,8 @@ class Learning:
     async def _learn_some(self, journal: Journal, learned: Learned) -> bool:
         """Learn from the next runs and ratings of the journal. Return whether there may be more."""
         ended = await asyncio.to_thread(journal.ended_after, self._progress.number, RUNS_AT_A_TIME)
-        for number, run, kind in ended:
-            rated = kind == "rating_given"
-            lessons, agreement = await asyncio.to_thread(read_lessons, journal, run, self._progress.judge, rated)
+        for number, run, _ in ended:
+            lessons, agreement = await asyncio.to_thread(read_lessons, journal, run, self._progress.judge, number)
             texts = [lesson.situation.text for lesson in lessons]
             vectors = await learned.embed(texts) if texts else np.zeros((0, 1), dtype=np.float32)
             progress = replace(
@@ -411,10 +410,15 @@ async def _awaited(embed: Embed, texts: Sequence[str]) -> Vector:
     return await embed(texts)
 
 
-def read_lessons(journal: JournalReader, run: str, judge: float, rated: bool) -> tuple[list[Lesson], Agreement]:
-    """Return what can be learned from a run; nothing from one that is gone or cannot be read. Blocks on the disk."""
+def read_lessons(journal: JournalReader, run: str, judge: float, number: int) -> tuple[list[Lesson], Agreement]:
+    """Return what can be learned from a run whose end or rating has this number in the journal.
+
+    Nothing is learned from a run that is gone or cannot be read. Blocks on the disk.
+    """
     try:
-        return lessons_of([event for _, event in journal.events(run)], judge, rated=rated)
+        events = journal.events(run)
+        rating = next((event for at, event in events if at == number and isinstance(event, RatingGiven)), None)
+        return lessons_of([event for _, event in events], judge, rating=rating)
     except UnknownRun:
         return [], Agreement()
     except (JournalCorrupt, IllegalTransition) as error:

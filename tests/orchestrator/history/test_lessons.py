@@ -32,6 +32,7 @@ from orchestrator.taskir import Step
 STEP = Step(id="S1", actor="worker", action="Extract the name.", outputs=("o",))
 PASSED = GateResult("unit", "passed")
 JUDGED = GateResult("judge", "passed", score=7)
+REFUSED = GateResult("judge", "failed", score=2)
 
 
 def events(
@@ -70,7 +71,9 @@ def rating(score: float, by: str, step: str | None = None) -> RatingGiven:
 
 
 def learned(told: list[Event], judge: float = 0.2, *, rated: bool = False) -> tuple[list[Lesson], Agreement]:
-    lessons, agreement = lessons_of(told, judge, rated=rated)
+    """Return what is learned of the steps, and the agreement; read for the last event where the run is `rated`."""
+    last = told[-1]
+    lessons, agreement = lessons_of(told, judge, rating=last if rated and isinstance(last, RatingGiven) else None)
     return [lesson for lesson in lessons if lesson.key[1]], agreement
 
 
@@ -120,13 +123,13 @@ def chain(*gates: tuple[GateResult, ...], status: Any = "done", ratings: tuple[R
 
 
 def test_the_judge_s_word_about_the_result_counts_for_the_steps_before_and_for_the_plan_by_its_agreement() -> None:
-    lessons, _ = lessons_of(chain((), (JUDGED,)), 0.8, rated=False)
+    lessons, _ = lessons_of(chain((), (JUDGED,)), 0.8)
     plan, first, last = (lesson.outcome for lesson in lessons)
     assert (last.success, last.quality, last.source) == (pytest.approx(7 / 9), 1.0, "judge")
     assert (first.success, first.source) == (1.0, "run")
     assert first.quality == pytest.approx(1 - 0.5 * 0.8 * 2 / 9)
     assert (plan.success, plan.quality, plan.source, plan.weight) == (1.0, pytest.approx(7 / 9), "judge", 0.8)
-    lessons, _ = lessons_of(chain((), (JUDGED,)), 0.0, rated=False)
+    lessons, _ = lessons_of(chain((), (JUDGED,)), 0.0)
     plan, first, last = (lesson.outcome for lesson in lessons)
     assert (first.quality, last.weight) == (1.0, 0.0), "a judge that tosses a coin says nothing"
     assert (plan.source, plan.weight) == ("run", 0.1)
@@ -134,7 +137,7 @@ def test_the_judge_s_word_about_the_result_counts_for_the_steps_before_and_for_t
 
 def test_a_rating_of_the_run_is_the_quality_of_its_result_and_outweighs_the_judge() -> None:
     rated = chain((PASSED,), (JUDGED,), ratings=(rating(1.0, "checker:x"), rating(0.2, "ann"), rating(0.4, "ann")))
-    plan, first, last = (lesson.outcome for lesson in lessons_of(rated, 0.8, rated=True)[0])
+    plan, first, last = (lesson.outcome for lesson in lessons_of(rated, 0.8)[0])
     assert {(one.success, one.quality, one.by) for one in (plan, first, last)} == {(1.0, 0.4, "ann")}
     assert (plan.weight, first.weight, last.weight) == (1.0, 0.5, 1.0)
 
@@ -158,7 +161,7 @@ def test_a_lesson_has_the_situation_of_the_choice_and_no_defaults() -> None:
 
 
 def test_the_plan_of_a_request_has_a_lesson_about_its_mode() -> None:
-    lessons, _ = lessons_of(events(("done", ()), ratings=(rating(0.5, "ann"),)), 0.2, rated=True)
+    lessons, _ = lessons_of(events(("done", ()), ratings=(rating(0.5, "ann"),)), 0.2)
     plan = lessons[0]
     assert (plan.key, plan.action) == (("R", "", 0), Action("frontdoor", "", "big", "", "planned"))
     assert (plan.situation.kind, plan.situation.text) == ("plan", "Names")
@@ -166,18 +169,30 @@ def test_the_plan_of_a_request_has_a_lesson_about_its_mode() -> None:
 
 
 @pytest.mark.parametrize(
-    ("gates", "ratings", "rated", "agreement"),
+    ("attempts", "ratings", "rated", "agreement"),
     [
-        ((PASSED, JUDGED), (), False, Agreement(1, 1)),
-        ((JUDGED,), (), False, Agreement(0, 0)),
-        ((JUDGED,), (rating(0.0, "checker:train"),), True, Agreement(0, 1)),
-        ((PASSED, JUDGED), (rating(1.0, "ann"),), True, Agreement(0, 0)),
+        ([("done", (PASSED, JUDGED))], (), False, Agreement(1, 1)),
+        ([("done", (JUDGED,))], (), False, Agreement(0, 0)),
+        ([("done", (JUDGED,))], (rating(0.0, "checker:train"),), True, Agreement(0, 1)),
+        ([("done", (JUDGED,))], (rating(1.0, "checker:train", "S1"),), True, Agreement(1, 1)),
+        ([("done", (PASSED, JUDGED))], (rating(1.0, "ann"),), True, Agreement(0, 0)),
+        ([("done", (JUDGED,))], (rating(1.0, "checker:train"), rating(0.0, "ann")), True, Agreement(0, 0)),
+        ([("done", (JUDGED,))], (rating(1.0, "checker:x"), rating(0.0, "checker:x")), True, Agreement(0, 0)),
+        ([("logic", (REFUSED,)), ("done", (JUDGED,))], (rating(1.0, "checker:train"),), True, Agreement(1, 1)),
     ],
 )
-def test_the_judge_is_compared_with_checkers(
-    gates: tuple[GateResult, ...], ratings: tuple[RatingGiven, ...], rated: bool, agreement: Agreement
+def test_the_judge_is_compared_once_with_a_checker_about_the_same_answer(
+    attempts: list[tuple[str, tuple[GateResult, ...]]],
+    ratings: tuple[RatingGiven, ...],
+    rated: bool,
+    agreement: Agreement,
 ) -> None:
-    assert learned(events(("done", gates), ratings=ratings), rated=rated)[1] == agreement
+    assert learned(events(*attempts, ratings=ratings), rated=rated)[1] == agreement
+
+
+def test_the_judge_of_a_step_before_is_not_compared_with_a_rating_of_the_whole() -> None:
+    told = chain((JUDGED,), (JUDGED,), ratings=(rating(0.0, "checker:train"),))
+    assert learned(told, rated=True)[1] == Agreement(0, 1)
 
 
 def test_a_chat_teaches_by_its_form_or_its_rating() -> None:

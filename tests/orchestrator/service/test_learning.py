@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.rollouts import family_tasks, train, write_page
+from benchmarks.rollouts import RolloutTask, family_tasks, train, write_page
 from memrl.episodes import Action, Outcome, Reward, Situation
 from memrl.memory import DATABASE, Memory
 from memrl.policy import Policy
-from orchestrator.events import AttemptStarted
+from orchestrator.events import AttemptFailed, AttemptStarted, AttemptSucceeded, Event, RatingGiven
+from orchestrator.history.lessons import Lesson, lessons_of
 from orchestrator.history.routers import choices_of, evaluate
 from orchestrator.journal import JournalReader
 from orchestrator.lexical import LEARNING_DIMENSIONS, NAME, embed
@@ -51,6 +52,16 @@ def registry(tmp_path: Path) -> Registry:
     }
     path.write_text(json.dumps(document))
     (tmp_path / "personas.yaml").write_text("personas: {}")
+    return load_registry(path)
+
+
+@pytest.fixture
+def judging(registry: Registry) -> Registry:
+    """The same registry with a judge, the larger model."""
+    path = registry.path
+    document = json.loads(path.read_text())
+    document["roles"]["judge"] = {"model": "large", "tier": "B"}
+    path.write_text(json.dumps(document))
     return load_registry(path)
 
 
@@ -238,6 +249,52 @@ async def test_a_damaged_memory_keeps_nothing_from_going_on(tmp_path: Path, regi
         assert "the memory cannot be opened" in service.learning.status().problem
         run = await done(service)
         assert (await service.row(run)).status == "done"
+
+
+async def test_the_judge_s_word_counts_by_its_agreement_with_checkers(tmp_path: Path, judging: Registry) -> None:
+    tasks = [judged(one) for one in family_tasks(7, 1, ["extract"])]
+    async with serving(tmp_path, judging, use="shadow") as service:
+        await train(service, tasks[:6], 6, lambda made, total: None)
+        status = service.learning.status()
+        with JournalReader.open_to_read(tmp_path / "home") as journal:
+            same = [agrees([event for _, event in journal.events(row.run)]) for row in journal.runs()]
+        assert (status.judge_compared, status.judge_agreed) == (6, sum(same))
+        assert status.judge_weight == pytest.approx(max(0.0, 2 * (3 + sum(same)) / (5 + 6) - 1))
+        run = (await service.submit(Job(None, tasks[6].task, None, "as-planned"))).run
+        async for _ in service.watch(run):
+            pass
+        service.learning.notice()
+        await service.learning.caught_up()
+        learned = service.learning.learned
+        assert learned is not None
+        counted = [one for one in lessons_in(tmp_path / "home", run, status.judge_weight) if one.outcome.weight]
+        assert counted
+        for lesson in counted:
+            assert (lesson.outcome.source, lesson.outcome.weight) == ("judge", status.judge_weight)
+            note = learned.memory._store.noted(lesson.key)
+            assert note is not None
+            assert note.size == pytest.approx(learned.memory.settings.alpha * status.judge_weight)
+
+
+def judged(one: RolloutTask) -> RolloutTask:
+    """Return the same task with a judge at its step, which no gate looks at otherwise."""
+    document = one.task.model_dump(mode="json", exclude_unset=True)
+    (only,) = document["plan"]["steps"]
+    document["plan"]["steps"] = [{**only, "gates": ["judge"]}]
+    return replace(one, task=task_from(document))
+
+
+def agrees(events: list[Event]) -> bool:
+    """Return whether the judge said of the last answer of a run what its checker has said."""
+    (rating,) = (event for event in events if isinstance(event, RatingGiven))
+    last = [event for event in events if isinstance(event, AttemptSucceeded | AttemptFailed)][-1]
+    (judge,) = (gate for gate in last.gates if gate.gate == "judge")
+    return judge.passed == (rating.score >= 0.5)
+
+
+def lessons_in(home: Path, run: str, weight: float) -> list[Lesson]:
+    with JournalReader.open_to_read(home) as journal:
+        return lessons_of([event for _, event in journal.events(run)], weight)[0]
 
 
 @pytest.mark.slow
