@@ -186,10 +186,19 @@ def train_router(
         what = f"a daemon owns {chosen.home}"
         raise InputError(Problem("memory train", what, "another --home, or no daemon while training goes on"))
     wanted = _tasks(tasks, seed, family, folder)
+    if out is not None and (out.is_dir() or not out.absolute().parent.is_dir()):
+        raise InputError(Problem(f"--out {out}", "cannot be written there", "a file in a folder that exists"))
     log_to(Home(chosen.home).logs / "orchestrator.log")
-    points = asyncio.run(_train(chosen, wanted, width, explore))
+    try:
+        points = asyncio.run(_train(chosen, wanted, width, explore))
+    except KeyboardInterrupt:
+        print("interrupted; the same command goes on where this training was", file=sys.stderr)
+        raise
     if out is not None:
-        write_page(out, points)
+        try:
+            write_page(out, points)
+        except OSError as error:
+            print(f"the page {out} cannot be written: {error.strerror}", file=sys.stderr)
     if as_json:
         print_json({"tasks": len(wanted), "points": [asdict(one) for one in points]})
         return

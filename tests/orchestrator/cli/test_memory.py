@@ -29,7 +29,10 @@ def test_training_is_learned_from_told_and_asked(command: Cli, folder: Path, tmp
     options = ("--folder", folder, "--tasks", "4", "--width", "2", "--out", page)
     told = command("memory", "train", *options, "--json").json
     assert [one["tasks"] for one in told["points"]] == [2, 4]
-    assert "<svg" in page.read_text()
+    text = page.read_text()
+    assert text.count("<svg") == 6
+    assert not re.search(r"(?:src|href|url)\s*[=(]|<script|@import", text), "it works offline"
+    assert all(f"<td>{one['q']:.4f}</td>" in text for one in told["points"])
     again = command("memory", "train", *options, "--json").json
     assert len(again["points"]) == 2
     stats = command("memory", "stats", "--json").json
@@ -63,6 +66,7 @@ def test_training_is_learned_from_told_and_asked(command: Cli, folder: Path, tmp
         (("ask", "CREATE (:Run {name: 'x'})"), 2, "CYPHER: "),
         (("explain", "nothing"), 2, "RUN: there are no runs"),
         (("train", "--folder", "."), 2, "holds no task"),
+        (("train", "--out", "no/such/folder.html"), 2, "--out no/such/folder.html: cannot be written there"),
         (("train", "--family", "magic"), 2, "--family: there is none named 'magic'"),
     ],
 )
