@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.models import ModelShape, write_bert
 from benchmarks.rollouts import RolloutTask, family_tasks, train, write_page
 from memrl.episodes import Action, Outcome, Reward, Situation
 from memrl.memory import DATABASE, Memory
@@ -202,6 +203,29 @@ async def test_in_the_shadow_no_persona_is_proposed_as_nobody_would_try_it(tmp_p
             fail(learned, f"Extract the invoice total of record {number}.", number)
         assert await service.learning.propose_persona(service.orchestrator, learned) is None
         assert not service.orchestrator.personas
+
+
+async def test_another_embedder_of_the_registry_makes_all_vectors_anew(tmp_path: Path, registry: Registry) -> None:
+    async with serving(tmp_path, registry) as service:
+        await done(service)
+        before = service.learning.status().stats
+    assert before is not None
+    assert (before.episodes, before.embedder) == (1, NAME)
+    write_bert(tmp_path / "bert.gguf", ModelShape(context=64, pooling="mean"))
+    document = json.loads(registry.path.read_text())
+    document["models"]["bert"] = {"file": "bert.gguf", "threads": 1, "context": 64}
+    document["roles"]["embedder"] = {"model": "bert", "tier": "D"}
+    registry.path.write_text(json.dumps(document))
+    async with serving(tmp_path, load_registry(registry.path)) as service:
+        status = service.learning.status()
+        assert status.stats is not None
+        assert (status.stats.episodes, status.stats.embedder, status.stats.lacking) == (1, "bert/bert.gguf", 0)
+        assert (status.problem, status.outcomes) == ("", 1), "the policy has learned again from the episode"
+        learned = service.learning.learned
+        assert learned is not None
+        text = learned.memory.episodes([1])[0].situation.text
+        (near,) = learned.memory.retrieve((await learned.embed([text]))[0], 1)
+        assert (near.episode.id, near.similarity) == (1, pytest.approx(1.0, abs=0.01))
 
 
 async def test_the_memory_of_an_earlier_version_is_gone_on_with(tmp_path: Path, registry: Registry) -> None:
