@@ -1,5 +1,6 @@
 """Settings of all tests, and their order."""
 
+import asyncio
 import gc
 import os
 import sys
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from orchestrator.sandbox import Sandbox, SandboxUnavailable
 from tests.orchestrator.forked_engines import forked_engines
 
 # An example may take long because of other processes or a suspended machine, which is not a defect. Examples are drawn
@@ -63,6 +65,23 @@ def _engines_are_forked() -> Iterator[None]:
     """Have engines forked from a process that has imported their program: the tests start hundreds."""
     with forked_engines():
         yield
+
+
+@pytest.fixture(scope="session")
+def probed_sandbox() -> Sandbox | str:
+    """The sandbox of this machine, or why there is none."""
+    try:
+        return asyncio.run(Sandbox.probe())
+    except SandboxUnavailable as error:
+        return error.reason
+
+
+@pytest.fixture(scope="session")
+def sandbox(probed_sandbox: Sandbox | str) -> Sandbox:
+    """The sandbox of this machine. Tests that need it are skipped where there is none."""
+    if isinstance(probed_sandbox, str):
+        pytest.skip(probed_sandbox)
+    return probed_sandbox
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

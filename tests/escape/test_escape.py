@@ -1,6 +1,5 @@
 """Try to get out of the sandbox, in every way that the tables beside this list, and look at the host afterwards."""
 
-import asyncio
 import os
 import socket
 import subprocess
@@ -12,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.sandbox import JobOutcome, Sandbox, SandboxJob, SandboxUnavailable
+from orchestrator.sandbox import JobOutcome, Sandbox, SandboxJob
 from tests.escape.attempt import PRELUDE, Attempt
 from tests.escape.attempts_on_calls import CALLS
 from tests.escape.attempts_on_files import FILES, PRIVACY
@@ -51,14 +50,6 @@ class World:
     def visitors(self) -> int:
         """Return how many connections have reached the servers."""
         return sum(map(_accepted, self.servers))
-
-
-@pytest.fixture(scope="module")
-def sandbox() -> Sandbox:
-    try:
-        return asyncio.run(Sandbox.probe())
-    except SandboxUnavailable as error:
-        pytest.skip(str(error))
 
 
 @pytest.fixture

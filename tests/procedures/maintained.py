@@ -19,6 +19,8 @@ from procedures.resources import DatabaseResource, PathResource, RowsResource
 from registry.forms import Form
 
 OWNER = Caller("user 1000", frozenset({"owner", "operator"}), person=True)
+HEAD = "version: 1.0.0\ncategory: test\ndescription: A test.\n"
+"""What a procedure says of itself, after its id."""
 REGISTRY = """\
 # Whose models these are.
 models:
@@ -75,6 +77,10 @@ outputs:
 verification:
   - {that: "steps.scribble.files == 3", otherwise: not all files were changed}
 """
+
+
+class NoArguments(Form):
+    """The arguments of an operation that has none."""
 
 
 class FolderArguments(Form):

@@ -36,14 +36,9 @@ from registry.edit import replace_registry
 from registry.errors import RegistryError
 from registry.forms import Form
 from registry.lock import lock_folder
-from tests.procedures.maintained import OWNER, contents, everything, execute, make_engine, make_world
+from tests.procedures.maintained import HEAD, OWNER, NoArguments, contents, everything, execute, make_engine, make_world
 
-HEAD = "version: 1.0.0\ncategory: test\ndescription: A test.\n"
 MODEL = Caller("a model's plan", frozenset({"owner"}), person=False)
-
-
-class Nothing(Form):
-    pass
 
 
 class TextArguments(Form):
@@ -191,7 +186,7 @@ def test_a_second_process_is_kept_out_of_the_state_folder_and_of_the_registry(wo
 def test_the_registry_cannot_be_edited_while_a_procedure_changes_its_folder(world: Path) -> None:
     told: list[str] = []
 
-    def look(_arguments: Nothing, _work: Work) -> Mapping[str, Any]:
+    def look(_arguments: NoArguments, _work: Work) -> Mapping[str, Any]:
         path = world / "registry.yaml"
         with pytest.raises(RegistryError, match="being changed by another process"):
             replace_registry(path, path.read_bytes(), path.read_bytes())
@@ -207,7 +202,7 @@ id: locked
     depends_on: [entry]
     call: {{operation: look}}
 """
-    engine = engine_for(world, text, look=Operation(name="look", description="Look.", form=Nothing, run=look))
+    engine = engine_for(world, text, look=Operation(name="look", description="Look.", form=NoArguments, run=look))
     assert execute(engine, "locked").state == "done"
     assert told == ["looked"]
 
@@ -259,11 +254,11 @@ steps:
 def test_a_step_that_the_plan_says_is_skipped_is_not_carried_out_where_its_condition_holds_by_now(world: Path) -> None:
     answer = {"text": "stay"}
 
-    def turn(arguments: Nothing, work: Work) -> Mapping[str, Any]:
+    def turn(arguments: NoArguments, work: Work) -> Mapping[str, Any]:
         answer["text"] = "go"
         return {}
 
-    def look(arguments: Nothing, work: Work) -> Mapping[str, Any]:
+    def look(arguments: NoArguments, work: Work) -> Mapping[str, Any]:
         return answer
 
     text = f"""\
@@ -280,8 +275,8 @@ steps:
     when: steps.look.text == "go"
     file_write: {{path: "{world}/went.txt", content: "gone"}}
 """
-    turning = Operation(name="turn", description="Turn.", form=Nothing, run=turn)
-    looking = Operation(name="look", description="Look.", form=Nothing, run=look, reads_only=True)
+    turning = Operation(name="turn", description="Turn.", form=NoArguments, run=turn)
+    looking = Operation(name="look", description="Look.", form=NoArguments, run=look, reads_only=True)
     engine = engine_for(world, text, turn=turning, look=looking)
     assert [step.runs for step in engine.plan("conditional", {}, OWNER).steps] == ["yes", "yes", "no"]
     failed = execute(engine, "conditional")
@@ -487,7 +482,7 @@ def test_a_step_of_a_resumed_execution_is_not_told_that_it_was_undone(world: Pat
     class Killed(BaseException):
         pass
 
-    def begin(_arguments: Nothing, _work: Work) -> Mapping[str, Any]:
+    def begin(_arguments: NoArguments, _work: Work) -> Mapping[str, Any]:
         told.append("begun")
         if len(told) == 1:
             raise Killed
@@ -496,7 +491,7 @@ def test_a_step_of_a_resumed_execution_is_not_told_that_it_was_undone(world: Pat
     operation = Operation(
         name="begin",
         description="Begin.",
-        form=Nothing,
+        form=NoArguments,
         run=begin,
         undone=lambda _arguments, _work: told.append("undone"),
     )
@@ -777,7 +772,7 @@ def test_outputs_have_the_types_that_the_procedure_says(world: Path) -> None:
 
 
 def test_what_an_operation_leaves_needs_a_compensation(world: Path) -> None:
-    operation = Operation(name="make", description="Make.", form=Nothing, run=lambda _a, _w: {}, leaves="a letter")
+    operation = Operation(name="make", description="Make.", form=NoArguments, run=lambda _a, _w: {}, leaves="a letter")
     text = f"id: made\n{HEAD}steps:\n  - id: make\n    call: {{operation: make}}\n"
     engine = engine_for(world, text, make=operation)
     (problem,) = engine.plan("made", {}, OWNER).problems
@@ -789,7 +784,7 @@ def test_what_an_operation_leaves_needs_a_compensation(world: Path) -> None:
 
 
 def test_of_a_step_that_changes_nothing_nothing_is_said_to_be_undone(world: Path) -> None:
-    operation = Operation(name="look", description="Look.", form=Nothing, run=lambda _a, _w: {})
+    operation = Operation(name="look", description="Look.", form=NoArguments, run=lambda _a, _w: {})
     text = f"""\
 id: looks
 {HEAD}steps:

@@ -1,13 +1,14 @@
 """Run the real daemon as a process of its own, on the embedded models, with its socket and a TCP port."""
 
 import os
+import secrets
 import signal
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -100,10 +101,12 @@ def listens(path: Path) -> bool:
 
 
 def free_port() -> int:
-    """Return a port that is free at the moment."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """Return a port that is free at the moment, below those that the system gives to clients of other tests."""
+    while True:
+        port = secrets.choice(range(10_000, 30_000))
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 def summary(name: str = "a", output: str = "summary.txt", **more: Any) -> dict[str, Any]:

@@ -112,8 +112,11 @@ def test_a_full_queue_asks_clients_to_retry_later(tcp: httpx2.Client, ai: OpenAI
 def test_a_run_whose_client_does_not_come_back_is_cancelled(narrow: Running, tcp: httpx2.Client) -> None:
     text = "Write a Python function that counts the stars."
     body = {"model": "orchestrate", "messages": [{"role": "user", "content": text}]}
+    first = submitted(tcp, lasting())  # the run waits behind this one, so it has not ended when its client goes
     run = begun_and_left(narrow, json.dumps(body).encode(), text)
     assert finished(tcp, run)["status"] == "cancelled"
+    tcp.post(f"/v1/runs/{first}/cancel")
+    assert finished(tcp, first)["status"] == "cancelled"
 
 
 def test_generations_are_limited_and_the_client_retries_by_itself(ai: OpenAI) -> None:

@@ -2,11 +2,12 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from benchmarks.models import ModelShape, write_llama
-from tests.orchestrator.cli.cli_command import Cli
+from tests.orchestrator.cli.cli_command import Cli, Result
 
 
 def test_a_tool_is_looked_for_where_gates_find_it(command: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -17,34 +18,30 @@ def test_a_tool_is_looked_for_where_gates_find_it(command: Cli, monkeypatch: pyt
     assert found["tool bwrap"] == ("note", "not on the PATH")
 
 
+def judged(command: Cli, folder: Path, chat_template: str | None) -> tuple[dict[str, Any], Result]:
+    """Return what the doctor and `validate` say where a model with this template does everything."""
+    write_llama(folder / "m.gguf", ModelShape(chat_template=chat_template))
+    registry, task = folder / "registry.yaml", folder / "task.json"
+    registry.write_text("models: {m: {file: m.gguf}}\nroles: {worker: {model: m, tier: C}, frontdoor: {model: m}}\n")
+    step = {"id": "S1", "actor": "worker", "action": "Say hello.", "outputs": ["o"]}
+    task.write_text(json.dumps({"objective": "x", "plan": {"steps": [step]}}))
+    told = command("--registry", registry, "doctor", "--json")
+    (check,) = (check for check in json.loads(told.out)["checks"] if check["name"] == "model m")
+    return check, command("--registry", registry, "validate", task)
+
+
 def test_a_base_model_that_is_to_answer_is_noted_before_the_first_request(command: Cli, tmp_path: Path) -> None:
-    write_llama(tmp_path / "base.gguf", ModelShape(chat_template=None))
-    registry = tmp_path / "registry.yaml"
-    registry.write_text("models: {base: {file: base.gguf}}\nroles: {worker: {model: base}, frontdoor: {model: base}}\n")
-    told = command("--registry", registry, "doctor", "--json").json["checks"]
-    (check,) = (check for check in told if check["name"] == "model base")
+    check, checked = judged(command, tmp_path, None)
     assert check["state"] == "note"
     assert "it has no chat template, so it is a base model" in check["found"]
     assert "its instruct or chat version" in check["mend"]
-    task = tmp_path / "task.json"
-    step = {"id": "S1", "actor": "worker", "action": "Say hello.", "outputs": ["o"]}
-    task.write_text(json.dumps({"objective": "x", "plan": {"steps": [step]}}))
-    checked = command("--registry", registry, "validate", task)
     assert checked.code == 0
-    assert "warning: roles.worker.model: base: it has no chat template, so it is a base model" in checked.err
+    assert "warning: roles.worker.model: m: it has no chat template, so it is a base model" in checked.err
 
 
 def test_a_chat_template_that_loses_words_is_reported_before_the_first_request(command: Cli, tmp_path: Path) -> None:
-    write_llama(tmp_path / "last.gguf", ModelShape(chat_template="{{ messages[-1].content }}"))
-    registry = tmp_path / "registry.yaml"
-    registry.write_text("models: {last: {file: last.gguf}}\nroles: {worker: {model: last, tier: C}}\n")
-    told = command("--registry", registry, "doctor", "--json").json["checks"]
-    (check,) = (check for check in told if check["name"] == "model last")
+    check, refused = judged(command, tmp_path, "{{ messages[-1].content }}")
     assert check["state"] == "broken"
     assert "the model's chat template loses words of the user" in check["found"]
-    task = tmp_path / "task.json"
-    step = {"id": "S1", "actor": "worker", "action": "Say hello.", "outputs": ["o"]}
-    task.write_text(json.dumps({"objective": "x", "plan": {"steps": [step]}}))
-    refused = command("--registry", registry, "validate", task)
     assert refused.code == 2
     assert "the model's chat template loses words of the user" in refused.err

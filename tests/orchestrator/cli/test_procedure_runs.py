@@ -1,6 +1,5 @@
 """Procedures with steps that carry out runs: their outcomes are outputs, and a kill neither loses nor repeats a run."""
 
-import asyncio
 import json
 import subprocess
 from collections.abc import Iterator
@@ -11,7 +10,6 @@ import pytest
 import yaml
 
 from orchestrator.journal import JournalReader
-from orchestrator.sandbox import Sandbox, SandboxUnavailable
 from tests.orchestrator.cli.cli_command import COMMAND, RECORDS, Cli, environment
 from tests.orchestrator.run_jobs import step
 
@@ -162,13 +160,10 @@ def test_steps_of_every_other_kind_work(home: Path, folder: Path, registry: Path
     assert "its time is over" in json.loads(failed.out)["error"]
 
 
+@pytest.mark.usefixtures("sandbox")
 def test_programs_are_carried_out_and_a_checkpoint_puts_back_what_they_have_changed(
     folder: Path, command: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    try:
-        asyncio.run(Sandbox.probe())
-    except SandboxUnavailable as error:
-        pytest.skip(error.reason)
     code = tmp_path / "code"
     code.mkdir()
     (code / "a").write_text("one")

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from orchestrator.engine.worker.contention import CpuUse
+from orchestrator.engine.worker.contention import SHORT_SECONDS, CpuUse
 
 CPU_SECONDS = 0.3
 
@@ -68,5 +68,6 @@ def test_a_thread_that_waits_counts_as_disturbed_only_where_it_was_to_compute() 
     assert use.disturbed(1), "nothing computed"
     assert use.seconds >= 0.05
     use.start()
-    use.stop()
+    while use.stop() > SHORT_SECONDS:  # it was interrupted
+        use.start()
     assert not use.disturbed(1), "too short to say anything"

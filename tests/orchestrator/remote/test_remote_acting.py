@@ -10,7 +10,6 @@ from orchestrator.history import load_report
 from orchestrator.journal import JournalReader
 from orchestrator.journal.codec import decode_event, encode_event
 from orchestrator.runs import Job, Orchestrator
-from orchestrator.sandbox import Sandbox, SandboxUnavailable
 from orchestrator.taskir import task_from
 from tests.orchestrator.remote.conftest import RemoteRegistry
 from tests.orchestrator.remote.server_answers import ok
@@ -62,11 +61,8 @@ ANSWERS = [
 ]
 
 
+@pytest.mark.usefixtures("sandbox")
 async def test_steps_that_act(remote: Remote, remote_registry: RemoteRegistry, tmp_path: Path) -> None:
-    try:
-        await Sandbox.probe()
-    except SandboxUnavailable as error:
-        pytest.skip(str(error))
     folder, home = tmp_path / "files", tmp_path / "home"
     folder.mkdir()
     (folder / "ship.txt").write_text("The Koldin is a ship of 12 t. " * 5)

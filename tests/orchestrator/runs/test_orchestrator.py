@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 
 from orchestrator.errors import InputError
-from orchestrator.events import AttemptStarted, AttemptSucceeded, StepsPlanned
+from orchestrator.events import AttemptFailed, AttemptStarted, AttemptSucceeded, StepsPlanned
 from orchestrator.journal import JournalReader, UnknownRun
 from orchestrator.runs import EventUpdate, Job, Orchestrator, Progress
 from orchestrator.taskir import InvalidTask
@@ -26,6 +26,9 @@ NUMBERS = {"type": "array", "items": {"type": "integer"}, "minItems": 900}
 LONG = step("S1", "List numbers.", [], ["n.json"], output_schema=NUMBERS, max_tokens=1500)
 """An answer that takes a second or more."""
 COMPARISON = step("S5", "Compare the summaries.", ["s1", "s2", "s3", "s4"], ["comparison"])
+MORE = [step(f"S{n}", "Summarize the comparison.", ["comparison"], [f"s{n}"]) for n in range(6, 10)]
+LAST = LONG | {"id": "S6", "depends_on": ["S5"]}
+"""Steps after all others, for tests that act long before a run has ended, however late they are told of its events."""
 
 
 @pytest.fixture(scope="module")
@@ -141,11 +144,11 @@ async def test_a_failure_takes_only_its_dependants_along(
 
 
 async def test_a_killed_engine_costs_an_attempt_and_not_the_run(orchestrator: Orchestrator, home: Path) -> None:
-    run = await orchestrator.submit(job(SUMMARIES))
-    killed = False
+    run = await orchestrator.submit(job([*SUMMARIES, COMPARISON]))
+    failed = False
     async for update in orchestrator.watch(run):
-        if isinstance(update, Progress) and not killed:
-            killed = True
+        failed = failed or (isinstance(update, EventUpdate) and isinstance(update.event, AttemptFailed))
+        if isinstance(update, Progress) and not failed:  # one that is told late may be of an attempt that has ended
             for engine in children_of_tests():
                 engine.send_signal(signal.SIGKILL)
     report = report_of(home, run)
@@ -156,7 +159,7 @@ async def test_a_killed_engine_costs_an_attempt_and_not_the_run(orchestrator: Or
 
 
 async def test_cancelling_ends_a_run_in_order(orchestrator: Orchestrator, home: Path) -> None:
-    run = await orchestrator.submit(job([*SUMMARIES, COMPARISON]))
+    run = await orchestrator.submit(job([*SUMMARIES, COMPARISON, LAST]))
     async for update in orchestrator.watch(run):
         if isinstance(update, EventUpdate) and isinstance(update.event, AttemptStarted):
             await orchestrator.cancel(run)
@@ -182,7 +185,7 @@ async def test_what_a_cancelled_attempt_has_written_counts(orchestrator: Orchest
 async def test_an_interrupted_run_goes_on_where_it_was(tmp_path: Path) -> None:
     home = tmp_path / "home"
     async with Orchestrator.open(home, REGISTRY) as first:
-        run = await first.submit(job([*SUMMARIES, COMPARISON], mode="serial"))
+        run = await first.submit(job([*SUMMARIES, COMPARISON, *MORE], mode="serial"))
         async for update in first.watch(run):
             if isinstance(update, EventUpdate) and isinstance(update.event, AttemptSucceeded):
                 break
@@ -196,7 +199,7 @@ async def test_an_interrupted_run_goes_on_where_it_was(tmp_path: Path) -> None:
             await second.resume(run)
     report = report_of(home, run)
     assert report.status == "done"
-    assert [row.state for row in report.steps] == ["done"] * 5
+    assert {row.state for row in report.steps} == {"done"}
     assert all(len(row.attempts) == 1 for row in report.steps if row.id in done_before)
 
 
@@ -211,9 +214,12 @@ async def test_a_request_is_planned_and_run(orchestrator: Orchestrator, home: Pa
 
 async def test_steps_start_while_the_plan_is_still_written(orchestrator: Orchestrator) -> None:
     asked = Job("Summarize a, b, c and d, then compare them", None, RECORDS, "as-planned")
-    run = await orchestrator.submit(asked)
-    kinds = [u.event.kind async for u in orchestrator.watch(run) if isinstance(u, EventUpdate)]
-    assert kinds.index("attempt_started") < kinds.index("plan_finished")
+    for _ in range(5):  # where others use the cores, the rest of a plan may be there when its beginning is read
+        run = await orchestrator.submit(asked)
+        kinds = [u.event.kind async for u in orchestrator.watch(run) if isinstance(u, EventUpdate)]
+        if kinds.index("attempt_started") < kinds.index("plan_finished"):
+            return
+    pytest.fail("the plan was always finished first")
 
 
 async def test_a_plan_can_be_had_without_running_it(orchestrator: Orchestrator, home: Path) -> None:

@@ -12,7 +12,7 @@ from orchestrator.journal import JournalReader
 from orchestrator.runs import Orchestrator, Ports
 from orchestrator.runs.job import CheckedJob, check_job
 from orchestrator.runs.sandboxes import SandboxOnDemand
-from orchestrator.sandbox import Sandbox, SandboxUnavailable
+from orchestrator.sandbox import Sandbox
 from orchestrator.steps.tools.servers import ToolServer
 from orchestrator.taskir import InvalidTask
 from tests.orchestrator.run_jobs import ON_DEMAND, execute, job, report_of
@@ -31,11 +31,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def orchestrator(home: Path) -> AsyncIterator[Orchestrator]:
-    try:
-        await Sandbox.probe()
-    except SandboxUnavailable as error:
-        pytest.skip(str(error))
+async def orchestrator(home: Path, sandbox: Sandbox) -> AsyncIterator[Orchestrator]:
     async with Orchestrator.open(home, ON_DEMAND, Ports(servers=servers, follows_registry=False)) as opened:
         yield opened
 

@@ -1,33 +1,23 @@
-import asyncio
 import os
 from collections.abc import Iterator
 
 import pytest
 
-from orchestrator.sandbox import Sandbox, SandboxUnavailable
+from orchestrator.sandbox import Sandbox
 from tests.orchestrator.forked_engines import children_of_tests
 from tests.orchestrator.sandbox.sandbox_jobs import own_groups
 
 
-@pytest.fixture(scope="session")
-def probed() -> Sandbox | str:
-    """The sandbox of this machine, or why there is none."""
-    try:
-        return asyncio.run(Sandbox.probe())
-    except SandboxUnavailable as error:
-        return str(error)
-
-
 @pytest.fixture
-def sandbox(probed: Sandbox | str) -> Iterator[Sandbox]:
+def sandbox(probed_sandbox: Sandbox | str) -> Iterator[Sandbox]:
     """A sandbox that has to leave nothing behind: no process, no descriptor, no control group."""
-    if isinstance(probed, str):
-        pytest.skip(probed)
+    if isinstance(probed_sandbox, str):
+        pytest.skip(probed_sandbox)
     before = _descriptors()
-    yield probed
+    yield probed_sandbox
     assert children_of_tests(recursive=True) == []
     assert _descriptors() == before
-    assert own_groups(probed) == []
+    assert own_groups(probed_sandbox) == []
 
 
 def _descriptors() -> set[str]:

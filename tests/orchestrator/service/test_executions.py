@@ -19,18 +19,12 @@ from procedures.errors import ChangedMeanwhile, ProcedureForbidden, ProcedureRef
 from procedures.execution import Execution
 from procedures.ports import Caller, Operation, Work
 from procedures.retention import plan_file
-from registry.forms import Form
-from tests.procedures.maintained import OWNER, contents, everything, make_engine, make_world
+from tests.procedures.maintained import HEAD, OWNER, NoArguments, contents, everything, make_engine, make_world
 
-HEAD = "version: 1.0.0\ncategory: test\ndescription: A test.\n"
 FREE = "permissions: {roles: [owner, operator, schedule], requires_approval: false}\n"
 HELD = f"id: held\n{HEAD}{FREE}steps:\n  - id: hold\n    call: {{operation: hold}}\n"
 ASKS = f"id: asks\n{HEAD}permissions: {{roles: [owner, schedule]}}\nsteps:\n  - id: wait\n    wait: {{seconds: 0}}\n"
 OPERATOR = Caller("the API's token from 127.0.0.1", frozenset({"operator"}), person=True)
-
-
-class Nothing(Form):
-    pass
 
 
 class Gate:
@@ -41,7 +35,7 @@ class Gate:
         self.begun = Event()
         self.at_once = self.most = self.count = 0
 
-    def hold(self, _arguments: Nothing, work: Work) -> Mapping[str, Any]:
+    def hold(self, _arguments: NoArguments, work: Work) -> Mapping[str, Any]:
         self.at_once += 1
         self.count += 1
         self.most = max(self.most, self.at_once)
@@ -68,7 +62,7 @@ def engine(world: Path, gate: Gate) -> ProcedureEngine:
 
 
 def engine_of(world: Path, gate: Gate) -> ProcedureEngine:
-    hold = Operation(name="hold", description="Wait.", form=Nothing, run=gate.hold)
+    hold = Operation(name="hold", description="Wait.", form=NoArguments, run=gate.hold)
     return make_engine(world.parent / "home", world, HELD, ASKS, everything(), more={"hold": hold})
 
 

@@ -38,7 +38,6 @@ from orchestrator.journal.migrations import VERSION
 from orchestrator.lexical import LEARNING_DIMENSIONS, NAME, embed
 from orchestrator.routing.hybrid import named
 from orchestrator.runs.personas import PersonaProposal, add_without_daemon
-from orchestrator.sandbox import Sandbox, SandboxUnavailable
 from orchestrator.service.backup import backups, make_backup
 from orchestrator.service.callers import Callers
 from orchestrator.service.configuration import (
@@ -56,12 +55,11 @@ from procedures.errors import StepFailed
 from procedures.library import SHIPPED, Library
 from procedures.ports import Operation, Program
 from procedures.ports import planning_work as work
-from registry.forms import Form
 from registry.load import load_registry
 from registry.models import Registry
 from tests.orchestrator.older_journal import downgrade, version_of
 from tests.orchestrator.service.test_retention import journaled
-from tests.procedures.maintained import contents
+from tests.procedures.maintained import NoArguments, contents
 
 RECORDS: Final = Path(__file__).resolve().parents[3] / "examples" / "records"
 TINY: Final = Path(__file__).resolve().parents[3] / "registry" / "tiny"
@@ -73,10 +71,6 @@ OURS: Final = ("home/procedures/", "home/procedures", "home", "home/lock")
 
 
 OWNER: Final = Callers(Path.cwd(), {f"user:{os.getuid()}": "owner operator approver"}).user()
-
-
-class Nothing(Form):
-    """No arguments."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +90,7 @@ class Case:
     """The beginnings of the names of what it leaves: what can be made anew, and the history of runs."""
 
 
-def fail(_arguments: Nothing, _work: object) -> dict[str, Any]:
+def fail(_arguments: NoArguments, _work: object) -> dict[str, Any]:
     raise StepFailed("it was told to fail")
 
 
@@ -412,7 +406,7 @@ def engine(root: Path) -> Iterator[ProcedureEngine]:
         places=engine.ports.places,
         operations={
             **engine.ports.operations,
-            "fail": Operation(name="fail", description="Fail.", form=Nothing, run=fail),
+            "fail": Operation(name="fail", description="Fail.", form=NoArguments, run=fail),
         },
         run_program=engine.ports.run_program,
     )
@@ -443,6 +437,14 @@ def failing_twin(root: Path, name: str, after: int) -> Library:
     return Library([own])
 
 
+def prepared(case: Case, root: Path, request: pytest.FixtureRequest) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Make what a procedure needs, and return its inputs and all that there is before it. Skip without a sandbox."""
+    if case.name == "run-gates":
+        request.getfixturevalue("sandbox")
+    case.prepare(root)
+    return case.inputs(root), everything_in(root, case.stays)
+
+
 def test_every_procedure_that_ships_is_tested() -> None:
     assert {case.name for case in CASES} == set(Library().files())
 
@@ -450,13 +452,10 @@ def test_every_procedure_that_ships_is_tested() -> None:
 @pytest.mark.parametrize("failures", [1, pytest.param(2, marks=pytest.mark.slow)], ids=["failed once", "failed twice"])
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_a_procedure_that_fails_half_way_leaves_everything_as_it_was(
-    case: Case, root: Path, engine: ProcedureEngine, failures: int
+    case: Case, root: Path, engine: ProcedureEngine, failures: int, request: pytest.FixtureRequest
 ) -> None:
     """It is made to fail half-way, and in the slow tests after all of its steps, too."""
-    if case.name == "run-gates":
-        skip_without_sandbox()
-    case.prepare(root)
-    inputs, before = case.inputs(root), everything_in(root, case.stays)
+    inputs, before = prepared(case, root, request)
     count = len(engine.library.procedure(case.name).form.steps)
     for after in [max(1, count - 1)] if case.takes_long else sorted({(count + 1) // 2, count})[:failures]:
         engine.library = failing_twin(root, case.name, after)
@@ -468,11 +467,10 @@ def test_a_procedure_that_fails_half_way_leaves_everything_as_it_was(
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_a_procedure_does_what_it_says_and_is_undone(case: Case, root: Path, engine: ProcedureEngine) -> None:
-    if case.name == "run-gates":
-        skip_without_sandbox()
-    case.prepare(root)
-    inputs, before = case.inputs(root), everything_in(root, case.stays)
+def test_a_procedure_does_what_it_says_and_is_undone(
+    case: Case, root: Path, engine: ProcedureEngine, request: pytest.FixtureRequest
+) -> None:
+    inputs, before = prepared(case, root, request)
     done = carry_out(engine, case.name, inputs)
     assert done.state == "done", done.error
     assert case.holds(root)
@@ -535,8 +533,8 @@ def test_the_journal_is_not_replaced_under_a_daemon(root: Path, engine: Procedur
     assert everything_in(root) == before
 
 
+@pytest.mark.usefixtures("sandbox")
 def test_gates_that_fail_fail_the_procedure(root: Path, engine: ProcedureEngine) -> None:
-    skip_without_sandbox()
     (root / "code" / "bad.py").write_text("import os\n")
     failed = carry_out(engine, "run-gates", {"folder": str(root / "code"), "gates": "lint"})
     assert failed.state == "rolled back"
@@ -603,8 +601,8 @@ def test_programs_outside_the_sandbox_have_to_be_allowed(root: Path, engine: Pro
     assert allowed.ports.run_program(program, work()).stdout == "hello\n"
 
 
+@pytest.mark.usefixtures("sandbox")
 def test_programs_in_the_sandbox_get_their_files(root: Path, engine: ProcedureEngine) -> None:
-    skip_without_sandbox()
     files = {"in.txt": root / "code" / "good.py"}
     program = Program(command=("cat", "in.txt"), sandbox=True, folder=None, files=files, stdin="")
     ended = engine.ports.run_program(program, work())
@@ -614,10 +612,3 @@ def test_programs_in_the_sandbox_get_their_files(root: Path, engine: ProcedureEn
 def make_installation_at(root: Path) -> Installation:
     root.mkdir()
     return make_installation(root)
-
-
-def skip_without_sandbox() -> None:
-    try:
-        asyncio.run(Sandbox.probe())
-    except SandboxUnavailable as error:
-        pytest.skip(error.reason)

@@ -36,8 +36,8 @@ from orchestrator.taskir import Step
 from tests.orchestrator.run_jobs import RECORDS, REGISTRY, job, step
 
 SHORT = [step("S1", "Summarize a.txt.", ["a.txt"], ["s1"])]
-CHAIN = [*SHORT, *(step(f"S{n}", f"Summarize s{n - 1}.", [f"s{n - 1}"], [f"s{n}"]) for n in range(2, 9))]
-"""Steps one after the other, so that a test can end the service long before the run has ended."""
+CHAIN = [*SHORT, *(step(f"S{n}", f"Summarize s{n - 1}.", [f"s{n - 1}"], [f"s{n}"]) for n in range(2, 7))]
+"""Steps one after the other, so that a test can act long before the run has ended, however busy the machine is."""
 ONE_AT_A_TIME = Configuration(runs=RunSettings(max_running=1, max_queued=2))
 
 
@@ -65,7 +65,7 @@ def outcomes(service: Service) -> Counter[str]:
 
 async def test_runs_that_wait_or_are_interrupted_go_on_after_a_restart(tmp_path: Path) -> None:
     async with Service(tmp_path / "home", REGISTRY, ONE_AT_A_TIME) as service:
-        runs = [(await service.submit(job(SHORT))).run for _ in range(3)]
+        runs = [(await service.submit(job(steps))).run for steps in (CHAIN, SHORT, SHORT)]
         assert len(service.running) == 1
         assert [service.position(run) for run in runs] == [None, 0, 1]
     async with Service(tmp_path / "home", REGISTRY, ONE_AT_A_TIME) as service:
@@ -127,7 +127,7 @@ async def test_a_vacuum_beside_runs_leaves_them_what_they_need(tmp_path: Path) -
 
 async def test_more_runs_than_may_wait_are_asked_to_come_back(tmp_path: Path) -> None:
     async with Service(tmp_path / "home", REGISTRY, ONE_AT_A_TIME) as service:
-        runs = [(await service.submit(job(SHORT))).run for _ in range(3)]
+        runs = [(await service.submit(job(steps))).run for steps in (CHAIN, SHORT, SHORT)]
         with pytest.raises(Busy) as refused:
             await service.submit(job(SHORT))
         assert 1 <= refused.value.retry_seconds <= 60
@@ -141,7 +141,7 @@ async def test_more_runs_than_may_wait_are_asked_to_come_back(tmp_path: Path) ->
 
 async def test_a_flood_of_batch_runs_keeps_no_interactive_run_out(tmp_path: Path) -> None:
     async with Service(tmp_path / "home", REGISTRY, ONE_AT_A_TIME) as service:
-        flood = [(await service.submit(replace(job(SHORT), priority="batch"))).run for _ in range(3)]
+        flood = [(await service.submit(replace(job(steps), priority="batch"))).run for steps in (CHAIN, SHORT, SHORT)]
         with pytest.raises(Busy, match="2 batch runs wait already, 2 may"):
             await service.submit(replace(job(SHORT), priority="batch"))
         asked = (await service.submit(job(SHORT))).run
@@ -152,7 +152,7 @@ async def test_a_step_of_a_run_that_waits_can_be_cancelled(tmp_path: Path) -> No
     two = [*SHORT, step("S2", "Summarize b.txt.", ["b.txt"], ["s2"])]
     home = tmp_path / "home"
     async with Service(home, REGISTRY, ONE_AT_A_TIME) as service:
-        first, second = [(await service.submit(job(two))).run for _ in range(2)]
+        first, second = [(await service.submit(job(steps))).run for steps in (CHAIN, two)]
         with pytest.raises(InputError, match="has no step 'S3'; accepted: S1, S2"):
             await service.cancel(second, "S3")
         assert service.position(second) == 0, "it waits"
@@ -169,7 +169,7 @@ async def test_a_run_that_waits_and_begins_with_a_list_can_be_cancelled(tmp_path
     asked = job(fan, inputs=[{"type": "text", "label": "names", "value": '["a.txt", "b.txt"]'}])
     home = tmp_path / "home"
     async with Service(home, REGISTRY, ONE_AT_A_TIME) as service:
-        first = (await service.submit(job(SHORT))).run
+        first = (await service.submit(job(CHAIN))).run
         run = (await service.submit(asked)).run
     async with Service(home, REGISTRY, ONE_AT_A_TIME) as service:
         await service.cancel(run)
@@ -276,7 +276,7 @@ async def test_a_vacuum_goes_by_the_clock_of_events(tmp_path: Path) -> None:
 
 async def test_a_service_that_is_to_stop_ends_what_runs_and_begins_nothing(tmp_path: Path) -> None:
     async with Service(tmp_path / "home", REGISTRY, ONE_AT_A_TIME) as service:
-        first, second = [(await service.submit(job(SHORT))).run for _ in range(2)]
+        first, second = [(await service.submit(job(steps))).run for steps in (CHAIN, SHORT)]
         await service.drain()
         with pytest.raises(NotReady):
             await service.submit(job(SHORT))

@@ -180,7 +180,7 @@ async def test_a_turn_that_takes_or_prints_too_much_ends_and_the_next_one_goes_o
         assert (stuck.error or "").endswith("Stopped: the turn took longer than it may")
         wordy = await program.run("while True: print('x' * 100)")
         assert (wordy.error or "").endswith("Stopped: the turn printed more than it may")
-        assert (await program.run("n > 0")).shown == "True"
+        assert await shown_in_time(program, "n > 0") == "True"
 
 
 async def test_an_end_of_input_is_an_error_like_any_other(sandbox: Sandbox, tmp_path: Path) -> None:
@@ -196,12 +196,22 @@ async def test_an_end_of_input_is_an_error_like_any_other(sandbox: Sandbox, tmp_
 async def test_a_turn_that_swallows_the_end_of_its_time_is_stopped_again(
     sandbox: Sandbox, tmp_path: Path, before: str
 ) -> None:
-    async with running(sandbox, tmp_path, budget=ReplBudget(seconds=20, turn_seconds=0.5)) as (program, _):
+    async with running(sandbox, tmp_path, budget=ReplBudget(seconds=60, turn_seconds=0.5)) as (program, _):
         code = "import time\ntry:\n    time.sleep(60)\nexcept:\n    print('mine')\nwhile True: pass"
         stuck = await program.run(before + code)
         assert stuck.shown.startswith("mine\n")
         assert (stuck.error or "").endswith("Stopped: the turn took longer than it may")
-        assert (await program.run("1 + 1")).shown == "2"
+        assert await shown_in_time(program, "1 + 1") == "2"
+
+
+async def shown_in_time(program: Interpreter, code: str) -> str:
+    """Return what short code shows, which a busy machine may not have carried out within the short time of a turn."""
+    for _ in range(10):
+        turn = await program.run(code)
+        if turn.error is None:
+            return turn.shown
+        assert turn.error.endswith("Stopped: the turn took longer than it may")
+    raise AssertionError("no turn was in time")
 
 
 class Chatty:
