@@ -86,7 +86,7 @@ class _Action:
     resources: tuple[Resource, ...]
 
 
-class _Told(Mapping[str, Mapping[str, Any]]):
+class _StepValues(Mapping[str, Mapping[str, Any]]):
     """What expressions see of the steps. It is made for the steps that they name only, since there may be many."""
 
     def __init__(self, steps: Mapping[str, StepState]) -> None:
@@ -580,7 +580,7 @@ class RunningExecution(_Recorded):
         return self._end("failed", error=error)
 
     def _names(self) -> dict[str, object]:
-        return {"inputs": self._inputs, "places": self._ports.places, "steps": _Told(self.execution.steps)}
+        return {"inputs": self._inputs, "places": self._ports.places, "steps": _StepValues(self.execution.steps)}
 
     def _work(self, step: StepForm, *, attempt: int = 1, undoing: bool = False) -> Work:
         seconds = step.timeout_seconds or self.procedure.form.timeout_seconds

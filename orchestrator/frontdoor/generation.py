@@ -131,7 +131,7 @@ class PlanGeneration:
 
         Raises EngineError, PoolError.
         """
-        reader = _AnswerReader(self.builder, self._accept)
+        reader = _PlanReader(self.builder, self._accept)
 
         def read(piece: str) -> None:
             self._on_text(piece)
@@ -173,7 +173,7 @@ class PlanGeneration:
         return f"\nThe previous plan failed: {flaw}{kept}"
 
 
-class _AnswerReader:
+class _PlanReader:
     """Reads one answer: passes over the parts that were accepted before, and has the others accepted."""
 
     def __init__(self, builder: PlanBuilder, accept: Accept) -> None:

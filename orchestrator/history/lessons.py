@@ -94,7 +94,7 @@ class _Run:
 
 
 @dataclass(frozen=True, slots=True)
-class _Verdict:
+class _LessonVerdict:
     """Who said how something turned out, and how much that counts."""
 
     success: float | None
@@ -155,18 +155,18 @@ def chat_lesson(chat: ChatRecord) -> Lesson | None:
     )
 
 
-def _chat_verdict(chat: ChatRecord) -> _Verdict:
+def _chat_verdict(chat: ChatRecord) -> _LessonVerdict:
     """Return how a chat turned out: by whoever has rated it last, else by the form of its answers, else by nobody."""
     failures = [one.failure for one in chat.answers if one.failure is not None]
     if any(failure.value in NOT_THE_MODEL for failure in failures):
-        return _Verdict(None, "run", "", 0.0)
+        return _LessonVerdict(None, "run", "", 0.0)
     if chat.ratings:
         rating = chat.ratings[-1]
-        return _Verdict(rating.score, "person", rating.by, PERSON_WEIGHT)
+        return _LessonVerdict(rating.score, "person", rating.by, PERSON_WEIGHT)
     if failures:
-        return _Verdict(0.0, "gate", failures[0].value, 1.0)
+        return _LessonVerdict(0.0, "gate", failures[0].value, 1.0)
     done = any(one.finish == "stop" for one in chat.answers)
-    return _Verdict(1.0, "run", "", UNCHECKED_WEIGHT) if done else _Verdict(None, "run", "", 0.0)
+    return _LessonVerdict(1.0, "run", "", UNCHECKED_WEIGHT) if done else _LessonVerdict(None, "run", "", 0.0)
 
 
 def _lesson(run: _Run, started: AttemptStarted, attempt: AttemptRow) -> Lesson:
@@ -232,7 +232,7 @@ class _StepRating:
         """Whether a program has given it, and not a person."""
         return self.rating.by.startswith(CHECKER)
 
-    def verdict(self, done: bool) -> _Verdict:
+    def verdict(self, done: bool) -> _LessonVerdict:
         """Return what it says of an attempt that is `done` or not.
 
         A rating of the whole run is about the quality of its result, and one of the step about the step's success.
@@ -240,14 +240,14 @@ class _StepRating:
         weight = self.part * (CHECKER_WEIGHT if self.checker else PERSON_WEIGHT)
         source: Source = "checker" if self.checker else "person"
         if self.whole:
-            return _Verdict(float(done), source, self.rating.by, weight, self.rating.score)
-        return _Verdict(self.rating.score, source, self.rating.by, weight)
+            return _LessonVerdict(float(done), source, self.rating.by, weight, self.rating.score)
+        return _LessonVerdict(self.rating.score, source, self.rating.by, weight)
 
 
-def _verdict(run: _Run, attempt: AttemptRow, ratings: Sequence[_StepRating]) -> _Verdict:
+def _verdict(run: _Run, attempt: AttemptRow, ratings: Sequence[_StepRating]) -> _LessonVerdict:
     """Return how an attempt turned out, by whoever knows best: a person, a checker, gates, the judge, or nobody."""
     if attempt.outcome in NOT_THE_MODEL or attempt.outcome not in {"done", *FAILURES}:
-        return _Verdict(None, "run", "", 0.0)
+        return _LessonVerdict(None, "run", "", 0.0)
     if ratings:
         return ratings[-1].verdict(attempt.outcome == "done")
     own = _own_verdict(attempt, run.judge_weight)
@@ -257,23 +257,23 @@ def _verdict(run: _Run, attempt: AttemptRow, ratings: Sequence[_StepRating]) -> 
     return replace(own, quality=1.0 - doubt)
 
 
-def _own_verdict(attempt: AttemptRow, judge_weight: float) -> _Verdict:
+def _own_verdict(attempt: AttemptRow, judge_weight: float) -> _LessonVerdict:
     """Return how an attempt turned out by its own gates, or by its end where it has none."""
     if attempt.outcome != "done":
         failed = next((gate for gate in attempt.gates if gate.status == "failed"), None)
         if failed is None:
-            return _Verdict(0.0, "run", "", 1.0)
+            return _LessonVerdict(0.0, "run", "", 1.0)
         if failed.gate == JUDGE:
-            return _Verdict(_judged(failed), "judge", JUDGE, judge_weight)
-        return _Verdict(0.0, "gate", failed.gate, 1.0)
+            return _LessonVerdict(_judged(failed), "judge", JUDGE, judge_weight)
+        return _LessonVerdict(0.0, "gate", failed.gate, 1.0)
     passed = {gate.gate: gate for gate in attempt.gates if gate.passed}
     if strong := next((name for name in passed if name in STRONG_GATES), None):
-        return _Verdict(1.0, "gate", strong, STRONG_GATE_WEIGHT)
+        return _LessonVerdict(1.0, "gate", strong, STRONG_GATE_WEIGHT)
     if JUDGE in passed:
-        return _Verdict(_judged(passed[JUDGE]), "judge", JUDGE, judge_weight)
+        return _LessonVerdict(_judged(passed[JUDGE]), "judge", JUDGE, judge_weight)
     if form := next(iter(passed), None):
-        return _Verdict(1.0, "gate", form, FORM_GATE_WEIGHT)
-    return _Verdict(1.0, "run", "", UNCHECKED_WEIGHT)
+        return _LessonVerdict(1.0, "gate", form, FORM_GATE_WEIGHT)
+    return _LessonVerdict(1.0, "run", "", UNCHECKED_WEIGHT)
 
 
 def _judged(result: GateResult) -> float:
@@ -355,15 +355,15 @@ def _plan_lessons(run: _Run, events: Sequence[Event]) -> Iterator[Lesson]:
     )
 
 
-def _plan_verdict(run: _Run, events: Sequence[Event]) -> _Verdict:
+def _plan_verdict(run: _Run, events: Sequence[Event]) -> _LessonVerdict:
     """Return how a plan turned out: by its end, and the quality of its result by whoever has judged that."""
     view = run.view
     machine = any(isinstance(event, PlanFailed) and event.failure.kind in NOT_THE_MODEL for event in events)
     if view.status == "cancelled" or machine:
-        return _Verdict(None, "run", "", 0.0)
+        return _LessonVerdict(None, "run", "", 0.0)
     done = view.status == "done"
     if ratings := [_StepRating(row, True, 1.0) for row in view.ratings.get(None, ())]:
         return sorted(ratings, key=lambda one: not one.checker)[-1].verdict(done)
     if run.judged is not None and run.judge_weight > UNCHECKED_WEIGHT:
-        return _Verdict(1.0, "judge", JUDGE, run.judge_weight, run.judged)
-    return _Verdict(float(done), "run", "", UNCHECKED_WEIGHT if done else RUN_FAILED_WEIGHT)
+        return _LessonVerdict(1.0, "judge", JUDGE, run.judge_weight, run.judged)
+    return _LessonVerdict(float(done), "run", "", UNCHECKED_WEIGHT if done else RUN_FAILED_WEIGHT)
