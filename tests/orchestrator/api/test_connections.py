@@ -14,7 +14,7 @@ from starlette.responses import PlainTextResponse
 from orchestrator.api.connection import ConnectionConfig
 from orchestrator.api.listen import KEPT_BACK, allow_descriptors, max_connections
 from orchestrator.api.logs import LoopErrors
-from orchestrator.api.serve import Listener
+from orchestrator.api.serve import ACCEPTED_AT_ONCE, Listener
 from tests.orchestrator.api.certificates import self_signed
 from tests.orchestrator.api.daemon_process import executed, running_daemon, summary
 
@@ -75,6 +75,26 @@ async def test_a_crowd_that_shakes_no_hands_is_limited_and_closed(tmp_path: Path
             secure = await asyncio.open_connection(*address, ssl=client_side, server_hostname="localhost")
             assert await answered(secure)
             listener.should_exit = True
+
+
+async def test_a_crowd_that_waits_to_be_accepted_is_taken_a_few_at_a_time() -> None:
+    """A request to one listener is answered long before the crowd at the other one has been accepted."""
+    crowd = 300
+    settings: dict[str, Any] = {"ws": "none", "lifespan": "off", "log_config": None, "backlog": ACCEPTED_AT_ONCE}
+    app = PlainTextResponse("ok")
+    crowded, other = (Listener(ConnectionConfig(app, lambda: 60.0, lambda: 2 * crowd, **settings)) for _ in range(2))
+    with socket.create_server(("127.0.0.1", 0)) as first, socket.create_server(("127.0.0.1", 0)) as second:
+        async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
+            tasks.create_task(crowded.serve([first]))
+            tasks.create_task(other.serve([second]))
+            assert await answered(await asyncio.open_connection(*first.getsockname())), "it listens"
+            caller = await asyncio.open_connection(*second.getsockname())
+            with ExitStack() as stack:
+                for _ in range(crowd):  # the event loop does not run meanwhile, so that they queue
+                    stack.enter_context(socket.create_connection(first.getsockname()))
+                assert await answered(caller)
+                assert len(crowded.server_state.connections) < crowd / 2
+            crowded.should_exit = other.should_exit = True
 
 
 def test_the_limit_of_descriptors_is_raised_to_the_hard_limit() -> None:
