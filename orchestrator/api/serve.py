@@ -40,7 +40,7 @@ EXTRA_CONNECTIONS: Final = 256
 QUEUED_CONNECTIONS: Final = 1024
 """How many clients may wait until their connection is accepted."""
 ACCEPTED_AT_ONCE: Final = 2
-"""How many connections a listener accepts in one iteration of the event loop. Each costs it a fraction of a millisecond,
+"""How many connections a listener accepts in one iteration of the event loop. Each takes a fraction of a millisecond,
 and a request to the other listener waits for about ten iterations."""
 KILLED_EXIT_CODE: Final = 130
 

@@ -4,9 +4,8 @@
 """
 
 import secrets
-from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
 from fastapi import APIRouter, Request, Response
@@ -15,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from orchestrator.api.dependencies import ForcedModel, LenientBody, LimiterDep, RequestBody, ServiceDep, read_body
 from orchestrator.api.errors import DOCUMENTED, error_detail
-from orchestrator.api.limiter import Generate, GenerationHandle
+from orchestrator.api.limiter import GenerationHandle
 from orchestrator.api.openai.calling import CUT_OFF
 from orchestrator.api.openai.completion import CompletionRequest, generates_for
 from orchestrator.api.openai.logprobs import IdentifiedLogprobBody, ListedTokens, identified_logprobs
@@ -29,10 +28,10 @@ from orchestrator.api.openai.sampling import (
 )
 from orchestrator.api.openai.text_completions import Prompts, prompts_in
 from orchestrator.api.sse import DOCUMENTED_STREAM, Events, EventStream, format_event
+from orchestrator.api.timings import Timings, TimingsSoFar, timings_of
 from orchestrator.engine.client.engine import Completion
-from orchestrator.engine.contract import Infill, TokenLogprob
+from orchestrator.engine.contract import Generation, Infill, TokenLogprob
 from orchestrator.errors import OrchestratorError
-from orchestrator.events import Usage
 
 _NO_FIELD: Final = object()
 RANDOM_SEED: Final = 0xFFFFFFFF
@@ -58,6 +57,8 @@ class NativeOptions(RequestBody, SamplingBody):
     """How many likely tokens are told in the place of each token; 0: none, and no probabilities at all."""
     return_tokens: bool | None = None
     """Whether the answer has the ids of its tokens."""
+    timings_per_token: bool | None = None
+    """Whether each piece of a stream tells how long the answer has taken so far."""
     response_fields: Annotated[list[str], Field(max_length=64)] | None = None
     """Which fields of the answer are wanted, those inside of others as `timings/predicted_n`; None or none for all."""
 
@@ -90,21 +91,6 @@ class InfillBody(NativeOptions):
     """What the place begins with already."""
 
 
-class Timings(BaseModel):
-    """How long prompt and answer took."""
-
-    cache_n: int
-    """Tokens of the prompt that the KV cache had."""
-    prompt_n: int
-    """Tokens of the prompt that were computed."""
-    prompt_ms: float
-    prompt_per_second: float
-    predicted_n: int
-    """Tokens of the answer."""
-    predicted_ms: float
-    predicted_per_second: float
-
-
 class NativeAnswer(BaseModel):
     """An answer."""
 
@@ -124,6 +110,10 @@ class NativeAnswer(BaseModel):
     stop_type: Literal["eos", "limit", "word"]
     """Why it ended: by an end token, at a limit, or by a stop string, which is the `stopping_word`."""
     stopping_word: str = ""
+    has_new_line: bool
+    """Whether it has a line break."""
+    generation_settings: dict[str, Any]
+    """How the model was asked: by what the request says, and else by the role."""
     timings: Timings
     completion_probabilities: Annotated[
         list[IdentifiedLogprobBody] | None, Field(exclude_if=lambda listed: listed is None)
@@ -164,19 +154,16 @@ async def _carried_out(
     service: ServiceDep,
     limiter: LimiterDep,
 ) -> Response:
-    generates: list[Generate] = []
-    model = ""
-    for one in requests:
-        found, model = await generates_for(one, service)
-        generates += found
-    handle = limiter.start(generates)
-    empty = body.limit == 0
+    found = [await generates_for(one, service) for one in requests]
+    asked = [_Asked(index, one.model, _settings(one.generation, body), body) for index, one in enumerate(found)]
+    handle = limiter.start([generate for one in found for generate in one.generates])
     if body.stream:
         await handle.wait_started(request)
-        return EventStream(_events(model, handle, body, empty=empty), handle.cancel)
+        return EventStream(_events(asked, handle, body), handle.cancel)
+    empty = body.limit == 0
     answers = [
-        _answer(index, model, one, body, "" if empty else one.text, () if empty else one.logprobs)
-        for index, one in enumerate(await handle.completions(request))
+        one.answer(completion, "" if empty else completion.text, () if empty else completion.logprobs)
+        for one, completion in zip(asked, await handle.completions(request), strict=True)
     ]
     found_answers = [_chosen(one.model_dump(), body.response_fields) for one in answers]
     return JSONResponse(found_answers[0] if len(found_answers) == 1 else found_answers)
@@ -196,46 +183,71 @@ def _request(body: NativeOptions) -> CompletionRequest:
         grammar=form.grammar,
         max_tokens=None if body.limit in (None, -1) else max(1, body.limit or 0),
         **options,
-        logprobs=body.n_probs or (0 if body.return_tokens else None),
+        # Only pieces that have logprobs tell how many tokens they are.
+        logprobs=body.n_probs or (0 if body.return_tokens or (body.stream and body.timings_per_token) else None),
         deadline_seconds=seconds or None,
     )
 
 
-def _answer(
-    index: int, model: str, completion: Completion, body: NativeOptions, text: str, listed: Sequence[TokenLogprob]
-) -> NativeAnswer:
-    """Return the answer with this text, of these tokens, which a stream has sent already as far as it could."""
-    usage = completion.usage
-    if completion.finish in CUT_OFF:
-        ended: Literal["eos", "limit", "word"] = "limit"
-    else:
-        ended = "word" if completion.stop_string else "eos"
-    return NativeAnswer(
-        index=index,
-        content=text,
-        tokens=[token.id for token in listed] if body.return_tokens else [],
-        completion_probabilities=identified_logprobs(listed) if body.n_probs else None,
-        model=model,
-        tokens_predicted=usage.output_tokens,
-        tokens_evaluated=usage.prompt_tokens,
-        tokens_cached=usage.cached_tokens,
-        stop_type=ended,
-        stopping_word=completion.stop_string,
-        timings=_timings(usage),
-    )
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """One of the prompts of a request."""
+
+    index: int
+    model: str
+    """The id of the model that answers."""
+    settings: dict[str, Any]
+    """How the model is asked, as in `generation_settings`."""
+    body: NativeOptions
+
+    def answer(self, completion: Completion, text: str, listed: Sequence[TokenLogprob]) -> NativeAnswer:
+        """Return the answer with this text, of these tokens, which a stream has sent already as far as it could."""
+        usage = completion.usage
+        if completion.finish in CUT_OFF:
+            ended: Literal["eos", "limit", "word"] = "limit"
+        else:
+            ended = "word" if completion.stop_string else "eos"
+        return NativeAnswer(
+            index=self.index,
+            content=text,
+            tokens=[token.id for token in listed] if self.body.return_tokens else [],
+            completion_probabilities=identified_logprobs(listed) if self.body.n_probs else None,
+            model=self.model,
+            tokens_predicted=usage.output_tokens,
+            tokens_evaluated=usage.prompt_tokens,
+            tokens_cached=usage.cached_tokens,
+            stop_type=ended,
+            stopping_word=completion.stop_string,
+            has_new_line="\n" in completion.text,
+            generation_settings=self.settings,
+            timings=timings_of([usage]),
+        )
 
 
-def _timings(usage: Usage) -> Timings:
-    computed = usage.prompt_tokens - usage.cached_tokens
-    return Timings(
-        cache_n=usage.cached_tokens,
-        prompt_n=computed,
-        prompt_ms=1000 * usage.prefill_seconds,
-        prompt_per_second=computed / usage.prefill_seconds if usage.prefill_seconds else 0.0,
-        predicted_n=usage.output_tokens,
-        predicted_ms=1000 * usage.decode_seconds,
-        predicted_per_second=usage.output_tokens / usage.decode_seconds if usage.decode_seconds else 0.0,
-    )
+def _settings(generation: Generation | None, body: NativeOptions) -> dict[str, Any]:
+    """Return how a model is asked, under the names that llama-server has for it."""
+    if generation is None:
+        return {}
+    sampling = {
+        name: -1 if value is None else list(value) if isinstance(value, tuple) else value
+        for name, value in asdict(generation.sampling).items()
+    }
+    limit = -1 if generation.max_tokens is None else generation.max_tokens
+    return {
+        "n_predict": limit,
+        "max_tokens": limit,
+        "seed": RANDOM_SEED if generation.seed is None else generation.seed,
+        "temperature": generation.temperature,
+        "top_p": generation.top_p,
+        **sampling,
+        "stop": list(generation.stop),
+        "min_tokens": generation.min_tokens,
+        "ignore_eos": generation.ignore_end,
+        "grammar": generation.grammar or "",
+        "n_probs": body.n_probs or 0,
+        "stream": bool(body.stream),
+        "timings_per_token": bool(body.timings_per_token),
+    }
 
 
 def _chosen(answer: dict[str, Any], names: Sequence[str] | None) -> dict[str, Any]:
@@ -252,14 +264,16 @@ def _chosen(answer: dict[str, Any], names: Sequence[str] | None) -> dict[str, An
     return found
 
 
-async def _events(model: str, handle: GenerationHandle, body: NativeOptions, *, empty: bool) -> Events:
+async def _events(asked: Sequence[_Asked], handle: GenerationHandle, body: NativeOptions) -> Events:
     """Yield an event for each piece of text, and for each answer one that says how it ended."""
-    listed: defaultdict[int, ListedTokens] = defaultdict(ListedTokens)
+    listed = [ListedTokens() for _ in asked]
+    clocks = [TimingsSoFar() for _ in asked]
+    empty = body.limit == 0
     try:
         async for index, item in handle.items():
             if isinstance(item, Completion):
                 rest = () if empty else listed[index].rest(item) or ()
-                answer = _answer(index, model, item, body, "", rest)
+                answer = asked[index].answer(item, "", rest)
                 yield format_event(_chosen(answer.model_dump(), body.response_fields))
             elif isinstance(item, str) and item and not empty:
                 tokens = listed[index].take_with(item)
@@ -267,6 +281,8 @@ async def _events(model: str, handle: GenerationHandle, body: NativeOptions, *, 
                 piece: dict[str, Any] = {"index": index, "content": item, "tokens": ids, "stop": False, "id_slot": -1}
                 if body.n_probs:
                     piece["completion_probabilities"] = [one.model_dump() for one in identified_logprobs(tokens)]
+                if body.timings_per_token:
+                    piece["timings"] = clocks[index].after(len(tokens))
                 yield format_event(piece)
     except OrchestratorError as error:
         yield format_event({"error": error_detail(error).model_dump()})

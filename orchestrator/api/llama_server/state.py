@@ -6,7 +6,7 @@ back on. No model is loaded for an answer.
 
 from http import HTTPStatus
 from importlib.metadata import version
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query
 from pydantic import BaseModel
@@ -15,6 +15,7 @@ from starlette.exceptions import HTTPException
 from orchestrator.api.dependencies import ServiceDep
 from orchestrator.api.errors import DOCUMENTED
 from orchestrator.api.openai.names import role_named
+from orchestrator.errors import InputError, Problem
 
 router = APIRouter(tags=["llama-server"], responses=dict(DOCUMENTED))
 
@@ -104,3 +105,13 @@ async def slots(
         Slot(id=number, model=name, n_ctx=entry.countable_context, is_processing=number < active)
         for number in range(entry.slots)
     ]
+
+
+@router.post("/slots/{slot}")
+async def change_slot(
+    slot: int, action: Annotated[Literal["save", "restore", "erase"], Query(description="As llama-server has it.")]
+) -> None:
+    """Refuse to save, restore or erase what a slot has computed. Raises InputError in every case."""
+    what = f"is {action}, and the slots of a model, such as {slot}, cannot be saved, restored or erased"
+    accepted = "nothing: prompts that begin alike share what was computed of them, without being asked for"
+    raise InputError(Problem("action", what, accepted))

@@ -48,6 +48,7 @@ from orchestrator.api.openai.sampling import (
 )
 from orchestrator.api.openai.tools import MAX_TOOLS, ClientTool, ClientTools
 from orchestrator.api.sse import DOCUMENTED_STREAM, Events, format_event
+from orchestrator.api.timings import Timings, TimingsSoFar, timings_of
 from orchestrator.engine.client.engine import Completion
 from orchestrator.engine.contract import Message, TokenLogprob
 from orchestrator.errors import InputError, OrchestratorError, Problem
@@ -108,6 +109,9 @@ class ChatBody(RequestBody, SamplingBody):
     reasoning_effort: RequestedEffort | None = None
     thinking: ThinkingValue | None = None
     chat_template_kwargs: TemplateArguments | None = None
+    timings_per_token: bool | None = None
+    """Whether each piece of a stream tells how long the answer has taken so far, as llama-server has it. Its tokens are
+    counted by the pieces until the end, unless `logprobs` are asked for."""
     run_events: bool | None = None
     """Whether the stream of a run's answer has the events of the run, each in a chunk without choices."""
 
@@ -179,6 +183,8 @@ class ChatAnswer(BaseModel):
     system_fingerprint: str
     choices: list[ChoiceBody]
     usage: UsageBody
+    timings: Annotated[Timings | None, Field(exclude_if=lambda timings: timings is None)] = None
+    """How long prompt and answers took, as llama-server has it; None where a run answers."""
     run_id: RunId = None
 
 
@@ -221,7 +227,8 @@ async def complete(body: ChatBody, answering: AnsweringDep) -> ChatAnswer | Resp
         return _answer(common, await started.completions(), asked)
     await started.wait_begun()
     with_usage = bool(body.stream_options and body.stream_options.include_usage)
-    return started.stream(_chunks(common, started.handle, asked, with_usage))
+    chunks = _chunks(common, started.handle, asked, with_usage=with_usage, with_timings=bool(body.timings_per_token))
+    return started.stream(chunks)
 
 
 def request_of(body: ChatBody) -> CompletionRequest:
@@ -296,6 +303,7 @@ def _answer(common: _Common, completions: Sequence[Completion], request: Complet
         system_fingerprint=common.fingerprint,
         choices=[_choice(index, completion, request) for index, completion in enumerate(completions)],
         usage=usage_of([completion.usage for completion in completions]),
+        timings=None if common.run.id else timings_of([completion.usage for completion in completions]),
         run_id=common.run.id,
     )
 
@@ -333,9 +341,12 @@ def usage_of(usages: Sequence[Usage], answers_each: int | None = None) -> UsageB
     )
 
 
-async def _chunks(common: _Common, handle: GenerationHandle, request: CompletionRequest, with_usage: bool) -> Events:
+async def _chunks(
+    common: _Common, handle: GenerationHandle, request: CompletionRequest, *, with_usage: bool, with_timings: bool
+) -> Events:
     """Yield the chunks of all answers. An error ends the stream with an event that has the body of an error."""
     listed = [ListedTokens() for _ in range(request.count)]
+    clocks = [TimingsSoFar() for _ in range(request.count)]
     usages: list[Usage] = []
     for index in range(request.count):
         yield common.chunk([_delta(index, {"role": "assistant", "content": ""})])
@@ -344,12 +355,15 @@ async def _chunks(common: _Common, handle: GenerationHandle, request: Completion
             if isinstance(item, Completion):
                 usages.append(item.usage)
                 rest = listed[index].rest(item)
-                yield common.chunk([_delta(index, {}, finish_reason(item), rest)])
+                timings: dict[str, Any] = {} if common.run.id else {"timings": timings_of([item.usage]).model_dump()}
+                yield common.chunk([_delta(index, {}, finish_reason(item), rest)], **timings)
             elif isinstance(item, RunEvent):
                 yield common.chunk([], run_event=run_event(item))
             elif delta := _piece_delta(item):
                 tokens = listed[index].take_with(item) if request.logprobs is not None else None
-                yield common.chunk([_delta(index, delta, tokens=tokens)])
+                count = 1 if tokens is None else len(tokens)
+                so_far: dict[str, Any] = {"timings": clocks[index].after(count)} if with_timings else {}
+                yield common.chunk([_delta(index, delta, tokens=tokens)], **so_far)
     except OrchestratorError as error:
         yield format_event({"error": error_detail(error).model_dump()})
         return

@@ -4,12 +4,12 @@ import asyncio
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any
+from typing import Annotated, Any, Final, NamedTuple
 
 from fastapi import Depends, Request, Response
 
 from orchestrator.api.dependencies import ForcedModel, LimiterDep, ResendingDep, ServiceDep, aside
-from orchestrator.api.errors import AnswerRefused
+from orchestrator.api.errors import AnswerRefused, TooLarge
 from orchestrator.api.limiter import Generate, GenerationHandle, GenerationLimiter, Piece
 from orchestrator.api.openai.calling import CUT_OFF, AskModel, calling, tool_prompt
 from orchestrator.api.openai.given_files import GivenFile, read_files
@@ -36,6 +36,8 @@ from registry.options import DEFAULT_SAMPLING
 from registry.thinking import Thinking
 
 NO_TOOLS = ClientTools()
+MAX_MIXED: Final = 1 << 20
+"""How many characters the texts among the tokens of a prompt may have together: they are turned into tokens at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,8 +51,8 @@ class CompletionRequest:
     forced_model: str | None = None
     """The model that has to answer, whoever is asked; None for no matter which."""
     messages: Sequence[Message] = ()
-    prompt: str | tuple[int, ...] | None = None
-    """Instead of messages, a text or tokens to go on with, as in `Generation`."""
+    prompt: str | tuple[int | str, ...] | None = None
+    """Instead of messages, a text to go on with, or tokens, among which there may be texts."""
     infill: Infill | None = None
     """Instead of messages, a place in a text to fill, as in `Generation`."""
     toolbox: ClientTools = NO_TOOLS
@@ -146,8 +148,8 @@ class Answering:
     async def start(self, asked: CompletionRequest) -> StartedAnswers:
         """Begin to answer. Raises UnknownName, and InputError for a request that cannot be carried out."""
         asked = replace(asked, forced_model=self.forced_model, resending=self.resending)
-        generates, model = await generates_for(asked, self.service)
-        return StartedAnswers(asked, model, self.limiter.start(generates), self.request, self.response)
+        found = await generates_for(asked, self.service)
+        return StartedAnswers(asked, found.model, self.limiter.start(found.generates), self.request, self.response)
 
 
 def _answering(
@@ -164,8 +166,19 @@ def _answering(
 AnsweringDep = Annotated[Answering, Depends(_answering)]
 
 
-async def generates_for(request: CompletionRequest, service: Service) -> tuple[list[Generate], str]:
-    """Return what generates each answer, and the id of the model that does it (`orchestrate` for a run).
+class PreparedAnswers(NamedTuple):
+    """What a request for answers needs to be carried out."""
+
+    generates: list[Generate]
+    """What generates each answer."""
+    model: str
+    """The id of the model that does it; `orchestrate` for a run."""
+    generation: Generation | None
+    """The request to the engine for the first answer, with what the role adds to that of the client; None for a run."""
+
+
+async def generates_for(request: CompletionRequest, service: Service) -> PreparedAnswers:
+    """Return what generates the answers.
 
     Raises UnknownName, and InputError for a request that cannot be carried out.
     """
@@ -189,12 +202,14 @@ async def generates_for(request: CompletionRequest, service: Service) -> tuple[l
             resending=request.resending,
             told=request.run,
         )
-        return [answer_by_run(service, question)], ORCHESTRATE
+        return PreparedAnswers([answer_by_run(service, question)], ORCHESTRATE, None)
     if request.files:
         raise InputError(Problem(request.files[0].where, "is a file", f"text; or the model {ORCHESTRATE}"))
     if request.run_events:
         raise InputError(Problem("run_events", f"is true, and only {ORCHESTRATE} has a run", "leave it out"))
     role, chat = await resolve_name(name, request.objective, service.orchestrator, request.id, request.forced_model)
+    if isinstance(request.prompt, tuple):
+        request = replace(request, prompt=await _tokens_of(request.prompt, role.model, service))
     generation = (
         await aside(lambda: engine_request(request, role))  # it makes the grammars of calls
         if request.toolbox.tools
@@ -204,7 +219,23 @@ async def generates_for(request: CompletionRequest, service: Service) -> tuple[l
     generates = [_answer(service, role, request, replace(generation, seed=seed)) for seed in seeds]
     if chat is not None:
         generates = [_recorded(chat, index, request, generate) for index, generate in enumerate(generates)]
-    return generates, role.model
+    return PreparedAnswers(generates, role.model, replace(generation, seed=request.seed))
+
+
+async def _tokens_of(prompt: tuple[int | str, ...], model: str, service: Service) -> tuple[int, ...]:
+    """Return the tokens of a prompt, among whose tokens there are texts, as llama-server has it.
+
+    What the model needs at its beginning, such as BOS, is added where the prompt begins with a text. Raises TooLarge.
+    """
+    if (length := sum(len(one) for one in prompt if isinstance(one, str))) > MAX_MIXED:
+        raise TooLarge(Problem("prompt", f"has {length} characters among its tokens", f"at most {MAX_MIXED}"))
+    tokens: list[int] = []
+    for index, one in enumerate(prompt):
+        if isinstance(one, str):
+            tokens += (await service.orchestrator.pool.tokenize(model, one, whole=index == 0)).tokens
+        else:
+            tokens.append(one)
+    return tuple(tokens)
 
 
 def engine_request(request: CompletionRequest, role: ResolvedRole) -> Generation:
@@ -229,7 +260,7 @@ def engine_request(request: CompletionRequest, role: ResolvedRole) -> Generation
         fit=1,  # an answer that the context has no more room for ends there, with the finish reason "length"
     )
     if is_raw:
-        generation = replace(generation, prompt=request.prompt, infill=request.infill)
+        generation = replace(generation, prompt=_engine_prompt(request.prompt), infill=request.infill)
     if toolbox.tools:
         generation = with_tools(generation, task)
     usual = generation.sampling if request.grammar is None else generation.sampling.without_penalties()
@@ -252,6 +283,14 @@ def engine_request(request: CompletionRequest, role: ResolvedRole) -> Generation
     if (problem := generation.problem()) is not None:
         raise InputError(Problem("request", problem))
     return generation
+
+
+def _engine_prompt(prompt: str | tuple[int | str, ...] | None) -> str | tuple[int, ...] | None:
+    if not isinstance(prompt, tuple):
+        return prompt
+    tokens = tuple(one for one in prompt if isinstance(one, int))
+    assert len(tokens) == len(prompt), "`generates_for` has turned the texts into tokens"
+    return tokens
 
 
 def _call_task(request: CompletionRequest, role: ResolvedRole) -> CallTask:

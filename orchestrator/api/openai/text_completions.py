@@ -8,6 +8,7 @@ import secrets
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import Annotated, Any, Final, Literal
 
 from fastapi import APIRouter, Request, Response
@@ -24,6 +25,7 @@ from orchestrator.api.openai.protocol import FormatBody, TokenIds, answer_schema
 from orchestrator.api.openai.sampling import (
     MaxTokens,
     SamplingBody,
+    TokenId,
     TopLogprobs,
     answer_form,
     limit_of,
@@ -41,8 +43,15 @@ MAX_PROMPTS: Final = 64
 """How many prompts one request may have."""
 
 PromptIds = Annotated[TokenIds, Field(min_length=1)]
-Prompts = str | PromptIds | Annotated[list[str | PromptIds], Field(min_length=1, max_length=MAX_PROMPTS)]
-"""One text or the tokens of one, or several of them."""
+MixedPrompt = Annotated[list[TokenId | str], Field(min_length=1, max_length=1 << 16, fail_fast=True)]
+"""Tokens, and texts among them."""
+Prompts = (
+    str
+    | PromptIds
+    | Annotated[list[str | PromptIds | MixedPrompt], Field(min_length=1, max_length=MAX_PROMPTS)]
+    | MixedPrompt
+)
+"""One text or the tokens of one, or several of them. A list of texts alone is several."""
 
 router = APIRouter(prefix="/v1", tags=["openai"], responses=dict(DOCUMENTED))
 
@@ -150,8 +159,8 @@ async def complete(
     generates, echoes, model = list[Generate](), list[str](), ""
     requests = [replace(one, forced_model=forced) for one in await read_body(body, lambda: requests_of(body))]
     for one in requests:
-        found, model = await generates_for(one, service)
-        generates += found
+        found = await generates_for(one, service)
+        generates, model = generates + found.generates, found.model
         echoes.append(await _text_of(one.prompt, model, service) if body.echo else "")
     asked = _Asked(
         id=requests[0].id,
@@ -203,23 +212,34 @@ def requests_of(body: TextCompletionBody) -> list[CompletionRequest]:
     ]
 
 
-def prompts_in(given: str | Sequence[int] | Sequence[str | list[int]]) -> list[str | tuple[int, ...]]:
-    """Return each prompt: a list of numbers is the tokens of one."""
+def prompts_in(
+    given: str | Sequence[int | str] | Sequence[str | list[int] | list[int | str]],
+) -> list[str | tuple[int | str, ...]]:
+    """Return each prompt: a list that has numbers is the tokens of one, and texts among them."""
     if isinstance(given, str):
         return [given]
-    ids = tuple(one for one in given if isinstance(one, int))
-    return [ids] if ids else [one if isinstance(one, str) else tuple(one) for one in given if not isinstance(one, int)]
+    if any(isinstance(one, int) for one in given):
+        return [tuple(one for one in given if isinstance(one, int | str))]
+    return [one if isinstance(one, str) else tuple(one) for one in given if not isinstance(one, int)]
 
 
-def _infill(prompt: str | tuple[int, ...], suffix: str, index: int) -> Infill:
+def _infill(prompt: str | tuple[int | str, ...], suffix: str, index: int) -> Infill:
     if not isinstance(prompt, str):
         raise InputError(Problem(f"prompt/{index}", "is token ids, which cannot have a suffix", "text"))
     return Infill(prompt, suffix)
 
 
-async def _text_of(prompt: str | tuple[int, ...] | None, model: str, service: Service) -> str:
+async def _text_of(prompt: str | tuple[int | str, ...] | None, model: str, service: Service) -> str:
     """Return the text of a prompt, whose tokens are those of a model."""
-    return prompt if isinstance(prompt, str) else await service.orchestrator.pool.detokenize(model, prompt or ())
+    if isinstance(prompt, str):
+        return prompt
+    text = ""
+    for is_text, part in groupby(prompt or (), lambda one: isinstance(one, str)):
+        if is_text:
+            text += "".join(map(str, part))
+        else:
+            text += await service.orchestrator.pool.detokenize(model, [int(one) for one in part])
+    return text
 
 
 def _answer(asked: _Asked, completions: Sequence[Completion]) -> TextCompletionAnswer:

@@ -85,6 +85,67 @@ def test_completion_tokens_and_texts_are_prompts_alone_and_together(client: http
     assert [one["index"] for one in several.json()] == [0, 1]
 
 
+def test_completion_texts_may_stand_among_tokens(client: httpx2.Client) -> None:
+    def tokens(text: str, *, whole: bool = False) -> list[int]:
+        asked = {"model": MODEL, "content": text, "add_special": whole}
+        return list(client.post("/tokenize", json=asked).json()["tokens"])
+
+    first, second = "The ship sails ", "at dawn. "
+    expected = completion(client, prompt=[*tokens(first, whole=True), *tokens(second)])["content"]
+    for prompt in ([first, *tokens(second)], [*tokens(first, whole=True), second]):
+        assert completion(client, prompt=prompt)["content"] == expected
+    body = {"model": MODEL, "prompt": [[first, *tokens(second)], TEXT], "n_predict": 16, "temperature": 0}
+    assert [one["content"] for one in client.post("/completion", json=body).json()] == [
+        expected,
+        completion(client)["content"],
+    ]
+    echoed = client.post(
+        "/v1/completions", json={"model": MODEL, "prompt": [*tokens(first), second], "max_tokens": 4, "echo": True}
+    )
+    assert echoed.json()["choices"][0]["text"].startswith(first + second)
+    refused = client.post("/completion", json={"model": MODEL, "prompt": [1, None]})
+    assert refused.status_code == 400
+    assert "prompt" in refused.json()["error"]["message"]
+
+
+def test_completion_it_is_told_how_the_model_was_asked(client: httpx2.Client) -> None:
+    settings = completion(client, top_k=7, seed=3, stop=["never"])["generation_settings"]
+    assert [settings[name] for name in ("n_predict", "temperature", "top_k", "seed", "stop")] == [
+        16,
+        0,
+        7,
+        3,
+        ["never"],
+    ]
+    assert completion(client)["generation_settings"]["seed"] == 0xFFFFFFFF, "it stands for a random one"
+
+
+@pytest.mark.parametrize("path", ["completion", "chat/completions"])
+def test_timings_are_told_at_the_end_and_for_each_piece_of_a_stream_if_asked(client: httpx2.Client, path: str) -> None:
+    body = {"model": MODEL, "prompt": TEXT, "messages": [{"role": "user", "content": TEXT}], "max_tokens": 12}
+    body = {name: value for name, value in body.items() if name != ("messages" if path == "completion" else "prompt")}
+    whole = client.post(f"/{path}", json=body).raise_for_status().json()["timings"]
+    assert whole["predicted_n"] > 0
+    assert whole["predicted_per_token_ms"] == pytest.approx(whole["predicted_ms"] / whole["predicted_n"])
+    text = client.post(f"/{path}", json={**body, "stream": True, "timings_per_token": True}).raise_for_status().text
+    events = [json.loads(line.removeprefix("data: ")) for line in text.splitlines() if line.startswith("data: {")]
+    *so_far, last = [event["timings"] for event in events if "timings" in event]
+    counts = [one["predicted_n"] for one in so_far]
+    assert counts == sorted(counts)
+    assert last["predicted_n"] >= counts[-1] > 0
+    assert last["prompt_n"] + last["cache_n"] > 0
+    usual = client.post(f"/{path}", json={**body, "stream": True}).text
+    assert usual.count('"timings"') == 1
+
+
+@pytest.mark.parametrize("action", ["save", "restore", "erase"])
+def test_slots_cannot_be_saved_and_it_is_said_so(client: httpx2.Client, action: str) -> None:
+    answer = client.post("/slots/0", params={"action": action}, json={"filename": "a.bin"})
+    assert answer.status_code == 400
+    assert f"action: is {action}, and the slots of a model" in answer.json()["error"]["message"]
+    assert client.post("/slots/0", params={"action": "paint"}).status_code == 400
+
+
 def test_completion_only_the_wanted_fields_are_returned(client: httpx2.Client) -> None:
     wanted = ["content", "timings/predicted_n", "timings/nothing", "nothing"]
     found = completion(client, n_predict=4, response_fields=wanted)
