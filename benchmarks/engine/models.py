@@ -1,6 +1,7 @@
 """Keep the benchmark's models in a folder: generated ones, each written once, and one that comes in a package."""
 
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from zlib import crc32
 
@@ -76,6 +77,12 @@ class Packaged:
     def file(self, folder: Path) -> Path:
         """Return the path of the model in a folder."""
         return folder / Path(self.member).name
+
+    def installed(self) -> Path | None:
+        """Return the path of the model in the package, or None if that is not installed here."""
+        package = find_spec(self.package.replace("-", "_"))
+        found = None if package is None or package.origin is None else self.file(Path(package.origin).parent)
+        return found if found is not None and found.exists() else None
 
 
 SMOLLM2 = Packaged(

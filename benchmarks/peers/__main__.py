@@ -20,7 +20,6 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
@@ -113,13 +112,8 @@ def _file(options: argparse.Namespace, name: str) -> Path:
         return GENERATED[name].write(models)
     if name == EMBEDDED:
         return ROOT / "registry" / "tiny" / "large.gguf"
-    package = find_spec(SMOLLM2.package.replace("-", "_"))
-    if package is not None and package.origin is not None:
-        installed = Path(package.origin).with_name(Path(SMOLLM2.member).name)
-        if installed.exists():
-            return installed
     try:
-        return fetch_model(SMOLLM2, models)
+        return SMOLLM2.installed() or fetch_model(SMOLLM2, models)
     except ModelMissing as error:
         raise SystemExit(f"{error}; --models 150m measures a generated model instead") from error
 

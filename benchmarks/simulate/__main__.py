@@ -1,11 +1,13 @@
 """Validate the simulator on this machine: `python -m benchmarks.simulate [--model NAME] [--budget MINUTES]`.
 
-It measures the machine, runs the workloads whose answers have a prescribed length, simulates them, and writes both
-times to benchmarks/results/simulate.json, with what bounds wide tasks here and on the machines of the examples. It
-goes on where it stopped as long as the code, the model and the machine are the same; --anew measures all of it again.
+It measures the machine with SmolLM2 if set-up has installed it, and else with an embedded model. It runs the workloads
+whose answers have a prescribed length, simulates them, and writes both times to benchmarks/results/simulate.json, with
+what bounds wide tasks here and on the machines of the examples. It goes on where it stopped as long as the code, the
+model and the machine are the same; --anew measures all of it again.
 """
 
 import argparse
+import json
 import logging
 import sys
 from collections.abc import Sequence
@@ -17,9 +19,11 @@ import structlog
 
 from benchmarks import results
 from benchmarks.critical_path.workloads import Roles
+from benchmarks.engine.models import SMOLLM2
 from benchmarks.engine.report import PRODUCT, source_hash
 from benchmarks.options import positive
 from benchmarks.peers.run import tokens_per_word
+from benchmarks.peers.suite import ROLE
 from benchmarks.real.measure import registry_for
 from benchmarks.routing.rows import RowLog
 from benchmarks.simulate.machine import Machine, read_machine, to_text
@@ -40,13 +44,16 @@ from registry.models import Registry
 
 RESULTS: Final = results.FOLDER / "simulate.json"
 FOLDER: Final = Path(__file__).parents[2] / "build" / "bench"
+CONTEXT: Final = 4096
+"""Tokens of each slot of SmolLM2; the widest of the workloads needs about 3,000."""
+SLOTS: Final = 16
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure, simulate, and write the results."""
     options = _parser().parse_args(arguments)
-    registry = load_registry(options.registry)
-    name = options.model or registry.roles["worker"].model
+    registry = _registry(options)
+    name = options.model or registry.roles[ROLE].model
     alone = registry_for(registry, name)
     file = alone.models[name].file
     if file is None:
@@ -71,6 +78,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
     results.write(options.out, told)
     for goal in told["goals"]:
         _say(f"{'met ' if goal['met'] else 'MISSED'} {goal['name']}: {goal['value']} ({goal['goal']})")
+
+
+def _registry(options: argparse.Namespace) -> Registry:
+    """Return the registry that was chosen, else one of SmolLM2 if that is installed, else the one that ships."""
+    file = SMOLLM2.installed()
+    if options.registry is not None or options.model is not None or file is None:
+        return load_registry(options.registry or PACKAGED)
+    model = {"file": str(file), "residency": "hot", "context": CONTEXT, "slots": SLOTS}
+    roles = {"frontdoor": {"model": SMOLLM2.name, "tier": "A"}, ROLE: {"model": SMOLLM2.name, "tier": "C"}}
+    path: Path = options.folder / "simulate" / "registry.yaml"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({"models": {SMOLLM2.name: model}, "roles": roles}), encoding="utf-8")  # JSON is YAML
+    return load_registry(path)
 
 
 def _keeping(options: argparse.Namespace, model: str) -> Keep:
@@ -103,12 +123,14 @@ def _machine(file: Path | None, registry: Registry, model: str, keep: Keep) -> M
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.simulate", description=__doc__)
-    parser.add_argument("--registry", type=Path, default=PACKAGED, help="the registry; by default the one that ships")
-    parser.add_argument("--model", help="the model of all roles; by default the worker's")
+    parser.add_argument("--registry", type=Path, help="the registry; by default one of SmolLM2, or the one that ships")
+    parser.add_argument(
+        "--model", help="the model of all roles; by default SmolLM2 if it is installed, or the worker's"
+    )
     parser.add_argument("--machine", type=Path, help="a machine file; without it the machine is measured now")
     parser.add_argument("--rounds", type=positive, default=5, help="how many warm rounds of each workload (5)")
     parser.add_argument("--seeds", type=positive, default=SEEDS, help="how many runs an interval is from (100)")
-    parser.add_argument("--budget", type=float, default=12.0, help="minutes after which no workload begins (12)")
+    parser.add_argument("--budget", type=float, default=9.0, help="minutes after which no workload begins (9)")
     parser.add_argument("--only", nargs="*", default=(), metavar="WORKLOAD", help="only these workloads")
     parser.add_argument("--folder", type=Path, default=FOLDER, help="keeps what was measured")
     parser.add_argument("--anew", action="store_true", help="measure again what was measured before")
