@@ -11,7 +11,7 @@ Tokens = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SystemSetup:
-    """How to start a system. Every system gets a KV cache of `width` x `context` cells."""
+    """How to start a system. Every system gets a KV cache of so many `cells`."""
 
     model: Path
     width: int
@@ -21,6 +21,13 @@ class SystemSetup:
     threads: int
     folder: Path
     """Where logs and measured step costs are kept."""
+    pool: int | None = None
+    """The cells of a cache that all sequences share, where cells for each would take too much memory."""
+
+    @property
+    def cells(self) -> int:
+        """The cells of the whole KV cache: `width` x `context`, or those of the pool."""
+        return self.pool or self.width * self.context
 
 
 @dataclass(frozen=True, slots=True)

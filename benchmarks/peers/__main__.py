@@ -2,8 +2,9 @@
 
 `build` gets what the others need: llama-server, the models, and a virtual environment with LangGraph. `run` measures,
 and goes on where it stopped; `growth` measures what our own part costs by the number of steps; `report` writes the
-results, the README's table and the picture; `all` does all of it. `list` names the tasks, and those that only
+results, the README's table and the picture; `all` does all of it. `list` names the tasks, also those that only
 `orchestrator bench critical-path` measures: code with gates, calls of tools, an interactive task beside a batch.
+Generated models do only some of the tasks, unless --workloads names others, so that all of it takes three hours.
 """
 
 import argparse
@@ -64,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         workloads = tuple(trial(one) for one in workloads)
     if options.command == "list":
         for one in workloads:
-            _say(f"{one.name:12} {one.about}")
+            _say(f"{one.name:12} {one.about}{'; generated models too' if one.generated else ''}")
         _say("Measured by `orchestrator bench critical-path` alone:")
         for name, why in NOT_COMPARED.items():
             _say(f"{name:12} {why}")
@@ -145,8 +146,14 @@ def _run(options: argparse.Namespace, workloads: Sequence[PeerWorkload]) -> None
         told = f"{', '.join(dict.fromkeys(missing))} is missing; `python -m benchmarks.peers build` makes it"
         raise SystemExit(f"{told}, and --systems measures fewer systems")
     for model in options.models:
-        if left := asyncio.run(measure(plan, model, _file(options, model))):
+        chosen = replace(plan, workloads=_done_by(model, options, workloads))
+        if left := asyncio.run(measure(chosen, model, _file(options, model))):
             _say(f"{model}: not complete: {', '.join(left)}; the same command goes on")
+
+
+def _done_by(model: str, options: argparse.Namespace, workloads: Sequence[PeerWorkload]) -> tuple[PeerWorkload, ...]:
+    """Return the workloads that are measured with a model: those that were named, or by default what it tells of."""
+    return tuple(one for one in workloads if options.workloads or model not in GENERATED or one.generated)
 
 
 def _grow(options: argparse.Namespace) -> None:
@@ -168,7 +175,10 @@ def _report(options: argparse.Namespace, workloads: Sequence[PeerWorkload]) -> N
     if options.trial or not rows:
         return
     plan = _plan(options, workloads, rows)
-    left = {name: [one.name for one in find(()) if plan.left(name, one)] for name in MODELS}
+    left = {
+        name: [one.name for one in find(()) if (one.generated or name not in GENERATED) and plan.left(name, one)]
+        for name in MODELS
+    }
     found = report.document(rows, grown, plan.stamp, _about_models(), left)
     results.write(options.results, found)
     picture = report.picture(rows)

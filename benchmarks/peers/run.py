@@ -41,6 +41,7 @@ from benchmarks.peers.systems import (
 )
 from benchmarks.peers.trace import CallTrace, NotRecorded, Recorder, read_trace, write_trace
 from orchestrator.taskir import TaskIR
+from registry.gguf import read_header
 from registry.load import load_registry
 from registry.models import Registry
 
@@ -52,11 +53,15 @@ SETTLED_SECONDS: Final = 2.5
 """Systems that have not computed for so long are ready to be measured. Our engine measures a model itself, after a
 second without requests."""
 RECORDING_SLOTS: Final = 16
-RECORDING_CONTEXT: Final = 2048
+RECORDING_CONTEXT: Final = 5120
+"""The widest task ends with a prompt of about 3,400 tokens."""
 CONTEXT_STEP: Final = 256
 """Contexts are a multiple of so many tokens."""
 SPARE_TOKENS: Final = 32
 """So many tokens more than recorded may a prompt have, as an artifact that is written again may be split otherwise."""
+MOST_CELLS: Final = 1 << 16
+"""Where slots that each have room for the longest sequence would take more cells than this, sequences share the cells
+of a cache with room for the whole task. Of 100 steps only the last is long, and three caches must fit into memory."""
 SAMPLE_WORDS: Final = 200
 WARM: Final = (OURS, LANGGRAPH, GREEDY)
 """The systems that do each task twice. One agent has the whole task in its context when it has done it."""
@@ -132,7 +137,7 @@ async def _workload(plan: PeerPlan, workload: PeerWorkload, model: str, file: Pa
             if plan.over:
                 return False
             begun = time.monotonic()
-            turns = [await _turn(plan, system, rounds[number]) for system in _rotated(systems, number)]
+            turns = [await _turn(plan, workload, system, rounds[number]) for system in _rotated(systems, number)]
             rows = [
                 replace(row, model=model, workload=workload.name, number=number, product=plan.product)
                 for turn in turns
@@ -144,9 +149,9 @@ async def _workload(plan: PeerPlan, workload: PeerWorkload, model: str, file: Pa
     return True
 
 
-async def _turn(plan: PeerPlan, system: TaskSystem, round_: Round) -> list[PeerRow]:
+async def _turn(plan: PeerPlan, workload: PeerWorkload, system: TaskSystem, round_: Round) -> list[PeerRow]:
     """Return the rows of a system in one round, or none if it fails."""
-    states: tuple[CacheState, ...] = ("cold", "warm") if system.name in WARM else ("cold",)
+    states: tuple[CacheState, ...] = ("cold", "warm") if workload.warm and system.name in WARM else ("cold",)
     rows = []
     await asyncio.sleep(REST_SECONDS)
     for state in states:
@@ -181,7 +186,8 @@ async def _rounds(plan: PeerPlan, workload: PeerWorkload, model: str, file: Path
     traces = {number: read_trace(files[number]) for number in tasks}
     if missing := [number for number, trace in traces.items() if trace is None]:
         plan.tell(f"{model}, {workload.name}: recording {len(missing)} tasks")
-        registry = _registry(plan, "recording", file, RECORDING_SLOTS, RECORDING_CONTEXT)
+        context = min(RECORDING_CONTEXT, read_header(file).context_length)
+        registry = _registry(plan, "recording", file, RECORDING_SLOTS, context)
         async with Recorder(_home(plan, model, "recording"), registry) as recorder:
             for number in missing:
                 traces[number] = trace = await recorder.record(tasks[number])
@@ -200,10 +206,11 @@ async def _started(
     traces = [trace for _, trace in rounds.values()]
     longest = max(trace.longest for trace in traces) + SPARE_TOKENS
     width = max(trace.width for trace in traces)
-    context = CONTEXT_STEP * -(-longest // CONTEXT_STEP)
-    setup = SystemSetup(model=file, width=width, context=context, threads=plan.threads, folder=plan.folder)
+    context = _stepped(longest)
+    pool = None if width * context <= MOST_CELLS else max(_room(trace) for trace in traces)
+    setup = SystemSetup(model=file, width=width, context=context, threads=plan.threads, folder=plan.folder, pool=pool)
     roomy = max((room_for_one_agent(setup, trace) for trace in traces), key=lambda one: one.context)
-    registry = _registry(plan, model, file, width, context)
+    registry = _registry(plan, model, file, width, context, pool)
 
     async def ours(system: OurTasks) -> OurTasks:
         return await system.open(_home(plan, model, system.name), registry)
@@ -227,6 +234,15 @@ async def _started(
             await system.run(task, CallTrace(trace.calls[:FIRST_CALLS]))
         await until_quiet(systems, plan.settled_seconds)
         yield systems
+
+
+def _stepped(tokens: int) -> int:
+    return CONTEXT_STEP * -(-tokens // CONTEXT_STEP)
+
+
+def _room(trace: CallTrace) -> int:
+    """Return how many cells hold all calls of a task at once."""
+    return _stepped(sum(call.prompt_tokens + call.tokens + SPARE_TOKENS for call in trace.calls))
 
 
 async def _greedy(plan: PeerPlan, setup: SystemSetup) -> GreedyExecutor:
@@ -258,9 +274,10 @@ def _home(plan: PeerPlan, model: str, name: str) -> Path:
     return home
 
 
-def _registry(plan: PeerPlan, name: str, file: Path, slots: int, context: int) -> Registry:
+def _registry(plan: PeerPlan, name: str, file: Path, slots: int, context: int, pool: int | None = None) -> Registry:
     """Return a registry of one model with the shipped prompts, as a file that is written anew."""
     model = {"file": str(file), "residency": "hot", "context": context, "slots": slots, "threads": plan.threads}
+    model |= {} if pool is None else {"cells": pool}
     roles = {"frontdoor": {"model": MODEL, "tier": "A"}, ROLE: {"model": MODEL, "tier": "C"}}
     path = plan.folder / f"{name}.registry.yaml"
     path.parent.mkdir(parents=True, exist_ok=True)

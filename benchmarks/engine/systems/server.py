@@ -25,9 +25,9 @@ async def start(
     a slot.
     """
     port = free_port()
-    cells = setup.width * setup.context
     command = [str(binary), "-m", str(setup.model), "--host", "127.0.0.1", "--port", str(port)]
-    command += ["-np", str(setup.width), "-c", str(cells), "-t", str(setup.threads), "-tb", str(setup.threads)]
+    command += ["-np", str(setup.width), "-c", str(setup.cells), "-t", str(setup.threads), "-tb", str(setup.threads)]
+    command += ["--kv-unified"] if setup.pool else []
     command += ["--cache-ram", "0", "--no-slots", *(["--no-repack"] if has_broken_amx() else []), *options]
     log = setup.folder / "logs" / f"{name.replace(' ', '-').replace(',', '')}.log"
     process = await serve(command, port=port, health="/health", log=log)
