@@ -17,7 +17,9 @@ from hypothesis import strategies as st
 from benchmarks import results
 from benchmarks.critical_path.workloads import Document, workloads
 from benchmarks.engine.peers import Peers
+from benchmarks.peers import __main__ as commands
 from benchmarks.peers import growth, report
+from benchmarks.peers import run as running
 from benchmarks.peers.__main__ import FOLDER, LOCK, ROOT, SYSTEMS, main
 from benchmarks.peers.rows import CacheState, GrowthRow, PeerRow, append, read
 from benchmarks.peers.run import PeerPlan, measure
@@ -251,6 +253,17 @@ def test_the_systems_that_need_nothing_else_do_the_same_work(tmp_path: Path, oth
     assert asyncio.run(measure(late, "embedded", ROOT / "registry" / "tiny" / "large.gguf")) == ["small"]
 
 
+def test_a_task_that_is_wide_runs_in_a_cache_whose_sequences_share_its_cells(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(running, "MOST_CELLS", 0)
+    told: list[str] = []
+    rows = run(plan_of(tmp_path, (OURS,), workloads=(replace(SMALL, warm=False),), tell=told.append))
+    assert [(row.system, row.state) for row in rows] == [(OURS, "cold")], told
+    (model,) = json.loads((tmp_path / "embedded.registry.yaml").read_text(encoding="utf-8"))["models"].values()
+    assert model["cells"] >= model["context"]
+
+
 @pytest.mark.peers
 def test_the_served_systems_do_the_same_work(tmp_path: Path) -> None:
     told: list[str] = []
@@ -274,10 +287,22 @@ def test_a_peer_that_is_missing_is_named_before_anything_is_measured(
 
 
 def test_each_workload_of_the_product_is_compared_or_has_a_reason_why_not() -> None:
-    def shape(name: str) -> str:
-        return name.rstrip("0123456789").rstrip("-")
+    assert set(workloads()) - {one.name for one in SUITE} == set(NOT_COMPARED)
 
-    compared = {shape(one.name) for one in SUITE}
-    product = {shape(name) for name in workloads()}
-    assert product - compared == set(NOT_COMPARED)
-    assert "wide-100" in {one.name for one in SUITE}
+
+def test_a_generated_model_does_only_the_tasks_that_tell_of_its_speed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: dict[str, list[str]] = {}
+
+    async def note(plan: PeerPlan, model: str, file: Path) -> list[str]:
+        asked[model] = [one.name for one in plan.workloads]
+        return []
+
+    monkeypatch.setattr(commands, "measure", note)
+    monkeypatch.setattr(commands, "_file", lambda options, name: tmp_path / name)
+    common = ["run", "--folder", str(tmp_path), "--systems", OURS, "--trial"]
+    main([*common, "--models", "smollm2", "150m"])
+    assert asked == {"smollm2": [one.name for one in SUITE], "150m": [one.name for one in SUITE if one.generated]}
+    main([*common, "--models", "500m", "--workloads", "deep"])
+    assert asked["500m"] == ["deep"]
