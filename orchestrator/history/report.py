@@ -161,6 +161,12 @@ class Report:
         found = [wrong for step in self.steps if step.id in on_path and (wrong := step.misprediction) is not None]
         return tuple(sorted(found, key=lambda one: -abs(one.seconds - one.predicted_seconds)))
 
+    def warnings_of(self, step: StepRow) -> tuple[str, ...]:
+        """Return those of the warnings that are about one of the steps, or about the one that has made it."""
+        planned = [row.id for row in self.steps if row.parent is None]
+        place = f"/plan/steps/{planned.index(step.parent or step.id)}/"
+        return tuple(warning for warning in self.warnings if warning.startswith(place))
+
     def to_json(self) -> dict[str, Any]:
         """Return the report as the one JSON object that `--json` prints."""
         return {
@@ -270,6 +276,7 @@ def explanation_json(report: Report, step: StepRow) -> dict[str, Any]:
         "on_critical_path": step.id in report.critical_path.steps,
         "misprediction": None if step.misprediction is None else asdict(step.misprediction),
         "mispredicted": [asdict(wrong) for wrong in report.mispredicted],
+        "warnings": [*report.warnings_of(step)],
     }
 
 

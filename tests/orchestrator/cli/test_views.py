@@ -2,6 +2,7 @@
 
 import io
 import re
+from dataclasses import replace
 
 import pytest
 from rich.console import Console, RenderableType
@@ -328,6 +329,17 @@ def test_an_explanation_tells_waiting_role_attempts_and_gates() -> None:
     assert told["last_dependency"] == "S2"
     assert [edge["before"] for edge in told["waited_for"]] == ["S1", "S2"]
     assert told["step"]["id"] == "S3"
+
+
+def test_an_explanation_tells_what_its_step_does_not_get() -> None:
+    accepted, *rest = _finished_run()
+    assert isinstance(accepted, RunAccepted)
+    told = "/plan/steps/1/output_schema: if is not enforced while the answer is written"
+    report = _report([replace(accepted, warnings=("/agents/0/model_hint: unknown", told)), *rest])
+    assert [explanation_json(report, step)["warnings"] for step in report.steps] == [[], [told], []]
+    console, written = _console(200)
+    print_explanation(console, report, report.steps[1])
+    assert f"Warning     {told}" in written.getvalue()
 
 
 def test_an_explanation_tells_what_was_predicted_why_that_was_wrong_and_for_which_steps() -> None:
