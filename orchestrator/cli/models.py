@@ -223,9 +223,9 @@ def _save(proposal: Proposal, registry: Registry, changes: Mapping[str, _RoleCha
 
 def _lacking(registry: Registry, changes: Mapping[str, _RoleChange], file: Path) -> Iterator[str]:
     """Yield what a new registry lacks for requests in words, and which adapters roles could have and do not get."""
-    known = recognise(file) if registry.models else None
+    known = recognise(file)
     for role, adapter in () if known is None else known[1].adapters.items():
-        if role in changes:
+        if role in changes and "lora" not in changes[role].entry:
             keys = f"`system: {adapter.system}` and `lora: [{{file: {adapter.path}}}]`"
             yield f"an adapter for this model as {role} ships, and the role does not use it: give the role {keys}"
     if not registry.models and changes and "frontdoor" not in changes:

@@ -237,15 +237,14 @@ def test_several_roles_are_given_at_once(command: Cli, registry: Path, model: Pa
 
 
 def test_an_adapter_that_ships_for_the_model_is_named_where_its_role_does_not_use_it(
-    command: Cli, registry: Path
+    command: Cli, registry: Path, tmp_path: Path
 ) -> None:
-    given = ("--registry", registry, "models", "add", smollm2(), "--id", "smol")
-    assert "an adapter" not in command(*given, "--role", "worker").err
-    told = command(*given, "--role", "frontdoor").err
-    assert (
-        "an adapter for this model as frontdoor ships, and the role does not use it: give the role `system: Plan"
-        in told
-    )
+    told = "an adapter for this model as frontdoor ships, and the role does not use it: give the role `system: Plan"
+    given = ("models", "add", smollm2(), "--id", "smol")
+    assert told not in command("--registry", registry, *given, "--role", "worker").err
+    assert told in command("--registry", registry, *given, "--role", "frontdoor").err
+    assert told in command("--registry", tmp_path / "new.yaml", *given, "--role", "frontdoor").err
+    assert told not in command("--registry", tmp_path / "new.yaml", *given).err, "it has it"
 
 
 def test_a_prompt_for_the_embedded_models_does_not_stay_with_another_model(
