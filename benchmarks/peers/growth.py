@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from itertools import count
 from pathlib import Path
+from statistics import median
 from typing import Final
 
 from benchmarks.critical_path.workloads import Document
@@ -27,14 +28,30 @@ WIDTH: Final = 100
 """How many chains run side by side."""
 
 
+LEAST_RUNS: Final = 5
+"""A short run is measured so often, and a long one once, ..."""
+SHORT: Final = 100
+"""... where one of at most so many steps is short."""
+
+
 class NotDone(Exception):
     """A run of the measurement has failed; the message says how."""
 
 
 def measure(steps: int) -> GrowthRow:
-    """Return the real time of a run of so many steps. Raises NotDone, JournalError."""
+    """Return the real time of a run of so many steps: the median of several for a short one.
+
+    A short run before them is not measured, since a process loads modules and fills caches in its first run. Raises
+    NotDone, JournalError.
+    """
+    _seconds(min(steps, SHORT))
+    return GrowthRow(steps, median(_seconds(steps) for _ in range(LEAST_RUNS if steps <= SHORT else 1)))
+
+
+def _seconds(steps: int) -> float:
     with tempfile.TemporaryDirectory(prefix="bench-growth-") as folder:
-        return GrowthRow(steps, run_virtually(_run_of(steps, Path(folder))))
+        seconds: float = run_virtually(_run_of(steps, Path(folder)))
+        return seconds
 
 
 def chains(steps: int) -> Document:

@@ -219,7 +219,7 @@ def _off_tokens(rows: Sequence[PeerRow]) -> list[FoundValue]:
 
 
 def _per_step(growth: Sequence[GrowthRow]) -> list[FoundValue]:
-    """Return the milliseconds for each step. A size is one run, as of so many steps."""
+    """Return the milliseconds for each step. A size counts as a round for each of its steps, and as five at least."""
     return [FoundValue(one.per_step, f"{one.steps} steps", max(5, one.steps)) for one in growth]
 
 
