@@ -130,7 +130,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--machine", type=Path, help="a machine file; without it the machine is measured now")
     parser.add_argument("--rounds", type=positive, default=5, help="how many warm rounds of each workload (5)")
     parser.add_argument("--seeds", type=positive, default=SEEDS, help="how many runs an interval is from (100)")
-    parser.add_argument("--budget", type=float, default=9.0, help="minutes after which no workload begins (9)")
+    parser.add_argument("--budget", type=float, default=8.0, help="minutes after which no workload begins (8)")
     parser.add_argument("--only", nargs="*", default=(), metavar="WORKLOAD", help="only these workloads")
     parser.add_argument("--folder", type=Path, default=FOLDER, help="keeps what was measured")
     parser.add_argument("--anew", action="store_true", help="measure again what was measured before")
