@@ -14,6 +14,9 @@ from orchestrator.taskir import TaskIR, task_from
 
 WIDTHS: Final = (4, 16, 64, 100)
 """How many items the fan-outs gather."""
+JOINED: Final = 32
+"""So many notes fit into 2,048 tokens, which is the context of the models that ship."""
+GROUP: Final = 16
 AGENTS: Final = 100
 CALLS: Final = 15
 """The tool calls of each of the `AGENTS`: 1,500 in one run, as many as the report on Kimi K2.5 tells of."""
@@ -93,13 +96,20 @@ def choose(names: Sequence[str], known: Mapping[str, Workload]) -> list[str]:
     return list(chosen)
 
 
-def wide(width: int, characters: int = 60) -> Document:
-    """Return a task that gathers items side by side, in notes of so many characters, and aggregates them."""
-    gather = [_write(at, f"Write a note about item {at}.", characters, f"note{at}.json") for at in range(1, width + 1)]
-    reads = [step["outputs"][0] for step in gather]
-    return _document(
-        "Gather items and aggregate them", [*gather, _write(width + 1, "Aggregate the notes.", 120, "all.json", reads)]
-    )
+def wide(width: int, characters: int = 60, joined: int = JOINED) -> Document:
+    """Return a task that gathers items side by side, in notes of so many characters, and aggregates them.
+
+    More than `joined` notes are aggregated in groups first, since small models cannot read all of them at once.
+    """
+    steps = [_write(at, f"Write a note about item {at}.", characters, f"note{at}.json") for at in range(1, width + 1)]
+    reads = [step["outputs"][0] for step in steps]
+    if width > joined:
+        groups = [reads[at : at + GROUP] for at in range(0, width, GROUP)]
+        reads = [f"group{number}.json" for number in range(1, len(groups) + 1)]
+        for group, output in zip(groups, reads, strict=True):
+            steps.append(_write(len(steps) + 1, "Aggregate these notes.", 120, output, group))
+    last = _write(len(steps) + 1, "Aggregate the notes.", 120, "all.json", reads)
+    return _document("Gather items and aggregate them", [*steps, last])
 
 
 def deep(length: int, characters: int = 60) -> Document:

@@ -70,7 +70,7 @@ SUITE: Final = (
     PeerWorkload("map-reduce", "a list, a step for each of its 12 items, a summary", lambda ratio: mapped(12)),
     PeerWorkload("irregular-24", "24 steps of very different lengths in 6 stages", lambda ratio: irregular(24)),
     PeerWorkload("deep", "a chain of 20 steps", lambda ratio: deep(20)),
-    PeerWorkload("wide-100", "100 short notes and their summary", lambda ratio: wide(100), warm=False),
+    PeerWorkload("wide-100", "100 short notes and their summary", lambda ratio: wide(100, joined=100), warm=False),
 )
 """The tasks, the most telling and quickest ones first, since a limited time is spent in this order."""
 

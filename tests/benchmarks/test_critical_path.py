@@ -15,7 +15,7 @@ from benchmarks.critical_path.measure import PathTime, StepBar, TaskMeasurement,
 from benchmarks.critical_path.page import history_page, page
 from benchmarks.critical_path.run import rounds_of
 from benchmarks.critical_path.sessions import MeasuringSession, Sessions, read_session
-from benchmarks.critical_path.workloads import choose, workloads
+from benchmarks.critical_path.workloads import JOINED, choose, workloads
 from orchestrator.analysis import analyze_task
 from orchestrator.errors import InputError
 from tests.orchestrator.cli.cli_command import make_command
@@ -70,6 +70,10 @@ def test_the_workloads_have_the_shapes_that_their_names_promise() -> None:
     widths = {name: max(map(len, analyze_task(one.tasks[name]).waves)) for name, one in known.items() if one.paired}
     assert [widths[f"wide-{width}"] for width in (4, 16, 64, 100)] == [4, 16, 64, 100]
     assert (widths["deep"], widths["diamond"], widths["shared"], widths["code"]) == (1, 4, 16, 4)
+    assert [len(analyze_task(known[f"wide-{width}"].tasks[f"wide-{width}"]).waves) for width in (16, 64)] == [2, 3]
+    assert all(
+        len(step.inputs) <= JOINED for one in known.values() for task in one.tasks.values() for step in task.plan.steps
+    )
     assert len(analyze_task(known["deep"].tasks["deep"]).waves) == 20
     calls = [step for step in known["tools"].tasks["tools"].plan.steps if step.kind == "tool"]
     assert len(calls) == 1500
