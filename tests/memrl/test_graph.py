@@ -189,7 +189,7 @@ def test_the_process_that_writes_may_be_killed_at_any_moment(tmp_path: Path, lib
         assert memory.ask("MATCH (r:Run) RETURN count(r)").rows == [[500]]
         (tmp_path / POINTER).unlink()
     assert ended > 0
-    assert memory.stats().episodes == 500
+    assert memory.stats().outcomes == 500
 
 
 def _write(memory: Memory) -> None:
