@@ -18,7 +18,6 @@ attempt at the step did differently.
 
 import contextlib
 import csv
-import importlib
 import json
 import os
 import re
@@ -382,7 +381,7 @@ def _said(*texts: str) -> tuple[str, ...]:
     return tuple(text or "none" for text in texts)
 
 
-def _write_graph(library: Any, database: Path, target: Path) -> dict[str, Any]:
+def _write_graph(library: str, database: Path, target: Path) -> dict[str, Any]:
     folder = target.with_name(target.name + ".tables")
     folder.mkdir()
     try:
@@ -414,7 +413,7 @@ def main(arguments: list[str]) -> None:
     library, database, target = arguments
     os.nice(5)
     try:
-        said = _write_graph(importlib.import_module(library), Path(database), Path(target))
+        said = _write_graph(library, Path(database), Path(target))
     except (RuntimeError, OSError, ImportError, StoreError) as error:
         said = {"error": str(error)}
     print(json.dumps(said, default=str))

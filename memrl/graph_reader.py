@@ -26,13 +26,17 @@ LARGEST_BYTES: Final = 1 << 36
 
 
 @contextlib.contextmanager
-def opened_graph(library: Any, path: Path, *, read_only: bool) -> Iterator[Any]:
-    """Yield a connection to the graph in a file. `library` is the module. Raises RuntimeError where it fails."""
-    database = library.Database(
+def opened_graph(library: str, path: Path, *, read_only: bool) -> Iterator[Any]:
+    """Yield a connection to the graph in a file, by the module named `library`.
+
+    Raises ImportError where there is no such module, and RuntimeError where the library fails.
+    """
+    module = importlib.import_module(library)
+    database = module.Database(
         str(path), buffer_pool_size=POOL_BYTES, max_num_threads=1, read_only=read_only, max_db_size=LARGEST_BYTES
     )
     try:
-        connection = library.Connection(database)
+        connection = module.Connection(database)
         try:
             yield connection
         finally:
@@ -41,7 +45,7 @@ def opened_graph(library: Any, path: Path, *, read_only: bool) -> Iterator[Any]:
         database.close()
 
 
-def _answer(library: Any, path: Path, cypher: str, seconds: float, rows: int) -> dict[str, Any]:
+def _answer(library: str, path: Path, cypher: str, seconds: float, rows: int) -> dict[str, Any]:
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
     with opened_graph(library, path, read_only=True) as connection:
         addresses = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0]) * resource.getpagesize()
@@ -75,7 +79,7 @@ def main(arguments: list[str]) -> None:
     library, path, seconds, rows = arguments
     os.nice(5)
     try:
-        said = _answer(importlib.import_module(library), Path(path), sys.stdin.read(), float(seconds), int(rows))
+        said = _answer(library, Path(path), sys.stdin.read(), float(seconds), int(rows))
     except (RuntimeError, OSError, ImportError) as error:
         said = {"error": str(error)}
     print(json.dumps(said, default=str))
