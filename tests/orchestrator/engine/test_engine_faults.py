@@ -2,6 +2,7 @@
 
 import asyncio
 import dataclasses
+import gc
 import os
 import random
 import re
@@ -195,8 +196,10 @@ async def test_nothing_is_left_behind(models: Path) -> None:
             await engine.generate(Generation(messages=(Message("user", "x"),), max_tokens=2))
 
     await once()
+    gc.collect()  # what earlier tests have left would be closed at any moment
     before = psutil.Process().num_fds()
     await once()
+    gc.collect()
     assert psutil.Process().num_fds() == before
     assert not children_of_tests()
 
@@ -278,6 +281,7 @@ def asked(number: int, batch_invariant: bool) -> Generation:
 
 def held(engine: Engine) -> tuple[int, int, int, int]:
     """Return the descriptors and threads of the engine, and our own descriptors and processes."""
+    gc.collect()  # what earlier tests have left would be closed at any moment
     process, own = psutil.Process(engine.info.pid), psutil.Process()
     return process.num_fds(), process.num_threads(), own.num_fds(), len(own.children())
 

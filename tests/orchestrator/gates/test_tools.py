@@ -36,9 +36,6 @@ GIVES_UP = "import pytest\n\n\ndef add(a, b):\n    pytest.exit('enough', 0)\n"
         ("lint", "a.py", "# ruff: noqa\ndef f(a):\n    return b\n", CODE, "F821"),
         ("build", "sub/a.py", "x = (\n", CODE, "sub/a.py:1: SyntaxError: '(' was never closed\n    x = ("),
         ("build", "a.py", "x = 1\0", CODE, "a.py"),
-        ("typecheck", "a.py", "def f(a: int) -> str:\n    return a\n", CODE, "a.py:2: [return-value] Incompatible"),
-        ("typecheck", "a.py", "# mypy: ignore-errors\nx: int = ''\n", CODE, "[assignment]"),
-        ("typecheck", "a.py", "x: int = ''  # type: ignore\n", CODE, "[assignment]"),
         ("typecheck", "a.py", "x = (\n", CODE, "[syntax]"),
         ("security", "a.py", "def f(a):\n    return eval(a)  # noqa: S307\n", CODE, "a.py:2: S307"),
         ("security", "a.txt", "one\nAKIAIOSFODNN7EXAMPLE\n", CODE, "a.txt: line 2 holds an AWS access key"),
@@ -59,6 +56,19 @@ async def test_what_is_wrong_is_found_and_reported(
     assert (checked.failure.kind, checked.failure.final) == (kind, False)
     assert evidence in checked.failure.evidence
     assert checked.results[0].kind is kind
+
+
+async def test_types_that_do_not_fit_are_found_in_each_file_whatever_its_comments_say(run: RunJob) -> None:
+    wrong = {
+        "a.py": "def f(a: int) -> str:\n    return a\n",
+        "b.py": "# mypy: ignore-errors\nx: int = ''\n",
+        "c.py": "x: int = ''  # type: ignore\n",
+    }
+    checked = await check(("typecheck",), run, wrong)
+    assert checked.failure is not None
+    assert (checked.failure.kind, checked.failure.final, checked.results[0].kind) == (CODE, False, CODE)
+    for found in ("a.py:2: [return-value] Incompatible", "b.py:2: [assignment]", "c.py:1: [assignment]"):
+        assert found in checked.failure.evidence
 
 
 async def test_files_that_are_only_read_are_not_type_checked(run: RunJob) -> None:

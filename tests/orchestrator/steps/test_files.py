@@ -96,4 +96,4 @@ def test_no_descriptor_is_left_open(folder: Path) -> None:
             read_text(folder, name)
         except UnreadableFile:
             continue
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert len(os.listdir("/proc/self/fd")) <= before
