@@ -57,13 +57,14 @@ class Attempt:
     def max_tokens(self) -> int | None:
         """The most tokens of an answer: the step's limit, else the role's; None for no limit.
 
-        The role's limit is doubled for each of the failures that says that an answer was cut off: what did not fit once
-        would not fit again. A step's own limit is what its author wants, and stays.
+        The role's limit is doubled once an answer was cut off: what did not fit once would not fit again. It is not
+        doubled further, since a model that does not end within twice its limit has mostly lost its way, and would take
+        minutes to fill still more. A step's own limit is what its author wants, and stays.
         """
         if self.step.max_tokens or self.role.max_tokens is None:
             return self.step.max_tokens
-        cut = sum(failure.cut_at is not None for failure in self.failures)
-        return self.role.max_tokens << cut
+        cut = any(failure.cut_at is not None for failure in self.failures)
+        return self.role.max_tokens * (2 if cut else 1)
 
 
 class Models(Protocol):

@@ -129,7 +129,7 @@ async def test_an_answer_that_repeats_the_wish_for_a_shorter_one_is_none() -> No
     assert fine.outputs == {"o.txt": b"Answer in at most 128 words."}, "without a failure before it, it is no echo"
 
 
-@pytest.mark.parametrize(("own", "cut", "expected"), [(None, 0, 64), (None, 1, 128), (None, 3, 512), (7, 1, 7)])
+@pytest.mark.parametrize(("own", "cut", "expected"), [(None, 0, 64), (None, 1, 128), (None, 3, 128), (7, 1, 7)])
 async def test_an_answer_that_was_cut_off_is_retried_with_more_room(own: int | None, cut: int, expected: int) -> None:
     failures = (Failure(FailureKind.LOGIC, "no", "Wrong."), *[Failure(FailureKind.FORMAT, "cut", cut_at=64)] * cut)
     script = Script(["Fine."])
