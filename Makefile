@@ -27,9 +27,8 @@ run: $(READY)  ## a request in words on a small real model, then a TaskIR docume
 run-real: $(READY)  ## the first half of `make run`: English texts on SmolLM2-135M, which is real and often wrong
 	$(BIN)/orchestrator init --model smollm2-135m --out .demo/smollm2.yaml --force < /dev/null
 	rm -rf .demo/newsletter
-	$(DEMO) --registry .demo/smollm2.yaml run "$(REAL_REQUEST)" --dir examples/texts --out .demo/newsletter
-	@echo "What its steps wrote:"
-	@tail -v -n +1 .demo/newsletter/*
+	$(DEMO) --registry .demo/smollm2.yaml run "$(REAL_REQUEST)" --dir examples/texts --out .demo/newsletter; \
+		status=$$?; echo "What its steps wrote:"; tail -v -n +1 .demo/newsletter/*; exit $$status
 
 test: $(READY)  ## all tests, in four processes, as many of them wait (WORKERS=2 for fewer); the tests of a file share daemons and engines
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations=20
