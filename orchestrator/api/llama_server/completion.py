@@ -155,7 +155,7 @@ async def _carried_out(
     limiter: LimiterDep,
 ) -> Response:
     found = [await generates_for(one, service) for one in requests]
-    asked = [_Asked(index, one.model, _settings(one.generation, body), body) for index, one in enumerate(found)]
+    asked = [_AskedPrompt(index, one.model, _settings(one.generation, body), body) for index, one in enumerate(found)]
     handle = limiter.start([generate for one in found for generate in one.generates])
     if body.stream:
         await handle.wait_started(request)
@@ -190,7 +190,7 @@ def _request(body: NativeOptions) -> CompletionRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _AskedPrompt:
     """One of the prompts of a request."""
 
     index: int
@@ -264,7 +264,7 @@ def _chosen(answer: dict[str, Any], names: Sequence[str] | None) -> dict[str, An
     return found
 
 
-async def _events(asked: Sequence[_Asked], handle: GenerationHandle, body: NativeOptions) -> Events:
+async def _events(asked: Sequence[_AskedPrompt], handle: GenerationHandle, body: NativeOptions) -> Events:
     """Yield an event for each piece of text, and for each answer one that says how it ended."""
     listed = [ListedTokens() for _ in asked]
     clocks = [TimingsSoFar() for _ in asked]
