@@ -4,12 +4,16 @@ Roles go by size and kind. The frontdoor plans while the user waits, so it gets 
 for that; the worker the smallest that is able enough; the coder and the judge one that was made for it, where there is
 one; and the architect, to which the others escalate, the most able of all. A single model gets all of these roles.
 
+What was measured is worth more than size and name. Where `orchestrator bench model` has measured all models that could
+have a role, the frontdoor gets the one that plans best, the worker the quickest of those that do small tasks about as
+well as the best one, the coder the one whose code passes most tests, and the architect the one with most of both.
+
 The frontdoor chooses among the roles that differ: a plan gives no step to the architect or the judge where the worker
 or the coder has the same model. To a small model that plans, more names for the same are more ways to go wrong.
 """
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Final
@@ -18,6 +22,7 @@ from registry.checks import BASE_MODEL, is_base, why_no_draft, why_no_text
 from registry.fit import Fit, Room, fit
 from registry.forms import EMBEDDER, RERANKER, Level, usual_tier
 from registry.gguf import GgufHeader
+from registry.measured import Measured
 from registry.memory import size
 from registry.options import PromptLookupOptions, SpeculationOptions
 from registry.propose import (
@@ -62,6 +67,8 @@ DOES: Final[Mapping[str, str]] = {
     RERANKER: "says how relevant texts are to a query",
 }
 LEVELS: Final[Mapping[str, Level]] = {CODER: "B1", ARCHITECT: "B2"}
+AS_GOOD: Final = 0.9
+"""A model that does this share of what the best one does is as good a worker, as 30 tasks do not tell them apart."""
 ESCALATION: Final = (WORKER, CODER, ARCHITECT)
 """The roles that may escalate to one another, in this order."""
 
@@ -87,6 +94,8 @@ class Candidate:
     aliases: tuple[str, ...] = ()
     adapters: Mapping[str, RoleAdapter] = field(default_factory=dict)
     """The adapters that it has in roles, by the role."""
+    measured: Measured | None = None
+    """What was measured of it on this machine, if that was."""
 
     @property
     def active(self) -> float:
@@ -166,6 +175,8 @@ def compose(candidates: Sequence[Candidate], registry: Path, budget: int) -> Com
         kept += chosen.memory.total if one.id in hot else 0
         entries[one.id] = _entry(one, casting, chosen, registry, hot=one.id in hot)
         notes += [_note(one, casting, chosen), *_adapter_notes(one, casting)]
+        if one.measured is not None:
+            notes.append(_measured_note(one))
         if chosen.short:
             room = f"{size(chosen.short)} more than the {size(budget - kept)} there are"
             warnings.append(f"{one.id} does not fit: it takes {size(chosen.memory.total)}, {room}")
@@ -194,10 +205,12 @@ def _cast(candidates: Sequence[Candidate]) -> _Casting:
     plain = [one for one in general if one.kind not in (CODER, JUDGE)]
     if all(one.ability < ABLE for one in plain):
         plain = general
-    casting.roles[FRONTDOOR] = _planner(plain)
-    casting.roles[WORKER] = _worker(plain)
-    casting.roles[CODER] = _best(general, CODER) or max(plain, key=_by_ability_if_quick)
-    casting.roles[ARCHITECT] = max(general, key=_by_ability)
+    casting.roles[FRONTDOOR] = _measured_best(_quick(plain), _plans) or _planner(plain)
+    casting.roles[WORKER] = _measured_worker(plain) or _worker(plain)
+    casting.roles[CODER] = (
+        _measured_best(general, _code) or _best(general, CODER) or max(plain, key=_by_ability_if_quick)
+    )
+    casting.roles[ARCHITECT] = _measured_best(general, _answers_and_code) or max(general, key=_by_ability)
     casting.roles[JUDGE] = _best([one for one in general if one.kind == JUDGE], JUDGE) or casting.roles[FRONTDOOR]
     played = {one.id for one in casting.roles.values()}
     for target, draft in drafting.items():
@@ -250,6 +263,46 @@ def _by_ability_if_quick(one: Candidate) -> tuple[bool, bool, float]:
     """Order models that are able before others, then quick ones before slow ones, and those by their speed."""
     quick = one.active <= QUICK
     return one.ability >= ABLE, quick, one.ability if quick else -one.active
+
+
+def _quick(models: Sequence[Candidate]) -> Sequence[Candidate]:
+    """Return the models that are quick enough to plan while the user waits; all where none is."""
+    return [one for one in models if one.active <= QUICK] or models
+
+
+def _plans(measured: Measured) -> float | None:
+    return measured.plans
+
+
+def _code(measured: Measured) -> float | None:
+    return measured.code
+
+
+def _answers_and_code(measured: Measured) -> float | None:
+    return None if measured.code is None else measured.answers + measured.code
+
+
+def _measured_best(models: Sequence[Candidate], share: Callable[[Measured], float | None]) -> Candidate | None:
+    """Return the model that was measured to be the best; None unless all were measured and one did anything rightly.
+
+    Of two that are equally good the more able one is taken.
+    """
+    found = [(None if one.measured is None else share(one.measured)) for one in models]
+    shares = [one for one in found if one is not None]
+    if len(shares) < len(models) or not any(shares):
+        return None
+    best = max(shares)
+    return max((one for one, of_it in zip(models, shares, strict=True) if of_it == best), key=_by_ability)
+
+
+def _measured_worker(plain: Sequence[Candidate]) -> Candidate | None:
+    """Return the quickest of the models that were measured to do small tasks about as well as the best one, or None."""
+    best = _measured_best(plain, lambda measured: measured.answers)
+    if best is None or best.measured is None:
+        return None
+    least = AS_GOOD * best.measured.answers
+    enough = [one for one in plain if one.measured is not None and one.measured.answers >= least]
+    return min(enough, key=lambda one: (one.active, -one.ability))
 
 
 def _planner(plain: Sequence[Candidate]) -> Candidate:
@@ -346,6 +399,14 @@ def _note(one: Candidate, casting: _Casting, chosen: Fit) -> str:
     draft = f", with {casting.roles[role].id}, which drafts for it," if role is not None else ""
     slots = f"{chosen.options.slots} x {chosen.context:,} tokens"
     return f"{one.id} ({roles}): {slots}{draft} take {chosen.memory} = {size(chosen.memory.total)}"
+
+
+def _measured_note(one: Candidate) -> str:
+    """Return what was measured of a model, in a line."""
+    assert one.measured is not None, "it was measured"
+    code = "" if one.measured.code is None else f", {one.measured.code:.0%} of the code passes its tests"
+    done = f"{one.measured.plans:.0%} of the plans and {one.measured.answers:.0%} of the small tasks are right"
+    return f"{one.id} was measured: {done}{code}"
 
 
 def _adapter_notes(one: Candidate, casting: _Casting) -> Iterator[str]:

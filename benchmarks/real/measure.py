@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 from benchmarks.goals import at_least, wilson
 from benchmarks.real.requests import RealRequest, real_requests
 from benchmarks.real.structure import CODER
-from benchmarks.real.tasks import RealTask
+from benchmarks.real.tasks import RealTask, real_tasks
 from orchestrator.engine.client.engine import Completion, OnText
 from orchestrator.engine.contract import Generation, Message, Priority
 from orchestrator.engine.errors import EngineError
@@ -31,6 +31,7 @@ from orchestrator.steps.generate import GenerateRunner
 from orchestrator.steps.prompt import step_messages
 from orchestrator.steps.role import resolve_role
 from registry.forms import Level, Tier
+from registry.measured import Measured
 from registry.models import Registry, RoleEntry
 
 T = TypeVar("T")
@@ -109,6 +110,20 @@ class ModelResults:
             "seconds": round(self.seconds, 1),
             "results": [_result_json(result) for result in self.results],
         }
+
+
+def as_measured(results: ModelResults) -> Measured | None:
+    """Return what counts for the model's roles; None unless all requests and tasks were asked, but for code."""
+    kinds = [kind for kind in results.kinds if kind not in ("plan", "code")]
+    plans, answers, code = results.count("plan"), results.count(*kinds), results.count("code")
+    wanted = Counter("code" if task.kind == "code" else "answer" for task in real_tasks())
+    if plans[1] < len(real_requests("all")) or answers[1] < wanted["answer"] or 0 < code[1] < wanted["code"]:
+        return None
+    return Measured(
+        plans=plans[0] / plans[1],
+        answers=answers[0] / answers[1],
+        code=code[0] / code[1] if code[1] else None,
+    )
 
 
 def goals(results: Iterable[Result]) -> list[dict[str, Any]]:

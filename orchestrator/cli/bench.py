@@ -9,14 +9,16 @@ from typing import Annotated
 import typer
 
 from benchmarks import results
-from benchmarks.real.measure import ModelResults, goals, measure, summary
+from benchmarks.real.measure import ModelResults, as_measured, goals, measure, summary
 from benchmarks.real.requests import Which, real_requests
 from benchmarks.real.tasks import real_tasks
 from orchestrator.cli import bench_path, bench_simulate
+from orchestrator.cli.get import downloads
 from orchestrator.cli.logs import log_to
 from orchestrator.cli.settings import JsonFlag, settings
 from orchestrator.cli.terminal import one_line, print_json, printable, write
 from orchestrator.errors import InputError, Problem
+from registry.measured import FILE, model_file, write_measured
 from registry.models import ModelEntry, Registry
 
 app = typer.Typer(
@@ -52,7 +54,8 @@ def model(
     """Measure a model: which of 100 natural requests it plans rightly, and which of 40 tasks it does rightly.
 
     Plans come from the real frontdoor, and answers pass the real gates. A plan is right if its steps read the right
-    files and depend on each other in the right way. Nothing is journaled, and no daemon is asked.
+    files and depend on each other in the right way. Nothing is journaled, and no daemon is asked. The shares that are
+    right are kept in the folder for models, where `orchestrator init` finds them when it gives models their roles.
     """
     registry = settings(context).registry()
     entry = _entry(registry, name)
@@ -65,6 +68,7 @@ def model(
     with tempfile.TemporaryDirectory(prefix="orchestrator-bench-") as folder:
         log_to(Path(folder) / "bench.log")
         measured = asyncio.run(measure(registry, entry.id, asked[:limit], done[:limit], Path(folder), _say))
+    _keep(entry, measured)
     if target is not None:
         results.write(target, _document(measured))
         _say(f"written to {target}")
@@ -90,6 +94,20 @@ def _entry(registry: Registry, name: str) -> ModelEntry:
     if entry.unavailable is not None or entry.embeds:
         raise InputError(Problem(name, entry.unavailable or "it makes vectors and writes no text", "another model"))
     return entry
+
+
+def _keep(entry: ModelEntry, measured: ModelResults) -> None:
+    """Keep the shares that are right for `orchestrator init`, if all was asked of a model in a file."""
+    shares = as_measured(measured)
+    if shares is None or entry.header is None or entry.file is None:
+        return
+    folder = downloads()
+    try:
+        write_measured(folder, model_file(entry.file, entry.header.file_bytes), shares)
+    except OSError as error:
+        _say(f"warning: {folder} cannot be written to, so `orchestrator init` will not know of this: {error.strerror}")
+        return
+    _say(f"kept in {folder / FILE}, by which `orchestrator init` gives roles")
 
 
 def _target(model: str) -> Path:

@@ -19,6 +19,7 @@ from registry.edit import create_registry
 from registry.errors import GgufError
 from registry.gguf import read_header
 from registry.load import configured_registry, find_registry
+from registry.measured import model_file, read_measured
 from registry.models import Registry
 from registry.propose import full_path, id_from
 from registry.sources.catalogue import CatalogueEntry, read_catalogue
@@ -51,8 +52,9 @@ def init(
 ) -> None:
     """Write a registry that works.
 
-    Roles, tiers and escalation go by size and kind of the models, and contexts and slots by the memory that there is. A
-    single model gets all roles. The file is loaded before it is put in place.
+    Roles, tiers and escalation go by size and kind of the models, or by what `orchestrator bench model` has measured
+    where it has measured all that could have a role; contexts and slots go by the memory that there is. A single model
+    gets all roles. The file is loaded before it is put in place.
     """
     chosen = settings(context)
     target = (out or configured_registry()).expanduser().absolute()
@@ -98,7 +100,7 @@ def _named(names: Sequence[str], folder: Path, *, yes: bool) -> list[Candidate]:
     for name, file in files.items():
         listed = (name, catalogue[name]) if name in catalogue else known.get(file) or _listed(file)
         apart.setdefault(full_path(file), listed)
-    return _candidates(apart)
+    return _candidates(apart, folder)
 
 
 def _file_of(name: str, folder: Path, *, yes: bool) -> Path:
@@ -137,7 +139,7 @@ def _found(folder: Path, ignored: list[str]) -> Iterator[Candidate]:
             ignored.append(f"{file} is left out: {why}")
         else:
             files.setdefault(full_path(file), known.get(file) or _listed(file))
-    yield from _candidates(files)
+    yield from _candidates(files, folder)
 
 
 def _listed(file: Path) -> tuple[str, CatalogueEntry | None]:
@@ -145,9 +147,12 @@ def _listed(file: Path) -> tuple[str, CatalogueEntry | None]:
     return recognise(file) or (id_from(file), None)
 
 
-def _candidates(files: dict[Path, tuple[str, CatalogueEntry | None]]) -> list[Candidate]:
-    """Return the models in these files, each with its name and its entry in the catalogue. Raises InputError."""
-    ids = unique(name for name, _ in files.values())
+def _candidates(files: dict[Path, tuple[str, CatalogueEntry | None]], folder: Path) -> list[Candidate]:
+    """Return the models in these files, each with its name, its entry in the catalogue, and what was measured of it.
+
+    Raises InputError.
+    """
+    ids, measured = unique(name for name, _ in files.values()), read_measured(folder)
     made = []
     for id, (file, (_, entry)) in zip(ids, files.items(), strict=True):
         try:
@@ -156,7 +161,7 @@ def _candidates(files: dict[Path, tuple[str, CatalogueEntry | None]]) -> list[Ca
             raise InputError(Problem(str(error.path), error.reason, "a GGUF model")) from error
         if (why := why_no_prompt(header)) is not None:
             raise InputError(Problem(str(file), why, OTHER_TEMPLATE))
-        made.append(as_candidate(id, file, header, entry))
+        made.append(as_candidate(id, file, header, entry, measured.get(model_file(file, header.file_bytes))))
     return made
 
 

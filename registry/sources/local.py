@@ -6,6 +6,7 @@ from typing import Final
 
 from registry.compose import Candidate, RoleAdapter
 from registry.gguf import GgufHeader
+from registry.measured import Measured
 from registry.sources.catalogue import CatalogueEntry, read_catalogue
 from registry.sources.contract import SourceError
 from registry.sources.download import sha256_of
@@ -75,15 +76,17 @@ def _is_copy(file: Path, entry: CatalogueEntry) -> bool:
         return False
 
 
-def as_candidate(id: str, file: Path, header: GgufHeader, listed: CatalogueEntry | None) -> Candidate:
+def as_candidate(
+    id: str, file: Path, header: GgufHeader, listed: CatalogueEntry | None, measured: Measured | None = None
+) -> Candidate:
     """Return a model that is to be in a new registry, with what its entry in the catalogue says of it.
 
     The adapters of the entry are for its exact file, where it states that.
     """
     if listed is None:
-        return Candidate(id=id, file=file, header=header)
+        return Candidate(id=id, file=file, header=header, measured=measured)
     trained = {role: RoleAdapter(adapter.path, adapter.system) for role, adapter in listed.adapters.items()}
-    return Candidate(id=id, file=file, header=header, known_for=listed.roles, adapters=trained)
+    return Candidate(id=id, file=file, header=header, known_for=listed.roles, adapters=trained, measured=measured)
 
 
 def _from_hub(source: str, folder: Path) -> Path | None:

@@ -8,12 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.real.measure import measure, registry_for
+from benchmarks.real.measure import ModelResults, Result, as_measured, measure, registry_for
 from benchmarks.real.requests import RealRequest, real_requests
 from benchmarks.real.structure import structure
 from benchmarks.real.tasks import RealTask, label_in, numbers_in, real_tasks, same_values
 from orchestrator.taskir import Step
 from registry.load import PACKAGED, load_registry
+from registry.measured import Measured
 from registry.prompts import prompt_set
 from tests.orchestrator.cli.cli_command import make_command
 
@@ -210,6 +211,21 @@ async def test_a_plan_may_be_asked_for_once_and_in_few_tokens(tmp_path: Path) ->
         assert "cut off" in result.problem
         assert "asked once only" in result.problem
         assert result.usage.output_tokens <= 6
+
+
+def test_only_a_whole_measurement_counts_for_the_roles() -> None:
+    plans = [Result(str(number), "plan", number < 40, "") for number in range(100)]
+    done = [Result(task.name, task.kind, task.kind == "count", "") for task in real_tasks()]
+    words = [one for one in done if one.kind != "code"]
+
+    def shares(results: list[Result]) -> Measured | None:
+        return as_measured(ModelResults("any", "", tuple(results), "", 1.0))
+
+    counted = sum(one.right for one in words) / len(words)
+    assert shares([*plans, *done]) == Measured(plans=0.4, answers=counted, code=0.0)
+    assert shares([*plans, *words]) == Measured(plans=0.4, answers=counted), "there was no sandbox for code"
+    for part in ([*plans[1:], *done], [*plans, *done[1:]], [*plans, *done[:-1]], plans, done):
+        assert shares(part) is None
 
 
 def test_the_command_measures_a_model(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import yaml
 from registry.compose import Candidate, Composed, NothingAnswers, RoleAdapter, compose
 from registry.gguf import GgufHeader, read_header
 from registry.load import load_registry
+from registry.measured import Measured
 from registry.models import Registry
 from tests.registry.conftest import WriteGguf
 
@@ -61,6 +62,29 @@ def test_small_models_work_and_large_ones_take_over(header: GgufHeader) -> None:
     made = composed(*(model(header, f"m{size}", size, family=str(size)) for size in (32, 4, 14)))
     assert made.roles == {"frontdoor": "m14", "worker": "m4", "coder": "m14", "architect": "m32", "judge": "m14"}
     assert escalation(made) == {"worker": "coder", "coder": "architect", "architect": None}
+
+
+def test_what_was_measured_of_all_gives_the_roles(header: GgufHeader) -> None:
+    shares = {
+        "m4": Measured(plans=0.9, answers=0.65, code=0.2),
+        "m14": Measured(plans=0.4, answers=0.7, code=0.9),
+        "m32": Measured(plans=1.0, answers=0.2, code=0.3),
+    }
+    sizes = {"m4": 4, "m14": 14, "m32": 32}
+    models = [model(header, name, size, family=name) for name, size in sizes.items()]
+    made = composed(*(replace(one, measured=shares[one.id]) for one in models))
+    roles = {"frontdoor": "m4", "worker": "m4", "coder": "m14", "architect": "m14", "judge": "m4"}
+    assert made.roles == roles, (
+        "the largest one is too slow to plan, and the smallest about as good a worker as the best"
+    )
+    assert (
+        "m4 was measured: 90% of the plans and 65% of the small tasks are right, 20% of the code passes its tests"
+        in (made.notes)
+    )
+    by_size = composed(*models).roles
+    assert composed(replace(models[0], measured=shares["m4"]), *models[1:]).roles == by_size, "two were not measured"
+    nothing = Measured(plans=0.0, answers=0.0, code=0.0)
+    assert composed(*(replace(one, measured=nothing) for one in models)).roles == by_size, "none did anything rightly"
 
 
 def test_the_worker_of_a_small_model_is_kept_short_and_from_repeating_itself(header: GgufHeader) -> None:

@@ -7,6 +7,7 @@ import gguf
 import pytest
 
 from registry.load import load_registry
+from registry.measured import Measured, model_file, write_measured
 from tests.orchestrator.cli.cli_command import ROOT, Cli, smollm2
 
 TINY = ROOT / "registry" / "tiny"
@@ -35,6 +36,21 @@ def test_the_models_of_the_folder_become_a_registry_that_is_then_used(command: C
     assert registry.roles["draft"].model == "draft"
     assert command("models", "--json").json["registry"] == str(written)
     assert list(written.parent.iterdir()) == [written]
+
+
+def test_models_that_were_measured_get_the_roles_that_they_are_good_at(command: Cli, folder: Path) -> None:
+    shutil.copy(TINY / "medium.gguf", folder / "medium.gguf")
+    for name, plans in (("large", 0.1), ("medium", 0.8), ("draft", 0.0)):
+        file = folder / f"{name}.gguf"
+        write_measured(
+            folder, model_file(file, file.stat().st_size), Measured(plans=plans, answers=1 - plans, code=0.0)
+        )
+    told = command("init", "--json").json
+    assert told["roles"]["frontdoor"] == "medium"
+    assert told["roles"]["worker"] == "large"
+    assert any(
+        note.startswith("medium was measured: 80% of the plans and 20% of the small tasks") for note in told["notes"]
+    )
 
 
 def test_a_file_is_not_overwritten_unless_it_is_asked_for(command: Cli, tmp_path: Path) -> None:
