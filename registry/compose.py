@@ -22,7 +22,7 @@ from registry.checks import BASE_MODEL, is_base, why_no_draft, why_no_text
 from registry.fit import Fit, Room, fit
 from registry.forms import EMBEDDER, RERANKER, Level, usual_tier
 from registry.gguf import GgufHeader
-from registry.measured import Measured
+from registry.measured import MeasuredShares
 from registry.memory import size
 from registry.options import PromptLookupOptions, SpeculationOptions
 from registry.propose import (
@@ -94,7 +94,7 @@ class Candidate:
     aliases: tuple[str, ...] = ()
     adapters: Mapping[str, RoleAdapter] = field(default_factory=dict)
     """The adapters that it has in roles, by the role."""
-    measured: Measured | None = None
+    measured: MeasuredShares | None = None
     """What was measured of it on this machine, if that was."""
 
     @property
@@ -270,19 +270,19 @@ def _quick(models: Sequence[Candidate]) -> Sequence[Candidate]:
     return [one for one in models if one.active <= QUICK] or models
 
 
-def _plans(measured: Measured) -> float | None:
+def _plans(measured: MeasuredShares) -> float | None:
     return measured.plans
 
 
-def _code(measured: Measured) -> float | None:
+def _code(measured: MeasuredShares) -> float | None:
     return measured.code
 
 
-def _answers_and_code(measured: Measured) -> float | None:
+def _answers_and_code(measured: MeasuredShares) -> float | None:
     return None if measured.code is None else measured.answers + measured.code
 
 
-def _measured_best(models: Sequence[Candidate], share: Callable[[Measured], float | None]) -> Candidate | None:
+def _measured_best(models: Sequence[Candidate], share: Callable[[MeasuredShares], float | None]) -> Candidate | None:
     """Return the model that was measured to be the best; None unless all were measured and one did anything rightly.
 
     Of two that are equally good the more able one is taken.

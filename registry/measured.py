@@ -18,7 +18,7 @@ ModelFile = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
+class MeasuredShares:
     """What a model did rightly, as shares from 0 to 1."""
 
     plans: float
@@ -34,7 +34,7 @@ def model_file(file: Path, size: int) -> ModelFile:
     return os.path.realpath(file), size
 
 
-def read_measured(folder: Path) -> dict[ModelFile, Measured]:
+def read_measured(folder: Path) -> dict[ModelFile, MeasuredShares]:
     """Return what was measured of the models that the folder's file names. What is damaged counts as not measured."""
     try:
         rows = json.loads((folder / FILE).read_text(encoding="utf-8"))
@@ -43,7 +43,7 @@ def read_measured(folder: Path) -> dict[ModelFile, Measured]:
         return {}
 
 
-def write_measured(folder: Path, file: ModelFile, measured: Measured) -> None:
+def write_measured(folder: Path, file: ModelFile, measured: MeasuredShares) -> None:
     """Keep what was measured of a model, in place of what was measured of it before. Raises OSError."""
     known = {**read_measured(folder), file: measured}
     rows = [{"file": name, "bytes": size, **asdict(one)} for (name, size), one in known.items()]
@@ -53,10 +53,10 @@ def write_measured(folder: Path, file: ModelFile, measured: Measured) -> None:
     os.replace(fresh.name, folder / FILE)
 
 
-def _measured(row: Mapping[str, Any]) -> Measured:
+def _measured(row: Mapping[str, Any]) -> MeasuredShares:
     """Return the shares of a row. Raises ValueError for what is no share."""
     code = row["code"]
     shares = [float(row["plans"]), float(row["answers"]), *([] if code is None else [float(code)])]
     if not all(0.0 <= share <= 1.0 for share in shares):
         raise ValueError(f"the shares are {shares}; accepted: 0 to 1")
-    return Measured(plans=shares[0], answers=shares[1], code=None if code is None else shares[2])
+    return MeasuredShares(plans=shares[0], answers=shares[1], code=None if code is None else shares[2])

@@ -31,7 +31,7 @@ from orchestrator.steps.generate import GenerateRunner
 from orchestrator.steps.prompt import step_messages
 from orchestrator.steps.role import resolve_role
 from registry.forms import Level, Tier
-from registry.measured import Measured
+from registry.measured import MeasuredShares
 from registry.models import Registry, RoleEntry
 
 T = TypeVar("T")
@@ -112,14 +112,14 @@ class ModelResults:
         }
 
 
-def as_measured(results: ModelResults) -> Measured | None:
+def as_measured(results: ModelResults) -> MeasuredShares | None:
     """Return what counts for the model's roles; None unless all requests and tasks were asked, but for code."""
     kinds = [kind for kind in results.kinds if kind not in ("plan", "code")]
     plans, answers, code = results.count("plan"), results.count(*kinds), results.count("code")
     wanted = Counter("code" if task.kind == "code" else "answer" for task in real_tasks())
     if plans[1] < len(real_requests("all")) or answers[1] < wanted["answer"] or 0 < code[1] < wanted["code"]:
         return None
-    return Measured(
+    return MeasuredShares(
         plans=plans[0] / plans[1],
         answers=answers[0] / answers[1],
         code=code[0] / code[1] if code[1] else None,

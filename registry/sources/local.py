@@ -6,7 +6,7 @@ from typing import Final
 
 from registry.compose import Candidate, RoleAdapter
 from registry.gguf import GgufHeader
-from registry.measured import Measured
+from registry.measured import MeasuredShares
 from registry.sources.catalogue import CatalogueEntry, read_catalogue
 from registry.sources.contract import SourceError
 from registry.sources.download import sha256_of
@@ -77,7 +77,7 @@ def _is_copy(file: Path, entry: CatalogueEntry) -> bool:
 
 
 def as_candidate(
-    id: str, file: Path, header: GgufHeader, listed: CatalogueEntry | None, measured: Measured | None = None
+    id: str, file: Path, header: GgufHeader, listed: CatalogueEntry | None, measured: MeasuredShares | None = None
 ) -> Candidate:
     """Return a model that is to be in a new registry, with what its entry in the catalogue says of it.
 

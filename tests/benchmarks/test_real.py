@@ -14,7 +14,7 @@ from benchmarks.real.structure import structure
 from benchmarks.real.tasks import RealTask, label_in, numbers_in, real_tasks, same_values
 from orchestrator.taskir import Step
 from registry.load import PACKAGED, load_registry
-from registry.measured import Measured
+from registry.measured import MeasuredShares
 from registry.prompts import prompt_set
 from tests.orchestrator.cli.cli_command import make_command
 
@@ -218,12 +218,12 @@ def test_only_a_whole_measurement_counts_for_the_roles() -> None:
     done = [Result(task.name, task.kind, task.kind == "count", "") for task in real_tasks()]
     words = [one for one in done if one.kind != "code"]
 
-    def shares(results: list[Result]) -> Measured | None:
+    def shares(results: list[Result]) -> MeasuredShares | None:
         return as_measured(ModelResults("any", "", tuple(results), "", 1.0))
 
     counted = sum(one.right for one in words) / len(words)
-    assert shares([*plans, *done]) == Measured(plans=0.4, answers=counted, code=0.0)
-    assert shares([*plans, *words]) == Measured(plans=0.4, answers=counted), "there was no sandbox for code"
+    assert shares([*plans, *done]) == MeasuredShares(plans=0.4, answers=counted, code=0.0)
+    assert shares([*plans, *words]) == MeasuredShares(plans=0.4, answers=counted), "there was no sandbox for code"
     for part in ([*plans[1:], *done], [*plans, *done[1:]], [*plans, *done[:-1]], plans, done):
         assert shares(part) is None
 

@@ -12,7 +12,7 @@ import yaml
 from registry.compose import Candidate, Composed, NothingAnswers, RoleAdapter, compose
 from registry.gguf import GgufHeader, read_header
 from registry.load import load_registry
-from registry.measured import Measured
+from registry.measured import MeasuredShares
 from registry.models import Registry
 from tests.registry.conftest import WriteGguf
 
@@ -66,9 +66,9 @@ def test_small_models_work_and_large_ones_take_over(header: GgufHeader) -> None:
 
 def test_what_was_measured_of_all_gives_the_roles(header: GgufHeader) -> None:
     shares = {
-        "m4": Measured(plans=0.9, answers=0.65, code=0.2),
-        "m14": Measured(plans=0.4, answers=0.7, code=0.9),
-        "m32": Measured(plans=1.0, answers=0.2, code=0.3),
+        "m4": MeasuredShares(plans=0.9, answers=0.65, code=0.2),
+        "m14": MeasuredShares(plans=0.4, answers=0.7, code=0.9),
+        "m32": MeasuredShares(plans=1.0, answers=0.2, code=0.3),
     }
     sizes = {"m4": 4, "m14": 14, "m32": 32}
     models = [model(header, name, size, family=name) for name, size in sizes.items()]
@@ -83,7 +83,7 @@ def test_what_was_measured_of_all_gives_the_roles(header: GgufHeader) -> None:
     )
     by_size = composed(*models).roles
     assert composed(replace(models[0], measured=shares["m4"]), *models[1:]).roles == by_size, "two were not measured"
-    nothing = Measured(plans=0.0, answers=0.0, code=0.0)
+    nothing = MeasuredShares(plans=0.0, answers=0.0, code=0.0)
     assert composed(*(replace(one, measured=nothing) for one in models)).roles == by_size, "none did anything rightly"
 
 

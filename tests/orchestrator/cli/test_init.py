@@ -7,7 +7,7 @@ import gguf
 import pytest
 
 from registry.load import load_registry
-from registry.measured import Measured, model_file, write_measured
+from registry.measured import MeasuredShares, model_file, write_measured
 from tests.orchestrator.cli.cli_command import ROOT, Cli, smollm2
 
 TINY = ROOT / "registry" / "tiny"
@@ -43,7 +43,7 @@ def test_models_that_were_measured_get_the_roles_that_they_are_good_at(command: 
     for name, plans in (("large", 0.1), ("medium", 0.8), ("draft", 0.0)):
         file = folder / f"{name}.gguf"
         write_measured(
-            folder, model_file(file, file.stat().st_size), Measured(plans=plans, answers=1 - plans, code=0.0)
+            folder, model_file(file, file.stat().st_size), MeasuredShares(plans=plans, answers=1 - plans, code=0.0)
         )
     told = command("init", "--json").json
     assert told["roles"]["frontdoor"] == "medium"
