@@ -20,7 +20,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -193,6 +193,7 @@ def _report(options: argparse.Namespace, workloads: Sequence[PeerWorkload]) -> N
     _say(f"written: {', '.join(map(str, files))}")
 
 
+@cache
 def _code() -> str:
     """Return a hash of our orchestrator's code and of the tasks: where it changed, everything is measured again."""
     tasks = "".join(one.task(0, 1.0).model_dump_json() for one in find(()))
