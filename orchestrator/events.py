@@ -65,7 +65,8 @@ class GateResult:
     tokens: int = 0
     """How many tokens the judge read and wrote."""
     work_seconds: float | None = None
-    """The judge's share of its engine's computing, without what it waited; None for a gate that asks no model."""
+    """What it computed: the judge's share of its engine, and the jobs of tools without what they waited for the sandbox
+    and for a core. None where that is all of its time."""
 
     @property
     def passed(self) -> bool:

@@ -21,6 +21,7 @@ from orchestrator.gates.contract import (
     GateSkipped,
     Language,
     Repaired,
+    RunJob,
     Scope,
     as_first_child,
     language,
@@ -33,6 +34,7 @@ from orchestrator.gates.security import Security
 from orchestrator.gates.shellcheck import Shellcheck
 from orchestrator.gates.tests import Integration, Unit
 from orchestrator.gates.typecheck import Typecheck
+from orchestrator.sandbox import JobOutcome, SandboxJob
 from orchestrator.taskir import GATES, Step, TaskIR
 
 _ALL = (Schema, Shellcheck, Format, Lint, Build, Typecheck, Security, Unit, Integration, BenchGate, JudgeGate)
@@ -164,18 +166,42 @@ def _cancel_if_failed(later: Sequence[asyncio.Task[_Verdict]], task: asyncio.Tas
 
 
 async def _run_gate(gate: Gate, artifacts: tuple[Artifact, ...], context: GateContext) -> _Verdict:
-    started = perf_counter()
+    clock = _JobClock(context.run)
     try:
-        found = await gate.check(artifacts, context)
+        found = await gate.check(artifacts, replace(context, run=clock.run))
     except GateError as error:
-        found = gate.failed(str(error), error.kind)
-        return _Verdict(replace(found, seconds=perf_counter() - started), final=error.final)
+        return _Verdict(clock.timed(gate.failed(str(error), error.kind)), final=error.final)
     except GateSkipped as error:
         return _Verdict(GateResult(gate.name, "not run", str(error)))
-    seconds = perf_counter() - started
     if isinstance(found, Repaired):
-        return _Verdict(replace(found.result, seconds=seconds), found.artifacts)
-    return _Verdict(replace(found, seconds=seconds))
+        return _Verdict(clock.timed(found.result), found.artifacts)
+    return _Verdict(clock.timed(found))
+
+
+class _JobClock:
+    """Tells what a gate computes from what it waits: for the sandbox, where few jobs run at once, and for a core."""
+
+    def __init__(self, run: RunJob) -> None:
+        self._run = run
+        self._began = perf_counter()
+        self._taken: float | None = None
+        """How long the gate's jobs took, with what they waited; None if it has none."""
+        self._worked = 0.0
+
+    async def run(self, job: SandboxJob) -> JobOutcome:
+        """Run a job of the gate. Raises GateError, GateSkipped."""
+        began = perf_counter()
+        outcome = await self._run(job)
+        self._taken = (self._taken or 0.0) + perf_counter() - began
+        self._worked += outcome.work_seconds
+        return outcome
+
+    def timed(self, result: GateResult) -> GateResult:
+        """Return the result of the gate, which ends now, with its times."""
+        seconds = perf_counter() - self._began
+        if self._taken is None:
+            return replace(result, seconds=seconds)
+        return replace(result, seconds=seconds, work_seconds=max(0.0, seconds - self._taken) + self._worked)
 
 
 def _first_failed(verdicts: Mapping[str, _Verdict]) -> _Verdict | None:

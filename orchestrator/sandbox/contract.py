@@ -65,5 +65,12 @@ class JobOutcome:
     """Whether stdout or stderr was cut at the limit, or a file of `keep` was left out."""
     seconds: float = 0.0
     """Wall-clock time."""
+    cpu_seconds: float | None = None
+    """The processor time of all its processes; None where no control group counts it."""
     files: Mapping[str, bytes] = field(default_factory=dict)
     """Contents of those files of `keep` that are regular files and within the limits. Links are never followed."""
+
+    @property
+    def work_seconds(self) -> float:
+        """How long the job computed: its time without what it waited for a core, as far as that was counted."""
+        return self.seconds if self.cpu_seconds is None else min(self.seconds, self.cpu_seconds)

@@ -1,4 +1,7 @@
-"""Limit the memory and number of all processes of a job together with a control group, version 1 or 2, if possible."""
+"""Limit the memory and number of all processes of a job together with a control group, version 1 or 2, if possible.
+
+The group also counts their processor time.
+"""
 
 import itertools
 import os
@@ -25,11 +28,28 @@ class ControlGroup:
     """The folder that limits memory."""
     pids: Path | None
     """The folder that limits the number of processes: the same one in version 2; None if it cannot be limited."""
+    cpu: Path | None = None
+    """The folder that counts processor time: the same one in version 2; None if it is not counted."""
+
+    @property
+    def folders(self) -> list[Path]:
+        """The folders, each once."""
+        return [*dict.fromkeys(filter(None, (self.memory, self.pids, self.cpu)))]
 
     def join_files(self) -> list[str]:
         """Return the paths of the files to which a process writes its id to join the group."""
-        folders = dict.fromkeys(filter(None, (self.memory, self.pids)))
-        return [str(folder / "cgroup.procs") for folder in folders]
+        return [str(folder / "cgroup.procs") for folder in self.folders]
+
+    def cpu_seconds(self) -> float | None:
+        """Return the processor time of all processes of the group, in seconds; None if it is not counted."""
+        if self.cpu is None:
+            return None
+        try:
+            if self.version == 2:
+                return _counter(self.cpu / "cpu.stat", "usage_usec") / 1e6
+            return int((self.cpu / "cpuacct.usage").read_text(encoding="ascii")) / 1e9
+        except (OSError, ValueError):
+            return None
 
     def ran_out_of_memory(self) -> bool:
         """Return whether the kernel has ended a process of the group because of the memory limit."""
@@ -47,12 +67,13 @@ class ControlGroups:
     version: int
     memory: Path
     pids: Path | None
+    cpu: Path | None = None
 
     def create(self, limits: SandboxLimits, own_processes: int) -> ControlGroup:
         """Create a group with a job's limits. `own_processes` more are allowed for the sandbox. Raises OSError."""
         name = f"{_PREFIX}{os.getpid()}-{next(_numbers)}"
-        pids = self.pids / name if self.pids else None
-        group = ControlGroup(self.version, self.memory / name, pids)
+        pids, cpu = (folder / name if folder else None for folder in (self.pids, self.cpu))
+        group = ControlGroup(self.version, self.memory / name, pids, cpu)
         try:
             _limit(group, limits.memory, limits.processes + own_processes)
         except OSError:
@@ -62,7 +83,7 @@ class ControlGroups:
 
     def sweep(self) -> None:
         """Remove the groups of owners that were killed, and kill the processes in them."""
-        for parent in filter(None, (self.memory, self.pids)):
+        for parent in filter(None, (self.memory, self.pids, self.cpu)):
             for folder in parent.glob(f"{_PREFIX}*-*"):
                 owner = folder.name.removeprefix(_PREFIX).split("-")[0]
                 if owner.isdigit() and not Path("/proc", owner).exists():
@@ -79,15 +100,16 @@ def find_control_groups(own: Path = _OWN, mounts: Path = _MOUNTS) -> ControlGrou
         return None  # the kernel was built without control groups
     if "memory" in roots:
         memory = _version_1(roots, paths, "memory")
-        return ControlGroups(1, memory, _version_1(roots, paths, "pids")) if memory else None
+        pids, cpu = (_version_1(roots, paths, controller) for controller in ("pids", "cpuacct"))
+        return ControlGroups(1, memory, pids, cpu) if memory else None
     unified = _version_2(roots[""], paths.get("", "/")) if "" in roots else None
-    return ControlGroups(2, *unified) if unified else None
+    return ControlGroups(2, *unified, cpu=unified[0]) if unified else None
 
 
 def remove_quietly(group: ControlGroup) -> None:
     """Remove the group's folders that exist and are empty. Raises nothing."""
-    for folder in (group.memory, group.pids):
-        if folder is not None and folder.exists():
+    for folder in group.folders:
+        if folder.exists():
             try:
                 folder.rmdir()
             except OSError:
@@ -160,6 +182,8 @@ def _limit(group: ControlGroup, memory: int, processes: int) -> None:
     if group.pids is not None:
         group.pids.mkdir(exist_ok=group.pids == group.memory)
         _write(group.pids / "pids.max", processes)
+    if group.cpu is not None:
+        group.cpu.mkdir(exist_ok=group.cpu in (group.memory, group.pids))
 
 
 def _write(file: Path, value: int, *, missing_ok: bool = False) -> None:

@@ -83,6 +83,7 @@ class SandboxedProcess:
             stderr=bytes(stderr.text),
             cut=stdout.cut or stderr.cut or collected.left_out,
             seconds=seconds,
+            cpu_seconds=None if self.group is None else self.group.cpu_seconds(),
             files=collected.files,
         )
 

@@ -157,16 +157,23 @@ def _find_bubblewrap() -> str:
 
 
 def _working_groups() -> ControlGroups | None:
-    """Return where control groups can be created, after creating and joining one, or None if that fails."""
+    """Return where control groups can be created, after creating and joining one, or None if that fails.
+
+    The limits matter more than the count of processor time: where only that cannot be had, groups do without.
+    """
     groups = find_control_groups()
     if groups is None:
         return None
     groups.sweep()
+    return next((one for one in (groups, replace(groups, cpu=None)) if _works(one)), None)
+
+
+def _works(groups: ControlGroups) -> bool:
     try:
         group = groups.create(SandboxLimits(), OWN_PROCESSES)
     except OSError:
-        return None
+        return False
     try:
-        return groups if can_join(group) else None
+        return can_join(group)
     finally:
         remove_quietly(group)

@@ -30,6 +30,20 @@ ARTIFACT = Artifact("a.py", b"old")
 CONTEXT = GateContext(Scope(step("a.py")))
 
 
+class WaitingGate(Gate):
+    """Runs a job in the sandbox."""
+
+    name = "lint"
+    fails_as = FailureKind.CODE
+
+    def skip_reason(self, scope: Scope) -> str:
+        return ""
+
+    async def check(self, artifacts: Sequence[Artifact], context: GateContext) -> GateResult | Repaired:
+        await context.run(SandboxJob(argv=("true",)))
+        return self.passed()
+
+
 class ScriptedGate(Gate):
     """Answers `answer`, once `after` is set. Remembers what it saw."""
 
@@ -207,3 +221,16 @@ def test_one_result_a_gate_and_the_first_failure_counts(answers: dict[str, str])
             assert all(result.status == "not run" for result in alone)
 
     asyncio.run(go())
+
+
+async def test_what_a_gate_waits_for_the_sandbox_and_for_a_core_is_no_work() -> None:
+    async def run(_job: SandboxJob) -> JobOutcome:
+        await asyncio.sleep(0.2)  # until it is the job's turn
+        return JobOutcome(exit_code=0, seconds=0.1, cpu_seconds=0.03)
+
+    found = await run_gates(["lint"], [ARTIFACT], GateContext(Scope(step("a.py")), run=run), {"lint": WaitingGate()})
+    (result,) = found.results
+    assert result.work_seconds is not None
+    assert 0.03 <= result.work_seconds <= result.seconds - 0.2 + 0.03 + 1e-9
+    none = await run_gates(["lint"], [ARTIFACT], CONTEXT, {"lint": ScriptedGate("lint")})
+    assert none.results[0].work_seconds is None, "all of its time is work"

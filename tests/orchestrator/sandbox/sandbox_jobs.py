@@ -22,5 +22,6 @@ def own_groups(sandbox: Sandbox) -> list[Path]:
     """Return the control groups of this process that are still there. One that holds a process cannot be removed."""
     if sandbox.groups is None:
         return []
-    parents = [parent for parent in (sandbox.groups.memory, sandbox.groups.pids) if parent is not None]
+    groups = sandbox.groups
+    parents = [parent for parent in (groups.memory, groups.pids, groups.cpu) if parent is not None]
     return [group for parent in parents for group in parent.glob(f"orchestrator-{os.getpid()}-*")]

@@ -1,6 +1,7 @@
 import os
 import signal
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,12 +17,15 @@ def _find(tmp_path: Path, own: str, mounts: str) -> ControlGroups | None:
 
 
 def test_version_1_is_found_at_our_own_place(tmp_path: Path) -> None:
-    memory, pids = tmp_path / "memory", tmp_path / "pids"
+    memory, pids, cpu = tmp_path / "memory", tmp_path / "pids", tmp_path / "cpu"
     (memory / "user" / "me").mkdir(parents=True)
     pids.mkdir()
-    own = "5:pids:/gone\n4:memory:/user/me\n0::/\n"
+    cpu.mkdir()
+    own = "5:pids:/gone\n4:memory:/user/me\n3:cpu,cpuacct:/\n0::/\n"
     mounts = f"cgroup {memory} cgroup rw,memory 0 0\ncgroup {pids} cgroup rw,pids 0 0\ntmpfs / tmpfs rw 0 0\n"
     assert _find(tmp_path, own, mounts) == ControlGroups(1, memory / "user" / "me", pids)
+    counted = f"{mounts}cgroup {cpu} cgroup rw,cpu,cpuacct 0 0\n"
+    assert _find(tmp_path, own, counted) == ControlGroups(1, memory / "user" / "me", pids, cpu)
 
 
 def test_version_2_is_found_above_us_where_children_get_a_memory_limit(tmp_path: Path) -> None:
@@ -33,7 +37,7 @@ def test_version_2_is_found_above_us_where_children_get_a_memory_limit(tmp_path:
         (folder / "cgroup.procs").touch()
     mounts = f"cgroup2 {root} cgroup2 rw,nsdelegate 0 0\n"
     found = _find(tmp_path, "0::/app.slice/terminal.scope\n", mounts)
-    assert found == ControlGroups(2, own.parent, own.parent)
+    assert found == ControlGroups(2, own.parent, own.parent, own.parent)
     (own.parent / "cgroup.subtree_control").write_text("pids")
     assert _find(tmp_path, "0::/app.slice/terminal.scope\n", mounts) is None
 
@@ -50,6 +54,10 @@ def test_version_2_is_limited_by_its_own_files(tmp_path: Path) -> None:
     assert (group.memory / "pids.max").read_text() == "7"
     assert group.join_files() == [str(group.memory / "cgroup.procs")]
     assert not group.ran_out_of_memory()
+    assert group.cpu_seconds() is None
+    counting = replace(group, cpu=group.memory)
+    (group.memory / "cpu.stat").write_text("usage_usec 1500000\nuser_usec 1000000\n")
+    assert counting.cpu_seconds() == 1.5
     (group.memory / "memory.events").write_text("low 0\noom 1\noom_kill 2\n")
     (group.memory / "pids.events").write_text("max 3\n")
     assert group.ran_out_of_memory()
@@ -61,6 +69,17 @@ def test_controllers_in_one_folder_make_one_group(tmp_path: Path) -> None:
     assert (group.memory / "memory.limit_in_bytes").read_text() == str(1 << 20)
     assert (group.memory / "pids.max").read_text() == "7"
     assert group.join_files() == [str(group.memory / "cgroup.procs")]
+
+
+def test_version_1_counts_processor_time_in_a_folder_of_its_own(tmp_path: Path) -> None:
+    for name in ("memory", "pids", "cpu"):
+        (tmp_path / name).mkdir()
+    group = ControlGroups(1, *(tmp_path / name for name in ("memory", "pids", "cpu"))).create(SandboxLimits(), 2)
+    assert group.cpu is not None
+    assert group.join_files()[-1] == str(group.cpu / "cgroup.procs")
+    assert group.cpu_seconds() is None, "nothing counts here"
+    (group.cpu / "cpuacct.usage").write_text("2500000000\n")
+    assert group.cpu_seconds() == 2.5
 
 
 def test_sweeping_spares_what_is_not_in_our_namespace(tmp_path: Path) -> None:

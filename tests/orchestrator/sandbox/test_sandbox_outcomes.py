@@ -43,6 +43,21 @@ async def test_processor_time_is_limited(sandbox: Sandbox) -> None:
     assert (outcome.exit_code, outcome.signal, outcome.limit) == (None, signal.SIGXCPU, "cpu")
 
 
+async def test_a_program_that_waits_does_not_work(sandbox: Sandbox) -> None:
+    waited = await sandbox.run(shell("sleep 0.5"))
+    used = "import time\nwhile time.process_time() < 0.3: pass"
+    worked = await sandbox.run(python(used))
+    if sandbox.groups is None or sandbox.groups.cpu is None:
+        assert waited.cpu_seconds is None
+        assert waited.work_seconds == waited.seconds
+        return
+    assert waited.cpu_seconds is not None
+    assert waited.work_seconds <= waited.seconds - 0.4, "it takes some time to start a program"
+    assert worked.cpu_seconds is not None
+    assert worked.cpu_seconds >= 0.3
+    assert worked.work_seconds == min(worked.seconds, worked.cpu_seconds)
+
+
 async def test_memory_is_limited(sandbox: Sandbox) -> None:
     outcome = await sandbox.run(python(f"block = b'x' * {128 * MIB}"))
     assert outcome.exit_code != 0
