@@ -22,7 +22,7 @@ from benchmarks.engine.measure import REST_SECONDS
 from benchmarks.engine.system import SystemSetup
 from benchmarks.engine.systems.served import until_quiet
 from benchmarks.peers.rows import CacheState, PeerRow, Stamp, append
-from benchmarks.peers.suite import ROLE, PeerWorkload, has_needless_order, has_use_for_barriers
+from benchmarks.peers.suite import ROLE, PeerWorkload, discovered_width, has_needless_order, has_use_for_barriers
 from benchmarks.peers.systems import (
     AGENT,
     DISCOVER,
@@ -210,9 +210,11 @@ async def _started(
     pool = None if width * context <= MOST_CELLS else max(_room(trace) for trace in traces)
     setup = SystemSetup(model=file, width=width, context=context, threads=plan.threads, folder=plan.folder, pool=pool)
     roomy = max((room_for_one_agent(setup, trace) for trace in traces), key=lambda one: one.context)
-    registry = _registry(plan, model, file, width, context, pool)
+    discovered = max(discovered_width(task) for task, _ in rounds.values())
 
     async def ours(system: OurTasks) -> OurTasks:
+        slots = max(width, discovered) if system.name == DISCOVER else width
+        registry = _registry(plan, f"{model}-{slots}", file, slots, context, pool)
         return await system.open(_home(plan, model, system.name), registry)
 
     starters: dict[str, Callable[[], Awaitable[TaskSystem]]] = {

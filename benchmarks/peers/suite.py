@@ -113,6 +113,11 @@ def has_needless_order(task: TaskIR) -> bool:
     return analyze_task(task).before != analyze_task(task, mode="discover").before
 
 
+def discovered_width(task: TaskIR) -> int:
+    """Return how many steps the mode `discover` runs side by side at most, which has a slot for each of them."""
+    return analyze_task(task, mode="discover").width
+
+
 def _reach(task: TaskIR) -> dict[str, frozenset[str]]:
     """Return all steps that each step waits for, directly or not."""
     graph = analyze_task(task)

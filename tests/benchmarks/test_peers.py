@@ -27,6 +27,7 @@ from benchmarks.peers.suite import (
     NOT_COMPARED,
     SUITE,
     PeerWorkload,
+    discovered_width,
     find,
     has_needless_order,
     has_use_for_barriers,
@@ -114,6 +115,9 @@ def test_waves_and_discover_are_for_the_tasks_that_they_change() -> None:
     assert [one.name for one in SUITE if has_needless_order(one.task(0, 1.4))] == ["ordered"]
     assert has_use_for_barriers(SMALL.task(0, 1.0))
     assert has_needless_order(SMALL.task(0, 1.0))
+    (ordered,) = find(("ordered",))
+    assert analyze_task(ordered.task(0, 1.4)).width == 1
+    assert discovered_width(ordered.task(0, 1.4)) == 8
 
 
 def test_with_barriers_a_step_waits_for_the_whole_wave_before_it() -> None:
@@ -260,7 +264,8 @@ def test_a_task_that_is_wide_runs_in_a_cache_whose_sequences_share_its_cells(
     told: list[str] = []
     rows = run(plan_of(tmp_path, (OURS,), workloads=(replace(SMALL, warm=False),), tell=told.append))
     assert [(row.system, row.state) for row in rows] == [(OURS, "cold")], told
-    (model,) = json.loads((tmp_path / "embedded.registry.yaml").read_text(encoding="utf-8"))["models"].values()
+    (registry,) = tmp_path.glob("embedded-*.registry.yaml")
+    (model,) = json.loads(registry.read_text(encoding="utf-8"))["models"].values()
     assert model["cells"] >= model["context"]
 
 
