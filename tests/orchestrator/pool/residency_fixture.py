@@ -138,6 +138,8 @@ class ResidencyFixture:
             if not self._main.done():
                 self._end.set()
                 self.closing = True
+                for engine in self.stopping:
+                    engine.ended.set_result(None)
                 for task in self._begun:
                     task.cancel()
                 self.loop.run_until_complete(asyncio.wait([self._main]))
