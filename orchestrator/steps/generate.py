@@ -18,6 +18,8 @@ from registry.prompts import PromptSet
 
 WORDS_A_TOKEN: Final = 0.5
 """How many words are asked for instead of a token. English has about 0.75, and models write more than asked for."""
+AFTER_CUT_OFF: Final = 0.7
+"""The temperature of attempts after an answer that was cut off, where the role has none."""
 
 
 class GenerateRunner:
@@ -78,6 +80,15 @@ def with_evidence(action: str, failures: Sequence[Failure], prompts: PromptSet) 
     return f"{told}\n{prompts.shorter.format(words=words)}"
 
 
+def _temperature(attempt: Attempt) -> float | None:
+    """Return the temperature of the attempt, None for the role's.
+
+    Without randomness a small model that was cut off because it found no end finds none the next time either.
+    """
+    cut = any(failure.cut_at is not None for failure in attempt.failures)
+    return AFTER_CUT_OFF if cut and attempt.role.prompts.shorter and not attempt.role.temperature else None
+
+
 async def _complete(
     attempt: Attempt, shape: AnswerShape, models: Models, scope: asyncio.Timeout, on_text: OnText | None
 ) -> Completion:
@@ -86,6 +97,7 @@ async def _complete(
     request = attempt.role.request(
         prompt,
         max_tokens=attempt.max_tokens,
+        temperature=_temperature(attempt),
         fit=MIN_ANSWER_TOKENS,
         seed=attempt.seed,
         schema=shape.schema,
