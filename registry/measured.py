@@ -48,9 +48,10 @@ def write_measured(folder: Path, file: ModelFile, measured: MeasuredShares) -> N
     known = {**read_measured(folder), file: measured}
     rows = [{"file": name, "bytes": size, **asdict(one)} for (name, size), one in known.items()]
     folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=folder, delete=False) as fresh:
-        fresh.write(json.dumps(rows, indent=1) + "\n")
-    os.replace(fresh.name, folder / FILE)
+    with tempfile.TemporaryDirectory(dir=folder) as beside:
+        fresh = Path(beside) / FILE
+        fresh.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+        os.replace(fresh, folder / FILE)
 
 
 def _measured(row: Mapping[str, Any]) -> MeasuredShares:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -23,7 +23,7 @@ from orchestrator.events import Failure, FailureKind, Usage
 from orchestrator.pool.errors import ModelBroken, ModelTooLarge, ModelUnavailable, PoolError
 from orchestrator.steps.attempt import MIN_ANSWER_TOKENS, Attempt, Models
 from orchestrator.steps.errors import AttemptError
-from orchestrator.steps.generate import GenerateRunner, with_evidence
+from orchestrator.steps.generate import AFTER_CUT_OFF, GenerateRunner, with_evidence
 from orchestrator.steps.prompt import StepInput
 from orchestrator.taskir import Step
 from registry.prompts import prompt_set
@@ -146,6 +146,25 @@ async def test_after_an_answer_that_was_cut_off_a_shorter_one_is_asked_for_each_
     again = with_evidence("Go.", [long, wrong, long], general)
     assert again == "Go.\nThe previous answer failed: Wrong.\nAnswer in at most 64 words."
     assert with_evidence("Go.", [long], tiny) == "Go.\nThe previous answer failed: cut"
+
+
+@pytest.mark.parametrize(
+    ("cut_at", "own", "prompts", "expected"),
+    [
+        (64, 0.0, "general", AFTER_CUT_OFF),
+        (None, 0.0, "general", 0.0),
+        (64, 0.2, "general", 0.2),
+        (64, 0.0, "tiny", 0.0),
+    ],
+)
+async def test_after_an_answer_that_was_cut_off_it_is_asked_with_some_randomness(
+    cut_at: int | None, own: float, prompts: str, expected: float
+) -> None:
+    script = Script(["Fine."])
+    work = attempt(failures=(Failure(FailureKind.FORMAT, "it failed", cut_at=cut_at),))
+    role = replace(work.role, temperature=own, prompts=prompt_set(prompts))
+    await GenerateRunner().run(replace(work, role=role), script.models)
+    assert script.asked[0].temperature == expected, "what a role says itself stays"
 
 
 def test_long_evidence_keeps_its_ends() -> None:
