@@ -10,7 +10,8 @@ shape took than predicted. Times are in seconds.
 import hashlib
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 from statistics import NormalDist, fmean, median, variance
@@ -203,33 +204,80 @@ def keys_of(role: str, kind: str, input_bytes: float | None) -> tuple[str, ...]:
 # What is typical
 
 
-def rates_of(newest_first: Iterable[MeasuredGeneration]) -> dict[str, RoleRates]:
-    """Return what is typical by key: medians over the last `RATED_GENERATIONS` generations of each.
+class RateTable:
+    """What is typical by key: medians over the last `RATED_GENERATIONS` generations of each.
 
     So the effect of a busy machine is gone after that many generations. Time that a generation has waited in a queue
-    does not count, nor what it lost to others that computed at the same time.
+    does not count, nor what it lost to others that computed at the same time. What is typical is computed again only
+    for keys with new generations, as it is asked for whenever a run begins.
     """
-    history: dict[str, list[MeasuredGeneration]] = {}
-    coarser: dict[str, str | None] = {}
-    for row in newest_first:
+
+    def __init__(self) -> None:
+        self._rows: dict[str, deque[MeasuredGeneration]] = {}
+        self._coarser: dict[str, str | None] = {}
+        self._typical: dict[str, _Typical] = {}
+
+    def add(self, row: MeasuredGeneration) -> None:
+        """Add a generation that has ended after all that were added before."""
         above: str | None = None
         for key in reversed(keys_of(row.role, row.kind, row.input_bytes)):  # so a coarser key is always there before
-            rows = history.setdefault(key, [])
-            coarser[key], above = above, key
-            if len(rows) < RATED_GENERATIONS:
-                rows.append(row)
-    found: dict[str, RoleRates] = {}
-    for key, rows in history.items():
-        above = coarser[key]
-        if above is None or len(rows) >= FEW:
-            found[key] = _typical(rows, RoleRates() if above is None else found[above])
-    finer = sorted((key for key in found if coarser[key] is not None), key=lambda key: -found[key].generations)
-    for key in finer[MOST_KEYS:]:
-        del found[key]
-    return found
+            self._rows.setdefault(key, deque(maxlen=RATED_GENERATIONS)).append(row)
+            self._typical.pop(key, None)
+            self._coarser[key], above = above, key
+
+    def rates(self) -> dict[str, RoleRates]:
+        """Return what is typical, by key. At most `MOST_KEYS` kinds of steps are among the keys."""
+        found: dict[str, RoleRates] = {}
+        for key, rows in self._rows.items():
+            above = self._coarser[key]
+            if above is None or len(rows) >= FEW:
+                if key not in self._typical:
+                    self._typical[key] = _typical(rows)
+                found[key] = self._typical[key].beside(RoleRates() if above is None else found[above])
+        finer = sorted(
+            (key for key in found if self._coarser[key] is not None), key=lambda key: -found[key].generations
+        )
+        for key in finer[MOST_KEYS:]:
+            del found[key]
+        return found
 
 
-def _typical(rows: Sequence[MeasuredGeneration], above: RoleRates) -> RoleRates:
+def rates_of(newest_first: Iterable[MeasuredGeneration]) -> dict[str, RoleRates]:
+    """Return what is typical by key of these generations."""
+    table = RateTable()
+    for row in reversed([*newest_first]):
+        table.add(row)
+    return table.rates()
+
+
+@dataclass(frozen=True, slots=True)
+class _Typical:
+    """What is typical of the generations of one key, and how far they are from it."""
+
+    rates: RoleRates
+    """Without `spread` and `common`, which may have to come from the coarser key."""
+    errors: int
+    """How many generations have a time that can be compared with the typical one."""
+    spread: float
+    """The root of the mean square of their errors, as `RoleRates.spread`."""
+    common: float | None
+    """As in `RoleRates`; None where too few runs are known, or where their errors do not differ."""
+    runs: int
+    """From how many runs that is known."""
+
+    def beside(self, above: RoleRates) -> RoleRates:
+        """Return the rates, with what the coarser key says where too little is known."""
+        spread = above.spread
+        if self.errors:
+            spread = self.spread if self.errors >= ENOUGH else max(self.spread, above.spread)
+        common = above.common
+        if self.runs:
+            found = above.common if self.common is None else self.common
+            common = (self.runs * found + DOUBTED_RUNS * RoleRates().common) / (self.runs + DOUBTED_RUNS)
+        return replace(self.rates, spread=spread, common=common)
+
+
+def _typical(rows: Collection[MeasuredGeneration]) -> _Typical:
     default = RoleRates()
     computed = [max(0, row.prompt_tokens - row.cached_tokens) for row in rows]
     written = [max(0, row.output_tokens) for row in rows]
@@ -252,7 +300,11 @@ def _typical(rows: Sequence[MeasuredGeneration], above: RoleRates) -> RoleRates:
         if total > 0 and typical > 0:
             error = math.log(total) - math.log(typical)
             errors.setdefault(row.run, []).append(max(-_WORST, min(_WORST, error)))
-    return replace(found, spread=_spread(errors, above), common=_common(errors, above))
+    every = [error for some in errors.values() for error in some]
+    spread = max(LEAST_SPREAD, math.sqrt(fmean(error * error for error in every))) if every else 0.0
+    runs = [some for run, some in errors.items() if run and len(some) > 1]
+    enough = len(runs) >= FEW + 1
+    return _Typical(found, len(every), spread, _common(runs) if enough else None, len(runs) if enough else 0)
 
 
 def _alone_share(row: MeasuredGeneration) -> float:
@@ -261,24 +313,15 @@ def _alone_share(row: MeasuredGeneration) -> float:
     return min(1.0, alone / seconds) if alone > 0 and seconds > 0 else 1.0
 
 
-def _spread(errors: Mapping[str, Sequence[float]], above: RoleRates) -> float:
-    every = [error for some in errors.values() for error in some]
-    if not every:
-        return above.spread
-    spread = max(LEAST_SPREAD, math.sqrt(fmean(error * error for error in every)))
-    return spread if len(every) >= ENOUGH else max(spread, above.spread)
+def _common(runs: Sequence[Sequence[float]]) -> float | None:
+    """Return which part of the variance of errors is between runs (one-way analysis of variance, method of moments).
 
-
-def _common(errors: Mapping[str, Sequence[float]], above: RoleRates) -> float:
-    """Return which part of the variance is between runs (one-way analysis of variance, method of moments)."""
-    runs = [some for run, some in errors.items() if run and len(some) > 1]
-    if len(runs) < FEW + 1:
-        return above.common
+    None where they do not vary at all.
+    """
     within = sum(sum((error - fmean(some)) ** 2 for error in some) for some in runs) / sum(len(one) - 1 for one in runs)
     each = len(runs) / sum(1 / len(some) for some in runs)
     between = max(0.0, variance(fmean(some) for some in runs) - within / each)
-    found = between / (between + within) if between + within > 0 else above.common
-    return (len(runs) * found + DOUBTED_RUNS * RoleRates().common) / (len(runs) + DOUBTED_RUNS)
+    return between / (between + within) if between + within > 0 else None
 
 
 def _packing(rows: Iterable[MeasuredGeneration]) -> float:

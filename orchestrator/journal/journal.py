@@ -2,7 +2,7 @@
 
 import asyncio
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from types import TracebackType
@@ -28,6 +28,7 @@ from orchestrator.journal.objects import ObjectStore
 from orchestrator.journal.outcomes import AttemptOutcome, decode_outcome
 from orchestrator.journal.store import (
     EventRow,
+    GenerationRow,
     PersonaUse,
     RefusedEvents,
     RunRow,
@@ -118,6 +119,15 @@ class JournalReader:
     def measured_generations(self, limit: int = MEASURED_GENERATIONS) -> list[MeasuredGeneration]:
         """Return the generations that ended last, newest first: the history that predictions are made from."""
         return self._store.measured_generations(limit)
+
+    def generations_after(
+        self, number: int, also: Collection[int] = (), limit: int = MEASURED_GENERATIONS
+    ) -> list[GenerationRow]:
+        """Return the last `limit` generations after event `number`, and those whose numbers are in `also`.
+
+        They come newest first. Those of runs that were removed are not among them.
+        """
+        return self._store.generations_after(number, also, limit)
 
     def earlier_runs(self, shape: str, limit: int = COMPARED_RUNS) -> list[EarlierRun]:
         """Return the last runs of plans of a shape that are done, newest first: what the pace of a plan is from."""

@@ -3,9 +3,10 @@
 Write-ahead logging lets others read while events are written; `synchronous=FULL` makes each commit wait for the disk.
 """
 
+import json
 import sqlite3
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,6 +36,17 @@ _STATUS_AFTER: dict[str, RunStatus] = {
     "attempt_started": "running",
 }
 """Not after `steps_planned`: those of a task are there when it is accepted, and it may wait for long."""
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationRow:
+    """A generation in the journal."""
+
+    number: int
+    """The number of the event that tells of it."""
+    is_final: bool
+    """Whether its attempt has ended. Until then it is not known what the attempt took besides the generation."""
+    generation: MeasuredGeneration
 
 
 @dataclass(frozen=True, slots=True)
@@ -372,9 +384,21 @@ class Store:
 
     def measured_generations(self, limit: int) -> list[MeasuredGeneration]:
         """Return the `limit` generations that ended last, newest first."""
+        return [row.generation for row in self.generations_after(0, (), limit)]
+
+    def generations_after(self, number: int, also: Collection[int], limit: int) -> list[GenerationRow]:
+        """Return the last `limit` generations after event `number`, and those whose numbers are in `also`.
+
+        They come newest first. Those of runs that were removed are not among them.
+        """
         rows = self._rows(
             """
-            SELECT started.body ->> '$.role', started.body ->> '$.model',
+            SELECT ended.number,
+                   done.at IS NOT NULL OR runs.finished IS NOT NULL OR EXISTS (
+                       SELECT 1 FROM events AS failed WHERE failed.run = ended.run AND failed.step = ended.step
+                       AND failed.attempt = ended.attempt AND failed.kind IN ('attempt_failed', 'attempt_cancelled')
+                   ),
+                   started.body ->> '$.role', started.body ->> '$.model',
                    ended.body ->> '$.usage.prompt_tokens', ended.body ->> '$.usage.cached_tokens',
                    ended.body ->> '$.usage.output_tokens', ended.body ->> '$.usage.prefill_seconds',
                    ended.body ->> '$.usage.decode_seconds',
@@ -387,15 +411,26 @@ class Store:
                        - ifnull(ended.body ->> '$.usage.queued_seconds', 0.0)
                        - (ended.body ->> '$.usage.prefill_seconds') - (ended.body ->> '$.usage.decode_seconds')), 0.0)
             FROM events AS ended
+            JOIN runs ON runs.run = ended.run
             JOIN events AS started ON started.run = ended.run AND started.step = ended.step
                 AND started.attempt = ended.attempt AND started.kind = 'attempt_started'
             LEFT JOIN events AS done ON done.run = ended.run AND done.step = ended.step
                 AND done.attempt = ended.attempt AND done.kind = 'attempt_succeeded'
-            WHERE ended.kind = 'attempt_generated' ORDER BY ended.number DESC LIMIT ?
+            WHERE ended.number IN (
+                SELECT value FROM json_each(?)
+                UNION
+                SELECT number FROM (
+                    SELECT number FROM events WHERE kind = 'attempt_generated' AND number > ?
+                    ORDER BY number DESC LIMIT ?
+                )
+            )
+            ORDER BY ended.number DESC
             """,
+            json.dumps([*also]),
+            number,
             limit,
         )
-        return [MeasuredGeneration(*row) for row in rows]
+        return [GenerationRow(at, bool(settled), MeasuredGeneration(*row)) for at, settled, *row in rows]
 
     def earlier_runs(self, shape: str, limit: int) -> list[EarlierRun]:
         """Return the `limit` runs of plans of a shape that were accepted last and are done, newest first."""

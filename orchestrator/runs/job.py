@@ -19,7 +19,7 @@ from orchestrator.gates import BUILTIN_GATES
 from orchestrator.history.prior import prior_artifacts
 from orchestrator.journal import JournalReader
 from orchestrator.planning import Planner
-from orchestrator.prediction import rates_of
+from orchestrator.prediction import RateTable
 from orchestrator.runs.sandboxes import runs_code, why_no_sandbox
 from orchestrator.sandbox import Sandbox
 from orchestrator.steps.files import UnreadableFile, read_text, size_of
@@ -372,10 +372,34 @@ def _next_usable(role: str | None, registry: Registry) -> str | None:
     return role
 
 
-def known_rates(journal: JournalReader, registry: Registry) -> dict[str, RoleRates]:
-    """Return what is typical of each role and of kinds of its steps, from the generations that ended last.
+class KnownRates:
+    """What is typical of each role and of kinds of its steps, from the generations that ended last.
 
-    Only those on the role's present model count: another one may be a hundred times as large.
+    Only those on the role's present model count: another one may be a hundred times as large. The journal's last
+    generations are read once, and then only what was added since, for that is waited for before each run begins.
     """
-    rows = journal.measured_generations()
-    return rates_of(row for row in rows if row.role in registry.roles and registry.roles[row.role].model == row.model)
+
+    def __init__(self, journal: JournalReader) -> None:
+        self._journal = journal
+        self._models: dict[str, str] = {}
+        self._table = RateTable()
+        self._last = 0
+        self._unfinished: tuple[int, ...] = ()
+
+    def read(self, registry: Registry) -> dict[str, RoleRates]:
+        """Return what is typical by key, as `RateTable.rates` does, with all attempts that have ended."""
+        models = {name: role.model for name, role in registry.roles.items()}
+        if models != self._models:
+            self._models, self._table, self._last, self._unfinished = models, RateTable(), 0, ()
+        rows = self._journal.generations_after(self._last, self._unfinished)
+        for row in reversed(rows):
+            if row.is_final and models.get(row.generation.role) == row.generation.model:
+                self._table.add(row.generation)
+        self._last = max([self._last, *(row.number for row in rows)])
+        self._unfinished = tuple(row.number for row in rows if not row.is_final)
+        return self._table.rates()
+
+
+def known_rates(journal: JournalReader, registry: Registry) -> dict[str, RoleRates]:
+    """Return what is typical of each role and of kinds of its steps, see `KnownRates`."""
+    return KnownRates(journal).read(registry)

@@ -1,7 +1,6 @@
 """The composition root: one state folder, one pool of models, and the runs in progress."""
 
 import asyncio
-import math
 import secrets
 import time
 from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Mapping, Sequence
@@ -47,10 +46,10 @@ from orchestrator.runs.job import (
     FRONTDOOR_PLANNER,
     CheckedJob,
     Job,
+    KnownRates,
     check_job,
     check_job_given,
     escalation_targets,
-    known_rates,
 )
 from orchestrator.runs.loop import RunLoop
 from orchestrator.runs.personas import PersonaBook, PersonaProposal
@@ -64,8 +63,6 @@ from orchestrator.steps.tools.servers import Configured, ToolServers, no_servers
 from orchestrator.taskir import TaskIR
 from registry.models import Registry
 from registry.watch import Reload, Reloader, WatchStatus
-
-RATED_SECONDS: Final = 2.0
 
 log = structlog.get_logger(__name__)
 
@@ -123,8 +120,7 @@ class Orchestrator:
         self._loops: dict[str, RunLoop] = {}
         self._broadcasts: dict[str, Broadcast] = {}
         self._waiting: dict[str, asyncio.Lock] = {}  # held while a run that waits is begun or cancelled
-        self._rates: Mapping[str, RoleRates] = {}
-        self._rated = -math.inf
+        self._rates_lock = asyncio.Lock()
 
     @classmethod
     def open(cls, home: Path, registry: Registry, ports: Ports = PORTS) -> Self:
@@ -142,6 +138,8 @@ class Orchestrator:
             self._personas = await PersonaBook.open(journal, self._adopt_personas)
             self._registry = self._files_registry.with_personas(self._personas.in_use)
             await keep_prompts(journal, self._registry)
+            self._rates = KnownRates(journal)
+            await self._role_rates()  # so that the first job need not wait for the whole history
             self._waiting.update((row.run, asyncio.Lock()) for row in journal.unfinished())
             self._pool = pool = await stack.enter_async_context(
                 Pool(
@@ -292,12 +290,9 @@ class Orchestrator:
         return accepted.run
 
     async def _role_rates(self) -> Mapping[str, RoleRates]:
-        """Return the typical rates of roles and kinds of steps, which are read every `RATED_SECONDS` at most."""
-        now = self._clock.now()
-        if now - self._rated >= RATED_SECONDS:
-            self._rated = now
-            self._rates = await asyncio.to_thread(known_rates, self._services.journal, self._registry)
-        return self._rates
+        """Return the typical rates of roles and kinds of steps. Only one thread reads them at a time."""
+        async with self._rates_lock:
+            return await asyncio.to_thread(self._rates.read, self._registry)
 
     async def _accept(self, job: Job, checked: CheckedJob | None = None) -> list[Event]:
         registry, journal = self._registry, self._services.journal

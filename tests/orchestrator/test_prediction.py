@@ -1,6 +1,7 @@
 """Predictions: kinds of steps, what is typical of them, coarser keys where little is known, and ranges."""
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any, Literal
@@ -11,9 +12,11 @@ from hypothesis import strategies as st
 
 from orchestrator.analysis import StepGraph, analyze_task
 from orchestrator.events import (
+    AttemptCancelled,
     AttemptGenerated,
     AttemptStarted,
     AttemptSucceeded,
+    Event,
     Mode,
     PlanKey,
     RoleRates,
@@ -32,6 +35,7 @@ from orchestrator.prediction import (
     RATED_GENERATIONS,
     EarlierRun,
     MeasuredGeneration,
+    RateTable,
     kind_of,
     least_characters,
     lost_beside,
@@ -43,9 +47,10 @@ from orchestrator.prediction import (
     rates_of,
     size_class,
 )
-from orchestrator.runs.job import known_rates
+from orchestrator.runs.job import KnownRates, known_rates
 from orchestrator.taskir import Step, TaskIR, task_from
 from registry.load import find_registry, load_registry
+from registry.models import Registry
 
 DEFAULTS = RoleRates()
 
@@ -216,6 +221,52 @@ def test_the_rates_of_a_run_stay_few(drawn: list[tuple[int, int]]) -> None:
     assert all(one.generations >= 2 for key, one in rates.items() if ": " in key)
 
 
+@given(st.lists(st.lists(odd, max_size=6), max_size=8))
+def test_rates_that_are_kept_up_to_date_are_those_of_all_generations(added: list[list[MeasuredGeneration]]) -> None:
+    table = RateTable()
+    so_far: list[MeasuredGeneration] = []
+    for some in added:
+        for one in some:
+            table.add(one)
+        so_far = [*reversed(some), *so_far]
+        assert table.rates() == rates_of(so_far)
+
+
+async def test_what_is_known_follows_the_journal(tmp_path: Path) -> None:
+    """A generation counts once, from the end of its attempt on, however often and in which order it is read."""
+    registry = load_registry(find_registry())
+
+    def started(run: str) -> list[Event]:
+        begun = AttemptStarted(
+            at=1.0, step="S1", number=1, role="worker", persona=None, model="tiny-large", reason="the default"
+        )
+        generated = AttemptGenerated(at=3.5, step="S1", number=1, usage=Usage(300, 0, 100, 0.0, 0.5, 1.0))
+        return [RunAccepted(at=0.0, run=run, mode="as-planned", request="Say hello."), begun, generated]
+
+    with Journal.open(tmp_path) as journal:
+        known = KnownRates(journal)
+        assert known.read(registry) == {}
+        for run in ("A", "B", "C"):
+            await journal.append(run, started(run))
+        assert known.read(registry) == {}, "gates may still check what was generated"
+        await journal.append("B", [AttemptSucceeded(at=5.0, step="S1", number=1, outputs={})])
+        rates = known.read(registry)["worker"]
+        assert (rates.generations, rates.other_seconds) == (1, 2.5)
+        await journal.append("A", [AttemptCancelled(at=6.0, step="S1", number=1)])
+        await journal.append("D", started("D"))
+        assert known.read(registry)["worker"].generations == 2
+        await journal.append("C", [RunFinished(at=7.0, status="cancelled")])
+        await journal.append("D", [AttemptSucceeded(at=8.0, step="S1", number=1, outputs={})])
+        assert known.read(registry)["worker"].generations == 4
+        assert known.read(registry) == KnownRates(journal).read(registry)
+        assert known.read(_with_model(registry, "worker", "tiny-small")) == {}, "another model may be much faster"
+        assert known.read(registry)["worker"].generations == 4
+
+
+def _with_model(registry: Registry, role: str, model: str) -> Registry:
+    return replace(registry, roles={**registry.roles, role: replace(registry.roles[role], model=model)})
+
+
 async def test_only_generations_on_the_roles_model_count_and_their_time_in_a_queue_does_not(tmp_path: Path) -> None:
     async def did(count: int, usage: Usage, model: str = "tiny-large") -> None:
         for _ in range(count):
@@ -224,7 +275,10 @@ async def test_only_generations_on_the_roles_model_count_and_their_time_in_a_que
             started = AttemptStarted(
                 at=2.0, step="S1", number=attempt, role="worker", persona=None, model=model, reason="the default"
             )
-            await journal.append("R", [started, AttemptGenerated(at=3.0, step="S1", number=attempt, usage=usage)])
+            generated = AttemptGenerated(at=3.0, step="S1", number=attempt, usage=usage)
+            await journal.append(
+                "R", [started, generated, AttemptSucceeded(at=3.0, step="S1", number=attempt, outputs={})]
+            )
 
     numbers: list[int] = []
     with Journal.open(tmp_path) as journal:
