@@ -511,6 +511,11 @@ class ToolCalled:
     message: str = ""
     """Why it was refused or failed."""
     seconds: float = 0.0
+    work_seconds: float | None = None
+    """What it computed, without what its jobs waited for the sandbox and for a core, and without `awaited_seconds`;
+    None where that is all of its time."""
+    awaited_seconds: float = 0.0
+    """How long it waited for the answer of an MCP server, as it would have also with nothing else running."""
     kind: Literal["tool_called"] = "tool_called"
 
 

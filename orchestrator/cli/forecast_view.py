@@ -71,6 +71,16 @@ class Forecast:
         """How many times faster than one by one the best schedule should be; 0 for a plan without steps."""
         return self.serial_seconds / self.best_seconds if self.best_seconds > 0 else 0.0
 
+    @property
+    def speedup(self) -> float:
+        """How many times faster than one by one the run should be; 0 for a plan without steps.
+
+        No run is faster than the best schedule. The critical path alone may seem so: it leaves out what steps beside it
+        take of the engines, and the pace may have been learned on a less busy machine.
+        """
+        longest = max(self.path.seconds, self.best_seconds)
+        return self.serial_seconds / longest if longest > 0 else 0.0
+
     def to_json(self) -> dict[str, Any]:
         """Return the forecast as JSON, with the keys of a run's report as far as they apply."""
         steps = [
@@ -103,6 +113,7 @@ class Forecast:
                 "serial_seconds": self.serial_seconds,
                 "best_seconds": self.best_seconds,
                 "bound": self.bound,
+                "predicted_speedup": self.speedup,
             },
             "task": dump_task(self.task),
         }
@@ -136,6 +147,7 @@ def print_forecast(console: Console, forecast: Forecast, *, full: bool) -> None:
     table.add_row("Known from", Text(_known_from(forecast)))
     if forecast.bound:
         at_best = f"{seconds(total)} one by one over {seconds(forecast.best_seconds)} at best"
+        table.add_row("Speedup", f"{forecast.speedup:.2f} times faster than one by one, predicted")
         table.add_row("Bound", f"{forecast.bound:.2f} = {at_best}, predicted")
     table.add_row("Width", f"{graph.width} in {counted(len(graph.waves), 'wave')}")
     console.print(table)

@@ -26,7 +26,7 @@ from orchestrator.gates.contract import (
     no_judge,
     no_sandbox,
 )
-from orchestrator.gates.jobs import JobRunner, max_concurrent_jobs
+from orchestrator.gates.jobs import JobClock, JobRunner, max_concurrent_jobs
 from orchestrator.gates.pipeline import (
     BUILTIN_GATES,
     PipelineResult,
@@ -49,6 +49,7 @@ __all__ = [
     "GateContext",
     "GateError",
     "GateSkipped",
+    "JobClock",
     "JobRunner",
     "Judge",
     "JudgeAnswer",

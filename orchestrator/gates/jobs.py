@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from math import ceil
+from time import perf_counter
 
 from orchestrator.events import FailureKind
 from orchestrator.gates.contract import Artifact, GateError, RunJob
@@ -63,6 +64,33 @@ class JobRunner:
                 return await sandbox.run(job)
         except SandboxError as error:
             raise GateError(str(error), final=True) from error
+
+
+class JobClock:
+    """Tells what a gate or a call of a tool computes from what its jobs wait: for the sandbox, where few jobs run at
+    once, and for a core. It begins when it is made.
+    """
+
+    def __init__(self, run: RunJob, now: Callable[[], float] = perf_counter) -> None:
+        self._run = run
+        self._now = now
+        self._began = now()
+        self._taken: float | None = None
+        """How long the jobs took, with what they waited; None if there were none."""
+        self._worked = 0.0
+
+    async def run(self, job: SandboxJob) -> JobOutcome:
+        """Run a job, as `RunJob` says."""
+        began = self._now()
+        outcome = await self._run(job)
+        self._taken = (self._taken or 0.0) + self._now() - began
+        self._worked += outcome.work_seconds
+        return outcome
+
+    def read(self) -> tuple[float, float | None]:
+        """Return the seconds so far, and how many of them were work; None where no job has run, and so all were."""
+        seconds = self._now() - self._began
+        return seconds, None if self._taken is None else max(0.0, seconds - self._taken) + self._worked
 
 
 def files_of(artifacts: Iterable[Artifact]) -> dict[str, bytes]:

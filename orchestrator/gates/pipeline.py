@@ -8,7 +8,6 @@ import asyncio
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from time import perf_counter
 
 from orchestrator.events import Failure, FailureKind, GateResult
 from orchestrator.gates.bench import BenchGate
@@ -21,12 +20,12 @@ from orchestrator.gates.contract import (
     GateSkipped,
     Language,
     Repaired,
-    RunJob,
     Scope,
     as_first_child,
     language,
 )
 from orchestrator.gates.format import Format
+from orchestrator.gates.jobs import JobClock
 from orchestrator.gates.judge import JudgeGate
 from orchestrator.gates.lint import Lint
 from orchestrator.gates.schema import Schema
@@ -34,7 +33,6 @@ from orchestrator.gates.security import Security
 from orchestrator.gates.shellcheck import Shellcheck
 from orchestrator.gates.tests import Integration, Unit
 from orchestrator.gates.typecheck import Typecheck
-from orchestrator.sandbox import JobOutcome, SandboxJob
 from orchestrator.taskir import GATES, Step, TaskIR
 
 _ALL = (Schema, Shellcheck, Format, Lint, Build, Typecheck, Security, Unit, Integration, BenchGate, JudgeGate)
@@ -166,42 +164,22 @@ def _cancel_if_failed(later: Sequence[asyncio.Task[_Verdict]], task: asyncio.Tas
 
 
 async def _run_gate(gate: Gate, artifacts: tuple[Artifact, ...], context: GateContext) -> _Verdict:
-    clock = _JobClock(context.run)
+    clock = JobClock(context.run)
     try:
         found = await gate.check(artifacts, replace(context, run=clock.run))
     except GateError as error:
-        return _Verdict(clock.timed(gate.failed(str(error), error.kind)), final=error.final)
+        return _Verdict(_timed(gate.failed(str(error), error.kind), clock), final=error.final)
     except GateSkipped as error:
         return _Verdict(GateResult(gate.name, "not run", str(error)))
     if isinstance(found, Repaired):
-        return _Verdict(clock.timed(found.result), found.artifacts)
-    return _Verdict(clock.timed(found))
+        return _Verdict(_timed(found.result, clock), found.artifacts)
+    return _Verdict(_timed(found, clock))
 
 
-class _JobClock:
-    """Tells what a gate computes from what it waits: for the sandbox, where few jobs run at once, and for a core."""
-
-    def __init__(self, run: RunJob) -> None:
-        self._run = run
-        self._began = perf_counter()
-        self._taken: float | None = None
-        """How long the gate's jobs took, with what they waited; None if it has none."""
-        self._worked = 0.0
-
-    async def run(self, job: SandboxJob) -> JobOutcome:
-        """Run a job of the gate. Raises GateError, GateSkipped."""
-        began = perf_counter()
-        outcome = await self._run(job)
-        self._taken = (self._taken or 0.0) + perf_counter() - began
-        self._worked += outcome.work_seconds
-        return outcome
-
-    def timed(self, result: GateResult) -> GateResult:
-        """Return the result of the gate, which ends now, with its times."""
-        seconds = perf_counter() - self._began
-        if self._taken is None:
-            return replace(result, seconds=seconds)
-        return replace(result, seconds=seconds, work_seconds=max(0.0, seconds - self._taken) + self._worked)
+def _timed(result: GateResult, clock: JobClock) -> GateResult:
+    """Return the result of a gate, which ends now, with its times. A judge has counted its work itself."""
+    seconds, work = clock.read()
+    return replace(result, seconds=seconds, work_seconds=result.work_seconds if work is None else work)
 
 
 def _first_failed(verdicts: Mapping[str, _Verdict]) -> _Verdict | None:

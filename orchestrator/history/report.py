@@ -313,14 +313,16 @@ def _with_pauses(
 def _effort(attempts: Iterable[AttemptRow]) -> Effort:
     """Return what the attempts at a step computed: generations, gates and tools.
 
-    Gates and tools may run beside anything else, so they take nothing of an engine's time. Calls of models from a
-    step's code are a part of the attempt's usage already.
+    Gates and tools may run beside anything else, so they take nothing of an engine's time. What a tool waits for an MCP
+    server is no work, but it takes that long also alone. Calls of models from a step's code are a part of the attempt's
+    usage already.
     """
     total = Effort()
     for attempt in attempts:
         gates = sum(gate.seconds if gate.work_seconds is None else gate.work_seconds for gate in attempt.gates)
-        tools = sum(call.seconds for call in attempt.calls if call.tool not in MODEL_CALLS)
-        total += _generation_effort(attempt.usage) + Effort(gates + tools, gates + tools)
+        calls = [call for call in attempt.calls if call.tool not in MODEL_CALLS]
+        work = gates + sum(call.seconds if call.work_seconds is None else call.work_seconds for call in calls)
+        total += _generation_effort(attempt.usage) + Effort(work, work + sum(call.awaited_seconds for call in calls))
     return total
 
 

@@ -55,6 +55,8 @@ class CallRow:
     outcome: CallOutcome
     message: str
     seconds: float
+    work_seconds: float | None = None
+    awaited_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,7 +293,15 @@ class RunView:
                 self._interrupt(step)
                 self.attempts.setdefault(step, []).append(_begun(event, at))
             case ToolCalled(step=step) if row := self._attempt(step, event.number):
-                call = CallRow(event.tool, event.arguments, event.outcome, event.message, event.seconds)
+                call = CallRow(
+                    event.tool,
+                    event.arguments,
+                    event.outcome,
+                    event.message,
+                    event.seconds,
+                    event.work_seconds,
+                    event.awaited_seconds,
+                )
                 self._change_attempt(step, event.number, calls=(*row.calls, call))
             case AttemptGenerated(step=step, usage=usage):
                 self._change_attempt(step, event.number, outcome="checking", usage=usage)

@@ -137,6 +137,8 @@ class AttemptContextFactory:
                     outcome=call.outcome,
                     message=call.message,
                     seconds=call.seconds,
+                    work_seconds=call.work_seconds,
+                    awaited_seconds=call.awaited_seconds,
                 )
             )
 

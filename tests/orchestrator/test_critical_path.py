@@ -1,9 +1,13 @@
 """Longest chains, slack and figures, against a look at every path."""
 
+from collections.abc import Mapping, Sequence
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from orchestrator.analysis import analyze_task
+from orchestrator.cli.forecast_view import Forecast
 from orchestrator.critical_path import (
     CriticalPath,
     Effort,
@@ -14,6 +18,8 @@ from orchestrator.critical_path import (
     measured_seconds,
     slack,
 )
+from orchestrator.events import RoleRates
+from orchestrator.taskir import task_from
 
 BEFORE = {"S1": (), "S2": ("S1",), "S3": ("S1",), "S4": ("S2", "S3"), "S5": ()}
 ORDER = ("S1", "S2", "S3", "S4", "S5")
@@ -71,35 +77,88 @@ def test_critical_steps_count_the_longest_of_what_runs_side_by_side() -> None:
 GRAPHS = st.lists(st.tuples(st.integers(0, 100), st.sets(st.integers(0, 7), max_size=3)), max_size=8)
 
 
+Plan = Sequence[tuple[set[int], tuple[float, float, float]]]
 EFFORTS = st.tuples(st.floats(0, 10), st.floats(0, 1), st.floats(0, 1))
 """Seconds alone, the part of them that packing leaves, and how much of that is lost again."""
 
 
-@given(st.lists(st.tuples(st.sets(st.integers(0, 7), max_size=3), EFFORTS), min_size=1, max_size=8), st.integers(1, 4))
-def test_no_schedule_of_an_engine_is_faster_than_the_bound(
-    drawn: list[tuple[set[int], tuple[float, float, float]]], slots: int
-) -> None:
-    """The steps run in waves of at most as many as there are slots, the shares of a wave one after the other."""
-    order = [f"S{n}" for n in range(len(drawn))]
-    before = {f"S{n}": tuple(f"S{m}" for m in sorted(waits) if m < n) for n, (waits, _) in enumerate(drawn)}
-    efforts, seconds = dict[str, Effort](), dict[str, float]()
-    for step, (_, (alone, packing, loss)) in zip(order, drawn, strict=True):
+PLANS = st.lists(st.tuples(st.sets(st.integers(0, 7), max_size=3), EFFORTS), min_size=1, max_size=8)
+"""The numbers of the steps that each step waits for, as far as they are earlier ones, and its effort."""
+
+
+def order_of(drawn: Plan) -> dict[str, tuple[str, ...]]:
+    return {f"S{n}": tuple(f"S{m}" for m in sorted(waits) if m < n) for n, (waits, _) in enumerate(drawn)}
+
+
+def efforts_of(drawn: Plan) -> dict[str, Effort]:
+    efforts = dict[str, Effort]()
+    for number, (_, (alone, packing, loss)) in enumerate(drawn):
         packed = alone * packing
-        efforts[step] = Effort(packed + loss * (alone - packed), alone, packed)
-    done, wall = set[str](), 0.0
-    while len(done) < len(order):
-        ready = [step for step in order if step not in done and done.issuperset(before[step])][:slots]
+        efforts[f"S{number}"] = Effort(packed + loss * (alone - packed), alone, packed)
+    return efforts
+
+
+def run_in_waves(
+    before: Mapping[str, Sequence[str]], efforts: Mapping[str, Effort], slots: int, waited: float = 0.0
+) -> tuple[dict[str, float], float]:
+    """Return how long the steps took, and the whole. They run in waves of at most as many as there are slots, the
+    shares of a wave one after the other. `waited` passes before each wave computes, as a part of its steps.
+    """
+    seconds, done, wall = dict[str, float](), set[str](), 0.0
+    while len(done) < len(efforts):
+        ready = [step for step in efforts if step not in done and done.issuperset(before[step])][:slots]
         one = len(ready) == 1
         took = max(sum(efforts[step].work for step in ready), max(efforts[step].alone for step in ready))
-        took = efforts[ready[0]].alone if one else took
+        took = waited + (efforts[ready[0]].alone if one else took)
         seconds.update(dict.fromkeys(ready, took))
         done, wall = done | set(ready), wall + took
-    found = figures(before, order, seconds, efforts, wall)
+    return seconds, wall
+
+
+@given(PLANS, st.integers(1, 4))
+def test_no_schedule_of_an_engine_is_faster_than_the_bound(drawn: Plan, slots: int) -> None:
+    before, efforts = order_of(drawn), efforts_of(drawn)
+    seconds, wall = run_in_waves(before, efforts, slots)
+    found = figures(before, [*before], seconds, efforts, wall)
     assert found.best_seconds <= wall * (1 + 1e-9)
     if wall > 0:
         assert found.serial_seconds / wall <= found.bound * (1 + 1e-9)
     if found.bound:
         assert found.bound >= 1 - 1e-9
+
+
+@given(PLANS, st.integers(1, 4), st.floats(0, 5), st.floats(1 / 16, 16))
+def test_predicted_and_measured_speedups_are_at_most_the_bound(
+    drawn: Plan, slots: int, waited: float, pace: float
+) -> None:
+    """On an engine that takes what the step costs say, also one by one, whatever steps wait and whatever pace earlier
+    runs had.
+    """
+    before, efforts = order_of(drawn), efforts_of(drawn)
+    steps = [
+        {"id": name, "actor": f"role of {name}", "action": "a", "outputs": [], "depends_on": [*earlier]}
+        for name, earlier in before.items()
+    ]
+    task = task_from({"objective": "o", "plan": {"steps": steps}})
+    rates = {
+        f"role of {name}": RoleRates(
+            prompt_tokens=0.0,
+            output_tokens=100.0 * effort.alone,
+            decode_rate=100.0,
+            packing=effort.packed / effort.alone if effort.alone > 0 else 0.0,
+        )
+        for name, effort in efforts.items()
+    }
+    forecast = Forecast.of(task, "as-planned", analyze_task(task), rates, pace=pace)
+    seconds, wall = run_in_waves(before, efforts, slots, waited)
+    found = figures(before, [*before], seconds, efforts, wall)
+    assert forecast.speedup <= forecast.bound * (1 + 1e-9)
+    assert forecast.bound <= found.bound * (1 + 1e-6), "the run itself is a schedule, too"
+    if wall > 0:
+        measured = found.serial_seconds / wall
+        assert measured <= forecast.bound * (1 + 1e-6)
+        assert measured <= found.bound * (1 + 1e-9)
+        assert found.concurrency <= found.bound * (1 + 1e-6), "of the work that there was, steps shared some"
 
 
 @given(GRAPHS)

@@ -3,12 +3,12 @@
 import asyncio
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
 from orchestrator.events import CallOutcome, Failure, FailureKind
-from orchestrator.gates import BadSchema, GateError, OutputSchema, SchemaMismatch
+from orchestrator.gates import BadSchema, GateError, JobClock, OutputSchema, SchemaMismatch
 from orchestrator.steps.errors import AttemptError
 from orchestrator.steps.tools.contract import Tool, ToolContext, ToolError, ToolResult, ToolServerFailed
 from orchestrator.steps.tools.files import GREP, LIST_FILES, READ_FILE, SEARCH, WRITE_ARTIFACT
@@ -74,6 +74,10 @@ class Call:
     message: str = ""
     """Why it was refused or failed."""
     seconds: float = 0.0
+    work_seconds: float | None = None
+    """What of it was computing, as in ToolCalled."""
+    awaited_seconds: float = 0.0
+    """What of it was waiting for an MCP server, as in ToolCalled."""
 
 
 OnCall = Callable[[Call], None]
@@ -95,6 +99,7 @@ class Toolbox:
         self.context = context
         self._granted = tuple(granted)
         self._on_call = on_call
+        self._served = frozenset(served)
         self._known = {**served, **TOOLS}
         self._forms = {**{name: OutputSchema(tool.parameters) for name, tool in served.items()}, **_FORMS}
 
@@ -109,13 +114,16 @@ class Toolbox:
         Raises `ToolError`, and `AttemptError` if the MCP server of the tool has failed.
         """
         clock = asyncio.get_running_loop().time
-        started = clock()
+        jobs = JobClock(self.context.run, clock)
+        asked: float | None = None
         outcome: CallOutcome = "refused"
         message = ""
+        awaited = 0.0
         try:
             tool, checked = self._checked(name, arguments)
             outcome, message = "failed", "it was stopped"
-            result = await tool.call(self.context, checked)
+            asked = clock() if name in self._served else None
+            result = await tool.call(replace(self.context, run=jobs.run), checked)
             outcome = "failed" if result.failure else "done"
             message = result.failure.message if result.failure else ""
         except NoSuchText as error:
@@ -131,7 +139,11 @@ class Toolbox:
             message = str(error)
             raise
         finally:
-            self._on_call(Call(name, shortened(arguments), outcome, message, clock() - started))
+            seconds, work = jobs.read()
+            if asked is not None:
+                awaited = clock() - asked
+                work = max(0.0, seconds - awaited)
+            self._on_call(Call(name, shortened(arguments), outcome, message, seconds, work, awaited))
         return result
 
     def _checked(self, name: str, arguments: object) -> tuple[Tool, Mapping[str, Any]]:

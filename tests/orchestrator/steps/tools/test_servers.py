@@ -76,6 +76,10 @@ async def test_a_program_that_speaks_the_newest_revision(tmp_path: Path, sandbox
         ("mcp:modern/add", "done"),
         ("mcp:modern/revision", "done"),
     ]
+    for call in steps.calls:
+        assert call.work_seconds is not None
+        assert call.awaited_seconds > 0, "what a call waits for its server is no work"
+        assert call.work_seconds + call.awaited_seconds == pytest.approx(call.seconds, abs=1e-3)
 
 
 async def test_a_call_that_is_made_again_has_the_same_idempotency_key(tmp_path: Path, sandbox: Sandbox) -> None:

@@ -1,10 +1,11 @@
+import asyncio
 from pathlib import Path
 
 import pytest
 
 from orchestrator.events import FailureKind
 from orchestrator.gates import JobRunner, RunJob
-from orchestrator.sandbox import Sandbox
+from orchestrator.sandbox import JobOutcome, Sandbox, SandboxJob
 from orchestrator.steps.tools.contract import ToolError
 from tests.orchestrator.steps.tools.tool_fixture import ToolFixture
 
@@ -180,3 +181,17 @@ async def test_tests_are_run(folder: Path, run: RunJob, expected: int, passes: b
     assert (told.failure is None) == passes == (told.value["exit_code"] == 0)
     assert told.text is not None
     assert ("1 passed" if passes else "1 failed") in told.text
+
+
+async def test_what_a_call_waits_for_the_sandbox_and_for_a_core_is_no_work(folder: Path) -> None:
+    async def waiting(_job: SandboxJob) -> JobOutcome:
+        await asyncio.sleep(0.2)  # until it is the job's turn
+        return JobOutcome(exit_code=0, seconds=0.1, cpu_seconds=0.03)
+
+    fixture = ToolFixture(folder, run=waiting)
+    await fixture.call("shell", command="true")
+    await fixture.call("list_files")
+    shell, listed = fixture.calls
+    assert shell.work_seconds is not None
+    assert 0.03 <= shell.work_seconds <= shell.seconds - 0.2 + 0.03 + 0.01
+    assert (listed.work_seconds, listed.awaited_seconds) == (None, 0.0), "all of its time is work"
