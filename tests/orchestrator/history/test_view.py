@@ -11,7 +11,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.errors import InputError
-from orchestrator.events import AttemptStarted, AttemptSucceeded, Event, Mode, RunAccepted, RunFinished, StepsPlanned
+from orchestrator.events import (
+    AttemptStarted,
+    AttemptSucceeded,
+    Event,
+    Mode,
+    PlanFinished,
+    RunAccepted,
+    RunFinished,
+    StepsPlanned,
+    ToolCalled,
+    Usage,
+)
 from orchestrator.history.cache import ViewCache
 from orchestrator.history.report import build_report, load_report
 from orchestrator.history.view import RunView
@@ -220,3 +231,26 @@ def test_a_step_that_a_run_does_not_have_is_named(tmp_path: Path) -> None:
         view.check_step("S13")
     with pytest.raises(InputError, match="none is planned yet"):
         RunView.of([RunAccepted(at=0.0, run="R", mode="as-planned", request="x")]).check_step("S1")
+
+
+def test_what_a_tool_waits_is_no_work_but_a_server_takes_as_long_alone() -> None:
+    begun = AttemptStarted(at=1.0, step="S1", number=1, role="worker", persona=None, model="m", reason="")
+    called: dict[str, Any] = {"step": "S1", "number": 1, "arguments": "{}", "outcome": "done"}
+    view = RunView.of(
+        [
+            RunAccepted(at=0.0, run="r", mode="as-planned", request="x"),
+            StepsPlanned(at=0.5, steps=(Step(id="S1", actor="worker", action="go", outputs=("o",)),)),
+            PlanFinished(at=0.5, origin="planned", usage=Usage()),
+            begun,
+            ToolCalled(at=3.0, tool="shell", seconds=2.0, work_seconds=0.5, **called),
+            ToolCalled(at=6.0, tool="mcp:s/t", seconds=3.0, work_seconds=0.25, awaited_seconds=2.75, **called),
+            ToolCalled(at=7.0, tool="list_files", seconds=1.0, **called),
+            AttemptSucceeded(at=7.0, step="S1", number=1, outputs={"o": "0"}),
+            RunFinished(at=7.0, status="done"),
+        ]
+    )
+    told = build_report(view, lambda digest: digest.encode())
+    assert told.critical_path.work_seconds == pytest.approx(0.5 + 0.25 + 1.0)
+    assert told.critical_path.serial_seconds == pytest.approx(0.5 + 3.0 + 1.0)
+    (row,) = view.attempts["S1"]
+    assert [call.awaited_seconds for call in row.calls] == [0.0, 2.75, 0.0]
