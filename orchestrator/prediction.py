@@ -183,7 +183,9 @@ def size_class(amount: float, octaves: float) -> int:
     """Return the upper end of the class of sizes that `amount` is in. Classes are so many powers of two apart."""
     if amount < 1:
         return 0
-    return round(2 ** min(_LARGEST, octaves * math.ceil(math.log2(amount) / octaves - 1e-9)))
+    power = math.ceil(math.log2(amount) / octaves - 1e-9)  # what is a power of two may come out a bit larger
+    end = round(2 ** min(_LARGEST, octaves * power))
+    return end if amount <= end else round(2 ** min(_LARGEST, octaves * (power + 1)))
 
 
 def _count(value: object) -> int:

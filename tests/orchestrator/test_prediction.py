@@ -7,7 +7,7 @@ from random import Random
 from typing import Any, Literal
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from orchestrator.analysis import StepGraph, analyze_task
@@ -125,6 +125,7 @@ def test_no_schema_is_too_odd_to_be_measured(schema: dict[str, Any]) -> None:
 
 
 @given(st.integers(0, 1 << 40), st.sampled_from([0.5, 1.0, 2.0]))
+@example((1 << 33) + 1, 0.5)
 def test_a_size_lies_in_the_class_that_ends_at_or_above_it(amount: int, octaves: float) -> None:
     end = size_class(amount, octaves)
     assert amount <= end
