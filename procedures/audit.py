@@ -35,6 +35,7 @@ HEAD_FILE: Final = "audit.head"
 START: Final = "0" * 64
 """The hash before the first entry."""
 PART_BYTES: Final = 64 << 20
+LITTLE_ROOM: Final = 1 << 20
 """From so many bytes on, a part of the log is sealed, unless the configuration says otherwise."""
 _HEAD_LENGTH: Final = 86
 _SEALED_NAME: Final = re.compile(r"audit-(\d{12})-(\d{12})\.db")
@@ -511,9 +512,15 @@ class Audit:
         try:
             yield
         except sqlite3.Error as error:
-            raise ProcedureError(f"{self.path}: the audit log cannot be used: {error}") from error
+            raise ProcedureError(f"{self.path}: the audit log cannot be used: {error}{self._room()}") from error
         except OSError as error:
             raise ProcedureError(f"{self.path}: the audit log cannot be used: {error.strerror}") from error
+
+    def _room(self) -> str:
+        """Say that there is hardly any room where that is so, since SQLite may call it an I/O error."""
+        folder = next(one for one in self.path.parents if one.is_dir())
+        free = shutil.disk_usage(folder).free
+        return f"; its file system has only {free:,} bytes free" if free < LITTLE_ROOM else ""
 
 
 class _OpenPart:

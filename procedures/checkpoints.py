@@ -11,7 +11,7 @@ import os
 import shutil
 import stat
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -95,7 +95,12 @@ def restore(folder: Path, digest: str, before_write: BeforeWrite = no_fault) -> 
         if hashlib.sha256(text).hexdigest() != digest:
             raise StepFailed(f"{folder}: the checkpoint is not what was written, so nothing is put back from it")
         for index, entry in enumerate(json.loads(text)):
-            _restore(resource_from_json(entry["resource"]), entry, folder, str(index), before_write)
+            resource = resource_from_json(entry["resource"])
+            try:
+                _restore(resource, entry, folder, str(index), before_write)
+            except OSError:  # as on a file system that became read-only before anything was changed
+                if not _is_as_kept(resource, entry, folder / str(index)):
+                    raise
     except OSError as error:
         raise StepFailed(f"a checkpoint cannot be put back: {_reason(error)}") from error
 
@@ -181,8 +186,27 @@ def _restore(resource: Resource, entry: Mapping[str, Any], folder: Path, name: s
                     before_write(f"remove {resource.database.name}{suffix}")
                     resource.database.with_name(resource.database.name + suffix).unlink(missing_ok=True)
         case PathResource():
-            kept = [KeptFile(**{**one, "owner": tuple(one["owner"])}) for one in entry["entries"]]
-            _restore_path(resource, kept, folder / name, before_write)
+            _restore_path(resource, _kept_files(entry), folder / name, before_write)
+
+
+def _is_as_kept(resource: Resource, entry: Mapping[str, Any], data: Path) -> bool:
+    """Return whether what is at a path is all that a checkpoint holds of it; False for rows and databases."""
+    if not isinstance(resource, PathResource):
+        return False
+    kept, found = _kept_files(entry), {one.name: one for one in _walk(resource.path)}
+    if not resource.shared and len(found) != len(kept):
+        return False
+    for one in kept:
+        path = resource.path / one.name if one.name else resource.path
+        if found.get(one.name) != replace(one, data="", how=""):
+            return False
+        if one.kind == "file" and not _is_same(path, one, data / one.data):
+            return False
+    return True
+
+
+def _kept_files(entry: Mapping[str, Any]) -> list[KeptFile]:
+    return [KeptFile(**{**one, "owner": tuple(one["owner"])}) for one in entry["entries"]]
 
 
 def _restore_path(resource: PathResource, kept: Sequence[KeptFile], data: Path, before_write: BeforeWrite) -> None:

@@ -263,6 +263,16 @@ class ProcedureEngine:
         elif (event := self._cancelled.get(identity)) is not None:
             event.set()
 
+    def stop(self) -> bool:
+        """Have whatever this process executes stop before its next action, and undo what it has done.
+
+        Returns whether it executes anything. A handler of signals may call it.
+        """
+        events = list(self._cancelled.values())
+        for event in events:
+            event.set()
+        return bool(events)
+
     def execution(self, identity: str) -> Execution:
         """Return an execution. Raises UnknownExecution."""
         entries = self.audit.entries(identity)

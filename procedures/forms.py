@@ -10,7 +10,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import Field, StringConstraints
+from pydantic import BeforeValidator, Field, StringConstraints
+from pydantic_core import PydanticCustomError
 
 from procedures.dag import cycles, neighbours, topological
 from procedures.errors import ProcedureInvalid
@@ -19,9 +20,9 @@ from registry.errors import RegistryError, RegistryProblem
 from registry.forms import Form, Name, nearest, read_form
 from registry.strict_yaml import KeyPath, YamlDocument, parse_file, parse_text
 
-PLACES: Final = ("home", "registry", "personas", "models", "configuration")
-"""What templates call the paths of this installation: the state folder, the registry's file, that of its personas, the
-folder that models are downloaded into, and the configuration's file."""
+PLACES: Final = ("home", "registry", "models", "configuration")
+"""What templates call the paths of this installation: the state folder, the registry's file, the folder that models are
+downloaded into, and the configuration's file."""
 MAX_STEPS: Final = 1000
 MAX_RETRIES: Final = 20
 MAX_ATTEMPTS: Final = MAX_RETRIES + 2
@@ -33,10 +34,18 @@ STEP_ID: Final = r"^[a-z][a-z0-9_]{0,63}$"
 RESERVED: Final = ("audit", "executions")
 """What no procedure may be called, since the API has these names beside those of procedures."""
 
+
+def _version(value: object) -> object:
+    """Refuse what is no version by saying what one is: YAML reads `1.0` as a number."""
+    if isinstance(value, str) and re.fullmatch(VERSION, value):
+        return value
+    raise PydanticCustomError("version", "three numbers with dots between them, such as 1.0.0")
+
+
 Id = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]{0,63}$")]
 StepId = Annotated[str, StringConstraints(pattern=STEP_ID)]
 InputName = Annotated[str, StringConstraints(pattern=STEP_ID)]
-Version = Annotated[str, StringConstraints(pattern=VERSION)]
+Version = Annotated[str, BeforeValidator(_version), StringConstraints(pattern=VERSION)]
 Line = Annotated[str, StringConstraints(min_length=1, max_length=2000)]
 Template = Annotated[str, StringConstraints(max_length=100_000)]
 Expression = Annotated[str, StringConstraints(min_length=1, max_length=2000)]

@@ -295,6 +295,8 @@ def _problem(form: type[Form], document: YamlDocument, detail: Any) -> RegistryP
     if detail["type"] in ("model_type", "dict_type", "dataclass_type"):
         return document.problem(place, f"is {_shown(detail['input'])}", _described(form, place))
     message = detail["msg"].removeprefix("Input should be ")
+    if detail["type"] == "string_pattern_mismatch":
+        message = f"a text that matches {detail['ctx']['pattern']}"
     if place[-1:] in _NOT_REPEATED:
         return document.problem(place, "has a value of the wrong form", message)
     return document.problem(place, f"is {_shown(detail['input'])}", message)

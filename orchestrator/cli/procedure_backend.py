@@ -3,9 +3,14 @@
 Both ways answer with what the API answers, as JSON has it.
 """
 
+import os
+import signal
+import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from time import time
+from types import FrameType
 from typing import Any, Final, Protocol
 
 from memrl.memory import Compacted
@@ -14,6 +19,7 @@ from orchestrator.cli.client import DaemonClient, answers, path_part
 from orchestrator.cli.logs import log_to
 from orchestrator.cli.memory import rebuild_index_and_graph
 from orchestrator.cli.settings import Settings
+from orchestrator.cli.terminal import write
 from orchestrator.journal import Home, HomeLock, Journal
 from orchestrator.personas import Placed
 from orchestrator.runs.personas import PersonaProposal
@@ -43,6 +49,8 @@ Tell = Callable[[str, str], None]
 """Is told the id of a step, and what happens in it."""
 SHOWN_KINDS: Final = ("acting", "step_done", "step_failed", "undone", "not_undone")
 """The kinds of entries that are shown while a procedure is executed."""
+RECOVERED: Final = "it was interrupted; `orchestrator procedures recover` brings it to its end"
+STOPPING: Final = "\nit stops before its next action, and is undone then; ctrl-C once more leaves that for later\n"
 
 
 class ProcedureBackend(Protocol):
@@ -102,11 +110,11 @@ class EmbeddedProcedures:
         identity = self._engine.plan_and_submit(name, inputs, self._caller, digest)
         if self._engine.needs_approval(identity):
             return self._engine.execution(identity).to_json()
-        return self._engine.execute(identity, self._caller, _watcher(tell)).to_json()
+        return self._execute(identity, tell)
 
     def approve(self, execution: str, digest: str, tell: Tell) -> Body:
         self._engine.approve(execution, digest, self._caller)
-        return self._engine.execute(execution, self._caller, _watcher(tell)).to_json()
+        return self._execute(execution, tell)
 
     def withdraw(self, execution: str) -> Body:
         self._engine.withdraw(execution, self._caller)
@@ -119,10 +127,12 @@ class EmbeddedProcedures:
         return [one.to_json() for one in self._engine.executions(limit)]
 
     def rollback(self, execution: str, *, force: bool, tell: Tell) -> Body:
-        return self._engine.rollback(execution, self._caller, force=force, watcher=_watcher(tell)).to_json()
+        with _when_interrupted(RECOVERED):
+            return self._engine.rollback(execution, self._caller, force=force, watcher=_watcher(tell)).to_json()
 
     def recover(self, tell: Tell) -> list[Body]:
-        return [one.to_json() for one in self._engine.recover(self._caller, _watcher(tell))]
+        with _when_interrupted(RECOVERED):
+            return [one.to_json() for one in self._engine.recover(self._caller, _watcher(tell))]
 
     def audit(self, limit: int) -> Body:
         log = self._engine.audit
@@ -133,6 +143,10 @@ class EmbeddedProcedures:
 
     def new_log(self) -> Body:
         return entry_body(self._engine.begin_new_log(self._caller))
+
+    def _execute(self, execution: str, tell: Tell) -> Body:
+        with _when_interrupted(RECOVERED), _stopped_by_ctrl_c(self._engine):
+            return self._engine.execute(execution, self._caller, _watcher(tell)).to_json()
 
 
 class DaemonProcedures:
@@ -189,11 +203,13 @@ class DaemonProcedures:
 
     def _follow(self, execution: str, tell: Tell) -> Body:
         """Tell what happens in an execution until it is over, and return it then."""
-        for name, data in self._daemon.events(self._path(execution, "/events")):
-            if name == "progress":
-                tell(data["step"], data["text"])
-            elif data["kind"] in SHOWN_KINDS:
-                tell(data["step"], shown_kind(data["kind"]))
+        going_on = f"the daemon goes on with it; `orchestrator procedures cancel {execution}` has it stopped and undone"
+        with _when_interrupted(going_on):
+            for name, data in self._daemon.events(self._path(execution, "/events")):
+                if name == "progress":
+                    tell(data["step"], data["text"])
+                elif data["kind"] in SHOWN_KINDS:
+                    tell(data["step"], shown_kind(data["kind"]))
         return self._daemon.ask("GET", self._path(execution))
 
     @staticmethod
@@ -272,6 +288,38 @@ def embedded_engine(chosen: Settings) -> Iterator[ProcedureEngine]:
 def shown_kind(kind: str) -> str:
     """Return what is told of an entry of one of the `SHOWN_KINDS`."""
     return kind.replace("_", " ").removeprefix("step ")
+
+
+@contextmanager
+def _stopped_by_ctrl_c(engine: ProcedureEngine) -> Iterator[None]:
+    """Have the first ctrl-C stop what `engine` executes, and undo it; the second one interrupts the process."""
+    earlier = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(earlier):
+        yield
+        return
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        signal.signal(signal.SIGINT, earlier)
+        if engine.stop():
+            os.write(2, STOPPING.encode())  # unlike print, this may interrupt another one
+        else:
+            earlier(number, frame)
+
+    signal.signal(signal.SIGINT, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, earlier)
+
+
+@contextmanager
+def _when_interrupted(told: str) -> Iterator[None]:
+    """Say on stderr what becomes of an execution if ctrl-C ends this process."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        write(lambda: print(f"\n{told}", file=sys.stderr, flush=True))
+        raise
 
 
 def _watcher(tell: Tell) -> ExecutionWatcher:

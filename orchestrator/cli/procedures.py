@@ -21,8 +21,12 @@ from orchestrator.errors import InputError, Problem
 from orchestrator.service.configuration import load_configuration, procedures_folder
 from procedures.audit import AuditHead, head_from
 from procedures.errors import ProcedureForbidden, ProcedureInvalid
-from procedures.forms import Procedure, procedure_from, procedure_schema, read_procedure
-from procedures.library import read_named
+from procedures.forms import ActionForm, Procedure, kind_of, procedure_from, procedure_schema, read_procedure
+from procedures.library import SHIPPED, SUFFIX, read_named
+from procedures.ports import Operation
+from registry.errors import RegistryProblem
+from registry.forms import nearest
+from registry.strict_yaml import KeyPath
 
 app = typer.Typer(
     rich_markup_mode=None,
@@ -108,7 +112,8 @@ def run(
 
     In a terminal you are asked to approve the plan. Elsewhere a plan that needs an approval is kept, and executed by
     `procedures approve`. Exits with 1 if the execution fails; what was done is then undone, as the procedure says. The
-    daemon of the state folder executes it, or this command itself if there is no daemon.
+    daemon of the state folder executes it, or this command itself if there is no daemon; ctrl-C then stops it, and
+    undoes what it has done.
     """
     given = _inputs(inputs or [])
     with procedure_backend(settings(context)) as backend:
@@ -267,6 +272,8 @@ def new(
     target = (folder or procedures_folder(load_configuration().procedures, os.environ)) / f"{name}.yaml"
     text = SCAFFOLD.format(name=name)
     procedure_from(text.encode(), target)  # refuses what is no name
+    if (SHIPPED / target.name).exists():  # it would take the place of the one that ships
+        raise InputError(Problem("NAME", f"{name} is a procedure that ships", "another name"))
     target.parent.mkdir(parents=True, exist_ok=True)
     try:
         with target.open("x", encoding="utf-8") as file:
@@ -287,10 +294,17 @@ def validate(
 ) -> None:
     """Check files of procedures, and exit with 2 for one that cannot be used."""
     with embedded_engine(settings(context)) as engine:
-        names = [read_procedure(file).id if file.suffix != ".yaml" else read_named(file).id for file in files]
-        known = frozenset(engine.ports.operations)
+        names, problems = list[str](), list[RegistryProblem]()
         for file in files:
-            _check_operations(read_procedure(file), known)
+            try:
+                procedure = read_named(file) if file.suffix == SUFFIX else read_procedure(file)
+            except ProcedureInvalid as error:
+                problems += error.problems
+                continue
+            problems += _operation_problems(procedure, engine.ports.operations)
+            names.append(procedure.id)
+    if problems:
+        raise ProcedureInvalid(*problems)
     if as_json:
         print_json({"valid": names})
     else:
@@ -410,22 +424,36 @@ def _finish(execution: Body, wanted: str, *, as_json: bool) -> None:
         raise typer.Exit(ExitCode.FAILED)
 
 
-def _check_operations(procedure: Procedure, known: frozenset[str]) -> None:
-    """Raise ProcedureInvalid for a call of an operation that is not here."""
-    steps = list(enumerate(procedure.form.steps))
-    called = [(index, "call", "", step.call.operation) for index, step in steps if step.call is not None]
-    called += [(index, "memory", "memory.", step.memory.operation) for index, step in steps if step.memory is not None]
-    problems = [
-        procedure.problem(
-            ("steps", index, kind, "operation"),
-            f"there is no operation {name!r}",
-            ", ".join(sorted(one.removeprefix(prefix) for one in known if one.startswith(prefix))),
-        )
-        for index, kind, prefix, name in called
-        if prefix + name not in known
-    ]
-    if problems:
-        raise ProcedureInvalid(*problems)
+def _operation_problems(procedure: Procedure, operations: Mapping[str, Operation[Any]]) -> Iterator[RegistryProblem]:
+    """Yield what is wrong with the calls of operations, also of those in compensations."""
+    for index, step in enumerate(procedure.form.steps):
+        place: KeyPath = ("steps", index)
+        yield from _call_problems(procedure, step, place, operations)
+        if step.compensation is not None:
+            yield from _call_problems(procedure, step.compensation, (*place, "compensation"), operations)
+
+
+def _call_problems(
+    procedure: Procedure, action: ActionForm, place: KeyPath, operations: Mapping[str, Operation[Any]]
+) -> Iterator[RegistryProblem]:
+    kind = kind_of(action)
+    if (called := action.call or action.memory) is None:
+        return
+    prefix = "memory." if kind == "memory" else ""
+    operation = operations.get(prefix + called.operation)
+    if operation is None:
+        known = [one.removeprefix(prefix) for one in operations if one.startswith(prefix)]
+        what = f"there is no operation {called.operation!r}"
+        yield procedure.problem((*place, kind, "operation"), what, nearest(called.operation, known))
+        return
+    fields = operation.form.model_fields
+    for name in called.arguments:
+        if name not in fields:
+            what = f"{operation.name} has no such argument"
+            yield procedure.problem((*place, kind, "arguments", name), what, nearest(name, fields))
+    for name, field in fields.items():
+        if field.is_required() and name not in called.arguments:
+            yield procedure.problem((*place, kind), f"{operation.name} needs the argument {name}")
 
 
 def _plan_lines(plan: Body) -> Iterator[str]:

@@ -1,7 +1,10 @@
 """The audit log finds whatever was edited, cut off, removed, added or moved."""
 
 import fcntl
+import re
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -9,9 +12,11 @@ from threading import Thread
 
 import pytest
 
+from orchestrator.sandbox import Sandbox
 from procedures.audit import FILE, HEAD_FILE, Audit, AuditHead, SealedPart, head_from
 from procedures.errors import AuditDamaged, ProcedureRefused
 
+ROOT = Path(__file__).resolve().parents[2]
 Tamper = Callable[[sqlite3.Connection], object]
 
 
@@ -118,6 +123,28 @@ def test_a_missing_head_is_told(tmp_path: Path) -> None:
 def test_what_is_no_head_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="accepted"):
         head_from(text)
+
+
+FILLED = """\
+import sys
+from pathlib import Path
+from procedures.audit import Audit
+from procedures.errors import ProcedureError
+log = Audit(Path(sys.argv[1]))
+try:
+    while True:
+        log.append("planned", "one", {"text": "x" * 10_000})
+except ProcedureError as error:
+    sys.exit(str(error))
+"""
+
+
+def test_a_full_disk_is_named(tmp_path: Path, sandbox: Sandbox) -> None:
+    small = [sandbox.config.bwrap, "--dev-bind", "/", "/", "--size", str(1 << 20), "--tmpfs", str(tmp_path)]
+    command = [*small, sys.executable, "-c", FILLED, str(tmp_path / "folder")]
+    filled = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert f"{tmp_path}/folder/{FILE}: the audit log cannot be used: " in filled.stderr
+    assert re.search(r"; its file system has only [\d,]+ bytes free$", filled.stderr.strip()), filled.stderr
 
 
 def test_an_empty_log_is_whole(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 import os
 import sqlite3
+import subprocess
+import sys
 from contextlib import closing
 from pathlib import Path
 
@@ -9,11 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from orchestrator.sandbox import Sandbox
 from procedures.checkpoints import fingerprint, restore, take
 from procedures.errors import StepFailed
 from procedures.resources import DatabaseResource, PathResource, RowsResource, resource_from_json, resource_to_json
 from tests.procedures.maintained import contents, make_world
 
+ROOT = Path(__file__).resolve().parents[2]
 NAMES = st.sampled_from(["a", "b", "c", "a/x", "a/y", "b/z"])
 TREES = st.dictionaries(NAMES, st.one_of(st.none(), st.binary(max_size=20)), max_size=6)
 
@@ -110,6 +114,39 @@ def test_a_checkpoint_that_was_changed_is_not_put_back(tmp_path: Path) -> None:
         file.write(" ")
     with pytest.raises(StepFailed, match="not what was written"):
         restore(tmp_path / "kept", digest)
+
+
+RESTORES = """\
+import sys
+from pathlib import Path
+from procedures.checkpoints import restore
+from procedures.errors import StepFailed
+try:
+    restore(Path(sys.argv[1]), sys.argv[2])
+except StepFailed as error:
+    sys.exit(str(error))
+"""
+
+
+@pytest.mark.parametrize("name", ["absent", "file", "tree"])
+def test_on_a_file_system_that_became_read_only_what_was_not_changed_counts_as_put_back(
+    tmp_path: Path, sandbox: Sandbox, name: str
+) -> None:
+    world = tmp_path / "world"
+    (world / "tree" / "inner").mkdir(parents=True)
+    for path in (world / "file", world / "tree" / "inner" / "file"):
+        path.write_text("x")
+    digest = take([PathResource(world / name)], tmp_path / "kept")
+
+    def restored() -> str:
+        read_only = [sandbox.config.bwrap, "--dev-bind", "/", "/", "--ro-bind", str(world), str(world)]
+        command = [*read_only, sys.executable, "-c", RESTORES, str(tmp_path / "kept"), digest]
+        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False).stderr
+
+    assert restored() == ""
+    changed = world / name / "inner" / "file" if name == "tree" else world / name
+    changed.write_text("y")
+    assert "Read-only file system" in restored()
 
 
 def test_what_no_checkpoint_holds_is_refused_and_leaves_nothing(tmp_path: Path) -> None:

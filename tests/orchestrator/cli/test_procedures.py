@@ -1,5 +1,7 @@
 """The commands about procedures, from a scaffold to a rollback and the audit log."""
 
+import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -70,6 +72,72 @@ def test_bad_input_is_told_and_exits_with_2(own: Path, command: Cli) -> None:
     assert broken.code == 2
     assert "version?" in broken.err
     assert any("version?" in text for text in command("procedures", "list", "--json").json["broken"])
+
+
+def test_all_that_is_wrong_with_several_files_is_told_at_once(own: Path, command: Cli) -> None:
+    """Also in calls of operations, those of compensations among them."""
+    head = "version: 1.0.0\ncategory: test\ndescription: A test.\n"
+    (own / "one.yaml").write_text(f"id: one\n{head}")
+    (own / "two.yaml").write_text(
+        f"id: two\n{head}steps:\n"
+        "  - id: a\n    call: {operation: models.uage}\n    compensation: {memory: {operation: rebild}}\n"
+        "  - id: b\n    call: {operation: models.usage, arguments: {modl: x}}\n"
+    )
+    refused = command("procedures", "validate", own / "one.yaml", own / "take-note.yaml", own / "two.yaml")
+    assert refused.code == 2
+    for told in (
+        "one.yaml:1: steps: is required",
+        "two.yaml:7: steps.0.call.operation: there is no operation 'models.uage'; accepted: models.usage? (one of ",
+        "two.yaml:8: steps.0.compensation.memory.operation: there is no operation 'rebild'; accepted: rebuild? (",
+        "two.yaml:10: steps.1.call.arguments.modl: models.usage has no such argument; accepted: model? (one of model)",
+        "two.yaml:10: steps.1.call: models.usage needs the argument model",
+    ):
+        assert told in refused.err
+
+
+def test_a_new_procedure_does_not_take_the_place_of_one_that_ships(own: Path, command: Cli) -> None:
+    refused = command("procedures", "new", "backup")
+    assert (refused.code, "backup is a procedure that ships" in refused.err) == (2, True)
+    assert not (own / "backup.yaml").exists()
+
+
+def test_ctrl_c_stops_what_is_executed_and_undoes_it(
+    own: Path, home: Path, command: Cli, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("ORCHESTRATOR_PROCEDURES_COMMANDS", "/bin/sh")
+    (own / "stopped.yaml").write_text(
+        f"""\
+id: stopped
+version: 1.0.0
+category: test
+description: Writes a file, has itself interrupted as by ctrl-C, and waits.
+permissions: {{requires_approval: false}}
+steps:
+  - id: write
+    file_write: {{path: {home}/note.txt, content: x}}
+  - id: interrupt
+    depends_on: [write]
+    shell: {{command: [/bin/sh, -c, "kill -INT {os.getpid()}"], sandbox: false}}
+    compensation: {{wait: {{seconds: 0}}}}
+  - id: pause
+    depends_on: [interrupt]
+    wait: {{seconds: 20}}
+"""
+    )
+
+    def not_reached(_number: int, _frame: object) -> None:
+        pytest.fail("ctrl-C was not taken by the command")
+
+    earlier = signal.signal(signal.SIGINT, not_reached)
+    try:
+        stopped = command("procedures", "run", "stopped")
+        assert signal.getsignal(signal.SIGINT) is not_reached
+    finally:
+        signal.signal(signal.SIGINT, earlier)
+    assert (stopped.code, (home / "note.txt").exists()) == (1, False)
+    assert "stopped 1.0.0: rolled back" in stopped.out
+    assert "the execution was cancelled" in stopped.out
+    assert "it stops before its next action" in capfd.readouterr().err
 
 
 def test_what_ships_is_listed_valid_and_shown(command: Cli) -> None:
