@@ -26,6 +26,7 @@ def test_batches_made_ahead_are_those_of_their_steps_up_to_the_last() -> None:
         assert np.array_equal(batch.weights, again.weights)
 
 
+@pytest.mark.slow
 def test_who_takes_no_more_batches_leaves_no_process() -> None:
     children = psutil.Process().children()
     ahead = batches_from(DRAFT, 0)

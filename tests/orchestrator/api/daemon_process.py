@@ -4,8 +4,6 @@ import os
 import secrets
 import signal
 import socket
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -31,7 +29,7 @@ class Running:
 
     home: Path
     port: int
-    process: subprocess.Popen[bytes] | ForkedProcess
+    process: ForkedProcess
 
     @property
     def token(self) -> str:
@@ -49,11 +47,10 @@ class Running:
 
 
 @contextmanager
-def running_daemon(home: Path, *under: str, **settings: str) -> Iterator[Running]:
+def running_daemon(home: Path, open_files: int | None = None, **settings: str) -> Iterator[Running]:
     """Start a daemon with these further environment variables, and shut it down at the end of the block.
 
-    `under` is a command that is to start it, such as one that sets limits. Without one the daemon is forked from a
-    process that has imported the program.
+    The daemon is forked from a process that has imported the program. `open_files` is how many descriptors it may open.
     """
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("ORCHESTRATOR_", "XDG_"))}
     port = free_port()
@@ -67,11 +64,7 @@ def running_daemon(home: Path, *under: str, **settings: str) -> Iterator[Running
         **settings,
     }
     with open(home.parent / f"{home.name}.log", "wb") as log:
-        process: subprocess.Popen[bytes] | ForkedProcess
-        if under:
-            process = subprocess.Popen([*under, sys.executable, "-m", "orchestrator.api"], env=environ, stderr=log)
-        else:
-            process = fork_daemon(environ, log)
+        process = fork_daemon(environ, log, open_files)
         daemon = Running(home, port, process)
         try:
             wait_ready(daemon)

@@ -3,13 +3,14 @@
 This file is both ends: `fork_daemon` is called by tests, and `python -m tests.orchestrator.api.forked_daemons` is the
 process that forks. It is no child of the tests, because some of them count their children, and neither are its daemons.
 It ends, and kills its daemons, when the process of the tests has ended. That the daemon starts as a program of its own
-is tested where it gets a command in front of it, and by the tests of `orchestrator serve`.
+is tested by the tests of `orchestrator serve`.
 """
 
 import array
 import atexit
 import json
 import os
+import resource
 import selectors
 import signal
 import socket
@@ -30,7 +31,7 @@ ROOT: Final = Path(__file__).parents[3]
 NUMBER_BYTES: Final = 4
 """What is told of a daemon are numbers of so many bytes: first its process id, and when it has ended its exit code."""
 REQUEST_BYTES: Final = 1 << 17
-"""How long a request may be: it is the environment of a daemon, as JSON."""
+"""How long a request may be: it is the environment of a daemon and the limit of its descriptors, as JSON."""
 START_SECONDS: Final = 300.0
 
 
@@ -67,11 +68,15 @@ class ForkedProcess:
             os.kill(self.pid, number)
 
 
-def fork_daemon(environment: Mapping[str, str], log: IO[bytes]) -> ForkedProcess:
-    """Start a daemon with exactly these environment variables, whose stdout and stderr are the file `log`."""
+def fork_daemon(environment: Mapping[str, str], log: IO[bytes], open_files: int | None = None) -> ForkedProcess:
+    """Start a daemon with exactly these environment variables, whose stdout and stderr are the file `log`.
+
+    It may open as many descriptors as the tests may, or `open_files`.
+    """
     ours, theirs = socket.socketpair()
+    request = json.dumps({"environment": dict(environment), "open_files": open_files})
     with theirs:
-        socket.send_fds(_forking(), [json.dumps(dict(environment)).encode()], [log.fileno(), theirs.fileno()])
+        socket.send_fds(_forking(), [request.encode()], [log.fileno(), theirs.fileno()])
     return ForkedProcess(ours)
 
 
@@ -116,6 +121,7 @@ class Request:
     """What a daemon is to be started with."""
 
     environment: dict[str, str]
+    open_files: int | None
     log: int
     told: socket.socket
 
@@ -163,7 +169,7 @@ def _receive(requests: socket.socket) -> Request | None:
     for _, _, bytes_ in passed:
         numbers.frombytes(bytes_)
     log, told = numbers
-    return Request(json.loads(data), log, socket.socket(fileno=told))
+    return Request(**json.loads(data), log=log, told=socket.socket(fileno=told))
 
 
 def _tell_end(daemon: Forked) -> None:
@@ -190,6 +196,8 @@ def main(descriptor: int) -> int:
     started_with = dict(os.environ)
     os.environ.clear()
     os.environ.update(request.environment)
+    if request.open_files is not None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (request.open_files, request.open_files))
     fork_engines_here(started_with)
     return daemon_main()
 

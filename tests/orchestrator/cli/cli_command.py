@@ -118,10 +118,7 @@ def wait_socket(process: subprocess.Popen[bytes], path: Path) -> None:
 
 @dataclass(frozen=True)
 class Finished:
-    """A state folder with two finished runs: the request of the example (an export of it in `out`) and its fan-out.
-
-    The request was run by a process of its own, the fan-out inside of this one, as `command` runs further commands.
-    """
+    """A state folder with two finished runs: the request of the example (an export of it in `out`) and its fan-out."""
 
     command: Cli
     out: Path

@@ -11,7 +11,6 @@ from tests.orchestrator.cli.cli_command import (
     REQUEST,
     Cli,
     Finished,
-    make_cli,
     make_command,
     run_here,
 )
@@ -38,6 +37,6 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     """Both examples, run by the embedded models."""
     folder = tmp_path_factory.mktemp("finished")
     command = make_command(folder / "home")
-    request = make_cli(folder / "home")("run", REQUEST, "--dir", RECORDS, "--json", "--out", folder / "out")
+    request = command("run", REQUEST, "--dir", RECORDS, "--json", "--out", folder / "out")
     fanout = command("run", FANOUT, "--dir", RECORDS)
     return Finished(command, folder / "out", request, fanout)

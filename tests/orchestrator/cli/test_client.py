@@ -17,6 +17,7 @@ from orchestrator.journal import Journal
 from orchestrator.journal.codec import encode_event
 from orchestrator.runs import EventUpdate, Progress, Update
 from tests.orchestrator.cli.cli_command import Cli
+from tests.registry.sources.model_server import SECONDS_TO_END
 
 MODEL = {"model": "m", "state": "ready", "residency": "warm", "pinned": False, "bytes": 1, "active": 0, "requests": 0}
 
@@ -56,7 +57,7 @@ def daemon(home: Path) -> Iterator[Played]:
             """Say nothing."""
 
     with ThreadingUnixStreamServer(str(home / "api.sock"), Handler) as server:
-        serving = threading.Thread(target=server.serve_forever)
+        serving = threading.Thread(target=server.serve_forever, args=(SECONDS_TO_END,))
         serving.start()
         yield played
         server.shutdown()
@@ -162,7 +163,7 @@ def test_a_stream_that_breaks_off_goes_on_after_the_last_whole_event(tmp_path: P
             return [update async for update in daemon.watch("R")]
 
     with ThreadingUnixStreamServer(str(tmp_path / "api.sock"), Handler) as server:
-        serving = threading.Thread(target=server.serve_forever)
+        serving = threading.Thread(target=server.serve_forever, args=(SECONDS_TO_END,))
         serving.start()
         try:
             updates = asyncio.run(watch())

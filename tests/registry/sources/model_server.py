@@ -8,7 +8,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
-from typing import Any
+from typing import Any, Final
+
+SECONDS_TO_END: Final = 0.01
+"""How long the server may take to notice that it is to end. Python's default is half a second, for each test."""
 
 
 @dataclass
@@ -42,7 +45,7 @@ def serving(served: Served) -> Iterator[Served]:
         what = served
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = Thread(target=server.serve_forever)
+    thread = Thread(target=server.serve_forever, args=(SECONDS_TO_END,))
     thread.start()
     served.url = f"http://127.0.0.1:{server.server_address[1]}"
     try:
