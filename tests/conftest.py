@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from xdist.remote import Producer
+from xdist.scheduler import LoadFileScheduling
 
 from orchestrator.sandbox import Sandbox, SandboxUnavailable
 from tests.orchestrator.forked_engines import forked_engines
@@ -28,33 +30,31 @@ sys.dont_write_bytecode = False
 os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 
 TESTS = Path(__file__).parent
+DAEMONS = ("tests/orchestrator/api/", "tests/clients/", "tests/orchestrator/cli/test_backend.py")
+"""How the names of the tests begin that start daemons. They take a fifth of the time of all tests."""
 LONGEST = (
+    "orchestrator/api",
     "benchmarks/test_user_path.py",
     "benchmarks/test_gates_showcase.py",
     "orchestrator/cli/test_interrupts.py",
     "orchestrator/cli/test_daemon_commands.py",
     "orchestrator/gates/test_tools.py",
-    "orchestrator/api/test_openai.py",
     "orchestrator/service/test_service.py",
     "memrl/test_graph.py",
-    "orchestrator/api/test_engine_death.py",
     "orchestrator/steps/tools/test_servers.py",
     "orchestrator/engine/test_watchdog.py",
     "orchestrator/engine/test_engine_faults.py",
-    "orchestrator/api/test_limits.py",
-    "orchestrator/api/test_procedures.py",
-    "orchestrator/api/test_orchestrate.py",
-    "orchestrator/api/test_native_tools.py",
     "orchestrator/engine/test_golden_prompts.py",
     "orchestrator/engine/test_speculation.py",
     "orchestrator/engine/test_layout.py",
-    "orchestrator/api/test_mcp.py",
-    "orchestrator/api/test_admin.py",
     "benchmarks/test_engine_bench_systems.py",
     "orchestrator/pool/test_pool.py",
     "orchestrator/cli/test_bad_input.py",
 )
-"""The files that take longest. They come first, because a process that took one of them last would work alone."""
+"""The files that take longest, and the folder of the daemon's tests, which one process runs.
+
+They come first, because a process that took one of them last would work alone.
+"""
 
 ALL_SLOW = ("orchestrator/api/test_contract.py",)
 """Files whose tests are all slow."""
@@ -87,7 +87,24 @@ def sandbox(probed_sandbox: Sandbox | str) -> Sandbox:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put the tests of the longest files first, and leave the others in their order."""
     places = {TESTS / name: place for place, name in enumerate(LONGEST)}
-    items.sort(key=lambda item: places.get(item.path, len(places)))
+    last = len(places)
+    items.sort(key=lambda item: min(places.get(item.path, last), places.get(item.path.parent, last)))
+
+
+class OneProcessStartsDaemons(LoadFileScheduling):
+    """Has each file run by one of xdist's processes, and all tests that start daemons by the same one.
+
+    Before a process of tests can start its first daemon, seconds of processor time go into importing the program.
+    """
+
+    def _split_scope(self, nodeid: str) -> str:
+        return DAEMONS[0] if nodeid.startswith(DAEMONS) else super()._split_scope(nodeid)
+
+
+@pytest.hookimpl(tryfirst=True, optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling | None:
+    """Return the scheduler of `--dist loadfile`, and None where tests are distributed in another way."""
+    return OneProcessStartsDaemons(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 @pytest.hookimpl(wrapper=True)

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from orchestrator.cli.client import DaemonClient
-from tests.orchestrator.api.forked_daemons import fork_daemon
 from tests.orchestrator.cli.cli_command import (
     COMMAND,
     RECORDS,
@@ -143,11 +142,11 @@ def test_pool_and_logs_are_shown(served: Served) -> None:
     assert any("the daemon serves" in line for line in served.command("logs", "--json").json["lines"])
 
 
-def test_a_second_daemon_names_the_holder_of_the_lock(served: Served, tmp_path: Path) -> None:
-    with open(tmp_path / "log", "wb") as log:
-        second = fork_daemon(environment(served.home), log)
-    assert second.wait(100) == 1
-    assert str(served.process.pid) in (tmp_path / "log").read_text()
+def test_a_second_daemon_names_the_holder_of_the_lock(served: Served) -> None:
+    daemon = [COMMAND[0], "-m", "orchestrator.api"]  # what `orchestrator serve` becomes
+    second = subprocess.run(daemon, capture_output=True, env=environment(served.home), timeout=100, check=False)
+    assert second.returncode == 1
+    assert str(served.process.pid) in second.stderr.decode()
 
 
 def test_the_configuration_is_read_again_on_sighup(served: Served) -> None:
