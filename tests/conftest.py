@@ -91,7 +91,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: min(places.get(item.path, last), places.get(item.path.parent, last)))
 
 
-class OneProcessStartsDaemons(LoadFileScheduling):
+class OneProcessStartsDaemons(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types
     """Has each file run by one of xdist's processes, and all tests that start daemons by the same one.
 
     Before a process of tests can start its first daemon, seconds of processor time go into importing the program.

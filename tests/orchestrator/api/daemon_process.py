@@ -47,7 +47,7 @@ class Running:
 
 
 @contextmanager
-def running_daemon(home: Path, open_files: int | None = None, **settings: str) -> Iterator[Running]:
+def running_daemon(home: Path, open_files: int | None = None, /, **settings: str) -> Iterator[Running]:
     """Start a daemon with these further environment variables, and shut it down at the end of the block.
 
     The daemon is forked from a process that has imported the program. `open_files` is how many descriptors it may open.

@@ -120,7 +120,7 @@ def test_connections_of_a_listener_leave_descriptors_for_the_other_one_and_for_t
 
 def test_a_crowd_that_sends_no_whole_head_keeps_nobody_from_the_socket(tmp_path: Path) -> None:
     """600 connections to a daemon that may open 512 descriptors, as anybody who reaches the port can make them."""
-    with running_daemon(tmp_path / "home", open_files=512) as daemon, ExitStack() as crowd:
+    with running_daemon(tmp_path / "home", 512) as daemon, ExitStack() as crowd:
         for _ in range(600):
             caller = crowd.enter_context(socket.create_connection(("127.0.0.1", daemon.port)))
             with suppress(OSError):  # the daemon has closed it already
