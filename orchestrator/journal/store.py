@@ -434,11 +434,12 @@ class Store:
 
     def earlier_runs(self, shape: str, limit: int) -> list[EarlierRun]:
         """Return the `limit` runs of plans of a shape that were accepted last and are done, newest first."""
+        # The plus keeps SQLite from looking for the kind in the events of all runs.
         rows = self._rows(
             """
             SELECT accepted.body ->> '$.plan_key.content', accepted.body ->> '$.plan_key.predicted_seconds',
-                   (SELECT max(at) FROM events WHERE run = accepted.run AND kind = 'attempt_succeeded')
-                   - (SELECT min(at) FROM events WHERE run = accepted.run AND kind = 'attempt_started') AS seconds
+                   (SELECT max(at) FROM events WHERE run = accepted.run AND +kind = 'attempt_succeeded')
+                   - (SELECT min(at) FROM events WHERE run = accepted.run AND +kind = 'attempt_started') AS seconds
             FROM events AS accepted JOIN runs USING (run)
             WHERE accepted.kind = 'run_accepted' AND accepted.body ->> '$.plan_key.shape' = ?
                 AND runs.status = 'done' AND seconds IS NOT NULL

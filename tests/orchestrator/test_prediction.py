@@ -452,6 +452,16 @@ async def test_the_journal_tells_how_long_runs_of_a_shape_took(tmp_path: Path) -
         assert journal.earlier_runs("shape") == [EarlierRun("R4", 2.0, 6.0), EarlierRun("R1", 2.0, 3.0)]
         assert journal.earlier_runs("unknown") == []
 
+        work: list[int] = []  # one for each 20 instructions of SQLite's virtual machine
+        journal._store._connection.set_progress_handler(lambda: work.append(1), 20)
+        journal.earlier_runs("shape")
+        before = len(work)
+        for number in range(100):
+            await ran(f"other-{number}", 5.0, shape="other")
+        work.clear()
+        journal.earlier_runs("shape")
+        assert len(work) <= before + 1, "other runs make it no slower, as it is waited for before each run begins"
+
 
 def test_a_pace_lengthens_what_is_expected_of_each_step_and_not_what_it_computes() -> None:
     graph = graph_of({"outputs": ["x"]}, {"inputs": ["x"], "outputs": ["y"]})
