@@ -31,7 +31,7 @@ from orchestrator.steps.prompt import plan_messages
 
 # What other processors may round differently, in answers of the FIRST_PROMPTS.
 MARGIN = 2
-IN_SUITE = ("plan", "extract", "tools", "judge")
+IN_SUITE = ("plan", "extract")
 """The families that tell soonest whether the engine, the prompts or the grammars have changed. The others are slow."""
 in_module = pytest.mark.asyncio(loop_scope="module")
 

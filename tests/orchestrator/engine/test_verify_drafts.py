@@ -129,7 +129,7 @@ def draw(pair: Callable[[], list[int]]) -> list[tuple[int, ...]]:
     [
         ("likely", 1.0, 1.0),
         ("unlikely", 1.5, 0.85),
-        ("mixed", 0.6, 1.0),
+        pytest.param("mixed", 0.6, 1.0, marks=pytest.mark.slow),
         pytest.param("likely", 0.6, 1.0, marks=pytest.mark.slow),
         pytest.param("likely", 1.5, 0.85, marks=pytest.mark.slow),
         pytest.param("unlikely", 1.0, 1.0, marks=pytest.mark.slow),

@@ -186,8 +186,8 @@ def tower(leaf: object, depth: int = 20) -> object:
     [
         (doubling("allOf"), 1),
         (doubling("anyOf"), "x"),
-        (doubling("oneOf"), 1),
-        (doubling("anyOf", **{"$schema": META, "type": "integer"}), "x"),
+        pytest.param(doubling("oneOf"), 1, marks=pytest.mark.slow),
+        pytest.param(doubling("anyOf", **{"$schema": META, "type": "integer"}), "x", marks=pytest.mark.slow),
         ({**doubling("anyOf"), "$schema": "http://json-schema.org/draft-07/schema#", "$ref": "#/$defs/d39"}, "x"),
         ({"$defs": doubling("anyOf")["$defs"], "items": {"$schema": META, "$ref": "#/$defs/d39"}}, ["x"]),
         (doubling("anyOf", anyOf=[False, False]), "x" * 100_000),

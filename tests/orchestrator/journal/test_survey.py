@@ -1,3 +1,5 @@
+import asyncio
+import shutil
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -11,17 +13,28 @@ RUNS = 8
 EVENTS = 60
 
 
-@pytest.fixture
-async def home(tmp_path: Path) -> Path:
-    """A state folder of runs that take some pages each, one after the other."""
-    with Journal.open(tmp_path / "home") as journal:
+@pytest.fixture(scope="module")
+def undamaged(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A state folder of runs that take some pages each, one after the other. No test may change it."""
+    folder = tmp_path_factory.mktemp("undamaged") / "home"
+    asyncio.run(_record(folder))
+    return folder
+
+
+async def _record(folder: Path) -> None:
+    with Journal.open(folder) as journal:
         for run in range(RUNS):
             await journal.append(
                 f"R{run}", [RunAccepted(at=float(run), run=f"R{run}", mode="serial", request="a test")]
             )
             for number in range(EVENTS):
                 await journal.append(f"R{run}", [StepExpanded(at=run + 0.5, step="S" * 300, count=1000 + number)])
-    return tmp_path / "home"
+
+
+@pytest.fixture
+def home(undamaged: Path, tmp_path: Path) -> Path:
+    """A copy of the undamaged state folder."""
+    return Path(shutil.copytree(undamaged, tmp_path / "home"))
 
 
 def page_of(home: Path, run: str, count: int) -> tuple[int, int]:

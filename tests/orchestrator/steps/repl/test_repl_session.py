@@ -192,7 +192,7 @@ async def test_an_end_of_input_is_an_error_like_any_other(sandbox: Sandbox, tmp_
         assert (await program.run("x")).shown == "7"
 
 
-@pytest.mark.parametrize("before", ["", "tool('list_files')\n"])
+@pytest.mark.parametrize("before", [pytest.param("", marks=pytest.mark.slow), "tool('list_files')\n"])
 async def test_a_turn_that_swallows_the_end_of_its_time_is_stopped_again(
     sandbox: Sandbox, tmp_path: Path, before: str
 ) -> None:
