@@ -230,9 +230,9 @@ async def test_an_engine_without_threads_answers_and_cancels(models: Path) -> No
         assert (await engine.generate(SHORT)).usage.output_tokens == 2
 
 
-@pytest.mark.parametrize("count", [40, pytest.param(500, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [100, pytest.param(500, marks=pytest.mark.slow)])
 async def test_many_requests_at_once_are_all_answered_and_nothing_leaks(models: Path, count: int) -> None:
-    async with await Engine.start(spec(models, slots=16, context=256)) as engine:
+    async with await Engine.start(spec(models, slots=16, context=96)) as engine:
         await engine.generate(SHORT)
         before = held(engine)
         done = await asyncio.gather(*(engine.generate(dataclasses.replace(SHORT, slack=n)) for n in range(count)))
