@@ -12,7 +12,6 @@ import os
 import secrets
 import time
 from collections.abc import Mapping
-from functools import lru_cache
 from pathlib import Path
 from threading import Event, Lock
 from typing import Any, Final
@@ -363,7 +362,7 @@ class ProcedureEngine:
     def _procedure(self, identity: str, plan: ProcedurePlan) -> Procedure:
         """Return the procedure of a plan. Raises PlanUnusable for one that this version of the program refuses."""
         try:
-            return _read_once(plan.definition, plan.path)
+            return procedure_from(plan.definition.encode(), Path(plan.path))
         except ProcedureInvalid as error:
             raise PlanUnusable(self._plan_path(identity), f"this version cannot carry it out: {error}") from error
 
@@ -429,12 +428,6 @@ class ProcedureEngine:
         if os.sep in identity or identity.startswith("."):
             raise UnknownExecution(identity)
         return plan_file(self.folder, identity)
-
-
-@lru_cache(maxsize=8)
-def _read_once(definition: str, path: str) -> Procedure:
-    """Return the procedure of a plan, which an execution asks for several times: reading a long one takes a second."""
-    return procedure_from(definition.encode(), Path(path))
 
 
 def _new_identity() -> str:

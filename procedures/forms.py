@@ -7,6 +7,7 @@ steps, and that every expression can be parsed and names only inputs and earlier
 import json
 import re
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
@@ -18,7 +19,7 @@ from procedures.errors import ProcedureInvalid
 from procedures.expressions import ExpressionError, names_in, names_in_template
 from registry.errors import RegistryError, RegistryProblem
 from registry.forms import Form, Name, nearest, read_form
-from registry.strict_yaml import KeyPath, YamlDocument, parse_file, parse_text
+from registry.strict_yaml import KeyPath, YamlDocument, parse_text, read_file
 
 PLACES: Final = ("home", "registry", "models", "configuration")
 """What templates call the paths of this installation: the state folder, the registry's file, the folder that models are
@@ -308,7 +309,7 @@ class Procedure:
 def read_procedure(path: Path) -> Procedure:
     """Read the file of a procedure. Raises ProcedureInvalid with every problem, each at its line."""
     try:
-        return _checked(parse_file(path), path.read_bytes())
+        return _read_once(read_file(path), path)
     except RegistryError as error:
         raise ProcedureInvalid(*error.problems) from error
 
@@ -316,7 +317,7 @@ def read_procedure(path: Path) -> Procedure:
 def procedure_from(text: bytes, path: Path) -> Procedure:
     """Read a procedure from bytes; `path` is for errors. Raises ProcedureInvalid."""
     try:
-        return _checked(parse_text(text, path), text)
+        return _read_once(text, path)
     except RegistryError as error:
         raise ProcedureInvalid(*error.problems) from error
 
@@ -346,6 +347,12 @@ def templates_in(value: object, place: KeyPath = ()) -> Iterator[tuple[KeyPath, 
     elif isinstance(value, list | tuple):
         for index, item in enumerate(value):
             yield from templates_in(item, (*place, index))
+
+
+@lru_cache(maxsize=64)
+def _read_once(text: bytes, path: Path) -> Procedure:
+    """Return the procedure in a text, which lists, requests in words and each step of an execution ask for again."""
+    return _checked(parse_text(text, path), text)
 
 
 def _checked(document: YamlDocument, text: bytes) -> Procedure:

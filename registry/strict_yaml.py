@@ -45,6 +45,11 @@ def parse_file(path: Path, accepted: str = "") -> YamlDocument:
 
     `accepted` says what would be accepted in place of a file that cannot be read.
     """
+    return parse_text(read_file(path, accepted), path)
+
+
+def read_file(path: Path, accepted: str = "") -> bytes:
+    """Return the bytes of a file of YAML. Raises RegistryError if it is missing or too large, as `parse_file` does."""
     try:
         with path.open("rb") as file:
             raw = file.read(MAX_BYTES + 1)
@@ -52,7 +57,7 @@ def parse_file(path: Path, accepted: str = "") -> YamlDocument:
         raise _error(path, None, f"cannot be read: {error.strerror}", accepted) from error
     if len(raw) > MAX_BYTES:
         raise _error(path, None, "too large", f"at most {MAX_BYTES:,} bytes")
-    return parse_text(raw, path)
+    return raw
 
 
 def parse_text(raw: bytes, path: Path) -> YamlDocument:

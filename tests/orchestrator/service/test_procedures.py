@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -94,7 +95,7 @@ def fail(_arguments: NoArguments, _work: object) -> dict[str, Any]:
     raise StepFailed("it was told to fail")
 
 
-def make_installation(root: Path) -> Installation:
+def fill_installation(root: Path) -> None:
     """Make a registry, a journal with two runs and a backup of it, a token and a folder of code."""
     home = root / "home"
     (root / "code").mkdir()
@@ -119,6 +120,11 @@ roles:
         make_backup(journal)
     (home / "api.token").write_text("a-token-of-more-than-twenty-characters\n")
     (home / "api.token").chmod(0o600)
+
+
+def installation_in(root: Path) -> Installation:
+    """Return the installation that `fill_installation` has made in a folder."""
+    home = root / "home"
     return Installation(
         home=home,
         registry=root / "registry.yaml",
@@ -225,6 +231,7 @@ async def _advised(journal: Journal, better: str) -> None:
         rules=named(Action("worker", "", "large")),
         estimates=estimates,
     )
+    runs: dict[str, list[Event]] = {}
     for number in range(120):
         model, at = ("small", "large")[number % 2], now + number / 1000
         ended: Event = AttemptSucceeded(
@@ -233,27 +240,27 @@ async def _advised(journal: Journal, better: str) -> None:
         if model != better:
             failure = Failure(FailureKind.CODE, "the tests have failed", final=True)
             ended = AttemptFailed(at=at, step="S1", number=1, failure=failure, gates=(GateResult("unit", "failed"),))
-        await journal.append(
-            f"A{number}",
-            [
-                RunAccepted(at=at, run=f"A{number}", mode="as-planned", task=task),
-                StepsPlanned(at=at, steps=task.plan.steps),
-                PlanFinished(at=at, origin="taskir"),
-                AttemptStarted(
-                    at=at,
-                    step="S1",
-                    number=1,
-                    role="worker",
-                    persona=None,
-                    model=model,
-                    reason="a test",
-                    propensity=0.5,
-                    advice=advice,
-                ),
-                ended,
-                RunFinished(at=at, status="done" if model == better else "failed"),
-            ],
-        )
+        runs[f"A{number}"] = [
+            RunAccepted(at=at, run=f"A{number}", mode="as-planned", task=task),
+            StepsPlanned(at=at, steps=task.plan.steps),
+            PlanFinished(at=at, origin="taskir"),
+            AttemptStarted(
+                at=at,
+                step="S1",
+                number=1,
+                role="worker",
+                persona=None,
+                model=model,
+                reason="a test",
+                propensity=0.5,
+                advice=advice,
+            ),
+            ended,
+            RunFinished(at=at, status="done" if model == better else "failed"),
+        ]
+    async with asyncio.TaskGroup() as group:  # all at once, so that they share the disk's syncs
+        for run, events in runs.items():
+            group.create_task(journal.append(run, events))
 
 
 def use_of(root: Path) -> str:
@@ -393,14 +400,23 @@ def everything_in(root: Path, stays: tuple[str, ...] = ()) -> dict[str, Any]:
     }
 
 
+@pytest.fixture(scope="session")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An installation that tests copy, since many small transactions take longer than a copy of what they have made."""
+    folder = tmp_path_factory.mktemp("filled")
+    fill_installation(folder)
+    return folder
+
+
 @pytest.fixture
-def root(tmp_path: Path) -> Path:
+def root(tmp_path: Path, filled: Path) -> Path:
+    shutil.copytree(filled, tmp_path, dirs_exist_ok=True)
     return tmp_path
 
 
 @pytest.fixture
 def engine(root: Path) -> Iterator[ProcedureEngine]:
-    engine = procedures_engine(make_installation(root), Configuration(), {"HOME": str(root)})
+    engine = procedures_engine(installation_in(root), Configuration(), {"HOME": str(root)})
     engine.ports = type(engine.ports)(
         registry=engine.ports.registry,
         places=engine.ports.places,
@@ -601,7 +617,7 @@ def test_programs_outside_the_sandbox_have_to_be_allowed(root: Path, engine: Pro
     with pytest.raises(StepFailed, match="may not be run outside the sandbox"):
         engine.ports.run_program(program, work())
     settings = Configuration(procedures=ProcedureSettings(commands=("/bin/echo",)))
-    allowed = procedures_engine(make_installation_at(root / "other"), settings, {"HOME": str(root)})
+    allowed = procedures_engine(installation_in(root), settings, {"HOME": str(root)})
     assert allowed.ports.run_program(program, work()).stdout == "hello\n"
 
 
@@ -611,8 +627,3 @@ def test_programs_in_the_sandbox_get_their_files(root: Path, engine: ProcedureEn
     program = Program(command=("cat", "in.txt"), sandbox=True, folder=None, files=files, stdin="")
     ended = engine.ports.run_program(program, work())
     assert (ended.exit_code, ended.stdout) == (0, "x = 1\n")
-
-
-def make_installation_at(root: Path) -> Installation:
-    root.mkdir()
-    return make_installation(root)
