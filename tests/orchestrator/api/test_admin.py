@@ -1,6 +1,7 @@
-"""Vacuum removes what is kept no longer, and a daemon shuts down in order and in time."""
+"""Vacuum removes what is kept no longer, a state folder has one daemon, and that shuts down in order and in time."""
 
 import json
+import os
 import signal
 from collections.abc import Iterator
 from contextlib import suppress
@@ -11,7 +12,8 @@ import httpx2
 import pytest
 
 from orchestrator.journal import Home
-from tests.orchestrator.api.daemon_process import Running, executed, running_daemon, submitted, summary
+from tests.orchestrator.api.daemon_process import ROOT, Running, executed, running_daemon, submitted, summary
+from tests.orchestrator.api.forked_daemons import fork_daemon
 
 LIST: dict[str, Any] = {"type": "array", "items": {"type": "integer", "minimum": 0, "maximum": 9}}
 
@@ -66,9 +68,18 @@ def test_vacuum_keeps_only_the_newest_runs_if_asked_to(client: httpx2.Client) ->
     assert client.post("/v1/vacuum", json={"days": -1}).status_code == 400
 
 
+def test_a_second_daemon_names_the_holder_of_the_lock(daemon: Running, tmp_path: Path) -> None:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("ORCHESTRATOR_", "XDG_"))}
+    environment = {**kept, "HOME": str(tmp_path), "ORCHESTRATOR_HOME": str(daemon.home), "PYTHONPATH": str(ROOT)}
+    with open(tmp_path / "log", "wb") as log:
+        second = fork_daemon(environment, log)
+    assert second.wait(100) == 1
+    assert str(daemon.process.pid) in (tmp_path / "log").read_text()
+
+
 def test_a_chat_in_progress_is_answered_before_the_daemon_ends(tmp_path: Path) -> None:
     with running_daemon(tmp_path / "home", ORCHESTRATOR_SERVER_DRAIN_SECONDS="300") as daemon:
-        with daemon.client() as client, client.stream("POST", "/v1/chat/completions", json=chat(600)) as answer:
+        with daemon.client() as client, client.stream("POST", "/v1/chat/completions", json=chat(300)) as answer:
             lines = answer.iter_lines()
             lines_read = [next(lines)]
             daemon.process.send_signal(signal.SIGTERM)

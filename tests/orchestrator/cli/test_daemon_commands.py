@@ -142,13 +142,6 @@ def test_pool_and_logs_are_shown(served: Served) -> None:
     assert any("the daemon serves" in line for line in served.command("logs", "--json").json["lines"])
 
 
-def test_a_second_daemon_names_the_holder_of_the_lock(served: Served) -> None:
-    daemon = [COMMAND[0], "-m", "orchestrator.api"]  # what `orchestrator serve` becomes
-    second = subprocess.run(daemon, capture_output=True, env=environment(served.home), timeout=100, check=False)
-    assert second.returncode == 1
-    assert str(served.process.pid) in second.stderr.decode()
-
-
 def test_the_configuration_is_read_again_on_sighup(served: Served) -> None:
     path = served.home / ".config" / "orchestrator" / "config.toml"
     path.parent.mkdir(parents=True)
