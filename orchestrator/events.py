@@ -288,7 +288,8 @@ class PlanKey:
     content: str
     """A digest of the whole task, texts included."""
     predicted_seconds: float
-    """The critical path by the rates of its steps alone, before `RunAccepted.pace`."""
+    """The critical path by the rates of its steps alone, before `RunAccepted.pace`; 0 where the rates of some step were
+    nothing but assumed, so that a pace would tell of the assumption."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

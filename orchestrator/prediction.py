@@ -497,7 +497,8 @@ def plan_key(
             [step.actor, kind_of(step), step.foreach is not None, sorted(at[o] for o in graph.before[name]), read]
         )
     limits = None if task.plan.parallelism is None else task.plan.parallelism.model_dump(mode="json")
-    seconds = {name: one.seconds for name, one in predicted.items()}
+    assumed = any(not one.generations and kind_of(graph.steps[name]) != CALL for name, one in predicted.items())
+    seconds = {} if assumed else {name: one.seconds for name, one in predicted.items()}
     return PlanKey(
         shape=_digest([mode, limits, steps]),
         content=_digest(task.model_dump(mode="json", exclude={"task_id"})),
@@ -511,14 +512,16 @@ def pace_of(key: PlanKey | None, newest_first: Sequence[EarlierRun]) -> float:
     A task that was run before finds its prompts in caches, and a new one does not. So runs of tasks that had been run
     before are compared with a task that was, if there are any, and first runs with a new one.
     """
-    runs = [one for one in newest_first if one.predicted_seconds > 0 and 0 < one.seconds < _LONGEST]
+    runs = [
+        (one, any(one.content == earlier.content for earlier in newest_first[at + 1 :]))
+        for at, one in enumerate(newest_first)
+        if one.predicted_seconds > 0 and 0 < one.seconds < _LONGEST
+    ]
     if key is None or not runs:
         return 1.0
-    known = any(one.content == key.content for one in runs)
-    alike = [
-        one for at, one in enumerate(runs) if any(one.content == earlier.content for earlier in runs[at + 1 :]) == known
-    ]
-    ratios = [one.seconds / one.predicted_seconds for one in (alike or runs)[:PACED_RUNS]]
+    known = any(one.content == key.content for one in newest_first)
+    alike = [one for one, again in runs if again == known] or [one for one, _ in runs]
+    ratios = [one.seconds / one.predicted_seconds for one in alike[:PACED_RUNS]]
     return max(1 / MOST_PACE, min(MOST_PACE, median(ratios)))
 
 

@@ -233,7 +233,7 @@ def _summary(rows: Sequence[TaskMeasurement]) -> WorkloadSummary:
         width=max(row.width for row in warm),
         mean_width=median(row.mean_width for row in warm),
         peak_bytes=max(row.peak_bytes for row in planned),
-        where=_typical([row.where for row in warm]),
+        where=_typical(warm),
         walls=tuple(row.wall for row in warm),
     )
 
@@ -246,7 +246,10 @@ def _speedup(pairs: Sequence[tuple[float, float]]) -> Interval | None:
     return Interval(found.median, None if alone else found.low, None if alone else found.high, found.rounds)
 
 
-def _typical(some: Sequence[PathTime]) -> PathTime:
+def _typical(rows: Sequence[TaskMeasurement]) -> PathTime:
+    """Return where the time of the run with the median wall time went, or of the two whose mean is the median."""
+    ranked = sorted(rows, key=lambda row: row.wall)
+    some = [row.where for row in ranked[(len(ranked) - 1) // 2 : len(ranked) // 2 + 1]]
     names = PathTime.__dataclass_fields__
     return PathTime(**{name: sum(getattr(one, name) for one in some) / len(some) for name in names})
 

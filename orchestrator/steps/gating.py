@@ -60,6 +60,8 @@ async def pass_gates(
     Raises `AttemptError` for outputs that do not pass. The time limit of the step does not count here: gates have
     limits of their own, because they run at a lower priority than engines.
     """
+    if not attempt.gates:
+        return outputs, ()
     artifacts = [Artifact(name, data) for name, data in outputs.items()]
     async with attempt_timeout(None):
         found = await run_gates(attempt.gates, artifacts, gate_context(attempt, models))

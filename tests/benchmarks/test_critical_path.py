@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -103,6 +103,12 @@ def test_a_speedup_comes_from_pairs_in_which_both_runs_are_done() -> None:
     assert (one.speedup.median, one.speedup.low, one.speedup.rounds) == (2.0, None, 1)
     (unpaired,) = summaries([row(1.0, 1), row(2.0, 2, "serial")])
     assert unpaired.speedup is None
+
+
+@given(st.lists(st.floats(0.1, 10), min_size=1, max_size=6))
+def test_the_parts_of_the_time_come_to_the_wall_time(walls: list[float]) -> None:
+    (found,) = summaries([row(wall, number) for number, wall in enumerate(walls, start=1)])
+    assert sum(asdict(found.where).values()) == pytest.approx(found.wall)
 
 
 def test_a_prediction_is_judged_only_when_the_task_has_run_twice_before() -> None:

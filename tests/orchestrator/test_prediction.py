@@ -417,6 +417,18 @@ def test_a_task_that_was_run_before_is_compared_with_others_that_were() -> None:
     assert pace_of(KEY, [EarlierRun("this", 1.0, 6.0)]) == 6.0, "there is nothing else to compare with"
 
 
+def test_a_run_that_was_predicted_by_assumptions_says_nothing_of_the_pace_but_that_the_task_was_run() -> None:
+    task = two_steps()
+    graph = analyze_task(task, files=["a.txt", "b.txt"])
+    key = plan_key(graph, task, {}, {}, "as-planned")
+    assert key is not None
+    assert key.predicted_seconds == 0.0
+    assert pace_of(KEY, [EarlierRun("this", 0.0, 60.0)]) == 1.0
+    again = [EarlierRun("that", 1.0, 2.0), EarlierRun("that", 0.0, 60.0), EarlierRun("other", 1.0, 6.0)]
+    assert pace_of(KEY, again) == 6.0, "a first run is compared with first runs"
+    assert pace_of(KEY, [*again, EarlierRun("this", 0.0, 60.0)]) == 2.0
+
+
 @pytest.mark.parametrize("odd", [0.0, -1.0, 1e12, math.inf])
 def test_odd_times_say_nothing(odd: float) -> None:
     assert pace_of(KEY, [EarlierRun("that", 1.0, odd), EarlierRun("that", odd if odd <= 0 else 0.0, 1.0)]) == 1.0

@@ -7,7 +7,7 @@ from typing import Any
 
 from orchestrator.engine.client.engine import OnText
 from orchestrator.engine.contract import Message
-from orchestrator.events import Failure, FailureKind
+from orchestrator.events import Failure, FailureKind, Usage
 from orchestrator.steps.answer import outputs_from
 from orchestrator.steps.attempt import Attempt, Models, OnGenerated, Produced, StepRunner, reporting_usage
 from orchestrator.steps.context.conversation import Conversation
@@ -41,22 +41,30 @@ class ToolRunner:
         on_text: OnText | None = None,
     ) -> Produced:
         """Return what the attempt made, as `StepRunner.run` says. `timeout_seconds` covers all but the gates."""
+        if attempt.step.arguments is not None:
+            return await self._call(attempt, attempt.step.arguments, models, on_generated)
         opening = _opening(attempt, self.toolbox)
         talk = Conversation(attempt, models, opening, self.context, prunes=True, on_text=on_text)
         async with attempt_timeout(attempt.step.timeout_seconds) as scope:
             with reporting_usage(scope, on_generated, lambda: talk.usage):
-                value: Any
-                if attempt.step.arguments is not None:
-                    value = await _called(attempt, attempt.step.arguments, self.toolbox)
-                else:
-                    value = await ToolLoop(attempt, self.toolbox, talk).run(self.turns)
+                value = await ToolLoop(attempt, self.toolbox, talk).run(self.turns)
             written = self.toolbox.context.workspace.written
             outputs = outputs_from(attempt.step, value, written)
-            if attempt.step.arguments is None:  # what a given call returns was written by no model
-                for name in outputs.keys() - written.keys():
-                    refuse_echo(outputs[name].decode(), attempt)
+            for name in outputs.keys() - written.keys():
+                refuse_echo(outputs[name].decode(), attempt)
         checked_outputs, gates = await pass_gates(attempt, outputs, models)
         return Produced(checked_outputs, gates, talk.usage)
+
+    async def _call(
+        self, attempt: Attempt, arguments: Mapping[str, Any], models: Models, on_generated: OnGenerated
+    ) -> Produced:
+        """Return what the call makes that the document gives. No model is asked, so no prompt is made."""
+        async with attempt_timeout(attempt.step.timeout_seconds) as scope:
+            with reporting_usage(scope, on_generated, Usage):
+                value = await _called(attempt, arguments, self.toolbox)
+            outputs = outputs_from(attempt.step, value, self.toolbox.context.workspace.written)
+        checked_outputs, gates = await pass_gates(attempt, outputs, models)
+        return Produced(checked_outputs, gates, Usage())
 
 
 @dataclass(frozen=True, slots=True)
