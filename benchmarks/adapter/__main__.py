@@ -1,4 +1,8 @@
-"""Make the frontdoor's adapter: `python -m benchmarks.adapter {data,train,export,evaluate,measure,all}`."""
+"""Make the frontdoor's adapter, and try one for the worker and the judge.
+
+`python -m benchmarks.adapter {data,train,export,evaluate,measure,all}` is about the frontdoor. The trial is made of
+`keep` (what the model itself writes where nothing is to change), `train-families` and `families`, which measures.
+"""
 
 import argparse
 import asyncio
@@ -7,14 +11,17 @@ import json
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Final
 
 from benchmarks import results
+from benchmarks.adapter import families, family_training
 from benchmarks.adapter.base import NoModel, model_file
 from benchmarks.adapter.data import SEED, answer_text, question_text, unseen
 from benchmarks.adapter.evaluate import BARE, MODEL, SHIPPED, PlanningSetup, adapted, as_request, evaluate
+from benchmarks.adapter.family_measure import KEPT_FILE, counted, keep_answers
 from benchmarks.adapter.plans import generate
 from benchmarks.goals import at_least, wilson
 from benchmarks.real.measure import PLANS_GOAL
@@ -25,6 +32,8 @@ from registry.sources.catalogue import read_catalogue
 WORK: Final = Path("build/adapter")
 """Where checkpoints and the exported adapter are put, unless another folder is given."""
 RESULTS: Final = results.FOLDER / "adapter.json"
+FAMILIES: Final = "families"
+"""The part of the results that is about the worker and the judge, and the folder of that trial."""
 MEASURED: Final = {"adapter": ("unseen", "tuning", "generated"), "prompt": ("unseen", "tuning"), "bare": ("unseen",)}
 """The systems that are measured, and on which requests: those that plan little rightly take long."""
 
@@ -37,7 +46,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.adapter", description=__doc__)
     parser.add_argument("command", choices=(*COMMANDS, "all"))
     parser.add_argument("--folder", type=Path, default=WORK, help="for checkpoints and the exported adapter")
-    parser.add_argument("--tokens", type=int, default=TOKENS, help="how many tokens to train on in all")
+    parser.add_argument("--tokens", type=int, help="how many tokens to train on in all")
     parser.add_argument("--count", type=int, default=100, help="how many examples to print, or to evaluate of each set")
     parser.add_argument("--seed", type=int, default=SEED)
     parser.add_argument("--show", action="store_true", help="print the plans that are wrong")
@@ -64,7 +73,7 @@ def _train(arguments: argparse.Namespace) -> None:
     from benchmarks.adapter.train import train
 
     settings = {"seed": arguments.seed, "threads": arguments.threads, "device": arguments.device}
-    train(model_file(), arguments.folder, arguments.tokens, **settings)
+    train(model_file(), arguments.folder, arguments.tokens or TOKENS, **settings)
 
 
 def _export(arguments: argparse.Namespace) -> None:
@@ -75,6 +84,51 @@ def _export(arguments: argparse.Namespace) -> None:
         saved_adapter(arguments.folder), model_file(), arguments.folder / "frontdoor.gguf", alpha=float(ALPHA)
     )
     print(f"{path}: {path.stat().st_size:,} bytes, SHA-256 {_digest(path)}", flush=True)
+
+
+def _keep(arguments: argparse.Namespace) -> None:
+    print(keep_answers(model_file(), arguments.folder / FAMILIES, print), flush=True)
+
+
+def _train_families(arguments: argparse.Namespace) -> None:
+    from benchmarks.adapter.export import export
+    from benchmarks.adapter.train import ALPHA, RANK, saved_adapter, train
+
+    folder = arguments.folder / FAMILIES
+    data = partial(family_training.family_batches, kept=folder / KEPT_FILE)
+    settings = {"threads": arguments.threads, "device": arguments.device, "rank": family_training.RANK}
+    tokens = arguments.tokens or family_training.TOKENS
+    progress = train(model_file(), folder, tokens, seed=families.SEED, data=data, **settings)
+    alpha = float(family_training.RANK * ALPHA // RANK)
+    path = export(saved_adapter(folder), model_file(), folder / "families.gguf", alpha=alpha, name=FAMILIES)
+    trained = {"tokens": progress.tokens, "rank": family_training.RANK}
+    about = trained | {"bytes": path.stat().st_size, "sha256": _digest(path)}
+    (folder / "families.json").write_text(json.dumps(about), "utf-8")
+    print(f"{path}: {json.dumps(about)}", flush=True)
+
+
+def _families(arguments: argparse.Namespace) -> None:
+    """Measure the model with the adapter of the trial and without it, and write that to the results."""
+    folder = arguments.folder / FAMILIES
+    path = folder / "families.gguf"
+    found = json.loads(RESULTS.read_text("utf-8"))
+    rows = []
+    for system, adapter in (("plain", None), ("adapter", path)):
+        kept = folder / f"counted-{system if adapter is None else _digest(path)[:16]}.json"
+        if not kept.exists():
+            counts = asyncio.run(counted(model_file(), adapter, arguments.count, lambda line: print(line, flush=True)))
+            kept.write_text(json.dumps(counts), "utf-8")
+        for tasks, right in json.loads(kept.read_text("utf-8")).items():
+            low, high = wilson(sum(right), len(right))
+            row = {"tasks": tasks, "system": system, "count": len(right), "right": sum(right)}
+            rows.append(row | {"interval": [round(low, 3), round(high, 3)]})
+    found[FAMILIES] = {
+        "command": f"python -m benchmarks.adapter families --count {arguments.count}",
+        "adapter": json.loads((folder / "families.json").read_text("utf-8")),
+        "prompts": prompt_set("general").stamp,
+        "rows": rows,
+    }
+    results.write(RESULTS, found)
 
 
 def _evaluate(arguments: argparse.Namespace) -> None:
@@ -125,9 +179,15 @@ def _measure(arguments: argparse.Namespace) -> None:
             "adapter": {"file": adapter.file, "sha256": digest},
             "systems": {system: setup.about for system, setup in setups.items()},
             "rows": [*rows.values()],
+            FAMILIES: _published_families(),
             "goals": [asdict(goal) | {"interval": [round(low, 3), round(high, 3)]}],
         },
     )
+
+
+def _published_families() -> object:
+    """Return the published part about the worker and the judge, which its own command measures."""
+    return json.loads(RESULTS.read_text("utf-8")).get(FAMILIES) if RESULTS.exists() else None
 
 
 def _published(digest: str) -> dict[str, dict[str, object]]:
@@ -176,6 +236,9 @@ COMMANDS: Final = {
     "export": _export,
     "evaluate": _evaluate,
     "measure": _measure,
+    "keep": _keep,
+    "train-families": _train_families,
+    "families": _families,
 }
 
 if __name__ == "__main__":

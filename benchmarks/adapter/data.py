@@ -5,7 +5,7 @@ reads before it says what to do. Examples that this grammar would not allow are 
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final
@@ -15,6 +15,7 @@ import jsonschema_rs
 from benchmarks.adapter.base import messages_of
 from benchmarks.adapter.plans import PlanExample, generate
 from benchmarks.adapter.structure import ROLES
+from orchestrator.engine.contract import Message
 from orchestrator.frontdoor.compact import Part, plan_schema, plan_text
 from orchestrator.frontdoor.listed import Listed
 from orchestrator.steps.prompt import after_parts
@@ -65,13 +66,23 @@ def is_allowed(example: PlanExample) -> bool:
 
 def tokenize(tokenizer: Any, example: PlanExample) -> TokenizedExample:
     """Return the tokens of an example. `tokenizer` is that of `transformers`, with the model's chat template."""
-    asked = messages_of(question_text(example), example.files)
+    return tokenize_answer(
+        tokenizer, messages_of(question_text(example), example.files), answer_text(example.parts), _weight
+    )
+
+
+def tokenize_answer(
+    tokenizer: Any, asked: Sequence[Message], written: str, weight: Callable[[str, int, int], float]
+) -> TokenizedExample:
+    """Return the tokens of these messages and of the answer to them.
+
+    `weight` says how much a token of the answer counts, given the answer and where in it the token begins and ends.
+    """
     messages = [{"role": said.role, "content": said.content} for said in asked]
     text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
     prompt: list[int] = tokenizer(text, add_special_tokens=False)["input_ids"]
-    written = answer_text(example.parts)
     answer = tokenizer(written, add_special_tokens=False, return_offsets_mapping=True)
-    weights = [_weight(written, *span) for span in answer["offset_mapping"]]
+    weights = [weight(written, *span) for span in answer["offset_mapping"]]
     tokens = [*prompt, *answer["input_ids"], tokenizer.eos_token_id]
     return TokenizedExample(tokens, [*(0.0 for _ in prompt), *weights, 1.0])
 
@@ -90,9 +101,13 @@ def batches(tokenizer: Any, seed: int, width: int, skip: int = 0) -> Iterator[li
     The first `skip` batches are left out, for a run that goes on.
     """
     examples = (tokenize(tokenizer, example) for example in generate(seed) if is_allowed(example))
-    fitting = (example for example in examples if len(example.tokens) <= LONGEST)
+    return batched((example for example in examples if len(example.tokens) <= LONGEST), width, skip)
+
+
+def batched(examples: Iterable[TokenizedExample], width: int, skip: int = 0) -> Iterator[list[TokenizedExample]]:
+    """Yield batches of at most `width` tokens. The first `skip` are left out."""
     batch: list[TokenizedExample] = []
-    for example in fitting:
+    for example in examples:
         if batch and sum(len(one.tokens) for one in (*batch, example)) > width:
             if skip:
                 skip -= 1

@@ -9,6 +9,7 @@ leaves a checkpoint every few of them, and goes on from it.
 
 import os
 import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import accumulate, islice, pairwise
 from pathlib import Path
@@ -120,13 +121,13 @@ class AdapterProgress:
     """Batches that were taken from the data: one for each process in a step."""
 
 
-def load(file: Path, dtype: torch.dtype) -> tuple[Any, Any]:
-    """Return the model of a GGUF file with a new adapter, and its tokenizer."""
+def load(file: Path, dtype: torch.dtype, rank: int = RANK) -> tuple[Any, Any]:
+    """Return the model of a GGUF file with a new adapter of a rank, and its tokenizer."""
     tokenizer = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
     model = AutoModelForCausalLM.from_pretrained(
         file.parent, gguf_file=file.name, dtype=torch.float32, attn_implementation=PACKED
     )
-    return with_adapter(model, first_layer=FIRST_LAYER).to(dtype), tokenizer
+    return with_adapter(model, rank, rank * ALPHA // RANK, FIRST_LAYER).to(dtype), tokenizer
 
 
 def with_adapter(model: Any, rank: int = RANK, alpha: int = ALPHA, first_layer: int = 0) -> Any:
@@ -167,11 +168,14 @@ def train(
     seed: int = SEED,
     threads: int | None = None,
     device: str | None = None,
+    rank: int = RANK,
+    data: Callable[[Any, int, int, int], Iterator[list[TokenizedExample]]] = batches,
 ) -> AdapterProgress:
     """Train on so many tokens in all, from the checkpoint in `folder` if there is one, and leave one there.
 
     A checkpoint is `adapter.pt`; it holds the adapter's weights, the optimizer's state and the progress. `device` is
-    what PyTorch calls it; if it is not given, that is a GPU where there is one, or the processor.
+    what PyTorch calls it; if it is not given, that is a GPU where there is one, or the processor. `data` returns
+    batches, given the tokenizer, the seed, the most tokens of a batch and how many batches to leave out.
     """
     folder.mkdir(parents=True, exist_ok=True)
     chosen = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
@@ -179,7 +183,7 @@ def train(
     if threads is not None:
         torch.set_num_threads(threads)
     torch.manual_seed(seed)
-    model, tokenizer = load(file, dtype)
+    model, tokenizer = load(file, dtype, rank)
     model.to(chosen)
     weights = [weight for weight in model.parameters() if weight.requires_grad]
     optimizer = torch.optim.AdamW(weights, lr=LEARNING_RATE, weight_decay=0.0)
@@ -192,7 +196,7 @@ def train(
     saved = shown = time.monotonic()
     shown_tokens = progress.tokens
     model.train()
-    taken = islice(batches(tokenizer, seed, WIDTH, skip=progress.batches), group.rank, None, group.count)
+    taken = islice(data(tokenizer, seed, WIDTH, progress.batches), group.rank, None, group.count)
     while not group.over(progress.tokens >= tokens):
         started, batch = time.monotonic(), next(taken)
         for parameters in optimizer.param_groups:
