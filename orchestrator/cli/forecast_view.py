@@ -78,8 +78,12 @@ class Forecast:
         No run is faster than the best schedule. The critical path alone may seem so: it leaves out what steps beside it
         take of the engines, and the pace may have been learned on a less busy machine.
         """
-        longest = max(self.path.seconds, self.best_seconds)
-        return self.serial_seconds / longest if longest > 0 else 0.0
+        return self.serial_seconds / self.run_seconds if self.run_seconds > 0 else 0.0
+
+    @property
+    def run_seconds(self) -> float:
+        """How long the run should take: the critical path, or the best schedule where that is longer."""
+        return max(self.path.seconds, self.best_seconds)
 
     def to_json(self) -> dict[str, Any]:
         """Return the forecast as JSON, with the keys of a run's report as far as they apply."""
@@ -147,7 +151,8 @@ def print_forecast(console: Console, forecast: Forecast, *, full: bool) -> None:
     table.add_row("Known from", Text(_known_from(forecast)))
     if forecast.bound:
         at_best = f"{seconds(total)} one by one over {seconds(forecast.best_seconds)} at best"
-        table.add_row("Speedup", f"{forecast.speedup:.2f} times faster than one by one, predicted")
+        at_run = f"{seconds(total)} one by one over {seconds(forecast.run_seconds)} as planned"
+        table.add_row("Speedup", f"{forecast.speedup:.2f} = {at_run}, predicted")
         table.add_row("Bound", f"{forecast.bound:.2f} = {at_best}, predicted")
     table.add_row("Width", f"{graph.width} in {counted(len(graph.waves), 'wave')}")
     console.print(table)
