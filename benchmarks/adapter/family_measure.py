@@ -66,13 +66,13 @@ def _beginning(file: Path) -> str:
 
 
 def is_about(summary: str, text: str) -> bool:
-    """Return whether a summary is about its text: 20 words or more, at most half of the text's, most from the text.
+    """Return whether a summary is about its text: 20 words or more, fewer than the text has, most from there.
 
     That is 60 % of its words of five letters and more.
     """
     words, long = summary.split(), re.findall(r"[a-z]{5,}", summary.casefold())
     own = set(re.findall(r"[a-z]{5,}", text.casefold()))
-    return 20 <= len(words) <= len(text.split()) / 2 and sum(word in own for word in long) >= 0.6 * len(long)
+    return 20 <= len(words) < len(text.split()) and sum(word in own for word in long) >= 0.6 * len(long)
 
 
 async def ask(model: Path, adapter: Path | None, tasks: Sequence[RealTask], say: Say) -> Sequence[Result]:

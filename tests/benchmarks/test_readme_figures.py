@@ -56,6 +56,15 @@ def test_the_card_of_the_adapter_says_what_was_measured() -> None:
     assert hashlib.sha256(shipped.path.read_bytes()).hexdigest() == shipped.sha256
 
 
+def test_the_card_says_what_was_measured_of_the_worker_and_the_judge() -> None:
+    card = (ROOT / "registry" / "adapters" / "README.md").read_text(encoding="utf-8")
+    families = results("adapter")["families"]
+    rows = {(row["system"], row["tasks"]): row for row in families["rows"]}
+    for tasks in dict.fromkeys(row["tasks"] for row in families["rows"]):
+        assert f"| {tasks} | {_share(rows['plain', tasks])} | {_share(rows['adapter', tasks])} |" in card
+    assert f"{families['adapter']['tokens']:,} tokens" in card
+
+
 def _share(row: dict[str, Any] | None) -> str:
     if row is None:
         return "-"
