@@ -40,8 +40,8 @@ test-slow: $(READY)  ## the tests that take minutes, and those of properties on 
 test-escape: $(READY)  ## the attempts to get out of the sandbox
 	$(BIN)/python -m pytest -m escape tests/escape
 
-test-crash: $(READY)  ## the daemon killed, its disk full, its files torn (20 minutes; CRASH_MOMENTS=20 for fewer kills)
-	$(BIN)/python -m pytest -m crash tests/crash
+test-crash: $(READY)  ## the daemon killed, its disk full, its files torn (20 minutes; CRASH_MOMENTS=20 for fewer kills); procedures killed at every write (half an hour)
+	$(BIN)/python -m pytest -m crash tests/crash tests/procedures/test_killed.py
 
 test-server: $(READY)  ## remote workers against llama.cpp's own server, which is built first (ten minutes)
 	$(BIN)/python -m benchmarks.engine build
