@@ -42,6 +42,7 @@ class TokensByFirstByte:
         self._common = np.zeros(np.count_nonzero(common >= 0), _CANDIDATE)
         self._common["id"] = common[common >= 0]
         self._common_array = _candidates(self._common)
+        self._common_logits: Logits = self._common["logit"]  # the same memory
         self._all = np.arange(vocab.size, dtype=np.int32)
 
     def may_follow(self, grammar: "Grammar") -> Tokens:
@@ -60,7 +61,7 @@ class TokensByFirstByte:
         Tokens without text, such as end tokens, begin with no byte and are among them. To find out that there are
         different first bytes takes far less time than a mask.
         """
-        if grammar.allows_several(self._common, self._common_array):
+        if grammar.allows_several(self._common_logits, self._common_array):
             return None
         possible = np.flatnonzero(grammar.allows_each(self._single) | (self._single < 0))
         groups = [group for byte in possible if len(group := self._groups[byte])]
@@ -78,15 +79,15 @@ class Grammar:
         self._sampler = sampler
         self._tokens = tokens
         self._forbidden = forbidden
-        self._one = np.zeros(1, _CANDIDATE)
-        self._one_array = _candidates(self._one)
+        self._one = lib.llama_token_data(id=0, logit=0.0, p=0.0)
+        self._one_array = lib.llama_token_data_array(data=ctypes.pointer(self._one), size=1, selected=-1, sorted=False)
 
     def allows(self, token: int) -> bool:
         """Return whether this token may come next. That takes far less time than `mask`."""
-        self._one[0] = (token, 0.0, 0.0)
+        self._one.id, self._one.logit = token, 0.0
         self._one_array.size = 1
         lib.llama_sampler_apply(self._sampler, ctypes.byref(self._one_array))
-        return bool(self._one["logit"][0] == 0.0) and not self._forbidden[token]
+        return self._one.logit == 0.0 and not self._forbidden[token]
 
     def allows_each(self, tokens: npt.NDArray[np.int32]) -> npt.NDArray[np.bool_]:
         """Return which of these tokens may come next; a negative number is no token, and may not."""
@@ -99,14 +100,14 @@ class Grammar:
         allowed[known] = (candidates["logit"] == 0.0) & ~self._forbidden[tokens[known]]
         return allowed
 
-    def allows_several(self, candidates: npt.NDArray[Any], array: Any) -> bool:
-        """Return whether two of the candidates may come next, which are no control tokens. Their logits change.
+    def allows_several(self, logits: Logits, array: Any) -> bool:
+        """Return whether two of some candidates may come next, which are no control tokens. Their `logits` change.
 
         `array` is what llama.cpp calls these candidates. To make it takes longer than to look at a dozen of them.
         """
-        candidates["logit"] = 0.0
+        logits.fill(0.0)
         lib.llama_sampler_apply(self._sampler, ctypes.byref(array))
-        return int(np.count_nonzero(candidates["logit"] == 0.0)) > 1
+        return len(logits) - int(np.count_nonzero(logits)) > 1
 
     def clone(self) -> "Grammar":
         """Return a grammar in the same state, which goes its own way from here on."""

@@ -285,8 +285,10 @@ def divide_step(costs: StepCostModel, seconds: float, parts: Sequence[tuple[int,
     step took is compared with what the model expects of it, so that a machine which is slower for a while, or a model
     that is wrong by a constant factor, changes all three times alike.
     """
-    tokens = sum(count for count, _ in parts)
-    cells = sum(attended for _, attended in parts)
+    tokens = cells = 0
+    for count, attended in parts:
+        tokens += count
+        cells += attended
     factor = seconds / costs.seconds(tokens, len(parts), cells)
     one, per_cell = costs.decode.seconds[0], costs.per_cell
     least, least_of_many = costs.least_per_token

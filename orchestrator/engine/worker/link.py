@@ -75,9 +75,12 @@ class Link:
 
     def _readable(self, patience: int | None) -> bool:
         """Wait up to `patience` milliseconds for something to read, and return whether there is anything."""
-        events = {descriptor for descriptor, _ in self._poll.poll(patience)}
+        ready = self._poll.poll(patience)
         if patience != 0:
             self.awake_since = time.monotonic()
+        if not ready:  # as in most steps
+            return False
+        events = {descriptor for descriptor, _ in ready}
         if self._wakes in events:
             os.eventfd_read(self._wakes)
         return bool(events - {self._wakes})

@@ -44,9 +44,11 @@ class Sequence:
     adapters that it is computed with beside the model's own. `steps_left_out` counts the steps in which it was ready to
     decode and others with the same adapters were chosen. The states of sampler and penalties survive a preemption.
     `max_tokens` is for thoughts and answer together, and `max_answer` for the answer alone. `biases` are the tokens of
-    the request's `logit_bias` and what is added to their logits, and `ends` the tokens that end a text. `work_seconds`,
-    `alone_seconds` and `packed_seconds` are as in `orchestrator.events.Usage`. `marks` are control tokens that are part
-    of its text, with their bytes, and `triggered` the grammars that may begin to hold within its text.
+    the request's `logit_bias` and what is added to their logits, and `ends` the tokens that end a text, as an array;
+    `end_tokens` is the set of them. Where it `takes_likeliest`, its next token is the one with the largest of the
+    model's own logits, of those that may come. `work_seconds`, `alone_seconds` and `packed_seconds` are as in
+    `orchestrator.events.Usage`. `marks` are control tokens that are part of its text, with their bytes, and `triggered`
+    the grammars that may begin to hold within its text.
     """
 
     __slots__ = (
@@ -56,6 +58,7 @@ class Sequence:
         "cached",
         "computed",
         "deadline",
+        "end_tokens",
         "ends",
         "entered",
         "finish",
@@ -86,6 +89,7 @@ class Sequence:
         "steps_left_out",
         "stop_tokens",
         "stream",
+        "takes_likeliest",
         "text",
         "thoughts",
         "triggered",
@@ -125,6 +129,7 @@ class Sequence:
         self.triggered = triggered
         self.biases = biases
         self.ends = as_tokens(()) if ends is None else ends
+        self.end_tokens = frozenset(self.ends.tolist())
         self.min_tokens = request.min_tokens
         self.ignore_end = request.ignore_end
         self.stop_tokens = frozenset(request.stop_tokens)
@@ -135,6 +140,7 @@ class Sequence:
         self.lora = request.lora
         self.grammar = grammar
         self.sampler = Sampler(request.temperature, request.top_p, request.seed or 0, request.sampling, vocabulary)
+        self.takes_likeliest = self.sampler.greedy and penalties is None and biases is None
         self.text = TextStream(request.stop + stops)
         self.arrived = now
         self.priority = priority(now, now + request.slack)
@@ -206,6 +212,11 @@ class Sequence:
         return token
 
     def _choose(self, logits: Logits, greedy: int, piece: Callable[[int], bytes]) -> int:
+        if self.takes_likeliest and self.grammar is None and greedy not in self.end_tokens:
+            if self.thoughts is None or self.thoughts.answering:
+                # Whether end tokens may come makes no difference here. To copy the logits without them and look for the
+                # largest once more takes 0.1 ms with a vocabulary of 49,152 tokens.
+                return greedy
         logits, ends = self._adjusted(logits)
         if self.penalties is not None or self.biases is not None or ends is not None:
             greedy = int(logits.argmax())

@@ -88,6 +88,8 @@ class TextStream:
 
 def utf8_rest(pending: bytes, data: bytes) -> bytes | None:
     """Return the bytes of an unfinished character at the end of `pending` and `data`; None if they are not UTF-8."""
+    if not pending and data.isascii():  # as with most tokens
+        return b""
     data = pending + data
     try:
         return data[codecs.utf_8_decode(data, "strict", False)[1] :]

@@ -7,9 +7,11 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from orchestrator.engine.contract import EngineSpec, Generation, Message
-from orchestrator.engine.llama import Llama
+from orchestrator.engine.llama import Llama, as_tokens
 from orchestrator.engine.worker import sequence as sequence_module
 from orchestrator.engine.worker.sequence import Sequence
 from orchestrator.engine.worker.sequences import Sequences
@@ -145,3 +147,21 @@ def test_the_wait_after_a_preemption_counts_as_time_in_the_queue(
     done = one.report()
     assert done.queued_seconds == 2.0 + 1000.0 + 500.0
     assert (done.prefill_seconds, done.decode_seconds) == ((3.0, 9.0) if decoding else (8.0, 4.0))
+
+
+@given(
+    logits=st.lists(st.sampled_from((-1.0, 0.0, 1.0, 2.0)), min_size=5, max_size=12),
+    ends=st.sets(st.integers(0, 4), max_size=4),
+    ignore_end=st.booleans(),
+)
+def test_the_likeliest_token_that_may_come_is_taken(logits: list[float], ends: set[int], ignore_end: bool) -> None:
+    row = np.array(logits, np.float32)
+    before, allowed = row.copy(), row.copy()
+    if ignore_end:
+        allowed[sorted(ends)] = -np.inf
+    request = Generation(prompt="hello", ignore_end=ignore_end)
+    one = Sequence(
+        1, request, as_tokens([1]), max_tokens=8, stops=(), grammar=None, stream=False, ends=as_tokens(sorted(ends))
+    )
+    assert one.sample(row, int(row.argmax()), lambda _: b"a") == int(allowed.argmax())
+    assert row.tolist() == before.tolist(), "the model's logits are left as they are"
