@@ -46,7 +46,13 @@ from orchestrator.engine.step_cost.model import (
     divide_step,
     round_robin,
 )
-from orchestrator.engine.worker.batching import Prefill, chunks_of, group_equal_chunks
+from orchestrator.engine.worker.batching import (
+    SHORT_CHUNK,
+    BatchTurns,
+    Prefill,
+    chunks_of,
+    group_equal_chunks,
+)
 from orchestrator.engine.worker.priority import ALIKE, priority
 from orchestrator.events import Usage
 from registry.thinking import Thinking
@@ -186,6 +192,11 @@ class _SimulatedSequence:
     packed: float = 0.0
     """As in `Usage`, in seconds."""
 
+    @property
+    def interactive(self) -> bool:
+        """Whether it is of an interactive request, and not of a batch."""
+        return self.request.priority == "interactive"
+
 
 class _SimulatedPart(NamedTuple):
     """What a call computes of one sequence: a chunk of its prompt, or its next token and draft tokens."""
@@ -275,6 +286,7 @@ class SimulatedEngine:
         self._running: list[_SimulatedSequence] = []
         self._prefixes = _Prefixes(spec, split=behaviour.split)
         self._widths: dict[int, int] = {}
+        self._batch_turns = BatchTurns()
         self._model_acceptance = model_acceptance()
         self._controller = SpeculationController()
         self._step: asyncio.TimerHandle | None = None
@@ -414,38 +426,59 @@ class SimulatedEngine:
         """Return what is computed next: the parts of each call of llama_decode, as `Loop._schedule` of an engine."""
         decoding = [one for one in self._running if not one.unread]
         prefilling = [one for one in self._running if one.unread]
-        decodes = self._draft(self._choose_decoding(decoding), prompts_wait=bool(prefilling))
+        chosen, limit = self._choose_decoding(decoding, prefilling)
+        held_back = limit == 0 and not any(one.interactive for one in prefilling)
+        decodes = self._draft(chosen, prompts_wait=bool(prefilling) and not held_back)
         if not prefilling:
             return [decodes] if decodes else []
-        needs = [Prefill(one.prompt_tokens - one.unread, one.unread) for one in prefilling]
-        ahead = sum(one.priority <= decoding[0].priority + ALIKE for one in prefilling) if decoding else 0
-        taken = chunks_of(
-            needs,
-            decoding=sum(part.tokens for part in decodes),
-            batch=UNLIMITED if self._behaviour.costs is None else BATCH,
-            ahead=ahead,
-            others_decode=bool(decoding),
-        )
-        chunks = [_chunk(prefilling[index], needs[index].position, count) for index, count in taken]
+        first = prefilling if limit is None else [one for one in prefilling if one.interactive]
+        ahead = sum(one.priority <= decoding[0].priority + ALIKE for one in first) if decoding else 0
+        tokens = sum(part.tokens for part in decodes)
+        batch = UNLIMITED if self._behaviour.costs is None else BATCH
+        taken = chunks_of(_needs(first), decoding=tokens, batch=batch, ahead=ahead, others_decode=bool(decoding))
+        chunks = [_chunk(first[index], count) for index, count in taken]
+        if limit:
+            last = [one for one in prefilling if not one.interactive]
+            left = min(limit, batch - tokens - sum(count for _, count in taken))
+            taken = chunks_of(_needs(last), decoding=0, batch=left, chunk=SHORT_CHUNK)
+            chunks += [_chunk(last[index], count) for index, count in taken]
         if not self._behaviour.split:
-            return [[*decodes, *chunks]]
+            return [[*decodes, *chunks]] if decodes or chunks else []
         chunks.sort(key=lambda part: part.sequence.stream)
         groups = group_equal_chunks([(part.sequence.stream, part.tokens) for part in chunks], BATCH)
         return [*([decodes] if decodes else []), *([chunks[index] for index in group] for group in groups)]
 
-    def _choose_decoding(self, decoding: list[_SimulatedSequence]) -> list[_SimulatedSequence]:
-        """Return the sequences that decode now: as many as give most tokens a second, taking turns."""
-        costs, count = self._behaviour.costs, len(decoding)
-        if costs is None or count < 2:
-            return decoding
-        if count not in self._widths:
-            self._widths[count] = best_decode_width(costs, [one.cells for one in decoding])
-        chosen = [decoding[index] for index in round_robin(self._widths[count], [one.left_out for one in decoding])]
-        for one in decoding:
-            one.left_out += 1
-        for one in chosen:
-            one.left_out = 0
-        return chosen
+    def _choose_decoding(
+        self, decoding: list[_SimulatedSequence], prefilling: list[_SimulatedSequence]
+    ) -> tuple[list[_SimulatedSequence], int | None]:
+        """Return the sequences that decode now: as many as give most tokens a second, taking turns.
+
+        The second value is how many tokens of the prompts of a batch are read beside interactive sequences that decode,
+        None where there are not both.
+        """
+        costs = self._behaviour.costs
+        if costs is None:
+            return decoding, None
+        interactive = [one for one in decoding if one.interactive]
+        others = [one for one in decoding if not one.interactive]
+        prompts = _needs([one for one in prefilling if not one.interactive])
+        if not interactive or not (others or prompts):
+            self._batch_turns.reset()
+            width = self._best_width([one.cells for one in decoding]) if len(decoding) > 1 else 1
+            return _take_turns(decoding, width), None
+        depths = [one.cells for one in interactive], [one.cells for one in others]
+        width, beside, limit = self._batch_turns.choose_widths(
+            costs, self._best_width, depths, prompts, split=self._behaviour.split
+        )
+        chosen = _take_turns(interactive, width)
+        return chosen + _take_turns(others, beside) if beside else chosen, limit
+
+    def _best_width(self, depths: Sequence[int]) -> int:
+        """Return how many of so many sequences make most tokens per second together."""
+        assert self._behaviour.costs is not None, "without them all decode together"
+        if len(depths) not in self._widths:
+            self._widths[len(depths)] = best_decode_width(self._behaviour.costs, depths)
+        return self._widths[len(depths)]
 
     def _draft(self, chosen: list[_SimulatedSequence], *, prompts_wait: bool) -> list[_SimulatedPart]:
         """Return the next tokens of these sequences, with as many draft tokens as promise most tokens a second."""
@@ -561,9 +594,24 @@ class SimulatedEngine:
         return Completion(one.answer.text, "stop", usage)
 
 
-def _chunk(one: _SimulatedSequence, position: int, count: int) -> _SimulatedPart:
-    """Return the part of a sequence whose next `count` tokens of its prompt are read, from `position` on."""
-    return _SimulatedPart(one, count, attended_cells(position, count), int(count >= one.unread))
+def _needs(prefilling: Sequence[_SimulatedSequence]) -> list[Prefill]:
+    return [Prefill(one.prompt_tokens - one.unread, one.unread) for one in prefilling]
+
+
+def _take_turns(running: list[_SimulatedSequence], width: int) -> list[_SimulatedSequence]:
+    """Return which `width` of these sequences decode now, and count for the others that they are left out."""
+    chosen = [running[index] for index in round_robin(width, [one.left_out for one in running])]
+    for one in running:
+        one.left_out += 1
+    for one in chosen:
+        one.left_out = 0
+    return chosen
+
+
+def _chunk(one: _SimulatedSequence, count: int) -> _SimulatedPart:
+    """Return the part of a sequence whose next `count` tokens of its prompt are read."""
+    cells = attended_cells(one.prompt_tokens - one.unread, count)
+    return _SimulatedPart(one, count, cells, int(count >= one.unread))
 
 
 @dataclass

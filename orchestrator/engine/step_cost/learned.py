@@ -136,6 +136,10 @@ class LearnedStepCosts:
         """
         return self._learner.next_decode_width(depths)
 
+    def best_decode_width(self, depths: Sequence[int]) -> int:
+        """Return `model.best_decode_width`. It may be that of sequences with fewer cells, see `_Learner`."""
+        return self._learner.best_decode_width(depths)
+
     def observe(
         self, tokens: int, sequences: int, seconds: float, cells: int, width: int = 0, *, disturbed: bool = False
     ) -> None:
@@ -166,7 +170,8 @@ class _Learner:
         self._disturbed_in_a_row = 0
         self._steps = 0
         self._probe_width = 0
-        self._best_width = (costs, 0), 0
+        self._best_widths: dict[int, int] = {}
+        self._best_widths_of = costs
 
     # Widths
 
@@ -189,10 +194,13 @@ class _Learner:
 
         It takes as long as much else in a step, and otherwise hardly changes.
         """
-        asked = self.costs, len(depths)
-        if asked != self._best_width[0]:
-            self._best_width = asked, best_decode_width(self.costs, depths)
-        return self._best_width[1]
+        if self._best_widths_of is not self.costs:
+            self._best_widths_of = self.costs
+            self._best_widths.clear()
+        running = len(depths)
+        if running not in self._best_widths:
+            self._best_widths[running] = best_decode_width(self.costs, depths)
+        return self._best_widths[running]
 
     def _untried(self, running: int) -> int:
         """Return the width that was observed least, the largest of several; 0 where all were observed enough."""

@@ -1,11 +1,16 @@
 """Choose what goes into one call of llama_decode: pure functions of what each sequence needs."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
+
+from orchestrator.engine.step_cost.model import StepCostModel, attended_cells
 
 CHUNK = 128
 """Tokens of a prompt that are computed in a step while other sequences decode."""
+SHORT_CHUNK = 16
+"""The same for prompts of a batch while interactive sequences decode, and the grid on which these prompts are cut."""
 BATCH_INVARIANT_QUERIES = 63
 """The most query tokens of a step for which no token's logits depend on what else is in the step."""
 MAX_PADDED_GAP = 3
@@ -60,6 +65,112 @@ def chunks_of(
         if budget <= 0:
             break
     return chunks
+
+
+class BatchTurn(NamedTuple):
+    """What is computed of the sequences of a batch in a step in which interactive sequences decode."""
+
+    decode: bool
+    """Whether those of them that decode get their next tokens."""
+    prompt_tokens: int
+    """At most so many tokens of their prompts are computed."""
+
+
+class BatchTurns:
+    """Chooses the steps in which sequences of a batch are computed while interactive ones decode.
+
+    This is deficit round robin (Shreedhar and Varghese, 1995) of two classes with equal shares, in seconds. Each step
+    earns the batch as much time as it takes with the interactive sequences alone, and the batch is computed in those
+    steps for which it has earned the time by which it makes them longer. So over any number of steps interactive
+    sequences take at most twice as long as they would alone, and a batch always goes on. What this trades is an even
+    pace: a step with the batch may take several times as long as one without. Spreading the same time over all steps
+    would make each of them wide and short of tokens at once, and few sequences in a step make fewer tokens per second
+    than many.
+    """
+
+    def __init__(self) -> None:
+        self._earned = 0.0
+        """The seconds that the batch may take."""
+        self._prompts_first = True
+        """Whether prompts are served before what decodes."""
+
+    def choose(self, alone: float, decode: float | None, prompts: Sequence[tuple[int, float]]) -> BatchTurn:
+        """Return what is computed of the batch in the next step, which takes `alone` seconds without it.
+
+        `decode` is how much longer the step takes with the sequences of the batch that decode, None if there are none.
+        `prompts` are the numbers of tokens of prompts that may be computed, each with the time by which the step gets
+        longer, from few to many; it is empty if no prompt waits. Where both wait, they take turns.
+        """
+        self._earned += alone
+        decodes, tokens = False, 0
+        for is_prompts in (self._prompts_first, not self._prompts_first):
+            if is_prompts and prompts:
+                tokens, seconds = max((one for one in prompts if one[1] <= self._earned), default=(0, 0.0))
+                served = tokens > 0
+            elif not is_prompts and decode is not None:
+                decodes = served = decode <= self._earned
+                seconds = decode if served else 0.0
+            else:
+                continue
+            if not served:
+                self._prompts_first = is_prompts
+                return BatchTurn(decodes, tokens)
+            self._earned -= seconds
+        self._earned = min(self._earned, alone)
+        return BatchTurn(decodes, tokens)
+
+    def choose_widths(
+        self,
+        costs: StepCostModel,
+        best_width: Callable[[Sequence[int]], int],
+        depths: tuple[Sequence[int], Sequence[int]],
+        prompts: Sequence[Prefill],
+        *,
+        split: bool,
+    ) -> tuple[int, int, int]:
+        """Return how many interactive sequences decode in the next step, how many of a batch decode beside them, and
+        how many tokens of the prompts of a batch are computed at most.
+
+        `depths` has the cells that each sequence holds: first of the interactive ones, at least one, and then of those
+        of a batch. `best_width` returns how many sequences with such depths make most tokens per second together. With
+        a `split` cache prompts are computed in calls of their own.
+        """
+        interactive, others = depths
+        width = best_width(interactive)
+        alone = costs.seconds(width, width, sum(interactive[:width]))
+        beside, decode = 0, None
+        if others:
+            beside = min(max(1, best_width([*interactive, *others]) - width), len(others))
+            cells = sum(interactive[:width]) + sum(others[:beside])
+            decode = max(0.0, costs.seconds(width + beside, width + beside, cells) - alone)
+        turn = self.choose(alone, decode, prompt_costs(costs, prompts, width, alone, split=split))
+        return width, beside if turn.decode else 0, turn.prompt_tokens
+
+    def reset(self) -> None:
+        """Forget what was earned: there are not both interactive sequences that decode and others of a batch."""
+        self._earned = 0.0
+
+
+def prompt_costs(
+    costs: StepCostModel, prompts: Sequence[Prefill], width: int, alone: float, *, split: bool
+) -> list[tuple[int, float]]:
+    """Return by how much tokens of these prompts make a step longer, as pairs (tokens, seconds) from few to many.
+
+    Without them the step computes one token for each of `width` sequences, in `alone` seconds. With a `split` cache
+    prompts are computed in calls of their own.
+    """
+    waiting = sum(one.remaining for one in prompts)
+    found: list[tuple[int, float]] = []
+    size = SHORT_CHUNK
+    while waiting and size <= CHUNK and (not found or found[-1][0] < waiting):
+        tokens = min(size, waiting)
+        cells = attended_cells(prompts[0].position, tokens)
+        if split:
+            found.append((tokens, costs.seconds(tokens, 1, cells)))
+        else:
+            found.append((tokens, max(0.0, costs.seconds(width + tokens, width + 1, cells) - alone)))
+        size *= 2
+    return found
 
 
 def padding_streams(streams: Sequence[int], count: int, *, alone: bool, width: int = 0) -> list[int]:

@@ -28,7 +28,13 @@ from orchestrator.engine.step_cost.idle import IdleMeasurements, RepeatedCalibra
 from orchestrator.engine.step_cost.learned import LEARNED_EVERY, LearnedStepCosts
 from orchestrator.engine.step_cost.model import attended_cells, divide_step, round_robin
 from orchestrator.engine.worker.adapters import AdapterCosts, AdapterTurns
-from orchestrator.engine.worker.batching import Prefill, chunks_of, group_equal_chunks
+from orchestrator.engine.worker.batching import (
+    SHORT_CHUNK,
+    BatchTurns,
+    Prefill,
+    chunks_of,
+    group_equal_chunks,
+)
 from orchestrator.engine.worker.chat import continued
 from orchestrator.engine.worker.contention import CpuUse
 from orchestrator.engine.worker.link import Link, Outbox
@@ -90,6 +96,7 @@ class Loop:
         self._tuner = ThreadTuner(llama.threads)
         self._cpu = CpuUse()
         self._turns = AdapterTurns()
+        self._batch_turns = BatchTurns()
         self._adapter_costs = AdapterCosts()
         self._begin_learning()
         calibrations = [RepeatedCalibration(llama, spec, lambda: self._step_costs)]
@@ -346,24 +353,20 @@ class Loop:
         together only where they have equally many tokens: all that decode go into one call, and prompts into others,
         in groups of chunks of one length. All of them are computed with the same adapters, see `AdapterTurns`.
         """
-        batch, lora = self._llama.batch, self._choose_adapters()
-        decode = self._sequences.reserve_or_preempt(self._choose_decoding(lora))
+        lora = self._choose_adapters()
+        chosen, limit = self._choose_decoding(lora)
+        decode = self._sequences.reserve_or_preempt(chosen)
         prefilling = [sequence for sequence in self._sequences.prefilling if sequence.lora == lora]
-        drafts = self._propose(decode, bool(self._sequences.prefilling))
+        held_back = limit == 0 and not any(sequence.interactive for sequence in self._sequences.prefilling)
+        drafts = self._propose(decode, bool(self._sequences.prefilling) and not held_back)
         decodes = list(zip(decode, drafts, strict=True))
         decodes.sort(key=_seq)
         if not prefilling:
             return [decodes] if decodes else []
-        needs = [Prefill(s.computed, self._sequences.next_chunk_limit(s)) for s in prefilling]
-        others = self._sequences.decoding[:1]
-        ahead = sum(s.priority <= others[0].priority + ALIKE for s in prefilling) if others else 0
         decoding = len(decode) + sum(map(len, drafts))
         chunks = []
         rows = self._llama.max_outputs - decoding - len(prefilling)  # each prompt may need one at its end
-        for index, count in chunks_of(
-            needs, decoding=decoding, batch=batch.capacity, ahead=ahead, others_decode=bool(others)
-        ):
-            sequence = prefilling[index]
+        for sequence, count in self._choose_chunks(prefilling, decoding, limit):
             if not sequence.shares:
                 count = min(count, 1 + rows)
                 rows -= count - 1
@@ -375,6 +378,28 @@ class Loop:
             return [*([decodes] if decodes else []), *([chunks[index] for index in group] for group in groups)]
         return [[*decodes, *chunks]] if decodes or chunks else []
 
+    def _choose_chunks(
+        self, prefilling: list[Sequence], decoding: int, limit: int | None
+    ) -> list[tuple[Sequence, int]]:
+        """Return how many tokens of which prompts are computed beside `decoding` tokens of sequences that decode.
+
+        With a `limit`, at most so many of them are of prompts of a batch.
+        """
+        capacity, others = self._llama.batch.capacity, self._sequences.decoding[:1]
+        first = prefilling if limit is None else [sequence for sequence in prefilling if sequence.interactive]
+        ahead = sum(s.priority <= others[0].priority + ALIKE for s in first) if others else 0
+        needs = [Prefill(s.computed, self._sequences.next_chunk_limit(s)) for s in first]
+        taken = chunks_of(needs, decoding=decoding, batch=capacity, ahead=ahead, others_decode=bool(others))
+        chunks = [(first[index], count) for index, count in taken]
+        if limit:
+            last = [sequence for sequence in prefilling if not sequence.interactive]
+            needs = [Prefill(s.computed, self._sequences.next_chunk_limit(s)) for s in last]
+            left = min(limit, capacity - decoding - sum(count for _, count in taken))
+            chunks += [
+                (last[index], count) for index, count in chunks_of(needs, decoding=0, batch=left, chunk=SHORT_CHUNK)
+            ]
+        return chunks
+
     def _choose_adapters(self) -> Adapters:
         """Return the adapters of this step, beside the model's own."""
         if not self._spec.adapters:
@@ -385,25 +410,32 @@ class Loop:
                 urgency[sequence.lora] = min(urgency.get(sequence.lora, sequence.priority), sequence.priority)
         return self._turns.choose(urgency) if urgency else ()
 
-    def _choose_decoding(self, lora: Adapters) -> list[Sequence]:
+    def _choose_decoding(self, lora: Adapters) -> tuple[list[Sequence], int | None]:
         """Return the sequences with these adapters that decode in this step.
 
-        They are as many as give most tokens a second, and they take turns.
+        They are as many as give most tokens a second, and they take turns. While interactive ones decode, those of a
+        batch are left out of most steps, see `BatchTurns`: the second value is then how many tokens of the prompts of a
+        batch may be computed in this step, otherwise None.
         """
         most = min(self._llama.micro_batch, self._llama.max_outputs)
         running = [sequence for sequence in self._sequences.decoding if sequence.lora == lora][:most]
-        if not running:
-            return []
-        if len(running) == 1:
-            running[0].steps_left_out = 0
-            return running
-        width = self._step_costs.next_decode_width([sequence.length for sequence in running])
-        chosen = [running[index] for index in round_robin(width, [sequence.steps_left_out for sequence in running])]
-        for sequence in running:
-            sequence.steps_left_out += 1
-        for sequence in chosen:
-            sequence.steps_left_out = 0
-        return chosen
+        interactive = [sequence for sequence in running if sequence.interactive]
+        others = [sequence for sequence in running if not sequence.interactive]
+        prompts = [one for one in self._sequences.prefilling if one.lora == lora and not one.interactive]
+        if not interactive or not (others or prompts):
+            self._batch_turns.reset()
+            if len(running) < 2:
+                return _take_turns(running, 1), None
+            return _take_turns(running, self._step_costs.next_decode_width([one.length for one in running])), None
+        width, beside, limit = self._batch_turns.choose_widths(
+            self._step_costs.current,
+            self._step_costs.best_decode_width,
+            ([sequence.length for sequence in interactive], [sequence.length for sequence in others]),
+            [Prefill(one.computed, self._sequences.next_chunk_limit(one)) for one in prompts],
+            split=self._llama.split,
+        )
+        chosen = _take_turns(interactive, width)
+        return chosen + _take_turns(others, beside) if beside else chosen, limit
 
     def _propose(self, decode: list[Sequence], prompts_wait: bool) -> list[Tokens]:
         """Return the draft tokens of each sequence: none while prompts wait, since their prefill comes first."""
@@ -696,6 +728,16 @@ def _no_token_allowed(sequence: Sequence) -> BadRequest:
     if sequence.grammar is None:
         return BadRequest("logit_bias rules every token of the model's vocabulary out")
     return BadGrammar("no token of the model's vocabulary continues the grammar")
+
+
+def _take_turns(running: list[Sequence], width: int) -> list[Sequence]:
+    """Return which `width` of these sequences decode now, and count for the others that they are left out."""
+    chosen = [running[index] for index in round_robin(width, [sequence.steps_left_out for sequence in running])]
+    for sequence in running:
+        sequence.steps_left_out += 1
+    for sequence in chosen:
+        sequence.steps_left_out = 0
+    return chosen
 
 
 def _seq(share: _Scheduled) -> int:

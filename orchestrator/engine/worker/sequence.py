@@ -66,6 +66,7 @@ class Sequence:
         "grammar",
         "guard",
         "ignore_end",
+        "interactive",
         "logprobs",
         "lora",
         "marks",
@@ -144,6 +145,7 @@ class Sequence:
         self.text = TextStream(request.stop + stops)
         self.arrived = now
         self.priority = priority(now, now + request.slack)
+        self.interactive = request.priority == "interactive"
         self.deadline = None if request.deadline_seconds is None else now + request.deadline_seconds
         self.seq = -1
         self.cached = 0

@@ -140,7 +140,7 @@ class Sequences:
 
         The prefill of that one pauses where the queued one will fork from it, so that the rests of both are computed
         together, and they decode together from the first token on. It takes
-        over the priority of a sequence that waits for it, or others would come between.
+        over the priority and the class of a sequence that waits for it, or others would come between.
         """
         alike = [other for other in self.prefilling if other.lora == sequence.lora]
         if not self._can_share or not alike or not sequence.shares:
@@ -154,6 +154,7 @@ class Sequences:
             return False
         first = alike[at]
         self._forks[first.number] = min(common, self._forks.get(first.number, common))
+        first.interactive |= sequence.interactive
         if sequence.priority < first.priority:
             first.priority = sequence.priority
             self.prefilling.sort(key=_priority)

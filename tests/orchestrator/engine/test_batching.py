@@ -3,7 +3,14 @@ from itertools import pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.engine.worker.batching import MAX_PADDED_GAP, Prefill, chunks_of, group_equal_chunks, padding_streams
+from orchestrator.engine.worker.batching import (
+    MAX_PADDED_GAP,
+    BatchTurns,
+    Prefill,
+    chunks_of,
+    group_equal_chunks,
+    padding_streams,
+)
 
 needs = st.lists(st.builds(Prefill, st.integers(0, 300), st.integers(1, 2000)), max_size=8)
 
@@ -89,3 +96,52 @@ def test_parts_go_together_that_are_equally_long_and_side_by_side(lengths: dict[
         assert group == [(first + place, tokens) for place in range(len(group))]
         assert len(group) <= most
         assert len(group) == most or lengths.get(first + len(group)) != tokens, "none that could be with them is apart"
+
+
+costs_of_prompts = st.lists(st.floats(0.001, 100), max_size=4).map(
+    lambda seconds: [(16 << place, cost) for place, cost in enumerate(sorted(seconds))]
+)
+steps = st.tuples(st.floats(0.001, 10), st.none() | st.floats(0, 100), costs_of_prompts)
+
+
+@given(st.lists(steps, min_size=1, max_size=60))
+def test_a_batch_never_takes_more_time_than_the_interactive_sequences_beside_it(
+    steps: list[tuple[float, float | None, list[tuple[int, float]]]],
+) -> None:
+    turns, earned, spent = BatchTurns(), 0.0, 0.0
+    for alone, decode, prompts in steps:
+        turn = turns.choose(alone, decode, prompts)
+        assert not turn.decode or decode is not None
+        earned += alone
+        spent += (decode or 0.0) * turn.decode + dict(prompts).get(turn.prompt_tokens, 0.0)
+        assert turn.prompt_tokens in {0, *dict(prompts)}
+        assert spent <= earned + 1e-6
+
+
+@given(steps)
+def test_a_batch_is_never_starved(step: tuple[float, float | None, list[tuple[int, float]]]) -> None:
+    alone, decode, prompts = step
+    turns, round_seconds = BatchTurns(), (decode or 0.0) + (prompts[0][1] if prompts else 0.0)
+    # Where time is left after a turn, prompts may take it by longer chunks, at most the time of the longest.
+    most = int((round_seconds + (prompts[-1][1] if prompts else 0.0)) / alone) + 3
+    if most > 2000:
+        return
+    taken = [turns.choose(alone, decode, prompts) for _ in range(2 * most)]
+    assert decode is None or sum(turn.decode for turn in taken) >= 2
+    assert not prompts or sum(turn.prompt_tokens > 0 for turn in taken) >= 2
+
+
+def test_a_batch_whose_tokens_cost_little_is_in_every_step() -> None:
+    turns = BatchTurns()
+    assert {turns.choose(1.0, 0.4, [(16, 0.2), (32, 0.5)]) for _ in range(9)} == {(True, 32)}
+
+
+def test_an_expensive_batch_waits_until_it_has_earned_its_turn_and_earns_nothing_without_work() -> None:
+    turns = BatchTurns()
+    for _ in range(9):
+        turns.choose(1.0, None, [])
+    assert "".join("NY"[turns.choose(1.0, 4.0, []).decode] for _ in range(8)) == "NNYNNNYN"
+    turns.reset()
+    taken = [turns.choose(1.0, 4.0, [(16, 2.0)]) for _ in range(7)]
+    assert [at for at, turn in enumerate(taken) if turn.decode] == [3]
+    assert [at for at, turn in enumerate(taken) if turn.prompt_tokens] == [5], "then it is the turn of the prompts"
