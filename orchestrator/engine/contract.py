@@ -290,7 +290,8 @@ class Generation:
     """How many seconds later than possible it may finish without harm. Requests with less slack go first."""
     priority: Priority = "interactive"
     """Where models have to make room for each other, they are loaded for interactive requests first; and the pool adds
-    slack to requests of a batch."""
+    slack to requests of a batch. While interactive sequences decode, an engine computes those of a batch for as long as
+    these take alone."""
     lora: Adapters = ()
     """The adapters that are used beside the model's own. Their files have to be among `EngineSpec.adapters`."""
     fit: int | None = None

@@ -215,6 +215,38 @@ def test_a_prompt_is_read_in_chunks_while_others_decode_and_apart_from_them_wher
 
 
 @pytest.mark.parametrize("split", [False, True])
+@pytest.mark.parametrize("prompt", [10, 400])
+def test_interactive_requests_take_at_most_twice_as_long_beside_a_batch_which_goes_on(split: bool, prompt: int) -> None:
+    """They may be later by the steps, and the chunk of a prompt, that the batch has earned."""
+    costs = StepCostModel(Points((1, 2, 16), (0.01, 0.015, 0.06)), Points((1, 2, 16), (0.01, 0.015, 0.06)), 0.004, 0.0)
+
+    def ended(batch: int) -> list[float]:
+        async def main() -> list[float]:
+            engine = engine_of(
+                Behaviour(costs=costs, split=split),
+                16,
+                lambda load: costs.seconds(load.tokens, load.sequences, load.cells),
+                100,
+            )
+
+            async def ask(at: int) -> float:
+                words = Message("user", f"{at} " + "word " * (prompt if at else 10))
+                await engine.generate(Generation(messages=(words,), priority="batch" if at else "interactive"))
+                return asyncio.get_running_loop().time()
+
+            return await asyncio.gather(*map(ask, range(1 + batch)))
+
+        return run_virtually(main)
+
+    alone = ended(0)[0]
+    interactive, *batch = ended(15)
+    first_step = 15 * prompt * 0.004
+    assert alone < interactive < 2 * alone + 0.1 + first_step
+    batch_alone = 100 * costs.seconds(15, 15) + first_step
+    assert max(batch) < batch_alone + alone, "no time is lost"
+
+
+@pytest.mark.parametrize("split", [False, True])
 def test_draft_tokens_that_are_accepted_save_steps_and_others_are_soon_given_up(split: bool) -> None:
     costs = StepCostModel(Points((1, 8), (0.01, 0.012)), Points((1, 8), (0.01, 0.012)), 0.001, 0.0)
 

@@ -82,10 +82,10 @@ class BatchTurns:
     This is deficit round robin (Shreedhar and Varghese, 1995) of two classes with equal shares, in seconds. Each step
     earns the batch as much time as it takes with the interactive sequences alone, and the batch is computed in those
     steps for which it has earned the time by which it makes them longer. So over any number of steps interactive
-    sequences take at most twice as long as they would alone, and a batch always goes on. What this trades is an even
-    pace: a step with the batch may take several times as long as one without. Spreading the same time over all steps
-    would make each of them wide and short of tokens at once, and few sequences in a step make fewer tokens per second
-    than many.
+    sequences take at most twice as long as they would alone, and a batch always goes on. The price is an uneven pace: a
+    step with the batch may take several times as long as one without. Spreading the same time over all steps would put
+    few sequences of the batch into each, which make fewer tokens per second than many together, and with a split cache
+    those whose streams are no neighbours would have to be computed apart.
     """
 
     def __init__(self) -> None:

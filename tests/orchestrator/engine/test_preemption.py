@@ -1,6 +1,7 @@
 """A pool with too few cells: sequences are preempted and resumed, and their texts are those that they have alone."""
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +74,17 @@ async def test_with_too_few_cells_all_texts_are_those_of_sequences_alone(
     assert stats.finished == len(REQUESTS)
     assert (stats.running, stats.prefilling, stats.queued) == (0, 0, 0)
     assert stats.used_cells <= stats.cells == 256
+
+
+@pytest.mark.parametrize("cells", [None, 256])
+async def test_texts_of_a_batch_and_of_interactive_requests_beside_it_are_those_of_sequences_alone(
+    models: Path, alone: tuple[list[Completion], EngineStats], cells: int | None
+) -> None:
+    """The classes differ in which steps compute them, with a stream for each sequence as with a pool of cells."""
+    mixed = [replace(one, priority="batch" if at % 3 else "interactive") for at, one in enumerate(REQUESTS)]
+    done, stats = await generate_all(spec_of(models, cells=cells), mixed)
+    assert [(one.text, one.finish) for one in done] == [(one.text, one.finish) for one in alone[0]]
+    assert stats.finished == len(REQUESTS)
 
 
 async def test_text_streams_on_after_a_preemption(models: Path) -> None:
