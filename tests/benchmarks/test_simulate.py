@@ -236,7 +236,8 @@ def test_interactive_requests_take_at_most_twice_as_long_beside_a_batch_which_go
 
             return await asyncio.gather(*map(ask, range(1 + batch)))
 
-        return run_virtually(main)
+        times: list[float] = run_virtually(main)
+        return times
 
     alone = ended(0)[0]
     interactive, *batch = ended(15)
