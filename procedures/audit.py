@@ -35,8 +35,9 @@ HEAD_FILE: Final = "audit.head"
 START: Final = "0" * 64
 """The hash before the first entry."""
 PART_BYTES: Final = 64 << 20
-LITTLE_ROOM: Final = 1 << 20
 """From so many bytes on, a part of the log is sealed, unless the configuration says otherwise."""
+LITTLE_ROOM: Final = 1 << 20
+"""Where fewer bytes are free, an error of SQLite is said to come from that."""
 _HEAD_LENGTH: Final = 86
 _SEALED_NAME: Final = re.compile(r"audit-(\d{12})-(\d{12})\.db")
 _SCHEMA: Final = """
