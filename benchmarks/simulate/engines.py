@@ -1,8 +1,8 @@
 """Simulated engines without processes: a function gives the time of each step, and another one the answers.
 
 What goes into a step is chosen as a real engine does: by priority, in chunks of prompts, as many sequences as pay, with
-as many draft tokens as pay. Left out are preemption for lack of cells, and the steps by which an engine probes what its
-steps cost.
+as many draft tokens as pay. Left out are preemption for lack of cells or slots, and the steps by which an engine probes
+what its steps cost.
 """
 
 import asyncio

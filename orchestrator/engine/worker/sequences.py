@@ -1,7 +1,8 @@
 """Keep the sequences of an engine, each group in order of priority, and let them into the KV cache and out of it.
 
 A sequence is queued, then its prompt is computed (prefilling), then it decodes. When the cache runs out in the middle,
-one that decodes or is in prefill goes back into the queue, and what it held is computed again later.
+one that decodes or is in prefill goes back into the queue, and what it held is computed again later. So does one of a
+batch where an interactive one would have to wait for a slot.
 """
 
 import bisect
@@ -68,15 +69,18 @@ class Sequences:
         """Let queued sequences into the cache, in order of priority.
 
         One that waits for a prefix which another one computes is passed over. One that waits for free cells is not, so
-        that a long prompt is not starved by short ones.
+        that a long prompt is not starved by short ones. An interactive one does not wait for a slot that a sequence of
+        a batch holds, if that was never preempted.
         """
-        entered = []
+        entered: list[Sequence] = []
         self._forks.clear()
         for sequence in self.queue[:_SCAN]:
-            if self.slots.full:
+            if self.slots.full and not sequence.interactive:
                 break
             if self._waits(sequence):
                 continue
+            if self.slots.full and not self._preempt_for_slot(sequence):
+                break
             place = self.slots.admit(sequence.prefill_tokens, sequence.remaining, sequence.lora, shares=sequence.shares)
             if place is None:
                 break
@@ -121,6 +125,21 @@ class Sequences:
             self._preempt(victim)
             decode = [one for one in decode if one is not victim]
         return decode
+
+    def _preempt_for_slot(self, interactive: Sequence) -> bool:
+        """Preempt the sequence of a batch that has least to compute again, and return whether there was one.
+
+        It was never preempted before and has a lower priority, so that no batch is starved.
+        """
+        others = [
+            one
+            for one in (*self.decoding, *self.prefilling)
+            if not (one.interactive or one.preempted) and one.priority > interactive.priority
+        ]
+        if not others:
+            return False
+        self._preempt(min(others, key=lambda one: one.computed - one.cached + len(one.output)))
+        return True
 
     def _preempt(self, sequence: Sequence) -> None:
         self._take_out(sequence)

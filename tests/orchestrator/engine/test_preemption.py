@@ -87,6 +87,23 @@ async def test_texts_of_a_batch_and_of_interactive_requests_beside_it_are_those_
     assert stats.finished == len(REQUESTS)
 
 
+@pytest.mark.parametrize("cells", [None, 2048])
+async def test_an_interactive_request_gets_a_slot_of_a_batch_that_loses_each_only_once(
+    models: Path, cells: int | None
+) -> None:
+    batch = [ask(f"{n}", grammar=COPY, max_tokens=600, priority="batch", slack=20.0) for n in range(2)]
+    async with await Engine.start(spec_of(models, slots=2, context=1024, cells=cells)) as engine:
+        begun = asyncio.Event()
+        started = [asyncio.create_task(engine.generate(one, lambda text: begun.set())) for one in batch]
+        await begun.wait()
+        urgent = await asyncio.gather(*(engine.generate(ask(f"hurry {n}", max_tokens=5)) for n in range(4)))
+        done = await asyncio.gather(*started)
+        stats = await engine.stats()
+    assert all(one.usage.output_tokens for one in urgent)
+    assert 1 <= stats.preempted <= 2
+    assert [one.usage.output_tokens for one in done] == [600] * 2
+
+
 async def test_text_streams_on_after_a_preemption(models: Path) -> None:
     async with await Engine.start(spec_of(models)) as engine:
         pieces: list[list[str]] = [[] for _ in REQUESTS]
