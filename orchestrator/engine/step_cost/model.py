@@ -152,7 +152,7 @@ class StepCostModel:
         attributed to the number of sequences, whether they have further tokens or not.
         """
         if tokens == sequences:
-            width = self.padded_width(sequences, cells)
+            width = self.padded_width(sequences, cells) if self.pads else sequences
             return self._decode_seconds(width) + self.per_cell * cells * width / sequences
         return self._verify_seconds(tokens) + self._spread(sequences) + self.per_cell * cells
 
