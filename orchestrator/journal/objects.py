@@ -200,13 +200,17 @@ class ObjectStore:
             path.parent.mkdir(exist_ok=True)
         unfinished = self._unfinished / uuid4().hex
         try:
-            with unfinished.open("xb") as file:
-                file.write(data)
-                file.flush()
-                os.fchmod(file.fileno(), 0o400)
+            # Few calls of the system: after each of them the thread waits until the event loop lets it go on.
+            descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o400)
+            try:
+                unwritten = memoryview(data)
+                while unwritten:
+                    unwritten = unwritten[os.write(descriptor, unwritten) :]
                 if self._durable:
-                    os.fsync(file.fileno())
-            unfinished.replace(path)
+                    os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+            os.rename(unfinished, path)
         except BaseException:
             with suppress(OSError):
                 unfinished.unlink(missing_ok=True)

@@ -281,11 +281,13 @@ class RunEffects:
                 outputs = await self._store(made.outputs)
         except AttemptError as error:
             thoughts = await self._store_thoughts(models)
-            failed = AttemptFailed(at=now(), step=step, number=number, failure=error.failure, gates=error.gates)
-            return replace(failed, reasoning=thoughts)
+            return AttemptFailed(
+                at=now(), step=step, number=number, failure=error.failure, gates=error.gates, reasoning=thoughts
+            )
         thoughts = await self._store_thoughts(models)
-        done = AttemptSucceeded(at=now(), step=step, number=number, outputs=outputs, gates=made.gates)
-        return replace(done, reasoning=thoughts)
+        return AttemptSucceeded(
+            at=now(), step=step, number=number, outputs=outputs, gates=made.gates, reasoning=thoughts
+        )
 
     @staticmethod
     async def _made(work: Awaitable[Produced], generated: "_Reporting", meter: Meter) -> Produced:
@@ -459,8 +461,7 @@ class RunEffects:
         return resolve_role(registry, JUDGE, priority=priority) if JUDGE in registry.usable_roles else None
 
     def _sources(self, step: str) -> Mapping[str, Source]:
-        parent = self._state.steps[step].parent
-        return self._state.graph.sources[parent or step]
+        return self._state.graph.sources[self._state.steps.parent_of(step) or step]
 
     def _gathered(self, command: GatherStep) -> Mapping[str, bytes]:
         get = self._services.journal.get

@@ -52,7 +52,7 @@ class Watcher:
         """Take note of an update. An event about an attempt replaces the progress of the attempt."""
         if isinstance(update, Progress):
             self._progress[update.step, update.attempt] = update
-        else:
+        elif self._progress:
             self._progress.pop((getattr(update.event, "step", ""), getattr(update.event, "number", 0)), None)
         self.wake.set()
 

@@ -248,6 +248,11 @@ class StepViews(Mapping[str, StepView]):
         """Return the state of one step, without making a view of it."""
         return self._records[step].state
 
+    def parent_of(self, step: str) -> str | None:
+        """Return the `foreach` step that a step is a child of, without making a view of it; None if there is none."""
+        parent = self._records[step].parent
+        return parent.id if parent else None
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._records)
 
