@@ -21,7 +21,7 @@ from orchestrator.critical_path import (
 from orchestrator.events import MODEL_CALLS, Mode, PlanOrigin, RunStatus, Usage
 from orchestrator.gates import PlannedGate, gates_for_step
 from orchestrator.history.mispredictions import WRONG, Misprediction, misprediction
-from orchestrator.history.view import AttemptRow, RatingRow, ReplanRow, RunView, predictions
+from orchestrator.history.view import AttemptRow, RatingRow, ReplanRow, RunView
 from orchestrator.journal import JournalReader
 from orchestrator.prediction import Prediction
 from orchestrator.scheduler import RunState, StepView
@@ -212,7 +212,7 @@ def build_report(view: RunView, read: Read) -> Report:
     before, order = _with_children(state)
     pace = _with_pauses(before, order, view.replans, state)
     seconds |= pace.seconds
-    expected = predictions(state.graph, view.accepted)
+    expected = view.predictions_for(state.graph)
     predicted = {name: one.seconds for name, one in expected.items()}
     spare = slack(pace.before, pace.order, predicted | seconds)
     waves = _waves_with_children(state)
@@ -305,7 +305,7 @@ def _with_pauses(
         efforts[pause] = _generation_effort(row.usage)
         places.insert(places.index(row.after) + 1, pause)
         for step in row.steps:
-            for name in state.steps[step].children or (step,):
+            for name in state.steps.children_of(step) or (step,):
                 waits[name] = (*waits[name], pause)
     return _GraphWithPauses(waits, places, seconds, efforts)
 
@@ -349,7 +349,7 @@ def _with_children(state: RunState) -> tuple[dict[str, tuple[str, ...]], list[st
     before: dict[str, tuple[str, ...]] = {}
     order: list[str] = []
     for step in state.graph.order:
-        children = state.steps[step].children or ()
+        children = state.steps.children_of(step)
         before.update(dict.fromkeys(children, state.graph.before[step]))
         before[step] = children or state.graph.before[step]
         order += [*children, step]
@@ -358,7 +358,7 @@ def _with_children(state: RunState) -> tuple[dict[str, tuple[str, ...]], list[st
 
 def _waves_with_children(state: RunState) -> tuple[tuple[str, ...], ...]:
     return tuple(
-        tuple(name for step in wave for name in state.steps[step].children or (step,)) for wave in state.graph.waves
+        tuple(name for step in wave for name in state.steps.children_of(step) or (step,)) for wave in state.graph.waves
     )
 
 

@@ -3,8 +3,9 @@
 Times are in seconds since the run was accepted.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import islice
 from typing import Any, Final
 
@@ -120,7 +121,8 @@ class RunView:
 
     def __init__(self, accepted: RunAccepted) -> None:
         self.accepted = accepted
-        self.state = fresh_state(accepted)
+        self._predicted: tuple[StepGraph, dict[str, Prediction]] | None = None
+        self.state = fresh_state(accepted, self.predictions_for)
         """The scheduler's state machine, which has handled the same events. Others may only read it."""
         self.events = 1
         """How many events were applied, RunAccepted included."""
@@ -179,6 +181,12 @@ class RunView:
         """The graph of the steps that are known so far. Children of `foreach` steps are not in it."""
         return self.state.graph
 
+    def predictions_for(self, graph: StepGraph) -> dict[str, Prediction]:
+        """Return what `predictions` returns for a graph of the run. Those of the latest graph are kept for reports."""
+        if self._predicted is None or self._predicted[0] is not graph:
+            self._predicted = graph, predictions(graph, self.accepted)
+        return self._predicted[1]
+
     def steps(self) -> Iterator[StepView]:
         """Yield the steps in topological order, the children of a `foreach` step behind their parent."""
         known = self.state.steps
@@ -210,7 +218,7 @@ class RunView:
             return attempts[0].started, attempts[-1].finished
         begun, ended = self._fans.get(step, (None, None))
         if ended is None and step in self._fans and self.state.steps.state_of(step) in FINAL:
-            ends = (self.times(child)[1] for child in self.state.steps[step].children or ())
+            ends = (self.times(child)[1] for child in self.state.steps.children_of(step))
             ended = max((end for end in ends if end is not None), default=None)
         return begun, ended
 
@@ -347,9 +355,12 @@ def _begun(event: AttemptStarted, at: float) -> AttemptRow:
     )
 
 
-def fresh_state(accepted: RunAccepted) -> RunState:
-    """Return the scheduler's state of a run after RunAccepted."""
+def fresh_state(
+    accepted: RunAccepted, predicted: Callable[[StepGraph], Mapping[str, Prediction]] | None = None
+) -> RunState:
+    """Return the scheduler's state of a run after RunAccepted. `predicted` is used in place of `predictions`."""
     task = accepted.task
+    expected = predicted or partial(predictions, accepted=accepted)
     escalation = task.escalation if task else None
     chain = EscalationChain(
         accepted.rungs,
@@ -364,7 +375,7 @@ def fresh_state(accepted: RunAccepted) -> RunState:
         labels=task.labels if task else (REQUEST_LABEL,),
         files=accepted.files,
         paths=task.paths if task else (),
-        estimate=lambda graph: {name: one.seconds for name, one in predictions(graph, accepted).items()},
+        estimate=lambda graph: {name: one.seconds for name, one in expected(graph).items()},
         max_replans=accepted.max_replans,
     )
 

@@ -248,6 +248,10 @@ class StepViews(Mapping[str, StepView]):
         """Return the state of one step, without making a view of it."""
         return self._records[step].state
 
+    def children_of(self, step: str) -> tuple[str, ...]:
+        """Return the children of a `foreach` step, without making a view of it; none for another step."""
+        return tuple(child.id for child in self._records[step].children or ())
+
     def parent_of(self, step: str) -> str | None:
         """Return the `foreach` step that a step is a child of, without making a view of it; None if there is none."""
         parent = self._records[step].parent
