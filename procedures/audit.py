@@ -513,11 +513,11 @@ class Audit:
         try:
             yield
         except sqlite3.Error as error:
-            raise ProcedureError(f"{self.path}: the audit log cannot be used: {error}{self._room()}") from error
+            raise ProcedureError(f"{self.path}: the audit log cannot be used: {error}{self._space_left()}") from error
         except OSError as error:
             raise ProcedureError(f"{self.path}: the audit log cannot be used: {error.strerror}") from error
 
-    def _room(self) -> str:
+    def _space_left(self) -> str:
         """Say that there is hardly any room where that is so, since SQLite may call it an I/O error."""
         folder = next(one for one in self.path.parents if one.is_dir())
         free = shutil.disk_usage(folder).free
