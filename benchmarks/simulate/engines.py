@@ -44,7 +44,6 @@ from orchestrator.engine.step_cost.model import (
     attended_cells,
     best_decode_width,
     divide_step,
-    round_robin,
 )
 from orchestrator.engine.worker.batching import (
     SHORT_CHUNK,
@@ -52,6 +51,7 @@ from orchestrator.engine.worker.batching import (
     Prefill,
     chunks_of,
     group_equal_chunks,
+    take_turns,
 )
 from orchestrator.engine.worker.priority import ALIKE, priority
 from orchestrator.events import Usage
@@ -185,7 +185,7 @@ class _SimulatedSequence:
     """The tokens that its next token attends to."""
     read: float = 0.0
     """When its prompt was read."""
-    left_out: int = 0
+    steps_left_out: int = 0
     """In how many steps it has not decoded although it could."""
     work: float = 0.0
     alone: float = 0.0
@@ -465,13 +465,13 @@ class SimulatedEngine:
         if not interactive or not (others or prompts):
             self._batch_turns.reset()
             width = self._best_width([one.cells for one in decoding]) if len(decoding) > 1 else 1
-            return _take_turns(decoding, width), None
+            return take_turns(decoding, width), None
         depths = [one.cells for one in interactive], [one.cells for one in others]
         width, beside, limit = self._batch_turns.choose_widths(
             costs, self._best_width, depths, prompts, split=self._behaviour.split
         )
-        chosen = _take_turns(interactive, width)
-        return chosen + _take_turns(others, beside) if beside else chosen, limit
+        chosen = take_turns(interactive, width)
+        return chosen + take_turns(others, beside) if beside else chosen, limit
 
     def _best_width(self, depths: Sequence[int]) -> int:
         """Return how many of so many sequences make most tokens per second together."""
@@ -596,16 +596,6 @@ class SimulatedEngine:
 
 def _needs(prefilling: Sequence[_SimulatedSequence]) -> list[Prefill]:
     return [Prefill(one.prompt_tokens - one.unread, one.unread) for one in prefilling]
-
-
-def _take_turns(running: list[_SimulatedSequence], width: int) -> list[_SimulatedSequence]:
-    """Return which `width` of these sequences decode now, and count for the others that they are left out."""
-    chosen = [running[index] for index in round_robin(width, [one.left_out for one in running])]
-    for one in running:
-        one.left_out += 1
-    for one in chosen:
-        one.left_out = 0
-    return chosen
 
 
 def _chunk(one: _SimulatedSequence, count: int) -> _SimulatedPart:

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, TypeVar
 
-from orchestrator.engine.step_cost.model import StepCostModel, attended_cells
+from orchestrator.engine.step_cost.model import StepCostModel, attended_cells, round_robin
 
 CHUNK = 128
 """Tokens of a prompt that are computed in a step while other sequences decode."""
@@ -171,6 +171,26 @@ def prompt_costs(
             found.append((tokens, max(0.0, costs.seconds(width + tokens, width + 1, cells) - alone)))
         size *= 2
     return found
+
+
+class TakesTurns(Protocol):
+    """A sequence that decodes in some steps and is left out of others."""
+
+    steps_left_out: int
+    """In how many steps since its last one others decoded in its place."""
+
+
+T = TypeVar("T", bound=TakesTurns)
+
+
+def take_turns(running: Sequence[T], width: int) -> list[T]:
+    """Return which `width` of these sequences decode now, and count for the others that they are left out."""
+    chosen = [running[index] for index in round_robin(width, [sequence.steps_left_out for sequence in running])]
+    for sequence in running:
+        sequence.steps_left_out += 1
+    for sequence in chosen:
+        sequence.steps_left_out = 0
+    return chosen
 
 
 def padding_streams(streams: Sequence[int], count: int, *, alone: bool, width: int = 0) -> list[int]:

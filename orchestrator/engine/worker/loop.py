@@ -26,7 +26,7 @@ from orchestrator.engine.step_cost.attention_trial import AttentionTrial
 from orchestrator.engine.step_cost.calibration import assumed_step_costs, stored_step_costs
 from orchestrator.engine.step_cost.idle import IdleMeasurements, RepeatedCalibration
 from orchestrator.engine.step_cost.learned import LEARNED_EVERY, LearnedStepCosts
-from orchestrator.engine.step_cost.model import attended_cells, divide_step, round_robin
+from orchestrator.engine.step_cost.model import attended_cells, divide_step
 from orchestrator.engine.worker.adapters import AdapterCosts, AdapterTurns
 from orchestrator.engine.worker.batching import (
     SHORT_CHUNK,
@@ -34,6 +34,7 @@ from orchestrator.engine.worker.batching import (
     Prefill,
     chunks_of,
     group_equal_chunks,
+    take_turns,
 )
 from orchestrator.engine.worker.chat import continued
 from orchestrator.engine.worker.contention import CpuUse
@@ -425,8 +426,8 @@ class Loop:
         if not interactive or not (others or prompts):
             self._batch_turns.reset()
             if len(running) < 2:
-                return _take_turns(running, 1), None
-            return _take_turns(running, self._step_costs.next_decode_width([one.length for one in running])), None
+                return take_turns(running, 1), None
+            return take_turns(running, self._step_costs.next_decode_width([one.length for one in running])), None
         width, beside, limit = self._batch_turns.choose_widths(
             self._step_costs.current,
             self._step_costs.best_decode_width,
@@ -434,8 +435,8 @@ class Loop:
             [Prefill(one.computed, self._sequences.next_chunk_limit(one)) for one in prompts],
             split=self._llama.split,
         )
-        chosen = _take_turns(interactive, width)
-        return chosen + _take_turns(others, beside) if beside else chosen, limit
+        chosen = take_turns(interactive, width)
+        return chosen + take_turns(others, beside) if beside else chosen, limit
 
     def _propose(self, decode: list[Sequence], prompts_wait: bool) -> list[Tokens]:
         """Return the draft tokens of each sequence: none while prompts wait, since their prefill comes first."""
@@ -728,16 +729,6 @@ def _no_token_allowed(sequence: Sequence) -> BadRequest:
     if sequence.grammar is None:
         return BadRequest("logit_bias rules every token of the model's vocabulary out")
     return BadGrammar("no token of the model's vocabulary continues the grammar")
-
-
-def _take_turns(running: list[Sequence], width: int) -> list[Sequence]:
-    """Return which `width` of these sequences decode now, and count for the others that they are left out."""
-    chosen = [running[index] for index in round_robin(width, [sequence.steps_left_out for sequence in running])]
-    for sequence in running:
-        sequence.steps_left_out += 1
-    for sequence in chosen:
-        sequence.steps_left_out = 0
-    return chosen
 
 
 def _seq(share: _Scheduled) -> int:
