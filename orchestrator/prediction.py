@@ -244,14 +244,6 @@ class RateTable:
         return found
 
 
-def rates_of(newest_first: Iterable[MeasuredGeneration]) -> dict[str, RoleRates]:
-    """Return what is typical by key of these generations."""
-    table = RateTable()
-    for row in reversed([*newest_first]):
-        table.add(row)
-    return table.rates()
-
-
 @dataclass(frozen=True, slots=True)
 class _Typical:
     """What is typical of the generations of one key, and how far they are from it."""
@@ -363,9 +355,9 @@ def predict_plan(
 ) -> dict[str, Prediction]:
     """Return what to expect of each step of a plan, by its id. Linear in steps and edges, but for sorting each wave.
 
-    `rates` are by key, as `rates_of` returns them, `sizes` are the bytes of inputs and files by name, as far as they
-    are known, and `pace` is as `pace_of` returns it. A `foreach` step counts as one child: its children run side by
-    side.
+    `rates` are by key, as `RateTable.rates` returns them, `sizes` are the bytes of inputs and files by name, as far as
+    they are known, and `pace` is as `pace_of` returns it. A `foreach` step counts as one child: its children run side
+    by side.
     """
     alone: dict[str, Prediction] = {}
     for name in graph.order:

@@ -39,7 +39,7 @@ from orchestrator.journal.store import (
 from orchestrator.journal.survey import SurveyStore, refuse_damaged
 from orchestrator.journal.writer import Writer
 from orchestrator.personas import MadePersona, decode_persona, in_use
-from orchestrator.prediction import COMPARED_RUNS, EarlierRun, MeasuredGeneration
+from orchestrator.prediction import COMPARED_RUNS, EarlierRun
 from registry.models import Registry
 
 MEASURED_GENERATIONS = 2000
@@ -115,10 +115,6 @@ class JournalReader:
     def unfinished(self) -> list[RunRow]:
         """Return the runs that have not ended, oldest first."""
         return self._store.unfinished()
-
-    def measured_generations(self, limit: int = MEASURED_GENERATIONS) -> list[MeasuredGeneration]:
-        """Return the generations that ended last, newest first: the history that predictions are made from."""
-        return self._store.measured_generations(limit)
 
     def generations_after(
         self, number: int, also: Collection[int] = (), limit: int = MEASURED_GENERATIONS

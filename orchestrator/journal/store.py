@@ -382,10 +382,6 @@ class Store:
         ended = "SELECT * FROM runs WHERE status NOT IN ('done', 'failed', 'cancelled') ORDER BY accepted, rowid"
         return [RunRow(*row) for row in self._rows(ended)]
 
-    def measured_generations(self, limit: int) -> list[MeasuredGeneration]:
-        """Return the `limit` generations that ended last, newest first."""
-        return [row.generation for row in self.generations_after(0, (), limit)]
-
     def generations_after(self, number: int, also: Collection[int], limit: int) -> list[GenerationRow]:
         """Return the last `limit` generations after event `number`, and those whose numbers are in `also`.
 

@@ -1,6 +1,7 @@
 """Predictions: kinds of steps, what is typical of them, coarser keys where little is known, and ranges."""
 
 import math
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -44,7 +45,6 @@ from orchestrator.prediction import (
     plan_key,
     predict_plan,
     predict_step,
-    rates_of,
     size_class,
 )
 from orchestrator.runs.job import KnownRates, known_rates
@@ -64,6 +64,14 @@ def generation(
 ) -> MeasuredGeneration:
     """A generation by a role that reads 1,000 tokens a second and writes 50, on a machine so many times slower."""
     return MeasuredGeneration(role, "small", prompt, 0, output, slower * prompt / 1000, slower * output / 50, **more)
+
+
+def rates_of(newest_first: Iterable[MeasuredGeneration]) -> dict[str, RoleRates]:
+    """Return what is typical of these generations, put into a table of their own."""
+    table = RateTable()
+    for row in reversed([*newest_first]):
+        table.add(row)
+    return table.rates()
 
 
 def seconds(newest_first: list[MeasuredGeneration], asked: Step | None = None, input_bytes: int | None = None) -> float:

@@ -187,7 +187,7 @@ async def test_measured_joins_each_generation_with_its_role(home: Path) -> None:
     with Journal.open(home) as journal:
         await journal.append("R", story())
         own = MeasuredGeneration("worker", "small", 120, 100, 40, 0.25, 2.0, run="R", input_bytes=0)
-        assert journal.measured_generations() == [own]
+        assert [row.generation for row in journal.generations_after(0)] == [own]
 
 
 async def test_measured_tells_the_kind_of_step_its_inputs_and_what_it_took_besides(home: Path) -> None:
@@ -203,7 +203,7 @@ async def test_measured_tells_the_kind_of_step_its_inputs_and_what_it_took_besid
             generated = AttemptGenerated(at=10.0 * number + 3, step="S1", number=number, usage=USAGE)
             done = AttemptSucceeded(at=10.0 * number + 4, step="S1", number=number, outputs={})
             await journal.append("R", [started(number, *inputs), generated, done])
-        found = journal.measured_generations()
+        found = [row.generation for row in journal.generations_after(0)]
     told = [(one.kind, one.input_bytes, one.other_seconds) for one in found]
     assert told == [
         ("text", None, 1.25),
