@@ -2,7 +2,7 @@
 
 import ast
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from statistics import median
@@ -19,6 +19,8 @@ from benchmarks.engine.workload import DECOYS, WRONG_WORDS
 
 PRODUCT = Path(__file__).parents[2] / "orchestrator"
 ENGINE = PRODUCT / "engine"
+ABOVE_RUNS = ("api", "cli", "service")
+"""The folders of the product that take no part in a run that a benchmark starts itself."""
 CONSTRUCTION = (
     "Generated models whose greedy text is known: each word is followed by one certain word. The 500 M model has the "
     "embedding, the first two layers and the output of its draft models, and further layers that add nothing, so that "
@@ -109,11 +111,13 @@ def stamp(threads: int) -> Stamp:
     }
 
 
-def source_hash(folder: Path = ENGINE) -> str:
+def source_hash(folder: Path = ENGINE, without: Collection[str] = ()) -> str:
     """Return a hash of the code in a folder without comments and docstrings; where it changed, cells are measured
-    again."""
+    again. `without` names folders in it that are left out."""
     digest = hashlib.sha256()
     for file in sorted(folder.rglob("*.py")):
+        if file.relative_to(folder).parts[0] in without:
+            continue
         code = _WithoutDocstrings().visit(ast.parse(file.read_bytes()))
         digest.update(ast.unparse(code).encode())
     return digest.hexdigest()[:16]

@@ -31,10 +31,10 @@ from benchmarks.critical_path.sessions import replace_text
 from benchmarks.engine.models import LARGE, SMALL, SMOLLM2, Generated
 from benchmarks.engine.names import SERVER
 from benchmarks.engine.peers import ModelMissing, PeerMissing, Peers, build, fetch_model
-from benchmarks.engine.report import PRODUCT, source_hash
+from benchmarks.engine.report import ABOVE_RUNS, PRODUCT, source_hash
 from benchmarks.options import positive
 from benchmarks.peers import growth, report
-from benchmarks.peers.rows import PeerRow, Stamp, append, read
+from benchmarks.peers.rows import GrowthRow, PeerRow, Stamp, append, read, read_published
 from benchmarks.peers.run import PeerPlan, measure
 from benchmarks.peers.suite import NOT_COMPARED, PeerWorkload, find, trial
 from benchmarks.peers.systems import AGENT, DISCOVER, GREEDY, LANGGRAPH, OURS, WAVES, default_python
@@ -139,7 +139,7 @@ def _plan(options: argparse.Namespace, workloads: Sequence[PeerWorkload], rows: 
 
 
 def _run(options: argparse.Namespace, workloads: Sequence[PeerWorkload]) -> None:
-    rows, _ = read(_rows_file(options), _stamp(options))
+    rows, _ = _known(options)
     plan = _plan(options, workloads, rows)
     needs = {LANGGRAPH: (plan.server, plan.python), GREEDY: (plan.server,)}
     if missing := [str(path) for name in plan.systems for path in needs.get(name, ()) if not path.exists()]:
@@ -156,8 +156,17 @@ def _done_by(model: str, options: argparse.Namespace, workloads: Sequence[PeerWo
     return tuple(one for one in workloads if options.workloads or model not in GENERATED or one.generated)
 
 
+def _known(options: argparse.Namespace) -> tuple[list[PeerRow], list[GrowthRow]]:
+    """Return what was measured before, the newest last: published rows if they are wanted, and those of the folder."""
+    rows, grown = read(_rows_file(options), _stamp(options))
+    if options.published:
+        earlier_rows, earlier_grown = read_published(options.results, _stamp(options))
+        return [*earlier_rows, *rows], [*earlier_grown, *grown]
+    return rows, grown
+
+
 def _grow(options: argparse.Namespace) -> None:
-    _, known = read(_rows_file(options), _stamp(options))
+    _, known = _known(options)
     product = _code()
     for steps in options.sizes:
         if steps not in {one.steps for one in known if one.product == product}:
@@ -168,7 +177,7 @@ def _grow(options: argparse.Namespace) -> None:
 
 def _report(options: argparse.Namespace, workloads: Sequence[PeerWorkload]) -> None:
     """Print the ratios and goals; unless this is a trial, write the results, the README's table and the picture."""
-    rows, grown = read(_rows_file(options), _stamp(options))
+    rows, grown = _known(options)
     rows = _newest(rows)
     grown = sorted({one.steps: one for one in grown}.values(), key=lambda one: one.steps)
     _say(report.printed(rows, grown))
@@ -195,9 +204,9 @@ def _report(options: argparse.Namespace, workloads: Sequence[PeerWorkload]) -> N
 
 @cache
 def _code() -> str:
-    """Return a hash of our orchestrator's code and of the tasks: where it changed, everything is measured again."""
+    """Return a hash of the tasks and of our code that a run needs: where it changed, everything is measured again."""
     tasks = "".join(one.task(0, 1.0).model_dump_json() for one in find(()))
-    return f"{source_hash(PRODUCT)}-{hashlib.sha256(tasks.encode()).hexdigest()[:8]}"
+    return f"{source_hash(PRODUCT, ABOVE_RUNS)}-{hashlib.sha256(tasks.encode()).hexdigest()[:8]}"
 
 
 def _newest(rows: Sequence[PeerRow]) -> list[PeerRow]:
@@ -240,6 +249,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--sizes", type=positive, nargs="+", default=[*growth.SIZES], help="of `growth`, in steps")
     parser.add_argument("--folder", type=Path, default=FOLDER, help="keeps models, peers and what was measured")
     parser.add_argument("--results", type=Path, default=results.FOLDER / "critical_path.json", metavar="FILE")
+    parser.add_argument(
+        "--published",
+        action="store_true",
+        help="count what the results hold of this kind of machine as measured, too, and go on from there",
+    )
     parser.add_argument("--trial", action="store_true", help="a shorter document, and nothing is written")
     return parser
 

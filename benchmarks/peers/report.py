@@ -1,7 +1,7 @@
 """Make results, the README's table and a picture of a timeline from rows. Pure, except that it asks for versions."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from statistics import median
 from typing import Any, Final
 
@@ -90,8 +90,7 @@ def document(
         "ratios": found,
         "efficiency": _by_workload(rows),
         "growth": [
-            {"steps": one.steps, "seconds": round(one.seconds, 3), "ms_per_step": round(one.per_step, 3)}
-            for one in growth
+            {**asdict(one), "seconds": round(one.seconds, 3), "ms_per_step": round(one.per_step, 3)} for one in growth
         ],
         "rows": [_row(row) for row in rows],
         "goals": [asdict(goal) for goal in goals(rows, growth)],
@@ -128,13 +127,12 @@ def with_table(readme: str, found: Mapping[str, Any] | None) -> str:
 
 def picture(rows: Iterable[PeerRow], workload: str = "irregular") -> str | None:
     """Return an SVG of the timeline of our last cold run of a workload, or None without one."""
-    runs = [row for row in rows if row.workload == workload and row.system == OURS and row.own and row.state == "cold"]
-    if not runs or runs[-1].own is None:
+    wanted = (workload, OURS, "cold")
+    runs = [(row.model, row.run) for row in rows if (row.workload, row.system, row.state) == wanted and row.run]
+    if not runs:
         return None
-    one = runs[-1]
-    assert one.own is not None, "only rows with a report were chosen"
-    title = f"{workload} on {one.model}: {one.own.steps} steps in {one.own.wall:.2f} s"
-    return timeline_picture(title, one.own)
+    model, run = runs[-1]
+    return timeline_picture(f"{workload} on {model}: {run.steps} steps in {run.wall:.2f} s", run)
 
 
 def printed(rows: Sequence[PeerRow], growth: Sequence[GrowthRow]) -> str:
@@ -253,11 +251,8 @@ def _cell(found: Mapping[str, Any] | None) -> str:
 
 
 def _row(row: PeerRow) -> dict[str, Any]:
-    found = {key: value for key, value in asdict(row).items() if key != "own"} | {"seconds": round(row.seconds, 4)}
-    if row.own is not None:
-        kept = ("predicted", "path", "best", "bound", "where", "cached_tokens", "width")
-        found["own"] = {name: value for name, value in asdict(row.own).items() if name in kept}
-    return found
+    found = asdict(replace(row, run=None, seconds=round(row.seconds, 4)))
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def stamp(threads: int, systems: Sequence[str]) -> Stamp:

@@ -4,14 +4,40 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import msgspec
 
-from benchmarks.critical_path.measure import TaskMeasurement
+from benchmarks.critical_path.measure import PathTime, TaskMeasurement
 
 CacheState = Literal["cold", "warm"]
 Stamp = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnFigures:
+    """What our own report says of a run and is published with its row. The fields are those of `TaskMeasurement`."""
+
+    predicted: float
+    path: float
+    best: float
+    bound: float
+    where: PathTime
+    cached_tokens: int
+    width: int
+
+    @classmethod
+    def of(cls, run: TaskMeasurement) -> Self:
+        """Return these figures of a run."""
+        return cls(
+            predicted=run.predicted,
+            path=run.path,
+            best=run.best,
+            bound=run.bound,
+            where=run.where,
+            cached_tokens=run.cached_tokens,
+            width=run.width,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,8 +58,10 @@ class PeerRow:
     """Of all answers."""
     prompt_tokens: int
     """Of all prompts. One agent is asked anew with all that is in its context."""
-    own: TaskMeasurement | None = None
-    """What our own report says of the run."""
+    own: OwnFigures | None = None
+    """What our own report says of the run; None for the systems of others."""
+    run: TaskMeasurement | None = None
+    """All that our own report says, from which the picture is drawn. It is not published."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +101,17 @@ def read(file: Path, stamp: Stamp) -> tuple[list[PeerRow], list[GrowthRow]]:
             continue
     same = [one for one in found if one.stamp == plain]
     return [one.row for one in same if one.row], [one.growth for one in same if one.growth]
+
+
+def read_published(file: Path, stamp: Stamp) -> tuple[list[PeerRow], list[GrowthRow]]:
+    """Return the measurements that a file of results holds, or none if their stamp is another one.
+
+    Raises OSError, and ValueError for a file that `report` did not write.
+    """
+    found = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+    if not json.loads(json.dumps(stamp)).items() <= found.items():
+        return [], []
+    return msgspec.convert(found["rows"], list[PeerRow]), msgspec.convert(found["growth"], list[GrowthRow])
 
 
 def append(file: Path, stamp: Stamp, *rows: PeerRow | GrowthRow) -> None:

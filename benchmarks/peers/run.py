@@ -21,7 +21,7 @@ from benchmarks.critical_path.workloads import sample_text
 from benchmarks.engine.measure import REST_SECONDS
 from benchmarks.engine.system import SystemSetup
 from benchmarks.engine.systems.served import until_quiet
-from benchmarks.peers.rows import CacheState, PeerRow, Stamp, append
+from benchmarks.peers.rows import CacheState, OwnFigures, PeerRow, Stamp, append
 from benchmarks.peers.suite import ROLE, PeerWorkload, discovered_width, has_needless_order, has_use_for_barriers
 from benchmarks.peers.systems import (
     AGENT,
@@ -167,7 +167,8 @@ async def _turn(plan: PeerPlan, workload: PeerWorkload, system: TaskSystem, roun
                 seconds=took.seconds,
                 tokens=took.tokens,
                 prompt_tokens=took.prompt_tokens,
-                own=took.measurement,
+                own=None if took.measurement is None else OwnFigures.of(took.measurement),
+                run=took.measurement,
             )
         )
     return rows

@@ -20,7 +20,7 @@ import structlog
 from benchmarks import results
 from benchmarks.critical_path.workloads import Roles
 from benchmarks.engine.models import SMOLLM2
-from benchmarks.engine.report import PRODUCT, source_hash
+from benchmarks.engine.report import ABOVE_RUNS, PRODUCT, source_hash
 from benchmarks.options import positive
 from benchmarks.peers.run import tokens_per_word
 from benchmarks.peers.suite import ROLE
@@ -95,7 +95,7 @@ def _registry(options: argparse.Namespace) -> Registry:
 
 def _keeping(options: argparse.Namespace, model: str) -> Keep:
     """Return what keeps results of the same code, model, machine and options."""
-    code = f"{source_hash(PRODUCT)}-{source_hash(Path(__file__).parent)}"
+    code = f"{source_hash(PRODUCT, ABOVE_RUNS)}-{source_hash(Path(__file__).parent)}"
     here = results.machine()
     stamp = (
         code,

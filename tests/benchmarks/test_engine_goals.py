@@ -313,3 +313,8 @@ def test_an_engine_with_other_comments_is_the_same_and_one_with_another_number_i
     assert hashed("RATE = 0.1  # at once\n\n\ndef f() -> float:\n    '''Tell it.'''\n    return RATE\n") == before
     assert hashed("RATE = 0.2\n\n\ndef f() -> float:\n    return RATE\n") != before
     assert hashed('RATE = 0.1\n\n\ndef f() -> str:\n    return "RATE"\n') != before
+    alone = report.source_hash(tmp_path)
+    (tmp_path / "api").mkdir()
+    (tmp_path / "api" / "app.py").write_text("RATE = 1\n")
+    assert report.source_hash(tmp_path) != alone
+    assert report.source_hash(tmp_path, without=("api",)) == alone

@@ -21,7 +21,7 @@ from benchmarks.peers import __main__ as commands
 from benchmarks.peers import growth, report
 from benchmarks.peers import run as running
 from benchmarks.peers.__main__ import FOLDER, LOCK, ROOT, SYSTEMS, main
-from benchmarks.peers.rows import CacheState, GrowthRow, PeerRow, append, read
+from benchmarks.peers.rows import CacheState, GrowthRow, OwnFigures, PeerRow, append, read, read_published
 from benchmarks.peers.run import PeerPlan, measure
 from benchmarks.peers.suite import (
     NOT_COMPARED,
@@ -73,7 +73,8 @@ def peer_row(system: str, number: int, seconds: float, state: CacheState = "cold
         seconds=seconds,
         tokens=10,
         prompt_tokens=20,
-        own=own,
+        own=None if own is None else OwnFigures.of(own),
+        run=own,
     )
 
 
@@ -164,6 +165,32 @@ def test_rows_are_read_again_but_for_torn_lines_and_other_machines(tmp_path: Pat
     assert read(file, STAMP) == ([kept], [GrowthRow(10, 0.1, "p")])
 
 
+def test_published_rows_are_read_as_they_were_measured_but_for_what_is_not_published(tmp_path: Path) -> None:
+    file = tmp_path / "results.json"
+    assert read_published(file, STAMP) == ([], []), "nothing was published yet"
+    rows, grown = [peer_row(OURS, 0, 1.5), peer_row(LANGGRAPH, 0, 2.5, "warm")], [GrowthRow(10, 0.1, "p")]
+    results.write(file, report.document(rows, grown, STAMP, {}, {}))
+    assert read_published(file, STAMP) == ([replace(row, run=None) for row in rows], grown)
+    assert read_published(file, {**STAMP, "threads": 2}) == ([], []), "they are of another machine"
+
+
+def test_measuring_goes_on_from_published_rows_where_that_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+    monkeypatch.setattr(commands, "_say", told.append)
+    file = tmp_path / "results.json"
+    stamp = report.stamp(1, [OURS])
+    results.write(file, report.document(rounds_of(OURS, 1.0), [GrowthRow(10, 0.5)], stamp, {}, {}))
+    main(["report", "--models", "embedded", "--systems", OURS, "--folder", str(tmp_path), "--results", str(file)])
+    assert "smollm2" not in told[0]
+    again = ["report", "--published", "--models", "embedded", "--systems", OURS, "--folder", str(tmp_path)]
+    main([*again, "--results", str(file)])
+    assert "smollm2    shared       cold  ours                 1.02" in told[1]
+    kept = json.loads(file.read_text(encoding="utf-8"))
+    assert (len(kept["rows"]), kept["growth"][0]["seconds"]) == (5, 0.5)
+
+
 def test_a_ratio_compares_rounds_with_the_same_number() -> None:
     rows = [peer_row(OURS, 0, 1.0), peer_row(GREEDY, 0, 2.0), peer_row(GREEDY, 1, 50.0), peer_row(OURS, 2, 1.0)]
     found = report.ratio_of(rows, "smollm2", "shared", "cold", GREEDY)
@@ -251,7 +278,9 @@ def test_the_systems_that_need_nothing_else_do_the_same_work(tmp_path: Path, oth
     expected = [(OURS, "cold"), (OURS, "warm"), *((other, "cold") for other in others)]
     assert [(row.system, row.state) for row in rows] == expected, told
     assert all(0.5 < row.tokens / rows[2].tokens < 2 for row in rows), "texts of a weak model differ a little"
-    assert all(row.own is not None and row.own.status == "done" for row in rows if row.system != AGENT)
+    assert all(
+        row.own is not None and row.run is not None and row.run.status == "done" for row in rows if row.system != AGENT
+    )
     assert run(replace(plan, known=rows)) == rows, "what was measured is not measured again"
     late = replace(plan, rounds=2, known=rows, deadline=0.0)
     assert asyncio.run(measure(late, "embedded", ROOT / "registry" / "tiny" / "large.gguf")) == ["small"]
