@@ -178,8 +178,7 @@ def _grow(options: argparse.Namespace) -> None:
 def _report(options: argparse.Namespace, workloads: Sequence[PeerWorkload]) -> None:
     """Print the ratios and goals; unless this is a trial, write the results, the README's table and the picture."""
     rows, grown = _known(options)
-    rows = _newest(rows)
-    grown = sorted({one.steps: one for one in grown}.values(), key=lambda one: one.steps)
+    rows, grown = _newest(rows), _newest_growth(grown)
     _say(report.printed(rows, grown))
     if options.trial or not rows:
         return
@@ -210,10 +209,16 @@ def _code() -> str:
 
 
 def _newest(rows: Sequence[PeerRow]) -> list[PeerRow]:
-    """Return for each workload the rows with the code that it was measured with last."""
-    newest = {(row.model, row.workload): row.product for row in rows}
-    kept = [row for row in rows if newest[row.model, row.workload] == row.product]
+    """Return for each workload the rows with the code, and of the machine, that it was measured with last."""
+    newest = {(row.model, row.workload): (row.product, row.machine) for row in rows}
+    kept = [row for row in rows if newest[row.model, row.workload] == (row.product, row.machine)]
     return list({(row.model, row.workload, row.number, row.system, row.state): row for row in kept}.values())
+
+
+def _newest_growth(grown: Sequence[GrowthRow]) -> list[GrowthRow]:
+    """Return a row for each number of steps, by that number, of the machine that has measured last."""
+    newest = {one.steps: one for one in grown if one.machine == grown[-1].machine}
+    return [newest[steps] for steps in sorted(newest)]
 
 
 def _about_models() -> dict[str, dict[str, Any]]:
@@ -252,7 +257,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--published",
         action="store_true",
-        help="count what the results hold of this kind of machine as measured, too, and go on from there",
+        help="count what the results hold as measured, also where another machine has measured all rounds of a task",
     )
     parser.add_argument("--trial", action="store_true", help="a shorter document, and nothing is written")
     return parser

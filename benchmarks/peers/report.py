@@ -72,8 +72,16 @@ def document(
     left: Mapping[str, Sequence[str]],
 ) -> dict[str, Any]:
     """Return the results as they are written. `models` describes the models, `left` names what is not complete."""
+    machines = {(row.model, row.workload): row.machine for row in rows}
     found = [
-        {"model": model, "workload": workload.name, "state": state, "system": system, **_interval(each)}
+        {
+            "model": model,
+            "machine": machines[model, workload.name],
+            "workload": workload.name,
+            "state": state,
+            "system": system,
+            **_interval(each),
+        }
         for model in dict.fromkeys(row.model for row in rows)
         for workload in SUITE
         for state in ("cold", "warm")
@@ -83,6 +91,7 @@ def document(
     return {
         "command": "make bench",
         **stamp,
+        "machines": [*dict.fromkeys(row.machine for row in (*rows, *growth))],
         "models": dict(models),
         "workloads": {one.name: one.about for one in SUITE},
         "about": ABOUT,
@@ -90,7 +99,7 @@ def document(
         "ratios": found,
         "efficiency": _by_workload(rows),
         "growth": [
-            {**asdict(one), "seconds": round(one.seconds, 3), "ms_per_step": round(one.per_step, 3)} for one in growth
+            {**asdict(one), "seconds": round(one.seconds, 4), "ms_per_step": round(one.per_step, 3)} for one in growth
         ],
         "rows": [_row(row) for row in rows],
         "goals": [asdict(goal) for goal in goals(rows, growth)],
@@ -101,12 +110,13 @@ def table(found: Mapping[str, Any] | None) -> str:
     """Return the README's table for results as they are written, or what stands there without any."""
     if found is None or not found["ratios"]:
         return NOTHING
-    ratios = {(one["model"], one["workload"], one["system"]): one for one in found["ratios"] if one["state"] == "cold"}
-    lines = []
-    for model in dict.fromkeys(name for name, _, _ in ratios):
+    cold = [one for one in found["ratios"] if one["state"] == "cold"]
+    ratios = {(one["model"], one["machine"], one["workload"], one["system"]): one for one in cold}
+    lines: list[str] = []
+    for model, machine in dict.fromkeys((one["model"], one["machine"]) for one in cold):
         lines += [f"| {model}, cold | {' | '.join(PEERS)} | efficiency |", f"|---{'|---:' * (len(PEERS) + 1)}|"]
         for workload, about in found["workloads"].items():
-            some = [ratios.get((model, workload, system)) for system in PEERS]
+            some = [ratios.get((model, machine, workload, system)) for system in PEERS]
             cells = [_cell(one) for one in some]
             if any(cells):
                 rounds = max(one["rounds"] for one in some if one is not None)
@@ -114,10 +124,8 @@ def table(found: Mapping[str, Any] | None) -> str:
                 efficiency = found["efficiency"].get(model, {}).get(workload)
                 cells.append("" if efficiency is None else f"{efficiency:.2f}")
                 lines.append(f"| {workload}: {about} | {' | '.join(cells)} |")
-        lines.append("")
-    machine = found["machine"]
-    lines.append(f"{machine['processor']}, {machine['cores']} cores.")
-    return "\n".join(lines) + "\n"
+        lines += ["", f"{model} on {machine}.", ""]
+    return "\n".join(lines[:-1]) + "\n"
 
 
 def with_table(readme: str, found: Mapping[str, Any] | None) -> str:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -50,6 +50,8 @@ class PeerRow:
     """The round."""
     product: str = ""
     """The hash of our code."""
+    machine: str = ""
+    """Where it was measured, as `machine_of` says it. It is filled in when a row is read."""
     system: str
     state: CacheState
     """Cold: no cache holds anything of the task but the system prompt; warm: the system did the same task just now."""
@@ -72,6 +74,8 @@ class GrowthRow:
     seconds: float
     product: str = ""
     """The hash of our code."""
+    machine: str = ""
+    """Where it was measured. It is filled in when a row is read."""
 
     @property
     def per_step(self) -> float:
@@ -84,6 +88,12 @@ class _Line:
     stamp: dict[str, Any]
     row: PeerRow | None = None
     growth: GrowthRow | None = None
+
+
+def machine_of(stamp: Stamp) -> str:
+    """Return what a table says of the machine."""
+    machine = stamp["machine"]
+    return f"{machine['processor']} with {machine['cores']} cores"
 
 
 def read(file: Path, stamp: Stamp) -> tuple[list[PeerRow], list[GrowthRow]]:
@@ -99,19 +109,29 @@ def read(file: Path, stamp: Stamp) -> tuple[list[PeerRow], list[GrowthRow]]:
             found.append(msgspec.json.decode(line, type=_Line))
         except msgspec.DecodeError:
             continue
-    same = [one for one in found if one.stamp == plain]
-    return [one.row for one in same if one.row], [one.growth for one in same if one.growth]
+    same, machine = [one for one in found if one.stamp == plain], machine_of(stamp)
+    rows = [replace(one.row, machine=machine) for one in same if one.row]
+    return rows, [replace(one.growth, machine=machine) for one in same if one.growth]
 
 
 def read_published(file: Path, stamp: Stamp) -> tuple[list[PeerRow], list[GrowthRow]]:
-    """Return the measurements that a file of results holds, or none if their stamp is another one.
+    """Return the measurements that a file of results holds, on whatever machine they were made.
 
-    Raises OSError, and ValueError for a file that `report` did not write.
+    Returns none if they were made with other versions, threads or systems than the stamp says. Raises OSError, and
+    ValueError for a file that `report` did not write.
     """
     found = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
-    if not json.loads(json.dumps(stamp)).items() <= found.items():
+    wanted = json.loads(json.dumps({name: value for name, value in stamp.items() if name != "machine"}))
+    if not found or not wanted.items() <= found.items():
         return [], []
-    return msgspec.convert(found["rows"], list[PeerRow]), msgspec.convert(found["growth"], list[GrowthRow])
+    rows = msgspec.convert(found["rows"], list[PeerRow])
+    grown = msgspec.convert(found["growth"], list[GrowthRow])
+    # Results of former versions name one machine for all rows.
+    usual = machine_of(found)
+    return (
+        [replace(row, machine=row.machine or usual) for row in rows],
+        [replace(one, machine=one.machine or usual) for one in grown],
+    )
 
 
 def append(file: Path, stamp: Stamp, *rows: PeerRow | GrowthRow) -> None:

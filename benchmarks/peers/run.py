@@ -21,7 +21,7 @@ from benchmarks.critical_path.workloads import sample_text
 from benchmarks.engine.measure import REST_SECONDS
 from benchmarks.engine.system import SystemSetup
 from benchmarks.engine.systems.served import until_quiet
-from benchmarks.peers.rows import CacheState, OwnFigures, PeerRow, Stamp, append
+from benchmarks.peers.rows import CacheState, OwnFigures, PeerRow, Stamp, append, machine_of
 from benchmarks.peers.suite import ROLE, PeerWorkload, discovered_width, has_needless_order, has_use_for_barriers
 from benchmarks.peers.systems import (
     AGENT,
@@ -103,10 +103,15 @@ class PeerPlan:
         return time.monotonic() >= self.deadline
 
     def left(self, model: str, workload: PeerWorkload) -> list[int]:
-        """Return the rounds of a workload that are not measured yet."""
+        """Return the rounds of a workload that are not measured yet: none if another machine has measured them all."""
         wanted = (model, workload.name, self.product)
-        done = {row.number for row in self.known if (row.model, row.workload, row.product) == wanted}
-        return [number for number in range(self.rounds) if number not in done]
+        rows = [row for row in self.known if (row.model, row.workload, row.product) == wanted]
+        here = machine_of(self.stamp)
+        left = {
+            machine: sorted({*range(self.rounds)} - {row.number for row in rows if row.machine == machine})
+            for machine in {here, *(row.machine for row in rows)}
+        }
+        return left[here] if all(left.values()) else []
 
 
 async def measure(plan: PeerPlan, model: str, file: Path) -> list[str]:

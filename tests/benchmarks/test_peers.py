@@ -39,6 +39,7 @@ from orchestrator.analysis import analyze_task
 from tests.benchmarks.test_critical_path import row as own_row
 
 STAMP: Mapping[str, Any] = {"machine": {"processor": "p", "cores": 2}, "threads": 1}
+HERE = "p with 2 cores"
 
 
 def small(ratio: float) -> Document:
@@ -68,6 +69,7 @@ def peer_row(system: str, number: int, seconds: float, state: CacheState = "cold
         workload=workload,
         number=number,
         product="p",
+        machine=HERE,
         system=system,
         state=state,
         seconds=seconds,
@@ -158,20 +160,38 @@ def test_rows_are_read_again_but_for_torn_lines_and_other_machines(tmp_path: Pat
     file = tmp_path / "rows.jsonl"
     assert read(file, STAMP) == ([], [])
     kept = peer_row(OURS, 0, 1.5)
-    append(file, STAMP, kept, GrowthRow(10, 0.1, "p"))
+    grown = GrowthRow(10, 0.1, "p", HERE)
+    append(file, STAMP, replace(kept, machine=""), grown)
     append(file, {**STAMP, "threads": 2}, peer_row(OURS, 1, 9.0))
     with file.open("a", encoding="utf-8") as target:
         target.write('{"stamp": {"thre')
-    assert read(file, STAMP) == ([kept], [GrowthRow(10, 0.1, "p")])
+    assert read(file, STAMP) == ([kept], [grown])
 
 
 def test_published_rows_are_read_as_they_were_measured_but_for_what_is_not_published(tmp_path: Path) -> None:
     file = tmp_path / "results.json"
     assert read_published(file, STAMP) == ([], []), "nothing was published yet"
-    rows, grown = [peer_row(OURS, 0, 1.5), peer_row(LANGGRAPH, 0, 2.5, "warm")], [GrowthRow(10, 0.1, "p")]
+    rows, grown = [peer_row(OURS, 0, 1.5), peer_row(LANGGRAPH, 0, 2.5, "warm")], [GrowthRow(10, 0.1, "p", HERE)]
     results.write(file, report.document(rows, grown, STAMP, {}, {}))
     assert read_published(file, STAMP) == ([replace(row, run=None) for row in rows], grown)
-    assert read_published(file, {**STAMP, "threads": 2}) == ([], []), "they are of another machine"
+    other = {**STAMP, "machine": {"processor": "q", "cores": 4}}
+    assert read_published(file, other) == read_published(file, STAMP), "they are told to be of the first machine"
+    assert read_published(file, {**STAMP, "threads": 2}) == ([], [])
+    document = json.loads(file.read_text(encoding="utf-8"))
+    for row in (*document["rows"], *document["growth"]):
+        del row["machine"]
+    file.write_text(json.dumps(document), encoding="utf-8")
+    assert read_published(file, other) == ([replace(row, run=None) for row in rows], grown), "as they once were written"
+
+
+def test_what_another_machine_has_measured_whole_is_not_measured_again(tmp_path: Path) -> None:
+    (deep,) = find(("deep",))
+    rows = [replace(peer_row(OURS, number, 1.0, workload="deep"), machine="q with 4 cores") for number in range(5)]
+    plan = plan_of(tmp_path, (OURS,), workloads=(deep,), rounds=5, known=rows)
+    assert plan.left("smollm2", deep) == []
+    assert plan.left("150m", deep) == [0, 1, 2, 3, 4]
+    begun = replace(plan, known=[*rows[:4], peer_row(OURS, 2, 1.0, workload="deep")])
+    assert begun.left("smollm2", deep) == [0, 1, 3, 4], "rounds of two machines are not mixed"
 
 
 def test_measuring_goes_on_from_published_rows_where_that_is_asked_for(
@@ -228,6 +248,13 @@ def test_the_table_has_a_line_for_each_workload() -> None:
     table = report.table(found)
     assert "| shared: 16 steps read one document of 1,000 tokens |  |  | 2.00 (2.00 to 2.00) |  |  | 0.50 |" in table
     assert "| deep: a chain of 20 steps | 1.00 (1.00 to 1.00) |" in table
+    assert table.endswith("smollm2 on p with 2 cores.\n")
+    rows += [replace(row, machine="q with 4 cores") for row in rounds_of(OURS, 1.0, "wide-4")]
+    rows += [replace(row, machine="q with 4 cores") for row in rounds_of(AGENT, 1.5, "wide-4")]
+    both = report.table(report.document(rows, [], STAMP, {}, {}))
+    assert both.startswith(table), "each machine has a table of its own"
+    assert "| wide-4: 4 short notes and their summary | 1.50 (1.50 to 1.50) |" in both.removeprefix(table)
+    assert both.endswith("smollm2 on q with 4 cores.\n")
     readme = report.with_table(f"before\n{report.BEGIN}\nold\n{report.END}\nafter\n", found)
     assert readme == f"before\n{report.BEGIN}\n{table}{report.END}\nafter\n"
     assert report.table(None) == report.NOTHING
