@@ -15,8 +15,8 @@ from orchestrator.engine.kv.prefix_tree import PrefixTree
 from orchestrator.engine.llama import Llama, Tokens
 from registry.options import Adapters
 
-MIN_RETAINED_CELLS = 32
-"""A finished prompt that would keep fewer cells than this is not retained, because computing it again is as cheap."""
+MIN_RETAINED_CELLS = 8
+"""A finished prompt that would keep fewer cells of a pool than this is not retained, as computing it again is cheap."""
 
 ANSWER_RESERVE = 64
 """When a sequence is admitted, the pool must have cells for this many further tokens of its answer and of the answers

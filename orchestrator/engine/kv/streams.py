@@ -1,11 +1,13 @@
 """Decide which sequences get a place in a split KV cache, and which finished prompts stay in the unused streams."""
 
-from orchestrator.engine.kv.slots import MIN_RETAINED_CELLS, CellReservation, Slots
+from orchestrator.engine.kv.slots import CellReservation, Slots
 from orchestrator.engine.llama import Llama, Tokens
 from registry.options import Adapters
 
 CELLS_COPIED_PER_TOKEN = 64
 """A fork copies a whole stream. Copying so many of its cells takes about as long as computing one token."""
+MIN_SHARED_TOKENS = 32
+"""However short streams are, a prefix of fewer tokens is not copied, since the copy is a call of its own."""
 
 
 class StreamSlots(Slots):
@@ -16,7 +18,7 @@ class StreamSlots(Slots):
 
     def __init__(self, llama: Llama, slots: int) -> None:
         super().__init__(llama, slots)
-        self.min_shared_tokens = max(MIN_RETAINED_CELLS, llama.context_limit // CELLS_COPIED_PER_TOKEN)
+        self.min_shared_tokens = max(MIN_SHARED_TOKENS, llama.context_limit // CELLS_COPIED_PER_TOKEN)
 
     @property
     def used_cells(self) -> int:
@@ -59,9 +61,11 @@ class StreamSlots(Slots):
         return seq, reused
 
     def release(self, seq: int, computed: int) -> None:
-        """Free the place of a sequence. The `computed` tokens of its prompt are retained until its stream is needed."""
+        """Free the place of a sequence. The `computed` tokens of its prompt are retained until its stream is needed,
+        unless they are too few to be shared, or another sequence had the same prompt: all but its last token is held
+        there, too."""
         del self._live[seq]
-        if self.tree.exclusive(seq) < MIN_RETAINED_CELLS:
+        if computed < self.min_shared_tokens or self.tree.exclusive(seq) <= 1:
             self._remove(seq)
         else:
             self._llama.truncate(seq, computed)
@@ -74,10 +78,11 @@ class StreamSlots(Slots):
     def _reusable_in_place(self, source: int, reused: int) -> int | None:
         """Return a finished prompt whose stream a sequence can take over with its first `reused` tokens, or None.
 
-        It is one that holds exactly these tokens, or, where some finished prompt has to be evicted anyway, the least
-        recently used one that begins with them: so nothing is copied.
+        It is one that holds these tokens and at most one more, as the same prompt does, whose last token is computed
+        again; or, where some finished prompt has to be evicted anyway, the least recently used one that begins with
+        them: so nothing is copied.
         """
-        if self._retained.get(source) == reused:
+        if source in self._retained and self._retained[source] - reused <= 1:
             return source
         if self._free or not reused:
             return None

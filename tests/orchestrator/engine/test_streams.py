@@ -7,12 +7,11 @@ import numpy as np
 import pytest
 
 from orchestrator.engine.contract import EngineSpec
-from orchestrator.engine.kv.slots import MIN_RETAINED_CELLS
-from orchestrator.engine.kv.streams import StreamSlots
+from orchestrator.engine.kv.streams import MIN_SHARED_TOKENS, StreamSlots
 from orchestrator.engine.llama import Llama, Tokens
 
-SHARED = MIN_RETAINED_CELLS + 8
-OWN = MIN_RETAINED_CELLS + 1
+SHARED = MIN_SHARED_TOKENS + 8
+OWN = 5
 
 
 @pytest.fixture(scope="module")
@@ -38,6 +37,14 @@ def slots(llama: Llama) -> Iterator[StreamSlots]:
 def head(number: int, common: int = SHARED, own: int = OWN) -> Tokens:
     """A prompt that begins with `common` tokens that are everybody's."""
     return np.concatenate((np.arange(common), 100 + 10 * number + np.arange(own) % 10)).astype(np.int32)
+
+
+def enter(slots: StreamSlots, tokens: Tokens) -> int:
+    """Let a prompt in and compute it; return its stream."""
+    place = slots.admit(tokens, 8)
+    assert place is not None
+    slots.mark_computed(place[0], tokens[place[1] :])
+    return place[0]
 
 
 def finish(slots: StreamSlots, *heads: Tokens) -> list[int]:
@@ -69,6 +76,25 @@ def test_a_sequence_that_continues_a_finished_prompt_takes_its_stream(
     assert copies == []
 
 
+def test_prompts_that_come_again_take_their_streams_and_compute_their_last_token_alone(
+    slots: StreamSlots, copies: list[tuple[int, int, int]]
+) -> None:
+    family = [head(number) for number in (1, 2, 3)]
+    kept = finish(slots, *family)
+    copies.clear()
+    assert [slots.admit(one, 8) for one in family] == [(seq, SHARED + OWN - 1) for seq in kept]
+    assert copies == []
+
+
+def test_of_equal_prompts_one_is_retained_and_one_too_short_to_be_shared_is_not(slots: StreamSlots) -> None:
+    equal = [enter(slots, head(1)) for _ in range(3)]
+    for seq in equal:
+        slots.release(seq, len(head(1)))
+    assert slots.retained == 1
+    finish(slots, head(2, common=0, own=MIN_SHARED_TOKENS - 1))
+    assert slots.retained == 1
+
+
 def test_an_evicted_prompt_leaves_its_stream_to_a_sequence_with_its_prefix(
     slots: StreamSlots, copies: list[tuple[int, int, int]]
 ) -> None:
@@ -87,5 +113,5 @@ def test_an_evicted_prompt_leaves_its_stream_to_a_sequence_with_its_prefix(
 
 def test_a_short_prefix_is_computed_and_not_copied(slots: StreamSlots, copies: list[tuple[int, int, int]]) -> None:
     finish(slots, head(1))
-    assert slots.admit(head(2)[: MIN_RETAINED_CELLS - 1], 8) == (1, 0)
+    assert slots.admit(head(2)[: MIN_SHARED_TOKENS - 1], 8) == (1, 0)
     assert copies == []
