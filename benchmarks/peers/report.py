@@ -91,7 +91,7 @@ def document(
     return {
         "command": "make bench",
         **stamp,
-        "machines": [*dict.fromkeys(row.machine for row in (*rows, *growth))],
+        "machines": [*dict.fromkeys((*(row.machine for row in rows), *(one.machine for one in growth)))],
         "models": dict(models),
         "workloads": {one.name: one.about for one in SUITE},
         "about": ABOUT,
