@@ -153,9 +153,12 @@ def _context(found: Results) -> str:
 def _procedures(found: Results) -> str:
     kills = sum(row.get("kills", 0) + row.get("second_kills", 0) for row in found["rows"])
     changed = int(goal(found, "half-changed after a kill"))
+    (undone,) = (row for row in found["rows"] if row["part"] == "rollback")
     return (
         f"{kills:,} kills at random moments left {changed or 'nothing'} half-changed; an action costs "
-        f"{goal(found, 'milliseconds per action beside its syncs'):.1f} ms beside its syncs."
+        f"{goal(found, 'milliseconds per action beside its syncs'):.1f} ms beside its syncs; a file of "
+        f"{undone['bytes'] / 2**30:.0f} GiB is removed with a checkpoint in {undone['seconds_to_remove']:.1f} s and put "
+        f"back in {undone['seconds_to_put_back']:.2g} s."
     )
 
 

@@ -62,6 +62,19 @@ class PrefixTree:
         root = self._roots.get(lora)
         return (-1, 0) if root is None else self._longest(root, tokens)
 
+    def held_of(self, tokens: Tokens, seq: int, lora: Adapters = ()) -> int:
+        """Return how many of the first `tokens` this sequence holds too, computed with these adapters."""
+        path = self._path(seq)
+        if not path or path[0].parent is not self._roots.get(lora):
+            return 0
+        count = 0
+        for node in path:
+            common = common_prefix(node.tokens, tokens[count:])
+            count += common
+            if common < len(node.tokens):
+                break
+        return count
+
     def exclusive(self, seq: int) -> int:
         """Return how many cells removing this sequence would free."""
         node, count = self._at[seq], 0
@@ -73,11 +86,6 @@ class PrefixTree:
             if node.ends or len(node.children) > 1:
                 break
         return count
-
-    def common(self, seq: int, other: int) -> int:
-        """Return how many cells two sequences share."""
-        pairs = zip(self._path(seq), self._path(other), strict=False)
-        return sum(len(node.tokens) for node, its in pairs if node is its)
 
     def cells_of(self, seqs: Iterable[int]) -> int:
         """Return how many tokens these sequences hold, shared ones counted once."""

@@ -48,13 +48,13 @@ class StreamSlots(Slots):
         """Give a place to a sequence, as `Slots.admit` says, unless every slot is taken."""
         if self.full:
             return None
-        source, reused = self.longest_shared_prefix(tokens, lora) if shares else (-1, 0)
-        in_place = self._reusable_in_place(source, reused)
+        in_place = self._take_over(tokens[:-1], lora) if shares else None
         if in_place is not None:
-            seq = in_place
+            seq, reused = in_place
             self._retained.pop(seq)
             self._shorten(seq, reused)
         else:
+            source, reused = self.longest_shared_prefix(tokens, lora) if shares else (-1, 0)
             seq = self._empty_stream(source)
             self._begin(seq, source, reused, lora)
         self._live[seq] = CellReservation(len(tokens), answer, reused)
@@ -62,10 +62,9 @@ class StreamSlots(Slots):
 
     def release(self, seq: int, computed: int) -> None:
         """Free the place of a sequence. The `computed` tokens of its prompt are retained until its stream is needed,
-        unless they are too few to be shared, or another sequence had the same prompt: all but its last token is held
-        there, too."""
+        unless another sequence had the same prompt: all but its last token is held there, too."""
         del self._live[seq]
-        if computed < self.min_shared_tokens or self.tree.exclusive(seq) <= 1:
+        if self.tree.exclusive(seq) <= 1:
             self._remove(seq)
         else:
             self._llama.truncate(seq, computed)
@@ -75,18 +74,26 @@ class StreamSlots(Slots):
         """Return whether the prefix fits into a stream; any free stream may retain it."""
         return length <= self._llama.context_limit
 
-    def _reusable_in_place(self, source: int, reused: int) -> int | None:
-        """Return a finished prompt whose stream a sequence can take over with its first `reused` tokens, or None.
+    def _take_over(self, tokens: Tokens, lora: Adapters) -> tuple[int, int] | None:
+        """Return the finished prompt whose stream a sequence can take over, and with how many of its first tokens, or
+        None. So nothing is copied.
 
         It is one that holds these tokens and at most one more, as the same prompt does, whose last token is computed
-        again; or, where some finished prompt has to be evicted anyway, the least recently used one that begins with
-        them: so nothing is copied.
+        again. Where some finished prompt has to be evicted anyway, it is the least recently used one that begins with
+        the longest prefix that is worth a copy; without such a prefix, it is the one that is evicted, of which the
+        beginning stays, such as the system prompt.
         """
+        source, reused = self.tree.match(tokens, lora)
         if source in self._retained and self._retained[source] - reused <= 1:
-            return source
-        if self._free or not reused:
+            return source, reused
+        if self._free:
             return None
-        return next((seq for seq in self._retained if self.tree.common(seq, source) >= reused), None)
+        if reused >= self.min_shared_tokens:
+            held = ((seq, self.tree.held_of(tokens, seq, lora)) for seq in self._retained)
+            return next((one for one in held if one[1] >= reused), None)
+        oldest = next(iter(self._retained))
+        reused = self.tree.held_of(tokens, oldest, lora)
+        return (oldest, reused) if reused else None
 
     def _empty_stream(self, source: int) -> int:
         """Return an empty stream: a free one, or that of the least recently used finished prompt but `source`."""

@@ -41,7 +41,9 @@ def test_sequences_with_different_adapters_share_nothing() -> None:
     tree.start(2, plans)
     tree.extend(2, tokens(1, 2))
     assert (tree.match(tokens(1, 2, 3)), tree.match(tokens(1, 2, 3), plans)) == ((1, 3), (2, 2))
-    assert (tree.cells, tree.common(1, 2), tree.exclusive(2)) == (5, 0, 2)
+    assert (tree.cells, tree.exclusive(2)) == (5, 2)
+    wanted = tokens(1, 2, 9)
+    assert [tree.held_of(wanted, seq, lora) for seq in (1, 2) for lora in ((), plans)] == [2, 0, 0, 2]
     tree.fork(2, 3, 1)
     tree.drop(2)
     assert (tree.match(tokens(1, 2), plans), tree.cells) == ((3, 1), 4)
@@ -80,10 +82,9 @@ def test_against_cells_that_are_listed_one_by_one(actions: list[tuple[str, int, 
         assert tree.exclusive(seq) == len([c for c, _ in held if c not in others])
         some = [seq, *(other for other in model if other < seq)]
         assert tree.cells_of(some) == len({cell for one in some for cell, _ in model[one]})
-        for other, its in model.items():
-            assert tree.common(seq, other) == len(
-                [1 for mine, theirs in zip(held, its, strict=False) if mine == theirs]
-            )
+        mine = tokens(*[token for _, token in held])
+        for wanted in ([0, 1, 2], [1, 1, 1, 1], [2], [*mine, 0]):
+            assert tree.held_of(tokens(*wanted), seq) == common_prefix(mine, tokens(*wanted))
     for wanted in ([0, 1, 2], [1, 1, 1, 1], [2]):
         best = max(
             (common_prefix(tokens(*[t for _, t in held]), tokens(*wanted)) for held in model.values()), default=0

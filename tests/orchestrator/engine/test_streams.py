@@ -86,13 +86,25 @@ def test_prompts_that_come_again_take_their_streams_and_compute_their_last_token
     assert copies == []
 
 
-def test_of_equal_prompts_one_is_retained_and_one_too_short_to_be_shared_is_not(slots: StreamSlots) -> None:
+def test_of_equal_prompts_one_is_retained(slots: StreamSlots) -> None:
     equal = [enter(slots, head(1)) for _ in range(3)]
     for seq in equal:
         slots.release(seq, len(head(1)))
     assert slots.retained == 1
-    finish(slots, head(2, common=0, own=MIN_SHARED_TOKENS - 1))
-    assert slots.retained == 1
+
+
+def test_a_prompt_that_has_to_be_evicted_leaves_its_short_beginning_to_the_next_one(
+    slots: StreamSlots, copies: list[tuple[int, int, int]]
+) -> None:
+    short = MIN_SHARED_TOKENS // 2
+    oldest, *others = finish(slots, *(head(number, common=short, own=30) for number in (1, 2, 3)))
+    (stranger,) = finish(slots, head(4, common=0, own=30))
+    assert slots.admit(head(5, common=short, own=30), 8) == (oldest, short)
+    assert slots.longest_shared_prefix(head(2, common=short, own=30))[0] == others[0], "younger ones stay as they are"
+    finish(slots, head(6, common=0, own=30))
+    finish(slots, head(7, common=0, own=30))
+    assert slots.admit(head(8, common=short, own=30), 8) == (stranger, 0), "what is evicted is not chosen by this"
+    assert copies == []
 
 
 def test_an_evicted_prompt_leaves_its_stream_to_a_sequence_with_its_prefix(
