@@ -156,9 +156,9 @@ def _procedures(found: Results) -> str:
     (undone,) = (row for row in found["rows"] if row["part"] == "rollback")
     return (
         f"{kills:,} kills at random moments left {changed or 'nothing'} half-changed; an action costs "
-        f"{goal(found, 'milliseconds per action beside its syncs'):.1f} ms beside its syncs; a file of "
-        f"{undone['bytes'] / 2**30:.0f} GiB is removed with a checkpoint in {undone['seconds_to_remove']:.1f} s and put "
-        f"back in {undone['seconds_to_put_back']:.2g} s."
+        f"{goal(found, 'milliseconds per action beside its syncs'):.1f} ms beside its syncs; a file "
+        f"of {undone['bytes'] / 2**30:.0f} GiB is removed with a checkpoint in {undone['seconds_to_remove']:.1f} s and "
+        f"put back in {undone['seconds_to_put_back']:.2g} s."
     )
 
 

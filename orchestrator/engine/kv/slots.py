@@ -15,9 +15,6 @@ from orchestrator.engine.kv.prefix_tree import PrefixTree
 from orchestrator.engine.llama import Llama, Tokens
 from registry.options import Adapters
 
-MIN_RETAINED_CELLS = 8
-"""A finished prompt that would keep fewer cells of a pool than this is not retained, as computing it again is cheap."""
-
 ANSWER_RESERVE = 64
 """When a sequence is admitted, the pool must have cells for this many further tokens of its answer and of the answers
 of all admitted sequences. So many tokens are made between two preemptions."""
@@ -110,7 +107,8 @@ class Slots(ABC):
 
     @abstractmethod
     def release(self, seq: int, computed: int) -> None:
-        """Free the place of a sequence. The `computed` tokens of its prompt are retained while there are cells."""
+        """Free the place of a sequence. The `computed` tokens of its prompt are retained while there is room, unless
+        another sequence holds them, too."""
 
     @abstractmethod
     def can_insert_prefix(self, length: int) -> bool:
@@ -156,6 +154,11 @@ class Slots(ABC):
         self._llama.fork(source, seq, reused)
         if source in self._retained:
             self._retained.move_to_end(source)
+
+    def _is_held_by_another(self, seq: int) -> bool:
+        """Return whether another sequence has the same prompt: it holds all of this one's but for the last token, which
+        each has computed itself."""
+        return self.tree.exclusive(seq) <= 1
 
     def _evict(self, seq: int) -> None:
         """Remove a finished prompt."""
@@ -258,7 +261,7 @@ class PooledSlots(Slots):
         """Free the place of a sequence. The `computed` tokens of its prompt are retained while there are cells."""
         del self._live[seq]
         self._admission_blocked = False
-        if not self._retain or self.tree.exclusive(seq) < MIN_RETAINED_CELLS:
+        if not self._retain or self._is_held_by_another(seq):
             self._remove(seq)
             return
         self._llama.truncate(seq, computed)

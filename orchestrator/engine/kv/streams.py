@@ -61,10 +61,9 @@ class StreamSlots(Slots):
         return seq, reused
 
     def release(self, seq: int, computed: int) -> None:
-        """Free the place of a sequence. The `computed` tokens of its prompt are retained until its stream is needed,
-        unless another sequence had the same prompt: all but its last token is held there, too."""
+        """Free the place of a sequence. The `computed` tokens of its prompt are retained until its stream is needed."""
         del self._live[seq]
-        if self.tree.exclusive(seq) <= 1:
+        if self._is_held_by_another(seq):
             self._remove(seq)
         else:
             self._llama.truncate(seq, computed)

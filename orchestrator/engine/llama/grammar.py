@@ -1,7 +1,7 @@
 """Restrict the tokens of a sequence to those that its grammar allows."""
 
 import ctypes
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import llama_cpp.llama_cpp as lib
@@ -18,6 +18,10 @@ MAX_NESTING = 100
 """How deep the parentheses of a grammar may be nested: llama.cpp's parser is recursive."""
 _CACHED = 32
 """How many parsed grammars are kept."""
+_LIKELIEST = 512
+"""How many of the likeliest tokens are looked at first. The likeliest allowed one is nearly always among them."""
+_REMEMBERED = 64
+"""At most so many of the tokens that were allowed at the last place are asked for at the next one."""
 _COMMON_BYTES = b'"]},: \n\\-01ae'
 """Where a grammar allows two of these bytes, a text may go on in several ways: most places are told apart by that."""
 _CANDIDATE = np.dtype([("id", np.int32), ("logit", np.float32), ("p", np.float32)])
@@ -79,6 +83,7 @@ class Grammar:
         self._sampler = sampler
         self._tokens = tokens
         self._forbidden = forbidden
+        self._allowed_before: Tokens = np.empty(0, np.int32)
         self._one = lib.llama_token_data(id=0, logit=0.0, p=0.0)
         self._one_array = lib.llama_token_data_array(data=ctypes.pointer(self._one), size=1, selected=-1, sorted=False)
 
@@ -113,19 +118,46 @@ class Grammar:
         """Return a grammar in the same state, which goes its own way from here on."""
         return Grammar(lib.llama_sampler_clone(self._sampler), self._tokens, self._forbidden)
 
-    def mask(self, logits: Logits, most: int | None = None) -> Logits:
-        """Return a copy of the logits, with minus infinity for tokens that may not come next.
-
-        With `most`, only about so many tokens with the largest logits are looked at, and others count as not allowed.
-        """
-        if most is None or most >= len(logits):
-            tokens = self._tokens.may_follow(self)
-        else:
-            tokens = np.flatnonzero(logits >= np.partition(logits, -most)[-most]).astype(np.int32)
-        allowed = tokens[self.allows_each(tokens)]
+    def mask(self, logits: Logits) -> Logits:
+        """Return a copy of the logits, with minus infinity for tokens that may not come next."""
+        allowed = self._allowed_of(self._tokens.may_follow(self))
         masked = np.full(len(logits), -np.inf, np.float32)
         masked[allowed] = logits[allowed]
         return masked
+
+    def allowed_by_likelihood(self, logits: Logits) -> Iterator[Tokens]:
+        """Yield the tokens that may come next, in ascending order: first those of a likely part of the vocabulary, then
+        all. The first part that has any has the likeliest of all.
+
+        To look at all tokens takes longer than the model's own part of a step, and to find the likeliest ones among
+        them is slow, too. Where a model would rather write something else, one place after the other is asked for, and
+        mostly the same tokens are allowed at all of them, such as digits. So what was allowed at the last place and is
+        allowed now tells how likely a token has to be to come into question.
+        """
+        known = self._allowed_of(self._allowed_before)
+        least = logits[known].max(initial=-np.inf)
+        if least > -np.inf:
+            likely = np.flatnonzero(logits >= least).astype(np.int32)
+            if len(likely) > _LIKELIEST:
+                likely = self._tokens.may_follow(self)
+                likely = likely[logits[likely] >= least]
+            yield self._remembered(likely)
+        elif len(logits) > _LIKELIEST:
+            yield self._remembered(
+                np.flatnonzero(logits >= np.partition(logits, -_LIKELIEST)[-_LIKELIEST]).astype(np.int32)
+            )
+        yield self._remembered(self._tokens.may_follow(self))
+
+    def _remembered(self, tokens: Tokens) -> Tokens:
+        """Return which of these tokens may come next, and keep some of them for the next place."""
+        allowed = self._allowed_of(tokens)
+        if len(allowed):
+            self._allowed_before = allowed[:_REMEMBERED]
+        return allowed
+
+    def _allowed_of(self, tokens: Tokens) -> Tokens:
+        """Return which of these tokens may come next, in ascending order."""
+        return np.sort(tokens[self.allows_each(tokens)])
 
     def allowed_if_alike(self) -> Tokens | None:
         """Return all tokens that may come next, or None if they begin with different bytes."""

@@ -21,8 +21,6 @@ from orchestrator.engine.worker.triggers import TriggeredGrammars
 
 Biases = tuple[Tokens, Logits]
 """Tokens, which may repeat, and what is added to the logit of each."""
-_LIKELIEST = 512
-"""Among so many of the likeliest tokens one is looked for first that the grammar allows."""
 _LONGEST_ENDING = 16
 """The most tokens that are looked ahead for the end of a text."""
 
@@ -241,18 +239,22 @@ class Sequence:
         return found
 
     def _allowed(self, grammar: Grammar, logits: Logits, piece: Callable[[int], bytes]) -> int | None:
-        """Return a token that the grammar allows, or None if it allows none.
-
-        Looking at all tokens takes longer than the model's own part of a step. The likeliest allowed one is nearly
-        always among the first few hundred, and only that one is asked for at temperature 0.
-        """
-        for most in (_LIKELIEST, None) if self.sampler.greedy else (None,):
-            masked = grammar.mask(logits, most)
+        """Return a token that the grammar allows, or None if it allows none: the likeliest one at temperature 0."""
+        if not self.sampler.greedy:
+            masked = grammar.mask(logits)
             while masked.max() > -np.inf:
                 token = self.sampler.pick(masked)
                 if self._is_text(piece(token)):
                     return token
                 masked[token] = -np.inf
+            return None
+        for tokens in grammar.allowed_by_likelihood(logits):
+            left = logits[tokens]
+            while left.max(initial=-np.inf) > -np.inf:
+                at = int(left.argmax())
+                if self._is_text(piece(int(tokens[at]))):
+                    return int(tokens[at])
+                left[at] = -np.inf
         return None
 
     def piece_of(self, piece: Callable[[int], bytes]) -> Callable[[int], bytes]:

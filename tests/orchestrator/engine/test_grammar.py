@@ -292,24 +292,29 @@ def test_control_tokens_are_no_text(llama: Llama) -> None:
     grammar.close()
 
 
+@pytest.mark.parametrize("likeliest", [64, 100_000])
 @pytest.mark.parametrize("schema", [{"type": "integer"}, {"type": "string"}, {"enum": ["north", "south"]}, OBJECT])
-def test_a_mask_holds_all_tokens_that_are_allowed_one_by_one(llama: Llama, schema: Any) -> None:
+def test_a_mask_holds_all_tokens_that_are_allowed_one_by_one(
+    llama: Llama, schema: Any, likeliest: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Tokens are left out by their first byte, and likelier ones are looked at first: neither may lose any."""
+    monkeypatch.setattr("orchestrator.engine.llama.grammar._LIKELIEST", likeliest)
     rng, every = np.random.default_rng(3), as_tokens(range(llama.vocab.size))
     grammar = llama.grammars.start(schema_grammar(schema))
     for _ in range(30):
         logits = rng.normal(0, 3, llama.vocab.size).astype(np.float32)
         allowed = grammar.allows_each(every)
-        masked, likely = grammar.mask(logits), grammar.mask(logits, 64)
+        masked, parts = grammar.mask(logits), list(grammar.allowed_by_likelihood(logits))
         firsts = {llama.vocab.piece(token)[:1] for token in np.flatnonzero(allowed).tolist()} - {b""}
         alike = grammar.allowed_if_alike()
         assert (alike is None) == (len(firsts) > 1)
         assert alike is None or sorted(alike.tolist()) == np.flatnonzero(allowed).tolist()
         assert np.array_equal(masked, np.where(allowed, logits, -np.inf))
-        seen = np.isfinite(likely)
-        assert seen.sum() <= 64
-        assert np.array_equal(likely[seen], masked[seen])
-        assert not seen.any() or likely.argmax() == masked.argmax()
+        assert parts[-1].tolist() == np.flatnonzero(allowed).tolist()
+        for part in parts:
+            assert set(part.tolist()) <= set(parts[-1].tolist())
+        first = next(part for part in parts if len(part))
+        assert first[logits[first].argmax()] == masked.argmax()
         token = int(rng.choice(np.flatnonzero(allowed)))
         if token in llama.vocab.end:
             break
