@@ -159,10 +159,13 @@ def _done_by(model: str, options: argparse.Namespace, workloads: Sequence[PeerWo
 def _known(options: argparse.Namespace) -> tuple[list[PeerRow], list[GrowthRow]]:
     """Return what was measured before, the newest last: published rows if they are wanted, and those of the folder."""
     rows, grown = read(_rows_file(options), _stamp(options))
-    if options.published:
+    if not options.published:
+        return rows, grown
+    try:
         earlier_rows, earlier_grown = read_published(options.results, _stamp(options))
-        return [*earlier_rows, *rows], [*earlier_grown, *grown]
-    return rows, grown
+    except (OSError, ValueError) as error:
+        raise SystemExit(f"{error}; without --published it is not read") from error
+    return [*earlier_rows, *rows], [*earlier_grown, *grown]
 
 
 def _grow(options: argparse.Namespace) -> None:

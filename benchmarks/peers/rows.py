@@ -120,14 +120,18 @@ def read_published(file: Path, stamp: Stamp) -> tuple[list[PeerRow], list[Growth
     Returns none if they were made with other versions, threads or systems than the stamp says. Raises OSError, and
     ValueError for a file that `report` did not write.
     """
-    found = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
-    wanted = json.loads(json.dumps({name: value for name, value in stamp.items() if name != "machine"}))
-    if not found or not wanted.items() <= found.items():
+    if not file.exists():
         return [], []
-    rows = msgspec.convert(found["rows"], list[PeerRow])
-    grown = msgspec.convert(found["growth"], list[GrowthRow])
-    # Results of former versions name one machine for all rows.
-    usual = machine_of(found)
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+        wanted = json.loads(json.dumps({name: value for name, value in stamp.items() if name != "machine"}))
+        if {name: found[name] for name in wanted} != wanted:
+            return [], []
+        rows = msgspec.convert(found["rows"], list[PeerRow])
+        grown = msgspec.convert(found["growth"], list[GrowthRow])
+        usual = machine_of(found)  # results of former versions name one machine for all rows
+    except (ValueError, TypeError, KeyError, msgspec.ValidationError) as error:
+        raise ValueError(f"{file}: it is no result of this benchmark: {error!r}") from error
     return (
         [replace(row, machine=row.machine or usual) for row in rows],
         [replace(one, machine=one.machine or usual) for one in grown],

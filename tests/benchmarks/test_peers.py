@@ -184,6 +184,19 @@ def test_published_rows_are_read_as_they_were_measured_but_for_what_is_not_publi
     assert read_published(file, other) == ([replace(row, run=None) for row in rows], grown), "as they once were written"
 
 
+@pytest.mark.parametrize(
+    "text", ["{", "[]", "{}", '{"machine": {"processor": "p", "cores": 2}, "threads": 1, "rows": [{}]}']
+)
+def test_a_file_that_holds_other_results_is_refused_by_name(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "results.json"
+    file.write_text(text)
+    with pytest.raises(ValueError, match=r"results\.json: it is no result of this benchmark: "):
+        read_published(file, STAMP)
+    report_of = ["report", "--models", "embedded", "--folder", str(tmp_path), "--results", str(file), "--published"]
+    with pytest.raises(SystemExit, match="without --published it is not read"):
+        main(report_of)
+
+
 def test_what_another_machine_has_measured_whole_is_not_measured_again(tmp_path: Path) -> None:
     (deep,) = find(("deep",))
     rows = [replace(peer_row(OURS, number, 1.0, workload="deep"), machine="q with 4 cores") for number in range(5)]
