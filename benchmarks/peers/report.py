@@ -125,6 +125,10 @@ def table(found: Mapping[str, Any] | None) -> str:
                 cells.append("" if efficiency is None else f"{efficiency:.2f}")
                 lines.append(f"| {workload}: {about} | {' | '.join(cells)} |")
         lines += ["", f"{model} on {machine}.", ""]
+    measured = {(one["model"], one["workload"]) for one in cold}
+    for model, names in found["left"].items():
+        if missing := [name for name in names if (model, name) not in measured]:
+            lines += [f"Not measured yet with {model}: {', '.join(missing)}.", ""]
     return "\n".join(lines[:-1]) + "\n"
 
 

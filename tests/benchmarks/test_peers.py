@@ -261,7 +261,9 @@ def test_the_table_has_a_line_for_each_workload() -> None:
     table = report.table(found)
     assert "| shared: 16 steps read one document of 1,000 tokens |  |  | 2.00 (2.00 to 2.00) |  |  | 0.50 |" in table
     assert "| deep: a chain of 20 steps | 1.00 (1.00 to 1.00) |" in table
-    assert table.endswith("smollm2 on p with 2 cores.\n")
+    assert table.endswith("smollm2 on p with 2 cores.\n\nNot measured yet with smollm2: wide-4.\n")
+    table = table.removesuffix("\nNot measured yet with smollm2: wide-4.\n")
+    found["left"] = {}
     rows += [replace(row, machine="q with 4 cores") for row in rounds_of(OURS, 1.0, "wide-4")]
     rows += [replace(row, machine="q with 4 cores") for row in rounds_of(AGENT, 1.5, "wide-4")]
     both = report.table(report.document(rows, [], STAMP, {}, {}))
