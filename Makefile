@@ -95,7 +95,7 @@ bench-memory: $(READY)  ## the memory's index and database (ARGS="--episodes 100
 bench-procedures: $(READY)  ## what procedures cost and bear: actions, 1,000 kills, a rollback of 1 GiB, a log of a million entries; goes on where it was stopped (ten minutes)
 	$(BIN)/python -m benchmarks.procedures $(ARGS)
 
-bench-simulate: $(READY)  ## simulations of this machine beside real runs of the same tasks, and what to buy for wide ones; goes on where it stopped (a quarter of an hour; leave the machine alone; ARGS="--budget 15" for all workloads)
+bench-simulate: $(READY)  ## simulations of this machine beside real runs of the same tasks, and what to buy for wide ones; goes on where it stopped (half an hour; leave the machine alone; ARGS="--budget 20" for all workloads)
 	$(BIN)/python -m benchmarks.simulate $(ARGS)
 
 lock: $(READY)  ## pin what is installed now

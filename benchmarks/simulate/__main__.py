@@ -9,6 +9,7 @@ model and the machine are the same; --anew measures all of it again.
 import argparse
 import json
 import logging
+import shutil
 import sys
 from collections.abc import Sequence
 from functools import partial
@@ -63,9 +64,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         accepted = ", ".join(one.name for one in known)
         raise SystemExit(f"there is no workload {', '.join(unknown)}; accepted: {accepted}")
     keep = _keeping(options, name)
-    machine = _machine(options.machine, registry, name, keep)
+    state = _state(options)
+    machine = _machine(options.machine, registry, name, keep, state)
     suite = [one for one in known if not options.only or one.name in options.only]
-    rows, left = validate(machine, alone, suite, options.rounds, 60 * options.budget, _say, keep)
+    rows, left = validate(machine, alone, suite, options.rounds, 60 * options.budget, _say, state, keep)
     many = keep("many steps", lambda: {"seconds": time_many_steps(machine, alone)})["seconds"]
     _say(f"1,000 steps were simulated in {many:.1f} s")
     advice = []
@@ -108,15 +110,23 @@ def _keeping(options: argparse.Namespace, model: str) -> Keep:
     file: Path = options.folder / "simulate" / "results.jsonl"
     if options.anew:
         file.unlink(missing_ok=True)
+        shutil.rmtree(_state(options), ignore_errors=True)
     log = RowLog(file, lambda line: None)
     return lambda name, make: log.get((*stamp, name), make)
 
 
-def _machine(file: Path | None, registry: Registry, model: str, keep: Keep) -> Machine:
+def _state(options: argparse.Namespace) -> Path:
+    """Return the folder that keeps how the engines compute best, which all of the measured tasks share."""
+    folder: Path = options.folder
+    return folder / "simulate" / "state"
+
+
+def _machine(file: Path | None, registry: Registry, model: str, keep: Keep, state: Path) -> Machine:
     """Return the machine of a file, or this one: all workloads are compared with the same description of it."""
     if file is not None:
         return read_machine(file)
-    machine = Machine.model_validate(keep("machine", lambda: describe(registry, [model], _say).model_dump(mode="json")))
+    described = keep("machine", lambda: describe(registry, [model], _say, state).model_dump(mode="json"))
+    machine = Machine.model_validate(described)
     _say(to_text(machine))
     return machine
 
@@ -130,7 +140,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--machine", type=Path, help="a machine file; without it the machine is measured now")
     parser.add_argument("--rounds", type=positive, default=5, help="how many warm rounds of each workload (5)")
     parser.add_argument("--seeds", type=positive, default=SEEDS, help="how many runs an interval is from (100)")
-    parser.add_argument("--budget", type=float, default=8.0, help="minutes after which no workload begins (8)")
+    parser.add_argument("--budget", type=float, default=12.0, help="minutes after which no workload begins (12)")
     parser.add_argument("--only", nargs="*", default=(), metavar="WORKLOAD", help="only these workloads")
     parser.add_argument("--folder", type=Path, default=FOLDER, help="keeps what was measured")
     parser.add_argument("--anew", action="store_true", help="measure again what was measured before")

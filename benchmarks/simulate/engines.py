@@ -1,16 +1,19 @@
 """Simulated engines without processes: a function gives the time of each step, and another one the answers.
 
-What goes into a step is chosen as a real engine does: by priority, in chunks of prompts, as many sequences as pay, with
-as many draft tokens as pay. Left out are preemption for lack of cells or slots, and the steps by which an engine probes
-what its steps cost.
+The real engine's own classes decide which sequences get into its KV cache, what stays there, and which beginnings of
+prompts are shared. What goes into a step is chosen as a real engine does: by priority, in chunks of prompts, as many
+sequences as pay, with as many draft tokens as pay. Left out are the steps by which an engine probes what its steps
+cost, and what an earlier engine has left of system prompts on disk.
 """
 
 import asyncio
-from collections import Counter, OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+import itertools
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, cast
+from zlib import crc32
 
 import numpy as np
 
@@ -27,6 +30,8 @@ from orchestrator.engine.contract import (
     TokenizedText,
 )
 from orchestrator.engine.errors import EngineDied, EngineStopped
+from orchestrator.engine.kv.prefix_tree import Tokens
+from orchestrator.engine.llama import Llama
 from orchestrator.engine.speculation.controller import (
     Acceptance,
     DraftCandidate,
@@ -53,15 +58,15 @@ from orchestrator.engine.worker.batching import (
     group_equal_chunks,
     take_turns,
 )
+from orchestrator.engine.worker.loop import clamp_max_tokens
 from orchestrator.engine.worker.priority import ALIKE, priority
+from orchestrator.engine.worker.sequence import Sequence as EngineSequence
+from orchestrator.engine.worker.sequences import Sequences
 from orchestrator.events import Usage
 from registry.thinking import Thinking
 
 GATHERING_SECONDS = 1e-6
 """Delay before a step, so that requests of the same moment are in the same step in whatever order they come."""
-
-BLOCK: Final = 16
-"""The characters of a block of a prompt: prefixes are shared by whole blocks."""
 
 BATCH: Final = 512
 """The most tokens of a step, as in a real engine (`engine.llama.model.BATCH`)."""
@@ -104,9 +109,14 @@ class SimulatedDrafts:
     """What drafting a token takes."""
 
 
-def count_words(text: str) -> float:
-    """Return the number of words."""
-    return len(text.split())
+def token_ids(pieces: Sequence[str]) -> Tokens:
+    """Return a token for each piece of a text: equal pieces have equal tokens, in every process."""
+    return np.array([crc32(piece.encode()) >> 1 for piece in pieces], dtype=np.int32)
+
+
+def words_as_tokens(text: str) -> Tokens:
+    """Return a token for each word of a text."""
+    return token_ids(text.split())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,8 +131,10 @@ class Behaviour:
     drafting: SimulatedDrafts | None = None
     token_seconds: float = 0.0
     """What the engine takes besides llama.cpp for each token that it samples."""
-    count: Callable[[str], float] = count_words
-    """Returns how many tokens a text has."""
+    tokenize: Callable[[str], Tokens] = words_as_tokens
+    """Returns the tokens of a text. Texts that begin alike have tokens that do, but for the last one in common."""
+    message_tokens: int = 0
+    """The tokens of each message besides those of its text: half of them, rounded down, come before it."""
     seed: int = 0
     """Of what becomes of draft tokens."""
 
@@ -133,7 +145,9 @@ class SimulatedAnswer:
 
     text: str
     tokens: int
-    """How many tokens it has, the end included: there is a step for each."""
+    """How many tokens it has."""
+    forced: int = 0
+    """How many of them are at its end and left no choice by a grammar, so that no step computes them."""
 
 
 Write = Callable[[Generation], SimulatedAnswer]
@@ -156,46 +170,82 @@ class OwnTime:
     """When the process has done what it was asked for so far."""
 
     async def half(self) -> None:
-        """Let half of the time of one generation pass."""
+        """Let half of the time of one generation pass, and all that the process does without a pause before it is over.
+
+        So generations that begin at the same moment reach their engine together, as they do in one write of a socket.
+        """
         if self.busy_seconds + self.waiting_seconds <= 0:
             return
-        now = asyncio.get_running_loop().time()
-        self._free = max(now, self._free) + self.busy_seconds / 2
-        await asyncio.sleep(self._free - now + self.waiting_seconds / 2)
+        loop = asyncio.get_running_loop()
+        self._free = max(loop.time(), self._free) + self.busy_seconds / 2
+        while (left := self._free - loop.time()) > 0:  # noqa: ASYNC110 (it grows as others come)
+            await asyncio.sleep(left)
+        await asyncio.sleep(self.waiting_seconds / 2)
 
 
-@dataclass(slots=True, eq=False)
-class _SimulatedSequence:
-    request: Generation
-    answer: SimulatedAnswer
-    prompt_tokens: int
-    left: int
-    asked: float
-    done: asyncio.Future[Completion]
-    priority: float
-    acceptance: dict[DraftSource, Acceptance]
-    draw: Random
-    begun: float = 0.0
-    stream: int = -1
-    """The number of its slot."""
-    cached_tokens: int = 0
-    unread: int = 0
-    """The tokens of its prompt that no step has read."""
-    cells: int = 0
-    """The tokens that its next token attends to."""
-    read: float = 0.0
-    """When its prompt was read."""
-    steps_left_out: int = 0
-    """In how many steps it has not decoded although it could."""
-    work: float = 0.0
-    alone: float = 0.0
-    packed: float = 0.0
-    """As in `Usage`, in seconds."""
+class _SimulatedSequence(EngineSequence):
+    """A sequence of the real engine, to which time passes as on the clock of the event loop."""
+
+    def __init__(
+        self,
+        number: int,
+        request: Generation,
+        prompt: Tokens,
+        answer: SimulatedAnswer,
+        acceptance: dict[DraftSource, Acceptance],
+        seed: int,
+    ) -> None:
+        super().__init__(number, request, prompt, max_tokens=answer.tokens, stops=(), grammar=None, stream=False)
+        self._loop = asyncio.get_running_loop()
+        self.request = request
+        self.answer = answer
+        self.acceptance = acceptance
+        self.arrived = self._loop.time()
+        self.priority = priority(self.arrived, self.arrived + request.slack)
+        self.done: asyncio.Future[Completion] = self._loop.create_future()
+        self.draw = Random(f"{seed} {request.messages[-1].content if request.messages else ''}")  # noqa: S311
+
+    def enter(self, seq: int, cached: int) -> None:
+        """Note that it has left the queue for the cache."""
+        entered, preempted_at, self.preempted_at = self.entered, self.preempted_at, None
+        super().enter(seq, cached)
+        now = self._loop.time()
+        waited = 0.0 if preempted_at is None else now - preempted_at
+        self.entered = now if entered is None else entered + waited
+        self.first = None if self.first is None else self.first + waited
+
+    def preempt(self) -> None:
+        """Note that it has lost its place in the cache."""
+        super().preempt()
+        self.preempted_at = self._loop.time()
 
     @property
-    def interactive(self) -> bool:
-        """Whether it is of an interactive request, and not of a batch."""
-        return self.request.priority == "interactive"
+    def left(self) -> int:
+        """How many tokens of its answer steps have yet to bring."""
+        return self.answer.tokens - self.answer.forced - len(self.output)
+
+    @property
+    def unread(self) -> int:
+        """How many tokens have to be computed before it decodes."""
+        return len(self.prefill_tokens) - self.computed
+
+    def completion(self) -> Completion:
+        """Return its answer, now that all its tokens are there."""
+        now = self._loop.time()
+        entered = now if self.entered is None else self.entered
+        first = now if self.first is None else self.first
+        usage = Usage(
+            prompt_tokens=len(self.prompt),
+            cached_tokens=self.cached,
+            output_tokens=self.answer.tokens,
+            queued_seconds=entered - self.arrived,
+            prefill_seconds=first - entered,
+            decode_seconds=now - first,
+            work_seconds=self.work_seconds,
+            alone_seconds=self.alone_seconds,
+            packed_seconds=self.packed_seconds,
+        )
+        return Completion(self.answer.text, "stop", usage)
 
 
 class _SimulatedPart(NamedTuple):
@@ -210,53 +260,33 @@ class _SimulatedPart(NamedTuple):
     draft tokens are accepted."""
 
 
-class _Prefixes:
-    """The prompts whose beginnings are in the cache: as many as there are slots, or as fit into a common pool."""
+class _Cells:
+    """The KV cache of a model that computes nothing: what `Sequences` asks of a `Llama`."""
 
-    def __init__(self, spec: EngineSpec, *, split: bool) -> None:
-        self._most = spec.slots if split else None
-        self._cells = (spec.cells or (spec.context or 4096) * spec.slots) if not split else None
-        self._held: OrderedDict[int, tuple[list[int], int]] = OrderedDict()
-        self._held_tokens = 0
-        self._known: Counter[int] = Counter()
-        self._numbers = 0
-        for prompt in spec.system_prompts:  # a real engine restores them from disk
-            self._known.update(_blocks(prompt.text))
+    def __init__(self, spec: EngineSpec, info: ModelInfo, *, split: bool) -> None:
+        self.info = info
+        self.split = split
+        self.can_fork = True
+        self.context_limit = info.context
+        self.sequences = info.slots if split else 2 * info.slots
+        self.cells = self.context_limit * self.sequences if split else spec.cells or self.context_limit * info.slots
+        self._held = [0] * self.sequences
 
-    def share(self, request: Generation, tokens: int) -> float:
-        """Return which part of a prompt is in the cache, and remember the whole of it.
+    def held(self, seq: int) -> int:
+        """Return how many cells a sequence holds."""
+        return self._held[seq]
 
-        Requests of one moment share too: a real engine reads what they have in common once.
-        """
-        chain = _blocks("\0".join(message.content for message in request.messages))
-        shared = next((at for at, block in enumerate(chain) if not self._known[block]), len(chain))
-        self._numbers += 1
-        self._held[self._numbers] = chain, tokens
-        self._held_tokens += tokens
-        self._known.update(chain)
-        while self._is_full:
-            _, (oldest, dropped) = self._held.popitem(last=False)
-            self._held_tokens -= dropped
-            for block in oldest:
-                self._known[block] -= 1
-                if not self._known[block]:
-                    del self._known[block]
-        return shared / len(chain)
+    def fork(self, source: int, target: int, length: int) -> None:
+        """Let a sequence begin with the first tokens of another one."""
+        self._held[target] = length
 
-    @property
-    def _is_full(self) -> bool:
-        if self._most is not None:
-            return len(self._held) > self._most
-        return len(self._held) > 1 and self._held_tokens > (self._cells or 0)
+    def truncate(self, seq: int, length: int) -> None:
+        """Keep the first tokens of a sequence alone."""
+        self._held[seq] = length
 
-
-def _blocks(text: str) -> list[int]:
-    """Return a hash for each beginning of a text that ends with a block."""
-    chain, found = 0, []
-    for at in range(0, max(1, len(text) // BLOCK * BLOCK), BLOCK):
-        chain = hash((chain, text[at : at + BLOCK]))
-        found.append(chain)
-    return found
+    def add(self, seq: int, count: int) -> None:
+        """Let a sequence hold so many tokens more."""
+        self._held[seq] += count
 
 
 class SimulatedEngine:
@@ -282,9 +312,9 @@ class SimulatedEngine:
         self._own = own or OwnTime()
         self._loop = asyncio.get_running_loop()
         self._threads = spec.threads or 1
-        self._waiting: list[_SimulatedSequence] = []
-        self._running: list[_SimulatedSequence] = []
-        self._prefixes = _Prefixes(spec, split=behaviour.split)
+        self._cells = _Cells(spec, info, split=behaviour.split)
+        self._sequences = Sequences(cast("Llama", self._cells), Counter(), lambda sequence: None)
+        self._numbers = itertools.count()
         self._widths: dict[int, int] = {}
         self._batch_turns = BatchTurns()
         self._model_acceptance = model_acceptance()
@@ -294,31 +324,24 @@ class SimulatedEngine:
     async def generate(
         self, request: Generation, on_text: OnText | None = None, on_thought: OnText | None = None
     ) -> Completion:
-        """Return the answer of `write`. The step that reads the end of its prompt brings the first token."""
+        """Return the answer of `write`. The step that reads the end of its prompt brings the first token.
+
+        Raises PromptTooLong as a real engine does.
+        """
         await self._own.half()
         if self.failure is not None:
             raise self.failure
-        answer, tokens, now = self._write(request), self._count(request.messages), self._loop.time()
-        one = _SimulatedSequence(
-            request,
-            answer,
-            tokens,
-            answer.tokens,
-            now,
-            self._loop.create_future(),
-            priority(now, now + request.slack),
-            sequence_acceptance(self._model_acceptance),
-            Random(f"{self._behaviour.seed} {request.messages[-1].content if request.messages else ''}"),  # noqa: S311
-            cells=tokens,
-        )
-        self._waiting.append(one)
+        prompt, answer = self._prompt(request.messages), self._write(request)
+        clamp_max_tokens(request, len(prompt), self._cells.context_limit)
+        accepts, seed = sequence_acceptance(self._model_acceptance), self._behaviour.seed
+        one = _SimulatedSequence(next(self._numbers), request, prompt, answer, accepts, seed)
+        self._sequences.add(one)
         self._schedule()
         try:
             completion = await one.done
         finally:
-            for place in (self._waiting, self._running):
-                if one in place:
-                    place.remove(one)
+            if one.number in self._sequences.all:
+                self._sequences.remove(one)
         await self._own.half()
         if on_text is not None:
             on_text(completion.text)
@@ -328,7 +351,7 @@ class SimulatedEngine:
         self, messages: Sequence[Message], tools: Sequence[OfferedTool] = (), thinking: Thinking = "auto"
     ) -> int:
         """Return the number of tokens, as the behaviour counts them."""
-        return self._count(messages)
+        return len(self._prompt(messages))
 
     async def tokenize(self, text: str, *, special: bool = True, whole: bool = False) -> TokenizedText:
         """Return a token for each word, whose id is its place."""
@@ -360,7 +383,8 @@ class SimulatedEngine:
         """Return how many steps there were, and how many sequences are running and queued."""
         if self.failure is not None:
             raise self.failure
-        return EngineStats(steps=self.steps, running=len(self._running), queued=len(self._waiting))
+        running = len(self._sequences.decoding) + len(self._sequences.prefilling)
+        return EngineStats(steps=self.steps, running=running, queued=len(self._sequences.queue))
 
     async def set_threads(self, threads: int) -> None:
         """Set the threads of the next steps; with 0 the engine pauses."""
@@ -385,48 +409,41 @@ class SimulatedEngine:
         self.died.set()
         if self._step is not None:
             self._step.cancel()
-        for one in (*self._waiting, *self._running):
+        for one in _simulated(self._sequences.all.values()):
             if not one.done.done():
                 one.done.set_exception(failure)
 
-    def _count(self, messages: Sequence[Message]) -> int:
-        return max(1, round(sum(self._behaviour.count(message.content) for message in messages)))
+    def _prompt(self, messages: Sequence[Message]) -> Tokens:
+        """Return the tokens of messages, at least one."""
+        before, after = (token_ids(["\0"] * count) for count in _halves(self._behaviour.message_tokens))
+        tokenize = self._behaviour.tokenize
+        tokens = np.concatenate(
+            [before, *(part for message in messages for part in (tokenize(message.content), after, before))]
+        )
+        tokens = tokens[: len(tokens) - len(before)]
+        return tokens if len(tokens) else token_ids([""])
 
     # Steps
 
     def _schedule(self) -> None:
         """Schedule a step, unless one is scheduled or there is nothing to do."""
-        if self._step is None and self._threads and self.failure is None and (self._waiting or self._running):
+        if self._step is None and self._threads and self.failure is None and self._sequences.all:
             self._step = self._loop.call_later(GATHERING_SECONDS, self._run_step)
 
     def _run_step(self) -> None:
         self._step = None
         if not self._threads:
             return
-        self._admit()
+        self._sequences.admit()
         if calls := self._choose():
-            seconds = sum(self._compute(call) for call in calls)
-            self._step = self._loop.call_later(seconds, self._finish_step, calls)
-
-    def _admit(self) -> None:
-        """Give the requests that go first the free slots."""
-        if self._waiting and len(self._running) < self.spec.slots:
-            self._waiting.sort(key=lambda one: one.priority)
-            free = [stream for stream in range(self.spec.slots) if stream not in {one.stream for one in self._running}]
-            for stream, one in zip(free, [*self._waiting], strict=False):
-                self._waiting.remove(one)
-                shared = self._prefixes.share(one.request, one.prompt_tokens + one.answer.tokens)
-                one.begun, one.stream = self._loop.time(), stream
-                one.cached_tokens = max(0, min(one.prompt_tokens - 1, round(one.prompt_tokens * shared)))
-                one.unread = one.prompt_tokens - one.cached_tokens
-                self._running.append(one)
-            self._running.sort(key=lambda one: one.priority)
+            self._begin_call(calls)
 
     def _choose(self) -> list[list[_SimulatedPart]]:
         """Return what is computed next: the parts of each call of llama_decode, as `Loop._schedule` of an engine."""
-        decoding = [one for one in self._running if not one.unread]
-        prefilling = [one for one in self._running if one.unread]
+        decoding, prefilling = (_simulated(some) for some in (self._sequences.decoding, self._sequences.prefilling))
         chosen, limit = self._choose_decoding(decoding, prefilling)
+        chosen = _simulated(self._sequences.reserve_or_preempt([*chosen]))
+        decoding, prefilling = (_simulated(some) for some in (self._sequences.decoding, self._sequences.prefilling))
         held_back = limit == 0 and not any(one.interactive for one in prefilling)
         decodes = self._draft(chosen, prompts_wait=bool(prefilling) and not held_back)
         if not prefilling:
@@ -435,18 +452,21 @@ class SimulatedEngine:
         ahead = sum(one.priority <= decoding[0].priority + ALIKE for one in first) if decoding else 0
         tokens = sum(part.tokens for part in decodes)
         batch = UNLIMITED if self._behaviour.costs is None else BATCH
-        taken = chunks_of(_needs(first), decoding=tokens, batch=batch, ahead=ahead, others_decode=bool(decoding))
+        taken = chunks_of(self._needs(first), decoding=tokens, batch=batch, ahead=ahead, others_decode=bool(decoding))
         chunks = [_chunk(first[index], count) for index, count in taken]
         if limit:
             last = [one for one in prefilling if not one.interactive]
             left = min(limit, batch - tokens - sum(count for _, count in taken))
-            taken = chunks_of(_needs(last), decoding=0, batch=left, chunk=SHORT_CHUNK)
+            taken = chunks_of(self._needs(last), decoding=0, batch=left, chunk=SHORT_CHUNK)
             chunks += [_chunk(last[index], count) for index, count in taken]
         if not self._behaviour.split:
             return [[*decodes, *chunks]] if decodes or chunks else []
-        chunks.sort(key=lambda part: part.sequence.stream)
-        groups = group_equal_chunks([(part.sequence.stream, part.tokens) for part in chunks], BATCH)
+        chunks.sort(key=lambda part: part.sequence.seq)
+        groups = group_equal_chunks([(part.sequence.seq, part.tokens) for part in chunks], BATCH)
         return [*([decodes] if decodes else []), *([chunks[index] for index in group] for group in groups)]
+
+    def _needs(self, prefilling: Sequence[_SimulatedSequence]) -> list[Prefill]:
+        return [Prefill(one.computed, self._sequences.next_chunk_limit(one)) for one in prefilling]
 
     def _choose_decoding(
         self, decoding: list[_SimulatedSequence], prefilling: list[_SimulatedSequence]
@@ -461,12 +481,12 @@ class SimulatedEngine:
             return decoding, None
         interactive = [one for one in decoding if one.interactive]
         others = [one for one in decoding if not one.interactive]
-        prompts = _needs([one for one in prefilling if not one.interactive])
+        prompts = self._needs([one for one in prefilling if not one.interactive])
         if not interactive or not (others or prompts):
             self._batch_turns.reset()
-            width = self._best_width([one.cells for one in decoding]) if len(decoding) > 1 else 1
+            width = self._best_width([one.length for one in decoding]) if len(decoding) > 1 else 1
             return take_turns(decoding, width), None
-        depths = [one.cells for one in interactive], [one.cells for one in others]
+        depths = [one.length for one in interactive], [one.length for one in others]
         width, beside, limit = self._batch_turns.choose_widths(
             costs, self._best_width, depths, prompts, split=self._behaviour.split
         )
@@ -483,7 +503,7 @@ class SimulatedEngine:
     def _draft(self, chosen: list[_SimulatedSequence], *, prompts_wait: bool) -> list[_SimulatedPart]:
         """Return the next tokens of these sequences, with as many draft tokens as promise most tokens a second."""
         drafting, costs = self._behaviour.drafting, self._behaviour.costs
-        plain = [_SimulatedPart(one, 1, one.cells, 1) for one in chosen]
+        plain = [_SimulatedPart(one, 1, one.length, 1) for one in chosen]
         if drafting is None or costs is None or prompts_wait or not chosen:
             return plain
         if not self._controller.enabled:
@@ -494,7 +514,7 @@ class SimulatedEngine:
                 one.acceptance[drafting.source].rate,
                 max(0, min(drafting.k, one.left - 1)) if one.draw.random() < drafting.offered else 0,
                 one.priority,
-                depth=one.cells,
+                depth=one.length,
                 cost=drafting.token_seconds,
             )
             for one in chosen
@@ -518,7 +538,7 @@ class SimulatedEngine:
         one.acceptance[drafting.source].observe(drafted, accepted)
         self.drafted += drafted
         self.accepted += accepted
-        return _SimulatedPart(one, 1 + length, one.cells + attended_cells(one.cells, length), 1 + accepted)
+        return _SimulatedPart(one, 1 + length, one.length + attended_cells(one.length, length), 1 + accepted)
 
     def _compute(self, call: list[_SimulatedPart]) -> float:
         """Return how long a call takes, and divide its time among its sequences."""
@@ -535,33 +555,51 @@ class SimulatedEngine:
         verified = 0 if prompts else tokens - len(call)
         if behaviour.drafting is not None and behaviour.costs is not None and verified:
             seconds += verified * behaviour.drafting.token_seconds
-            plain = plain_seconds(behaviour.costs, [part.sequence.cells for part in call], brings)
+            plain = plain_seconds(behaviour.costs, [part.sequence.length for part in call], brings)
             self._controller.record(verified, brings - len(call), plain, seconds)
         return seconds + behaviour.token_seconds * brings
 
-    def _finish_step(self, calls: list[list[_SimulatedPart]]) -> None:
+    def _begin_call(self, calls: list[list[_SimulatedPart]]) -> None:
+        """Begin the first of these calls of llama_decode, after which the others follow."""
+        self._step = self._loop.call_later(self._compute(calls[0]), self._finish_call, calls)
+
+    def _finish_call(self, calls: list[list[_SimulatedPart]]) -> None:
         self._step = None
-        self.steps += len(calls)
-        for one, tokens, _, brings in (part for call in calls for part in call):
+        self.steps += 1
+        for one, tokens, _, brings in calls[0]:
+            if one.number not in self._sequences.all:
+                continue  # it was given up meanwhile
             if one.unread:
-                one.unread -= tokens
-                one.read = self._loop.time()
-            one.left -= brings
-            one.cells += brings
-            if one.left <= 0 and not one.done.done():
-                self._running.remove(one)
-                one.done.set_result(self._completion(one))
-        self._schedule()
+                self._cells.add(one.seq, tokens)
+                self._sequences.computed(one, one.prefill_tokens[one.computed : one.computed + tokens])
+            else:
+                self._cells.add(one.seq, brings)
+            if brings:
+                self._bring(one, brings)
+        left = [[part for part in call if part.sequence.number in self._sequences.all] for call in calls[1:]]
+        if left := [call for call in left if call]:
+            self._begin_call(left)
+        else:
+            self._schedule()
+
+    def _bring(self, one: _SimulatedSequence, tokens: int) -> None:
+        """Give a sequence the next tokens of its answer."""
+        is_first = not one.output
+        one.first = self._loop.time() if is_first else one.first
+        one.output += [0] * tokens
+        if one.left <= 0:
+            self._sequences.remove(one)
+            one.done.set_result(one.completion())
+        elif is_first:
+            self._sequences.begin_decoding(one)
 
     def _share(self, call: list[_SimulatedPart], seconds: float) -> None:
         """Divide a call's time among its sequences, in proportion to their tokens."""
         parts = [(part.tokens, part.cells) for part in call]
         costs = self._behaviour.costs
         shares = self._plain_shares(call, seconds) if costs is None else divide_step(costs, seconds, parts)
-        for (sequence, *_), (work, alone, packed) in zip(call, shares, strict=True):
-            sequence.work += work
-            sequence.alone += alone
-            sequence.packed += packed
+        for (sequence, *_), share in zip(call, shares, strict=True):
+            sequence.add_share(share)
 
     def _plain_shares(self, call: list[_SimulatedPart], seconds: float) -> list[StepShare]:
         """Return the shares where steps are timed by a function alone."""
@@ -578,30 +616,20 @@ class SimulatedEngine:
             shares.append(StepShare(seconds * took / sum(alone), took, reading + packing * (took - reading)))
         return shares
 
-    def _completion(self, one: _SimulatedSequence) -> Completion:
-        now = self._loop.time()
-        usage = Usage(
-            prompt_tokens=one.prompt_tokens,
-            cached_tokens=max(0, one.cached_tokens),
-            output_tokens=one.answer.tokens,
-            queued_seconds=one.begun - one.asked,
-            prefill_seconds=max(0.0, one.read - one.begun),
-            decode_seconds=now - max(one.read, one.begun),
-            work_seconds=one.work,
-            alone_seconds=one.alone,
-            packed_seconds=one.packed,
-        )
-        return Completion(one.answer.text, "stop", usage)
+
+def _simulated(sequences: Iterable[EngineSequence]) -> list[_SimulatedSequence]:
+    """Return the sequences of a simulated engine, all of which are simulated ones."""
+    return cast("list[_SimulatedSequence]", [*sequences])
 
 
-def _needs(prefilling: Sequence[_SimulatedSequence]) -> list[Prefill]:
-    return [Prefill(one.prompt_tokens - one.unread, one.unread) for one in prefilling]
+def _halves(count: int) -> tuple[int, int]:
+    return count // 2, count - count // 2
 
 
 def _chunk(one: _SimulatedSequence, count: int) -> _SimulatedPart:
     """Return the part of a sequence whose next `count` tokens of its prompt are read."""
-    cells = attended_cells(one.prompt_tokens - one.unread, count)
-    return _SimulatedPart(one, count, cells, int(count >= one.unread))
+    brings = int(count >= one.unread and not one.output)
+    return _SimulatedPart(one, count, attended_cells(one.computed, count), brings)
 
 
 @dataclass

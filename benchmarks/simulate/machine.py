@@ -2,14 +2,18 @@
 
 import json
 from dataclasses import replace
+from itertools import pairwise
+from math import ceil
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Final, Literal, get_args
 
+import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from benchmarks.real.measure import ROLES
-from benchmarks.simulate.engines import Behaviour, SimulatedDrafts
+from benchmarks.simulate.engines import Behaviour, SimulatedDrafts, token_ids
+from orchestrator.engine.kv.prefix_tree import Tokens
 from orchestrator.engine.step_cost.model import Points, StepCostModel
 from orchestrator.errors import InputError, Problem
 from orchestrator.pool.placement import Core, Node, Topology
@@ -18,6 +22,7 @@ from registry.models import ModelEntry, Registry, RoleEntry
 from registry.options import LoadOptions
 
 MAX_BYTES: Final = 1 << 20
+_ROUNDING: Final = 1e-9
 FILLER: Final = "~"
 """What simulated strings consist of. Hardly another text of a prompt has it."""
 Resource = Literal["memory bandwidth", "cores", "memory"]
@@ -52,10 +57,12 @@ class MachineModel(_Form):
     load_seconds: Positive = 1.0
     step_seconds: dict[Count, Positive] = Field(description="sequences that get a token each → seconds of the step")
     prompt_token_seconds: Positive = Field(description="seconds of one more prompt token in a large batch")
+    prompt_ratio: Positive = Field(
+        default=1.0, description="what tokens of prompts take, of the time of as many draft tokens"
+    )
     cell_seconds: float = Field(
         default=0.0, ge=0, allow_inf_nan=False, description="seconds per token that is attended to"
     )
-
     verify_seconds: dict[Count, Positive] | None = Field(
         default=None,
         description="tokens of one sequence → seconds of the step; without it as for so many sequences",
@@ -70,6 +77,7 @@ class MachineModel(_Form):
     split: bool = Field(default=False, description="whether sequences have streams of KV cells of their own")
     pads: bool = Field(default=False, description="whether steps are padded where a wider one takes less time")
     drafts: Drafts | None = None
+    message_tokens: int = Field(default=4, ge=0, description="tokens of each message of a prompt besides its text")
     prompt_characters: Positive = Field(default=4.0, description="characters of a prompt for each of its tokens")
     answer_characters: Positive = Field(default=4.0, description="characters of an answer for each of its tokens")
 
@@ -96,14 +104,22 @@ class MachineModel(_Form):
             split=self.split,
             drafting=None if drafts is None else SimulatedDrafts(**drafts.model_dump()),
             token_seconds=self.token_seconds,
-            count=self._count,
+            tokenize=self._tokens,
+            message_tokens=self.message_tokens,
             seed=seed,
         )
 
-    def _count(self, text: str) -> float:
-        """Return how many tokens a text has. The parts of it that are simulated answers are known by their filler."""
-        filler = text.count(FILLER)
-        return (len(text) - filler) / self.prompt_characters + filler / self.answer_characters
+    def _tokens(self, text: str) -> Tokens:
+        """Return tokens that take as many characters of a text as those of the model do in the mean.
+
+        The parts of it that are simulated answers are known by their filler.
+        """
+        characters = np.frombuffer(text.encode("utf-32-le"), dtype=np.uint32)
+        each = np.where(characters == ord(FILLER), 1 / self.answer_characters, 1 / self.prompt_characters)
+        sums = each.cumsum()
+        count = ceil(sums[-1] - _ROUNDING) if len(text) else 0
+        ends = [*(np.searchsorted(sums, np.arange(1, count) - _ROUNDING) + 1).tolist(), len(text)]
+        return token_ids([text[start:end] for start, end in pairwise([0, *ends])] if count else [])
 
     def with_twice(self, resource: Resource) -> "MachineModel":
         """Return the model on a machine with twice as much of a resource.

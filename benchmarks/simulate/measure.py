@@ -1,8 +1,9 @@
 """Measure this machine for the simulator: what steps of models cost here, and what the orchestrator takes itself.
 
-The costs of steps come from the engine's own calibration. Steps under load take longer than in a calibration, and
-tokens are as long as a model makes them, so both are fitted to a few short tasks that are really run: a chain, a
-fan-out and some calls of a tool. No task of the benchmark's suite is among them.
+The costs of steps come from the engine's own calibration. Steps under load take longer than in a calibration, those for
+prompts less, and tokens are as long as a model makes them, so all of that is fitted to a few short tasks that are
+really run: a chain, a fan-out, some readers of one document, and some calls of a tool. No task of the benchmark's suite
+is among them.
 """
 
 import asyncio
@@ -11,40 +12,49 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import median
-from typing import Final
+from statistics import geometric_mean, mean, median
+from typing import Final, NamedTuple
 
 import msgspec
 import psutil
 
 from benchmarks import results
-from benchmarks.critical_path.workloads import deep, task_of, tools, wide
+from benchmarks.critical_path.workloads import deep, shared, task_of, tools, wide
 from benchmarks.real.measure import registry_for
 from benchmarks.simulate.machine import Drafts, Machine, MachineModel, Overheads
-from benchmarks.simulate.run import simulate_rounds
+from benchmarks.simulate.run import answer_lengths, instance_of, simulate_rounds
 from orchestrator.engine.client.engine import Engine
 from orchestrator.engine.contract import EngineSpec, EngineStats, ModelInfo
 from orchestrator.engine.step_cost.model import StepCostModel
 from orchestrator.errors import InputError, Problem
-from orchestrator.events import RunAccepted
+from orchestrator.events import RunAccepted, Usage
 from orchestrator.history import Report, load_report
 from orchestrator.journal import Journal
 from orchestrator.pool.machine import read_topology
 from orchestrator.runs import Job, Orchestrator, Ports
+from orchestrator.steps.answer import AnswerShape
 from orchestrator.taskir import TaskIR
+from orchestrator.taskir.json_text import compact_json
 from registry.models import Registry
 
 CALIBRATION_SECONDS: Final = 60.0
 """How long to wait at most until an engine has measured its steps; on a busy machine it may never come to it."""
 LOOK_SECONDS: Final = 0.1
+LEAST: Final = 1e-6
+"""Figures below this, in seconds or tokens, are not compared."""
+MESSAGES: Final = 2
+"""The messages of a prompt: one of the system and one of the user."""
 ROUNDS: Final = 3
 """How often each of the tasks is run; the first time no prompt is in the caches."""
 COMMITS: Final = 40
 CHAIN: Final = task_of(deep(6, 70))
 FAN: Final = task_of(wide(10, 50))
+READERS: Final = 8
+READ: Final = task_of(shared(READERS, 1.4, 900))
+TASKS: Final = (CHAIN, FAN, READ)
 CALLS: Final = task_of(tools(1, 30))
 
 Say = Callable[[str], None]
@@ -97,6 +107,20 @@ class _Engines:
         return engine
 
 
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """The short tasks as they went at one time: what a machine is fitted to."""
+
+    chained: Ran
+    fanned: Ran
+    read: Ran
+
+
+def probe(registry: Registry, home: Path) -> Probe:
+    """Run the short tasks on this machine's engines. Raises what `run_here` does."""
+    return Probe(*(run_here(task, registry, home, ROUNDS) for task in TASKS))
+
+
 def run_here(task: TaskIR, registry: Registry, home: Path, rounds: int) -> Ran:
     """Run a task on this machine's engines, several times one after the other. A state folder keeps what is known.
 
@@ -134,10 +158,13 @@ async def _calibrated(engine: Engine) -> None:
                 await asyncio.sleep(LOOK_SECONDS)
 
 
-def describe(registry: Registry, models: Sequence[str], say: Say = lambda line: None) -> Machine:
-    """Return this machine, with these models of the registry. It takes about half a minute a model, if it is idle.
+def describe(
+    registry: Registry, models: Sequence[str], say: Say = lambda line: None, home: Path | None = None
+) -> Machine:
+    """Return this machine, with these models of the registry. It takes about a minute a model, if it is idle.
 
-    Raises JournalError, PoolError, EngineError, and InputError for a model whose steps cannot be measured.
+    A state folder `home` keeps how engines have found to compute best; without it, that is found out anew. Raises
+    JournalError, PoolError, EngineError, and InputError for a model whose steps cannot be measured.
     """
     topology = read_topology()
     found: dict[str, MachineModel] = {}
@@ -146,21 +173,20 @@ def describe(registry: Registry, models: Sequence[str], say: Say = lambda line: 
         commit = asyncio.run(_commit_seconds(Path(folder) / "commits"))
         for at, name in enumerate(models):
             say(f"{name}: tasks")
-            alone, home = registry_for(registry, name), Path(folder) / f"model-{at}"
-            chained, fanned = (run_here(task, alone, home, ROUNDS) for task in (CHAIN, FAN))
-            called = run_here(CALLS, alone, home, 2) if at == 0 else None
+            alone, place = registry_for(registry, name), home or Path(folder) / f"model-{at}"
+            probed = probe(alone, place)
+            called = run_here(CALLS, alone, place, 2) if at == 0 else None
             say(f"{name}: steps")
-            costs = step_costs(chained.spec)
-            model = _model(chained, costs)
+            spec = probed.chained.spec
             machine = Machine(
                 name="this machine",
                 sources=("measured",),
                 cores=topology.cores,
                 memory_bytes=psutil.virtual_memory().total,
-                models={name: model},
-                overheads=Overheads(commit_seconds=commit, generation_seconds=chained.busy_seconds),
+                models={name: _model(probed.fanned, step_costs(spec))},
+                overheads=Overheads(commit_seconds=commit, generation_seconds=probed.chained.busy_seconds),
             )
-            fitted = fit(machine, alone, home / "simulated", chained, fanned, called)
+            fitted = fit(machine, alone, Path(folder) / f"simulated-{at}", [probed], called)
             found |= fitted.models
             overheads = fitted.overheads if at == 0 else overheads
     roles = {role: entry.model for role, entry in registry.roles.items() if entry.model in found}
@@ -224,44 +250,51 @@ FITS: Final = 4
 
 
 def fit(
-    machine: Machine, registry: Registry, home: Path, chained: Ran, fanned: Ran, called: Ran | None = None
+    machine: Machine, registry: Registry, home: Path, probes: Sequence[Probe], called: Ran | None = None
 ) -> Machine:
-    """Return the machine with one model so that simulations of the tasks take as long as they did.
+    """Return the machine with one model so that simulations of the short tasks take as long as in the probes.
 
-    Fitted are the characters of tokens, a factor for all steps, and what the orchestrator waits for each generation and
-    takes for each call of a tool.
+    Fitted are the characters of tokens, a factor for all steps and another one for those that read prompts, what the
+    tokens cost that a sequence attends to, and what the orchestrator waits for each generation and takes for each call
+    of a tool. The simulated answers have as many tokens as the real ones.
     """
-    (name,) = machine.models
+    ran = [(CHAIN, one.chained) for one in probes], [(FAN, one.fanned) for one in probes]
+    reads = [(READ, one.read) for one in probes]
+    machine = _with_model(machine, answer_characters=_answer_characters([*ran[0], *ran[1], *reads]))
     for number in range(FITS):
-        pairs = [
-            (ran, simulate_rounds(task, machine, registry, home / f"{number}-{at}", ROUNDS))
-            for at, (task, ran) in enumerate(((CHAIN, chained), (FAN, fanned)))
-        ]
-        model = machine.models[name]
-        real = [report for ran, _ in pairs for report in ran.reports]
-        ours = [one.report for _, some in pairs for one in some]
-        factor = _engine_seconds(real) / max(1e-9, _engine_seconds(ours))
+        chains, fans, readers = (
+            _compared(some, machine, registry, home / f"{number}-{at}") for at, some in enumerate((*ran, reads))
+        )
+        (model,) = machine.models.values()
+        messages = MESSAGES * ROUNDS * (len(CHAIN.plan.steps) + len(FAN.plan.steps))
+        missing = _missing(_prompt_tokens, chains) + _missing(_prompt_tokens, fans)
         changes: dict[str, object] = {
-            "prompt_characters": model.prompt_characters * _prompt_tokens(ours) / max(1, _prompt_tokens(real)),
-            "answer_characters": model.answer_characters * _answer_tokens(ours) / max(1, _answer_tokens(real)),
+            "message_tokens": max(0, model.message_tokens + round(missing / messages)),
+            "prompt_characters": model.prompt_characters / _factor(_prompt_tokens, readers),
         }
         if number:  # the first time tokens were not as long as they are
-            changes |= _scaled(model, factor)
-        steps, (ran, some) = len(CHAIN.plan.steps), pairs[0]
-        simulated = median(one.report.wall_seconds for one in some[1:])
-        late = (ran.warm - simulated) / steps if number > 1 else 0.0
-        waiting = max(0.0, machine.overheads.waiting_seconds + late)
-        machine = machine.model_copy(
-            update={
-                "models": {name: model.model_copy(update=changes)},
-                "overheads": machine.overheads.model_copy(update={"waiting_seconds": waiting}),
-            }
-        )
+            changes |= _scaled(model, _factor(_decode_seconds, [*chains, *fans]))
+            changes["prompt_ratio"] = model.prompt_ratio * _factor(_cold_seconds, [*chains, *fans, *readers])
+            late = _missing(_decode_seconds, readers) / _attended(readers[0].measured)
+            changes["cell_seconds"] = max(0.0, model.cell_seconds + late)
+        machine = _with_model(machine, **changes)
+        if number > 1:
+            late = _missing(_warm_seconds, chains) / len(CHAIN.plan.steps)
+            machine = _with_overheads(machine, waiting_seconds=max(0.0, machine.overheads.waiting_seconds + late))
     if called is not None:
         simulated = simulate_rounds(CALLS, machine, registry, home / "calls", 2)[-1].report.wall_seconds
         each = max(0.0, (called.warm - simulated) / (len(CALLS.plan.steps) - 1))
-        machine = machine.model_copy(update={"overheads": machine.overheads.model_copy(update={"call_seconds": each})})
+        machine = _with_overheads(machine, call_seconds=each)
     return machine
+
+
+def _with_model(machine: Machine, **changes: object) -> Machine:
+    ((name, model),) = machine.models.items()
+    return machine.model_copy(update={"models": {name: model.model_copy(update=changes)}})
+
+
+def _with_overheads(machine: Machine, **changes: float) -> Machine:
+    return machine.model_copy(update={"overheads": machine.overheads.model_copy(update=changes)})
 
 
 def _scaled(model: MachineModel, factor: float) -> dict[str, object]:
@@ -269,21 +302,73 @@ def _scaled(model: MachineModel, factor: float) -> dict[str, object]:
         "step_seconds": {size: factor * seconds for size, seconds in model.step_seconds.items()},
         "verify_seconds": {size: factor * seconds for size, seconds in (model.verify_seconds or {}).items()} or None,
         "prompt_token_seconds": factor * model.prompt_token_seconds,
-        "cell_seconds": factor * model.cell_seconds,
     }
 
 
-def _engine_seconds(reports: Sequence[Report]) -> float:
-    usages = (attempt.usage for report in reports for step in report.steps for attempt in step.attempts)
-    return sum(usage.prefill_seconds + usage.decode_seconds for usage in usages)
+Reports = Sequence[Report]
 
 
-def _prompt_tokens(reports: Sequence[Report]) -> int:
-    return sum(step.prompt_tokens for report in reports for step in report.steps)
+class _Compared(NamedTuple):
+    """The rounds of a task, of which the first one was cold."""
+
+    measured: Reports
+    simulated: Reports
 
 
-def _answer_tokens(reports: Sequence[Report]) -> int:
-    return sum(step.output_tokens for report in reports for step in report.steps)
+def _compared(ran: Sequence[tuple[TaskIR, Ran]], machine: Machine, registry: Registry, home: Path) -> list[_Compared]:
+    """Return the rounds of a task at several times, each beside those of one simulation."""
+    task, first = ran[0]
+    lengths = answer_lengths(task, first.reports[0])
+    found = simulate_rounds(task, machine, registry, home, len(first.reports), lengths=lengths)
+    return [_Compared(one.reports, [simulated.report for simulated in found]) for _, one in ran]
+
+
+def _missing(figure: Callable[[Reports], float], compared: Sequence[_Compared]) -> float:
+    """Return by how much a figure of the simulation is smaller than the measured one, in the mean."""
+    return mean(figure(one.measured) - figure(one.simulated) for one in compared)
+
+
+def _factor(figure: Callable[[Reports], float], compared: Sequence[_Compared]) -> float:
+    """Return the geometric mean of what was measured over what was simulated, so that no task counts more."""
+    return geometric_mean(max(LEAST, figure(one.measured)) / max(LEAST, figure(one.simulated)) for one in compared)
+
+
+def _usages(reports: Reports) -> Iterator[Usage]:
+    return (attempt.usage for report in reports for step in report.steps for attempt in step.attempts)
+
+
+def _prompt_tokens(reports: Reports) -> int:
+    return sum(usage.prompt_tokens for usage in _usages(reports))
+
+
+def _decode_seconds(reports: Reports) -> float:
+    """Return how long the warm rounds decoded, summed over the steps."""
+    return sum(usage.decode_seconds for usage in _usages(reports[1:]))
+
+
+def _warm_seconds(reports: Reports) -> float:
+    return median(report.wall_seconds for report in reports[1:])
+
+
+def _cold_seconds(reports: Reports) -> float:
+    """Return how much longer the first round was than the others, which found its prompts in the cache."""
+    return reports[0].wall_seconds - _warm_seconds(reports)
+
+
+def _attended(reports: Reports) -> int:
+    """Return what a second for each attended token would add to the decode seconds of readers that run together."""
+    return READERS * sum((usage.output_tokens - 1) * usage.prompt_tokens for usage in _usages(reports[1:]))
+
+
+def _answer_characters(tasks: Iterable[tuple[TaskIR, Ran]]) -> float:
+    """Return how many characters a token of an answer has, where schemas say how many the answers have."""
+    characters = tokens = 0
+    for task, ran in tasks:
+        tokens += sum(usage.output_tokens for usage in _usages(ran.reports))
+        schemas = (AnswerShape(step).schema for step in task.plan.steps)
+        each = sum(len(compact_json(instance_of(schema))) for schema in schemas if schema is not None)
+        characters += each * len(ran.reports)
+    return characters / max(1, tokens)
 
 
 async def _commit_seconds(home: Path) -> float:

@@ -1,10 +1,12 @@
 """Run a task on a simulated machine, and return its report. What it answers has the form that was asked for."""
 
+import itertools
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
+from types import MappingProxyType
 from typing import Any, Final
 
 from benchmarks.simulate.clock import StillJournal, VirtualClock, run_virtually, virtual_loop
@@ -13,6 +15,7 @@ from benchmarks.simulate.machine import FILLER, RESOURCES, Machine, MachineModel
 from orchestrator.engine.contract import Generation
 from orchestrator.history import Report, load_report
 from orchestrator.runs import Job, Orchestrator, Ports
+from orchestrator.steps.answer import AnswerShape
 from orchestrator.taskir import TaskIR
 from orchestrator.taskir.json_text import compact_json
 from registry.models import Registry
@@ -21,6 +24,9 @@ SPREAD: Final = 0.5
 """The standard deviation of the logarithm of the length of answers whose length nothing prescribes."""
 TYPICAL_TOKENS: Final = 100
 """Their median, in tokens."""
+AnswerLengths = Mapping[str, Sequence[int]]
+"""The tokens of answers in the order in which they are asked for, by their JSON Schema as text; "" for free text."""
+UNKNOWN: Final[AnswerLengths] = MappingProxyType({})
 MOST_ITEMS: Final = 100_000
 GAIN: Final = 1.05
 """Of a resource whose double makes a task less than so many times as fast, more is not worth its price."""
@@ -39,18 +45,27 @@ class Simulated:
     """How many calls of llama_decode all engines have made, since they were started."""
 
 
-def simulate(task: TaskIR, machine: Machine, base: Registry, home: Path, seed: int = 0) -> Simulated:
+def simulate(
+    task: TaskIR, machine: Machine, base: Registry, home: Path, seed: int = 0, lengths: AnswerLengths = UNKNOWN
+) -> Simulated:
     """Run a task on a machine, in a new state folder `home`. The same arguments give the same report, but for its id.
 
     Models are loaded before the task is accepted, as far as the memory goes. `base` gives the defaults of the registry.
+    Answers are as long as `lengths` say, in each round again, see `answer_lengths`.
     Gates and tools really run, and take no virtual time but what `Overheads` say. Raises InputError for a task that
     cannot be run there, and JournalError.
     """
-    return simulate_rounds(task, machine, base, home, 1, seed)[0]
+    return simulate_rounds(task, machine, base, home, 1, seed, lengths)[0]
 
 
 def simulate_rounds(
-    task: TaskIR, machine: Machine, base: Registry, home: Path, rounds: int, seed: int = 0
+    task: TaskIR,
+    machine: Machine,
+    base: Registry,
+    home: Path,
+    rounds: int,
+    seed: int = 0,
+    lengths: AnswerLengths = UNKNOWN,
 ) -> list[Simulated]:
     """Run a task several times, one after the other, on the same engines: later rounds find prefixes in their caches.
 
@@ -60,7 +75,7 @@ def simulate_rounds(
     overheads = machine.overheads
     simulated = SimulatedMachine(
         step_seconds=lambda file: _step_seconds(machine.models[file]),
-        write=_Writer(machine, seed).write,
+        write=_Writer(machine, seed, lengths).write,
         load_seconds=lambda file: machine.models[file].load_seconds,
         behaviour=lambda file: machine.models[file].behaviour(seed),
         own=OwnTime(overheads.generation_seconds, overheads.waiting_seconds),
@@ -124,14 +139,22 @@ class Advice:
         return f"it is bound by {self.bound_by}: {told}"
 
 
-def advise(task: TaskIR, machine: Machine, base: Registry, home: Path, known: Simulated, seed: int = 0) -> Advice:
+def advise(
+    task: TaskIR,
+    machine: Machine,
+    base: Registry,
+    home: Path,
+    known: Simulated,
+    seed: int = 0,
+    lengths: AnswerLengths = UNKNOWN,
+) -> Advice:
     """Return what bounds a task that is `known` to go like this on a machine, from simulations in folders below `home`.
 
     Raises what `simulate` does.
     """
     ratios: dict[Resource, float] = {}
     for resource in RESOURCES:
-        better = simulate(task, machine.with_twice(resource), base, home / resource.replace(" ", "-"), seed)
+        better = simulate(task, machine.with_twice(resource), base, home / resource.replace(" ", "-"), seed, lengths)
         ratios[resource] = known.seconds / better.seconds if better.seconds > 0 else 1.0
     path = known.report.critical_path
     return Advice(ratios, path.waiting_seconds / path.seconds if path.seconds > 0 else 0.0)
@@ -149,27 +172,53 @@ def _step_seconds(model: MachineModel) -> StepSeconds:
 
     def seconds(load: StepLoad) -> float:
         slower = 1.0 if model.threads is None else max(1.0, model.threads / load.threads)
-        return slower * costs.seconds(load.tokens, load.sequences, load.cells)
+        seconds, attention = costs.seconds(load.tokens, load.sequences, load.cells), costs.per_cell * load.cells
+        saved = (1 - model.prompt_ratio) * load.prompt_tokens / load.tokens * (seconds - attention)
+        return slower * (seconds - saved)
 
     return seconds
 
 
-class _Writer:
-    """Writes answers of the form that was asked for: JSON for a schema, else a text of a length drawn at random."""
+def answer_lengths(task: TaskIR, report: Report) -> AnswerLengths:
+    """Return how many tokens the answers of a run of a task had."""
+    plan = {step.id: step for step in task.plan.steps}
+    found: dict[str, list[int]] = {}
+    for row in report.steps:
+        step = plan.get(row.parent or row.id)
+        for attempt in row.attempts:
+            if step is not None and attempt.usage.output_tokens:
+                found.setdefault(_form(AnswerShape(step).schema), []).append(attempt.usage.output_tokens)
+    return found
 
-    def __init__(self, machine: Machine, seed: int) -> None:
+
+def _form(schema: object) -> str:
+    return compact_json(schema) if isinstance(schema, dict) else ""
+
+
+class _Writer:
+    """Writes answers of the form that was asked for: JSON for a schema, else a text.
+
+    They are as long as `lengths` say, one after the other and again from the first. Where these say nothing, JSON has
+    the model's characters for each token, and a text has a length drawn at random.
+    """
+
+    def __init__(self, machine: Machine, seed: int, lengths: AnswerLengths) -> None:
         self._machine = machine
         self._seed = seed
+        self._lengths = {form: itertools.cycle(known) for form, known in lengths.items() if known}
 
     def write(self, request: Generation) -> SimulatedAnswer:
-        """Return the answer to a request. Its length depends on the request and the seed alone."""
+        """Return the answer to a request. Its length depends on the request, the seed, and what is known of lengths."""
+        known = self._lengths.get(_form(request.schema))
         if isinstance(request.schema, dict):
             text = compact_json(instance_of(request.schema))
             model = self._machine.roles.get(request.role, next(iter(self._machine.models)))
-            return SimulatedAnswer(text, max(1, round(len(text) / self._machine.models[model].answer_characters)))
+            guessed = round(len(text) / self._machine.models[model].answer_characters)
+            tokens = max(2, guessed if known is None else next(known))
+            return SimulatedAnswer(text, tokens, forced=1)  # the quotation mark or bracket at its end
         draw = random.Random(f"{self._seed} {request.messages[-1].content}")  # noqa: S311 - no secret
-        tokens = max(1, round(TYPICAL_TOKENS * draw.lognormvariate(0.0, SPREAD)))
-        tokens = tokens if request.max_tokens is None else min(tokens, request.max_tokens)
+        tokens = round(TYPICAL_TOKENS * draw.lognormvariate(0.0, SPREAD)) if known is None else next(known)
+        tokens = max(1, tokens if request.max_tokens is None else min(tokens, request.max_tokens))
         return SimulatedAnswer(" ".join(["word"] * max(1, tokens - 1)), tokens)
 
 

@@ -1,7 +1,13 @@
 """Compare simulations of this machine with it: the same workloads, really run and simulated.
 
 The machine is described by `measure`, which runs none of these workloads. Each is run in several rounds on engines of
-its own: the first one is cold, as no prompt of it is in their caches, and the others are warm.
+its own: the first one is cold, as no prompt of it is in their caches, and the others are warm. As the speed of a shared
+machine changes from minute to minute, the short tasks of `measure` are run before and after each workload, and it is
+simulated on the machine as they found it.
+
+No machine file can say how many tokens a model makes of the characters that a schema prescribes. So the simulated
+answers have as many tokens as those of the first round; how far a simulation is off that does not know them is told
+beside it.
 """
 
 import os
@@ -23,8 +29,16 @@ from benchmarks.peers.growth import chains
 from benchmarks.peers.suite import ROLE
 from benchmarks.routing.rows import Row
 from benchmarks.simulate.machine import Machine, read_machine
-from benchmarks.simulate.measure import run_here
-from benchmarks.simulate.run import Simulated, advise, interval_of, simulate, simulate_rounds
+from benchmarks.simulate.measure import Probe, fit, probe, run_here
+from benchmarks.simulate.run import (
+    UNKNOWN,
+    Simulated,
+    advise,
+    answer_lengths,
+    interval_of,
+    simulate,
+    simulate_rounds,
+)
 from orchestrator.history import Report
 from orchestrator.taskir import TaskIR
 from procedures.paired import ratio
@@ -76,6 +90,9 @@ class ValidationRow:
     """The median of the rounds."""
     rounds: tuple[float, ...]
     simulated: float
+    """With answers that have as many tokens as the real ones."""
+    unknowing: float
+    """Simulated with answers that have as many characters for each token as those of the short tasks."""
     parts: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     """What was measured and simulated of each part of the time (seconds, summed over the steps) and of the tokens."""
     load: float = 0.0
@@ -151,27 +168,37 @@ def validate(
     rounds: int,
     seconds: float,
     say: Say,
+    state: Path,
     keep: Keep = lambda name, make: make(),
 ) -> tuple[list[ValidationRow], list[str]]:
     """Return a cold and a warm row for each workload of one task, and the names of those that no time was left for.
 
-    `rounds` are the warm rounds. No workload begins after so many `seconds`; one that was kept takes none. Raises
-    JournalError, PoolError, EngineError, OSError, and InputError for a task that cannot be run here.
+    `rounds` are the warm rounds. No workload begins after so many `seconds`; one that was kept takes none. `state` is
+    the folder that keeps how the engines of `describe` compute best. Raises JournalError, PoolError, EngineError,
+    OSError, and InputError for a task that cannot be run here.
     """
     rows: list[ValidationRow] = []
     left: list[str] = []
     begun = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="bench-simulate-") as folder:
         home = Path(folder)
+        probes: list[Probe] = []
 
         def compared(workload: Workload) -> Row:
             if time.monotonic() - begun > seconds:
                 raise NoTimeLeft
             (task,) = workload.tasks.values()
+            before = probes.pop() if probes else probe(registry, state)
             load = os.getloadavg()[0]
-            ran = run_here(task, registry, home / "state", rounds + 1)
-            found = simulate_rounds(task, machine, registry, home / workload.name, min(rounds + 1, SIMULATED_ROUNDS))
-            made = _rows(workload.name, ran.reports, ran.walls, found, load)
+            ran = run_here(task, registry, state, rounds + 1)
+            probes.append(probe(registry, state))
+            here = fit(machine, registry, home / f"{workload.name}-fit", [before, *probes])
+            most = min(rounds + 1, SIMULATED_ROUNDS)
+            known, unknowing = (
+                simulate_rounds(task, here, registry, home / f"{workload.name}-{at}", most, lengths=lengths)
+                for at, lengths in enumerate((answer_lengths(task, ran.reports[0]), UNKNOWN))
+            )
+            made = _rows(workload.name, ran.reports, ran.walls, known, unknowing, load)
             return {"rows": [asdict(row) for row in made]}
 
         for workload in suite:
@@ -188,22 +215,28 @@ def validate(
 
 
 def _rows(
-    name: str, reports: Sequence[Report], walls: Sequence[float], found: Sequence[Simulated], load: float
+    name: str,
+    reports: Sequence[Report],
+    walls: Sequence[float],
+    known: Sequence[Simulated],
+    unknowing: Sequence[Simulated],
+    load: float,
 ) -> list[ValidationRow]:
-    cold, *warm = [one.report.wall_seconds for one in found]
+    (cold, *warm), (first, *others) = ([one.report.wall_seconds for one in found] for found in (known, unknowing))
     status, steps, rest = reports[-1].status, len(reports[-1].steps), tuple(walls[1:])
     middle = median_low(rest)
-    parts = parts_of(reports[0], found[0].report), parts_of(reports[1 + rest.index(middle)], found[-1].report)
+    parts = parts_of(reports[0], known[0].report), parts_of(reports[1 + rest.index(middle)], known[-1].report)
     return [
-        ValidationRow(name, "cold", status, steps, walls[0], (walls[0],), cold, parts[0], load),
-        ValidationRow(name, "warm", status, steps, median(rest), rest, median(warm), parts[1], load),
+        ValidationRow(name, "cold", status, steps, walls[0], (walls[0],), cold, first, parts[0], load),
+        ValidationRow(name, "warm", status, steps, median(rest), rest, median(warm), median(others), parts[1], load),
     ]
 
 
 def _told(row: ValidationRow) -> str:
     times = f"measured {row.measured:.2f} s, simulated {row.simulated:.2f} s"
-    error = 100 * (row.simulated / row.measured - 1) if row.measured > 0 else 0.0
-    return f"{row.workload} {row.state} {row.status}: {times} ({error:+.0f} %); {row.why}"
+    errors = (100 * (one / row.measured - 1) if row.measured > 0 else 0.0 for one in (row.simulated, row.unknowing))
+    error, unknowing = (f"{one:+.0f} %" for one in errors)
+    return f"{row.workload} {row.state} {row.status}: {times} ({error}; lengths unknown {unknowing}); {row.why}"
 
 
 def fixed_length(roles: Roles) -> list[Workload]:
@@ -342,6 +375,8 @@ def goals_of(rows: Sequence[ValidationRow], many_seconds: float) -> list[dict[st
         reach = (median(low for low, _ in ends), median(high for _, high in ends)) if len(ends) == len(some) else None
         error, rounds = median(row.error for row in some), min(len(row.rounds) for row in some)
         found.append(_goal(f"median over the workloads, {state}", error, reach, MEDIAN_ERROR, rounds))
+        unknowing = median(abs(row.unknowing / row.measured - 1) for row in some)
+        found.append(_goal(f"median, {state}, the tokens of answers not known", unknowing, None, MEDIAN_ERROR))
     found.append(_goal(f"seconds to simulate {MANY_STEPS} steps", many_seconds, None, MANY_SECONDS))
     return found
 

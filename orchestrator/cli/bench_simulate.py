@@ -13,7 +13,7 @@ from rich.text import Text
 from benchmarks.critical_path.workloads import choose, workloads
 from benchmarks.simulate.machine import Machine, read_machine, to_text
 from benchmarks.simulate.measure import describe
-from benchmarks.simulate.run import Advice, Simulated, advise, interval_of, simulate
+from benchmarks.simulate.run import UNKNOWN, Advice, Simulated, advise, answer_lengths, interval_of, simulate
 from orchestrator.cli.bench_path import replayed
 from orchestrator.cli.logs import log_to
 from orchestrator.cli.report_view import facts
@@ -21,6 +21,8 @@ from orchestrator.cli.settings import JsonFlag, settings
 from orchestrator.cli.source import read_task
 from orchestrator.cli.terminal import make_console, one_line, print_json, printable, seconds, write
 from orchestrator.errors import InputError, Problem
+from orchestrator.history import load_report
+from orchestrator.journal import JournalReader
 from orchestrator.taskir import TaskIR
 from registry.models import Registry
 
@@ -32,7 +34,8 @@ def simulate_task(
         str | None, typer.Argument(metavar="[WORKLOAD|TASK.json]", help="Such as wide-16, or a TaskIR file.")
     ] = None,
     replay: Annotated[
-        str | None, typer.Option(metavar="RUN", help="Simulate the plan of a run of the journal.")
+        str | None,
+        typer.Option(metavar="RUN", help="Simulate the plan of a run of the journal, with answers as long as its own."),
     ] = None,
     runs: Annotated[int, typer.Option(min=1, max=1000, help="How many runs, each with other lengths of answers.")] = 1,
     seed: Annotated[int, typer.Option(help="The seed of the first run.")] = 0,
@@ -44,8 +47,9 @@ def simulate_task(
     """Simulate how long a task takes on another machine.
 
     The real scheduler and pool run on a virtual clock, and engines choose what goes into a step as real ones do, and
-    take as long for it as the machine file says. Answers have the prescribed form or a length drawn at random; gates
-    and tools really run. With more than one run, 95 % of them are within the interval.
+    take as long for it as the machine file says. Answers have the prescribed form or a length drawn at random, and in a
+    replay as many tokens as those of the run; gates and tools really run. With more than one run, 95 % of them are
+    within the interval.
     """
     described = read_machine(machine)
     chosen = settings(context)
@@ -54,13 +58,21 @@ def simulate_task(
             Problem("WORKLOAD", "is missing, or there is a run too", "a workload, a file, or --replay RUN")
         )
     shown = name or replay or ""
-    task = _task(name) if name is not None else next(iter(replayed(chosen, shown).tasks.values()))
+    lengths = UNKNOWN
+    if name is not None:
+        task = _task(name)
+    else:
+        ((run, task),) = replayed(chosen, shown).tasks.items()
+        with JournalReader.open_to_read(chosen.home) as journal:
+            lengths = answer_lengths(task, load_report(journal, run))
     registry = chosen.registry()
     with tempfile.TemporaryDirectory(prefix="orchestrator-simulate-") as folder:
         home = Path(folder)
         log_to(home / "simulate.log")
-        found = [simulate(task, described, registry, home / f"run-{seed + at}", seed + at) for at in range(runs)]
-        better = advise(task, described, registry, home, found[0], seed) if advice else None
+        found = [
+            simulate(task, described, registry, home / f"run-{seed + at}", seed + at, lengths) for at in range(runs)
+        ]
+        better = advise(task, described, registry, home, found[0], seed, lengths) if advice else None
     told = _as_json(shown, described, found, better)
     if as_json:
         print_json(told)
@@ -81,7 +93,7 @@ def describe_machine(
 ) -> None:
     """Measure this machine, and print a machine file for `bench simulate`.
 
-    For each model a few short tasks are run and its steps are measured, which takes about half a minute on an idle
+    For each model a few short tasks are run and its steps are measured, which takes about a minute on an idle
     machine. No daemon is asked; one that computes meanwhile changes the figures. To describe another machine, edit the
     file: --schema explains its fields.
     """

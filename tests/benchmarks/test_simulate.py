@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import Callable
 from dataclasses import asdict
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -36,8 +37,17 @@ from benchmarks.simulate.machine import (
     read_machine,
     to_text,
 )
-from benchmarks.simulate.measure import CALLS, CHAIN, FAN, ROUNDS, Ran, fit
-from benchmarks.simulate.run import Simulated, advise, instance_of, interval_of, simulate, simulate_rounds
+from benchmarks.simulate.measure import CALLS, CHAIN, FAN, READ, ROUNDS, Probe, Ran, fit
+from benchmarks.simulate.run import (
+    UNKNOWN,
+    Simulated,
+    advise,
+    answer_lengths,
+    instance_of,
+    interval_of,
+    simulate,
+    simulate_rounds,
+)
 from benchmarks.simulate.validate import (
     AdvisedTask,
     ValidationRow,
@@ -50,6 +60,8 @@ from benchmarks.simulate.validate import (
     validate,
 )
 from orchestrator.engine.contract import EngineSpec, EngineStats, Generation, Message
+from orchestrator.engine.errors import PromptTooLong
+from orchestrator.engine.kv.prefix_tree import common_prefix
 from orchestrator.engine.step_cost.model import Points, StepCostModel
 from orchestrator.errors import InputError
 from orchestrator.events import Usage
@@ -87,8 +99,10 @@ def test_a_chain_takes_what_the_step_costs_say_and_no_schedule_helps(tmp_path: P
     assert (path.bound, found.engines) == (pytest.approx(1.0, rel=0.01), 1)
     usages = [step.attempts[0].usage for step in found.report.steps]
     prompts = sum(FAST.costs.seconds(one.prompt_tokens - one.cached_tokens, 1) for one in usages)
-    assert found.seconds == pytest.approx(sum(one.output_tokens - 1 for one in usages) * 0.01 + prompts, rel=0.01)
-    assert found.steps == sum(one.output_tokens for one in usages), "the end of a prompt brings the first token"
+    assert found.seconds == pytest.approx(sum(one.output_tokens - 2 for one in usages) * 0.01 + prompts, rel=0.01)
+    assert found.steps == sum(one.output_tokens - 1 for one in usages), (
+        "the end of a prompt brings the first token, and a grammar the last one"
+    )
 
 
 def test_slots_let_a_fan_out_run_together(tmp_path: Path) -> None:
@@ -287,6 +301,24 @@ def test_prompts_that_no_slot_holds_any_more_are_read_again_where_the_cache_is_s
     assert tokens[True][-1] == 0
 
 
+def test_short_beginnings_are_shared_in_a_pool_and_not_between_streams() -> None:
+    """As in the real engine, where streams copy no prefix of fewer than 64 tokens in a context of 4,096."""
+    prompts = [f"{'word ' * 40}{name}" for name in ("a d e", "b c")]
+    for split, read in ((False, 45), (True, 85)):
+        behaviour = Behaviour(costs=StepCostModel(ONE, ONE, 0.001, 0.0), split=split)
+        _, loads, _ = run_together(behaviour, prompts, late=10.0)
+        assert sum(load.prompt_tokens for load in loads) == read
+
+
+def test_a_prompt_that_is_longer_than_the_context_is_refused() -> None:
+    async def main() -> None:
+        engine = engine_of(Behaviour(), 1, lambda load: 0.01, 3)
+        await engine.generate(Generation(messages=(Message("user", "word " * 5000),)))
+
+    with pytest.raises(PromptTooLong):
+        run_virtually(main)
+
+
 @given(st.lists(st.integers(1, 300), min_size=1, max_size=6), st.integers(1, 4), st.booleans(), st.integers(1, 30))
 def test_every_answer_gets_its_tokens_and_the_shares_come_to_the_whole(
     words: list[int], slots: int, split: bool, tokens: int
@@ -336,6 +368,54 @@ def test_what_the_orchestrator_takes_itself_makes_a_chain_longer(tmp_path: Path)
     assert calls.seconds > 30 * 0.005
 
 
+def test_steps_that_begin_together_reach_the_engine_together(tmp_path: Path) -> None:
+    busy = Overheads(generation_seconds=0.02)
+    found = [
+        run("wide-4", machine().model_copy(update={"overheads": own}), tmp_path / str(at)).steps
+        for at, own in enumerate((Overheads(), busy))
+    ]
+    assert found[0] == found[1]
+
+
+def test_prompts_take_the_share_that_the_file_says(tmp_path: Path) -> None:
+    whole, half = (run("deep", machine(prompt_ratio=share), tmp_path / str(share)) for share in (1.0, 0.5))
+    usages = [step.attempts[0].usage for step in whole.report.steps]
+    prompts = sum(FAST.costs.seconds(one.prompt_tokens - one.cached_tokens, 1) for one in usages)
+    assert whole.seconds - half.seconds == pytest.approx(prompts / 2, rel=0.01)
+
+
+@pytest.mark.parametrize("name", ["map-reduce", "irregular"])
+def test_answers_are_as_long_as_those_of_a_run(tmp_path: Path, name: str) -> None:
+    task = workloads()[name].tasks[name]
+    there = simulate(task, machine(answer_characters=2.1), REGISTRY, tmp_path / "there").report
+    lengths = answer_lengths(task, there)
+    here, guessed = (
+        simulate(task, machine(), REGISTRY, tmp_path / str(at), lengths=each).report
+        for at, each in enumerate((lengths, UNKNOWN))
+    )
+    tokens = [sorted(step.output_tokens for step in report.steps) for report in (there, here, guessed)]
+    assert tokens[0] == tokens[1] != tokens[2]
+
+
+def test_free_texts_are_as_long_as_those_of_a_run(tmp_path: Path) -> None:
+    task = task_of(chains(4))
+    lengths = {"": [3, 5, 7, 9]}
+    found = simulate(task, machine(), REGISTRY, tmp_path / "home", lengths=lengths).report
+    assert sorted(step.output_tokens for step in found.steps) == lengths[""]
+    assert answer_lengths(task, found) == {"": [step.output_tokens for step in found.steps]}
+
+
+@given(
+    st.text(alphabet="ab ~", max_size=40), st.text(alphabet="ab ~", max_size=40), st.floats(0.5, 9), st.floats(0.5, 9)
+)
+def test_texts_that_begin_alike_have_tokens_that_do(text: str, end: str, prompt: float, answer: float) -> None:
+    tokenize = machine(prompt_characters=prompt, answer_characters=answer).models["m"].behaviour(0).tokenize
+    short, long = tokenize(text), tokenize(text + end)
+    filler = text.count("~")
+    assert len(short) == ceil((len(text) - filler) / prompt + filler / answer - 1e-6)
+    assert common_prefix(short, long) >= len(short) - 1
+
+
 def test_later_rounds_find_prompts_in_the_caches(tmp_path: Path) -> None:
     task = workloads()["wide-4"].tasks["wide-4"]
     cold, *warm = simulate_rounds(task, machine(), REGISTRY, tmp_path / "home", 3)
@@ -372,7 +452,7 @@ def test_what_bounds_a_task_is_what_more_of_helps_most(tmp_path: Path) -> None:
     cases: dict[str | None, Machine] = {
         "memory bandwidth": machine(step_seconds=flat, prompt_token_seconds=1e-5),
         "cores": machine(step_seconds={1: 0.01, 16: 0.16}, prompt_token_seconds=0.01),
-        "memory": machine(step_seconds={1: 0.01, 2: 0.0101, 16: 0.0115}, prompt_token_seconds=0.004, slots=1),
+        "memory": machine(step_seconds={1: 0.01, 2: 0.0101, 16: 0.0115}, prompt_token_seconds=0.0025, slots=1),
         None: machine(step_seconds=flat, prompt_token_seconds=1e-5).model_copy(
             update={"overheads": Overheads(waiting_seconds=1000.0)}
         ),
@@ -424,8 +504,9 @@ def test_a_machine_is_fitted_to_short_tasks_so_that_others_are_foreseen(
     isolated = {size: seconds / 1.3 for size, seconds in curve.items()}
     believed = machine(step_seconds=isolated, prompt_token_seconds=0.001 / 1.3, cell_seconds=1e-6 / 1.3)
     believed = believed.model_copy(update={"overheads": Overheads(commit_seconds=0.001, generation_seconds=0.002)})
-    ran = [as_measured(task, real, tmp_path / f"real-{at}", rounds) for at, task in enumerate((CHAIN, FAN, CALLS))]
-    fitted = fit(believed, REGISTRY, tmp_path / "fit", *ran)
+    tasks = (CHAIN, FAN, READ, CALLS)
+    *probed, called = (as_measured(task, real, tmp_path / f"real-{at}", rounds) for at, task in enumerate(tasks))
+    fitted = fit(believed, REGISTRY, tmp_path / "fit", [Probe(*probed)], called)
     for name in foreseen:
         there, here = (run(name, one, tmp_path / f"{name}-{at}") for at, one in enumerate((real, fitted)))
         assert here.seconds == pytest.approx(there.seconds, rel=0.08), name
@@ -433,7 +514,7 @@ def test_a_machine_is_fitted_to_short_tasks_so_that_others_are_foreseen(
 
 def test_results_tell_each_workload_and_the_median_apart() -> None:
     rows = [
-        ValidationRow("deep", state, "done", 20, 2.0, (1.9, 2.0, 2.2), simulated)
+        ValidationRow("deep", state, "done", 20, 2.0, (1.9, 2.0, 2.2), simulated, 3.0)
         for state, simulated in (("cold", 2.1), ("warm", 2.5))
     ]
     found = {goal["name"]: goal for goal in goals_of(rows, 4.0)}
@@ -442,6 +523,7 @@ def test_results_tell_each_workload_and_the_median_apart() -> None:
     low, high = found["deep, warm: simulated off measured, share"]["interval"]
     assert low < 0.25 < high
     assert found["median over the workloads, cold"]["value"] == 0.05
+    assert found["median, cold, the tokens of answers not known"]["value"] == 0.5
     assert found["seconds to simulate 1000 steps"]["met"]
     told = document(machine(), rows, ["wide-4"], 4.0, [], "command")
     assert [row["error"] for row in told["rows"]] == [0.05, 0.25]
@@ -449,13 +531,14 @@ def test_results_tell_each_workload_and_the_median_apart() -> None:
 
 
 def test_workloads_that_were_kept_are_told_also_when_no_time_is_left() -> None:
-    row = ValidationRow("deep", "cold", "done", 20, 2.0, (2.0,), 2.1, {"decode": (1.0, 1.1)}, 0.5)
+    row = ValidationRow("deep", "cold", "done", 20, 2.0, (2.0,), 2.1, 2.2, {"decode": (1.0, 1.1)}, 0.5)
 
     def keep(name: str, make: Callable[[], Row]) -> Row:
         return {"rows": [json.loads(json.dumps(asdict(row)))]} if name == "workload deep" else make()
 
     suite = [workloads()[name] for name in ("deep", "wide-4")]
-    assert validate(machine(), REGISTRY, suite, 1, -1.0, lambda line: None, keep) == ([row], ["wide-4"])
+    nowhere = Path("not needed")
+    assert validate(machine(), REGISTRY, suite, 1, -1.0, lambda line: None, nowhere, keep) == ([row], ["wide-4"])
 
 
 def test_a_row_says_which_part_of_the_time_differs(tmp_path: Path) -> None:
@@ -463,7 +546,7 @@ def test_a_row_says_which_part_of_the_time_differs(tmp_path: Path) -> None:
         run("wide-4", machine(step_seconds={1: each, 16: each}), tmp_path / str(each)).report for each in (0.02, 0.01)
     )
     parts = parts_of(slow, quick)
-    row = ValidationRow("wide-4", "cold", "done", 5, 2.0, (2.0,), 1.0, parts, 1.5)
+    row = ValidationRow("wide-4", "cold", "done", 5, 2.0, (2.0,), 1.0, 1.0, parts, 1.5)
     assert parts["decode"][0] > 1.5 * parts["decode"][1]
     assert parts["answer tokens"][0] == parts["answer tokens"][1] > 0
     assert row.why.startswith("decode differs most: ")
