@@ -1,6 +1,7 @@
 """Read machine files: what a machine has, and how long the steps of its models take, measured or published."""
 
 import json
+import re
 from dataclasses import replace
 from itertools import pairwise
 from math import ceil
@@ -22,6 +23,8 @@ from registry.models import ModelEntry, Registry, RoleEntry
 from registry.options import LoadOptions
 
 MAX_BYTES: Final = 1 << 20
+_PIECES: Final = re.compile(r"[^\W\d_]{1,12}|\S")
+"""What tokenizers of models cut off on their own: words, of which long ones are several, digits and other marks."""
 _ROUNDING: Final = 1e-9
 FILLER: Final = "~"
 """What simulated strings consist of. Hardly another text of a prompt has it."""
@@ -78,7 +81,9 @@ class MachineModel(_Form):
     pads: bool = Field(default=False, description="whether steps are padded where a wider one takes less time")
     drafts: Drafts | None = None
     message_tokens: int = Field(default=4, ge=0, description="tokens of each message of a prompt besides its text")
-    prompt_characters: Positive = Field(default=4.0, description="characters of a prompt for each of its tokens")
+    word_tokens: Positive = Field(
+        default=1.3, description="tokens of a prompt for each of its words, digits and other marks"
+    )
     answer_characters: Positive = Field(default=4.0, description="characters of an answer for each of its tokens")
 
     @model_validator(mode="after")
@@ -110,16 +115,16 @@ class MachineModel(_Form):
         )
 
     def _tokens(self, text: str) -> Tokens:
-        """Return tokens that take as many characters of a text as those of the model do in the mean.
+        """Return as many tokens for the pieces of a text as the model has in the mean.
 
         The parts of it that are simulated answers are known by their filler.
         """
-        characters = np.frombuffer(text.encode("utf-32-le"), dtype=np.uint32)
-        each = np.where(characters == ord(FILLER), 1 / self.answer_characters, 1 / self.prompt_characters)
-        sums = each.cumsum()
-        count = ceil(sums[-1] - _ROUNDING) if len(text) else 0
-        ends = [*(np.searchsorted(sums, np.arange(1, count) - _ROUNDING) + 1).tolist(), len(text)]
-        return token_ids([text[start:end] for start, end in pairwise([0, *ends])] if count else [])
+        pieces = _PIECES.findall(text)
+        each = [1 / self.answer_characters if piece == FILLER else self.word_tokens for piece in pieces]
+        sums = np.cumsum(each)
+        count = ceil(sums[-1] - _ROUNDING) if pieces else 0
+        ends = [*(np.searchsorted(sums, np.arange(1, count) - _ROUNDING) + 1).tolist(), len(pieces)]
+        return token_ids(["".join(pieces[start:end]) for start, end in pairwise([0, *ends])] if count else [])
 
     def with_twice(self, resource: Resource) -> "MachineModel":
         """Return the model on a machine with twice as much of a resource.

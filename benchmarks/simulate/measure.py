@@ -270,7 +270,7 @@ def fit(
         missing = _missing(_prompt_tokens, chains) + _missing(_prompt_tokens, fans)
         changes: dict[str, object] = {
             "message_tokens": max(0, model.message_tokens + round(missing / messages)),
-            "prompt_characters": model.prompt_characters / _factor(_prompt_tokens, readers),
+            "word_tokens": model.word_tokens * _factor(_prompt_tokens, readers),
         }
         if number:  # the first time tokens were not as long as they are
             changes |= _scaled(model, _factor(_decode_seconds, [*chains, *fans]))

@@ -408,11 +408,11 @@ def test_free_texts_are_as_long_as_those_of_a_run(tmp_path: Path) -> None:
 @given(
     st.text(alphabet="ab ~", max_size=40), st.text(alphabet="ab ~", max_size=40), st.floats(0.5, 9), st.floats(0.5, 9)
 )
-def test_texts_that_begin_alike_have_tokens_that_do(text: str, end: str, prompt: float, answer: float) -> None:
-    tokenize = machine(prompt_characters=prompt, answer_characters=answer).models["m"].behaviour(0).tokenize
-    short, long = tokenize(text), tokenize(text + end)
-    filler = text.count("~")
-    assert len(short) == ceil((len(text) - filler) / prompt + filler / answer - 1e-6)
+def test_texts_that_begin_alike_have_tokens_that_do(text: str, end: str, word: float, answer: float) -> None:
+    tokenize = machine(word_tokens=word, answer_characters=answer).models["m"].behaviour(0).tokenize
+    short, long = tokenize(text), tokenize(f"{text} {end}")
+    words = len(text.replace("~", " ").split())
+    assert len(short) == ceil(word * words + text.count("~") / answer - 1e-9)
     assert common_prefix(short, long) >= len(short) - 1
 
 
@@ -498,7 +498,7 @@ def test_a_machine_is_fitted_to_short_tasks_so_that_others_are_foreseen(
 ) -> None:
     monkeypatch.setattr(measure, "ROUNDS", rounds)
     curve = {1: 0.013, 4: 0.016, 16: 0.03}
-    real = machine(step_seconds=curve, prompt_characters=3.1, answer_characters=2.3, cell_seconds=1e-6).model_copy(
+    real = machine(step_seconds=curve, word_tokens=1.7, answer_characters=2.3, cell_seconds=1e-6).model_copy(
         update={"overheads": Overheads(commit_seconds=0.001, generation_seconds=0.002, waiting_seconds=0.004)}
     )
     isolated = {size: seconds / 1.3 for size, seconds in curve.items()}
