@@ -48,6 +48,7 @@ from benchmarks.simulate.run import (
     simulate,
     simulate_rounds,
 )
+from benchmarks.simulate.step_costs import median_costs
 from benchmarks.simulate.validate import (
     AdvisedTask,
     ValidationRow,
@@ -510,6 +511,13 @@ def test_a_machine_is_fitted_to_short_tasks_so_that_others_are_foreseen(
     for name in foreseen:
         there, here = (run(name, one, tmp_path / f"{name}-{at}") for at, one in enumerate((real, fitted)))
         assert here.seconds == pytest.approx(there.seconds, rel=0.08), name
+
+
+def test_steps_take_the_median_of_several_measurements() -> None:
+    short, long = Points((1, 2), (0.01, 0.012)), Points((1, 2, 4), (0.011, 0.02, 0.03))
+    odd = Points((1, 2, 4), (0.1, 0.013, 0.03))
+    found = median_costs([StepCostModel(one, one, one.seconds[0] / 10, 0.0, pads=True) for one in (short, long, odd)])
+    assert found == StepCostModel(Points((1, 2), (0.011, 0.013)), Points((1, 2), (0.011, 0.013)), 0.0011, 0.0, True)
 
 
 def test_results_tell_each_workload_and_the_median_apart() -> None:
