@@ -516,8 +516,8 @@ def test_a_machine_is_fitted_to_short_tasks_so_that_others_are_foreseen(
 def test_steps_take_the_median_of_several_measurements() -> None:
     short, long = Points((1, 2), (0.01, 0.012)), Points((1, 2, 4), (0.011, 0.02, 0.03))
     odd = Points((1, 2, 4), (0.1, 0.013, 0.03))
-    found = median_costs([StepCostModel(one, one, one.seconds[0] / 10, 0.0, pads=True) for one in (short, long, odd)])
-    assert found == StepCostModel(Points((1, 2), (0.011, 0.013)), Points((1, 2), (0.011, 0.013)), 0.0011, 0.0, True)
+    found = median_costs([StepCostModel(one, one, one.seconds[0], 0.0, pads=True) for one in (short, long, odd)])
+    assert found == StepCostModel(Points((1, 2), (0.011, 0.013)), Points((1, 2), (0.011, 0.013)), 0.011, 0.0, True)
 
 
 def test_results_tell_each_workload_and_the_median_apart() -> None:
