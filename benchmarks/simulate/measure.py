@@ -23,6 +23,8 @@ import psutil
 
 from benchmarks import results
 from benchmarks.critical_path.workloads import deep, shared, task_of, tools, wide
+from benchmarks.peers.run import tokens_per_word
+from benchmarks.peers.suite import ROLE
 from benchmarks.real.measure import registry_for
 from benchmarks.simulate.machine import Drafts, Machine, MachineModel, Overheads
 from benchmarks.simulate.run import answer_lengths, instance_of, simulate_rounds
@@ -52,10 +54,10 @@ ROUNDS: Final = 3
 COMMITS: Final = 40
 CHAIN: Final = task_of(deep(6, 70))
 FAN: Final = task_of(wide(10, 50))
-READERS: Final = 8
-READ: Final = task_of(shared(READERS, 1.4, 900))
-TASKS: Final = (CHAIN, FAN, READ)
 CALLS: Final = task_of(tools(1, 30))
+READERS: Final = 8
+READ_TOKENS: Final = 900
+"""How long the document is that they read, at most half of the model's context."""
 
 Say = Callable[[str], None]
 
@@ -114,11 +116,22 @@ class Probe:
     chained: Ran
     fanned: Ran
     read: Ran
+    reading: TaskIR
+    """The task of the readers, whose document is as long as the model can read."""
 
 
 def probe(registry: Registry, home: Path) -> Probe:
     """Run the short tasks on this machine's engines. Raises what `run_here` does."""
-    return Probe(*(run_here(task, registry, home, ROUNDS) for task in TASKS))
+    chained, fanned = (run_here(task, registry, home, ROUNDS) for task in (CHAIN, FAN))
+    file = registry.models[registry.roles[ROLE].model].file
+    assert file is not None, "it was run here"
+    reading = read_task(tokens_per_word(file), chained.info.context)
+    return Probe(chained, fanned, run_here(reading, registry, home, ROUNDS), reading)
+
+
+def read_task(word_tokens: float, context: int) -> TaskIR:
+    """Return a task of readers of one document, for a model with so many tokens for a word and in its context."""
+    return task_of(shared(READERS, word_tokens, min(READ_TOKENS, context // 2)))
 
 
 def run_here(task: TaskIR, registry: Registry, home: Path, rounds: int) -> Ran:
@@ -254,12 +267,12 @@ def fit(
 ) -> Machine:
     """Return the machine with one model so that simulations of the short tasks take as long as in the probes.
 
-    Fitted are the characters of tokens, a factor for all steps and another one for those that read prompts, what the
-    tokens cost that a sequence attends to, and what the orchestrator waits for each generation and takes for each call
-    of a tool. The simulated answers have as many tokens as the real ones.
+    Fitted are the tokens of messages, words and answers, a factor for all steps and another one for those that read
+    prompts, what the tokens cost that a sequence attends to, and what the orchestrator waits for each generation and
+    takes for each call of a tool. The simulated answers have as many tokens as the real ones.
     """
     ran = [(CHAIN, one.chained) for one in probes], [(FAN, one.fanned) for one in probes]
-    reads = [(READ, one.read) for one in probes]
+    reads = [(one.reading, one.read) for one in probes]
     machine = _with_model(machine, answer_characters=_answer_characters([*ran[0], *ran[1], *reads]))
     for number in range(FITS):
         chains, fans, readers = (

@@ -37,7 +37,7 @@ from benchmarks.simulate.machine import (
     read_machine,
     to_text,
 )
-from benchmarks.simulate.measure import CALLS, CHAIN, FAN, READ, ROUNDS, Probe, Ran, fit
+from benchmarks.simulate.measure import CALLS, CHAIN, FAN, ROUNDS, Probe, Ran, fit, read_task
 from benchmarks.simulate.run import (
     UNKNOWN,
     Simulated,
@@ -505,9 +505,12 @@ def test_a_machine_is_fitted_to_short_tasks_so_that_others_are_foreseen(
     isolated = {size: seconds / 1.3 for size, seconds in curve.items()}
     believed = machine(step_seconds=isolated, prompt_token_seconds=0.001 / 1.3, cell_seconds=1e-6 / 1.3)
     believed = believed.model_copy(update={"overheads": Overheads(commit_seconds=0.001, generation_seconds=0.002)})
-    tasks = (CHAIN, FAN, READ, CALLS)
-    *probed, called = (as_measured(task, real, tmp_path / f"real-{at}", rounds) for at, task in enumerate(tasks))
-    fitted = fit(believed, REGISTRY, tmp_path / "fit", [Probe(*probed)], called)
+    reading = read_task(1.4, 4096)
+    tasks = (CHAIN, FAN, reading, CALLS)
+    chained, fanned, read, called = (
+        as_measured(task, real, tmp_path / f"real-{at}", rounds) for at, task in enumerate(tasks)
+    )
+    fitted = fit(believed, REGISTRY, tmp_path / "fit", [Probe(chained, fanned, read, reading)], called)
     for name in foreseen:
         there, here = (run(name, one, tmp_path / f"{name}-{at}") for at, one in enumerate((real, fitted)))
         assert here.seconds == pytest.approx(there.seconds, rel=0.08), name
