@@ -292,7 +292,7 @@ def fit(
             changes["cell_seconds"] = max(0.0, model.cell_seconds + late)
         machine = _with_model(machine, **changes)
         if number > 1:
-            late = _missing(_warm_seconds, chains) / len(CHAIN.plan.steps)
+            late = _missing(_own_seconds, chains) / len(CHAIN.plan.steps)
             machine = _with_overheads(machine, waiting_seconds=max(0.0, machine.overheads.waiting_seconds + late))
     if called is not None:
         simulated = simulate_rounds(CALLS, machine, registry, home / "calls", 2)[-1].report.wall_seconds
@@ -361,6 +361,15 @@ def _decode_seconds(reports: Reports) -> float:
 
 def _warm_seconds(reports: Reports) -> float:
     return median(report.wall_seconds for report in reports[1:])
+
+
+def _own_seconds(reports: Reports) -> float:
+    """Return how long the warm rounds of a chain took besides its engine: a median."""
+    return median(report.wall_seconds - _engine_seconds(report) for report in reports[1:])
+
+
+def _engine_seconds(report: Report) -> float:
+    return sum(one.queued_seconds + one.prefill_seconds + one.decode_seconds for one in _usages([report]))
 
 
 def _cold_seconds(reports: Reports) -> float:
