@@ -589,7 +589,8 @@ class SimulatedEngine:
         one.output += [0] * tokens
         if one.left <= 0:
             self._sequences.remove(one)
-            one.done.set_result(one.completion())
+            if not one.done.done():  # it may be given up in this very moment
+                one.done.set_result(one.completion())
         elif is_first:
             self._sequences.begin_decoding(one)
 

@@ -311,6 +311,26 @@ def test_short_beginnings_are_shared_in_a_pool_and_not_between_streams() -> None
         assert sum(load.prompt_tokens for load in loads) == read
 
 
+def test_a_request_may_be_given_up_in_the_moment_in_which_its_answer_is_complete() -> None:
+    errors: list[dict[str, Any]] = []
+
+    async def main() -> bool:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: errors.append(context))
+
+        def seconds(load: StepLoad) -> float:
+            loop.call_later(1.0, task.cancel)
+            return 1.0
+
+        engine = engine_of(Behaviour(), 1, seconds, 1)
+        task = asyncio.create_task(engine.generate(Generation(messages=(Message("user", "a"),))))
+        await asyncio.wait([task])
+        return task.cancelled()
+
+    assert run_virtually(main)
+    assert not errors
+
+
 def test_a_prompt_that_is_longer_than_the_context_is_refused() -> None:
     async def main() -> None:
         engine = engine_of(Behaviour(), 1, lambda load: 0.01, 3)
