@@ -80,7 +80,8 @@ async def over(queue: ProcedureQueue, identity: str) -> Execution:
 async def test_executions_are_carried_out_one_at_a_time_and_in_order(engine: ProcedureEngine, gate: Gate) -> None:
     async with ProcedureQueue(engine, none) as queue:
         made = [await queue.submit("held", {}, OWNER) for _ in range(3)]
-        assert [one.state for one in made] == ["queued"] * 3
+        assert made[0].state in ("queued", "running"), "it may have begun before this looks"
+        assert [one.state for one in made[1:]] == ["queued"] * 2
         await asyncio.to_thread(gate.begun.wait, 60)
         assert (await queue.execution(made[0].id)).state == "running"
         gate.opened.set()
