@@ -61,7 +61,7 @@ class MachineModel(_Form):
     step_seconds: dict[Count, Positive] = Field(description="sequences that get a token each → seconds of the step")
     prompt_token_seconds: Positive = Field(description="seconds of one more prompt token in a large batch")
     prompt_ratio: Positive = Field(
-        default=1.0, description="what tokens of prompts take, of the time of as many draft tokens"
+        default=1.0, description="time of a step for tokens of prompts, over that of one for as many draft tokens"
     )
     cell_seconds: float = Field(
         default=0.0, ge=0, allow_inf_nan=False, description="seconds per token that is attended to"
@@ -115,9 +115,9 @@ class MachineModel(_Form):
         )
 
     def _tokens(self, text: str) -> Tokens:
-        """Return as many tokens for the pieces of a text as the model has in the mean.
+        """Return the tokens that stand for a text: `word_tokens` for each word, digit and mark in the mean.
 
-        The parts of it that are simulated answers are known by their filler.
+        Simulated answers within the text are known by their filler, of which a token has `answer_characters`.
         """
         pieces = _PIECES.findall(text)
         each = [1 / self.answer_characters if piece == FILLER else self.word_tokens for piece in pieces]

@@ -180,7 +180,7 @@ def _step_seconds(model: MachineModel) -> StepSeconds:
 
 
 def answer_lengths(task: TaskIR, report: Report) -> AnswerLengths:
-    """Return how many tokens the answers of a run of a task had."""
+    """Return how many tokens the answers of a run of a task had, those of all attempts, in the order of its steps."""
     plan = {step.id: step for step in task.plan.steps}
     found: dict[str, list[int]] = {}
     for row in report.steps:
