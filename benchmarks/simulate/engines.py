@@ -56,6 +56,8 @@ from orchestrator.engine.worker.batching import (
     Prefill,
     chunks_of,
     group_equal_chunks,
+    join_padded,
+    padding_streams,
     take_turns,
 )
 from orchestrator.engine.worker.loop import clamp_max_tokens
@@ -485,13 +487,27 @@ class SimulatedEngine:
         if not interactive or not (others or prompts):
             self._batch_turns.reset()
             width = self._best_width([one.length for one in decoding]) if len(decoding) > 1 else 1
-            return take_turns(decoding, width), None
+            return self._join_padded(costs, take_turns(decoding, width), decoding), None
         depths = [one.length for one in interactive], [one.length for one in others]
         width, beside, limit = self._batch_turns.choose_widths(
             costs, self._best_width, depths, prompts, split=self._behaviour.split
         )
         chosen = take_turns(interactive, width)
-        return chosen + take_turns(others, beside) if beside else chosen, limit
+        if beside:
+            chosen += take_turns(others, beside)
+        return self._join_padded(costs, chosen, decoding), limit
+
+    def _join_padded(
+        self, costs: StepCostModel, chosen: list[_SimulatedSequence], decoding: list[_SimulatedSequence]
+    ) -> list[_SimulatedSequence]:
+        """Return the sequences that decode now, with those whose streams would be padded otherwise."""
+        if not self._behaviour.split or not 1 < len(chosen) < len(decoding):
+            return chosen
+        width = costs.padded_width(len(chosen), sum(one.length for one in chosen))
+        streams, invariant = sorted(one.seq for one in chosen), self.spec.batch_invariant
+        return join_padded(
+            chosen, decoding, padding_streams(streams, self._cells.sequences, alone=not invariant, width=width)
+        )
 
     def _best_width(self, depths: Sequence[int]) -> int:
         """Return how many of so many sequences make most tokens per second together."""

@@ -3,7 +3,7 @@
 import ctypes
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import llama_cpp.llama_cpp as lib
@@ -247,10 +247,19 @@ class Llama:
         count = batch.size // len(seqs)
         if len(seqs) == 1 and (count > 1 or not self._batch_invariant):
             return (seqs if lone else []), 1
+        return self.padded_beside(seqs, width, count), count
+
+    def padded_beside(self, seqs: Sequence[int], width: int = 0, count: int = 1) -> list[int]:
+        """Return the sequences that `decode` pads in a step which computes `count` tokens of each of `seqs`.
+
+        `seqs` are in order, and `width` is that of `decode`. Only with a split cache sequences are padded.
+        """
+        if not self.split or (len(seqs) == 1 and not self._batch_invariant):
+            return []
         others = padding_streams(seqs, self.sequences, alone=not self._batch_invariant, width=width)
         padded = [seq for seq in others if self._held[seq] + count <= self.context_limit]
-        fits = len(padded) * count <= batch.padding and (len(seqs) + len(padded)) * count <= self.micro_batch
-        return (padded if fits else []), count
+        most = min(self.batch.padding, self.micro_batch - len(seqs) * count)
+        return padded if len(padded) * count <= most else []
 
     def _position(self, seq: int) -> int:
         """Return the position of a sequence's next token, after those that the batch holds."""

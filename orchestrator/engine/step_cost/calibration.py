@@ -17,7 +17,7 @@ from statistics import median
 from orchestrator.engine.contract import EngineSpec
 from orchestrator.engine.llama import Llama
 from orchestrator.engine.step_cost import cost_cache
-from orchestrator.engine.step_cost.model import SIZES, Points, StepCostModel
+from orchestrator.engine.step_cost.model import SIZES, Points, StepCostModel, wasteful_widths
 from orchestrator.engine.step_cost.step_timer import FIRST_PAUSE, ROUNDS, STEP_SECONDS, MeasuringSteps, StepTimer
 
 SECONDS = 8.0
@@ -131,7 +131,8 @@ class Calibration:
 
     def _measuring(self) -> MeasuringSteps:
         """Measure all sizes in several rounds, because noise comes in bursts. In each round small sizes come first, so
-        that when the time is up only those that take longest are missing."""
+        that when the time is up only those that take longest are missing. Widths that would leave sequences out are
+        measured in twice as many."""
         widths, lengths = _grid(_widest(self._llama)), _grid(_longest(self._llama))
         yield from self._timed("first", 1, [(0, 1)], rounds=1)  # the first step of a kind allocates memory
         for rounds in range(1, ROUNDS + 1):
@@ -140,6 +141,9 @@ class Calibration:
                     yield from self._timed("decode", size, [(seq, 1) for seq in range(size)], rounds)
                 if size in lengths[1:]:
                     yield from self._timed("verify", size, [(self._emptiest(), size)], rounds)
+        for rounds in range(ROUNDS + 1, 2 * ROUNDS + 1):
+            for size in wasteful_widths({size: self._times["decode", size] for size in widths}):
+                yield from self._timed("decode", size, [(seq, 1) for seq in range(size)], rounds)
         first = median(self._times["decode", 1])
         decode = _points("decode", widths, first, self._times)
         verify = _points("verify", lengths, first, self._times)

@@ -1,11 +1,11 @@
 """Learn what a model's steps cost with each number of threads, and notice when what is believed is wrong.
 
 There are two ways to learn. While the cost model is about right, a small part of each observed error corrects it
-(`StepCostModel.observed`). When steps repeatedly take far longer or far less than the cost model says, it is in doubt:
-it is scaled to what was just observed, or replaced by an assumed cost model if its shape is impossible. For a while
-some steps are then decoded at other widths only to find out how long these take. So a measurement from one bad moment
-decides for some dozens of steps at most. Steps during which other processes had the cores teach nothing, unless that
-never ends.
+(`StepCostModel.observed`). When steps repeatedly take far longer or far less than the cost model says, or are no slower
+for a token than narrower ones for which it leaves sequences out, it is in doubt: it is scaled to what was just
+observed, or replaced by an assumed cost model if its shape is impossible. For a while some steps are then decoded at
+other widths only to find out how long these take. So a measurement from one bad moment decides for some dozens of steps
+at most. Steps during which other processes had the cores teach nothing, unless that never ends.
 """
 
 from collections import defaultdict
@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from statistics import median
 
-from orchestrator.engine.step_cost.model import Points, StepCostModel, best_decode_width
+from orchestrator.engine.step_cost.model import MIN_BATCHING_GAIN, Points, StepCostModel, best_decode_width
 
 LEARNED_EVERY = 17
 """Of so many steps, one is learned from: learning from all would take longer than it is worth. The number is prime, so
@@ -54,6 +54,10 @@ _WIDEST_EVERY = 64
 """In two of so many steps all running sequences decode together where the cost model says that fewer are better,
 because only this shows when that has changed. For the first of the two llama.cpp prepares its graph anew; the second
 shows the time."""
+
+_CONTRADICTIONS = 2
+"""After so many of these steps in a row in which all together made enough tokens a second, the cost model is in doubt:
+one size that was measured in a bad moment can leave sequences out for as long as the model is kept."""
 
 _PROBE_EVERY = 8
 """While the cost model is in doubt, two of so many steps have a width of which nothing was observed yet."""
@@ -170,6 +174,8 @@ class _Learner:
         self._disturbed_in_a_row = 0
         self._steps = 0
         self._probe_width = 0
+        self._left_out = 0
+        self._contradictions: list[float] = []
         self._best_widths: dict[int, int] = {}
         self._best_widths_of = costs
 
@@ -186,6 +192,7 @@ class _Learner:
                 if 0 < self._probe_width <= running:
                     return self._probe_width
         elif self._steps % _WIDEST_EVERY < SETTLED:
+            self._left_out = running - self.best_decode_width(depths)
             return running
         return self.best_decode_width(depths)
 
@@ -230,11 +237,26 @@ class _Learner:
             misfits.append((sum(self._counts.values()), seconds))
             self._close_look = _MISFITS
             if len(misfits) >= _MISFITS or misfits[-1][0] - misfits[0][0] >= _MISFITS_APART:
-                self._doubt(kind)
+                self._doubt(kind, [seconds for _, seconds in misfits])
+                return
+        if self._left_out and self._steps % _WIDEST_EVERY == 1 and not drafted:
+            self._compare_with_narrower(tokens, seconds, cells)
+            if self._doubted:
                 return
         self.costs = self.costs.observed(tokens, sequences, seconds, cells)
         if not drafted and self._in_a_row > SETTLED and self.measured is not None:
             self.costs = self.costs.faded(self.measured, FADE_RATE)
+
+    def _compare_with_narrower(self, tokens: int, seconds: float, cells: int) -> None:
+        """Doubt the cost model if steps of all sequences keep making enough tokens a second not to leave any out."""
+        narrow = tokens - self._left_out
+        expected = self.costs.seconds(narrow, narrow, cells * narrow // tokens)
+        if tokens / seconds < (1 - MIN_BATCHING_GAIN) * narrow / expected:
+            self._contradictions.clear()
+            return
+        self._contradictions.append(seconds)
+        if len(self._contradictions) >= _CONTRADICTIONS:
+            self._doubt((False, tokens), self._contradictions)
 
     def _learns(self, *, drafted: bool) -> bool:
         """Count a step, and return whether to learn from it."""
@@ -259,14 +281,15 @@ class _Learner:
             return costs
         return StepCostModel.assumed(costs.verify.seconds[0], most=self._widest, pads=costs.pads)
 
-    def _doubt(self, kind: tuple[bool, int]) -> None:
-        """Begin anew with the shape of the costs, if it is plausible, scaled to what was just observed."""
+    def _doubt(self, kind: tuple[bool, int], times: Sequence[float]) -> None:
+        """Begin anew with the shape of the costs, if it is plausible, scaled to the `times` that a kind just took."""
         self.measured, self._doubted, self._collected = None, True, 0
         self._shape = self._plausible(self.costs)
         self._seen.clear()
-        for _, seconds in self._misfits[kind]:
+        for seconds in times:
             self._keep(kind, seconds)
         self._misfits.clear()
+        self._contradictions, self._left_out = [], 0
         self._counts = {False: 0, True: 0}
         self._steps = 0
         self._rebuild()

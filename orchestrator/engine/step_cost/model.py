@@ -6,11 +6,12 @@ one token each. Times are in seconds. Pure: no clock, no files.
 """
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from math import inf
+from statistics import median
 from typing import NamedTuple
 
 SIZES = (1, 2, 3, 4, 7, 8, 11, 12, 15, 16, 31, 32, 63, 64)
@@ -320,8 +321,28 @@ def best_decode_width(costs: StepCostModel, depths: Sequence[int]) -> int:
         rates.append(width / costs.seconds(width, width, cells))
     if not rates:
         return 0
-    enough = max(max(rates) * (1 - MIN_BATCHING_GAIN), rates[0] * (1 - NOISE))
+    enough = _enough(max(rates), rates[0])
     return max(width for width, rate in enumerate(rates, 1) if rate >= enough)
+
+
+def _enough(best: float, alone: float) -> float:
+    """Return how many tokens a second a step has to make so that no sequence is left out of it: `best` is what the best
+    narrower one makes, and `alone` one sequence."""
+    return max(best * (1 - MIN_BATCHING_GAIN), alone * (1 - NOISE))
+
+
+def wasteful_widths(times: Mapping[int, Sequence[float]]) -> list[int]:
+    """Return the widths that make so few tokens a second that a narrower one is preferred, and those narrower ones.
+
+    `times` are the seconds that steps of each width took, for width 1 at least once; there may be none of others.
+    """
+    rates = {size: size / median(some) for size, some in times.items() if some}
+    found: set[int] = set()
+    for size, rate in rates.items():
+        best = max((one for one in rates if one <= size), key=rates.__getitem__)
+        if rate < _enough(rates[best], rates[1]):
+            found |= {best, size}
+    return sorted(found)
 
 
 def round_robin(width: int, waited: Sequence[int]) -> list[int]:

@@ -176,6 +176,8 @@ def prompt_costs(
 class TakesTurns(Protocol):
     """A sequence that decodes in some steps and is left out of others."""
 
+    seq: int
+    """The number of the sequence in the KV cache, and with a split cache of its stream."""
     steps_left_out: int
     """In how many steps since its last one others decoded in its place."""
 
@@ -191,6 +193,17 @@ def take_turns(running: Sequence[T], width: int) -> list[T]:
     for sequence in chosen:
         sequence.steps_left_out = 0
     return chosen
+
+
+def join_padded(chosen: list[T], running: Sequence[T], padded: Sequence[int]) -> list[T]:
+    """Return the sequences that decode now: `chosen`, and those left out whose streams, in `padded`, would be padded.
+
+    Padding gives a stream a token that nobody uses. The next token of its own sequence takes the same time.
+    """
+    joined = [one for one in running if one.seq in padded]
+    for sequence in joined:
+        sequence.steps_left_out = 0
+    return [*chosen, *joined]
 
 
 def padding_streams(streams: Sequence[int], count: int, *, alone: bool, width: int = 0) -> list[int]:

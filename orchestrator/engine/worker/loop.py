@@ -34,6 +34,7 @@ from orchestrator.engine.worker.batching import (
     Prefill,
     chunks_of,
     group_equal_chunks,
+    join_padded,
     take_turns,
 )
 from orchestrator.engine.worker.chat import continued
@@ -427,7 +428,8 @@ class Loop:
             self._batch_turns.reset()
             if len(running) < 2:
                 return take_turns(running, 1), None
-            return take_turns(running, self._step_costs.next_decode_width([one.length for one in running])), None
+            width = self._step_costs.next_decode_width([one.length for one in running])
+            return self._join_padded(take_turns(running, width), running), None
         width, beside, limit = self._batch_turns.choose_widths(
             self._step_costs.current,
             self._step_costs.best_decode_width,
@@ -436,7 +438,18 @@ class Loop:
             split=self._llama.split,
         )
         chosen = take_turns(interactive, width)
-        return chosen + take_turns(others, beside) if beside else chosen, limit
+        if beside:
+            chosen += take_turns(others, beside)
+        return self._join_padded(chosen, running), limit
+
+    def _join_padded(self, chosen: list[Sequence], running: list[Sequence]) -> list[Sequence]:
+        """Return the sequences that decode in this step, see `join_padded`."""
+        if len(chosen) == len(running):
+            return chosen
+        cells = sum(sequence.length for sequence in chosen)
+        width = self._step_costs.current.padded_width(len(chosen), cells)
+        padded = self._llama.padded_beside(sorted(sequence.seq for sequence in chosen), width)
+        return join_padded(chosen, running, padded)
 
     def _propose(self, decode: list[Sequence], prompts_wait: bool) -> list[Tokens]:
         """Return the draft tokens of each sequence: none while prompts wait, since their prefill comes first."""

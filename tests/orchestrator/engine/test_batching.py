@@ -1,3 +1,4 @@
+from dataclasses import dataclass
 from itertools import pairwise
 
 from hypothesis import given, settings
@@ -9,7 +10,9 @@ from orchestrator.engine.worker.batching import (
     Prefill,
     chunks_of,
     group_equal_chunks,
+    join_padded,
     padding_streams,
+    take_turns,
 )
 
 needs = st.lists(st.builds(Prefill, st.integers(0, 300), st.integers(1, 2000)), max_size=8)
@@ -80,6 +83,28 @@ def test_streams_that_are_together_get_more_beside_them(count: int, data: st.Dat
     assert together == list(range(together[0], together[-1] + 1))
     assert set(streams) <= set(together) <= set(range(count))
     assert len(together) == max(len(streams), min(width, count))
+
+
+@dataclass(slots=True)
+class Decoding:
+    """A sequence that decodes."""
+
+    seq: int
+    steps_left_out: int = 0
+
+
+@given(st.lists(st.integers(0, 15), min_size=2, unique=True), st.data())
+def test_a_sequence_decodes_rather_than_that_its_stream_is_padded(streams: list[int], data: st.DataObject) -> None:
+    running = [Decoding(seq, data.draw(st.integers(0, 3))) for seq in streams]
+    chosen = take_turns(running, data.draw(st.integers(1, len(running) - 1)))
+    first = sorted(one.seq for one in chosen)
+    padded = padding_streams(first, 16, alone=True)
+    decode = join_padded(chosen, running, padded)
+    assert {*first, *padded} >= {one.seq for one in decode} >= {*first}, "nothing is computed that was not before"
+    left_out = [one for one in running if one not in decode]
+    assert not {one.seq for one in left_out} & {*padded}
+    assert all(one.steps_left_out == 0 for one in decode)
+    assert all(one.steps_left_out > 0 for one in left_out)
 
 
 def test_streams_that_are_apart_get_none_beside_them() -> None:

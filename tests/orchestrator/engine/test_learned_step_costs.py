@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -223,6 +224,25 @@ def test_a_machine_that_gets_slower_for_good_is_followed_and_its_cost_model_is_m
     run_for(learned, scaled(true, 3.0), 16, STEPS)
     assert not learned.measured
     assert learned.current.seconds(16, 16) == pytest.approx(3 * true.seconds(16, 16), rel=0.1)
+
+
+@pytest.mark.parametrize("wrong", [1.15, 1.3, 1.5])
+def test_a_width_that_was_measured_in_a_bad_moment_leaves_no_sequence_out_for_long(wrong: float) -> None:
+    true = machine(1.0, 0.02)
+    times = [seconds * (wrong if size == 16 else 1.0) for size, seconds in zip(SIZES, true.decode.seconds, strict=True)]
+    learned = LearnedStepCosts(2, replace(true, decode=Points(SIZES, tuple(times))), widest=16)
+    assert learned.best_decode_width([50] * 16) < 16
+    run_for(learned, true, 16, STEPS)
+    assert learned.best_decode_width([50] * 16) == 16
+    assert not learned.measured, "it is measured again when there is nothing to do"
+
+
+def test_where_wide_steps_are_slow_sequences_stay_left_out() -> None:
+    true = wide_is_dear(machine(4.0, 0.02))
+    learned = LearnedStepCosts(2, true, widest=16)
+    run_for(learned, true, 16, 10 * STEPS)
+    assert learned.measured
+    assert learned.best_decode_width([50] * 16) == 8
 
 
 def test_a_few_stalled_steps_change_little() -> None:

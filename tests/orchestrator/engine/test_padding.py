@@ -5,8 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from orchestrator.engine.contract import EngineSpec
+from orchestrator.engine.contract import EngineSpec, Generation, Message
 from orchestrator.engine.llama import Llama, Logits
+from orchestrator.engine.step_cost.learned import LearnedStepCosts
+from tests.orchestrator.engine.driven_loop import Parent, driven_loop
 
 PROMPTS = {1: (5, 6, 7), 2: (8, 9), 3: (10,)}
 
@@ -51,3 +53,25 @@ def test_a_full_stream_gets_no_padding(llama: Llama) -> None:
     assert (size, llama.held(4)) == (3, 16)
     assert np.array_equal(plain, filled)
     llama.truncate(4, 0)
+
+
+def test_a_sequence_that_takes_turns_decodes_where_its_stream_would_be_padded(
+    models: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(LearnedStepCosts, "next_decode_width", lambda _, depths: max(1, len(depths) - 1))
+    spec = EngineSpec(file=str(models / "quantised.gguf"), context=128, slots=4, threads=1, split=True)
+    llama, steps = Llama(spec), list[list[int]]()
+
+    def note(_: Parent) -> None:
+        if llama.batch.size == len(llama.batch.ends):
+            steps.append(sorted(seq for seq, _ in llama.batch.ends))
+
+    text = Generation(messages=(Message("user", "a"),), max_tokens=60, grammar='root ::= "a" root')
+    with driven_loop(llama, spec, note) as parent:
+        for _ in range(4):
+            parent.submit(text)
+        for _ in range(4):
+            assert parent.finished().output_tokens == 60
+    early = [seqs for seqs in steps[:50] if len(seqs) > 1]
+    assert all(seqs == [*range(len(seqs))] for seqs in early), "until one has finished, no stream between them is free"
+    assert {len(seqs) for seqs in early} >= {3, 4}, "three were to decode, and the fourth did where that is for nothing"

@@ -17,6 +17,7 @@ from orchestrator.engine.step_cost.model import (
     best_decode_width,
     divide_step,
     round_robin,
+    wasteful_widths,
 )
 
 times = st.floats(1e-4, 10.0)
@@ -261,3 +262,11 @@ def test_alone_is_what_the_model_expects_at_the_speed_of_the_machine_now() -> No
     (one, other) = divide_step(costs, 2.4, [(1, 0), (1, 0)])
     assert one == other
     assert (one.work, one.alone, one.packed) == pytest.approx((1.2, 2.0, 1.2))
+
+
+def test_widths_in_doubt_are_those_that_would_leave_sequences_out() -> None:
+    even = {1: [1.0], 2: [1.7, 1.9], 4: [], 8: [7.4]}
+    assert wasteful_widths(even) == []
+    assert wasteful_widths(even | {8: [8.1], 16: [14.0]}) == [2, 8], "a ninth fewer tokens a second than two make"
+    assert wasteful_widths({1: [1.0], 2: [2.05]}) == [1, 2], "fewer than one sequence makes alone"
+    assert wasteful_widths(even | {2: [1.0, 9.0, 1.0]}) == [2, 8], "the median counts"
