@@ -174,7 +174,7 @@ class _Learner:
         self._disturbed_in_a_row = 0
         self._steps = 0
         self._probe_width = 0
-        self._left_out = 0
+        self._compared = (0, 0)
         self._contradictions: list[float] = []
         self._best_widths: dict[int, int] = {}
         self._best_widths_of = costs
@@ -192,7 +192,7 @@ class _Learner:
                 if 0 < self._probe_width <= running:
                     return self._probe_width
         elif self._steps % _WIDEST_EVERY < SETTLED:
-            self._left_out = running - self.best_decode_width(depths)
+            self._compared = (running, self.best_decode_width(depths))
             return running
         return self.best_decode_width(depths)
 
@@ -239,7 +239,7 @@ class _Learner:
             if len(misfits) >= _MISFITS or misfits[-1][0] - misfits[0][0] >= _MISFITS_APART:
                 self._doubt(kind, [seconds for _, seconds in misfits])
                 return
-        if self._left_out and self._steps % _WIDEST_EVERY == 1 and not drafted:
+        if not drafted and self._steps % _WIDEST_EVERY == 1:
             self._compare_with_narrower(tokens, seconds, cells)
             if self._doubted:
                 return
@@ -249,7 +249,9 @@ class _Learner:
 
     def _compare_with_narrower(self, tokens: int, seconds: float, cells: int) -> None:
         """Doubt the cost model if steps of all sequences keep making enough tokens a second not to leave any out."""
-        narrow = tokens - self._left_out
+        running, narrow = self._compared
+        if not 0 < narrow < running == tokens:
+            return
         expected = self.costs.seconds(narrow, narrow, cells * narrow // tokens)
         if tokens / seconds < (1 - MIN_BATCHING_GAIN) * narrow / expected:
             self._contradictions.clear()
@@ -289,7 +291,7 @@ class _Learner:
         for seconds in times:
             self._keep(kind, seconds)
         self._misfits.clear()
-        self._contradictions, self._left_out = [], 0
+        self._contradictions = []
         self._counts = {False: 0, True: 0}
         self._steps = 0
         self._rebuild()

@@ -237,6 +237,21 @@ def test_a_width_that_was_measured_in_a_bad_moment_leaves_no_sequence_out_for_lo
     assert not learned.measured, "it is measured again when there is nothing to do"
 
 
+@given(st.lists(st.tuples(st.integers(1, 16), st.integers(1, 70)), max_size=12), st.floats(0.5, 2.0))
+def test_any_number_of_sequences_may_come_and_go_while_some_are_left_out(
+    course: list[tuple[int, int]], wrong: float
+) -> None:
+    true = wide_is_dear(machine(1.0, 0.02))
+    learned = LearnedStepCosts(2, true, widest=16)
+    for running, steps in course:
+        for _ in range(steps):
+            width = learned.next_decode_width([50] * running)
+            assert 1 <= width <= running
+            computed = min(width, 1 + steps % 16)  # others have finished, or have other adapters
+            seconds = wrong * true.seconds(computed, computed, 50 * computed)
+            learned.observe(computed, computed, seconds, 50 * computed)
+
+
 def test_where_wide_steps_are_slow_sequences_stay_left_out() -> None:
     true = wide_is_dear(machine(4.0, 0.02))
     learned = LearnedStepCosts(2, true, widest=16)
