@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from statistics import median
 
-from orchestrator.engine.step_cost.model import MIN_BATCHING_GAIN, Points, StepCostModel, best_decode_width
+from orchestrator.engine.step_cost.model import Points, StepCostModel, best_decode_width, enough_rate
 
 LEARNED_EVERY = 17
 """Of so many steps, one is learned from: learning from all would take longer than it is worth. The number is prime, so
@@ -252,8 +252,8 @@ class _Learner:
         running, narrow = self._compared
         if not 0 < narrow < running == tokens:
             return
-        expected = self.costs.seconds(narrow, narrow, cells * narrow // tokens)
-        if tokens / seconds < (1 - MIN_BATCHING_GAIN) * narrow / expected:
+        best, alone = (n / self.costs.seconds(n, n, cells * n // tokens) for n in (narrow, 1))
+        if tokens / seconds < enough_rate(best, alone):
             self._contradictions.clear()
             return
         self._contradictions.append(seconds)

@@ -321,13 +321,15 @@ def best_decode_width(costs: StepCostModel, depths: Sequence[int]) -> int:
         rates.append(width / costs.seconds(width, width, cells))
     if not rates:
         return 0
-    enough = _enough(max(rates), rates[0])
+    enough = enough_rate(max(rates), rates[0])
     return max(width for width, rate in enumerate(rates, 1) if rate >= enough)
 
 
-def _enough(best: float, alone: float) -> float:
-    """Return how many tokens a second a step has to make so that no sequence is left out of it: `best` is what the best
-    narrower one makes, and `alone` one sequence."""
+def enough_rate(best: float, alone: float) -> float:
+    """Return how many tokens a second a step has to make so that no sequence is left out of it.
+
+    `best` is how many the best narrower step makes, and `alone` how many a step of one sequence makes.
+    """
     return max(best * (1 - MIN_BATCHING_GAIN), alone * (1 - NOISE))
 
 
@@ -340,7 +342,7 @@ def wasteful_widths(times: Mapping[int, Sequence[float]]) -> list[int]:
     found: set[int] = set()
     for size, rate in rates.items():
         best = max((one for one in rates if one <= size), key=rates.__getitem__)
-        if rate < _enough(rates[best], rates[1]):
+        if rate < enough_rate(rates[best], rates[1]):
             found |= {best, size}
     return sorted(found)
 

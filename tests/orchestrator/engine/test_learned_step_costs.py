@@ -260,6 +260,15 @@ def test_where_wide_steps_are_slow_sequences_stay_left_out() -> None:
     assert learned.best_decode_width([50] * 16) == 8
 
 
+def test_where_two_sequences_are_slower_together_than_apart_one_stays_left_out() -> None:
+    points = Points((1, 2), (0.02, 0.042))
+    true = StepCostModel(points, points, 0.01, 0.0)
+    learned = LearnedStepCosts(2, true, widest=2)
+    run_for(learned, true, 2, 10 * STEPS)
+    assert learned.measured
+    assert learned.best_decode_width([50] * 2) == 1
+
+
 def test_a_few_stalled_steps_change_little() -> None:
     true = machine(4.0, 0.02)
     learned = LearnedStepCosts(2, true, widest=16)
