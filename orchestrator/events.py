@@ -339,6 +339,8 @@ class RunAccepted:
     """How the models of the steps are asked."""
     key: str | None = None
     """The idempotency key. No two runs have the same one: a second request with it gets the existing run."""
+    owner: str = ""
+    """Who submitted it: `user:NAME`, `token`, or `token:NAME`. Empty for runs from before owners were recorded."""
     digest: str = ""
     """The digest of the request of a client that waits for the answer, by which the request is recognised when it is
     sent again without a key; empty where no client waits."""

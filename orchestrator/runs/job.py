@@ -71,6 +71,8 @@ class Job:
     of texts that come with the request; None where the artifacts are still to be found."""
     options: RunOptions = NO_OPTIONS
     """How the models of the steps are asked."""
+    owner: str = ""
+    """Who submits it, see `RunAccepted.owner`."""
 
     @property
     def prior(self) -> tuple[str, ...]:
@@ -109,6 +111,7 @@ def job_of(accepted: RunAccepted) -> Job:
         any_mode=accepted.mode_choice is not None,
         found=accepted.prior,
         options=accepted.options,
+        owner=accepted.owner,
     )
 
 

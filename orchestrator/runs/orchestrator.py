@@ -331,6 +331,7 @@ class Orchestrator:
             options=job.options,
             key=job.key,
             digest=job.digest,
+            owner=job.owner,
         )
         events: list[Event] = [accepted]
         if job.task is not None and as_given:
