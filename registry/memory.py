@@ -9,7 +9,14 @@ from fractions import Fraction
 from typing import Final
 
 from registry.gguf import GgufHeader
-from registry.options import MAX_SCORES, KvType, LoadOptions
+from registry.options import (
+    INVARIANT_MICRO_BATCH,
+    INVARIANT_ROWS,
+    MAX_SCORES,
+    KvType,
+    LoadOptions,
+    invariant_streams,
+)
 
 # bytes of one element in the KV cache
 CACHE_TYPES: Final[dict[KvType, Fraction]] = {
@@ -26,7 +33,6 @@ BATCH: Final = 512
 """How many tokens are computed together."""
 SCORED: Final = 128
 """How many tokens are computed together by an engine that keeps the scores of attention."""
-BATCH_INVARIANT_MICRO_BATCH: Final = 64
 CELLS: Final = 256
 """llama.cpp allocates a multiple of so many KV cells for every stream."""
 PROCESS: Final = 96 << 20
@@ -62,17 +68,22 @@ class MemoryEstimate:
 def estimate(header: GgufHeader, options: LoadOptions, *, embeds: bool = False) -> MemoryEstimate:
     """Estimate the bytes of a model that is loaded with these options.
 
-    A `batch_invariant` engine never decodes one sequence alone, so it has room for two at least. One that `embeds`
-    computes up to `context` tokens in one micro-batch, and llama.cpp keeps room for the logits of each of them, twice.
+    A `batch_invariant` engine has room for the tokens that it pads its steps with. One that `embeds` computes up to
+    `context` tokens in one micro-batch, and llama.cpp keeps room for the logits of each of them, twice.
     """
     context, slots = options.context or header.context_length, options.slots
     cells, key_type, value_type = options.cells, options.kv_type_k, options.kv_type_v
     if embeds:
         cells, key_type, value_type = context, "f16", "f16"
-    cells = _rounded(cells) if cells else _rounded(context) * max(slots, 1 + options.batch_invariant)
+    if cells:
+        cells = _rounded(cells)
+    elif options.batch_invariant:
+        cells = _rounded(context + max(INVARIANT_ROWS)) * invariant_streams(slots)
+    else:
+        cells = _rounded(context) * slots
     per_head = header.key_length * CACHE_TYPES[key_type] + header.value_length * CACHE_TYPES[value_type]
     kv_cache = int(sum(header.kv_heads) * per_head * cells) + header.state_bytes * slots
-    micro_batch = context if embeds else BATCH_INVARIANT_MICRO_BATCH if options.batch_invariant else BATCH
+    micro_batch = context if embeds else INVARIANT_MICRO_BATCH if options.batch_invariant else BATCH
     logits = 2 * context if embeds else BATCH
     activations = 4 * header.embedding + 3 * header.feed_forward
     scores = cells * header.heads if options.flash_attention != "on" else 0
@@ -93,7 +104,7 @@ def estimate_draft(header: GgufHeader, options: LoadOptions) -> MemoryEstimate:
 
     It has a sequence for each of the other model's, of the same length, in a KV cache of 16 bits.
     """
-    slots = max(options.slots, 1 + options.batch_invariant)
+    slots = invariant_streams(options.slots) if options.batch_invariant else options.slots
     return estimate(header, LoadOptions(context=options.context, slots=slots, flash_attention=options.flash_attention))
 
 

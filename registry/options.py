@@ -20,12 +20,32 @@ MAX_SCORES: Final = 1 << 20
 """The most scores of attention per token, over all heads and cells, that an engine with `flash_attention` "auto" keeps.
 For the 128 tokens of a micro-batch they take 512 MiB."""
 
+INVARIANT_ROWS: Final = (1, 4)
+"""A batch-invariant engine pads its micro-batches to a multiple of one of these numbers of tokens. Which one it needs
+depends on processor and weights: kernels for repacked weights compute four rows at a time, and the rest by other sums.
+"""
+INVARIANT_MICRO_BATCH: Final = 60
+"""The tokens of its micro-batches: a multiple of these, below the 64 from which flash attention uses another kernel."""
+
 KvType = Literal["f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0"]
 FlashAttention = Literal["auto", "on", "off"]
 ContextTokens = Annotated[int, Ge(64), Le(MAX_CONTEXT)]
 SlotCount = Annotated[int, Ge(1), Le(MAX_SLOTS)]
 DraftTokens = Annotated[int, Ge(1), Le(64)]
 FileName = Annotated[str, Len(1, 4096)]
+
+
+def invariant_streams(slots: int) -> int:
+    """Return how many streams a batch-invariant engine with so many slots has.
+
+    A step of all its sequences, padded to a multiple of `INVARIANT_ROWS`, has to fit into one micro-batch. Few
+    sequences can be padded with tokens of their own; many need streams that nobody uses.
+    """
+    largest = max(INVARIANT_ROWS)
+    multiple = 1
+    while slots * (largest // multiple) > INVARIANT_MICRO_BATCH and multiple < largest:
+        multiple *= 2
+    return -(-slots // multiple) * multiple
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,14 +220,16 @@ DEFAULT_SAMPLING: Final = SamplingOptions()
 class LoadOptions:
     """How one model is loaded.
 
-    `batch_invariant` makes a sequence at temperature 0 give the same tokens whatever else is in the batch, at the price
-    of slower prefill and of a lone sequence decoding as if it were two: every micro-batch then has 2 to 63 query
-    tokens, for which llama.cpp computes each token the same way whatever else is in the batch, and the cache is split,
-    so that a sequence's cells lie in the order of its tokens and attention always sums in that order. That holds for
-    quantised weights with flash attention, and for state-space models with quantised weights, which have no attention.
-    It does not hold for F32, F16 and BF16 weights (other kernels for one row than for many), nor without flash
-    attention. Without `batch_invariant`, logits differ in their last bits with the batch, the prefix that was reused
-    and the number of threads, and a greedy choice between two nearly equal tokens may fall differently.
+    `batch_invariant` makes a sequence at temperature 0 give the same tokens whatever else is in the batch. Prompts are
+    then slower, and a lone sequence decodes as if it were two, or four if the kernels for its weights compute four rows
+    at a time (Q4_K on x86). Micro-batches have 2 to 60 tokens, padded so that llama.cpp computes each token by the same
+    kernel. The cache is split, so that a sequence's cells lie in the order of its tokens and attention sums in that
+    order. The engine tries this out when it loads the model, and says so if it does not hold on the processor. It holds
+    for quantised weights with flash attention, and for state-space models with quantised weights, which have no
+    attention; tests show it for Q4_K, Q5_0, Q6_K and Q8_0. It does not hold for F32, F16 and BF16 weights (other
+    kernels for one row than for many), nor without flash attention. Without `batch_invariant`, logits differ in their
+    last bits with the batch, the prefix that was reused and the number of threads, and a greedy choice between two
+    nearly equal tokens may differ.
     """
 
     context: ContextTokens | None = None

@@ -65,6 +65,7 @@ from orchestrator.engine.worker.priority import ALIKE, priority
 from orchestrator.engine.worker.sequence import Sequence as EngineSequence
 from orchestrator.engine.worker.sequences import Sequences
 from orchestrator.events import Usage
+from registry.options import INVARIANT_MICRO_BATCH
 from registry.thinking import Thinking
 
 GATHERING_SECONDS = 1e-6
@@ -504,10 +505,10 @@ class SimulatedEngine:
         if not self._behaviour.split or not 1 < len(chosen) < len(decoding):
             return chosen
         width = costs.padded_width(len(chosen), sum(one.length for one in chosen))
-        streams, invariant = sorted(one.seq for one in chosen), self.spec.batch_invariant
-        return join_padded(
-            chosen, decoding, padding_streams(streams, self._cells.sequences, alone=not invariant, width=width)
-        )
+        streams = sorted(one.seq for one in chosen)
+        tokens = int(self.spec.batch_invariant)
+        padded = padding_streams(streams, self._cells.sequences, width=width, tokens=tokens, most=INVARIANT_MICRO_BATCH)
+        return join_padded(chosen, decoding, padded or [])
 
     def _best_width(self, depths: Sequence[int]) -> int:
         """Return how many of so many sequences make most tokens per second together."""

@@ -69,10 +69,22 @@ class Batch:
         self.outputs += outputs
         self.ends.append((seq, pos + len(tokens)))
 
-    def pad(self, places: Iterable[tuple[int, int]], count: int) -> None:
-        """Add `count` padding tokens without logits at each (sequence, position)."""
-        for seq, pos in places:
+    def pad(self, places: Iterable[tuple[int, int, int]]) -> None:
+        """Add padding tokens without logits, at each (sequence, position, number of tokens)."""
+        for seq, pos, count in places:
             self.add(seq, pos, (0,) * count, 0)
+
+    def want_logits(self, multiple: int) -> npt.NDArray[np.int64]:
+        """Have logits computed for a multiple of tokens in each micro-batch, and return which rows were wanted.
+
+        From the first wanted token on all tokens get logits. The number of tokens and the size of micro-batches have to
+        be multiples of `multiple`.
+        """
+        wanted = np.flatnonzero(self.logits[: self.size])
+        start = int(wanted[0]) // multiple * multiple
+        self.logits[start : self.size] = 1
+        self.outputs = self.size - start
+        return wanted - start
 
     def sort(self) -> None:
         """Sort the tokens by sequence, without changing their order within one. Rows of logits follow that order."""

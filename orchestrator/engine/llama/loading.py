@@ -63,10 +63,10 @@ class LlamaLog:
             os.write(2, text)
 
 
-def load_model(spec: EngineSpec, log: LlamaLog, progress: Callable[[float], None]) -> Any:
+def load_model(spec: EngineSpec, log: LlamaLog, progress: Callable[[float], None], *, repack: bool = True) -> Any:
     """Load a model and return llama.cpp's handle of it. `progress` is called with the part that is loaded, 0 to 1.
 
-    Raises CannotLoad.
+    `repack` lays weights out for faster kernels, where llama.cpp has some. Raises CannotLoad.
     """
     _check_file(spec.file)
     lib.llama_backend_init()
@@ -77,7 +77,7 @@ def load_model(spec: EngineSpec, log: LlamaLog, progress: Callable[[float], None
     # ggml's AMX kernels, as gcc 12 compiles them, load a tile configuration that was never stored (the stores are
     # taken for dead), and the first product with quantised weights ends in SIGSEGV. Without the extra buffer types
     # they are not used, and neither are repacked weights, which costs speed on such processors.
-    params.use_extra_bufts = b"AMX_INT8 = 1" not in lib.llama_print_system_info()
+    params.use_extra_bufts = repack and b"AMX_INT8 = 1" not in lib.llama_print_system_info()
 
     def report(part: float, _: object) -> bool:
         progress(part)

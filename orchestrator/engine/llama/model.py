@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+import sys
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -26,8 +27,15 @@ from orchestrator.engine.llama.loading import (
 )
 from orchestrator.engine.llama.vocabulary import Vocabulary
 from orchestrator.engine.step_cost.attention import MICRO_BATCH_WITH_SCORES, may_keep_scores
-from orchestrator.engine.worker.batching import BATCH_INVARIANT_QUERIES, padding_streams
-from registry.options import MAX_CELLS, Adapters, FlashAttention
+from orchestrator.engine.worker.batching import Padding, padding, padding_streams
+from registry.options import (
+    INVARIANT_MICRO_BATCH,
+    INVARIANT_ROWS,
+    MAX_CELLS,
+    Adapters,
+    FlashAttention,
+    invariant_streams,
+)
 
 BATCH = 512
 """The most tokens of a step."""
@@ -59,17 +67,25 @@ class Llama:
     `can_share` says whether tokens can be removed from the end of a sequence, which a state-space model cannot;
     `can_fork` whether a sequence can begin with a part of another one; and `can_keep` whether the cells of a prefix
     can be stored and restored.
+
+    A batch-invariant engine pads each micro-batch to a multiple of `row_multiple` tokens, two at least, and has logits
+    computed for such a multiple: kernels compute a lone row, and on some processors the rest of rows, by other sums.
     """
 
     def __init__(self, spec: EngineSpec, progress: Callable[[float], None] = lambda _: None) -> None:
         started = time.monotonic()
         self.log = LlamaLog()
+        if spec.batch_invariant:
+            os.environ["GGML_CPU_TILED_MM"] = "0"  # those kernels take over from eight tokens on, by other sums
         self._model: Any = load_model(spec, self.log, progress)
+        self.can_share = not (lib.llama_model_is_recurrent(self._model) or lib.llama_model_is_hybrid(self._model))
+        if spec.batch_invariant and not self.can_share:  # tokens of a sequence cannot make its rows whole, see ADR 5
+            lib.llama_model_free(self._model)
+            self._model = load_model(spec, self.log, progress, repack=False)
         self._adapters = load_adapters(self._model, spec, self.log)
         self._own_lora = spec.lora
         self.vocab = Vocabulary(self._model)
         self.grammars = Grammars(self.vocab, self.log.errors)
-        self.can_share = not (lib.llama_model_is_recurrent(self._model) or lib.llama_model_is_hybrid(self._model))
         # Of a sliding window only the present content would be stored, and a shorter prefix needs what was before it.
         self.can_keep = self.can_share and lib.llama_model_n_swa(self._model) == 0
         self.split = spec.splits_cache and self.can_share
@@ -77,6 +93,7 @@ class Llama:
         self.can_fork = self.can_keep or self.split
         self.context_limit = self._choose_context(spec)
         self._context: Any = None
+        self.row_multiple = 1
         self.may_keep_scores = spec.flash_attention == "auto" and may_keep_scores(
             spec, context=self.context_limit, heads=lib.llama_model_n_head(self._model), split=self.split
         )
@@ -84,6 +101,7 @@ class Llama:
         if self.can_keep and begins_as_pool(spec, self.flash_attention, self.context_limit):
             self.split = False
         self._open(spec)
+        self.batch_invariant = spec.batch_invariant and self._keeps_batch_invariance()
         self.log.verbose = False
         self.info = self._describe(spec, time.monotonic() - started)
 
@@ -133,21 +151,24 @@ class Llama:
         threads = spec.threads or default_threads()
         self._batch_invariant = spec.batch_invariant
         # A micro-batch of one token computes its attention in parts, one a thread, and the sum differs in its last
-        # bits. For batch invariance it is therefore padded with a token in a sequence beside it, whose result nobody
-        # uses. In a common pool that is a sequence which exists for nothing else, with a cell to spare.
+        # bits. For batch invariance it is therefore padded with a token whose result nobody uses. In a common pool that
+        # is one of a sequence which exists for nothing else, with a cell to spare.
         self._spare = int(spec.batch_invariant and not self.split)
         if self.split:
-            self.sequences = max(spec.slots, 1 + spec.batch_invariant)
-            params.n_ctx = self.context_limit * self.sequences
+            self.sequences = invariant_streams(spec.slots) if spec.batch_invariant else spec.slots
+            padded = self.context_limit + (max(INVARIANT_ROWS) if spec.batch_invariant else 0)
+            params.n_ctx = padded * self.sequences
         else:
             self.sequences = min(2 * spec.slots, MAX_SEQUENCES - 1) if self.can_share else spec.slots
             params.n_ctx = (spec.cells or self.context_limit * spec.slots) + self._spare
         params.n_batch = min(BATCH, params.n_ctx)
         together = MICRO_BATCH_WITH_SCORES if self.flash_attention == "off" else BATCH
-        params.n_ubatch = min(BATCH_INVARIANT_QUERIES if spec.batch_invariant else together, params.n_batch)
+        params.n_ubatch = min(INVARIANT_MICRO_BATCH if spec.batch_invariant else together, params.n_batch)
         params.n_seq_max = self.sequences + self._spare
         self.max_outputs: int = max(params.n_seq_max, min(VERIFIED, params.n_batch))
-        params.n_outputs_max = self.max_outputs
+        extra = max(INVARIANT_ROWS) if spec.batch_invariant else 0
+        self._most_rows = self.max_outputs + 2 * extra
+        params.n_outputs_max = self._most_rows
         params.n_threads = params.n_threads_batch = threads
         params.flash_attn_type = _FLASH[self.flash_attention]
         params.type_k = _KV_TYPES[spec.kv_type_k]
@@ -163,9 +184,46 @@ class Llama:
             apply_adapters(context, self._adapters, spec.lora, self.log)
         self._lora = spec.lora
         self.micro_batch: int = params.n_ubatch
-        self.batch = Batch(params.n_batch - self._spare, padding=params.n_seq_max + 1)
+        self.batch = Batch(params.n_batch - self._spare, padding=(params.n_seq_max + 1) * max(1, extra))
         self.threads = threads
         return context
+
+    def _keeps_batch_invariance(self) -> bool:
+        """Return whether the engine is batch-invariant on this processor. If it is not, say why."""
+        problem = ""
+        if lib.llama_model_is_hybrid(self._model):
+            problem = "its attention reads the cells of all sequences in one pool"
+        elif self.split and not self._find_row_multiple():
+            problem = "this processor computes a token by other sums when other tokens are in the step"
+        if problem:
+            print(f"batch_invariant does not hold for this model: {problem}", file=sys.stderr, flush=True)
+        return not problem
+
+    def _find_row_multiple(self) -> bool:
+        """Find the least multiple of rows with which a token's logits do not depend on the rest of its micro-batch.
+
+        Return False if there is none.
+        """
+        length = min(INVARIANT_MICRO_BATCH, self.context_limit // max(INVARIANT_ROWS) * max(INVARIANT_ROWS))
+        for self.row_multiple in INVARIANT_ROWS:
+            together = self._probe([length])
+            least = max(2, self.row_multiple)
+            cuts = ([least] * 3, [length - least, least])
+            if all(np.array_equal(self._probe(sizes), together[: sum(sizes)]) for sizes in cuts):
+                return True
+        return False
+
+    def _probe(self, sizes: Sequence[int]) -> Logits:
+        """Return the logits of the first tokens of a text that is computed in steps of these sizes."""
+        rows = []
+        self.clear()
+        for size in sizes:
+            self.batch.clear()
+            position = self._held[0]
+            self.batch.add(0, position, np.arange(position, position + size, dtype=np.int32) % self.vocab.size, size)
+            rows.append(self.decode().copy())
+        self.clear()
+        return np.concatenate(rows)
 
     def _warm_up(self) -> None:
         """Decode a few tokens, which reads every weight. Raises CannotLoad if their logits are not finite."""
@@ -188,7 +246,7 @@ class Llama:
             threads=self.threads,
             chat_template=self.chat_template() is not None,
             shares_prefixes=self.can_fork,
-            batch_invariant=spec.batch_invariant,
+            batch_invariant=self.batch_invariant,
             split_cache=self.split,
             load_seconds=seconds,
         )
@@ -208,19 +266,26 @@ class Llama:
         all, where that takes less time. Padding tokens are removed from the cache afterwards. Raises DecodeFailed.
         """
         batch = self.batch
-        padded, count = self._padding(width)
-        if padded:
-            batch.pad([(seq, self._position(seq)) for seq in padded], count)
+        pads = self._padding(width)
+        if pads:
+            batch.pad([(seq, self._position(seq), count) for seq, count in pads])
             if self.split:
                 batch.sort()
+        wanted = batch.want_logits(self.row_multiple) if batch.outputs and self.row_multiple > 1 else None
         code = lib.llama_decode(self._context, batch.struct())
         if code:
             raise DecodeFailed(f"llama_decode returned {code} for {batch.size} tokens")
         for seq, end in batch.ends:
             self._held[seq] = end
-        for seq in padded:
+        for seq, count in pads:
             self.truncate(seq, self._held[seq] - count)
-        return self._rows(batch.outputs) if batch.outputs else self._logits[:0]
+        if not batch.outputs:
+            return self._logits[:0]
+        rows = self._rows(batch.outputs)
+        if wanted is None:
+            return rows
+        first, last = int(wanted[0]), int(wanted[-1])
+        return rows[first : last + 1] if last - first + 1 == len(wanted) else rows[wanted]
 
     def _rows(self, count: int) -> Logits:
         """Return the first rows of llama.cpp's logits, as an array that is not a copy.
@@ -234,32 +299,47 @@ class Llama:
         if address != self._logits_at:
             self._logits_at = address
             pointer: Any = lib.llama_get_logits(self._context)
-            self._logits = np.ctypeslib.as_array(pointer, shape=(self.max_outputs, self.vocab.size))
+            self._logits = np.ctypeslib.as_array(pointer, shape=(self._most_rows, self.vocab.size))
         return self._logits[:count]
 
-    def _padding(self, width: int) -> tuple[list[int], int]:
+    def _padding(self, width: int) -> list[tuple[int, int]]:
         """Return the sequences that are padded, and with how many tokens each."""
         batch = self.batch
-        lone = self._batch_invariant and batch.size % self.micro_batch == 1
         if not self.split:
-            return ([self.sequences] if lone else []), 1
+            lone = self._batch_invariant and batch.size % self.micro_batch == 1
+            return [(self.sequences, 1)] if lone else []
         seqs = sorted({seq for seq, _ in batch.ends})
         count = batch.size // len(seqs)
-        if len(seqs) == 1 and (count > 1 or not self._batch_invariant):
-            return (seqs if lone else []), 1
-        return self.padded_beside(seqs, width, count), count
+        if len(seqs) == 1 and not self._batch_invariant:
+            return []
+        padding = self._plan(seqs, count, width)
+        own = padding.tokens - count
+        return [*((seq, padding.tokens) for seq in padding.streams), *((seq, own) for seq in seqs if own)]
 
-    def padded_beside(self, seqs: Sequence[int], width: int = 0, count: int = 1) -> list[int]:
-        """Return the sequences that `decode` pads in a step which computes `count` tokens of each of `seqs`.
+    def padded_beside(self, seqs: Sequence[int], width: int = 0) -> list[int]:
+        """Return the other sequences that `decode` pads in a step which computes one token of each of `seqs`.
 
         `seqs` are in order, and `width` is that of `decode`. Only with a split cache sequences are padded.
         """
-        if not self.split or (len(seqs) == 1 and not self._batch_invariant):
-            return []
-        others = padding_streams(seqs, self.sequences, alone=not self._batch_invariant, width=width)
+        return self._plan(seqs, 1, width).streams if self.split else []
+
+    def fits(self, seqs: Sequence[int], count: int) -> bool:
+        """Return whether so many tokens of each of `seqs` can be computed as batch invariance demands."""
+        padding = self._plan(sorted(seqs), count, 0)
+        return (len(seqs) + len(padding.streams)) * padding.tokens <= self.micro_batch
+
+    def _plan(self, seqs: Sequence[int], count: int, width: int) -> Padding:
+        """Return how a step that computes `count` tokens of each of `seqs` is padded in a split cache."""
+        if self._batch_invariant:
+            cells = self.context_limit + max(INVARIANT_ROWS)
+            rooms = [cells - held for held in self._held[: self.sequences]]
+            return padding(seqs, count, rooms, multiple=self.row_multiple, most=self.micro_batch, width=width)
+        if len(seqs) == 1:
+            return Padding([], count)
+        others = padding_streams(seqs, self.sequences, width=width) or []
         padded = [seq for seq in others if self._held[seq] + count <= self.context_limit]
         most = min(self.batch.padding, self.micro_batch - len(seqs) * count)
-        return padded if len(padded) * count <= most else []
+        return Padding(padded if len(padded) * count <= most else [], count)
 
     def _position(self, seq: int) -> int:
         """Return the position of a sequence's next token, after those that the batch holds."""

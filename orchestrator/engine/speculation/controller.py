@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from orchestrator.engine.step_cost.model import MAX_PADDING, StepCostModel
-from orchestrator.engine.worker.batching import BATCH_INVARIANT_QUERIES
+from registry.options import INVARIANT_MICRO_BATCH
 
 DraftSource = Literal["lookup", "draft"]
 """Where draft tokens come from: prompt lookup, or a draft model."""
@@ -134,11 +134,11 @@ def draft_lengths(
     size in full. The result is all zeros unless drafts promise at least `MIN_GAIN_OF_ONE` or `MIN_GAIN_OF_SEVERAL`.
 
     `token_budget` is how many tokens the batch can take besides one for each sequence. `batch_invariant` limits the
-    step to `BATCH_INVARIANT_QUERIES` tokens.
+    step to `INVARIANT_MICRO_BATCH` tokens.
     """
     lengths = [0] * len(sequences)
     width = len(sequences)
-    token_budget = min(token_budget, BATCH_INVARIANT_QUERIES - width) if batch_invariant else token_budget
+    token_budget = min(token_budget, INVARIANT_MICRO_BATCH - width) if batch_invariant else token_budget
     if token_budget <= 0 or not any(sequence.max_tokens for sequence in sequences):
         return lengths
     cells = sum(sequence.depth for sequence in sequences)
@@ -167,7 +167,7 @@ def common_draft_length(
     step takes less time.
     """
     width = len(sequences)
-    token_budget = min(token_budget, BATCH_INVARIANT_QUERIES - width) if batch_invariant else token_budget
+    token_budget = min(token_budget, INVARIANT_MICRO_BATCH - width) if batch_invariant else token_budget
     cells = sum(sequence.depth for sequence in sequences)
     best, chosen = width / costs.seconds(width, width, cells) * _required_ratio(width), 0
     tokens, added = float(width), 0.0

@@ -24,8 +24,8 @@ from orchestrator.engine.speculation.draft_model import DraftModel
 from orchestrator.engine.speculation.prompt_lookup import PromptLookup
 from orchestrator.engine.step_cost.learned import SETTLED
 from orchestrator.engine.step_cost.model import StepCostModel
-from orchestrator.engine.worker.batching import BATCH_INVARIANT_QUERIES
 from orchestrator.engine.worker.sequence import Sequence
+from registry.options import INVARIANT_MICRO_BATCH
 
 _NOTHING = as_tokens(())
 _BASELINE_EVERY, _BASELINE_STEPS = 32, SETTLED
@@ -131,7 +131,16 @@ class Speculator:
             lengths = self._probe_lengths(candidates, token_budget)
         else:
             self._steps_too_expensive = 0
+        if self.spec.batch_invariant:
+            lengths = self._fitting([sequence.seq for sequence in sequences], lengths)
         return self._tokens(proposals, lengths)
+
+    def _fitting(self, seqs: list[int], lengths: list[int]) -> list[int]:
+        """Return the lengths, shortened until the step fits into one micro-batch with what pads it."""
+        length = max(lengths)
+        while length and not self.llama.fits(seqs, 1 + length):
+            length -= 1
+        return [length] * len(seqs)
 
     def _probe_lengths(self, candidates: list[DraftCandidate], token_budget: int) -> list[int]:
         """Return how many tokens each sequence drafts although that looks too expensive: none, except in a probe."""
@@ -142,7 +151,7 @@ class Speculator:
         if self._steps_too_expensive == _PROBE_EVERY + _BASELINE_STEPS - 1:
             self._steps_too_expensive = 0
         token_budget = (
-            min(token_budget, BATCH_INVARIANT_QUERIES - len(candidates)) if self.spec.batch_invariant else token_budget
+            min(token_budget, INVARIANT_MICRO_BATCH - len(candidates)) if self.spec.batch_invariant else token_budget
         )
         left = self.llama.context_limit - max(candidate.depth for candidate in candidates)
         length = max(0, min(_PROBE_TOKENS, *likely, left, token_budget // len(candidates)))
@@ -172,7 +181,7 @@ class Speculator:
             token_budget = min(token_budget, left * len(candidates))
         if self.spec.always_draft:
             each = (
-                min(token_budget, BATCH_INVARIANT_QUERIES - len(candidates)) if batch_invariant else token_budget
+                min(token_budget, INVARIANT_MICRO_BATCH - len(candidates)) if batch_invariant else token_budget
             ) // len(candidates)
             lengths = [max(0, min(each, candidate.max_tokens)) for candidate in candidates]
             return [max(lengths)] * len(candidates) if split else lengths

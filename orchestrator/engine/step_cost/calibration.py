@@ -219,7 +219,7 @@ class Calibration:
 
 
 def _step_cost_key(llama: Llama, spec: EngineSpec, threads: int) -> cost_cache.CacheKey | None:
-    settings = (llama.flash_attention, spec.experts, spec.batch_invariant, llama.split, spec.slots, len(spec.lora))
+    settings = (llama.flash_attention, spec.experts, llama.row_multiple, llama.split, spec.slots, len(spec.lora))
     return cost_cache.key_of(spec, llama.info.llama_cpp, threads, *settings)
 
 

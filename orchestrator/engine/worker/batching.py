@@ -11,8 +11,6 @@ CHUNK = 128
 """Tokens of a prompt that are computed in a step while other sequences decode."""
 SHORT_CHUNK = 16
 """The same for prompts of a batch while interactive sequences decode, and the grid on which these prompts are cut."""
-BATCH_INVARIANT_QUERIES = 63
-"""The most query tokens of a step for which no token's logits depend on what else is in the step."""
 MAX_PADDED_GAP = 3
 """A gap of at most this many streams is padded: their tokens cost less than reading all weights once more."""
 
@@ -206,24 +204,61 @@ def join_padded(chosen: list[T], running: Sequence[T], padded: Sequence[int]) ->
     return [*chosen, *joined]
 
 
-def padding_streams(streams: Sequence[int], count: int, *, alone: bool, width: int = 0) -> list[int]:
-    """Return the streams that get a padding token in a step that computes one token of each of `streams`.
+class Padding(NamedTuple):
+    """How a step is padded."""
 
-    `streams` are the numbers of some of the `count` streams, in order. llama.cpp computes streams together only where
-    their numbers follow each other, so gaps of at most `MAX_PADDED_GAP` streams are padded. Unless a stream may be
-    computed `alone`, a stream without neighbours gets one. Where the numbers then follow each other without a gap,
-    more streams beside them are padded, up to `width` streams in all.
+    streams: list[int]
+    """The streams that are computed although no sequence of the step is in them, in order."""
+    tokens: int
+    """How many tokens of each stream are computed, with those that pad it."""
+
+
+def padding(
+    streams: Sequence[int], tokens: int, rooms: Sequence[int], *, multiple: int, most: int, width: int = 0
+) -> Padding:
+    """Return how to pad a step that computes so many `tokens` of each of some streams, for batch invariance.
+
+    llama.cpp computes streams whose numbers follow each other together. Each such group gets a multiple of `multiple`
+    tokens and never just one: streams next to it are padded, or every stream gets more tokens, whichever makes the step
+    smaller. `rooms` are the free cells of all streams, by number. A step of several streams has at most `most` tokens,
+    and a longer one of a single stream is cut into micro-batches of `most`. With a `width`, so many streams are
+    computed if no stream gets more tokens.
+    """
+    whole = next(count for count in range(tokens, tokens + multiple + 2) if _is_whole(count, multiple, most))
+    candidates = []
+    for each in range(tokens, whole + 1):
+        added = padding_streams(
+            streams, len(rooms), tokens=each, multiple=multiple, most=most, width=width if each == tokens else 0
+        )
+        if added is None or any(rooms[stream] < each for stream in added):
+            continue
+        count = len(streams) + len(added)
+        if count == 1 or count * each <= most:
+            candidates.append((count * each, each, added))
+    if not candidates:
+        return Padding([], whole)
+    _, each, added = min(candidates)
+    return Padding(added, each)
+
+
+def padding_streams(
+    streams: Sequence[int], count: int, *, width: int = 0, tokens: int = 0, multiple: int = 1, most: int = 1
+) -> list[int] | None:
+    """Return the streams that get padding tokens in a step that computes equally many tokens of each of `streams`.
+
+    `streams` are the numbers of some of the `count` streams, in order. llama.cpp computes streams together only if
+    their numbers follow each other, so gaps of at most `MAX_PADDED_GAP` streams are padded. Where the numbers then
+    follow each other without a gap, more streams next to them are padded, up to `width` streams in all. If `tokens` are
+    given, each group of streams that are computed together is extended until its tokens are as `padding` says; None is
+    returned if there is no place for that.
     """
     taken = _without_gaps(streams)
-    if not alone and count > 1:
-        for stream in streams:
-            if not taken & {stream - 1, stream + 1}:
-                taken.add(stream + 1 if stream + 1 < count else stream - 1)
-        taken = _without_gaps(sorted(taken))
     first, last = min(taken), max(taken)
     if last - first + 1 == len(taken) < width:
         last = min(count, first + width) - 1
         taken.update(range(max(0, last - width + 1), last + 1))
+    if tokens and not _extend_groups(taken, count, lambda group: _is_whole(group * tokens, multiple, most)):
+        return None
     return sorted(taken.difference(streams))
 
 
@@ -242,6 +277,34 @@ def group_equal_chunks(chunks: Sequence[tuple[int, int]], most: int) -> list[lis
         else:
             groups.append([index])
     return groups
+
+
+def _is_whole(tokens: int, multiple: int, micro_batch: int) -> bool:
+    """Return whether so many tokens are computed in micro-batches whose results depend on nothing else in them."""
+    return tokens % multiple == 0 and tokens % micro_batch != 1
+
+
+def _extend_groups(taken: set[int], count: int, is_whole: Callable[[int], bool]) -> bool:
+    """Add streams until each group of neighbours has a size that is whole. Return False if there is no place."""
+    first = min(taken)
+    while first < count:
+        end = first
+        while end in taken:
+            end += 1
+        if end == first:
+            first += 1
+        elif is_whole(end - first):
+            first = end
+        elif end < count:
+            taken.add(end)
+        elif first > 0:
+            first -= 1
+            taken.add(first)
+            while first - 1 in taken:  # it has grown together with the group before it
+                first -= 1
+        else:
+            return False
+    return True
 
 
 def _without_gaps(streams: Sequence[int]) -> set[int]:

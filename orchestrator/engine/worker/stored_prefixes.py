@@ -142,7 +142,7 @@ def _key(llama: Llama, spec: EngineSpec, lora: Adapters) -> str:
         spec.kv_type_v,
         llama.flash_attention,
         spec.experts,
-        spec.batch_invariant,
+        llama.row_multiple,
         layout,
         adapters,
     )

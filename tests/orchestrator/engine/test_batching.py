@@ -11,9 +11,11 @@ from orchestrator.engine.worker.batching import (
     chunks_of,
     group_equal_chunks,
     join_padded,
+    padding,
     padding_streams,
     take_turns,
 )
+from registry.options import INVARIANT_MICRO_BATCH, invariant_streams
 
 needs = st.lists(st.builds(Prefill, st.integers(0, 300), st.integers(1, 2000)), max_size=8)
 
@@ -63,23 +65,46 @@ def test_short_prompts_share_a_batch() -> None:
 
 @settings(deadline=None)
 @given(st.integers(2, 40).flatmap(lambda n: st.tuples(st.just(n), st.sets(st.integers(0, n - 1), min_size=1))))
-def test_lone_streams_get_a_neighbour_and_small_gaps_are_closed(drawn: tuple[int, set[int]]) -> None:
+def test_small_gaps_are_closed(drawn: tuple[int, set[int]]) -> None:
     count, streams = drawn
-    added = padding_streams(sorted(streams), count, alone=False)
+    added = padding_streams(sorted(streams), count)
+    assert added is not None
     together = sorted({*streams, *added})
     assert len(together) == len(streams) + len(added)
     assert set(together) <= set(range(count))
     runs = [right - left for left, right in pairwise([-9, *together, count + 9]) if right - left > 1]
     assert all(gap - 1 > MAX_PADDED_GAP for gap in runs[1:-1])
-    assert all({one - 1, one + 1} & {*together} for one in together)
-    assert set(padding_streams(sorted(streams), count, alone=True)) <= set(added)
+
+
+@given(st.integers(1, 40), st.data(), st.sampled_from([1, 4]), st.sampled_from([1, 1, 2, 3, 7, 60, 61, 119]))
+def test_steps_are_padded_until_their_micro_batches_are_whole(
+    count: int, data: st.DataObject, multiple: int, tokens: int
+) -> None:
+    """Whatever is full, and without a stream or a cell beyond those that are free."""
+    count = invariant_streams(count)
+    streams = sorted(data.draw(st.sets(st.integers(0, count - 1), min_size=1, max_size=1 if tokens > 1 else None)))
+    rooms = data.draw(st.lists(st.sampled_from([0, 3, 200]), min_size=count, max_size=count))
+    rooms = [200 if stream in streams else room for stream, room in enumerate(rooms)]
+    padded = padding(streams, tokens, rooms, multiple=multiple, most=INVARIANT_MICRO_BATCH)
+    assert tokens <= padded.tokens < tokens + max(2, multiple)
+    assert not {*padded.streams} & {*streams}
+    assert all(rooms[stream] >= padded.tokens for stream in padded.streams)
+    together = sorted({*streams, *padded.streams})
+    ends = [stream for stream in together if stream + 1 not in together]
+    starts = [stream for stream in together if stream - 1 not in together]
+    for first, last in zip(starts, ends, strict=True):
+        computed = (last - first + 1) * padded.tokens
+        assert computed % multiple == 0
+        assert computed % INVARIANT_MICRO_BATCH != 1
+    if len(together) > 1 and 0 not in rooms and 3 not in rooms:
+        assert len(together) * padded.tokens <= INVARIANT_MICRO_BATCH
 
 
 @given(st.integers(1, 12), st.data(), st.integers(0, 15))
 def test_streams_that_are_together_get_more_beside_them(count: int, data: st.DataObject, width: int) -> None:
     first = data.draw(st.integers(0, count - 1))
     streams = range(first, data.draw(st.integers(first, count - 1)) + 1)
-    together = sorted({*streams, *padding_streams(streams, count, alone=True, width=width)})
+    together = sorted({*streams, *(padding_streams(streams, count, width=width) or [])})
     assert together == list(range(together[0], together[-1] + 1))
     assert set(streams) <= set(together) <= set(range(count))
     assert len(together) == max(len(streams), min(width, count))
@@ -98,7 +123,8 @@ def test_a_sequence_decodes_rather_than_that_its_stream_is_padded(streams: list[
     running = [Decoding(seq, data.draw(st.integers(0, 3))) for seq in streams]
     chosen = take_turns(running, data.draw(st.integers(1, len(running) - 1)))
     first = sorted(one.seq for one in chosen)
-    padded = padding_streams(first, 16, alone=True)
+    padded = padding_streams(first, 16)
+    assert padded is not None
     decode = join_padded(chosen, running, padded)
     assert {*first, *padded} >= {one.seq for one in decode} >= {*first}, "nothing is computed that was not before"
     left_out = [one for one in running if one not in decode]
@@ -108,7 +134,7 @@ def test_a_sequence_decodes_rather_than_that_its_stream_is_padded(streams: list[
 
 
 def test_streams_that_are_apart_get_none_beside_them() -> None:
-    assert padding_streams([0, MAX_PADDED_GAP + 2], 12, alone=True, width=9) == []
+    assert padding_streams([0, MAX_PADDED_GAP + 2], 12, width=9) == []
 
 
 @given(st.dictionaries(st.integers(0, 20), st.integers(1, 3)), st.integers(1, 20))

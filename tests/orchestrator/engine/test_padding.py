@@ -44,13 +44,13 @@ def test_padding_changes_no_logits_and_leave_nothing_behind(llama: Llama, width:
     assert (llama.held(0), llama.held(4)) == (0, 0)
 
 
-def test_a_full_stream_gets_no_padding(llama: Llama) -> None:
+def test_a_full_stream_has_room_for_padding(llama: Llama) -> None:
     llama.batch.clear()
     llama.batch.add(4, 0, range(16), 0)
     llama.decode()
     plain, _ = step(llama, 0)
     filled, size = step(llama, 4)
-    assert (size, llama.held(4)) == (3, 16)
+    assert (size, llama.held(4)) == (4, 16)
     assert np.array_equal(plain, filled)
     llama.truncate(4, 0)
 
