@@ -376,8 +376,8 @@ class Loop:
         if self._llama.split:
             chunks.sort(key=_seq)
             lengths = [(sequence.seq, len(tokens)) for sequence, tokens in chunks]
-            # The micro-batches of several prompts together could not be padded to a multiple of rows.
-            most = 1 if self._spec.batch_invariant else self._llama.micro_batch
+            # The micro-batches of several prompts together cannot be padded to a multiple of rows.
+            most = self._llama.micro_batch if self._llama.row_multiple == 1 else 1
             groups = group_equal_chunks(lengths, most)
             return [*([decodes] if decodes else []), *([chunks[index] for index in group] for group in groups)]
         return [[*decodes, *chunks]] if decodes or chunks else []
