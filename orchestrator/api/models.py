@@ -8,7 +8,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, Field
 
-from orchestrator.api.dependencies import RequestBody, ServiceDep, StrictBody
+from orchestrator.api.dependencies import AccessDep, RequestBody, ServiceDep, StrictBody
 from orchestrator.api.errors import DOCUMENTED, NotFound
 from orchestrator.personas import MadePersona, unknown_persona
 from orchestrator.pool import ModelStatus, PoolSnapshot, UnknownModel
@@ -85,7 +85,6 @@ class PersonaBody(RequestBody, StrictBody):
     name: str = Field(description="letters, digits, '_', '.' and '-', up to 64 characters")
     text: str = Field(description="what it adds to the system prompt of a role: at most 4,000 characters")
     description: str = Field(default="", description="what it is for: at most 400 characters")
-    by: str = Field(default="api", max_length=200, description="who adds it")
     distinct: bool = Field(default=False, description="add it even if it says nearly the same as another persona")
 
 
@@ -177,9 +176,9 @@ async def personas(
     status_code=201,
     responses={200: {"model": PlacedBody, "description": "The persona that says nearly the same already."}},
 )
-async def add_persona(body: PersonaBody, service: ServiceDep, response: Response) -> PlacedBody:
+async def add_persona(body: PersonaBody, service: ServiceDep, access: AccessDep, response: Response) -> PlacedBody:
     """Add a persona, unless there is one that says nearly the same. It is kept across restarts."""
-    placed = await service.orchestrator.add_persona(PersonaProposal(**body.model_dump()))
+    placed = await service.orchestrator.add_persona(PersonaProposal(**body.model_dump(), by=access.key))
     if not placed.new:
         response.status_code = HTTPStatus.OK
     return PlacedBody(name=placed.name, new=placed.new, similarity=placed.similarity)

@@ -10,7 +10,10 @@ from orchestrator.journal.migrations import VERSION
 def downgrade(database: Path) -> None:
     """Make the database of a journal one of the schema version before this one."""
     with closing(sqlite3.connect(database)) as connection:
-        connection.execute("DROP INDEX events_by_shape")
+        connection.execute("DROP INDEX chat_events_by_owner")
+        connection.execute("DROP INDEX events_by_key")
+        connection.execute("CREATE UNIQUE INDEX events_by_key ON events (body ->> '$.key') WHERE kind = 'run_accepted'")
+        connection.execute("ALTER TABLE runs DROP COLUMN owner")
         connection.execute("DELETE FROM schema_version WHERE version = ?", (VERSION,))
         connection.commit()
 
