@@ -276,6 +276,8 @@ async def _handle_ours(request: Request, error: Exception) -> JSONResponse:
         headers[RUN_HEADER] = error.run
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         log.warning("a request failed", path=request.url.path, status=status, error=str(error))
+    if isinstance(error, Forbidden):
+        log.warning("a request was refused", path=request.url.path, error=str(error))
     return _answer(request.url.path, status, error_detail(error), headers)
 
 

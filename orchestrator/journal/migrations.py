@@ -83,9 +83,6 @@ CREATE INDEX events_by_shape ON events (body ->> '$.plan_key.shape', number) WHE
 # Each caller lists its own runs and chats, and has idempotency keys of its own.
 _OWNERS = """
 ALTER TABLE runs ADD COLUMN owner TEXT NOT NULL DEFAULT '';
-UPDATE runs SET owner = coalesce(
-    (SELECT body ->> '$.owner' FROM events WHERE events.run = runs.run AND kind = 'run_accepted'), ''
-);
 DROP INDEX events_by_key;
 CREATE UNIQUE INDEX events_by_key ON events (body ->> '$.key', coalesce(body ->> '$.owner', ''))
     WHERE kind = 'run_accepted';

@@ -56,7 +56,7 @@ def test_every_text_comes_back(uploaded: UploadedFiles, text: str) -> None:
 
 def test_names_are_those_of_the_client_without_folders(uploaded: UploadedFiles) -> None:
     names = ["notes/b.txt", r"C:\notes\c.txt", ""]
-    assert [*read_files([inline("", name) for name in names], uploaded)] == ["b.txt", "c.txt", "file3.txt"]
+    assert [*read_files([inline("", name) for name in names], uploaded, ANN)] == ["b.txt", "c.txt", "file3.txt"]
 
 
 def test_an_uploaded_file_is_found_by_its_id(uploaded: UploadedFiles) -> None:
