@@ -179,7 +179,7 @@ COMMANDS: Final[Mapping[Need, tuple[str, ...]]] = {
     Permission.SUBMIT: ("run", "submit", "cancel", "retry", "delete", "plan", "resume"),
     Permission.TEACH: ("rate", "memory train"),
     Permission.OPERATE: (
-        *("models load", "models unload", "models pin", "models unpin", "personas add", "personas retire"),
+        *("models load", "models unload", "models pin", "personas add", "personas retire"),
         *("memory rebuild", "backup", "procedures recover"),
     ),
     Permission.APPROVE: ("procedures approve",),

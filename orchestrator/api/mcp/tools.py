@@ -157,7 +157,8 @@ def _explanation(report: Report, name: str | None) -> dict[str, Any]:
 
 
 async def _models(_asked: NothingForm, context: CallContext) -> dict[str, Any]:
-    found = {"registry": await models.registry(context.service), "pool": await models.pool(context.service)}
+    service = context.service
+    found = {"registry": await models.registry(service, context.access), "pool": await models.pool(service)}
     encoded: dict[str, Any] = jsonable_encoder(found)
     return encoded
 

@@ -74,7 +74,7 @@ def assert_unknown(client: httpx2.Client, method: str, path: str, name: str, unk
     ],
 )
 def test_the_run_of_another_caller_is_unknown(clients: Clients, run: str, method: str, path: str) -> None:
-    more = {"json": {"score": 1}} if path.endswith("ratings") else {}
+    more: dict[str, Any] = {"json": {"score": 1}} if path.endswith("ratings") else {}
     assert_unknown(clients.ben, method, path, run, "19700101-000000-00000000", **more)
     seen = clients.auditor.request(method, path.format(run), **more)
     if method == "GET":
@@ -189,8 +189,8 @@ def test_the_thread_of_another_caller_is_unknown(clients: Clients) -> None:
 
 
 def test_the_file_of_another_caller_is_unknown(clients: Clients) -> None:
-    upload = {"files": {"file": ("secret.txt", b"a secret")}, "data": {"purpose": "user_data"}}
-    file = clients.ann.post("/v1/files", **upload).raise_for_status().json()["id"]
+    content, purpose = {"file": ("secret.txt", b"a secret")}, {"purpose": "user_data"}
+    file = clients.ann.post("/v1/files", files=content, data=purpose).raise_for_status().json()["id"]
     for method, path in (("GET", ""), ("GET", "/content"), ("DELETE", "")):
         assert_unknown(clients.ben, method, f"/v1/files/{{}}{path}", file, f"file-{UNKNOWN}")
     assert_unknown(clients.ben, "GET", "/v1/files?after={}", file, f"file-{UNKNOWN}")
@@ -217,6 +217,15 @@ def test_a_request_that_is_sent_again_does_not_join_the_run_of_another_caller(cl
     run = run_of(clients.ann)
     assert run_of(clients.ann, **again) == run
     assert run_of(clients.ben, **again) != run
+
+
+def test_who_made_a_persona_is_for_those_to_see_who_see_everything(clients: Clients) -> None:
+    poet = {"name": "poet", "text": "Write in verse, and let every line rhyme."}
+    assert clients.ann.post("/v1/personas", json=poet).status_code == 403
+    assert clients.operator.post("/v1/personas", json=poet).status_code == 201
+    shown = [client.get("/v1/personas/poet").json()["by"] for client in (clients.ann, clients.auditor)]
+    assert shown == ["", "token:operator"]
+    assert clients.operator.delete("/v1/personas/poet").is_success
 
 
 async def test_the_run_of_another_caller_is_unknown_to_tools(daemon: Running, run: str) -> None:
