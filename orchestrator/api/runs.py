@@ -363,12 +363,15 @@ def _directory(text: str | None, service: Service, access: Access) -> FilePath |
     path = FilePath(text)
     if not path.is_absolute() or "\0" in text:
         raise InputError(Problem("directory", f"{text!r} is no absolute path", "an absolute path"))
-    if access.may_name_folders:
-        return path
+    return path if access.may_name_folders else permitted_path("directory", path, service)
+
+
+def permitted_path(where: str, path: FilePath, service: Service) -> FilePath:
+    """Return a path below the folders of the configuration, with its links resolved. Raises InputError for another."""
     found, allowed = path.resolve(), [FilePath(folder).resolve() for folder in service.configuration.runs.folders]
     if not any(found.is_relative_to(folder) for folder in allowed):
         accepted = ", ".join(map(str, allowed)) or "none: see folders of [runs]"
-        raise InputError(Problem("directory", f"{text} may not be read by this caller", accepted))
+        raise InputError(Problem(where, f"{path} may not be used by this caller", accepted))
     return found
 
 

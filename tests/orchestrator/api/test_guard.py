@@ -81,7 +81,7 @@ def test_the_links_of_a_folder_named_over_tcp_are_resolved_when_it_is_checked(tm
     assert folder("link", local=False) == tmp_path.resolve() / "allowed" / "real"
     assert folder("link", local=True) == tmp_path / "allowed" / "link"
     for local, words in ((False, ("owner",)), (True, ("operator",))):
-        with pytest.raises(InputError, match="may not be read by this caller"):
+        with pytest.raises(InputError, match="may not be used by this caller"):
             folder("out", local=local, words=words)
 
 

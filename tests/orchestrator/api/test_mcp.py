@@ -198,7 +198,7 @@ async def test_a_client_that_takes_tasks_gets_one_of_a_run_and_polls_it(daemon: 
 async def test_rights_are_those_of_the_listener(daemon: Running) -> None:
     async with over_tcp(daemon) as client:
         told = await refused(client, "submit", **{**summary(), "directory": "/etc"})
-        assert "may not be read by this caller" in told
+        assert "may not be used by this caller" in told
     let_in: list[Any] = []
     with suppress(sdk().MCPError, BaseExceptionGroup):
         async with over_tcp(daemon, token="x" * 43) as client:

@@ -219,6 +219,16 @@ def test_a_request_that_is_sent_again_does_not_join_the_run_of_another_caller(cl
     assert run_of(clients.ben, **again) != run
 
 
+def test_the_run_that_a_procedure_makes_belongs_to_whoever_asked_for_it(clients: Clients) -> None:
+    begun = {"inputs": {"request": "Summarize: a dog ran home."}}
+    execution = clients.operator.post("/v1/procedures/run-task/executions", json=begun).raise_for_status().json()["id"]
+    clients.operator.get(f"/v1/procedures/executions/{execution}/events").raise_for_status()
+    run = clients.operator.get(f"/v1/procedures/executions/{execution}").json()["outputs"]["run"]
+    owners = {one["run_id"]: one["owner"] for one in clients.operator.get("/v1/runs").json()["runs"]}
+    assert owners[run] == "token:operator"
+    assert clients.ann.post("/v1/procedures/run-task/executions", json=begun).status_code == 403
+
+
 def test_who_made_a_persona_is_for_those_to_see_who_see_everything(clients: Clients) -> None:
     poet = {"name": "poet", "text": "Write in verse, and let every line rhyme."}
     assert clients.ann.post("/v1/personas", json=poet).status_code == 403

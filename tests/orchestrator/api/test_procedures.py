@@ -174,6 +174,10 @@ def test_the_token_may_do_what_is_for_operators_and_nothing_else(
     ):
         refused = operator.post(path, json=body)
         assert (refused.status_code, refused.json()["error"]["code"]) == (403, code)
+    for path in ("/v1/procedures/run-gates/plan", "/v1/procedures/run-gates/executions"):
+        refused = operator.post(path, json={"inputs": {"folder": "/etc"}})
+        assert (refused.status_code, refused.json()["error"]["param"]) == (400, "inputs/folder")
+        assert "/etc may not be used by this caller" in refused.json()["error"]["message"]
     waits = begun(client, "take-note", text="x")
     for action, body in (("approve", {"digest": waits["plan"]}), ("withdraw", None), ("cancel", None)):
         path = f"/v1/procedures/executions/{waits['id']}/{action}"
