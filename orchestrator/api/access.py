@@ -12,6 +12,7 @@ from fastapi import FastAPI, Request
 from fastapi.routing import APIRoute, iter_route_contexts
 from starlette.types import Scope
 
+from orchestrator.api.mcp import PATH
 from orchestrator.errors import OrchestratorError
 from orchestrator.journal import UnknownChat, UnknownRun
 from orchestrator.service.callers import NOBODY, Access
@@ -21,6 +22,8 @@ from orchestrator.service.stored_responses import StoredResponses, UnknownRespon
 from orchestrator.service.uploaded_files import UnknownFile
 
 NEEDS: Final = by_name(ROUTES)
+MCP: Final = f"* {PATH}"
+"""The route whose endpoint asks for its permission by itself."""
 
 
 class Undeclared(OrchestratorError):
@@ -96,12 +99,16 @@ caller may not see."""
 
 
 def check_declared(app: FastAPI, tools: Iterable[str]) -> None:
-    """Raise Undeclared unless the tables declare exactly the routes of the application, and these tools."""
-    routes = [
-        f"{method} {context.path}"
+    """Raise Undeclared unless the tables declare exactly the routes of the application, and these tools.
+
+    A route that is none of FastAPI has no dependencies, so only that of MCP, which asks by itself, may be one.
+    """
+    routes = {
+        f"{method} {context.path}": isinstance(context.original_route, APIRoute)
         for context in iter_route_contexts(app.routes)
         for method in context.methods or ("*",)
-    ]
-    if problems := [*undeclared(routes, ROUTES), *undeclared(tools, TOOLS)]:
+    }
+    unasked = [f"{name} does not ask for its permission" for name, asks in routes.items() if not asks and name != MCP]
+    if problems := [*unasked, *undeclared(routes, ROUTES), *undeclared(tools, TOOLS)]:
         accepted = "exactly one entry for each route and tool in orchestrator/service/permissions.py"
         raise Undeclared(f"{'; '.join(problems)}; accepted: {accepted}")

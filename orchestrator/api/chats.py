@@ -15,7 +15,7 @@ router = APIRouter(prefix="/v1/chats", tags=["chats"], responses=dict(DOCUMENTED
 
 
 class ChatRatingBody(RequestBody, StrictBody):
-    """A rating of a chat."""
+    """A rating of a chat. Who rates is the caller; a field `by` is refused."""
 
     score: float = Field(ge=0, le=1, allow_inf_nan=False, description="from 0 (bad) to 1 (good)")
     note: str = Field(default="", max_length=MAX_NOTE_LENGTH, description="the reason")

@@ -81,7 +81,7 @@ class PersonaUses(PersonaLine):
 
 
 class PersonaBody(RequestBody, StrictBody):
-    """A persona to add. It takes effect at once: no model is loaded for it."""
+    """A persona to add, which takes effect at once. Who makes it is the caller; a field `by` is refused."""
 
     name: str = Field(description="letters, digits, '_', '.' and '-', up to 64 characters")
     text: str = Field(description="what it adds to the system prompt of a role: at most 4,000 characters")

@@ -12,7 +12,6 @@ import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import asdict
-from pathlib import Path
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query
@@ -39,6 +38,7 @@ from orchestrator.service.procedures import (
 from orchestrator.service.schedules import schedules_from
 from orchestrator.service.service import Service
 from procedures.audit import AuditHead, Entry, head_from
+from procedures.forms import InputForm
 
 router = APIRouter(prefix="/v1/procedures", tags=["procedures"], responses=dict(DOCUMENTED))
 
@@ -201,9 +201,12 @@ def _inputs(name: str, body: InputsBody, service: Service, access: Access) -> di
     if access.may(Permission.OWN):
         return body.inputs
     forms = service.procedures.engine.library.procedure(name).form.inputs
-    paths = {key: value for key, value in body.inputs.items() if key in forms and forms[key].type == "path"}
-    permitted = {key: str(permitted_path(f"inputs/{key}", Path(str(value)), service)) for key, value in paths.items()}
-    return body.inputs | permitted
+    paths = {key: str(text) for key, text in body.inputs.items() if text is not None and _is_path(forms.get(key))}
+    return body.inputs | {key: str(permitted_path(f"inputs/{key}", text, service)) for key, text in paths.items()}
+
+
+def _is_path(form: InputForm | None) -> bool:
+    return form is not None and form.type == "path"
 
 
 async def _past(entries: list[Entry]) -> Events:

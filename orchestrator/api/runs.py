@@ -74,7 +74,7 @@ class CancelBody(RequestBody, StrictBody):
 
 
 class RatingBody(RequestBody, StrictBody):
-    """A rating of a run that has ended, or of one of its steps."""
+    """A rating of a run that has ended, or of one of its steps. Who rates is the caller; a field `by` is refused."""
 
     score: float = Field(ge=0, le=1, allow_inf_nan=False, description="from 0 (bad) to 1 (good)")
     step: str | None = Field(default=None, description="the step that is rated; the whole run if none is given")
@@ -360,19 +360,24 @@ def _directory(text: str | None, service: Service, access: Access) -> FilePath |
     """
     if text is None:
         return None
-    path = FilePath(text)
-    if not path.is_absolute() or "\0" in text:
-        raise InputError(Problem("directory", f"{text!r} is no absolute path", "an absolute path"))
-    return path if access.may_name_folders else permitted_path("directory", path, service)
+    return _absolute("directory", text) if access.may_name_folders else permitted_path("directory", text, service)
 
 
-def permitted_path(where: str, path: FilePath, service: Service) -> FilePath:
+def permitted_path(where: str, text: str, service: Service) -> FilePath:
     """Return a path below the folders of the configuration, with its links resolved. Raises InputError for another."""
-    found, allowed = path.resolve(), [FilePath(folder).resolve() for folder in service.configuration.runs.folders]
+    found = _absolute(where, text).resolve()
+    allowed = [FilePath(folder).resolve() for folder in service.configuration.runs.folders]
     if not any(found.is_relative_to(folder) for folder in allowed):
         accepted = ", ".join(map(str, allowed)) or "none: see folders of [runs]"
-        raise InputError(Problem(where, f"{path} may not be used by this caller", accepted))
+        raise InputError(Problem(where, f"{text} may not be used by this caller", accepted))
     return found
+
+
+def _absolute(where: str, text: str) -> FilePath:
+    path = FilePath(text)
+    if not path.is_absolute() or "\0" in text:
+        raise InputError(Problem(where, f"{text!r} is no absolute path", "an absolute path"))
+    return path
 
 
 async def _line(service: Service, run: str) -> RunLine:

@@ -14,6 +14,7 @@ import pwd
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
@@ -159,8 +160,9 @@ def user_key() -> str:
     return f"user:{_user_name(os.getuid())}"
 
 
+@lru_cache
 def _user_name(number: int) -> str:
-    """Return the name of a user, or the number where there is none."""
+    """Return the name of a user, or the number if there is none. To look it up may take a network."""
     try:
         return pwd.getpwuid(number).pw_name
     except (KeyError, OverflowError):

@@ -80,10 +80,8 @@ def add_tasks(server: Server[Any], service: Service, access: Access, answered: A
         return {}
 
     async def update(_context: ServerRequestContext[Any, Any], params: TaskParams) -> dict[str, Any]:
-        await authorised(
-            "tasks/update", params
-        )  # runs ask their client for nothing, so there is nothing to be answered
-        return {}
+        await authorised("tasks/update", params)
+        return {}  # runs ask their client for nothing, so there is nothing to be answered
 
     server.extensions[IDENTIFIER] = {}
     server.add_request_handler("tasks/get", TaskParams, get)

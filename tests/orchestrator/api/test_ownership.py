@@ -12,7 +12,7 @@ import pytest
 from orchestrator.service.callers import user_key
 from tests.orchestrator.api.callers import client_of, daemon_with, token_of
 from tests.orchestrator.api.daemon_process import Running, executed, finished, lasting, submitted
-from tests.orchestrator.api.test_mcp import asked, over_tcp, refused, small
+from tests.orchestrator.api.test_mcp import asked, over_tcp, refused, sdk, small, taking_tasks
 
 USUAL = "read:own submit teach"
 CHAT = {"model": "auto", "messages": [{"role": "user", "content": "Say hello."}], "max_tokens": 4}
@@ -253,6 +253,22 @@ async def test_the_run_of_another_caller_is_unknown_to_tools(daemon: Running, ru
     async with over_tcp(daemon, token=token_of("auditor")) as client:
         assert (await asked(client, "result", run_id=run))["run_id"] == run
         assert "to what belongs to others" in await refused(client, "cancel", run_id=run)
+
+
+async def test_the_run_of_another_caller_is_no_task(daemon: Running, run: str) -> None:
+    tasks, unknown = sdk("tests.orchestrator.api.mcp_tasks"), "19700101-000000-00000000"
+    async with taking_tasks(daemon, token_of("ben")) as client:
+        for method in ("tasks/get", "tasks/update", "tasks/cancel"):
+            texts = []
+            for name in (run, unknown):
+                with pytest.raises(sdk().MCPError, match="taskId: ") as refused_task:
+                    await tasks.tell(client.session, method, name)
+                texts.append(str(refused_task.value).replace(name, "ID"))
+            assert texts[0] == texts[1]
+    async with taking_tasks(daemon, token_of("auditor")) as client:
+        assert (await tasks.get(client.session, run)).status == "completed"
+        with pytest.raises(sdk().MCPError, match="to what belongs to others"):
+            await tasks.tell(client.session, "tasks/cancel", run)
 
 
 def test_the_first_event_of_a_run_says_who_owns_it(clients: Clients, run: str) -> None:

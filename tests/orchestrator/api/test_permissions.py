@@ -9,6 +9,8 @@ from pathlib import Path
 import httpx2
 import pytest
 from fastapi import APIRouter
+from fastapi.responses import PlainTextResponse
+from starlette.routing import Route
 
 from orchestrator.api import admin
 from orchestrator.api.access import Undeclared
@@ -121,6 +123,18 @@ async def test_a_daemon_with_a_route_that_declares_nothing_does_not_start(
         make_app(service, tasks)
         monkeypatch.setattr(admin, "router", more)
         with pytest.raises(Undeclared, match="GET /v1/secrets declares no permission"):
+            make_app(service, tasks)
+
+
+async def test_a_daemon_with_a_route_that_nothing_guards_does_not_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service = Service(tmp_path / "home", load_registry(find_registry(environment={})), Configuration())
+    plain = APIRouter(routes=[Route("/v1/secrets", lambda _: PlainTextResponse("all of them"), methods=["POST"])])
+    plain.include_router(admin.router)
+    monkeypatch.setattr(admin, "router", plain)
+    async with asyncio.TaskGroup() as tasks:
+        with pytest.raises(Undeclared, match="POST /v1/secrets does not ask for its permission"):
             make_app(service, tasks)
 
 
