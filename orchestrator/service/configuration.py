@@ -474,7 +474,9 @@ def _sections() -> Iterator[tuple[str, type[BaseModel]]]:
 def _problem(path: Path, variables: Mapping[tuple[str, str], str], error: Any) -> Problem:
     where = tuple(map(str, error["loc"]))
     section, key = (*where, "", "")[:2]
-    place = variable(section, key) if (section, key) in variables else f"{path}: {'.'.join(where)}"
+    earlier = (old for old, now in MOVED.items() if now == (section, key))
+    stated = next((one for one in ((section, key), *earlier) if one in variables), None)
+    place = f"{path}: {'.'.join(where)}" if stated is None else variable(*stated)
     known = ToolServerSettings if where[:2] == ("mcp", "servers") and len(where) > 2 else dict(_sections()).get(section)
     accepted = ", ".join(known.model_fields if known else Configuration.model_fields)
     unknown = error["type"] == "extra_forbidden"

@@ -116,7 +116,7 @@ def test_callers_come_from_the_configuration_and_bad_ones_are_refused(tmp_path: 
         ("token=read:everything", "'read:everything' is no permission or role"),
         ("token=", "no list of pairs"),
     ):
-        with pytest.raises(InputError, match=told):
+        with pytest.raises(InputError, match=f"^ORCHESTRATOR_{name}_CALLERS: .*{told}"):
             load_configuration(environ(text))
 
 
