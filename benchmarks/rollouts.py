@@ -29,6 +29,7 @@ from orchestrator.history.lessons import CHECKER
 from orchestrator.history.report import Report
 from orchestrator.history.routers import action_of
 from orchestrator.runs import Job
+from orchestrator.service.callers import user_key
 from orchestrator.service.service import Service
 from orchestrator.taskir import TaskIR, task_from
 
@@ -121,7 +122,8 @@ class _Rollout:
 
 
 async def _roll_out(service: Service, task: RolloutTask) -> _Rollout:
-    job = Job(None, task.task, None, "as-planned", priority="batch", key=f"train:{task.name}")
+    key, owner = f"train:{task.name}", user_key()
+    job = Job(None, task.task, None, "as-planned", priority="batch", key=key, owner=owner)
     run = (await service.submit(job)).run
     async for _ in service.watch(run):
         pass

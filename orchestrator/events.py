@@ -614,7 +614,7 @@ class RatingGiven:
     score: float
     """From 0 (bad) to 1 (good)."""
     by: str
-    """Who gave the rating."""
+    """Who gave the rating, as `RunAccepted.owner`; a name in ratings of early versions."""
     step: str | None = None
     """The rated step, or None for the run as a whole."""
     note: str = ""

@@ -108,6 +108,7 @@ class ProcedureEngine:
                 "plan": plan.digest,
                 "inputs": dict(plan.inputs),
                 "caller": caller.name,
+                "owner": caller.key,
                 "roles": sorted(caller.roles),
             },
         )

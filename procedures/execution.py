@@ -61,6 +61,8 @@ class Execution:
     plan: str = ""
     """The digest of its plan."""
     caller: str = ""
+    owner: str = ""
+    """The key of that caller; empty for executions of early versions."""
     roles: tuple[str, ...] = ()
     planned: float = 0.0
     ended: float | None = None
@@ -194,6 +196,7 @@ def _apply_before(execution: Execution, entry: Entry) -> None:
             execution.procedure, execution.version = data["procedure"], data["version"]
             execution.plan, execution.caller = data["plan"], data["caller"]
             execution.roles, execution.planned = tuple(data["roles"]), entry.at
+            execution.owner = data.get("owner", "")
         case "approved":
             execution.state, execution.approved_by = "approved", data["caller"]
         case "queued":

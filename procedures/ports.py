@@ -30,6 +30,8 @@ class Caller:
     person: bool
     """Whether a person asks, who may approve plans. Schedules and models are none, and of users and tokens those are
     that the configuration says."""
+    key: str = ""
+    """Who owns what the execution makes, as `user:ann`; empty if nobody is known to."""
 
     def require(self, accepted: Sequence[str], what: str) -> None:
         """Raise ProcedureForbidden if the caller has none of these roles."""
@@ -54,6 +56,8 @@ class Work:
     """Tells watchers how far the step is."""
     attempt: int = 1
     """The number of the attempt at the step. It counts from 1 again when an interrupted execution is resumed."""
+    owner: str = ""
+    """The key of the caller who asked for the execution, who owns what it makes."""
 
     @property
     def seconds_left(self) -> float:

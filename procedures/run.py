@@ -252,6 +252,7 @@ class RunWithoutPlan(_Recorded):
             cancelled=Event(),
             say=lambda text: self._watcher.say(identity, text),
             attempt=max(1, state.attempt),
+            owner=self.execution.owner,
         )
         try:
             called[0].undone(called[1], work)
@@ -591,6 +592,7 @@ class RunningExecution(_Recorded):
             cancelled=Event() if undoing else self._cancelled,
             say=lambda text: self._watcher.say(step.id, self._masked(text)),
             attempt=attempt,
+            owner=self.execution.owner,
         )
 
 

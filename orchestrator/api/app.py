@@ -4,12 +4,14 @@ import asyncio
 from importlib.metadata import version
 from typing import Any, Final
 
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
 from fastapi.openapi.utils import get_openapi
+from fastapi.responses import JSONResponse
 from fastapi.routing import APIRoute
 from starlette.routing import Route
 
 from orchestrator.api import admin, chats, events, memory, metrics, models, procedures, runs
+from orchestrator.api.access import authorise, check_declared
 from orchestrator.api.anthropic import messages
 from orchestrator.api.errors import add_error_handlers
 from orchestrator.api.limiter import GenerationLimiter
@@ -17,6 +19,7 @@ from orchestrator.api.llama_server import completion as native_completion
 from orchestrator.api.llama_server import state, tokens
 from orchestrator.api.mcp import PATH
 from orchestrator.api.mcp.endpoint import McpEndpoint
+from orchestrator.api.mcp.tools import CALLABLE
 from orchestrator.api.openai import chat, embeddings, files, rerank, responses, text_completions
 from orchestrator.api.openai import models as openai_models
 from orchestrator.journal import Home
@@ -36,9 +39,17 @@ def make_app(service: Service, tasks: asyncio.TaskGroup) -> FastAPI:
     """Return the application on a service.
 
     Generations run in the task group `tasks`, which has to be left after the last request has been answered. Call
-    `app.state.limiter.cancel_all()` before, so that no generation keeps the group open.
+    `app.state.limiter.cancel_all()` before, so that no generation keeps the group open. Raises Undeclared.
     """
-    app = FastAPI(title=TITLE, description=DESCRIPTION, version=version("orchestrator"), docs_url=None, redoc_url=None)
+    app = FastAPI(
+        title=TITLE,
+        description=DESCRIPTION,
+        version=version("orchestrator"),
+        openapi_url=None,  # it is a route like the others
+        docs_url=None,
+        redoc_url=None,
+        dependencies=[Depends(authorise)],
+    )
     app.state.service = service
     home = Home(service.home)
     app.state.responses = StoredResponses(home.responses, "resp")
@@ -51,6 +62,8 @@ def make_app(service: Service, tasks: asyncio.TaskGroup) -> FastAPI:
     _add_short_paths(app)
     app.router.routes.append(Route(PATH, McpEndpoint(service), include_in_schema=False))
     app.openapi = lambda: _schema(app)  # type: ignore[method-assign]
+    app.add_api_route("/openapi.json", lambda: JSONResponse(app.openapi()), include_in_schema=False)
+    check_declared(app, CALLABLE)
     return app
 
 

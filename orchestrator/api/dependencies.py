@@ -10,16 +10,16 @@ from typing import Annotated, Any, Final, TypeVar, cast
 from fastapi import Depends, Header, Request
 from pydantic import BaseModel, ConfigDict, model_validator
 
+from orchestrator.api.access import access_in
 from orchestrator.api.limiter import GenerationLimiter
 from orchestrator.service.awaited_runs import Resending
-from orchestrator.service.callers import Callers
+from orchestrator.service.callers import Access
+from orchestrator.service.permissions import FORCED_MODEL
 from orchestrator.service.service import Service
 from orchestrator.service.stored_responses import StoredResponses
 from procedures.ports import Caller
 
 Made = TypeVar("Made")
-UNKNOWN_USER: Final = -1
-"""Stands for the user id of a process that the kernel does not tell, who has no rights to procedures."""
 
 
 class RequestBody(BaseModel):
@@ -83,18 +83,12 @@ def _stored_threads(request: Request) -> StoredResponses:
     return cast(StoredResponses, request.app.state.threads)
 
 
-def _is_local(request: Request) -> bool:
-    """Return whether a request came over the Unix socket, and so from the user whom the daemon runs as."""
-    return bool(getattr(request.state, "local", False))
+def _access(request: Request) -> Access:
+    return access_in(request.scope)
 
 
-def _caller(request: Request, service: Annotated[Service, Depends(_service)]) -> Caller:
-    """Return who asks, for procedures: the user at the other end of the Unix socket, or whoever has a token."""
-    callers = Callers(service.home, service.configuration.procedures.callers)
-    if _is_local(request):
-        return callers.user(getattr(request.state, "uid", UNKNOWN_USER))
-    address = "an unknown address" if request.client is None else request.client.host
-    return callers.token(getattr(request.state, "token", None) or "", address)
+def _caller(request: Request) -> Caller:
+    return access_in(request.scope).caller
 
 
 async def _resending(
@@ -110,9 +104,9 @@ async def _resending(
     ] = None,
     retries: Annotated[str | None, Header(alias="X-Stainless-Retry-Count", include_in_schema=False)] = None,
 ) -> Resending:
-    """Return how a request is recognised when it is sent again: by its key, or by its path, headers and body."""
-    forced = request.headers.get("x-force-model", "")
-    head = f"{request.url.path}\n{forced}\n".encode(errors="replace")
+    """Return how a caller's request is recognised when it is sent again: by its key, or by path, headers and body."""
+    forced, caller = request.headers.get(FORCED_MODEL, ""), access_in(request.scope).key
+    head = f"{caller}\n{request.url.path}\n{forced}\n".encode(errors="replace")
     digest = hashlib.sha256(head + await request.body()).hexdigest()
     return Resending(digest, key, again=retries is not None and retries.isdecimal() and int(retries) > 0)
 
@@ -122,14 +116,15 @@ LimiterDep = Annotated[GenerationLimiter, Depends(_limiter)]
 StoredResponsesDep = Annotated[StoredResponses, Depends(_stored_responses)]
 StoredThreadsDep = Annotated[StoredResponses, Depends(_stored_threads)]
 ResendingDep = Annotated[Resending, Depends(_resending)]
-IsLocal = Annotated[bool, Depends(_is_local)]
+AccessDep = Annotated[Access, Depends(_access)]
 CallerDep = Annotated[Caller, Depends(_caller)]
 ForcedModel = Annotated[
     str | None,
     Header(
-        alias="X-Force-Model",
+        alias=FORCED_MODEL,
         min_length=1,
         max_length=200,
-        description="The model that has to be used, whatever the registry or the router would choose.",
+        description="The model that has to be used, whatever the registry or the router would choose. Its outcome"
+        " teaches the router, so it needs the permission teach.",
     ),
 ]

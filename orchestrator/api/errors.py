@@ -20,6 +20,7 @@ from orchestrator.errors import InputError, OrchestratorError, Problem
 from orchestrator.journal import DiskFull, JournalClosed, ObjectMissing, UnknownChat, UnknownRun
 from orchestrator.planning import PlanError
 from orchestrator.pool import ModelPinned, ModelRemote, PoolError, UnknownModel
+from orchestrator.service.callers import Forbidden
 from orchestrator.service.errors import Busy, Conflict, FolderFull, MemoryUnavailable, NotReady
 from orchestrator.service.stored_responses import UnknownResponse
 from orchestrator.service.uploaded_files import UnknownFile
@@ -163,6 +164,7 @@ _STATUS: Final[tuple[tuple[type[OrchestratorError], HTTPStatus], ...]] = (
     (InputError, HTTPStatus.BAD_REQUEST),
     (RunFailed, HTTPStatus.UNPROCESSABLE_ENTITY),  # clients try again after a 5xx
     (AnswerRefused, HTTPStatus.UNPROCESSABLE_ENTITY),
+    (Forbidden, HTTPStatus.FORBIDDEN),
     (UnknownRun, HTTPStatus.NOT_FOUND),
     (UnknownChat, HTTPStatus.NOT_FOUND),
     (UnknownResponse, HTTPStatus.NOT_FOUND),
@@ -274,6 +276,8 @@ async def _handle_ours(request: Request, error: Exception) -> JSONResponse:
         headers[RUN_HEADER] = error.run
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         log.warning("a request failed", path=request.url.path, status=status, error=str(error))
+    if isinstance(error, Forbidden):
+        log.warning("a request was refused", path=request.url.path, error=str(error))
     return _answer(request.url.path, status, error_detail(error), headers)
 
 

@@ -18,13 +18,17 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from orchestrator.api.auth import given_token
 from orchestrator.api.errors import RUN_HEADER, error_response
+from orchestrator.service.callers import NOBODY, Access, Callers
 from orchestrator.service.configuration import ServerSettings
+from orchestrator.service.permissions import OPEN, ROUTES
 from orchestrator.service.service import Service
 
 LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 METHODS: Final = ("GET", "POST", "DELETE")
-OPEN_PATHS: Final = frozenset({"/health", "/v1/health", "/health/live", "/health/ready"})
+OPEN_PATHS: Final = frozenset(route.partition(" ")[2] for route in ROUTES[OPEN])
 """Whoever reaches the port may ask for the health of the daemon, without the token."""
+UNKNOWN_USER: Final = -1
+"""Stands for the user id of a process that the kernel does not tell, who may do nothing."""
 
 
 class Guard:
@@ -84,8 +88,7 @@ class Cors(CORSMiddleware):
 class Admission:
     """Lets a request pass if it carries the token, is not too large, and not too many are in progress.
 
-    The application learns from `scope["state"]["local"]` whether the request came over the Unix socket, and else from
-    `scope["state"]["token"]` the name of the token, which is empty for the API's own one.
+    The application learns from `scope["state"]["access"]` who has sent the request, and what that caller may do.
     """
 
     def __init__(self, app: ASGIApp, service: Service, tokens: Mapping[str, str] | None) -> None:
@@ -101,7 +104,7 @@ class Admission:
         if (refusal := self._refusal(scope["path"], Headers(scope=scope), settings, token)) is not None:
             await refusal(scope, receive, send)
             return
-        scope.setdefault("state", {}).update(local=self._tokens is None, token=token)
+        scope.setdefault("state", {})["access"] = self._access(scope, token)
         self._in_progress += 1
         try:
             await self._app(scope, BoundedReceive(receive, settings.max_body, settings.body_seconds), send)
@@ -111,6 +114,16 @@ class Admission:
     def _token(self, headers: Headers) -> str | None:
         """Return the name of the token that a request carries, or None."""
         return given_token(headers.get("authorization"), self._tokens or {}, headers.get("x-api-key"))
+
+    def _access(self, scope: Scope, token: str | None) -> Access:
+        """Return who has sent a request: the user at the other end of the Unix socket, or whoever has the token."""
+        callers = Callers(self._service.home, self._service.configuration.server.callers)
+        if self._tokens is None:
+            return callers.user(scope.get("state", {}).get("uid", UNKNOWN_USER))
+        if token is None:
+            return NOBODY
+        client = scope.get("client")
+        return callers.token(token, client[0] if client else "an unknown address")
 
     def _refusal(self, path: str, headers: Headers, settings: ServerSettings, token: str | None) -> Response | None:
         """Return the answer to a request that must not pass, or None."""

@@ -8,11 +8,12 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, Field
 
-from orchestrator.api.dependencies import RequestBody, ServiceDep, StrictBody
+from orchestrator.api.dependencies import AccessDep, RequestBody, ServiceDep, StrictBody
 from orchestrator.api.errors import DOCUMENTED, NotFound
 from orchestrator.personas import MadePersona, unknown_persona
 from orchestrator.pool import ModelStatus, PoolSnapshot, UnknownModel
 from orchestrator.runs.personas import PersonaProposal
+from orchestrator.service.callers import Access
 from orchestrator.service.service import Service
 from registry.models import Maker, ModelEntry, RoleEntry
 
@@ -54,7 +55,7 @@ class PersonaLine(BaseModel):
     """Who made it: `file` (the registry's), `user`, `plan` (the plan of a request), or `memory` (for tasks that come
     often and are not done well)."""
     by: str = ""
-    """Which user, or which run, made it."""
+    """Which caller, as `token:ann`, or which run made it; empty if the caller may not see that."""
     made: float | None = None
     """When it was made at run time, in seconds since the epoch."""
     retired: float | None = None
@@ -80,12 +81,11 @@ class PersonaUses(PersonaLine):
 
 
 class PersonaBody(RequestBody, StrictBody):
-    """A persona to add. It takes effect at once: no model is loaded for it."""
+    """A persona to add, which takes effect at once. Who makes it is the caller; a field `by` is refused."""
 
     name: str = Field(description="letters, digits, '_', '.' and '-', up to 64 characters")
     text: str = Field(description="what it adds to the system prompt of a role: at most 4,000 characters")
     description: str = Field(default="", description="what it is for: at most 400 characters")
-    by: str = Field(default="api", max_length=200, description="who adds it")
     distinct: bool = Field(default=False, description="add it even if it says nearly the same as another persona")
 
 
@@ -152,24 +152,26 @@ async def change(model: str, verb: Verb, service: ServiceDep) -> ModelStatus:
 
 
 @router.get("/registry")
-async def registry(service: ServiceDep) -> RegistryBody:
+async def registry(service: ServiceDep, access: AccessDep) -> RegistryBody:
     """Return the models, roles and personas of the registry."""
     found, watched = service.orchestrator.registry, service.orchestrator.registry_status
     return RegistryBody(
         path=str(found.path),
         models=[_entry(entry) for entry in found.models.values()],
         roles=[_role(role, found.why_not(role.name)) for role in found.roles.values()],
-        personas=_personas(service),
+        personas=_personas(service, access),
         problems=[str(problem) for problem in watched.problems],
     )
 
 
 @router.get("/personas")
 async def personas(
-    service: ServiceDep, retired: Annotated[bool, Query(description="List the retired ones too.")] = False
+    service: ServiceDep,
+    access: AccessDep,
+    retired: Annotated[bool, Query(description="List the retired ones too.")] = False,
 ) -> PersonaList:
     """List the personas that can be used."""
-    return PersonaList(personas=_personas(service, retired=retired))
+    return PersonaList(personas=_personas(service, access, retired=retired))
 
 
 @router.post(
@@ -177,18 +179,18 @@ async def personas(
     status_code=201,
     responses={200: {"model": PlacedBody, "description": "The persona that says nearly the same already."}},
 )
-async def add_persona(body: PersonaBody, service: ServiceDep, response: Response) -> PlacedBody:
+async def add_persona(body: PersonaBody, service: ServiceDep, access: AccessDep, response: Response) -> PlacedBody:
     """Add a persona, unless there is one that says nearly the same. It is kept across restarts."""
-    placed = await service.orchestrator.add_persona(PersonaProposal(**body.model_dump()))
+    placed = await service.orchestrator.add_persona(PersonaProposal(**body.model_dump(), by=access.key))
     if not placed.new:
         response.status_code = HTTPStatus.OK
     return PlacedBody(name=placed.name, new=placed.new, similarity=placed.similarity)
 
 
 @router.get("/personas/{name}")
-async def persona(name: str, service: ServiceDep) -> PersonaUses:
+async def persona(name: str, service: ServiceDep, access: AccessDep) -> PersonaUses:
     """Return a persona, and how it was used."""
-    found = next((one for one in _personas(service, retired=True) if one.name == name), None)
+    found = next((one for one in _personas(service, access, retired=True) if one.name == name), None)
     if found is None:
         raise NotFound(str(unknown_persona(name, service.orchestrator.registry.personas)))
     uses = await asyncio.to_thread(service.orchestrator.journal.persona_uses)
@@ -197,9 +199,9 @@ async def persona(name: str, service: ServiceDep) -> PersonaUses:
 
 
 @router.delete("/personas/{name}")
-async def retire_persona(name: str, service: ServiceDep) -> PersonaLine:
+async def retire_persona(name: str, service: ServiceDep, access: AccessDep) -> PersonaLine:
     """Retire a persona that was made at run time. Runs that name it go on with it."""
-    return _made(await service.orchestrator.retire_persona(name))
+    return _made(await service.orchestrator.retire_persona(name), access)
 
 
 def _entry(entry: ModelEntry) -> EntryLine:
@@ -228,10 +230,10 @@ def _role(role: RoleEntry, why_not: str | None) -> RoleLine:
     )
 
 
-def _personas(service: Service, *, retired: bool = False) -> list[PersonaLine]:
+def _personas(service: Service, access: Access, *, retired: bool = False) -> list[PersonaLine]:
     """Return the personas of the registry's file, then those that were made at run time."""
     registry = service.orchestrator.registry
-    made = [_made(one) for one in service.orchestrator.personas if retired or one.retired is None]
+    made = [_made(one, access) for one in service.orchestrator.personas if retired or one.retired is None]
     lines = [
         PersonaLine(name=one.name, text=one.text, description=one.description, maker=one.maker)
         for one in registry.personas.values()
@@ -240,5 +242,7 @@ def _personas(service: Service, *, retired: bool = False) -> list[PersonaLine]:
     return [*lines, *(one for one in made if all(one.name != line.name for line in lines))]
 
 
-def _made(one: MadePersona) -> PersonaLine:
-    return PersonaLine(**{key: getattr(one, key) for key in PersonaLine.model_fields})
+def _made(one: MadePersona, access: Access) -> PersonaLine:
+    """Return a persona, without the user or the run of others that made it."""
+    line = PersonaLine(**{key: getattr(one, key) for key in PersonaLine.model_fields})
+    return line if access.sees(one.by) else line.model_copy(update={"by": ""})

@@ -18,12 +18,15 @@ from fastapi import APIRouter, Header, Query
 from fastapi.responses import StreamingResponse
 from pydantic import Field
 
-from orchestrator.api.dependencies import CallerDep, RequestBody, ServiceDep, StrictBody
+from orchestrator.api.dependencies import AccessDep, CallerDep, RequestBody, ServiceDep, StrictBody
 from orchestrator.api.errors import DOCUMENTED
 from orchestrator.api.events import event_number
+from orchestrator.api.runs import permitted_path
 from orchestrator.api.sse import DOCUMENTED_STREAM, Events, EventStream, format_event
 from orchestrator.errors import InputError, Problem
+from orchestrator.service.callers import Access
 from orchestrator.service.executions import StepProgress
+from orchestrator.service.permissions import Permission
 from orchestrator.service.procedures import (
     entry_body,
     execution_body,
@@ -33,7 +36,9 @@ from orchestrator.service.procedures import (
     verified_body,
 )
 from orchestrator.service.schedules import schedules_from
+from orchestrator.service.service import Service
 from procedures.audit import AuditHead, Entry, head_from
+from procedures.forms import InputForm
 
 router = APIRouter(prefix="/v1/procedures", tags=["procedures"], responses=dict(DOCUMENTED))
 
@@ -175,16 +180,33 @@ async def show(name: str, service: ServiceDep) -> dict[str, Any]:
 
 
 @router.post("/{name}/plan")
-async def plan(name: str, body: InputsBody, service: ServiceDep, caller: CallerDep) -> dict[str, Any]:
+async def plan(name: str, body: InputsBody, service: ServiceDep, access: AccessDep) -> dict[str, Any]:
     """Return what a procedure would do: its steps with the exact changes as diffs. Nothing is changed or kept."""
-    engine = service.procedures.engine
-    return plan_body(await service.procedures.planning(lambda: engine.plan(name, body.inputs, caller)))
+    engine, inputs = service.procedures.engine, await asyncio.to_thread(_inputs, name, body, service, access)
+    return plan_body(await service.procedures.planning(lambda: engine.plan(name, inputs, access.caller)))
 
 
 @router.post("/{name}/executions", status_code=201)
-async def begin(name: str, body: BeginBody, service: ServiceDep, caller: CallerDep) -> dict[str, Any]:
+async def begin(name: str, body: BeginBody, service: ServiceDep, access: AccessDep) -> dict[str, Any]:
     """Plan a procedure, and begin with it if it needs no approval, or has it; else the plan waits for one."""
-    return (await service.procedures.submit(name, body.inputs, caller, body.digest)).to_json()
+    inputs = await asyncio.to_thread(_inputs, name, body, service, access)
+    return (await service.procedures.submit(name, inputs, access.caller, body.digest)).to_json()
+
+
+def _inputs(name: str, body: InputsBody, service: Service, access: Access) -> dict[str, Any]:
+    """Return the inputs of a procedure. The daemon's user may read more than callers, so only owners name any path.
+
+    Raises InputError for a path outside of the folders of the configuration, UnknownProcedure, ProcedureInvalid.
+    """
+    if access.may(Permission.OWN):
+        return body.inputs
+    forms = service.procedures.engine.library.procedure(name).form.inputs
+    paths = {key: str(text) for key, text in body.inputs.items() if text is not None and _is_path(forms.get(key))}
+    return body.inputs | {key: str(permitted_path(f"inputs/{key}", text, service)) for key, text in paths.items()}
+
+
+def _is_path(form: InputForm | None) -> bool:
+    return form is not None and form.type == "path"
 
 
 async def _past(entries: list[Entry]) -> Events:

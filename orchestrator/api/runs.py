@@ -12,7 +12,8 @@ from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, Field
 
-from orchestrator.api.dependencies import ForcedModel, IsLocal, LimiterDep, RequestBody, ServiceDep, StrictBody
+from orchestrator.api.access import owner_of_run
+from orchestrator.api.dependencies import AccessDep, ForcedModel, LimiterDep, RequestBody, ServiceDep, StrictBody
 from orchestrator.api.errors import DOCUMENTED, NotFound
 from orchestrator.errors import InputError, Problem
 from orchestrator.events import Mode, Priority, RunLimits, RunStatus
@@ -20,7 +21,9 @@ from orchestrator.history.report import Report
 from orchestrator.journal import RunRow
 from orchestrator.runs import Job, PlannedTask
 from orchestrator.service.archive import write_archive
-from orchestrator.service.ratings import MAX_AUTHOR_LENGTH, MAX_NOTE_LENGTH
+from orchestrator.service.callers import Access
+from orchestrator.service.permissions import Permission
+from orchestrator.service.ratings import MAX_NOTE_LENGTH
 from orchestrator.service.service import Service
 from orchestrator.taskir import dump_task, task_from
 
@@ -71,11 +74,10 @@ class CancelBody(RequestBody, StrictBody):
 
 
 class RatingBody(RequestBody, StrictBody):
-    """A rating of a run that has ended, or of one of its steps."""
+    """A rating of a run that has ended, or of one of its steps. Who rates is the caller; a field `by` is refused."""
 
     score: float = Field(ge=0, le=1, allow_inf_nan=False, description="from 0 (bad) to 1 (good)")
     step: str | None = Field(default=None, description="the step that is rated; the whole run if none is given")
-    by: str = Field(default="api", min_length=1, max_length=MAX_AUTHOR_LENGTH, description="who rates")
     note: str = Field(default="", max_length=MAX_NOTE_LENGTH, description="the reason")
 
 
@@ -86,6 +88,7 @@ class RatingLine(BaseModel):
     step: str | None
     score: float
     by: str
+    """The key of the caller who has rated, as `token:ann`."""
     note: str
     at: float
     """Seconds since the epoch."""
@@ -101,8 +104,21 @@ class RunLine(BaseModel):
     accepted_at: float
     finished_at: float | None
     error: str | None
+    owner: str
+    """Who submitted it, as `token:ann`; empty for runs of early versions."""
     position: int | None = None
     """While the run is queued: how many runs are ahead of it at most."""
+
+
+class CancelLine(RunLine):
+    """A run, and what a request to cancel it or a step of it has done."""
+
+    cancelled: list[str]
+    """The steps that are cancelled: the one that was named, then what depends on it; or all that had not ended."""
+    had_ended: str | None
+    """The status of the run, or the state of the step, if it had ended before, so that nothing is cancelled."""
+    done: str
+    """The same in a sentence."""
 
 
 class RunList(BaseModel):
@@ -167,12 +183,12 @@ async def submit(
     body: RunBody,
     response: Response,
     service: ServiceDep,
-    local: IsLocal,
+    access: AccessDep,
     key: IdempotencyKey = None,
     model: ForcedModel = None,
 ) -> RunLine:
     """Submit a job. Once this has answered, a crash of the daemon does not lose it."""
-    submitted = await service.submit(replace(job_from(body, service, local, key), model=model))
+    submitted = await service.submit(replace(job_from(body, service, access, key), model=model))
     response.status_code = HTTPStatus.CREATED if submitted.new else HTTPStatus.OK
     return await _line(service, submitted.run)
 
@@ -180,16 +196,17 @@ async def submit(
 @router.get("/runs")
 async def runs(
     service: ServiceDep,
+    access: AccessDep,
     limit: Annotated[int, Query(ge=1, le=1000)] = 50,
     status: Annotated[RunStatus | None, Query(description="Only those of this status.")] = None,
     before: Annotated[
         str | None, Query(pattern=RUN_PATTERN, description="Only those accepted before this run.")
     ] = None,
 ) -> RunList:
-    """List runs, newest first."""
+    """List the runs that the caller may see, newest first."""
     if before is not None:
-        await service.row(before)
-    rows = await asyncio.to_thread(service.orchestrator.journal.runs, limit, status, before)
+        await owner_of_run(service, access, before)
+    rows = await asyncio.to_thread(service.orchestrator.journal.runs, limit, status, before, access.only)
     last = rows[-1].run if len(rows) == limit else None
     return RunList(runs=[run_line(row, service.position(row.run)) for row in rows], before=last)
 
@@ -215,25 +232,26 @@ async def result(run: str, service: ServiceDep) -> ResultBody:
 
 
 @router.post("/runs/{run}/cancel", status_code=202)
-async def cancel(run: str, service: ServiceDep, body: CancelBody | None = None) -> RunLine:
-    """Cancel a run, or a step of it. This has no effect on a run that has ended."""
-    await service.cancel(run, body.step if body is not None else None)
-    return await _line(service, run)
+async def cancel(run: str, service: ServiceDep, body: CancelBody | None = None) -> CancelLine:
+    """Cancel a run, or a step of it, and say what that has done. This has no effect on what has ended."""
+    return await cancel_line(service, run, body.step if body is not None else None)
 
 
 @router.post("/runs/{run}/retry", status_code=201)
-async def retry(run: str, service: ServiceDep, local: IsLocal) -> RunLine:
-    """Submit the job of a run that has ended again, as a new run."""
-    job = await service.ended_job(run)
+async def retry(run: str, service: ServiceDep, access: AccessDep) -> RunLine:
+    """Submit the job of a run that has ended again, as a new run of the caller."""
+    job = replace(await service.ended_job(run), owner=access.key)
+    if job.model is not None:
+        access.require(Permission.TEACH, "what forces a model")
     if job.directory is not None:  # whoever retries a run needs the right to read its folder
-        job = replace(job, directory=_directory(str(job.directory), service, local))
+        job = replace(job, directory=_directory(str(job.directory), service, access))
     return await _line(service, (await service.submit(job)).run)
 
 
 @router.post("/runs/{run}/ratings", status_code=201)
-async def rate(run: str, body: RatingBody, service: ServiceDep) -> RatingLine:
+async def rate(run: str, body: RatingBody, service: ServiceDep, access: AccessDep) -> RatingLine:
     """Rate a run that has ended, or one of its steps. Both may be rated more than once."""
-    made = await service.rate(run, body.score, body.by, body.step, body.note)
+    made = await service.rate(run, body.score, access.key, body.step, body.note)
     return RatingLine(run_id=run, step=made.step, score=made.score, by=made.by, note=made.note, at=made.at)
 
 
@@ -280,16 +298,16 @@ async def export(run: str, service: ServiceDep) -> StreamingResponse:
 
 @router.post("/plans")
 async def plan(
-    body: PlanBody, request: Request, service: ServiceDep, local: IsLocal, limiter: LimiterDep
+    body: PlanBody, request: Request, service: ServiceDep, access: AccessDep, limiter: LimiterDep
 ) -> PlannedBody:
     """Return the plan for a request as a TaskIR document, without running it."""
-    job = Job(body.request, None, _directory(body.directory, service, local), "as-planned")
+    job = Job(body.request, None, _directory(body.directory, service, access), "as-planned")
     planned: PlannedTask = await limiter.run_while_connected(request, lambda: service.orchestrator.plan(job))
     return PlannedBody(task=dump_task(planned.task), goes_on_after=planned.goes_on_after)
 
 
-def job_from(body: RunBody, service: Service, local: bool, key: str | None) -> Job:
-    """Return the job that a body describes. `local` is whether the request came over the Unix socket.
+def job_from(body: RunBody, service: Service, access: Access, key: str | None) -> Job:
+    """Return the job that a body of this caller describes.
 
     Raises InputError for a body that describes no job, and for a folder that may not be read.
     """
@@ -298,13 +316,15 @@ def job_from(body: RunBody, service: Service, local: bool, key: str | None) -> J
     return Job(
         request=body.request,
         task=None if body.task is None else task_from(body.task),
-        directory=_directory(body.directory, service, local),
+        directory=_directory(body.directory, service, access),
         mode=body.mode or "as-planned",
         any_mode=body.mode is None and body.request is not None,
         priority=body.priority,
         limits=RunLimits(body.limits.tokens, body.limits.seconds, body.limits.bytes),
         follows=tuple(body.prior_task_ids),
         key=key,
+        owner=access.key,
+        sees_runs_of=access.only,
     )
 
 
@@ -318,28 +338,46 @@ def run_line(row: RunRow, position: int | None) -> RunLine:
         accepted_at=row.accepted,
         finished_at=row.finished,
         error=row.error,
+        owner=row.owner,
         position=position,
     )
 
 
-def _directory(text: str | None, service: Service, local: bool) -> FilePath | None:
-    """Return the folder that a run may read. Over TCP only the folders of the configuration may be named.
+async def cancel_line(service: Service, run: str, step: str | None) -> CancelLine:
+    """Cancel a run or a step of it, and return what that has done. Raises UnknownRun, InputError."""
+    done = await service.cancel(run, step)
+    line = await _line(service, run)
+    return CancelLine(
+        **line.model_dump(), cancelled=list(done.steps), had_ended=done.ended, done=done.describe(run, step)
+    )
 
-    In that case the path has its links resolved, so that it stays the folder that was checked. Raises InputError for a
-    path that is not absolute, or that may not be read.
+
+def _directory(text: str | None, service: Service, access: Access) -> FilePath | None:
+    """Return the folder that a run may read. Only owners on the socket may name others than those of the configuration.
+
+    For all others the path has its links resolved, so that it stays the folder that was checked. Raises InputError for
+    a path that is not absolute, or that may not be read.
     """
     if text is None:
         return None
-    path = FilePath(text)
-    if not path.is_absolute() or "\0" in text:
-        raise InputError(Problem("directory", f"{text!r} is no absolute path", "an absolute path"))
-    if local:
-        return path
-    found, allowed = path.resolve(), [FilePath(folder).resolve() for folder in service.configuration.runs.folders]
+    return _absolute("directory", text) if access.may_name_folders else permitted_path("directory", text, service)
+
+
+def permitted_path(where: str, text: str, service: Service) -> FilePath:
+    """Return a path below the folders of the configuration, with its links resolved. Raises InputError for another."""
+    found = _absolute(where, text).resolve()
+    allowed = [FilePath(folder).resolve() for folder in service.configuration.runs.folders]
     if not any(found.is_relative_to(folder) for folder in allowed):
         accepted = ", ".join(map(str, allowed)) or "none: see folders of [runs]"
-        raise InputError(Problem("directory", f"{text} may not be read over TCP", accepted))
+        raise InputError(Problem(where, f"{text} may not be used by this caller", accepted))
     return found
+
+
+def _absolute(where: str, text: str) -> FilePath:
+    path = FilePath(text)
+    if not path.is_absolute() or "\0" in text:
+        raise InputError(Problem(where, f"{text!r} is no absolute path", "an absolute path"))
+    return path
 
 
 async def _line(service: Service, run: str) -> RunLine:

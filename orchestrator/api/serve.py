@@ -30,6 +30,7 @@ from orchestrator.api.logs import LoopErrors, log_to
 from orchestrator.api.tls import renew, tls_context
 from orchestrator.errors import InputError
 from orchestrator.journal import Home
+from orchestrator.service.callers import Callers
 from orchestrator.service.configuration import Configuration, LogSettings, load_configuration
 from orchestrator.service.service import Service
 from registry.models import Registry
@@ -184,5 +185,9 @@ def _tcp(app: ASGIApp, service: Service, address: TcpAddress, tls: ssl.SSLContex
         log.info("the tokens were read again", file=str(token_path(service.home)))
 
     service.read_tokens = read_again
+    callers = Callers(service.home, service.configuration.server.callers)
+    for name in named:
+        if not callers.token(name, "").words:
+            log.warning("a named token may do nothing; see callers of [server]", token=name)
     log.info("requests over TCP need the token", file=str(token_path(service.home)), named=sorted(filter(None, tokens)))
     return _listener(Guard(app, service, tokens, address.host), service, tls)

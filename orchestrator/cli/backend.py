@@ -23,6 +23,7 @@ from orchestrator.runs.job import FRONTDOOR_PLANNER, CheckedJob, check_job
 from orchestrator.runs.personas import PersonaProposal, add_without_daemon, retire_without_daemon
 from orchestrator.runs.sandboxes import SandboxOnDemand
 from orchestrator.service.backup import Backup, make_backup, restore_backup
+from orchestrator.service.callers import user_key
 from orchestrator.service.configuration import Configuration, load_configuration, tool_servers
 from orchestrator.service.learning import Learning
 from orchestrator.service.operations import Installation, Upkeep
@@ -72,7 +73,7 @@ class Backend(Protocol):
         """Return the plan of a request; nothing runs."""
 
     async def rate(self, run: str, rating: RatingGiven) -> RatingGiven:
-        """Rate a run that has ended, and return the rating with the time at which it was journaled."""
+        """Rate a run that has ended, and return the rating with its author, who is this user, and its time."""
 
     async def add_persona(self, proposal: PersonaProposal) -> Placed:
         """Add a persona, unless there is one that says nearly the same, and return which one to use."""
@@ -81,7 +82,7 @@ class Backend(Protocol):
         """Retire a persona that was made at run time."""
 
     async def rate_chat(self, rating: ChatRated) -> ChatRated:
-        """Rate a chat whose model the router has chosen, and return the rating with the time of its journaling."""
+        """Rate a chat whose model the router has chosen, and return the rating with its author and its time."""
 
     async def vacuum(self, request: VacuumRequest) -> VacuumResult:
         """Remove the runs and chats that are kept no longer, and data that no run uses, and return what was removed."""
@@ -139,10 +140,10 @@ class EmbeddedBackend:
         await self._stack.enter_async_context(learning.running(self._orchestrator))
 
     async def submit(self, job: Job) -> str:
-        """Accept a job, begin with it and return its run. It is checked unless `prepare` has done so."""
+        """Accept a job of this user, start it and return its run. It is checked unless `prepare` has done so."""
         job = self._managed(job, self._prepared.registry)
         checked = self._checked[1] if self._checked is not None and self._checked[0] == job else None
-        return await self._prepared.submit(job, checked)
+        return await self._prepared.submit(replace(job, owner=job.owner or user_key()), checked)
 
     async def resume(self, run: str) -> str:
         """Resume a run that was interrupted, and return its id."""
@@ -164,11 +165,12 @@ class EmbeddedBackend:
 
     async def rate(self, run: str, rating: RatingGiven) -> RatingGiven:
         """Rate a run that has ended. Raises HomeLocked while another process owns the state folder."""
-        return await rate_without_daemon(self._chosen.home, run, rating)
+        return await rate_without_daemon(self._chosen.home, run, replace(rating, by=user_key()))
 
     async def add_persona(self, proposal: PersonaProposal) -> Placed:
         """Add a persona. Raises HomeLocked while another process owns the state folder, RegistryError, InputError."""
-        return add_without_daemon(self._chosen.home, proposal, self._chosen.registry(), time.time())
+        made = replace(proposal, by=user_key())
+        return add_without_daemon(self._chosen.home, made, self._chosen.registry(), time.time())
 
     async def retire_persona(self, name: str) -> None:
         """Retire a persona. Raises HomeLocked while another process owns the folder, RegistryError, InputError."""
@@ -176,7 +178,7 @@ class EmbeddedBackend:
 
     async def rate_chat(self, rating: ChatRated) -> ChatRated:
         """Rate a chat. Raises HomeLocked while another process owns the state folder."""
-        return await rate_chat_without_daemon(self._chosen.home, rating)
+        return await rate_chat_without_daemon(self._chosen.home, replace(rating, by=user_key()))
 
     async def vacuum(self, request: VacuumRequest) -> VacuumResult:
         """Remove the runs and chats that the limits do not keep, and rewrite the database.
@@ -223,7 +225,7 @@ class EmbeddedBackend:
 
         def proposed() -> str:
             with closing(procedures_engine(installation, configuration)) as engine:
-                return propose(engine, name, inputs, run)
+                return propose(engine, name, inputs, run, user_key())
 
         try:
             return await asyncio.to_thread(proposed)

@@ -168,14 +168,16 @@ class DaemonBackend:
         return PlannedTask(task_from(planned["task"]), planned["goes_on_after"])
 
     async def rate(self, run: str, rating: RatingGiven) -> RatingGiven:
-        """Rate a run that has ended, and return the rating with the time at which it was journaled."""
-        body = {"step": rating.step, "score": rating.score, "by": rating.by, "note": rating.note}
+        """Rate a run that has ended, and return the rating as it was journaled."""
+        body = {"step": rating.step, "score": rating.score, "note": rating.note}
         made = await self._ask("POST", f"/v1/runs/{run}/ratings", json=body)
-        return replace(rating, at=made["at"])
+        return replace(rating, at=made["at"], by=made["by"])
 
     async def add_persona(self, proposal: PersonaProposal) -> Placed:
         """Add a persona, unless there is one that says nearly the same, and return which one to use."""
-        placed = await self._ask("POST", "/v1/personas", json=asdict(proposal))
+        names = ("name", "text", "description", "distinct")  # the daemon says who makes it
+        body = {name: getattr(proposal, name) for name in names}
+        placed = await self._ask("POST", "/v1/personas", json=body)
         return Placed(placed["name"], placed["new"], placed["similarity"])
 
     async def retire_persona(self, name: str) -> None:
@@ -183,10 +185,10 @@ class DaemonBackend:
         await self._ask("DELETE", f"/v1/personas/{path_part('NAME', name)}")
 
     async def rate_chat(self, rating: ChatRated) -> ChatRated:
-        """Rate a chat whose model the router has chosen, and return the rating with its time."""
-        body = {"score": rating.score, "by": rating.by, "note": rating.note}
+        """Rate a chat whose model the router has chosen, and return the rating as it was journaled."""
         path = f"/v1/chats/{path_part('RUN', rating.chat)}/ratings"
-        return replace(rating, at=(await self._ask("POST", path, json=body))["at"])
+        made = await self._ask("POST", path, json={"score": rating.score, "note": rating.note})
+        return replace(rating, at=made["at"], by=made["by"])
 
     async def vacuum(self, request: VacuumRequest) -> VacuumResult:
         """Remove the runs and chats that the limits do not keep, while other runs go on."""

@@ -19,12 +19,13 @@ from orchestrator.errors import InputError, Problem
 from orchestrator.history.cache import ViewCache
 from orchestrator.history.report import Report, StepRow, explanation_json, load_report
 from orchestrator.journal import JournalReader, RunRow
+from orchestrator.service.callers import user_key
 
 LAST = "last"
 CHAT_PREFIXES = ("chatcmpl-", "resp_")
 """How the ids of answers of the API begin."""
 MOST_COMPLETED = 1000
-RUN_HELP = "The run: its id, the beginning of it, or `last`."
+RUN_HELP = "The run: its id, the beginning of it, or `last`, which is your last one."
 
 
 def complete_run(context: typer.Context, incomplete: str) -> list[str]:
@@ -118,13 +119,16 @@ def is_chat(text: str) -> bool:
 
 
 def find_run(journal: JournalReader, text: str) -> str:
-    """Return the id of the run for an id, its beginning, or `last`. Raises `InputError` for none or more than one."""
+    """Return the id of the run for an id, its beginning, or `last`, which is the last one of this user.
+
+    Raises `InputError` for none or more than one.
+    """
     rows = journal.runs()
     names = [row.run for row in rows]
     if text in names:
         return text
     if text == LAST and names:
-        return names[0]
+        return _last(rows, user_key())
     found = [name for name in names if text and name.startswith(text)]
     if len(found) == 1:
         return found[0]
@@ -132,6 +136,15 @@ def find_run(journal: JournalReader, text: str) -> str:
         raise InputError(Problem("RUN", f"there are no runs in {journal.home.path}", "`orchestrator run` first"))
     what = f"{text!r} is the beginning of {len(found)} runs" if found else f"there is no run {text!r}"
     raise InputError(Problem("RUN", what, f"{_some(found or names)}, or `last`"))
+
+
+def _last(rows: Sequence[RunRow], user: str) -> str:
+    """Return the newest run of a user, or of an early version, which did not record whose runs were. InputError."""
+    own = next((row.run for row in rows if row.owner in (user, "")), None)
+    if own is None:
+        what = f"{user} has submitted none of the {len(rows)} runs"
+        raise InputError(Problem("RUN", what, f"{_some([row.run for row in rows])}: see `orchestrator runs`"))
+    return own
 
 
 def _explain_chat(context: typer.Context, chat: str, step: str, as_json: bool) -> None:
@@ -195,4 +208,5 @@ def _run_json(row: RunRow) -> dict[str, Any]:
         "accepted_at": row.accepted,
         "finished_at": row.finished,
         "error": row.error,
+        "owner": row.owner,
     }

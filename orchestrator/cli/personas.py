@@ -11,7 +11,6 @@ from rich.table import Table
 from rich.text import Text
 
 from orchestrator.cli.backend import ask_backend
-from orchestrator.cli.rate import who
 from orchestrator.cli.settings import JsonFlag, Settings, settings
 from orchestrator.cli.terminal import make_console, one_line, print_json, printable, write
 from orchestrator.errors import InputError, Problem
@@ -106,7 +105,7 @@ def add(
 
     If another persona says nearly the same, nothing is added, and the name of that one is printed.
     """
-    proposal = PersonaProposal(name=name, text=_text(text), description=description, by=who(), distinct=distinct)
+    proposal = PersonaProposal(name=name, text=_text(text), description=description, distinct=distinct)
     placed = ask_backend(settings(context), lambda backend: backend.add_persona(proposal))
     if as_json:
         print_json({"name": placed.name, "new": placed.new, "similarity": placed.similarity})

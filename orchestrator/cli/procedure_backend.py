@@ -267,8 +267,8 @@ def procedure_backend(chosen: Settings) -> Iterator[ProcedureBackend]:
             yield DaemonProcedures(daemon)
         return
     with embedded_engine(chosen) as engine:
-        callers = Callers(chosen.home, load_configuration().procedures.callers)
-        yield EmbeddedProcedures(engine, callers.user())
+        callers = Callers(chosen.home, load_configuration().server.callers)
+        yield EmbeddedProcedures(engine, callers.user().caller)
 
 
 @contextmanager

@@ -1,7 +1,5 @@
 """The command that rates a run, a step of it, or a chat: rate."""
 
-import getpass
-import os
 from typing import Annotated, Final
 
 import typer
@@ -40,7 +38,7 @@ def rate(
     *steps, score = rating
     if len(steps) > 1:
         raise InputError(Problem("SCORE", f"{' '.join(rating)!r} is more than a step and a score", "[STEP] SCORE"))
-    given = RatingGiven(at=0.0, score=read_score(score), by=who(), step=steps[0] if steps else None, note=note)
+    given = RatingGiven(at=0.0, score=read_score(score), by="", step=steps[0] if steps else None, note=note)
     chosen = settings(context)
     if is_chat(run):
         _rate_chat(chosen, run, given, as_json)
@@ -75,11 +73,3 @@ def read_score(text: str) -> float:
     if not 0.0 <= score <= 1.0:
         raise InputError(Problem("SCORE", f"{text!r} is no score", ACCEPTED))
     return score
-
-
-def who() -> str:
-    """Return the name of the user, or `user` and the user id if there is no name."""
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return f"user {os.getuid()}"

@@ -13,6 +13,7 @@ import typer
 
 from orchestrator.api.listen import tcp_address
 from orchestrator.cli.client import NoDaemon, answers
+from orchestrator.cli.permissions_view import permission_lines, permissions_json
 from orchestrator.cli.settings import JsonFlag, Settings, settings
 from orchestrator.cli.terminal import print_json, printable, write
 from orchestrator.errors import InputError, Problem
@@ -121,13 +122,16 @@ def show_unit(context: typer.Context, as_json: JsonFlag = False) -> None:
 
 
 @config_app.command("show")
-def show_config(as_json: JsonFlag = False) -> None:
-    """Print the current configuration with comments, in the form of a configuration file."""
-    configuration = load_configuration()
+def show_config(context: typer.Context, as_json: JsonFlag = False) -> None:
+    """Print the current configuration with comments, in the form of a configuration file, and who may do what."""
+    configuration, home = load_configuration(), settings(context).home
     if as_json:
-        print_json({"file": str(configuration_path(os.environ)), **configuration.model_dump(mode="json")})
+        shown = configuration.model_dump(mode="json")
+        permissions = permissions_json(configuration.server, home)
+        print_json({"file": str(configuration_path(os.environ)), **shown, "permissions": permissions})
         return
-    write(lambda: print(show_configuration(configuration)))
+    rights = [f"# {line}".rstrip() for line in permission_lines(configuration.server, home)]
+    write(lambda: print("\n".join([show_configuration(configuration), "", *rights])))
 
 
 @config_app.command("path")

@@ -1,7 +1,7 @@
 """The commands that give work to the daemon and follow it: submit, watch, result, cancel, retry, delete."""
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated, Any
 
@@ -113,16 +113,24 @@ def cancel(
     step: Annotated[str | None, typer.Argument(metavar="STEP", help="Only this step, and what depends on it.")] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Ask the daemon to cancel a run, or one step of it."""
+    """Have the daemon cancel a run, or one step of it, and print what that did."""
     chosen = settings(context)
-    asked = {} if step is None else {"step": step}
-    _ask(chosen, lambda daemon: daemon.ask("POST", f"/v1/runs/{_found(chosen, run)}/cancel", json=asked), as_json)
+    name, asked = _found(chosen, run), {} if step is None else {"step": step}
+    with DaemonClient(chosen.home) as daemon:
+        line = daemon.ask("POST", f"/v1/runs/{name}/cancel", json=asked)
+    if as_json:
+        print_json(line)
+    else:
+        write(lambda: print(one_line(line["done"])))
 
 
 def retry(context: typer.Context, run: RunArgument = "last", as_json: JsonFlag = False) -> None:
     """Submit the job of a run that has ended again, as a new run."""
     chosen = settings(context)
-    _ask(chosen, lambda daemon: daemon.ask("POST", f"/v1/runs/{_found(chosen, run)}/retry"), as_json)
+    name = _found(chosen, run)
+    with DaemonClient(chosen.home) as daemon:
+        line = daemon.ask("POST", f"/v1/runs/{name}/retry")
+    _tell(line, as_json=as_json)
 
 
 def delete(context: typer.Context, run: RunArgument, as_json: JsonFlag = False) -> None:
@@ -159,12 +167,6 @@ def _follow(chosen: Settings, run: str, *, full: bool, as_json: bool) -> None:
 def _found(chosen: Settings, run: str) -> str:
     with JournalReader.open_to_read(chosen.home) as journal:
         return find_run(journal, run)
-
-
-def _ask(chosen: Settings, ask: Callable[[DaemonClient], dict[str, Any]], as_json: bool) -> None:
-    with DaemonClient(chosen.home) as daemon:
-        line = ask(daemon)
-    _tell(line, as_json=as_json)
 
 
 def _tell(line: dict[str, Any], *, as_json: bool) -> None:

@@ -94,18 +94,22 @@ class JournalReader:
         return row
 
     def runs(
-        self, limit: int | None = None, status: RunStatus | None = None, before: str | None = None
+        self,
+        limit: int | None = None,
+        status: RunStatus | None = None,
+        before: str | None = None,
+        owner: str | None = None,
     ) -> list[RunRow]:
-        """Return the runs, newest first: those of one `status`, and those accepted `before` another one, if given."""
-        return self._store.runs(limit, status, before)
+        """Return the runs, newest first: of one `status`, accepted `before` another one, of one `owner`, if given."""
+        return self._store.runs(limit, status, before, owner)
 
-    def run_with_key(self, key: str) -> str | None:
-        """Return the run that was accepted with this key, if there is one."""
-        return self._store.run_with_key(key)
+    def run_with_key(self, key: str, owner: str) -> str | None:
+        """Return the run that was accepted with this key of an owner, if there is one."""
+        return self._store.run_with_key(key, owner)
 
-    def run_of_task(self, task: str) -> str | None:
-        """Return the newest run of the task with this `task_id`, if there is one."""
-        return self._store.run_of_task(task)
+    def run_of_task(self, task: str, owner: str | None = None) -> str | None:
+        """Return the newest run of the task with this `task_id`, of one `owner` if given, if there is one."""
+        return self._store.run_of_task(task, owner)
 
     def copy_to(self, path: Path) -> None:
         """Copy the database, without the objects, into a new file. Its owner and readers go on meanwhile."""
@@ -180,9 +184,9 @@ class JournalReader:
             raise UnknownChat(self.home.database, chat)
         return records[0]
 
-    def chats(self, limit: int) -> list[ChatRecord]:
-        """Return the `limit` newest chats, newest first. Raises `JournalCorrupt`."""
-        return chat_records(event for _, event in self._chat_events(self._store.newest_chats(limit)))[::-1]
+    def chats(self, limit: int, owner: str | None = None) -> list[ChatRecord]:
+        """Return the `limit` newest chats, newest first, of one `owner` if given. Raises `JournalCorrupt`."""
+        return chat_records(event for _, event in self._chat_events(self._store.newest_chats(limit, owner)))[::-1]
 
     def chat_events(self, after: int = 0, limit: int | None = None) -> list[tuple[int, ChatEvent]]:
         """Return the events of all chats with their numbers, which rise, from the first one after number `after`.

@@ -80,7 +80,19 @@ _SHAPES = """
 CREATE INDEX events_by_shape ON events (body ->> '$.plan_key.shape', number) WHERE kind = 'run_accepted';
 """
 
-MIGRATIONS: tuple[str, ...] = (_FIRST, _KEYS, _PARTS, _CHECKSUMS, _TASKS, _OUTCOMES, _PERSONAS, _CHATS, _SHAPES)
+# Each caller lists its own runs and chats, and has idempotency keys of its own.
+_OWNERS = """
+ALTER TABLE runs ADD COLUMN owner TEXT NOT NULL DEFAULT '';
+DROP INDEX events_by_key;
+CREATE UNIQUE INDEX events_by_key ON events (body ->> '$.key', coalesce(body ->> '$.owner', ''))
+    WHERE kind = 'run_accepted';
+CREATE INDEX chat_events_by_owner ON chat_events (body ->> '$.owner', number) WHERE kind = 'chat_routed';
+"""
+
+MIGRATIONS: tuple[str, ...] = (
+    *(_FIRST, _KEYS, _PARTS, _CHECKSUMS, _TASKS, _OUTCOMES, _PERSONAS, _CHATS, _SHAPES),
+    _OWNERS,
+)
 """SQL that leads from version n to version n + 1, at index n."""
 
 VERSION = len(MIGRATIONS)

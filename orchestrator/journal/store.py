@@ -60,6 +60,8 @@ class RunRow:
     accepted: float
     finished: float | None
     error: str | None
+    owner: str
+    """Who submitted it, see `RunAccepted.owner`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +135,7 @@ def chat_row(event: ChatEvent) -> ChatRow:
 
 def _run_row(run: str, event: RunAccepted) -> RunRow:
     text = event.request or (event.task.objective if event.task else "")
-    return RunRow(run, event.mode, " ".join(text.split())[:TITLE_LENGTH], "queued", event.at, None, None)
+    return RunRow(run, event.mode, " ".join(text.split())[:TITLE_LENGTH], "queued", event.at, None, None, event.owner)
 
 
 class RefusedEvents(Exception):
@@ -227,33 +229,42 @@ class Store:
         return next((self._whole(run, *row) for row in self._rows(asked, run)), None)
 
     def runs(
-        self, limit: int | None = None, status: RunStatus | None = None, before: str | None = None
+        self,
+        limit: int | None = None,
+        status: RunStatus | None = None,
+        before: str | None = None,
+        owner: str | None = None,
     ) -> list[RunRow]:
-        """Return the runs, newest first: those of one `status`, and those accepted `before` another one, if given."""
+        """Return the runs, newest first: of one `status`, accepted `before` another one, of one `owner`, if given."""
         rows = self._rows(
             """
-            SELECT * FROM runs WHERE (?1 IS NULL OR status = ?1) AND
+            SELECT * FROM runs WHERE (?1 IS NULL OR status = ?1) AND (?4 IS NULL OR owner = ?4) AND
                 (?2 IS NULL OR (accepted, rowid) < (SELECT accepted, rowid FROM runs WHERE run = ?2))
             ORDER BY accepted DESC, rowid DESC LIMIT ?3
             """,
             status,
             before,
             -1 if limit is None else limit,
+            owner,
         )
         return [RunRow(*row) for row in rows]
 
-    def run_with_key(self, key: str) -> str | None:
-        """Return the run that was accepted with this key, if there is one."""
-        asked = "SELECT run FROM events WHERE kind = 'run_accepted' AND body ->> '$.key' = ?"
-        return next((run for (run,) in self._rows(asked, key)), None)
-
-    def run_of_task(self, task: str) -> str | None:
-        """Return the newest run of the task with this `task_id`, if there is one."""
+    def run_with_key(self, key: str, owner: str) -> str | None:
+        """Return the run that was accepted with this key of an owner, if there is one."""
         asked = """
-            SELECT run FROM events WHERE kind = 'run_accepted' AND body ->> '$.task.task_id' = ?
+            SELECT run FROM events WHERE kind = 'run_accepted' AND body ->> '$.key' = ?
+                AND coalesce(body ->> '$.owner', '') = ?
+        """
+        return next((run for (run,) in self._rows(asked, key, owner)), None)
+
+    def run_of_task(self, task: str, owner: str | None = None) -> str | None:
+        """Return the newest run of the task with this `task_id`, of one `owner` if given, if there is one."""
+        asked = """
+            SELECT run FROM events WHERE kind = 'run_accepted' AND body ->> '$.task.task_id' = ?1
+                AND (?2 IS NULL OR body ->> '$.owner' = ?2)
             ORDER BY number DESC LIMIT 1
         """
-        return next((run for (run,) in self._rows(asked, task)), None)
+        return next((run for (run,) in self._rows(asked, task, owner)), None)
 
     def delete(self, *runs: str, outcomes: Iterable[AttemptOutcome] = ()) -> None:
         """Delete runs and their events, and store `outcomes` of their attempts. Raises `JournalError`."""
@@ -331,14 +342,27 @@ class Store:
         """
         return self._whole_chat_events(asked, after, -1 if limit is None else limit)
 
-    def newest_chats(self, limit: int) -> list[tuple[int, str, str]]:
-        """Return number, chat and body of all events of the `limit` newest chats, in order. Raises `JournalCorrupt`."""
+    def newest_chats(self, limit: int, owner: str | None = None) -> list[tuple[int, str, str]]:
+        """Return number, chat and body of all events of the `limit` newest chats, in order, of one `owner` if given.
+
+        Raises `JournalCorrupt`.
+        """
+        if owner is None:
+            asked = """
+                SELECT chat, number, CAST(body AS BLOB), checksum FROM chat_events
+                WHERE chat IN (SELECT chat FROM chat_events WHERE kind = 'chat_routed' ORDER BY number DESC LIMIT ?)
+                ORDER BY number
+            """
+            return self._whole_chat_events(asked, limit)
         asked = """
             SELECT chat, number, CAST(body AS BLOB), checksum FROM chat_events
-            WHERE chat IN (SELECT chat FROM chat_events WHERE kind = 'chat_routed' ORDER BY number DESC LIMIT ?)
+            WHERE chat IN (
+                SELECT chat FROM chat_events WHERE kind = 'chat_routed' AND body ->> '$.owner' = ?
+                ORDER BY number DESC LIMIT ?
+            )
             ORDER BY number
         """
-        return self._whole_chat_events(asked, limit)
+        return self._whole_chat_events(asked, owner, limit)
 
     def chat(self, chat: str) -> list[tuple[int, str, str]]:
         """Return number, chat and body of the events of one chat, in order. Raises `JournalCorrupt`."""
@@ -501,8 +525,8 @@ class Store:
         execute = self._connection.execute
         if opens := row.opens:
             execute(
-                "INSERT INTO runs (run, mode, title, status, accepted) VALUES (?, ?, ?, ?, ?)",
-                (opens.run, opens.mode, opens.title, opens.status, opens.accepted),
+                "INSERT INTO runs (run, mode, title, status, accepted, owner) VALUES (?, ?, ?, ?, ?, ?)",
+                (opens.run, opens.mode, opens.title, opens.status, opens.accepted, opens.owner),
             )
         execute(
             "INSERT INTO events (run, at, kind, step, attempt, body, checksum) VALUES (?, ?, ?, ?, ?, ?, ?)",

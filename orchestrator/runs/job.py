@@ -73,6 +73,8 @@ class Job:
     """How the models of the steps are asked."""
     owner: str = ""
     """Who submits it, see `RunAccepted.owner`."""
+    sees_runs_of: str | None = None
+    """Whose earlier runs it may name; None for those of everybody."""
 
     @property
     def prior(self) -> tuple[str, ...]:
@@ -146,7 +148,7 @@ async def check_job(
     """
     prior = job.found
     if prior is None:
-        prior = await asyncio.to_thread(prior_artifacts, journal, job.prior) if job.prior else {}
+        prior = await asyncio.to_thread(prior_artifacts, journal, job.prior, job.sees_runs_of) if job.prior else {}
     no_sandbox = await why_no_sandbox(sandbox) if runs_code(job.task) else ""
     listing = await _listing(job.task, ToolServers(servers, sandbox))
     return await asyncio.to_thread(check_job_given, job, registry, prior, no_sandbox, planner, listing)

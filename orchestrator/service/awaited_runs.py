@@ -63,7 +63,7 @@ class AwaitedRuns:
     """
 
     def __init__(
-        self, cancel: Callable[[str], Awaitable[None]], start: StartTask, seconds: Callable[[], float]
+        self, cancel: Callable[[str], Awaitable[object]], start: StartTask, seconds: Callable[[], float]
     ) -> None:
         self._cancel = cancel
         self._start = start

@@ -25,13 +25,18 @@ EndAnswer = Callable[[Completion, str], None]
 
 
 async def route_chat(
-    orchestrator: Orchestrator, chat: str, objective: str, persona: str | None = None, model: str | None = None
+    orchestrator: Orchestrator,
+    chat: str,
+    objective: str,
+    persona: str | None = None,
+    model: str | None = None,
+    owner: str = "",
 ) -> "RoutedChat":
     """Let the router choose who answers a chat, and return the choice, which may have a `problem`.
 
     The router starts from the role that plans fall back on. `chat` is the id of the response, `objective` what the user
-    said last, `persona` the one that was asked for, and `model` the one that is forced. The registry has to have a role
-    that does steps.
+    said last, `persona` the one that was asked for, `model` the one that is forced, and `owner` the key of the caller.
+    The registry has to have a role that does steps.
     """
     registry = orchestrator.registry
     roles = registry.step_roles
@@ -54,6 +59,7 @@ async def route_chat(
         advice=decision.advice,
         resident=tuple(sorted(orchestrator.pool.resident)),
         prompts=prompt_digests(registry, decision.role, decision.persona, decision.model),
+        owner=owner,
     )
     return RoutedChat(orchestrator.journal, orchestrator.clock, decision, routed)
 

@@ -18,12 +18,15 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from orchestrator.errors import InputError, Problem
 from orchestrator.sandbox import MIB
 from orchestrator.service.callers import check_callers
+from orchestrator.service.permissions import Permission
 from orchestrator.service.schedules import schedules_from
 from orchestrator.steps.tools.servers import ToolServer
 from orchestrator.taskir import TaskIR
 
 FILE_NAME = "config.toml"
 PREFIX = "ORCHESTRATOR"
+MOVED = {("procedures", "callers"): ("server", "callers")}
+"""Keys of earlier versions, which are still read, and where they are now."""
 
 
 def _listed(value: object) -> object:
@@ -109,7 +112,15 @@ class ServerSettings(_Section):
     tokens: NameTable = Field(
         default={},
         description='further tokens by name, each in a file that only its owner can read: `ann = "/etc/ann.token"`;'
-        " `callers` of [procedures] says what their holders may do",
+        " their holders may do what `callers` gives them, and nothing else",
+    )
+    callers: Annotated[NameTable, AfterValidator(check_callers)] = Field(
+        default={},
+        description='what callers may do, `"token:ann" = "read:own submit"`: users of the socket (user:NAME,'
+        " user:NUMBER), the API's own token (token) and named ones (token:NAME), with permissions"
+        f" ({', '.join(Permission)}) and roles: owner (all but approve), operator (read:all submit operate teach),"
+        " approver (read:all approve, as a person), and those that procedures name; without an entry the folder's owner"
+        " and root may do everything, the API's own token is operator, and others may do nothing",
     )
     hosts: NameList = Field(default=(), description="names that requests may be addressed to, besides localhost")
     origins: NameList = Field(
@@ -219,12 +230,6 @@ class ProcedureSettings(_Section):
         description='when the daemon runs which, in lines as of crontab: "0 3 * * * backup", "@weekly vacuum days=30";'
         " one that needs an approval then waits for it; in the environment with ; between them",
     )
-    callers: Annotated[NameTable, AfterValidator(check_callers)] = Field(
-        default={},
-        description='what others than the folder\'s owner may do, `"token:ann" = "operator approver"`: users of'
-        " the socket (user:NAME, user:NUMBER) and holders of tokens (token, token:NAME) with the roles that procedures"
-        " name, and `approver` for a person who may approve plans",
-    )
     audit_bytes: int = Field(
         default=64 << 20, ge=1 << 16, description="bytes of the audit log in one file; a full one is sealed"
     )
@@ -320,6 +325,20 @@ class Configuration(_Section):
     procedures: ProcedureSettings = ProcedureSettings()
     memory: MemorySettings = MemorySettings()
     mcp: McpSettings = McpSettings()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _take_moved(cls, stated: Any) -> Any:
+        """Take keys of earlier versions from where they were."""
+        for (section, key), (now, name) in MOVED.items():
+            earlier = _table(_table(stated).get(section))
+            if key not in earlier:
+                continue
+            if name in (present := _table(stated.get(now))):
+                raise ValueError(f"{section}.{key} has become {now}.{name}, and both are stated; accepted: the latter")
+            rest = {other: value for other, value in earlier.items() if other != key}
+            stated = {**stated, section: rest, now: {**present, name: earlier[key]}}
+        return stated
 
 
 def configuration_path(environ: Mapping[str, str]) -> Path:
@@ -440,10 +459,10 @@ def _table(stated: object) -> dict[str, Any]:
 
 def _variables(environ: Mapping[str, str]) -> Iterator[tuple[tuple[str, str], str]]:
     """Yield the values that the environment gives, by section and key."""
-    for section, model in _sections():
-        for key in model.model_fields:
-            if (text := environ.get(variable(section, key))) is not None:
-                yield (section, key), text
+    keys = [(section, key) for section, model in _sections() for key in model.model_fields]
+    for section, key in (*keys, *MOVED):
+        if (text := environ.get(variable(section, key))) is not None:
+            yield (section, key), text
 
 
 def _sections() -> Iterator[tuple[str, type[BaseModel]]]:
@@ -455,7 +474,9 @@ def _sections() -> Iterator[tuple[str, type[BaseModel]]]:
 def _problem(path: Path, variables: Mapping[tuple[str, str], str], error: Any) -> Problem:
     where = tuple(map(str, error["loc"]))
     section, key = (*where, "", "")[:2]
-    place = variable(section, key) if (section, key) in variables else f"{path}: {'.'.join(where)}"
+    earlier = (old for old, now in MOVED.items() if now == (section, key))
+    stated = next((one for one in ((section, key), *earlier) if one in variables), None)
+    place = f"{path}: {'.'.join(where)}" if stated is None else variable(*stated)
     known = ToolServerSettings if where[:2] == ("mcp", "servers") and len(where) > 2 else dict(_sections()).get(section)
     accepted = ", ".join(known.model_fields if known else Configuration.model_fields)
     unknown = error["type"] == "extra_forbidden"

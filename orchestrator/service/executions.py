@@ -56,12 +56,20 @@ class ProcedureQueue:
     """Executes procedures in this process. An async context manager; its exit does not wait for an execution."""
 
     def __init__(
-        self, engine: ProcedureEngine, schedules: Callable[[], Sequence[Schedule]], now: Callable[[], float] = time.time
+        self,
+        engine: ProcedureEngine,
+        schedules: Callable[[], Sequence[Schedule]],
+        now: Callable[[], float] = time.time,
+        owner: str = "",
     ) -> None:
-        """`schedules` returns those of the configuration in force; `now` the seconds since the epoch."""
+        """`schedules` returns those of the configuration in force; `now` the seconds since the epoch.
+
+        `owner` is the key of the caller who owns what schedules start.
+        """
         self.engine = engine
         self._schedules = schedules
         self._now = now
+        self._owner = owner
         self._turn = asyncio.Lock()
         self._planners = asyncio.Semaphore(MAX_PLANNERS)
         self._reconfigured = asyncio.Event()
@@ -323,7 +331,7 @@ class ProcedureQueue:
 
     async def _carry_out(self, due: DueSchedule) -> None:
         """Execute what a schedule says, or write down why it is not executed."""
-        schedule, caller = due.schedule, schedule_caller(due.schedule)
+        schedule, caller = due.schedule, schedule_caller(due.schedule, self._owner)
         if lost := due.missed + due.is_late:
             when = datetime.fromtimestamp(due.at).strftime("%Y-%m-%d %H:%M")
             often = "once" if lost == 1 else f"{lost} times"

@@ -144,12 +144,12 @@ class MemoryOperations:
     def _database(self) -> DatabaseResource:
         return DatabaseResource(self._on.home / FOLDER / DATABASE)
 
-    def _add_persona(self, arguments: NewPersonaArguments, _work: Work) -> Mapping[str, Any]:
+    def _add_persona(self, arguments: NewPersonaArguments, work: Work) -> Mapping[str, Any]:
         proposal = PersonaProposal(
             name=arguments.name,
             text=arguments.text,
             description=arguments.description,
-            by="a procedure",
+            by=work.owner or "a procedure",
             distinct=arguments.distinct,
         )
         placed = run_or_fail(lambda: self._on.upkeep.add_persona(proposal))

@@ -127,18 +127,20 @@ def listing(engine: ProcedureEngine, schedules: Sequence[Schedule], now: float, 
     }
 
 
-def schedule_caller(schedule: Schedule) -> Caller:
-    """Return a schedule as a caller, who is no person."""
-    return Caller(f"the schedule {schedule.text!r}", frozenset({"schedule"}), person=False)
+def schedule_caller(schedule: Schedule, owner: str = "") -> Caller:
+    """Return a schedule as a caller, who is no person. `owner` owns what it starts."""
+    return Caller(f"the schedule {schedule.text!r}", frozenset({"schedule"}), person=False, key=owner)
 
 
-def propose(engine: ProcedureEngine, name: str, inputs: Mapping[str, Any], run: str) -> str:
+def propose(engine: ProcedureEngine, name: str, inputs: Mapping[str, Any], run: str, owner: str) -> str:
     """Keep the plan of a procedure that the plan of a run asks for, to wait for a person, and return what to tell.
+
+    `owner` is that of the run, who then owns what the procedure makes.
 
     The same proposal of the same run is kept once. What the text says of the plan does not quote files, which whoever
     reads the run's artifacts may have no right to see. Raises StepFailed.
     """
-    caller = Caller(proposer(run), frozenset({"model"}), person=False)
+    caller = Caller(proposer(run), frozenset({"model"}), person=False, key=owner)
     try:
         plan = engine.plan(name, inputs, caller, proposed=True)
         past = engine.executions_of(caller.name)

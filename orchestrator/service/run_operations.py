@@ -57,7 +57,7 @@ class RunOperations:
 
     def _preview(self, arguments: TaskForm) -> str:
         """Return what will run. Raises StepFailed for a task that cannot be run here."""
-        job = _job(arguments, None)
+        job = _job(arguments, None, "")
 
         async def checked() -> None:
             with JournalReader.open_to_read(self._on.home) as journal:
@@ -72,13 +72,13 @@ class RunOperations:
         return f"carry out a run: {job.task.objective}\n{steps}"
 
     def _run(self, arguments: TaskForm, work: Work) -> Mapping[str, Any]:
-        run = run_to_end(self._carried_out(_job(arguments, _key(work)), work), work)
+        run = run_to_end(self._carried_out(_job(arguments, _key(work), work.owner), work), work)
         return run_or_fail(lambda: self._outcome(run))
 
     async def _carried_out(self, job: Job, work: Work) -> str:
         """Carry out the run with the job's key, from its beginning or from where it is, and return its id."""
         assert job.key is not None
-        known = await asyncio.to_thread(self._known, job.key)
+        known = await asyncio.to_thread(self._known, job.key, job.owner)
         if known is not None and known.finished is not None:
             return known.run
         async with self._on.upkeep.runs() as runs:
@@ -94,9 +94,9 @@ class RunOperations:
                 raise
         return run
 
-    def _known(self, key: str) -> RunRow | None:
+    def _known(self, key: str, owner: str) -> RunRow | None:
         with JournalReader.open_to_read(self._on.home) as journal:
-            run = journal.run_with_key(key)
+            run = journal.run_with_key(key, owner)
             return None if run is None else journal.run(run)
 
     def _outcome(self, run: str) -> Mapping[str, Any]:
@@ -131,7 +131,7 @@ class RunOperations:
         if not Home(self._on.home).database.exists():
             return []
         with JournalReader.open_to_read(self._on.home) as journal:
-            found = (journal.run_with_key(_key(work, attempt)) for attempt in range(1, MAX_ATTEMPTS + 1))
+            found = (journal.run_with_key(_key(work, attempt), work.owner) for attempt in range(1, MAX_ATTEMPTS + 1))
             return [run for run in found if run is not None and journal.run(run).finished is None]
 
     async def _cancelled(self, run: str) -> None:
@@ -140,14 +140,22 @@ class RunOperations:
             await _cancelled(runs, run)
 
 
-def _job(arguments: TaskForm, key: str | None) -> Job:
-    """Return the job of a step. Raises StepFailed for a task that is none."""
+def _job(arguments: TaskForm, key: str | None, owner: str) -> Job:
+    """Return the job of a step, whose run will belong to `owner`. Raises StepFailed for a task that is none."""
     try:
         task = None if arguments.task is None else task_from(arguments.task)
     except InvalidTask as error:
         raise StepFailed(f"the task cannot be used: {error}") from error
     folder = None if arguments.folder is None else Path(arguments.folder)
-    return Job(request=arguments.request, task=task, directory=folder, mode="as-planned", priority="batch", key=key)
+    return Job(
+        request=arguments.request,
+        task=task,
+        directory=folder,
+        mode="as-planned",
+        priority="batch",
+        key=key,
+        owner=owner,
+    )
 
 
 def _key(work: Work, attempt: int | None = None) -> str:

@@ -34,6 +34,8 @@ from orchestrator.runs.personas import PersonaProposal
 from orchestrator.runs.updates import Update
 from orchestrator.service.awaited_runs import AwaitedRuns
 from orchestrator.service.backup import Backup, find_backup, make_backup, restore_backup
+from orchestrator.service.callers import Callers
+from orchestrator.service.cancelling import Cancellation, cancellation
 from orchestrator.service.configuration import Configuration, tool_servers
 from orchestrator.service.errors import Busy, Conflict, FolderFull, NotReady
 from orchestrator.service.executions import ProcedureQueue
@@ -104,7 +106,11 @@ class Service:
         """Has the listener on TCP, if there is one, read the tokens again. Blocks on the disk. Raises JournalError."""
         self.learning = Learning(home, lambda: self._configuration.memory)
         engine = procedures_engine(self._installation(), configuration)
-        self.procedures = ProcedureQueue(engine, lambda: schedules_from(self._configuration.procedures.schedules))
+        self.procedures = ProcedureQueue(
+            engine,
+            lambda: schedules_from(self._configuration.procedures.schedules),
+            owner=Callers(home, {}).folder_owner(),
+        )
         """Executes procedures on this installation."""
 
     async def __aenter__(self) -> Self:
@@ -215,18 +221,19 @@ class Service:
             raise Conflict(f"run {run} has not ended: {row.status}; accepted: a run that has ended")
         return job_of(await self._accepted(run))
 
-    async def cancel(self, run: str, step: str | None = None) -> None:
-        """Cancel a run or a step of it; nothing happens if it has ended. Raises UnknownRun, InputError."""
+    async def cancel(self, run: str, step: str | None = None) -> Cancellation:
+        """Cancel a run or a step of it, and return what that does. Raises UnknownRun, InputError."""
         await self.row(run)
         waited = step is None and self._queue.remove(run)
-        if step is not None:
-            await asyncio.to_thread(self._check_step, run, step)
-        await self.orchestrator.cancel(run, step)
+        done = await asyncio.to_thread(self._cancellation, run, step)
+        if done.ended is None:
+            await self.orchestrator.cancel(run, step)
         self.totals.runs["cancelled"] += waited  # it was never executed, so `enforce_quota` does not count it
+        return done
 
-    def _check_step(self, run: str, step: str) -> None:
+    def _cancellation(self, run: str, step: str | None) -> Cancellation:
         with self.orchestrator.views.view(run) as view:
-            view.check_step(step)
+            return cancellation(view, step)
 
     async def delete(self, run: str) -> None:
         """Delete a run and all that is kept of it. Raises UnknownRun, and Conflict for a run that has not ended."""
@@ -431,8 +438,9 @@ class Service:
 
     async def _propose(self, run: str, name: str, inputs: Mapping[str, Any]) -> str:
         """Keep the plan of a procedure that the plan of a run asks for. Raises ToolError."""
+        engine, owner = self.procedures.engine, (await self.row(run)).owner
         try:
-            return await self.procedures.planning(lambda: propose(self.procedures.engine, name, inputs, run))
+            return await self.procedures.planning(lambda: propose(engine, name, inputs, run, owner))
         except StepFailed as error:
             raise ToolError(str(error)) from error
 
@@ -520,8 +528,8 @@ class Service:
         return accepted_in([await asyncio.to_thread(self.orchestrator.journal.first_event, run)])
 
     async def _known(self, job: Job, key: str) -> Submitted | None:
-        """Return the run that was accepted with this key, if any. Raises Conflict if it was for another job."""
-        run = await asyncio.to_thread(self.orchestrator.journal.run_with_key, key)
+        """Return the owner's run that was accepted with this key, if any. Raises Conflict if it was for another job."""
+        run = await asyncio.to_thread(self.orchestrator.journal.run_with_key, key, job.owner)
         if run is None:
             return None
         earlier = job_of(await self._accepted(run))

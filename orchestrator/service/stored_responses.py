@@ -8,7 +8,7 @@ removed when there are too many, or too large ones.
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -47,6 +47,8 @@ class StoredResponse:
     """What the request has added to the conversation, as JSON."""
     answer: Mapping[str, Any]
     """The answer, whose `output` has what the model has added to the conversation."""
+    owner: str = ""
+    """The key of the caller who asked; empty for responses of early versions."""
 
 
 class StoredResponses:
@@ -63,7 +65,8 @@ class StoredResponses:
     def store(self, response: str, stored: StoredResponse) -> None:
         """Keep a response under its id. Raises DiskFull, or JournalError where the file cannot be written."""
         file = self._file(response)
-        text = json.dumps({"previous": stored.previous, "given": stored.given, "answer": stored.answer})
+        kept = {"previous": stored.previous, "given": stored.given, "answer": stored.answer, "owner": stored.owner}
+        text = json.dumps(kept)
         try:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             written = file.with_suffix(".tmp")
@@ -81,7 +84,7 @@ class StoredResponses:
         """Return what is kept under an id. Raises UnknownResponse."""
         try:
             found = json.loads(self._file(response).read_text(encoding="utf-8"))
-            return StoredResponse(found["previous"], found["given"], found["answer"])
+            return StoredResponse(found["previous"], found["given"], found["answer"], found.get("owner", ""))
         except (FileNotFoundError, ValueError, TypeError, KeyError) as error:
             raise UnknownResponse(response) from error
 
@@ -92,10 +95,11 @@ class StoredResponses:
         except FileNotFoundError as error:
             raise UnknownResponse(response) from error
 
-    def conversation(self, response: str) -> list[Mapping[str, Any]]:
+    def conversation(self, response: str, sees: Callable[[str], bool]) -> list[Mapping[str, Any]]:
         """Return all that was added to the conversation up to the end of a response, the oldest first.
 
-        Raises UnknownResponse where it or one that came before it is not kept, or where there are too many of them.
+        `sees` returns whether the responses of an owner may be seen. Raises UnknownResponse where it or one that came
+        before it is not kept or may not be seen, or where there are too many of them.
         """
         turns: list[StoredResponse] = []
         following: str | None = response
@@ -103,6 +107,8 @@ class StoredResponses:
             if len(turns) == MAX_TURNS:
                 raise UnknownResponse(following)
             turns.append(self.load(following))
+            if not sees(turns[-1].owner):
+                raise UnknownResponse(following)
             following = turns[-1].previous
         return [item for turn in reversed(turns) for item in (*turn.given, *turn.answer["output"])]
 

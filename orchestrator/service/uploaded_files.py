@@ -46,6 +46,8 @@ class UploadedFile:
     bytes: int
     created: float
     """When it was uploaded, in seconds since the epoch."""
+    owner: str = ""
+    """The key of the caller who has uploaded it; empty for files of early versions."""
 
 
 class UploadedFiles:
@@ -63,14 +65,14 @@ class UploadedFiles:
         self._now = now
         self._lock = Lock()
 
-    def store(self, name: str, purpose: str, data: bytes) -> UploadedFile:
+    def store(self, name: str, purpose: str, data: bytes, owner: str = "") -> UploadedFile:
         """Keep a file, and return its description. Raises FolderFull, DiskFull, JournalError, and what `now` raises."""
         settings = self._settings()
         if (reason := why_full(self._home, settings)) is not None:
             raise FolderFull(reason)
         with self._lock:
             self._check_room(len(data), settings.max_uploaded_bytes)
-            made = UploadedFile(f"file-{secrets.token_hex(12)}", name, purpose, len(data), self._now())
+            made = UploadedFile(f"file-{secrets.token_hex(12)}", name, purpose, len(data), self._now(), owner)
             self._write(self._content(made.id), data)
             try:
                 self._write(self._description(made.id), json.dumps(asdict(made)).encode())

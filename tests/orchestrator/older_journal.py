@@ -3,14 +3,23 @@
 import sqlite3
 from contextlib import closing
 from pathlib import Path
+from typing import Final
 
 from orchestrator.journal.migrations import VERSION
+
+WITHOUT_OWNERS: Final = """
+DROP INDEX chat_events_by_owner;
+DROP INDEX events_by_key;
+CREATE UNIQUE INDEX events_by_key ON events (body ->> '$.key') WHERE kind = 'run_accepted';
+ALTER TABLE runs DROP COLUMN owner;
+"""
+"""Undoes the last migration."""
 
 
 def downgrade(database: Path) -> None:
     """Make the database of a journal one of the schema version before this one."""
     with closing(sqlite3.connect(database)) as connection:
-        connection.execute("DROP INDEX events_by_shape")
+        connection.executescript(WITHOUT_OWNERS)
         connection.execute("DELETE FROM schema_version WHERE version = ?", (VERSION,))
         connection.commit()
 

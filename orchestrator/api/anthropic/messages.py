@@ -43,7 +43,7 @@ class TokenCount(BaseModel):
 @router.post("", response_model=MessageAnswer, responses={200: DOCUMENTED_STREAM})
 async def create(body: MessagesBody, answering: AnsweringDep, threads: StoredThreadsDep) -> MessageAnswer | Response:
     """Answer a conversation. `model` is a role, a persona, a model, `auto`, `orchestrate`, or an alias of one."""
-    thread = await asyncio.to_thread(Thread.of, body, threads)
+    thread = await asyncio.to_thread(Thread.of, body, threads, answering.access)
     body, earlier = thread.body, thread.earlier
     read = await read_body(body, lambda: request_of(body, f"msg_{secrets.token_hex(12)}", earlier))
     started = await answering.start(read)

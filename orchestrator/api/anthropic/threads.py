@@ -14,6 +14,7 @@ from orchestrator.api.anthropic.answers import MessageAnswer
 from orchestrator.api.anthropic.requests import MessagesBody, TurnBody
 from orchestrator.api.errors import ThreadFingerprintMismatch, ThreadNotFound
 from orchestrator.errors import InputError, Problem
+from orchestrator.service.callers import Access
 from orchestrator.service.stored_responses import StoredResponse, StoredResponses, UnknownResponse
 
 _SAME = ("system", "tools")
@@ -29,22 +30,23 @@ class Thread:
     earlier: Sequence[TurnBody]
     """The messages before those of the request."""
     _threads: StoredResponses
+    _access: Access
 
     @classmethod
-    def of(cls, body: MessagesBody, threads: StoredResponses) -> "Thread":
-        """Return the conversation that a request begins or goes on with. It reads files: call it in a thread.
+    def of(cls, body: MessagesBody, threads: StoredResponses, access: Access) -> "Thread":
+        """Return the conversation that a caller's request begins or continues. It reads files: call it in a thread.
 
-        Raises ThreadNotFound where the answer that the request goes on with is not kept, and InputError where the
-        request does not name one, or changes what is the same in all of a thread.
+        Raises ThreadNotFound if the answer that the request continues is not kept, or the caller may not see it, and
+        InputError if the request names none, or changes what is the same in all of a thread.
         """
         asked = body.thread
         if asked is None or asked.type == "create":
-            return cls(body, (), threads)
+            return cls(body, (), threads, access)
         if (previous := asked.previous_message_id) is None:
             raise InputError(Problem("thread/previous_message_id", "is missing", "the id of an answer of the thread"))
         try:
             kept = threads.load(previous).answer
-            earlier = [TurnBody.model_validate(turn) for turn in threads.conversation(previous)]
+            earlier = [TurnBody.model_validate(turn) for turn in threads.conversation(previous, access.sees)]
             begun = MessagesBody.model_validate(
                 {**body.model_dump(include={"model", "messages", "max_tokens"}), **kept}
             )
@@ -58,7 +60,7 @@ class Thread:
                 accepted = f"the one of the thread, or no {name}"
                 raise ThreadFingerprintMismatch(Problem(name, "is another than that of the thread", accepted))
         same = {name: getattr(begun, name) for name in _SAME}
-        return cls(body.model_copy(update=same), earlier, threads)
+        return cls(body.model_copy(update=same), earlier, threads, access)
 
     async def keep(self, answer: MessageAnswer) -> None:
         """Keep an answer to the request under its id, where the request wants that. Raises JournalError."""
@@ -68,5 +70,5 @@ class Thread:
         given = shown.pop("messages")
         turn = {"role": "assistant", "content": [block.model_dump() for block in answer.content]}
         previous = asked.previous_message_id if asked.type == "continue" else None
-        stored = StoredResponse(previous, given, {"output": [turn], **shown})
+        stored = StoredResponse(previous, given, {"output": [turn], **shown}, self._access.key)
         await asyncio.to_thread(self._threads.store, answer.id, stored)

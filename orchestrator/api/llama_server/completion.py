@@ -12,7 +12,15 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 
-from orchestrator.api.dependencies import ForcedModel, LenientBody, LimiterDep, RequestBody, ServiceDep, read_body
+from orchestrator.api.dependencies import (
+    AccessDep,
+    ForcedModel,
+    LenientBody,
+    LimiterDep,
+    RequestBody,
+    ServiceDep,
+    read_body,
+)
 from orchestrator.api.errors import DOCUMENTED, error_detail
 from orchestrator.api.limiter import GenerationHandle
 from orchestrator.api.openai.calling import CUT_OFF
@@ -127,23 +135,33 @@ ShownAnswer: TypeAlias = NativeAnswer | dict[str, Any]
 
 @router.post("/completion", response_model=ShownAnswer | list[ShownAnswer], responses={200: DOCUMENTED_STREAM})
 async def complete(
-    body: NativeBody, request: Request, service: ServiceDep, limiter: LimiterDep, forced: ForcedModel = None
+    body: NativeBody,
+    request: Request,
+    service: ServiceDep,
+    limiter: LimiterDep,
+    access: AccessDep,
+    forced: ForcedModel = None,
 ) -> Response:
     """Go on with a text or with several, and answer in the form of llama-server."""
     prompts = prompts_in(body.prompt)
     read = await read_body(body, lambda: _request(body))
-    asked = [replace(read, prompt=prompt, forced_model=forced) for prompt in prompts]
+    asked = [replace(read, prompt=prompt, forced_model=forced, access=access) for prompt in prompts]
     return await _carried_out(asked, body, request, service, limiter)
 
 
 @router.post("/infill", response_model=ShownAnswer, responses={200: DOCUMENTED_STREAM})
 async def infill(
-    body: InfillBody, request: Request, service: ServiceDep, limiter: LimiterDep, forced: ForcedModel = None
+    body: InfillBody,
+    request: Request,
+    service: ServiceDep,
+    limiter: LimiterDep,
+    access: AccessDep,
+    forced: ForcedModel = None,
 ) -> Response:
     """Write what stands between two texts. The vocabulary of the model has to have tokens for that."""
     files = tuple((one.filename or f"file{index}", one.text) for index, one in enumerate(body.input_extra or ()))
     place = Infill(body.input_prefix, body.input_suffix, files, body.prompt)
-    asked = replace(await read_body(body, lambda: _request(body)), infill=place, forced_model=forced)
+    asked = replace(await read_body(body, lambda: _request(body)), infill=place, forced_model=forced, access=access)
     return await _carried_out([asked], body, request, service, limiter)
 
 

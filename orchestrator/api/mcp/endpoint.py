@@ -8,6 +8,7 @@ from typing import Final, cast
 
 from starlette.types import Receive, Scope, Send
 
+from orchestrator.api.access import MCP, NEEDS, access_in
 from orchestrator.api.errors import error_response
 from orchestrator.api.mcp import PATH
 from orchestrator.service.service import Service
@@ -28,6 +29,7 @@ class McpEndpoint:
             refusal = error_response(HTTPStatus.METHOD_NOT_ALLOWED, message, "method_not_allowed", {"Allow": "POST"})
             await refusal(scope, receive, send)
             return
+        access_in(scope).require(NEEDS[MCP])
         found = await asyncio.to_thread(pkgutil.resolve_name, ANSWER)
         answer = cast(Callable[[Service, Scope, Receive, Send], Awaitable[None]], found)
         await answer(self._service, scope, receive, send)

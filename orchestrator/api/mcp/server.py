@@ -28,9 +28,11 @@ from mcp_types import (
 from starlette.exceptions import HTTPException
 from starlette.types import Receive, Scope, Send
 
+from orchestrator.api.access import access_in
 from orchestrator.api.mcp.tasks import add_tasks, task_for
-from orchestrator.api.mcp.tools import OFFERED, CallContext, call
+from orchestrator.api.mcp.tools import NEEDS, OFFERED, CallContext, WatchForm, read_call
 from orchestrator.errors import OrchestratorError
+from orchestrator.service.callers import Access
 from orchestrator.service.service import Service
 
 INSTRUCTIONS: Final = (
@@ -52,9 +54,10 @@ logging.getLogger("mcp").setLevel(logging.WARNING)  # it tells the beginning and
 
 async def answer(service: Service, scope: Scope, receive: Receive, send: Send) -> None:
     """Answer one request. Raises HTTPException for a body that is too large, or not there in time."""
-    local = bool(scope.get("state", {}).get("local", False))
     manager = StreamableHTTPSessionManager(
-        make_server(service, local), stateless=True, max_request_body_size=service.configuration.server.max_body
+        make_server(service, access_in(scope)),
+        stateless=True,
+        max_request_body_size=service.configuration.server.max_body,
     )
     try:
         async with manager.run():
@@ -65,13 +68,13 @@ async def answer(service: Service, scope: Scope, receive: Receive, send: Send) -
         raise refused from group
 
 
-def make_server(service: Service, local: bool) -> Server[Any]:
-    """Return the MCP server for one request. `local` is whether it came over the Unix socket."""
+def make_server(service: Service, access: Access) -> Server[Any]:
+    """Return the MCP server for one request of this caller, with the tools that the caller may call."""
 
     async def list_tools(
         _context: ServerRequestContext[Any, Any], _params: PaginatedRequestParams | None
     ) -> ListToolsResult:
-        return ListToolsResult(tools=TOOLS)
+        return ListToolsResult(tools=[tool for tool in TOOLS if access.may(NEEDS[tool.name])])
 
     async def call_tool(
         context: ServerRequestContext[Any, Any], params: CallToolRequestParams
@@ -83,9 +86,10 @@ def make_server(service: Service, local: bool) -> Server[Any]:
             await context.session.report_progress(at, None, message)
 
         try:
-            if (task := await task_for(context, params, service)) is not None:
+            asked = await read_call(params.name, params.arguments or {}, service, access)
+            if (task := await task_for(context, asked, service)) is not None:
                 return task
-            found = await call(params.name, params.arguments or {}, CallContext(service, local, progress))
+            found = await OFFERED[params.name].carry_out(asked, CallContext(service, access, progress))
         except OrchestratorError as error:  # so that a model sees it, and may try again
             return CallToolResult(content=[TextContent(type="text", text=str(error))], is_error=True)
         return _result(found)
@@ -94,13 +98,14 @@ def make_server(service: Service, local: bool) -> Server[Any]:
         async def nobody(_at: float, _message: str) -> None:
             """Tell nothing: the run has ended."""
 
-        return _result(await call("watch", {"run_id": run}, CallContext(service, local, nobody)))
+        asked = WatchForm(run_id=run)
+        return _result(await OFFERED["watch"].carry_out(asked, CallContext(service, access, nobody)))
 
     server: Server[Any] = Server(
         "orchestrator", version=version("orchestrator"), instructions=INSTRUCTIONS, on_list_tools=list_tools
     )
     server.add_request_handler("tools/call", CallToolRequestParams, call_tool)
-    add_tasks(server, service, watched)
+    add_tasks(server, service, access, watched)
     return server
 
 

@@ -13,14 +13,15 @@ from typing import Any, Final
 from mcp import MCPError
 from mcp.server import Server
 from mcp.server.context import ServerRequestContext
-from mcp_types import INVALID_PARAMS, CallToolRequestParams, CallToolResult, RequestParams
+from mcp_types import INVALID_PARAMS, CallToolResult, RequestParams
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
-from pydantic import ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
-from orchestrator.api.mcp.tools import WatchForm
+from orchestrator.api.mcp.tools import WatchForm, authorise_call
 from orchestrator.errors import OrchestratorError
 from orchestrator.history.report import Report
+from orchestrator.service.callers import Access
 from orchestrator.service.service import Service
 
 IDENTIFIER: Final = "io.modelcontextprotocol/tasks"
@@ -42,43 +43,45 @@ class TaskParams(RequestParams):
 
 
 async def task_for(
-    context: ServerRequestContext[Any, Any], params: CallToolRequestParams, service: Service
+    context: ServerRequestContext[Any, Any], asked: BaseModel, service: Service
 ) -> dict[str, Any] | None:
-    """Return the task for a call, or None for a call that is to be answered at once.
+    """Return the task for a call with these arguments, or None for a call that is to be answered at once.
 
     A task is made for `watch`, if the client takes tasks, names a run that has not ended, and gives no limit of time:
     one that does wants to wait. Raises UnknownRun, JournalError.
     """
-    if params.name != "watch" or not _takes_tasks(context):
-        return None
-    try:
-        asked = WatchForm.model_validate(params.arguments or {})
-    except ValidationError:
-        return None  # the answer says what is wrong
-    if asked.seconds is not None:
+    if not isinstance(asked, WatchForm) or asked.seconds is not None or not _takes_tasks(context):
         return None
     task = await _state(service, asked.run_id)
     return {**task, "resultType": TASK} if task["status"] == "working" else None
 
 
-def add_tasks(server: Server[Any], service: Service, answered: Answered) -> None:
-    """Let a server say that it has the extension, and answer its requests."""
+def add_tasks(server: Server[Any], service: Service, access: Access, answered: Answered) -> None:
+    """Let a server say that it has the extension, and answer its requests by this caller."""
+
+    async def authorised(name: str, params: TaskParams) -> dict[str, Any]:
+        """Return the task that a request names. Raises MCPError for one that the caller may not name like this."""
+        try:
+            await authorise_call(name, service, access, params.task_id)
+            return await _state(service, params.task_id)
+        except OrchestratorError as error:
+            raise MCPError(INVALID_PARAMS, f"taskId: {error}") from error
 
     async def get(_context: ServerRequestContext[Any, Any], params: TaskParams) -> dict[str, Any]:
-        task = await _known(service, params.task_id)
+        task = await authorised("tasks/get", params)
         if task["status"] != "completed":
             return task
         result = await answered(params.task_id)
         return {**task, "result": result.model_dump(by_alias=True, mode="json", exclude_none=True)}
 
     async def cancel(_context: ServerRequestContext[Any, Any], params: TaskParams) -> dict[str, Any]:
-        await _known(service, params.task_id)
+        await authorised("tasks/cancel", params)
         await service.cancel(params.task_id, None)
         return {}
 
     async def update(_context: ServerRequestContext[Any, Any], params: TaskParams) -> dict[str, Any]:
-        await _known(service, params.task_id)  # runs ask their client for nothing, so there is nothing to be answered
-        return {}
+        await authorised("tasks/update", params)
+        return {}  # runs ask their client for nothing, so there is nothing to be answered
 
     server.extensions[IDENTIFIER] = {}
     server.add_request_handler("tasks/get", TaskParams, get)
@@ -90,13 +93,6 @@ def _takes_tasks(context: ServerRequestContext[Any, Any]) -> bool:
     capabilities = context.session.client_capabilities
     declared = capabilities is not None and IDENTIFIER in (capabilities.extensions or {})
     return declared and context.protocol_version in MODERN_PROTOCOL_VERSIONS
-
-
-async def _known(service: Service, run: str) -> dict[str, Any]:
-    try:
-        return await _state(service, run)
-    except OrchestratorError as error:
-        raise MCPError(INVALID_PARAMS, f"taskId: {error}") from error
 
 
 async def _state(service: Service, run: str) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from fastapi.encoders import jsonable_encoder
 from pydantic import BaseModel, Field, ValidationError
 
 from orchestrator.api import models, runs
+from orchestrator.api.access import owner_of_run
 from orchestrator.api.dependencies import RequestBody, StrictBody
 from orchestrator.api.errors import plain_problems
 from orchestrator.api.runs import RUN_PATTERN, RunBody
@@ -18,6 +19,9 @@ from orchestrator.errors import InputError, Problem
 from orchestrator.events import Event
 from orchestrator.history.report import Report, explanation_json
 from orchestrator.runs import EventUpdate
+from orchestrator.service.callers import Access
+from orchestrator.service.permissions import TEACHING_ARGUMENTS, Permission, by_name
+from orchestrator.service.permissions import TOOLS as PERMISSIONS
 from orchestrator.service.service import Service
 
 MAX_ARTIFACT: Final = 1 << 20
@@ -31,8 +35,8 @@ class CallContext:
     """What a call works on."""
 
     service: Service
-    local: bool
-    """Whether it came over the Unix socket, and so may name any folder."""
+    access: Access
+    """Who calls."""
     progress: Callable[[float, str], Awaitable[None]]
     """Tells the client how far the call is: a number that grows, and a line of text."""
 
@@ -44,7 +48,10 @@ class SubmitForm(RunBody):
         default=None, min_length=1, max_length=200, description="an idempotency key: all calls with it get the same run"
     )
     model: str | None = Field(
-        default=None, min_length=1, max_length=200, description="the model that all steps have to use"
+        default=None,
+        min_length=1,
+        max_length=200,
+        description="the model that all steps have to use; it needs the permission teach",
     )
 
 
@@ -99,7 +106,7 @@ class DaemonTool:
 
 async def _submit(asked: SubmitForm, context: CallContext) -> dict[str, Any]:
     service = context.service
-    job = replace(runs.job_from(asked, service, context.local, asked.key), model=asked.model)
+    job = replace(runs.job_from(asked, service, context.access, asked.key), model=asked.model)
     submitted = await service.submit(job)
     line = runs.run_line(await service.row(submitted.run), service.position(submitted.run))
     return line.model_dump(mode="json") | {"new": submitted.new}
@@ -150,14 +157,16 @@ def _explanation(report: Report, name: str | None) -> dict[str, Any]:
 
 
 async def _models(_asked: NothingForm, context: CallContext) -> dict[str, Any]:
-    found = {"registry": await models.registry(context.service), "pool": await models.pool(context.service)}
+    service = context.service
+    found = {"registry": await models.registry(service, context.access), "pool": await models.pool(service)}
     encoded: dict[str, Any] = jsonable_encoder(found)
     return encoded
 
 
 async def _cancel(asked: StepOfRunForm, context: CallContext) -> dict[str, Any]:
-    await context.service.cancel(asked.run_id, asked.step)
-    return await _result(ResultForm(run_id=asked.run_id), context)
+    line = await runs.cancel_line(context.service, asked.run_id, asked.step)
+    told = line.model_dump(mode="json", include={"cancelled", "had_ended", "done"})
+    return await _result(ResultForm(run_id=asked.run_id), context) | told
 
 
 OFFERED: Final[Mapping[str, DaemonTool]] = {
@@ -198,7 +207,8 @@ OFFERED: Final[Mapping[str, DaemonTool]] = {
         ),
         DaemonTool(
             "cancel",
-            "Cancel a run, or one step of it with all that depends on it. Nothing happens if it has ended.",
+            "Cancel a run, or one step of it with all that depends on it, and say what that has done. Nothing happens"
+            " if it has ended.",
             StepOfRunForm,
             _cancel,
             reads_only=False,
@@ -208,16 +218,39 @@ OFFERED: Final[Mapping[str, DaemonTool]] = {
 """The tools by name."""
 
 
-async def call(name: str, arguments: Mapping[str, Any], context: CallContext) -> dict[str, Any]:
-    """Call a tool of `OFFERED` and return its result. Raises OrchestratorError; InputError for wrong arguments."""
-    tool = OFFERED[name]
+NEEDS: Final = by_name(PERMISSIONS)
+CALLABLE: Final = (*OFFERED, "tasks/get", "tasks/cancel", "tasks/update")
+"""The tools, and the requests about tasks, which `tasks` answers."""
+
+
+async def authorise_call(name: str, service: Service, access: Access, run: str | None) -> None:
+    """Raise Forbidden for a tool, or a request about a task, that a caller may not use, or not for this run.
+
+    Raises UnknownRun for a run that the caller may not see.
+    """
+    access.require(NEEDS[name])
+    if run is not None:
+        owner = await owner_of_run(service, access, run)
+        if name not in PERMISSIONS[Permission.READ_OWN]:
+            access.require_change(owner)
+
+
+async def read_call(name: str, arguments: Mapping[str, Any], service: Service, access: Access) -> BaseModel:
+    """Return the arguments of a call of a tool of `OFFERED` that this caller may make.
+
+    Raises InputError for wrong arguments, and as `authorise_call` does.
+    """
+    access.require(NEEDS[name])
     try:
-        asked = tool.form.model_validate(arguments)
+        asked = OFFERED[name].form.model_validate(arguments)
     except ValidationError as error:
         found = [{**one, "loc": ("body", *one["loc"])} for one in error.errors()]
         wrong = plain_problems(found, arguments)
         raise InputError(*(Problem(one.where, one.what, one.accepted) for one in wrong)) from error
-    return await tool.carry_out(asked, context)
+    if getattr(asked, TEACHING_ARGUMENTS.get(name, ""), None) is not None:
+        access.require(Permission.TEACH, f"what {TEACHING_ARGUMENTS[name]} asks for")
+    await authorise_call(name, service, access, asked.run_id if isinstance(asked, RunForm) else None)
+    return asked
 
 
 def format_event(event: Event) -> str:

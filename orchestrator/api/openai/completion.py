@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final, NamedTuple
 
 from fastapi import Depends, Request, Response
 
-from orchestrator.api.dependencies import ForcedModel, LimiterDep, ResendingDep, ServiceDep, aside
+from orchestrator.api.dependencies import AccessDep, ForcedModel, LimiterDep, ResendingDep, ServiceDep, aside
 from orchestrator.api.errors import AnswerRefused, TooLarge
 from orchestrator.api.limiter import Generate, GenerationHandle, GenerationLimiter, Piece
 from orchestrator.api.openai.calling import CUT_OFF, AskModel, calling, tool_prompt
@@ -27,6 +27,7 @@ from orchestrator.events import RunOptions, Usage
 from orchestrator.gates import BadSchema, OutputSchema, SchemaMismatch
 from orchestrator.remote import ToolsRefused
 from orchestrator.service.awaited_runs import Resending
+from orchestrator.service.callers import NOBODY, Access
 from orchestrator.service.chats import RoutedChat
 from orchestrator.service.service import Service
 from orchestrator.steps.attempt import added
@@ -50,6 +51,8 @@ class CompletionRequest:
     """The name of who is asked, as in `openai.models`."""
     forced_model: str | None = None
     """The model that has to answer, whoever is asked; None for no matter which."""
+    access: Access = NOBODY
+    """Who asks, and so owns the chat or the run, and whose files may be among the messages."""
     messages: Sequence[Message] = ()
     prompt: str | tuple[int | str, ...] | None = None
     """Instead of messages, a text to go on with, or tokens, among which there may be texts."""
@@ -142,12 +145,13 @@ class Answering:
     limiter: GenerationLimiter
     resending: Resending
     forced_model: str | None
+    access: Access
     request: Request
     response: Response
 
     async def start(self, asked: CompletionRequest) -> StartedAnswers:
         """Begin to answer. Raises UnknownName, and InputError for a request that cannot be carried out."""
-        asked = replace(asked, forced_model=self.forced_model, resending=self.resending)
+        asked = replace(asked, forced_model=self.forced_model, access=self.access, resending=self.resending)
         found = await generates_for(asked, self.service)
         return StartedAnswers(asked, found.model, self.limiter.start(found.generates), self.request, self.response)
 
@@ -156,11 +160,12 @@ def _answering(
     service: ServiceDep,
     limiter: LimiterDep,
     resending: ResendingDep,
+    access: AccessDep,
     request: Request,
     response: Response,
     forced: ForcedModel = None,
 ) -> Answering:
-    return Answering(service, limiter, resending, forced, request, response)
+    return Answering(service, limiter, resending, forced, access, request, response)
 
 
 AnsweringDep = Annotated[Answering, Depends(_answering)]
@@ -187,7 +192,7 @@ async def generates_for(request: CompletionRequest, service: Service) -> Prepare
         _check_fits_run(request)
         question = RunQuestion(
             request=run_request(request.messages),
-            files=await asyncio.to_thread(read_files, request.files, service.uploaded_files),
+            files=await asyncio.to_thread(read_files, request.files, service.uploaded_files, request.access),
             options=RunOptions(
                 temperature=request.temperature,
                 top_p=request.top_p,
@@ -195,6 +200,7 @@ async def generates_for(request: CompletionRequest, service: Service) -> Prepare
                 thinking="" if request.thinking is None else str(request.thinking),
             ),
             model=request.forced_model,
+            owner=request.access.key,
             stop=request.stop,
             max_tokens=request.max_tokens,
             shows_progress=request.thinking != "off",
@@ -207,7 +213,9 @@ async def generates_for(request: CompletionRequest, service: Service) -> Prepare
         raise InputError(Problem(request.files[0].where, "is a file", f"text; or the model {ORCHESTRATE}"))
     if request.run_events:
         raise InputError(Problem("run_events", f"is true, and only {ORCHESTRATE} has a run", "leave it out"))
-    role, chat = await resolve_name(name, request.objective, service.orchestrator, request.id, request.forced_model)
+    role, chat = await resolve_name(
+        name, request.objective, service.orchestrator, request.id, request.forced_model, request.access.key
+    )
     if isinstance(request.prompt, tuple):
         request = replace(request, prompt=await _tokens_of(request.prompt, role.model, service))
     generation = (

@@ -6,11 +6,11 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, File, Form, Query, Request, Response, UploadFile
 from pydantic import BaseModel
 
-from orchestrator.api.dependencies import ServiceDep
+from orchestrator.api.dependencies import AccessDep, ServiceDep
 from orchestrator.api.errors import DOCUMENTED
 from orchestrator.api.openai.given_files import plain_name
 from orchestrator.errors import InputError, Problem
-from orchestrator.service.uploaded_files import UploadedFile
+from orchestrator.service.uploaded_files import UnknownFile, UploadedFile
 
 BINARY = {"schema": {"type": "string", "format": "binary"}}
 
@@ -54,6 +54,7 @@ class DeletedFile(BaseModel):
 async def upload(
     request: Request,
     service: ServiceDep,
+    access: AccessDep,
     file: Annotated[UploadFile, File(description="the content")],
     purpose: Annotated[str, Form(min_length=1, max_length=64, description="what for; `user_data` is usual")],
 ) -> FileObject:
@@ -62,21 +63,22 @@ async def upload(
         raise InputError(Problem("expires_after", "is not supported", "leave it out: files are kept"))
     name = plain_name(file.filename or "", "file/filename")
     data = await file.read()
-    return _shown(await asyncio.to_thread(service.uploaded_files.store, name, purpose, data))
+    return _shown(await asyncio.to_thread(service.uploaded_files.store, name, purpose, data, access.key))
 
 
 @router.get("")
 async def files(
     service: ServiceDep,
+    access: AccessDep,
     limit: Annotated[int, Query(ge=1, le=10_000)] = 10_000,
     after: Annotated[str | None, Query(description="Only those that come after this file.")] = None,
     order: Annotated[Literal["asc", "desc"], Query(description="desc: the newest first")] = "desc",
     purpose: Annotated[str | None, Query(description="Only those of this purpose.")] = None,
 ) -> FileList:
-    """List the files."""
-    if after is not None:
-        await asyncio.to_thread(service.uploaded_files.find, after)
-    found = await asyncio.to_thread(service.uploaded_files.all)
+    """List the files that the caller may see."""
+    found = [file for file in await asyncio.to_thread(service.uploaded_files.all) if access.sees(file.owner)]
+    if after is not None and all(file.id != after for file in found):
+        raise UnknownFile(after)
     ordered = found if order == "desc" else found[::-1]
     begin = next((at for at, file in enumerate(ordered, start=1) if file.id == after), 0)
     wanted = [file for file in ordered[begin:] if purpose is None or file.purpose == purpose]

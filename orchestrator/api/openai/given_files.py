@@ -13,6 +13,7 @@ from typing import Final
 from urllib.parse import unquote_to_bytes
 
 from orchestrator.errors import InputError, Problem
+from orchestrator.service.callers import Access
 from orchestrator.service.uploaded_files import UnknownFile, UploadedFiles
 from orchestrator.steps.files import MAX_FILE_BYTES
 from orchestrator.taskir.fields import MAX_NAME, NAME
@@ -37,28 +38,31 @@ class GivenFile:
     """The content: a `data:` address, or base64; empty for an uploaded file."""
 
 
-def read_files(given: Sequence[GivenFile], uploaded: UploadedFiles) -> dict[str, bytes]:
+def read_files(given: Sequence[GivenFile], uploaded: UploadedFiles, access: Access) -> dict[str, bytes]:
     """Return the texts of files in UTF-8, by the names that a run's steps read them by. Blocks on the disk.
 
-    Raises InputError for a file that is unknown, no text, too large, or has a name that cannot be one, for another one
-    of the same name, and for too many files.
+    Raises InputError for a file that is unknown or that the caller may not see, is no text, too large, or has a name
+    that cannot be one, for another one of the same name, and for too many files.
     """
     if len(given) > MAX_FILES:
         raise InputError(Problem(given[MAX_FILES].where, f"is file {MAX_FILES + 1}", f"at most {MAX_FILES} files"))
     found: dict[str, bytes] = {}
     for number, file in enumerate(given, start=1):
-        name, data = _read(file, number, uploaded)
+        name, data = _read(file, number, uploaded, access)
         if found.setdefault(name, data) != data:
             raise InputError(Problem(file.where, f"there is another file {name!r}", "another name"))
     return found
 
 
-def _read(file: GivenFile, number: int, uploaded: UploadedFiles) -> tuple[str, bytes]:
+def _read(file: GivenFile, number: int, uploaded: UploadedFiles, access: Access) -> tuple[str, bytes]:
     if file.id is None:
         name, data = file.name or f"file{number}.txt", _decoded(file)
     else:
         try:
-            name, data = file.name or uploaded.find(file.id).name, uploaded.read(file.id)
+            kept = uploaded.find(file.id)
+            if not access.sees(kept.owner):
+                raise UnknownFile(file.id)
+            name, data = file.name or kept.name, uploaded.read(file.id)
         except UnknownFile as error:
             raise InputError(Problem(f"{file.where}/file_id", str(error))) from error
     name = plain_name(name, f"{file.where}/filename")

@@ -69,35 +69,40 @@ def role_named(name: str | None, service: Service, model: str | None = None) -> 
 
 
 async def resolve_name(
-    name: str, objective: str, orchestrator: Orchestrator, response_id: str, forced: str | None = None
+    name: str,
+    objective: str,
+    orchestrator: Orchestrator,
+    response_id: str,
+    forced: str | None = None,
+    owner: str = "",
 ) -> tuple[ResolvedRole, RoutedChat | None]:
     """Return the role or the model that a name other than `orchestrate` stands for.
 
     A `forced` model answers whoever is asked. Raises UnknownName, and InputError for a model that cannot be forced.
 
     `objective` is what the user wants, for the router to go by. Where the router has chosen, its choice is returned as
-    well, under the id of the response.
+    well, under the id of the response; the chat then belongs to `owner`.
     """
     registry = orchestrator.registry
     if forced is not None:
         check_model(registry, forced)
         forced = registry.model_named(forced)
     if name == AUTO and registry.step_roles:
-        return await _routed(None, objective, orchestrator, response_id, forced)
+        return await _routed(None, objective, orchestrator, response_id, forced, owner)
     if name in registry.roles and registry.why_not(name) is None:
         return resolve_role(registry, name, registry.roles[name].persona, forced), None
     if name in registry.personas and registry.step_roles:
-        return await _routed(name, objective, orchestrator, response_id, forced)
+        return await _routed(name, objective, orchestrator, response_id, forced, owner)
     if name in registry.usable_names and (model := registry.model_named(name)) is not None:
         return resolve_model(registry, forced or model), None
     raise UnknownName(f"there is no model {name!r}; accepted: {', '.join(chat_names(registry))}")
 
 
 async def _routed(
-    persona: str | None, objective: str, orchestrator: Orchestrator, response_id: str, forced: str | None
+    persona: str | None, objective: str, orchestrator: Orchestrator, response_id: str, forced: str | None, owner: str
 ) -> tuple[ResolvedRole, RoutedChat]:
     """Let the router choose. Raises UnknownName for a choice that cannot be carried out."""
-    chat = await route_chat(orchestrator, response_id, objective, persona, forced)
+    chat = await route_chat(orchestrator, response_id, objective, persona, forced, owner)
     decision = chat.decision
     if decision.problem is not None:
         raise UnknownName(str(decision.problem))

@@ -250,14 +250,14 @@ async def respond(
     """Answer. `model` is a role, a persona, a model of the registry, `auto` or `orchestrate`."""
     earlier: list[InputItem] = []
     if (previous := body.previous_response_id) is not None:
-        items = await asyncio.to_thread(responses.conversation, previous)
+        items = await asyncio.to_thread(responses.conversation, previous, answering.access.sees)
         earlier = [InputItem.model_validate(item) for item in items]
     started = await answering.start(await read_body(body, lambda: request_of(body, earlier)))
     created = _created(body, started.asked.id)
 
     async def store(answer: ResponseAnswer) -> None:
         if answer.store:
-            stored = StoredResponse(previous, _given_items(body.input), answer.model_dump())
+            stored = StoredResponse(previous, _given_items(body.input), answer.model_dump(), answering.access.key)
             await asyncio.to_thread(responses.store, answer.id, stored)
 
     if not body.stream:

@@ -49,6 +49,8 @@ class RunQuestion:
     options: RunOptions = field(default_factory=RunOptions)
     model: str | None = None
     """The model that all steps have to use; None for those that the registry and the router choose."""
+    owner: str = ""
+    """The key of the caller who asks, and so owns the run."""
     stop: tuple[str, ...] = ()
     """The answer ends before the first of these texts that it holds."""
     max_tokens: int | None = None
@@ -140,6 +142,7 @@ async def _submit(service: Service, question: RunQuestion) -> str:
         model=question.model,
         found=digests,
         options=question.options,
+        owner=question.owner,
         key=question.resending.key,
         digest="" if question.resending.key is not None else question.resending.digest,
     )

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Final, Literal
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from orchestrator.api.dependencies import ForcedModel, LimiterDep, RequestBody, ServiceDep, read_body
+from orchestrator.api.dependencies import AccessDep, ForcedModel, LimiterDep, RequestBody, ServiceDep, read_body
 from orchestrator.api.errors import DOCUMENTED, error_detail
 from orchestrator.api.limiter import Generate, GenerationHandle
 from orchestrator.api.openai.calling import CUT_OFF
@@ -153,11 +153,17 @@ class _Asked:
 
 @router.post("/completions", response_model=TextCompletionAnswer, responses={200: DOCUMENTED_STREAM})
 async def complete(
-    body: TextCompletionBody, request: Request, service: ServiceDep, limiter: LimiterDep, forced: ForcedModel = None
+    body: TextCompletionBody,
+    request: Request,
+    service: ServiceDep,
+    limiter: LimiterDep,
+    access: AccessDep,
+    forced: ForcedModel = None,
 ) -> TextCompletionAnswer | Response:
     """Go on with a text. `model` is a role, a persona, a model of the registry or `auto`."""
     generates, echoes, model = list[Generate](), list[str](), ""
-    requests = [replace(one, forced_model=forced) for one in await read_body(body, lambda: requests_of(body))]
+    read = await read_body(body, lambda: requests_of(body))
+    requests = [replace(one, forced_model=forced, access=access) for one in read]
     for one in requests:
         found = await generates_for(one, service)
         generates, model = generates + found.generates, found.model

@@ -10,8 +10,11 @@ from hypothesis import strategies as st
 from orchestrator.api.openai import given_files
 from orchestrator.api.openai.given_files import GivenFile, read_files
 from orchestrator.errors import InputError
+from orchestrator.service.callers import Access
 from orchestrator.service.configuration import FolderSettings
 from orchestrator.service.uploaded_files import UploadedFiles
+
+ANN = Access("token:ann", words=("read:own", "submit"))
 
 
 @pytest.fixture
@@ -40,25 +43,39 @@ def in_base64(data: bytes) -> str:
     ],
 )
 def test_the_content_is_read_in_each_form(uploaded: UploadedFiles, data: str, text: str) -> None:
-    assert read_files([inline(data)], uploaded) == {"a.txt": text.encode()}
+    assert read_files([inline(data)], uploaded, ANN) == {"a.txt": text.encode()}
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.text())
 def test_every_text_comes_back(uploaded: UploadedFiles, text: str) -> None:
-    assert read_files([inline(in_base64(text.encode()))], uploaded)["a.txt"] == text.removeprefix("\ufeff").encode()
+    assert (
+        read_files([inline(in_base64(text.encode()))], uploaded, ANN)["a.txt"] == text.removeprefix("\ufeff").encode()
+    )
 
 
 def test_names_are_those_of_the_client_without_folders(uploaded: UploadedFiles) -> None:
     names = ["notes/b.txt", r"C:\notes\c.txt", ""]
-    assert [*read_files([inline("", name) for name in names], uploaded)] == ["b.txt", "c.txt", "file3.txt"]
+    assert [*read_files([inline("", name) for name in names], uploaded, ANN)] == ["b.txt", "c.txt", "file3.txt"]
 
 
 def test_an_uploaded_file_is_found_by_its_id(uploaded: UploadedFiles) -> None:
-    kept = uploaded.store("a.txt", "user_data", b"one")
-    assert read_files([GivenFile("x", "", kept.id, "")], uploaded) == {"a.txt": b"one"}
-    assert read_files([GivenFile("x", "b.txt", kept.id, "")], uploaded) == {"b.txt": b"one"}
-    assert read_files([inline(in_base64(b"one")), GivenFile("x", "", kept.id, "")], uploaded) == {"a.txt": b"one"}
+    kept = uploaded.store("a.txt", "user_data", b"one", ANN.key)
+    assert read_files([GivenFile("x", "", kept.id, "")], uploaded, ANN) == {"a.txt": b"one"}
+    assert read_files([GivenFile("x", "b.txt", kept.id, "")], uploaded, ANN) == {"b.txt": b"one"}
+    assert read_files([inline(in_base64(b"one")), GivenFile("x", "", kept.id, "")], uploaded, ANN) == {"a.txt": b"one"}
+
+
+def test_the_file_of_another_caller_is_as_unknown_as_one_that_does_not_exist(uploaded: UploadedFiles) -> None:
+    kept = uploaded.store("a.txt", "user_data", b"one", "token:ben")
+    messages = []
+    for file in (kept.id, "file-" + "0" * 24):
+        with pytest.raises(InputError) as refused:
+            read_files([GivenFile("x", "", file, "")], uploaded, ANN)
+        messages.append(str(refused.value).replace(file, "FILE"))
+    assert messages[0] == messages[1]
+    everybody = Access("token", words=("operator",))
+    assert read_files([GivenFile("x", "", kept.id, "")], uploaded, everybody) == {"a.txt": b"one"}
 
 
 @pytest.mark.parametrize(
@@ -76,11 +93,11 @@ def test_an_uploaded_file_is_found_by_its_id(uploaded: UploadedFiles) -> None:
 )
 def test_what_cannot_be_an_input_is_refused(uploaded: UploadedFiles, files: list[GivenFile], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        read_files(files, uploaded)
+        read_files(files, uploaded, ANN)
 
 
 def test_a_file_may_be_as_large_as_one_of_a_folder(uploaded: UploadedFiles, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(given_files, "MAX_FILE_BYTES", 3)
-    assert read_files([inline(in_base64(b"123"))], uploaded) == {"a.txt": b"123"}
+    assert read_files([inline(in_base64(b"123"))], uploaded, ANN) == {"a.txt": b"123"}
     with pytest.raises(InputError, match="has 4 bytes; accepted: at most 3"):
-        read_files([inline(in_base64(b"1234"))], uploaded)
+        read_files([inline(in_base64(b"1234"))], uploaded, ANN)

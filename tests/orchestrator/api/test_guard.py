@@ -11,6 +11,7 @@ from orchestrator.api.guard import accepts_origin
 from orchestrator.api.runs import RunBody, job_from
 from orchestrator.errors import InputError
 from orchestrator.journal import Home, JournalError
+from orchestrator.service.callers import Access
 from orchestrator.service.configuration import Configuration, RunSettings, ServerSettings
 from orchestrator.service.service import Service
 from registry.load import find_registry, load_registry
@@ -73,14 +74,15 @@ def test_the_links_of_a_folder_named_over_tcp_are_resolved_when_it_is_checked(tm
     configuration = Configuration(runs=RunSettings(folders=(str(tmp_path / "allowed"),)))
     service = Service(tmp_path / "home", registry, configuration)
 
-    def folder(name: str, *, local: bool) -> Path | None:
+    def folder(name: str, *, local: bool, words: tuple[str, ...] = ("owner",)) -> Path | None:
         body = RunBody(request="List the files.", directory=str(tmp_path / "allowed" / name))
-        return job_from(body, service, local, None).directory
+        return job_from(body, service, Access("user:ann", words=words, local=local), None).directory
 
     assert folder("link", local=False) == tmp_path.resolve() / "allowed" / "real"
     assert folder("link", local=True) == tmp_path / "allowed" / "link"
-    with pytest.raises(InputError, match="may not be read over TCP"):
-        folder("out", local=False)
+    for local, words in ((False, ("owner",)), (True, ("operator",))):
+        with pytest.raises(InputError, match="may not be used by this caller"):
+            folder("out", local=local, words=words)
 
 
 def test_a_body_that_is_too_large_is_refused_with_and_without_a_content_length(client: httpx2.Client) -> None:

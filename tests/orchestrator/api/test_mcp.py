@@ -159,9 +159,9 @@ async def test_wrong_calls_say_what_would_be_accepted(daemon: Running) -> None:
 
 
 @asynccontextmanager
-async def taking_tasks(daemon: Running) -> AsyncIterator["Client"]:
-    """Connect over TCP with a client that takes tasks."""
-    headers = {"Authorization": f"Bearer {daemon.token}"}
+async def taking_tasks(daemon: Running, token: str | None = None) -> AsyncIterator["Client"]:
+    """Connect over TCP with a client that takes tasks, with the daemon's token if no other is given."""
+    headers = {"Authorization": f"Bearer {daemon.token if token is None else token}"}
     url = f"http://127.0.0.1:{daemon.port}/mcp"
     async with httpx2.AsyncClient(headers=headers, timeout=SECONDS) as http:
         connected = sdk("mcp.client.streamable_http").streamable_http_client(url, http_client=http)
@@ -198,7 +198,7 @@ async def test_a_client_that_takes_tasks_gets_one_of_a_run_and_polls_it(daemon: 
 async def test_rights_are_those_of_the_listener(daemon: Running) -> None:
     async with over_tcp(daemon) as client:
         told = await refused(client, "submit", **{**summary(), "directory": "/etc"})
-        assert "may not be read over TCP" in told
+        assert "may not be used by this caller" in told
     let_in: list[Any] = []
     with suppress(sdk().MCPError, BaseExceptionGroup):
         async with over_tcp(daemon, token="x" * 43) as client:

@@ -14,6 +14,7 @@ from openai import AsyncOpenAI, OpenAI
 from pydantic import BaseModel
 
 from orchestrator.lexical import embed
+from orchestrator.service.callers import user_key
 from tests.orchestrator.api.daemon_process import Running, active_requests
 
 QUESTION: list[Any] = [{"role": "user", "content": "Summarize the text: Zilthir is a ship. Its owner is Renzer."}]
@@ -74,8 +75,8 @@ def test_a_chat_is_answered(ai: OpenAI, model: str) -> None:
 
 def test_what_the_router_chose_for_a_chat_is_kept_and_rated(ai: OpenAI, client: httpx2.Client) -> None:
     answer = ask(ai, model="auto", n=2, temperature=1.0)
-    kept = client.post(f"/v1/chats/{answer.id}/ratings", json={"score": 0.5, "by": "ann"}).raise_for_status().json()
-    assert (kept["chat"], kept["score"], kept["by"]) == (answer.id, 0.5, "ann")
+    kept = client.post(f"/v1/chats/{answer.id}/ratings", json={"score": 0.5}).raise_for_status().json()
+    assert (kept["chat"], kept["score"], kept["by"]) == (answer.id, 0.5, user_key())
     chat = client.get(f"/v1/chats/{answer.id}").raise_for_status().json()
     routed = chat["routed"]
     assert (routed["asked_role"], routed["model"]) == ("worker", answer.system_fingerprint)

@@ -2,6 +2,8 @@
 
 import httpx2
 
+from orchestrator.service.callers import user_key
+
 PIRATE = {"name": "pirate", "text": "Talk like a pirate who is at sea."}
 
 
@@ -18,7 +20,7 @@ def test_a_persona_takes_effect_at_once(client: httpx2.Client) -> None:
     with client.stream("GET", f"/v1/runs/{run.json()['run_id']}/events") as events:
         assert "run_finished" in events.read().decode()
     shown = client.get("/v1/personas/pirate").json()
-    assert (shown["maker"], shown["by"], shown["uses"][0]["role"]) == ("user", "api", "worker")
+    assert (shown["maker"], shown["by"], shown["uses"][0]["role"]) == ("user", user_key(), "worker")
     assert client.delete("/v1/personas/pirate").json()["why_retired"] == "by a user"
     assert "pirate" not in [one["name"] for one in client.get("/v1/personas").json()["personas"]]
     assert client.get("/v1/personas/pirate").json()["retired"] is not None
@@ -30,6 +32,7 @@ def test_bad_input_is_told(client: httpx2.Client) -> None:
     huge = client.post("/v1/personas", json=PIRATE | {"name": "huge", "text": "x" * (1 << 20)})
     assert (huge.status_code, huge.json()["error"]["problems"][0]["where"]) == (400, "persona.text")
     assert client.post("/v1/personas", json=PIRATE | {"nmae": "x"}).status_code == 400
+    assert client.post("/v1/personas", json=PIRATE | {"by": "somebody else"}).status_code == 400
     assert client.get("/v1/personas/gone").status_code == 404
     assert client.delete("/v1/personas/terse").status_code == 400
     assert client.delete("/v1/personas/gone").status_code == 400

@@ -167,13 +167,17 @@ def test_a_failed_one_tells_what_was_undone(client: httpx2.Client, daemon: Runni
 def test_the_token_may_do_what_is_for_operators_and_nothing_else(
     operator: httpx2.Client, client: httpx2.Client
 ) -> None:
-    for path, body in (
-        ("/v1/procedures/take-note/plan", {"inputs": {"text": "x"}}),
-        ("/v1/procedures/take-note/executions", {"inputs": {"text": "x"}}),
-        ("/v1/procedures/audit/new", None),
+    for path, body, code in (
+        ("/v1/procedures/take-note/plan", {"inputs": {"text": "x"}}, "procedure_forbidden"),
+        ("/v1/procedures/take-note/executions", {"inputs": {"text": "x"}}, "procedure_forbidden"),
+        ("/v1/procedures/audit/new", None, "forbidden"),
     ):
         refused = operator.post(path, json=body)
-        assert (refused.status_code, refused.json()["error"]["code"]) == (403, "procedure_forbidden")
+        assert (refused.status_code, refused.json()["error"]["code"]) == (403, code)
+    for path in ("/v1/procedures/run-gates/plan", "/v1/procedures/run-gates/executions"):
+        refused = operator.post(path, json={"inputs": {"folder": "/etc"}})
+        assert (refused.status_code, refused.json()["error"]["param"]) == (400, "inputs/folder")
+        assert "/etc may not be used by this caller" in refused.json()["error"]["message"]
     waits = begun(client, "take-note", text="x")
     for action, body in (("approve", {"digest": waits["plan"]}), ("withdraw", None), ("cancel", None)):
         path = f"/v1/procedures/executions/{waits['id']}/{action}"
@@ -209,7 +213,8 @@ def test_a_named_token_approves_where_the_configuration_says_so_and_others_do_no
         path, body = f"/v1/procedures/executions/{waits['id']}/approve", {"digest": waits["plan"]}
         for client_without in (operator, guest):
             refused = client_without.post(path, json=body)
-            assert (refused.status_code, refused.json()["error"]["code"]) == (403, "procedure_forbidden")
+            assert (refused.status_code, refused.json()["error"]["code"]) == (403, "forbidden")
+            assert "it lacks the permission approve" in refused.json()["error"]["message"]
         ann.post(path, json=body).raise_for_status()
         followed(ann, waits["id"])
         done = shown(ann, waits["id"])

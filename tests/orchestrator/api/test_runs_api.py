@@ -9,6 +9,7 @@ from typing import Any
 import httpx2
 import pytest
 
+from orchestrator.service.callers import user_key
 from tests.orchestrator.api.daemon_process import executed, finished, lasting, submitted, summary
 
 
@@ -210,26 +211,26 @@ def test_prometheus_gets_counters(client: httpx2.Client) -> None:
 
 def test_a_run_that_has_ended_is_rated(client: httpx2.Client) -> None:
     run = executed(client, summary())["run_id"]
-    made = client.post(f"/v1/runs/{run}/ratings", json={"score": 0.5, "step": "S1", "by": "ann", "note": "so so"})
+    made = client.post(f"/v1/runs/{run}/ratings", json={"score": 0.5, "step": "S1", "note": "so so"})
     assert made.status_code == 201
     assert {**made.json(), "at": 0} == {
         "run_id": run,
         "step": "S1",
         "score": 0.5,
-        "by": "ann",
+        "by": user_key(),
         "note": "so so",
         "at": 0,
     }
     assert client.post(f"/v1/runs/{run}/ratings", json={"score": 1}).status_code == 201
     shown = client.get(f"/v1/runs/{run}").json()
-    assert [(row["score"], row["by"]) for row in shown["ratings"]] == [(1.0, "api")]
+    assert [(row["score"], row["by"]) for row in shown["ratings"]] == [(1.0, user_key())]
     assert [(row["score"], row["note"]) for row in shown["steps"][0]["ratings"]] == [(0.5, "so so")]
     events = client.get(f"/v1/runs/{run}/events").text
     assert events.count('"rating_given"') == 2
     for body, problem in (
         ({"score": 1.01}, "score"),
         ({"score": 1, "step": "S9"}, "step"),
-        ({"score": 1, "by": ""}, "by"),
+        ({"score": 1, "by": "somebody else"}, "by: is not known"),
         ({}, "score"),
     ):
         refused = client.post(f"/v1/runs/{run}/ratings", json=body)

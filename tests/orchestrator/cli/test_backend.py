@@ -13,6 +13,7 @@ from orchestrator.errors import InputError, OrchestratorError
 from orchestrator.events import RatingGiven, RunFinished
 from orchestrator.journal import JournalReader
 from orchestrator.runs import EventUpdate, Job
+from orchestrator.service.callers import user_key
 from orchestrator.service.retention import VacuumRequest, VacuumResult
 from orchestrator.taskir import task_from
 from tests.orchestrator.api.daemon_process import RECORDS, running_daemon
@@ -68,7 +69,7 @@ def test_ended_runs_are_rated_and_removed(chosen: Settings) -> None:
     run = ask_backend(chosen, run_one)
     given = RatingGiven(at=0.0, score=0.5, by="ann", step="S1", note="so so")
     made = ask_backend(chosen, lambda opened: opened.rate(run, given))
-    assert made == replace(given, at=made.at)
+    assert made == replace(given, at=made.at, by=user_key())
     with JournalReader.open_to_read(chosen.home) as journal:
         assert journal.events(run)[-1][1] == made
     with pytest.raises(InputError, match="has no step 'S9'"):

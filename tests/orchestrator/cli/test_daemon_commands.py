@@ -5,13 +5,17 @@ import os
 import signal
 import subprocess
 import time
+import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from orchestrator.cli.client import DaemonClient
+from orchestrator.service.callers import user_key
+from orchestrator.service.configuration import Configuration, load_configuration
 from tests.orchestrator.cli.cli_command import (
     COMMAND,
     RECORDS,
@@ -76,6 +80,40 @@ def test_a_task_is_submitted_followed_and_reported(served: Served) -> None:
     repeated = served.command("retry", run, "--json").json
     assert repeated["run_id"] != run
     assert served.command("cancel", repeated["run_id"], "--json").json["run_id"] == repeated["run_id"]
+    assert served.command("cancel", run).out == f"run {run} had ended before: done\n"
+
+
+def test_a_cancelled_run_or_step_is_told_with_what_depends_on_it(served: Served, tmp_path: Path) -> None:
+    text = {"type": "text", "label": "x", "value": "one"}
+    steps: list[dict[str, Any]] = [
+        {"id": "S1", "actor": "worker", "action": "Write a long list.", "inputs": ["x"], "outputs": ["a"]},
+        {"id": "S2", "actor": "worker", "action": "Go on.", "inputs": ["a"], "outputs": ["b"]},
+        {"id": "S3", "actor": "worker", "action": "Go on.", "inputs": ["b"], "outputs": ["c"]},
+        {"id": "S4", "actor": "worker", "action": "Go on.", "inputs": ["a"], "outputs": ["d"]},
+    ]
+    schema = {"type": "array", "items": {"type": "integer"}, "minItems": 200}
+    steps[0] |= {"output_schema": schema, "max_tokens": 1024}
+    file = tmp_path / "task.json"
+    file.write_text(json.dumps({"objective": "a test", "inputs": [text], "plan": {"steps": steps}}))
+    run = served.command("submit", file).out.strip()
+    told = f"step S2 of run {run} is cancelled, and what depends on it: S3\n"
+    assert served.command("cancel", run, "S2").out == told
+    assert served.command("cancel", "last").out == f"run {run} is cancelled\n"
+    served.command("watch", run)
+    again = served.command("cancel", run, "S2", "--json").json
+    assert (again["had_ended"], again["cancelled"]) == ("cancelled", [])
+    assert again["done"] == f"step S2 of run {run} had ended before: cancelled"
+
+
+def test_a_persona_is_added_and_retired_with_a_daemon(served: Served) -> None:
+    rhymes = "Write in verse, and let every line rhyme."
+    assert served.command("personas", "add", "poet", "--text", rhymes).out == "poet added\n"
+    (poet,) = (one for one in served.command("personas", "list", "--json").json["personas"] if one["name"] == "poet")
+    assert (poet["maker"], poet["by"]) == ("user", user_key())
+    same = served.command("personas", "add", "bard", "--text", f"{rhymes}!", "--json").json
+    assert (same["name"], same["new"]) == ("poet", False)
+    assert served.command("personas", "add", "bard", "--text", f"{rhymes}!", "--distinct", "--json").json["new"]
+    assert [served.command("personas", "retire", name).code for name in ("poet", "bard")] == [0, 0]
 
 
 def test_run_uses_the_daemon_where_there_is_one(served: Served) -> None:
@@ -212,6 +250,23 @@ def test_the_configuration_is_shown(command: Cli, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("ORCHESTRATOR_RUNS_MAX_RUNNING", "3")
     assert "max_running = 3" in command("config", "show").out
     assert command("config", "show", "--json").json["runs"]["max_running"] == 3
+    monkeypatch.setenv("ORCHESTRATOR_SERVER_TOKENS", "ann=/etc/ann.token, ben=/etc/ben.token")
+    monkeypatch.setenv("ORCHESTRATOR_SERVER_CALLERS", "token:ann=read:own submit visitor, user:nobody-here=operator")
+    shown = command("config", "show").out
+    assert Configuration.model_validate(tomllib.loads(shown)) == load_configuration()
+    for line in (
+        f"#   {user_key():16}  read:own read:all submit operate approve own teach",
+        "#   token             read:own read:all submit operate teach",
+        "#   token:ann         read:own submit visitor",
+        "#   token:ben         nothing",
+        "#   user:nobody-here  read:own read:all submit operate teach",
+        "#   routes    POST /v1/runs/{run}/ratings, POST /v1/chats/{chat}/ratings",
+        "#   commands  restore, vacuum",
+    ):
+        assert line in shown.splitlines()
+    permissions = command("config", "show", "--json").json["permissions"]
+    assert permissions["callers"]["token:ann"] == ["read:own", "submit", "visitor"]
+    assert permissions["needs"]["own"]["commands"] == ["restore", "vacuum"]
     monkeypatch.setenv("ORCHESTRATOR_RUNS_MAX_RUNNING", "none")
     assert command("config", "show").code == 2
 

@@ -1,7 +1,6 @@
 """`orchestrator rate` without a daemon."""
 
 import asyncio
-import getpass
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ from orchestrator.events import (
     StepsPlanned,
 )
 from orchestrator.journal import Journal, JournalReader
+from orchestrator.service.callers import user_key
 from orchestrator.taskir import Step
 from tests.orchestrator.chat_events import ANSWERED, ROUTED
 from tests.orchestrator.cli.cli_command import Cli
@@ -42,15 +42,15 @@ def ended(home: Path) -> Path:
 
 def test_ratings_are_kept_and_shown(command: Cli, ended: Path) -> None:
     told = command("rate", "R", "good", "--note", "just\x1b right", "--json").json
-    assert (told["run_id"], told["step"], told["score"], told["by"]) == ("R", None, 1.0, getpass.getuser())
-    assert command("rate", "R", "S1", "0.25").out == f"S1 rated 0.25 by {getpass.getuser()}\n"
+    assert (told["run_id"], told["step"], told["score"], told["by"]) == ("R", None, 1.0, user_key())
+    assert command("rate", "R", "S1", "0.25").out == f"S1 rated 0.25 by {user_key()}\n"
     assert command("rate", "last", "bad").code == 0
     shown = command("show", "R").out
-    assert f"R  1 by {getpass.getuser()}: just\\x1b right" in shown
-    assert f"S1  0.25 by {getpass.getuser()}" in shown
-    assert f"R  0 by {getpass.getuser()}" in shown
+    assert f"R  1 by {user_key()}: just\\x1b right" in shown
+    assert f"S1  0.25 by {user_key()}" in shown
+    assert f"R  0 by {user_key()}" in shown
     explained = command("explain", "R", "S1")
-    assert f"0.25 by {getpass.getuser()}" in explained.out
+    assert f"0.25 by {user_key()}" in explained.out
     assert command("explain", "R", "S1", "--json").json["step"]["ratings"][0]["score"] == 0.25
     with JournalReader.open_to_read(ended) as journal:
         given = [event for _, event in journal.events("R") if isinstance(event, RatingGiven)]
@@ -84,7 +84,7 @@ def test_a_chat_is_rated_and_explained(command: Cli, home: Path) -> None:
     with Journal.open(home) as journal:
         journal.note_chat_event(ROUTED)
         journal.note_chat_event(ANSWERED)
-    assert command("rate", ROUTED.chat, "0.25").out == f"{ROUTED.chat} rated 0.25 by {getpass.getuser()}\n"
+    assert command("rate", ROUTED.chat, "0.25").out == f"{ROUTED.chat} rated 0.25 by {user_key()}\n"
     assert command("rate", ROUTED.chat, "good", "--json").json["score"] == 1.0
     explained = command("explain", ROUTED.chat).out
     for part in ("coder on m, persona terse: it did so before", "hybrid-1, with a probability of 0.75", "no object"):

@@ -1,6 +1,9 @@
 """The page of the command line in the documentation is what the commands say of themselves."""
 
+import re
+
 from orchestrator.cli.reference import reference
+from orchestrator.service.permissions import COMMANDS, undeclared
 from tests.orchestrator.cli.cli_command import ROOT
 
 
@@ -13,3 +16,9 @@ def test_every_command_and_option_has_help() -> None:
     for line in reference().splitlines():
         words = line.split()
         assert not (line.startswith("  --") and len(words) == 1), f"{line!r} has no help"
+
+
+def test_every_command_declares_its_permission() -> None:
+    titles = re.findall(r"^## (.*)$", reference(), re.MULTILINE)
+    groups = {title.rpartition(" ")[0] for title in titles}
+    assert undeclared([title for title in titles if title not in groups], COMMANDS) == []

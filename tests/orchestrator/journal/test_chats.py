@@ -22,6 +22,7 @@ from orchestrator.journal import (
 from orchestrator.service.ratings import rate_chat, rate_chat_without_daemon
 from orchestrator.service.retention import Retention, vacuum, vacuum_without_daemon
 from tests.orchestrator.chat_events import ANSWERED, RATED, ROUTED
+from tests.orchestrator.older_journal import WITHOUT_OWNERS
 
 
 @pytest.fixture
@@ -106,6 +107,7 @@ async def test_a_journal_of_the_version_before_gets_a_place_for_chats(home: Path
     with Journal.open(home) as journal:
         await journal.append("R", [accepted])
     with closing(sqlite3.connect(home / "journal.db", isolation_level=None)) as raw:
+        raw.executescript(WITHOUT_OWNERS)
         raw.executescript(
             "DROP INDEX events_by_shape; DROP TABLE chat_events; DELETE FROM schema_version WHERE version > 7"
         )

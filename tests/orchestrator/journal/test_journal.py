@@ -45,6 +45,7 @@ from orchestrator.journal import (
 from orchestrator.journal.codec import decode_event, encode_event
 from orchestrator.journal.migrations import VERSION
 from orchestrator.taskir import Step, task_from
+from tests.orchestrator.older_journal import WITHOUT_OWNERS
 
 TASK = task_from(
     {
@@ -359,6 +360,7 @@ async def test_plans_of_an_earlier_version_are_read_on(home: Path) -> None:
         await journal.append("R", story()[:3])
     with sqlite3.connect(home / "journal.db") as raw:
         raw.execute("UPDATE events SET body = json_replace(body, '$.written', json_array(body ->> '$.written'))")
+        raw.executescript(WITHOUT_OWNERS)
         raw.execute("DROP TABLE personas")
         raw.executescript("DROP TABLE chat_events; DROP TABLE outcomes")
         raw.executescript("DROP INDEX events_by_task; DROP INDEX events_by_shape")

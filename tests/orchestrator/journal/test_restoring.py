@@ -6,6 +6,7 @@ import pytest
 
 from orchestrator.events import RunAccepted
 from orchestrator.journal import Journal, JournalReader
+from tests.orchestrator.older_journal import WITHOUT_OWNERS
 
 ACCEPTED = RunAccepted(at=1.0, run="R", mode="serial", request="a test")
 
@@ -38,6 +39,7 @@ async def test_database_of_an_earlier_version_can_be_read_and_checked(home: Path
     with Journal.open(home) as journal:
         await journal.append("R", [ACCEPTED])
     with closing(sqlite3.connect(home / "journal.db", isolation_level=None)) as raw:
+        raw.executescript(WITHOUT_OWNERS)
         raw.execute("DROP TABLE personas")
         raw.executescript("DROP TABLE chat_events; DROP TABLE outcomes")
         raw.executescript("DROP INDEX events_by_task; DROP INDEX events_by_shape")

@@ -8,6 +8,7 @@ import pytest
 
 from orchestrator.events import RunAccepted, StepExpanded
 from orchestrator.journal import Journal, JournalCorrupt, JournalReader
+from tests.orchestrator.older_journal import WITHOUT_OWNERS
 
 RUNS = 8
 EVENTS = 60
@@ -109,6 +110,7 @@ async def test_torn_list_of_runs_still_leaves_their_events(home: Path) -> None:
 
 async def test_torn_database_of_an_earlier_version_is_left_as_it_is(home: Path) -> None:
     with closing(sqlite3.connect(home / "journal.db")) as raw:
+        raw.executescript(WITHOUT_OWNERS)
         raw.executescript(
             """
             DROP TABLE chat_events; DROP TABLE personas; DROP TABLE outcomes;

@@ -208,7 +208,7 @@ async def scheduled(engine: ProcedureEngine, line: str, since: str, now: str) ->
     """Return the executions after a daemon has looked after a schedule at a moment, as it did before `since`."""
     schedules, moment = schedules_from([line]), datetime.fromisoformat(now).timestamp()
     Calendar(engine.folder).begin(schedules, datetime.fromisoformat(since).timestamp())
-    async with ProcedureQueue(engine, lambda: schedules, lambda: moment) as queue:
+    async with ProcedureQueue(engine, lambda: schedules, lambda: moment, owner="user:ann") as queue:
         while Calendar(engine.folder).due(schedules, moment):  # noqa: ASYNC110 - only the file tells it
             await asyncio.sleep(0.01)
         await queue.drain()
@@ -219,6 +219,7 @@ async def test_what_is_due_is_executed_and_what_was_missed_is_told(engine: Proce
     gate.opened.set()
     done, missed = await scheduled(engine, "0 * * * * held", "2100-03-01T08:30:00", "2100-03-01T11:00:01")
     assert (done.state, done.caller) == ("done", "the schedule '0 * * * * held'")
+    assert done.owner == "user:ann", "who owns the state folder, and so what its schedules make"
     assert missed.state == "missed"
     assert "due 2 times" in missed.error
     told = listing(engine, schedules_from(["0 * * * * held"]), 0.0, by_daemon=True)["schedules"][0]

@@ -71,7 +71,7 @@ OURS: Final = ("home/procedures/", "home/procedures", "home", "home/lock")
 """What belongs to the engine of procedures itself, and the lock of the state folder."""
 
 
-OWNER: Final = Callers(Path.cwd(), {f"user:{os.getuid()}": "owner operator approver"}).user()
+OWNER: Final = Callers(Path.cwd(), {f"user:{os.getuid()}": "owner operator approver"}).user().caller
 
 
 @dataclass(frozen=True)

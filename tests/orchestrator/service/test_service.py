@@ -28,6 +28,7 @@ from orchestrator.history.report import StepRow, load_report
 from orchestrator.journal import Journal, JournalError, JournalReader
 from orchestrator.runs import Orchestrator
 from orchestrator.runs.updates import EventUpdate
+from orchestrator.service.cancelling import Cancellation
 from orchestrator.service.configuration import Configuration, FolderSettings, RunSettings
 from orchestrator.service.errors import Busy, FolderFull, NotReady
 from orchestrator.service.retention import DAY_SECONDS, Retention
@@ -131,8 +132,9 @@ async def test_more_runs_than_may_wait_are_asked_to_come_back(tmp_path: Path) ->
         with pytest.raises(Busy) as refused:
             await service.submit(job(SHORT))
         assert 1 <= refused.value.retry_seconds <= 60
-        await service.cancel(runs[2])
+        assert await service.cancel(runs[2]) == Cancellation(None, ("S1",))
         assert await ended(service, runs[2]) == "cancelled"
+        assert await service.cancel(runs[2]) == Cancellation("cancelled")
         runs[2] = (await service.submit(job(SHORT))).run
         assert [await ended(service, run) for run in runs] == ["done"] * 3
         counted = service.totals.runs
@@ -156,7 +158,7 @@ async def test_a_step_of_a_run_that_waits_can_be_cancelled(tmp_path: Path) -> No
         with pytest.raises(InputError, match="has no step 'S3'; accepted: S1, S2"):
             await service.cancel(second, "S3")
         assert service.position(second) == 0, "it waits"
-        await service.cancel(second, "S2")
+        assert await service.cancel(second, "S2") == Cancellation(None, ("S2",))
     async with Service(home, REGISTRY, ONE_AT_A_TIME) as service:
         assert await ended(service, first) == "done"
         await ended(service, second)

@@ -1,0 +1,50 @@
+"""Say what a request to cancel a run or a step of it comes to."""
+
+from dataclasses import dataclass
+
+from orchestrator.history.view import RunView
+from orchestrator.scheduler import FINAL
+
+
+@dataclass(frozen=True, slots=True)
+class Cancellation:
+    """What a request to cancel does."""
+
+    ended: str | None
+    """The status of the run, or the state of the step, if it had ended before, so that nothing is cancelled."""
+    steps: tuple[str, ...] = ()
+    """The steps that are cancelled: the one that was named, then what depends on it; or all of a run that had not
+    ended."""
+
+    def describe(self, run: str, step: str | None) -> str:
+        """Return what was done in a sentence."""
+        what = f"run {run}" if step is None else f"step {step} of run {run}"
+        if self.ended is not None:
+            return f"{what} had ended before: {self.ended}"
+        others = [name for name in self.steps if name != step] if step is not None else []
+        return f"{what} is cancelled" + (f", and what depends on it: {', '.join(others)}" if others else "")
+
+
+def cancellation(view: RunView, step: str | None) -> Cancellation:
+    """Return what it comes to if a run, or a step of it, is cancelled now.
+
+    Raises InputError for a step that the run does not have.
+    """
+    states = view.state.steps
+    if step is not None:
+        view.check_step(step)
+        if states.state_of(step) in FINAL:
+            return Cancellation(str(states.state_of(step)))
+    if view.ended:
+        return Cancellation(view.status)
+    concerned = list(states) if step is None else _with_dependents(view, step)
+    return Cancellation(None, tuple(name for name in concerned if states.state_of(name) not in FINAL))
+
+
+def _with_dependents(view: RunView, step: str) -> list[str]:
+    """Return a step with its children, the step that it is a child of, and all steps that wait for them."""
+    parent = view.state.steps.parent_of(step)
+    reached = [step, *view.state.steps.children_of(step), *((parent,) if parent else ())]
+    for name in reached:  # it grows meanwhile
+        reached += [other for other in view.graph.after.get(name, ()) if other not in reached]
+    return reached

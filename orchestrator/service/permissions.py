@@ -1,0 +1,233 @@
+"""The one table of rights: which permission each HTTP route, MCP tool and command needs, and what roles stand for.
+
+Whoever may do something may do it to objects of their own: runs, chats, stored responses, threads and files. `read:all`
+shows those of others as well, and `operate` also changes them. The daemon does not start with a route or a tool that
+has no entry here, or with an entry that nothing belongs to.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from enum import StrEnum
+from typing import Final
+
+
+class Permission(StrEnum):
+    """What a caller may be allowed to do."""
+
+    READ_OWN = "read:own"
+    """See one's own runs, chats, responses and files."""
+    READ_ALL = "read:all"
+    """See those of everybody, what the router has learned, and the plans of procedures. It includes `read:own`."""
+    SUBMIT = "submit"
+    """Give work to models, and cancel, retry and delete one's own."""
+    OPERATE = "operate"
+    """Change the objects of others, load models, add personas, make backups, and run procedures for operators."""
+    APPROVE = "approve"
+    """Approve plans of procedures, as a person."""
+    OWN = "own"
+    """Replace or purge what is kept, name any folder, and run procedures for owners."""
+    TEACH = "teach"
+    """Rate, and force a choice that the router learns from."""
+
+
+OPEN: Final = "open"
+"""Needs no permission, and over TCP no token. A command that only uses files is open: their modes protect them."""
+ANY: Final = "any"
+"""Needs a caller to whom the configuration gives anything at all."""
+Need = Permission | str
+"""A permission, `OPEN` or `ANY`."""
+
+ROLES: Final[Mapping[str, frozenset[Permission]]] = {
+    "owner": frozenset(Permission) - {Permission.APPROVE},
+    "operator": frozenset({Permission.READ_ALL, Permission.SUBMIT, Permission.OPERATE, Permission.TEACH}),
+    "approver": frozenset({Permission.READ_ALL, Permission.APPROVE}),
+}
+"""The permissions that a role stands for where a configuration gives it to a caller."""
+_PROCEDURE_WORDS: Final[Mapping[str, str]] = {
+    Permission.OWN: "owner",
+    Permission.OPERATE: "operator",
+    Permission.APPROVE: "approver",
+}
+"""The role by which procedures know whoever is given a permission by itself."""
+_NAMES: Final = frozenset(map(str, Permission))
+
+FORCED_MODEL: Final = "X-Force-Model"
+"""The header that forces a model, whose outcome teaches the router: it needs `teach` as well."""
+
+_OPENAI: Final[Mapping[Need, tuple[str, ...]]] = {
+    ANY: ("GET /models", "GET /models/{name:path}"),
+    Permission.READ_OWN: (
+        "GET /responses/{response}",
+        "GET /responses/{response}/input_items",
+        "GET /files",
+        "GET /files/{file}",
+        "GET /files/{file}/content",
+    ),
+    Permission.SUBMIT: (
+        "POST /chat/completions",
+        "POST /completions",
+        "POST /responses",
+        "DELETE /responses/{response}",
+        "POST /files",
+        "DELETE /files/{file}",
+        "POST /embeddings",
+        "POST /rerank",
+    ),
+}
+"""The routes that are there with and without `/v1`."""
+
+_OWN_API: Final[Mapping[Need, tuple[str, ...]]] = {
+    OPEN: ("GET /health", "GET /v1/health", "GET /health/live", "GET /health/ready"),
+    ANY: (
+        "GET /openapi.json",
+        "* /mcp",  # each tool has a permission of its own
+        "GET /v1/registry",
+        "GET /v1/pool",
+        "GET /v1/personas",
+        "GET /v1/personas/{name}",
+        "GET /props",
+        "GET /slots",
+        # The roles that a procedure names say who may run and stop it.
+        "POST /v1/procedures/{name}/plan",
+        "POST /v1/procedures/{name}/executions",
+        "POST /v1/procedures/executions/{execution}/withdraw",
+        "POST /v1/procedures/executions/{execution}/cancel",
+        "POST /v1/procedures/executions/{execution}/rollback",
+    ),
+    Permission.READ_OWN: (
+        "GET /v1/runs",
+        "GET /v1/runs/{run}",
+        "GET /v1/runs/{run}/result",
+        "GET /v1/runs/{run}/artifacts",
+        "GET /v1/runs/{run}/artifacts/{name:path}",
+        "GET /v1/runs/{run}/export",
+        "GET /v1/runs/{run}/events",
+        "GET /v1/memory/runs/{run}",
+        "GET /v1/chats",
+        "GET /v1/chats/{chat}",
+    ),
+    Permission.READ_ALL: (
+        "GET /metrics",
+        "GET /v1/memory",
+        "POST /v1/memory/ask",
+        "GET /v1/memory/evaluate/{router_name}",
+        "GET /v1/procedures",
+        "GET /v1/procedures/{name}",
+        "GET /v1/procedures/executions",
+        "GET /v1/procedures/executions/{execution}",
+        "GET /v1/procedures/executions/{execution}/events",
+        "GET /v1/procedures/audit",
+        "GET /v1/procedures/audit/verify",
+    ),
+    Permission.SUBMIT: (
+        "POST /v1/runs",
+        "POST /v1/runs/{run}/cancel",
+        "POST /v1/runs/{run}/retry",
+        "DELETE /v1/runs/{run}",
+        "POST /v1/plans",
+        "POST /v1/messages",
+        "POST /v1/messages/count_tokens",
+        "POST /completion",
+        "POST /infill",
+        "POST /tokenize",
+        "POST /detokenize",
+        "POST /apply-template",
+    ),
+    Permission.TEACH: ("POST /v1/runs/{run}/ratings", "POST /v1/chats/{chat}/ratings"),
+    Permission.OPERATE: (
+        "POST /v1/pool/{model}/{verb}",
+        "POST /slots/{slot}",
+        "POST /v1/personas",
+        "DELETE /v1/personas/{name}",
+        "POST /v1/memory/rebuild",
+        "POST /v1/procedures/recover",
+        "GET /v1/backups",
+        "POST /v1/backups",
+    ),
+    Permission.APPROVE: ("POST /v1/procedures/executions/{execution}/approve",),
+    Permission.OWN: (
+        "POST /v1/backups/{name}/restore",
+        "POST /v1/vacuum",
+        "POST /v1/procedures/audit/new",
+    ),
+}
+
+TOOLS: Final[Mapping[Need, tuple[str, ...]]] = {
+    ANY: ("models",),
+    Permission.READ_OWN: ("watch", "result", "explain", "tasks/get", "tasks/update"),
+    Permission.SUBMIT: ("submit", "cancel", "tasks/cancel"),
+}
+"""The tools of the MCP server, and its requests about tasks."""
+TEACHING_ARGUMENTS: Final[Mapping[str, str]] = {"submit": "model"}
+"""The argument of a tool that forces a model, and so needs `teach` as well."""
+
+COMMANDS: Final[Mapping[Need, tuple[str, ...]]] = {
+    OPEN: (
+        *("init", "validate", "schema", "serve", "logs", "doctor", "version", "service install", "service show"),
+        *("config show", "config path", "models get", "models add", "models try", "models import"),
+        *("bench model", "bench critical-path", "bench compare", "bench history", "bench simulate", "bench machine"),
+        *("procedures new", "procedures validate", "procedures schema", "procedures operations"),
+    ),
+    ANY: (
+        *("pool", "mcp", "personas list", "personas show", "personas stats"),
+        *("procedures run", "procedures withdraw", "procedures cancel", "procedures rollback"),
+    ),
+    Permission.READ_OWN: ("watch", "result", "runs", "show", "explain", "memory explain"),
+    Permission.READ_ALL: (
+        *("memory stats", "memory evaluate", "memory ask"),
+        *("procedures list", "procedures show", "procedures history", "procedures audit"),
+    ),
+    Permission.SUBMIT: ("run", "submit", "cancel", "retry", "delete", "plan", "resume"),
+    Permission.TEACH: ("rate", "memory train"),
+    Permission.OPERATE: (
+        *("models load", "models unload", "models pin", "personas add", "personas retire"),
+        *("memory rebuild", "backup", "procedures recover"),
+    ),
+    Permission.APPROVE: ("procedures approve",),
+    Permission.OWN: ("restore", "vacuum"),
+}
+"""The commands, by what their request to a daemon needs. Without a daemon the modes of the state folder decide."""
+
+
+def _both_ways(routes: Iterable[str]) -> Iterator[str]:
+    """Yield the routes of the OpenAI-compatible API with `/v1` and without."""
+    for route in routes:
+        yield route.replace(" /", " /v1/", 1)
+        yield route
+
+
+ROUTES: Final[Mapping[Need, tuple[str, ...]]] = {
+    need: (*_OWN_API.get(need, ()), *_both_ways(_OPENAI.get(need, ()))) for need in (OPEN, ANY, *Permission)
+}
+"""The HTTP routes as `METHOD PATH`, with the path as the application has it; `*` for all methods."""
+
+
+def by_name(table: Mapping[Need, tuple[str, ...]]) -> dict[str, Need]:
+    """Return what each route, tool or command of a table needs."""
+    return {name: need for need, names in table.items() for name in names}
+
+
+def undeclared(names: Iterable[str], table: Mapping[Need, tuple[str, ...]]) -> list[str]:
+    """Return what is wrong between a table and the names that exist, a line for each; empty if they agree."""
+    there, declared = set(names), by_name(table)
+    return [
+        *(f"{name} declares no permission" for name in sorted(there - declared.keys())),
+        *(f"{name} has a permission, but does not exist" for name in sorted(declared.keys() - there)),
+    ]
+
+
+def granted(words: Iterable[str]) -> frozenset[Permission]:
+    """Return the permissions that words of a configuration grant: names of permissions and roles.
+
+    Other words are roles that only procedures know.
+    """
+    found: frozenset[Permission] = frozenset()
+    for word in words:
+        found |= ROLES.get(word, frozenset()) if word not in _NAMES else {Permission(word)}
+    return found | {Permission.READ_OWN} if Permission.READ_ALL in found else found
+
+
+def procedure_roles(words: Iterable[str]) -> frozenset[str]:
+    """Return the roles by which procedures know a caller whom a configuration gives these words."""
+    return frozenset(
+        _PROCEDURE_WORDS.get(word, word) for word in words if word in _PROCEDURE_WORDS or word not in _NAMES
+    )
