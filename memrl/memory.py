@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from memrl.episodes import Action, Episode, Neighbourhood, Outcome, Replaced, Reward, Situation, Value
 from memrl.errors import IndexNotReady, StoreError, VectorError
-from memrl.graph import Graph, GraphAnswer, Library
+from memrl.graph import Graph, GraphAnswer, Library, RunConfined
 from memrl.store import LOG_BYTES, EpisodeState, EpisodeStore, Key, LearnedAttempt, Salvaged, context_of, salvage
 from memrl.vectors import IndexSettings, IndexStats, VectorIndex
 
@@ -507,13 +507,13 @@ class Memory:
         ]
         return sorted(values, key=lambda value: value.q, reverse=True)
 
-    def ask(self, cypher: str, seconds: float = 10.0, rows: int = 1000) -> GraphAnswer:
+    def ask(self, cypher: str, confined: RunConfined, seconds: float = 10.0, rows: int = 1000) -> GraphAnswer:
         """Ask the graph, which is written first if there is none or it is damaged, or out of date and small.
 
-        At most `rows` rows are returned. Raises `CypherRefused` for what does more than read, `CypherFailed`,
-        `CypherTimeout` after `seconds`, and `GraphError`.
+        `confined` runs the program that answers, and at most `rows` rows are returned. Raises `CypherRefused` for
+        what does more than read, `CypherFailed`, `CypherTimeout` after `seconds`, and `GraphError`.
         """
-        return self._graph.ask(cypher, seconds, rows)
+        return self._graph.ask(cypher, confined, seconds, rows)
 
     def stats(self) -> MemoryStats:
         """Return what the memory holds, how it has learned, and what is wrong with it. Reads all vectors' owners."""

@@ -19,8 +19,7 @@ import numpy as np
 import structlog
 
 from memrl.episodes import Action, Episode, Reward
-from memrl.errors import CypherFailed, CypherRefused, CypherTimeout, MemrlError
-from memrl.graph import GraphAnswer
+from memrl.errors import MemrlError
 from memrl.memory import Compacted, Memory, MemoryOptions, MemoryStats
 from memrl.policy import ExplorationSettings, Policy, PolicySettings
 from memrl.reward import judge_weight, staged, teaches
@@ -536,20 +535,10 @@ async def _embed_lexically(texts: Sequence[str]) -> Vector:
     return embed_lexically(texts, LEARNING_DIMENSIONS)
 
 
-def ask_memory(learning: Learning, cypher: str, seconds: float) -> GraphAnswer:
-    """Return the graph's answer to a question in Cypher. Blocks. Raises InputError, MemoryUnavailable."""
-    try:
-        return _open_memory(learning).ask(cypher, seconds)
-    except (CypherRefused, CypherFailed, CypherTimeout) as error:
-        raise InputError(Problem("CYPHER", str(error), "a question that only reads the graph")) from error
-    except MemrlError as error:
-        raise MemoryUnavailable(str(error)) from error
-
-
 def rebuild_memory(learning: Learning) -> None:
     """Make index and graph anew. Blocks. Raises MemoryUnavailable."""
     try:
-        _open_memory(learning).rebuild()
+        open_memory(learning).rebuild()
     except MemrlError as error:
         raise MemoryUnavailable(str(error)) from error
 
@@ -557,12 +546,13 @@ def rebuild_memory(learning: Learning) -> None:
 def compact_memory(learning: Learning) -> Compacted:
     """Merge what the memory holds twice, and drop what is beyond its capacity. Blocks. Raises MemoryUnavailable."""
     try:
-        return _open_memory(learning).compact()
+        return open_memory(learning).compact()
     except MemrlError as error:
         raise MemoryUnavailable(str(error)) from error
 
 
-def _open_memory(learning: Learning) -> Memory:
+def open_memory(learning: Learning) -> Memory:
+    """Return the memory. Raises MemoryUnavailable with the reason if it is not open."""
     if learning.learned is None:
         why = learning.problem or 'the configuration has [memory] use = "off"'
         raise MemoryUnavailable(f"the memory is not open: {why}")

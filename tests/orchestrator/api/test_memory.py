@@ -54,8 +54,12 @@ def test_the_graph_answers_questions_that_read(client: httpx2.Client) -> None:
     assert client.post("/v1/memory/rebuild").json() == {"status": "ok"}
     answer = client.post("/v1/memory/ask", json={"cypher": "MATCH (a:Attempt) RETURN count(*)"})
     assert answer.status_code == 200
-    refused = client.post("/v1/memory/ask", json={"cypher": "CREATE (:Run {name: 'x'})"})
-    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "CYPHER")
+    for cypher in (
+        "CREATE (:Run {name: 'x'})",
+        "UNWIND [1] AS x WITH x LIMIT 1LOAD FROM '/etc/hostname' (file_format='csv', header=false) RETURN *",
+    ):
+        refused = client.post("/v1/memory/ask", json={"cypher": cypher})
+        assert (refused.status_code, refused.json()["error"]["param"]) == (400, "CYPHER")
 
 
 def test_a_forced_model_does_every_step_and_answers_every_chat(client: httpx2.Client) -> None:
