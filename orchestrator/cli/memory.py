@@ -224,7 +224,12 @@ async def _train(chosen: Settings, tasks: Sequence[RolloutTask], width: int, exp
 def _stats_lines(found: Mapping[str, Any]) -> Iterator[str]:
     """Yield what `memory stats` prints."""
     yield f"Use          {found['use']} (configured: {found['configured']})"
-    yield f"Outcomes     {found['outcomes']} learned from; advice is followed from {found['ready_outcomes']} on"
+    limit = f"at most {found['ready_by_caller']} of one caller but the machine's owner"
+    yield f"Outcomes     {found['outcomes']} learned from"
+    yield f"Ready        {found['ready']} of the {found['ready_outcomes']} outcomes that advice needs; {limit}"
+    for one in found["callers"]:
+        told = f"{one['drawn']} not forced, counted as {one['counted']:.1f} of {one['told']:.1f}"
+        yield f"Caller       {one['caller'] or '(not recorded)'}: {one['outcomes']} outcomes, {told}"
     weight = f"its verdict counts {found['judge_weight']:.2f}"
     yield f"Judge        agreed with a checker {found['judge_agreed']} of {found['judge_compared']} times; {weight}"
     held = found["stats"]

@@ -56,6 +56,10 @@ class ChatRouted:
     """How much the model may think; empty for what the registry says."""
     advice: RouteAdvice | None = None
     """What the memory advised; None where it was not asked."""
+    owner: str = ""
+    """Who asked, as `RunAccepted.owner`. Empty for chats from before owners were recorded."""
+    unforced: float | None = None
+    """How probable the same choice would have been if the user had forced no part of it; None if nothing was forced."""
     kind: Literal["chat_routed"] = "chat_routed"
 
 
@@ -87,7 +91,7 @@ class ChatRated:
     score: float
     """From 0 (bad) to 1 (good)."""
     by: str
-    """Who gave the rating."""
+    """Who gave the rating, as `ChatRouted.owner`; a name in ratings of early versions."""
     note: str = ""
     """A comment on the rating; may be empty."""
     kind: Literal["chat_rated"] = "chat_rated"

@@ -8,7 +8,9 @@ outcome has been learned from exactly once. Reading and learning happen in a thr
 import asyncio
 import json
 import math
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+import os
+import pwd
+from collections.abc import AsyncIterator, Callable, Container, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -18,9 +20,10 @@ from typing import Any, Final, Literal
 import numpy as np
 import structlog
 
+from memrl.contribution import READY_BY_CALLER, Contribution, readiness
 from memrl.episodes import Action, Episode, Reward
 from memrl.errors import MemrlError
-from memrl.memory import Compacted, Memory, MemoryOptions, MemoryStats
+from memrl.memory import Compacted, Memory, MemoryOptions, MemoryStats, Teacher
 from memrl.policy import ExplorationSettings, Policy, PolicySettings
 from memrl.reward import judge_weight, staged, teaches
 from orchestrator.errors import InputError, OrchestratorError, Problem
@@ -57,7 +60,8 @@ PROGRESS: Final = "progress"
 MODEL_SIMILARITY: Final = 0.9
 """From which cosine of a model's vectors on two situations are the same one. Unrelated texts are not far apart."""
 READY_OUTCOMES: Final = 200
-"""From so many outcomes on, advice is followed, where the configuration leaves that to this number."""
+"""From so many outcomes on, advice is followed, if the configuration leaves that to this number. Outcomes of choices
+that a user forced do not count, and those of one caller count only up to a limit (`memrl.contribution`)."""
 LEAST_EXPLORED: Final = 0.02
 """Where the share of choices in which something else is tried stops to fall."""
 RUNS_AT_A_TIME: Final = 16
@@ -111,8 +115,14 @@ class MemoryStatus:
     """What the advice is used for now."""
     outcomes: int
     """From how many outcomes the policy has learned."""
+    ready: int
+    """How many outcomes count for the switch from "shadow" to "on"."""
     ready_outcomes: int
-    """From how many on advice is followed, if the configuration says "auto"."""
+    """From how many of those on advice is followed, if the configuration says "auto"."""
+    ready_by_caller: int
+    """How many of one caller count at most, unless the machine is the caller's."""
+    callers: tuple[Contribution, ...]
+    """What each caller has taught, whoever has taught most first."""
     journal_read: int
     """The number of the last event of the journal that was learned from."""
     judge_weight: float
@@ -130,6 +140,8 @@ class Learning:
     def __init__(self, home: Path, settings: Callable[[], MemorySettings]) -> None:
         """`settings` returns the section [memory] of the configuration in force."""
         self.folder = home / FOLDER
+        self.trusted = machine_owners(home)
+        """The callers whose outcomes count in full, however many there are."""
         self.router = HybridRouter(
             lambda: self._learned,
             lambda: self.use,
@@ -140,6 +152,8 @@ class Learning:
         self._settings = settings
         self._learned: Learned | None = None
         self._progress = ReadingProgress()
+        self._ready = 0
+        """How many outcomes count for the switch from "shadow" to "on"."""
         self._due = asyncio.Event()
         self._idle = asyncio.Event()
         self._opening = asyncio.Lock()
@@ -154,8 +168,7 @@ class Learning:
         chosen = self._settings().use
         if chosen != "auto":
             return chosen
-        ready = self._learned is not None and self._learned.policy.observed >= READY_OUTCOMES
-        return "on" if ready else "shadow"
+        return "on" if self._learned is not None and self._ready >= READY_OUTCOMES else "shadow"
 
     @property
     def learned(self) -> Learned | None:
@@ -182,15 +195,20 @@ class Learning:
         """Return the state of the memory. Blocks on the disk."""
         learned, progress = self._learned, self._progress
         problem, stats = self.problem, None
+        callers: tuple[Contribution, ...] = ()
         try:
-            stats = learned.memory.stats() if learned is not None else None
+            if learned is not None:
+                stats, callers = learned.memory.stats(), tuple(learned.memory.contributions())
         except MemrlError as error:
             problem = str(error)
         return MemoryStatus(
             configured=self._settings().use,
             use=self.use,
             outcomes=learned.policy.observed if learned is not None else 0,
+            ready=self._ready,
             ready_outcomes=READY_OUTCOMES,
+            ready_by_caller=READY_BY_CALLER,
+            callers=callers,
             journal_read=progress.number,
             judge_weight=progress.judge,
             judge_agreed=progress.agreed,
@@ -205,6 +223,7 @@ class Learning:
         policy = _policy(memory, LEARNING_DIMENSIONS, PolicySettings())
         self._learned = Learned(memory, policy, _embed_lexically, Lock())
         self._progress = ReadingProgress.decoded(memory.blob(PROGRESS))
+        self._ready = readiness(memory.contributions(), self.trusted)
 
     def _memory_settings(self, embedder: str = NAME) -> MemoryOptions:
         settings = MemoryOptions(capacity=self._settings().capacity, graph=self._settings().graph)
@@ -278,6 +297,7 @@ class Learning:
         last = await asyncio.to_thread(orchestrator.journal.last_number)
         # The journal of a backup that was restored is read from its beginning: what is known is not learned twice.
         self._progress = progress if progress.number <= last else replace(progress, number=0, chat_number=0)
+        self._ready = readiness(await asyncio.to_thread(memory.contributions), self.trusted)
         return Learned(memory, policy, embed, Lock())
 
     async def _learn_on(self, orchestrator: Orchestrator, learned: Learned) -> None:
@@ -317,8 +337,7 @@ class Learning:
                 agreed=self._progress.agreed + agreement.agreed,
                 compared=self._progress.compared + agreement.compared,
             )
-            await asyncio.to_thread(teach, learned, lessons, vectors, progress)
-            self._progress = progress
+            await self._teach(learned, lessons, vectors, progress)
         return len(ended) == RUNS_AT_A_TIME
 
     async def _learn_chats(self, journal: Journal, learned: Learned) -> bool:
@@ -331,9 +350,16 @@ class Learning:
         texts = [lesson.situation.text for lesson in lessons]
         vectors = await learned.embed(texts) if texts else np.zeros((0, 1), dtype=np.float32)
         progress = replace(self._progress, chat_number=events[-1][0])
-        await asyncio.to_thread(teach, learned, lessons, vectors, progress)
-        self._progress = progress
+        await self._teach(learned, lessons, vectors, progress)
         return len(events) == CHAT_EVENTS_AT_A_TIME
+
+    async def _teach(
+        self, learned: Learned, lessons: Sequence[Lesson], vectors: Vector, progress: ReadingProgress
+    ) -> None:
+        """Teach in a thread, and take up how far the journal was read and for how much that counts."""
+        await asyncio.to_thread(teach, learned, lessons, vectors, progress, self.trusted)
+        self._progress = progress
+        self._ready = readiness(await asyncio.to_thread(learned.memory.contributions), self.trusted)
 
     async def _embed_anew(self, learned: Learned) -> None:
         """Give episodes a vector that have one of another embedder only, as after the registry's has changed."""
@@ -439,16 +465,39 @@ def read_chats(journal: JournalReader, chats: Sequence[str]) -> list[Lesson]:
     return lessons
 
 
-def teach(learned: Learned, lessons: Sequence[Lesson], vectors: Vector, progress: ReadingProgress) -> None:
+def machine_owners(home: Path) -> frozenset[str]:
+    """Return the keys of the callers who own the machine: root, the user whom the state folder belongs to, and nobody.
+
+    Nobody is the caller of outcomes from before callers were recorded.
+    """
+    try:
+        number = home.stat().st_uid
+    except FileNotFoundError:
+        number = os.getuid()
+    try:
+        name = pwd.getpwuid(number).pw_name
+    except KeyError:
+        name = str(number)
+    return frozenset(("", "user:root", f"user:{name}", f"user:{number}"))
+
+
+def teach(
+    learned: Learned,
+    lessons: Sequence[Lesson],
+    vectors: Vector,
+    progress: ReadingProgress,
+    trusted: Container[str],
+) -> None:
     """Teach memory and policy, and keep how far the journal was read, all in one commit. Blocks on the disk.
 
-    Attempts that are known are not learned from again. If anything fails, nothing was learned. Raises MemrlError.
+    Attempts that are known are not learned from again. Of callers who are not `trusted`, many outcomes count less. If
+    anything fails, nothing was learned. Raises MemrlError.
     """
     memory, before = learned.memory, learned.policy.to_bytes()
     try:
         with memory.batch():
             for lesson, vector in zip(lessons, vectors, strict=True):
-                _teach_one(learned, lesson, vector)
+                _teach_one(learned, lesson, vector, trusted)
             memory.keep_blob(POLICY, learned.policy.to_bytes())
             memory.keep_blob(PROGRESS, progress.encoded())
     except BaseException:
@@ -457,7 +506,7 @@ def teach(learned: Learned, lessons: Sequence[Lesson], vectors: Vector, progress
         raise
 
 
-def _teach_one(learned: Learned, lesson: Lesson, vector: Vector) -> None:
+def _teach_one(learned: Learned, lesson: Lesson, vector: Vector, trusted: Container[str]) -> None:
     memory, policy, outcome = learned.memory, learned.policy, lesson.outcome
     neighbours = memory.retrieve(vector, policy.settings.retrieval.candidates, policy.settings.retrieval.threshold)
     settings = policy.settings
@@ -474,11 +523,17 @@ def _teach_one(learned: Learned, lesson: Lesson, vector: Vector) -> None:
         at=lesson.at,
         key=lesson.key,
         after=lesson.after,
+        teacher=Teacher(lesson.caller, lesson.caller in trusted, lesson.drawn),
     )
     if done.how in ("added", "updated", "revised"):
         with learned.lock:
             policy.observe(
-                lesson.situation, vector, lesson.action, outcome, neighbours=neighbours, replaced=done.replaced
+                lesson.situation,
+                vector,
+                lesson.action,
+                replace(outcome, weight=done.weight),
+                neighbours=neighbours,
+                replaced=done.replaced,
             )
 
 
@@ -578,6 +633,7 @@ def explained_choices(journal: JournalReader, run: str) -> dict[str, Any]:
                 "outcome": None,
                 "reason": choice.reason,
                 "propensity": choice.propensity,
+                "unforced": None,
                 "advice": _advice_fields(choice.advice),
             }
         )
@@ -592,6 +648,7 @@ def explained_choices(journal: JournalReader, run: str) -> dict[str, Any]:
                     "outcome": ends.get((event.step, event.number)),
                     "reason": event.reason,
                     "propensity": event.propensity,
+                    "unforced": event.unforced,
                     "advice": _advice_fields(event.advice),
                 }
             )

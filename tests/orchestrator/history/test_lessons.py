@@ -81,7 +81,8 @@ def learned(told: list[Event], judge: float = 0.2, *, rated: bool = False) -> tu
     ("outcome", "gates", "ratings", "said"),
     [
         ("done", (), (), (1.0, "run", "", 0.1)),
-        ("done", (PASSED,), (), (1.0, "gate", "unit", 0.9)),
+        ("done", (PASSED,), (), (1.0, "gate", "unit", 0.7)),
+        ("done", (PASSED, JUDGED), (), (1.0, "gate", "unit", 0.9)),
         ("done", (GateResult("lint", "passed"),), (), (1.0, "gate", "lint", 0.4)),
         ("done", (GateResult("lint", "not run"),), (), (1.0, "run", "", 0.1)),
         ("done", (JUDGED,), (), (7 / 9, "judge", "judge", 0.2)),
