@@ -23,7 +23,7 @@ from orchestrator.cli.terminal import make_console, one_line, print_json, size, 
 from orchestrator.errors import InputError, Problem
 from orchestrator.journal import Home, JournalReader
 from orchestrator.routing.hybrid import CONFIDENT, MODES, named
-from orchestrator.runs.sandboxes import SandboxOnDemand
+from orchestrator.sandbox import Sandbox
 from orchestrator.service.configuration import EVERY_TYPE, MemorySettings, load_configuration
 from orchestrator.service.graph_questions import ask_memory
 from orchestrator.service.learning import evaluate_router, explained_choices, offline, plain, rebuild_memory
@@ -118,7 +118,7 @@ def ask(
             found = daemon.ask("POST", "/v1/memory/ask", json={"cypher": cypher})
     else:
         with offline(chosen.home, chosen.registry(), load_configuration().memory) as learning:
-            found = asdict(asyncio.run(ask_memory(learning, SandboxOnDemand(), cypher, 10.0)))
+            found = asdict(asyncio.run(ask_memory(learning, Sandbox.probe, cypher, 10.0)))
     if as_json:
         print_json(found)
         return

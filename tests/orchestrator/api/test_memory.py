@@ -45,6 +45,8 @@ def test_choices_are_advised_in_the_shadow_and_learned_from(client: httpx2.Clien
     assert not choice["advice"]["followed"]
     status = client.get("/v1/memory").json()
     assert (status["configured"], status["use"], status["problem"]) == ("auto", "shadow", "")
+    assert sum(one["outcomes"] for one in status["callers"]) == status["stats"]["outcomes"]
+    assert status["ready"] == sum(one["drawn"] for one in status["callers"])
     assert client.get("/v1/memory/evaluate/rules").json()["choices"] >= 1
     assert client.get("/v1/memory/evaluate/magic").status_code == 400
     assert client.get("/v1/memory/runs/gone").status_code == 404
@@ -66,6 +68,8 @@ def test_a_forced_model_does_every_step_and_answers_every_chat(client: httpx2.Cl
     forced = {"X-Force-Model": "tiny-medium"}
     name = run(client, **forced)
     assert client.get(f"/v1/runs/{name}").json()["steps"][0]["attempts"][0]["model"] == "tiny-medium"
+    choices = client.get(f"/v1/memory/runs/{name}").json()["choices"]
+    assert {choice["unforced"] for choice in choices} == {0.0}, "the rules would have taken another one"
     body = {"model": "auto", "messages": [{"role": "user", "content": "Say ahoy."}], "max_tokens": 4}
     for asked in ("auto", "worker", "tiny-large"):
         answer = client.post("/v1/chat/completions", json=body | {"model": asked}, headers=forced)

@@ -241,6 +241,8 @@ async def test_the_memory_of_an_earlier_version_is_gone_on_with(tmp_path: Path, 
         assert status.stats is not None
         assert (status.stats.episodes, status.stats.outcomes, status.stats.unused) == (3, 5, 1)
         assert (status.stats.revised, status.stats.lacking, status.stats.problems) == (1, 0, ())
+        (taught,) = status.callers
+        assert (taught.caller, taught.outcomes, taught.drawn, status.ready) == ("", 5, 5, 5)
         learned = service.learning.learned
         assert learned is not None
         memory = learned.memory
