@@ -322,7 +322,7 @@ def check_reads_only(cypher: str) -> None:
         raise CypherRefused(f"the question {begins}; accepted: {_ACCEPTED}")
     if ("sign", ";") in told:
         raise CypherRefused(f"there is more than one question; accepted: {_ACCEPTED}")
-    clauses = [place for place, (kind, _) in enumerate(told) if kind == "word" and not _is_name(told[:place])]
+    clauses = [place for place, (kind, _) in enumerate(told) if kind == "word" and not _is_name(told, place)]
     if changing := sorted(_WRITING.intersection(told[place][1] for place in clauses)):
         raise CypherRefused(f"{', '.join(changing)} does more than read the graph; accepted: {_ACCEPTED}")
     for place in clauses:
@@ -342,12 +342,14 @@ def _check_written_plainly(tokens: Sequence[tuple[str, str]]) -> None:
             raise CypherRefused(f"{what}; accepted: {_ACCEPTED}")
 
 
-def _is_name(before: Sequence[tuple[str, str]]) -> bool:
-    """Return whether a word after these tokens is the name of a property (`a.set`) or of a label (`:Set`)."""
-    last, owner = [("", ""), ("", ""), *before][-1], [("", ""), ("", ""), *before][-2]
+def _is_name(told: Sequence[tuple[str, str]], place: int) -> bool:
+    """Return whether the word at a place is the name of a property (`a.set`) or of a label (`:Set`)."""
+    if place < 2:
+        return False
+    (kind, text), last = told[place - 2 : place]
     if last == ("sign", "."):
-        return owner[0] in ("word", "name") or owner in (("sign", ")"), ("sign", "]"))
-    return last == ("sign", ":") and owner[0] != "number"
+        return kind in ("word", "name") or text in (")", "]")
+    return last == ("sign", ":") and kind != "number"
 
 
 def _check_call(following: Sequence[str]) -> None:

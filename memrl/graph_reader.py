@@ -29,15 +29,15 @@ PROGRAM_BYTES: Final = 160 << 20
 """How many addresses Python and the library take up, without buffer and graph."""
 WRITTEN_BYTES: Final = 1 << 36
 """How large a graph may become that is written. The library reserves as many addresses, not memory."""
-_LEAST_BYTES: Final = 1 << 26
+_SPARE_BYTES: Final = 1 << 25
 _TOO_MUCH_MEMORY: Final = f"the answer takes more than {ANSWER_BYTES >> 20} MiB of memory"
 _IMPORTED_LATE: Final = (datetime, decimal, uuid)
 """The library imports these for values of their types, which it cannot do once no file can be opened."""
 
 
 def addresses_of(size: int) -> int:
-    """Return how many bytes of addresses the library is given for a graph of `size` bytes: a power of two."""
-    return max(_LEAST_BYTES, 1 << (2 * size).bit_length())
+    """Return how many bytes of addresses the library is given to read a graph of `size` bytes: a power of two."""
+    return 1 << (size + _SPARE_BYTES).bit_length()
 
 
 @contextlib.contextmanager

@@ -89,8 +89,8 @@ CREATE TABLE contributions (
     caller TEXT NOT NULL, action INTEGER NOT NULL, context INTEGER NOT NULL, outcomes INTEGER NOT NULL,
     drawn INTEGER NOT NULL, told REAL NOT NULL, counted REAL NOT NULL, PRIMARY KEY (caller, action, context)
 ) STRICT, WITHOUT ROWID;
-INSERT INTO contributions SELECT '', action, 0, count(*), count(*), count(*), count(*) FROM observed
-    WHERE success IS NOT NULL GROUP BY action;
+INSERT INTO contributions SELECT '', action, 0, count(*), count(*), sum(weight), sum(weight) FROM observed
+    WHERE weight > 0 GROUP BY action;
 UPDATE schema_version SET version = 2;
 """
 """Outcomes from before callers were recorded are those of the machine's single user; their step size was 0.3."""
@@ -716,6 +716,8 @@ def _copied(damaged: Path, store: EpisodeStore) -> Salvaged:
             for table in ("counters", "contributions"):
                 for row in _readable(source, f"SELECT * FROM {table}"):  # noqa: S608 - names of ours
                     _insert(store, table, row)
+            if not store.contributions():  # version 1 had none
+                store._write(next(one for one in _FROM_VERSION_1.split(";\n") if one.startswith("INSERT")))
             store.count_up("revision")
             _sum_up(store)
     return Salvaged(damaged, kept, lost, forgotten)
