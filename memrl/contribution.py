@@ -13,7 +13,7 @@ from typing import Final
 
 FULL_BY_ACTION: Final = 2.0
 """The sum of weights that a caller's outcomes of one action in like situations may have before they count less."""
-FULL_BY_CALLER: Final = 20.0
+FULL_BY_CALLER: Final = 3.0
 """The same for all outcomes of a caller."""
 READY_BY_CALLER: Final = 50
 """How many outcomes of one caller count at most for the router's readiness."""

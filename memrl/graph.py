@@ -209,7 +209,7 @@ class Graph:
                 raise CypherFailed(f"{self._library} does not answer this question: {error}")
 
     def _reader_job(self, graph: Path, cypher: str, seconds: float, rows: int) -> ReaderJob:
-        graph.chmod(0o444)  # the sandbox has another user; the state folder keeps everyone else away from it
+        graph.chmod(0o644)  # the sandbox has another user; the state folder keeps everyone else away from it
         return ReaderJob(
             source=Path(graph_reader.__file__).read_bytes(),
             arguments=(self._library, str(graph), str(seconds), str(rows)),

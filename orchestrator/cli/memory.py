@@ -224,7 +224,7 @@ async def _train(chosen: Settings, tasks: Sequence[RolloutTask], width: int, exp
 def _stats_lines(found: Mapping[str, Any]) -> Iterator[str]:
     """Yield what `memory stats` prints."""
     yield f"Use          {found['use']} (configured: {found['configured']})"
-    limit = f"at most {found['ready_by_caller']} of one caller but the machine's owner"
+    limit = f"at most {found['ready_by_caller']} of one caller who is no owner"
     yield f"Outcomes     {found['outcomes']} learned from"
     yield f"Ready        {found['ready']} of the {found['ready_outcomes']} outcomes that advice needs; {limit}"
     for one in found["callers"]:

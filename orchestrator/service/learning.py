@@ -10,7 +10,7 @@ import json
 import math
 import os
 import pwd
-from collections.abc import AsyncIterator, Callable, Container, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Container, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -49,6 +49,8 @@ from orchestrator.service.task_patterns import (
 )
 from registry.models import Registry
 
+OWNER: Final = "owner"
+"""The role of callers who may change everything here."""
 EMBEDDER: Final = "embedder"
 """The role whose model makes vectors."""
 FOLDER: Final = "memory"
@@ -137,11 +139,13 @@ class MemoryStatus:
 class Learning:
     """The memory of one state folder, the router that asks it, and the task that teaches it."""
 
-    def __init__(self, home: Path, settings: Callable[[], MemorySettings]) -> None:
-        """`settings` returns the section [memory] of the configuration in force."""
+    def __init__(
+        self, home: Path, settings: Callable[[], MemorySettings], callers: Callable[[], Mapping[str, str]] = dict
+    ) -> None:
+        """`settings` returns the section [memory] of the configuration in force, `callers` what it gives callers."""
         self.folder = home / FOLDER
-        self.trusted = machine_owners(home)
-        """The callers whose outcomes count in full, however many there are."""
+        self._machine_owners = machine_owners(home)
+        self._callers = callers
         self.router = HybridRouter(
             lambda: self._learned,
             lambda: self.use,
@@ -169,6 +173,12 @@ class Learning:
         if chosen != "auto":
             return chosen
         return "on" if self._learned is not None and self._ready >= READY_OUTCOMES else "shadow"
+
+    @property
+    def trusted(self) -> frozenset[str]:
+        """The callers whose outcomes count in full, however many there are: owners can purge all of them anyway."""
+        given = (key for key, words in self._callers().items() if OWNER in words.split())
+        return self._machine_owners.union(given)
 
     @property
     def learned(self) -> Learned | None:

@@ -102,7 +102,9 @@ class Service:
         """The files that clients have uploaded."""
         self.read_tokens: Callable[[], None] = lambda: None
         """Has the listener on TCP, if there is one, read the tokens again. Blocks on the disk. Raises JournalError."""
-        self.learning = Learning(home, lambda: self._configuration.memory)
+        self.learning = Learning(
+            home, lambda: self._configuration.memory, lambda: self._configuration.procedures.callers
+        )
         engine = procedures_engine(self._installation(), configuration)
         self.procedures = ProcedureQueue(engine, lambda: schedules_from(self._configuration.procedures.schedules))
         """Executes procedures on this installation."""

@@ -1,6 +1,7 @@
 """What one caller can teach: little by force, little alone, and enough together with others."""
 
 import math
+import pwd
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from threading import Lock
@@ -32,7 +33,8 @@ from orchestrator.events import (
 from orchestrator.history.lessons import Lesson, lessons_of
 from orchestrator.lexical import LEARNING_DIMENSIONS, NAME, embed
 from orchestrator.routing.hybrid import Learned, Vector, settle
-from orchestrator.service.learning import READY_OUTCOMES, ReadingProgress, teach
+from orchestrator.service.configuration import MemorySettings
+from orchestrator.service.learning import READY_OUTCOMES, Learning, ReadingProgress, teach
 from orchestrator.taskir import task_from
 
 OWNER = "user:owner"
@@ -63,11 +65,16 @@ class Installation:
         unforced: float | None = None,
         passed: bool = True,
         rating: tuple[float, str] | None = None,
+        types: Sequence[str] = ("doc",),
     ) -> None:
-        """Have a run for each of the owners, whose tests passed or failed, and its `rating`: score, and who gave it."""
+        """Have a run for each of the owners, whose tests passed or failed, and its `rating`: score, and who gave it.
+
+        `types` are the types of the tasks, in turn.
+        """
         for owner in owners:
             self._runs += 1
-            events = _events(self._runs, owner, model, unforced, passed)
+            kind = types[self._runs % len(types)]
+            events = _events(self._runs, owner, model, unforced, passed, kind)
             self._lessons += lessons_of(events, 0.2)[0]
             if rating is not None:
                 rated = RatingGiven(at=10.0, score=rating[0], by=rating[1])
@@ -101,14 +108,14 @@ class Installation:
         return settled.action, {one.action: one for one in choice.estimates}
 
 
-def _events(number: int, owner: str, model: str, unforced: float | None, passed: bool) -> list[Event]:
+def _events(number: int, owner: str, model: str, unforced: float | None, passed: bool, kind: str) -> list[Event]:
     step = {
         "id": "S1",
         "actor": "worker",
         "action": f"{TASKS[number % len(TASKS)]} of {number * 7919}.",
         "outputs": ["o"],
     }
-    task = task_from({"task_type": "doc", "objective": "Work", "priority": "batch", "plan": {"steps": [step]}})
+    task = task_from({"task_type": kind, "objective": "Work", "priority": "batch", "plan": {"steps": [step]}})
     forced = None if unforced is None else model
     usage = Usage(10, 4, 5)
     ends: list[Event] = [
@@ -174,15 +181,15 @@ def moved(before: Advice, after: Advice, most: float) -> None:
 
 
 @pytest.mark.parametrize(
-    ("passed", "rating"),
-    [(True, (0.0, "token:eve")), (False, None)],
-    ids=["rates them as bad", "gives impossible tests"],
+    ("passed", "rating", "types"),
+    [(True, (0.0, "token:eve"), ["doc"]), (False, None, ["doc"]), (False, None, ["doc", "code", "chat", "ingest"])],
+    ids=["rates them as bad", "gives impossible tests", "gives impossible tests of all types"],
 )
 def test_one_caller_alone_neither_makes_the_router_ready_nor_turns_its_advice(
-    used: Installation, passed: bool, rating: tuple[float, str] | None
+    used: Installation, passed: bool, rating: tuple[float, str] | None, types: list[str]
 ) -> None:
     before, ready = used.advice(), used.ready
-    used.run(*EVE_210, passed=passed, rating=rating)
+    used.run(*EVE_210, passed=passed, rating=rating, types=types)
     assert used.ready == ready + READY_BY_CALLER < READY_OUTCOMES
     moved(before, used.advice(), 0.25)
     (owner, eve) = used.contributions
@@ -207,6 +214,14 @@ def test_the_owner_alone_and_several_callers_make_the_router_ready(tmp_path: Pat
         installation.run(*(callers * (READY_OUTCOMES // len(callers))))
         assert installation.ready == READY_OUTCOMES, name
         memory.close()
+
+
+def test_callers_with_the_role_of_an_owner_are_trusted(tmp_path: Path) -> None:
+    given = {"token": "owner operator", "token:eve": "operator"}
+    trusted = Learning(tmp_path, MemorySettings, lambda: given).trusted
+    user = f"user:{pwd.getpwuid(tmp_path.stat().st_uid).pw_name}"
+    assert {"", "user:root", user, "token"} <= trusted
+    assert not {"token:eve", "owner", "token:token"} & trusted
 
 
 def test_a_caller_s_outcomes_count_less_the_more_there_are(installation: Installation) -> None:
