@@ -415,9 +415,10 @@ class Memory:
         q, count, last_seen, decay, heard = numbers
         action, context = self._store.action_id(known.action), context_of(told.situation)
         same = told.teacher.caller == known.caller
-        share = known.share if same else self._share(told.teacher, action, context)
+        share = self._share_again(known, told.teacher, context, evidence)
         weight, before = evidence * share, known.weight
-        size = weight * (known.size / before if before else self._step(told.teacher, heard + weight))
+        step = known.size / before if before else self._step(told.teacher, heard + weight)
+        size = known.size if weight == before else weight * step
         weaker = not same and not told.teacher.trusted and weight < before
         if weaker or (known.reward, known.size) == (told.reward.total, size):
             return Observed("known", known.episode, q), None
@@ -445,6 +446,16 @@ class Memory:
 
     def _share(self, teacher: Teacher, action: int, context: int) -> float:
         return 1.0 if teacher.trusted else share(*self._store.told_by(teacher.caller, action, context))
+
+    def _share_again(self, known: LearnedAttempt, teacher: Teacher, context: int, evidence: float) -> float:
+        """Return the share of an outcome that replaces what was known: the same one, unless somebody adds to it.
+
+        Evidence that comes later counts as the caller's outcomes do by then, so that it is no use to hold it back.
+        """
+        share = self._share(teacher, self._store.action_id(known.action), context)
+        if teacher.caller != known.caller:
+            return share
+        return known.share if evidence * known.share <= known.weight else min(known.share, share)
 
     def _step(self, teacher: Teacher, weight: float) -> float:
         """Return the step size for an outcome of weight 1, after which the episode's outcomes have this weight.

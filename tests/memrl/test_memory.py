@@ -1,6 +1,7 @@
 """The memory learns: it updates what it knows instead of adding copies, and each attempt teaches once."""
 
 import gzip
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from memrl.contribution import FULL_BY_ACTION
 from memrl.episodes import Action, Replaced
 from memrl.errors import StoreCorrupt, StoreError, VectorError
 from memrl.memory import DATABASE, Memory, MemoryOptions, Teacher
@@ -445,6 +447,18 @@ def test_outcomes_of_one_caller_count_less_and_only_move_the_mean(tmp_path: Path
     assert episode.weight == pytest.approx(30 + sum(one.counted for one in memory.contributions()[1:]))
     (near,) = memory.retrieve(vector_of(TEXTS[0]), 1)
     assert near.episode.weight == episode.weight
+
+
+def test_it_is_no_use_to_hold_ratings_back(tmp_path: Path) -> None:
+    memory, eve = opened(tmp_path), Teacher("token:eve", trusted=False)
+    for weight in (0.1, 0.7):
+        for number in range(100):
+            last = told(memory, TEXTS[0], 1.0, key=("eve", "S1", number), teacher=eve, weight=weight)
+    again = told(memory, TEXTS[0], 1.0, key=("eve", "S1", 99), teacher=eve, weight=0.7)
+    assert (last.how, again.how) == ("revised", "known"), "a run is read again for each rating of it"
+    (only,) = memory.contributions()
+    assert (only.outcomes, only.told) == (100, pytest.approx(80))
+    assert only.counted < FULL_BY_ACTION * (1 + math.log(80 / FULL_BY_ACTION)) + 1
 
 
 def test_the_word_of_a_caller_that_counts_little_does_not_replace_another_s(tmp_path: Path) -> None:
