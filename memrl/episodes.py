@@ -114,6 +114,8 @@ class Recalled:
     """How often its situation and action were seen."""
     last_seen: float
     """When they were last seen, in seconds since the epoch."""
+    weight: float = 1.0
+    """The sum of the weights of its outcomes: how many outcomes it is worth as evidence."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,6 +154,8 @@ class Neighbourhood(Sequence[Neighbour]):
     """The most similar one comes first."""
     q: NDArray[np.float64]
     counts: NDArray[np.float64]
+    weights: NDArray[np.float64]
+    """How many outcomes each one is worth as evidence."""
     last_seen: NDArray[np.float64]
     actions: NDArray[np.int64]
     """The number of each one's action."""
@@ -169,6 +173,7 @@ class Neighbourhood(Sequence[Neighbour]):
             similarities=np.array([one.similarity for one in neighbours], dtype=np.float64),
             q=np.array([one.q for one in episodes], dtype=np.float64),
             counts=np.array([one.count for one in episodes], dtype=np.float64),
+            weights=np.array([one.weight for one in episodes], dtype=np.float64),
             last_seen=np.array([one.last_seen for one in episodes], dtype=np.float64),
             actions=np.array(codes, dtype=np.int64),
             named={number: action for action, number in numbers.items()},
@@ -193,6 +198,7 @@ class Neighbourhood(Sequence[Neighbour]):
             action=self.named[int(self.actions[place])],
             q=float(self.q[place]),
             count=int(self.counts[place]),
+            weight=float(self.weights[place]),
             last_seen=float(self.last_seen[place]),
         )
         return Neighbour(known, float(self.similarities[place]))

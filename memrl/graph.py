@@ -1,8 +1,8 @@
 """Show what led to what as a graph that answers Cypher.
 
 The graph is a projection of the database. A process of its own writes it to a new file, and only when that is whole
-does a small file beside it name it, so that the process may be killed at any moment. Another process answers each
-question (`graph_reader`).
+does a small file next to it name it, so that the process may be killed at any moment. Another process answers each
+question (`graph_reader`). It is run by whoever asks, in a sandbox, where it sees the graph's file and nothing else.
 
     (:Run)-[:OF_TYPE]->(:TaskType)           (:Attempt)-[:IN_ROLE]->(:Role)
     (:Run)-[:HAS]->(:Step)                   (:Attempt)-[:AS_PERSONA]->(:Persona)
@@ -28,15 +28,16 @@ import sys
 import threading
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from memrl import graph_reader
 from memrl.errors import CypherFailed, CypherRefused, CypherTimeout, GraphError, StoreError
-from memrl.graph_reader import opened_graph
+from memrl.graph_reader import ANSWER_BYTES, OUTPUT_BYTES, POOL_BYTES, PROGRAM_BYTES, addresses_of, opened_graph
 from memrl.store import EpisodeStore, LearnedAttempt
 
 Library = Literal["kuzu", "ladybug"]
@@ -46,7 +47,7 @@ FRESH_UP_TO: Final = 50_000
 """Up to how many outcomes a graph that is out of date is written anew before it is asked: a few seconds' work."""
 WRITING_SECONDS: Final = 1800.0
 START_SECONDS: Final = 20.0
-"""How long the process that asks may take in addition to the question, to start on a busy machine."""
+"""How long the process that answers may take in addition to the question, to start on a busy machine."""
 NO_TYPE: Final = "(request)"
 """The task type of requests in words and of chats, which have none."""
 
@@ -56,10 +57,21 @@ _WRITING: Final = frozenset(
     "MACRO MERGE REMOVE ROLLBACK SET UNINSTALL UPDATE USE".split()
 )
 _TABLE_FUNCTIONS: Final = frozenset({"SHOW_TABLES", "TABLE_INFO", "SHOW_CONNECTION", "DB_VERSION"})
-_QUOTED: Final = re.compile(
-    r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`[^`]*`|//[^\n]*|/\*.*?\*/""", re.DOTALL
-)  # strings, names in backquotes and comments
-_WORD: Final = re.compile(r"(?<![.\w:])[A-Za-z_]\w*")
+_TOKEN: Final = re.compile(
+    r"""
+    (?P<string> '(?:[^'\\]|\\[\\'"bfnrtBFNRTxuU])*' | "(?:[^"\\]|\\[\\'"bfnrtBFNRTxuU])*")
+    | (?P<name> `[^`]*`)
+    | (?P<space> \s+ | //[^\n]* | /\*.*?\*/)
+    | (?P<number> \d+(?:\.\d+)?(?:[eE][+-]?\d+)?)
+    | (?P<word> [^\W\d]\w*)
+    | (?P<sign> /\* | .)
+    """,
+    re.DOTALL | re.VERBOSE,
+)
+_UNREADABLE: Final = re.compile("[\0-\x08\x0b-\x1f\ud800-\udfff]")
+"""Halves of surrogate pairs, and control characters but tab and line feed. A carriage return alone might end a line."""
+_UNCLOSED: Final = frozenset("""'"`\\""") | {"/*"}
+"""Signs that are left over only if a string, a name or a comment does not end, or has an unknown escape."""
 _ACCEPTED: Final = "one question that begins with MATCH, OPTIONAL MATCH, WITH, UNWIND, RETURN or CALL, and only reads"
 
 _NODES: Final = {
@@ -114,8 +126,43 @@ class _Written:
     outcomes: int
 
 
-class _OutOfTime(Exception):
-    """The process that asks has ended itself."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReaderJob:
+    """A Python program that answers one question, and all that it needs."""
+
+    source: bytes
+    """The program, which imports only the standard library and the graph's library."""
+    arguments: tuple[str, ...]
+    question: bytes
+    """What it reads from stdin."""
+    graph: Path
+    """The only file of the state folder that it sees, under this path and read-only."""
+    seconds: float
+    """Wall-clock time and CPU time."""
+    memory: int
+    """Bytes, in addresses."""
+    output: int
+    """How many bytes of its stdout are kept."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessEnd:
+    """How a process of the graph ended."""
+
+    exit_code: int | None
+    """None if a signal or a limit ended it."""
+    signal: int | None = None
+    limit: str | None = None
+    """Which limit ended it: wall, cpu, memory or another resource."""
+    stdout: bytes
+    stderr: bytes
+
+
+RunConfined = Callable[[ReaderJob], ProcessEnd]
+"""Runs a program where it cannot read other files, write files, start programs or use the network. Blocks.
+
+Raises `GraphError` with the reason if no such place is available.
+"""
 
 
 class Graph:
@@ -134,8 +181,8 @@ class Graph:
         with self._lock:
             self._write()
 
-    def ask(self, cypher: str, seconds: float, rows: int) -> GraphAnswer:
-        """Ask a question, which may take `seconds`, and return at most `rows` rows.
+    def ask(self, cypher: str, confined: RunConfined, seconds: float, rows: int) -> GraphAnswer:
+        """Ask a question, which may take `seconds`, and return at most `rows` rows. `confined` runs what answers it.
 
         A graph that is missing, damaged or of another library is written first, and so is one that is out of date,
         unless there are very many outcomes. Raises `CypherRefused`, `CypherFailed`, `CypherTimeout` and `GraphError`.
@@ -146,31 +193,39 @@ class Graph:
             outcomes = self._outcomes()
             if written is None or (written.outcomes != outcomes and outcomes <= FRESH_UP_TO):
                 written = self._write()
-            path = self._folder / written.file
-            arguments = [self._library, str(path), str(seconds), str(rows)]
-            try:
-                said = self._run("memrl.graph_reader", arguments, cypher, seconds + START_SECONDS)
-            except (subprocess.TimeoutExpired, _OutOfTime):
-                raise CypherTimeout(seconds) from None
-            match said.get("error"):
-                case None:
-                    behind = max(0, outcomes - written.outcomes)
-                    return GraphAnswer(tuple(said["columns"]), said["rows"], said["more"], behind)
-                case "timeout":
-                    raise CypherTimeout(seconds)
-                case error:
-                    raise CypherFailed(f"{self._library} does not answer this question: {error}")
+            end = confined(self._reader_job(self._folder / written.file, cypher, seconds, rows))
+        if end.limit in ("wall", "cpu") or end.signal == signal.SIGALRM:
+            raise CypherTimeout(seconds)
+        if end.limit is not None:
+            raise CypherFailed(f"the question needs more {end.limit} than it may have")
+        said = _said_by(end)
+        match said.get("error"):
+            case None:
+                behind = max(0, outcomes - written.outcomes)
+                return GraphAnswer(tuple(said["columns"]), said["rows"], said["more"], behind)
+            case "timeout":
+                raise CypherTimeout(seconds)
+            case error:
+                raise CypherFailed(f"{self._library} does not answer this question: {error}")
+
+    def _reader_job(self, graph: Path, cypher: str, seconds: float, rows: int) -> ReaderJob:
+        graph.chmod(0o644)  # the sandbox has another user; the state folder keeps everyone else away from it
+        return ReaderJob(
+            source=Path(graph_reader.__file__).read_bytes(),
+            arguments=(self._library, str(graph), str(seconds), str(rows)),
+            question=cypher.encode(),
+            graph=graph,
+            seconds=seconds + START_SECONDS,
+            memory=PROGRAM_BYTES + POOL_BYTES + ANSWER_BYTES + addresses_of(graph.stat().st_size),
+            output=OUTPUT_BYTES,
+        )
 
     def _write(self) -> _Written:
         self._remove_unnamed()
         outcomes = self._outcomes()
         numbers = [int(path.name.split(".")[0].split("-")[1]) for path in self._folder.glob("graph-*.*")]
         path = self._folder / f"graph-{1 + max(numbers, default=0)}.{self._library}"
-        try:
-            said = self._run("memrl.graph", [self._library, str(self._database), str(path)], "", WRITING_SECONDS)
-        except subprocess.TimeoutExpired:
-            raise GraphError(f"the graph was not written within {WRITING_SECONDS:g} s") from None
-        if error := said.get("error"):
+        if error := _said_by(self._run_writer(path)).get("error"):
             raise GraphError(f"the graph cannot be written: {error}")
         written = _Written(
             path.name, path.stat().st_size, _checksum(path), self._library, _version(self._library), outcomes
@@ -183,6 +238,31 @@ class Graph:
         temporary.replace(self._folder / POINTER)
         self._remove_unnamed()
         return written
+
+    def _run_writer(self, path: Path) -> ProcessEnd:
+        """Have a process write the graph. Raises `GraphError` if it cannot be started or takes too long."""
+        root = str(Path(__file__).parents[1])
+        imported = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
+        try:
+            done = subprocess.run(  # noqa: S603 -- this interpreter, a module of ours
+                [sys.executable, "-m", "memrl.graph", self._library, str(self._database), str(path)],
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=WRITING_SECONDS,
+                env={**os.environ, "PYTHONPATH": imported},
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            raise GraphError(f"the graph was not written within {WRITING_SECONDS:g} s") from None
+        except OSError as error:
+            raise GraphError(f"the process of the graph cannot be started: {error}") from error
+        code = done.returncode
+        return ProcessEnd(
+            exit_code=code if code >= 0 else None,
+            signal=-code if code < 0 else None,
+            stdout=done.stdout,
+            stderr=done.stderr,
+        )
 
     def _whole(self) -> _Written | None:
         """Return what is known of the graph, or None if it has to be written anew."""
@@ -212,51 +292,71 @@ class Graph:
                 else:
                     path.unlink(missing_ok=True)
 
-    def _run(self, module: str, arguments: list[str], told: str, seconds: float) -> dict[str, Any]:
-        """Run a module in a process, and return what it says. Raises `GraphError` if it ends otherwise."""
-        root = str(Path(__file__).parents[1])
-        path = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
-        try:
-            done = subprocess.run(  # noqa: S603 -- this interpreter, a module of ours
-                [sys.executable, "-m", module, *arguments],
-                input=told.encode(),
-                capture_output=True,
-                timeout=seconds,
-                env={**os.environ, "PYTHONPATH": path},
-                check=False,
-            )
-        except OSError as error:
-            raise GraphError(f"the process of the graph cannot be started: {error}") from error
-        try:
-            if done.returncode == 0:
-                said: dict[str, Any] = json.loads(done.stdout)
-                return said
-        except ValueError:
-            pass
-        if done.returncode == -signal.SIGALRM:
-            raise _OutOfTime
-        last = done.stderr.decode(errors="replace").strip().splitlines()[-1:] or ["it said nothing"]
-        end = f"by signal {-done.returncode}" if done.returncode < 0 else f"with exit code {done.returncode}"
-        raise GraphError(f"the process of the graph ended {end}: {last[0]}")
+
+def _said_by(end: ProcessEnd) -> dict[str, Any]:
+    """Return what a process has printed. Raises `GraphError` if that is no JSON, or the process failed."""
+    with contextlib.suppress(ValueError):
+        if end.exit_code == 0:
+            said: dict[str, Any] = json.loads(end.stdout)
+            return said
+    last = end.stderr.decode(errors="replace").strip().splitlines()[-1:] or ["it said nothing"]
+    how = f"with exit code {end.exit_code}" if end.signal is None else f"by signal {end.signal}"
+    raise GraphError(f"the process of the graph ended {how}: {last[0]}")
 
 
 def check_reads_only(cypher: str) -> None:
-    """Raise `CypherRefused` if a question is none, or does more than read the graph."""
-    if any(ord(letter) < ord(" ") and letter not in "\t\n\r" for letter in cypher):
-        raise CypherRefused(f"the question has control characters; accepted: {_ACCEPTED}")
-    bare = _QUOTED.sub(" '' ", cypher).strip().removesuffix(";").strip()
-    words = [word.upper() for word in _WORD.findall(bare)]
-    if not words or words[0] not in _READING:
-        begins = f"begins with {words[0]}" if words else "is empty"
+    """Raise `CypherRefused` if a question is none, or does more than read the graph.
+
+    It is the second line of defence: the process that evaluates a question could not carry it out.
+    """
+    cypher = cypher.replace("\r\n", "\n")
+    if _UNREADABLE.search(cypher):
+        raise CypherRefused(f"the question has control characters or half surrogates; accepted: {_ACCEPTED}")
+    tokens = [(str(token.lastgroup), token[0]) for token in _TOKEN.finditer(cypher)]
+    _check_written_plainly(tokens)
+    told = [(kind, text.upper()) for kind, text in tokens if kind != "space"]
+    if told[-1:] == [("sign", ";")]:
+        told.pop()
+    if not told or told[0][0] != "word" or told[0][1] not in _READING:
+        begins = f"begins with {told[0][1]}" if told else "is empty"
         raise CypherRefused(f"the question {begins}; accepted: {_ACCEPTED}")
-    if ";" in bare:
+    if ("sign", ";") in told:
         raise CypherRefused(f"there is more than one question; accepted: {_ACCEPTED}")
-    if changing := sorted(_WRITING.intersection(words)):
+    clauses = [place for place, (kind, _) in enumerate(told) if kind == "word" and not _is_name(told, place)]
+    if changing := sorted(_WRITING.intersection(told[place][1] for place in clauses)):
         raise CypherRefused(f"{', '.join(changing)} does more than read the graph; accepted: {_ACCEPTED}")
-    for called in re.finditer(r"(?i)\bCALL\b\s*(\w*)\s*(\(?)", bare):
-        if called[1].upper() not in _TABLE_FUNCTIONS or not called[2]:
-            known = ", ".join(sorted(_TABLE_FUNCTIONS))
-            raise CypherRefused(f"CALL {called[1]} is not accepted; accepted after CALL: {known}")
+    for place in clauses:
+        if told[place][1] == "CALL":
+            _check_call([text for _, text in told[place + 1 : place + 3]])
+
+
+def _check_written_plainly(tokens: Sequence[tuple[str, str]]) -> None:
+    """Refuse what this module might split into words differently from the graph's library."""
+    for (before, number), (kind, text) in pairwise([("space", ""), *tokens]):
+        if before == "number" and kind == "word":
+            raise CypherRefused(f"{number + text} is a number and a word; accepted: a space between them")
+        if kind == "word" and not text.isidentifier():
+            raise CypherRefused(f"{text} is no name; accepted: letters, digits and _, or a name in backquotes")
+        if kind == "sign" and text in _UNCLOSED:
+            what = f"{text} begins a string, a name or a comment that does not end, or has an unknown escape"
+            raise CypherRefused(f"{what}; accepted: {_ACCEPTED}")
+
+
+def _is_name(told: Sequence[tuple[str, str]], place: int) -> bool:
+    """Return whether the word at a place is the name of a property (`a.set`) or of a label (`:Set`)."""
+    if place < 2:
+        return False
+    (kind, text), last = told[place - 2 : place]
+    if last == ("sign", "."):
+        return kind in ("word", "name") or text in (")", "]")
+    return last == ("sign", ":") and kind != "number"
+
+
+def _check_call(following: Sequence[str]) -> None:
+    called, bracket = [*following, "", ""][:2]
+    if called not in _TABLE_FUNCTIONS or bracket != "(":
+        names = ", ".join(sorted(_TABLE_FUNCTIONS))
+        raise CypherRefused(f"CALL {called} is not accepted; accepted after CALL: {names}")
 
 
 def mitigation(earlier: LearnedAttempt, later: LearnedAttempt) -> str:

@@ -20,9 +20,10 @@ from typing import Any, Final, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from memrl.contribution import Contribution, share
 from memrl.episodes import Action, Episode, Neighbourhood, Outcome, Replaced, Reward, Situation, Value
 from memrl.errors import IndexNotReady, StoreError, VectorError
-from memrl.graph import Graph, GraphAnswer, Library
+from memrl.graph import Graph, GraphAnswer, Library, RunConfined
 from memrl.store import LOG_BYTES, EpisodeState, EpisodeStore, Key, LearnedAttempt, Salvaged, context_of, salvage
 from memrl.vectors import IndexSettings, IndexStats, VectorIndex
 
@@ -43,11 +44,15 @@ LOG_BYTES_AT_MOST: Final = 16 * LOG_BYTES
 DROPPED_AT_A_TIME: Final = 256
 FORGOTTEN: Final = 700.0
 """Minus this number stands for log(0), where an update with the step size 1 leaves nothing of the former Q-value."""
+_LEAST_PART: Final = 1e-6
+"""The least part that an episode has in the Q of the one that it is merged with."""
 CHECKED_AT_ONCE: Final = 64 << 20
 """Databases up to this many bytes are checked for damage before they are used, larger ones in a thread."""
-_PACKED: Final = struct.Struct("=qddii")
+_PACKED: Final = struct.Struct("=qdddii")
 """What is kept of an episode in the main memory, as `_RECORD` names it."""
-_RECORD: Final = np.dtype([("context", "i8"), ("q", "f8"), ("last_seen", "f8"), ("action", "i4"), ("count", "i4")])
+_RECORD: Final = np.dtype(
+    [("context", "i8"), ("q", "f8"), ("weight", "f8"), ("last_seen", "f8"), ("action", "i4"), ("count", "i4")]
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +89,25 @@ class Observed:
     episode: int | None
     q: float | None
     """The episode's Q after it."""
+    weight: float = 0.0
+    """How much the outcome counted, from 0 to 1: the weight of its evidence times the share of its caller."""
     replaced: Replaced | None = None
     """What the same attempt had taught before, if this revised it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Teacher:
+    """Who teaches an outcome, for the limit on what one caller can teach (`contribution`)."""
+
+    caller: str = ""
+    """The key of the caller; empty for outcomes from before callers were recorded."""
+    trusted: bool = True
+    """Whether the caller's outcomes count in full, however many there are."""
+    drawn: bool = True
+    """Whether the router or the rules chose the action, and no user forced it."""
+
+
+NOBODY: Final = Teacher()
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,36 +169,38 @@ class _Columns:
             self.episodes = 0
 
     def extend(self, rows: list[tuple[Any, ...]]) -> None:
-        """Append rows of id, action, context, q, count and last seen, whose ids follow those that are there."""
+        """Append rows of id, action, context, q, count, weight and last seen, whose ids follow those that are there."""
         ids, *columns = zip(*rows, strict=True)
         if ids[-1] - self._size + 1 != len(ids):  # numbers are missing
             for row in rows:
                 self.set(*row)
             return
         records = np.empty(len(ids), dtype=_RECORD)
-        for name, column in zip(("action", "context", "q", "count", "last_seen"), columns, strict=True):
+        for name, column in zip(("action", "context", "q", "count", "weight", "last_seen"), columns, strict=True):
             records[name] = column
         with self._lock:
             self._records += records.tobytes()
             self._size += len(ids)
             self.episodes += len(ids)
 
-    def set(self, number: int, action: int, context: int, q: float, count: int, last_seen: float) -> None:
+    def set(
+        self, number: int, action: int, context: int, q: float, count: int, weight: float, last_seen: float
+    ) -> None:
         with self._lock:
             if (missing := number + 1 - self._size) > 0:
                 self._records += bytes(missing * _RECORD.itemsize)
                 self._size += missing
-            self.episodes += self._at(number)[4] == 0
-            _PACKED.pack_into(self._records, number * _RECORD.itemsize, context, q, last_seen, action, count)
+            self.episodes += self._at(number)[-1] == 0
+            _PACKED.pack_into(self._records, number * _RECORD.itemsize, context, q, weight, last_seen, action, count)
 
     def remove(self, number: int) -> None:
         with self._lock:
-            context, q, last_seen, action, count = self._at(number)
+            *known, count = self._at(number)
             self.episodes -= count > 0
-            _PACKED.pack_into(self._records, number * _RECORD.itemsize, context, q, last_seen, action, 0)
+            _PACKED.pack_into(self._records, number * _RECORD.itemsize, *known, 0)
 
     def has(self, number: int) -> bool:
-        return 0 < number < self._size and self._at(number)[4] > 0
+        return 0 < number < self._size and self._at(number)[-1] > 0
 
     def neighbours(
         self, ids: NDArray[np.int64], similarities: NDArray[np.float32], limit: int, named: Mapping[int, Action]
@@ -192,6 +216,7 @@ class _Columns:
             similarities=similarities[place].astype(np.float64),
             q=found["q"].copy(),
             counts=found["count"].astype(np.float64),
+            weights=found["weight"].copy(),
             last_seen=found["last_seen"].copy(),
             actions=found["action"].astype(np.int64),
             named=named,
@@ -199,7 +224,7 @@ class _Columns:
 
     def key(self, number: int) -> tuple[int, int]:
         """Return the numbers of an episode's action and context."""
-        context, _, _, action, _ = self._at(number)
+        context, _, _, _, action, _ = self._at(number)
         return action, context
 
     def table(self) -> NDArray[Any]:
@@ -207,9 +232,9 @@ class _Columns:
         with self._lock:
             return np.frombuffer(bytes(self._records), dtype=_RECORD)
 
-    def _at(self, number: int) -> tuple[int, float, float, int, int]:
-        """Return context, Q, last seen, action and count of an episode."""
-        found: tuple[int, float, float, int, int] = _PACKED.unpack_from(self._records, number * _RECORD.itemsize)
+    def _at(self, number: int) -> tuple[int, float, float, float, int, int]:
+        """Return context, Q, weight, last seen, action and count of an episode."""
+        found: tuple[int, float, float, float, int, int] = _PACKED.unpack_from(self._records, number * _RECORD.itemsize)
         return found
 
 
@@ -295,18 +320,22 @@ class Memory:
         at: float,
         key: Key,
         after: Sequence[str] = (),
+        teacher: Teacher = NOBODY,
     ) -> Observed:
         """Learn from an attempt, each only once, and return what that did. Commits before it returns.
 
         `vector` is that of `situation.text`, of any length, shape (dimensions,). `propensity` is how probable the
         choice was, `at` is in seconds since the epoch. `key` names the attempt: run, step, number. If it was observed
         before with another reward, as when a rating comes later, that replaces what it taught then. An outcome without
-        success teaches nothing about the action and only is noted. `after` names the steps whose output it read, for
-        the graph. Raises `VectorError` for a vector of the wrong width or with values that are no finite numbers.
+        success or weight teaches nothing about the action and is only noted. `after` names the steps whose output it
+        read, for the graph. Many outcomes of one `teacher` count less. Raises `VectorError` for a vector of the wrong
+        width or with values that are no finite numbers.
         """
         if not math.isfinite(reward.total):
             raise VectorError(f"the reward of attempt {key} is {reward.total}; it has to be a finite number")
-        told = _Told(key, _clean(situation), self._direction(vector), action, outcome, reward, propensity, at, after)
+        told = _Told(
+            key, _clean(situation), self._direction(vector), action, outcome, reward, propensity, at, after, teacher
+        )
         with self._writing:
             with self._store.transaction():
                 known = self._store.noted(key)
@@ -337,23 +366,27 @@ class Memory:
 
     def _learn(self, told: "_Told", q: float | None = None) -> tuple[Observed, "_Change | None"]:
         """Learn from an attempt that was not learned from before."""
-        if told.outcome.success is None:
-            self._store.note(self._note(told, None, 0.0, 0.0, 0.0))
+        evidence = _evidence(told.outcome)
+        if not evidence:
+            self._store.note(self._note(told, None, 0.0, 0.0, 0.0, 1.0))
             self._store.count_up("unused")
             return Observed("unused", None, None), None
         action = self._store.action_id(told.action)
         context = context_of(told.situation)
-        size = self.settings.alpha * min(1.0, max(0.0, told.outcome.weight))
+        share = self._share(told.teacher, action, context)
+        weight = evidence * share
         episode = self._store.find(told.situation, action) or self._alike(told.direction, action, context)
         earlier = None if episode is None else self._store.numbers(episode)
-        before, count, last_seen, decay = earlier or (self.settings.initial, 0, told.at, 0.0)
+        before, count, last_seen, decay, known = earlier or (self.settings.initial, 0, told.at, 0.0, 0.0)
+        size = weight * self._step(told.teacher, known + weight)
         state = EpisodeState(
             q=before + size * (told.reward.total - before),
             count=count + 1,
             last_seen=max(last_seen, told.at),
             decay=decay + (math.log1p(-size) if size < 1 else -FORGOTTEN),
+            weight=known + weight,
             propensity=told.propensity,
-            outcome=told.outcome,
+            outcome=replace(told.outcome, weight=weight),
             reward=told.reward,
         )
         added = episode is None or earlier is None
@@ -363,23 +396,31 @@ class Memory:
         else:
             self._store.change(episode, state)
         self._store.count_up("added" if added else "updated")
-        self._store.note(self._note(told, episode, before, size, state.decay))
+        self._store.note(self._note(told, episode, before, size, state.decay, share))
+        self._contribute(told.teacher, action, context, evidence, weight)
         weighted = state.q * state.count - before * count
         self._store.add_to_total(told.situation.task_type, told.action, weighted, 1, int(added), state.last_seen)
         change = _Change(episode, action, context, state, told.direction if added else None)
-        return Observed("added" if added else "updated", episode, state.q), change
+        return Observed("added" if added else "updated", episode, state.q, weight), change
 
     def _revise(self, known: LearnedAttempt, told: "_Told") -> tuple[Observed, "_Change | None"]:
         """Replace what an attempt taught: the step it made, faded by the steps that came after it."""
-        if known.episode is None and known.success is None and told.outcome.success is not None:
+        evidence = _evidence(told.outcome)
+        if known.episode is None and not known.weight and evidence:
             self._store.count_up("unused", -1)
             return self._learn(told)
-        size = self.settings.alpha * min(1.0, max(0.0, told.outcome.weight))
         numbers = None if known.episode is None else self._store.numbers(known.episode)
         if known.episode is None or numbers is None or told.outcome.success is None:
             return Observed("known", known.episode, None), None
-        q, count, last_seen, decay = numbers
-        if (known.reward, known.size) == (told.reward.total, size):
+        q, count, last_seen, decay, heard = numbers
+        action, context = self._store.action_id(known.action), context_of(told.situation)
+        same = told.teacher.caller == known.caller
+        share = self._share_again(known, told.teacher, context, evidence)
+        weight, before = evidence * share, known.weight
+        step = known.size / before if before else self._step(told.teacher, heard + weight)
+        size = known.size if weight == before else weight * step
+        weaker = not same and not told.teacher.trusted and weight < before
+        if weaker or (known.reward, known.size) == (told.reward.total, size):
             return Observed("known", known.episode, q), None
         difference = size * (told.reward.total - known.before) - known.size * (known.reward - known.before)
         state = EpisodeState(
@@ -387,21 +428,56 @@ class Memory:
             count=count,
             last_seen=max(last_seen, told.at),
             decay=decay,
+            weight=max(0.0, heard + weight - before),
             propensity=told.propensity,
-            outcome=told.outcome,
+            outcome=replace(told.outcome, weight=weight),
             reward=told.reward,
         )
-        action = self._store.action_id(known.action)
         self._store.change(known.episode, state)
-        self._store.note(self._note(told, known.episode, known.before, size, known.decay))
+        self._store.note(self._note(told, known.episode, known.before, size, known.decay, share))
         self._store.count_up("revised")
+        self._take_back(known, action, context)
+        self._contribute(told.teacher, action, context, evidence, weight)
         weighted = (state.q - q) * count
         self._store.add_to_total(known.task_type, known.action, weighted, 0, 0, state.last_seen)
-        change = _Change(known.episode, action, context_of(told.situation), state, None)
-        replaced = Replaced(reward=known.reward, weight=min(1.0, known.size / self.settings.alpha))
-        return Observed("revised", known.episode, state.q, replaced), change
+        change = _Change(known.episode, action, context, state, None)
+        replaced = Replaced(reward=known.reward, weight=before)
+        return Observed("revised", known.episode, state.q, weight, replaced), change
 
-    def _note(self, told: "_Told", episode: int | None, before: float, size: float, decay: float) -> LearnedAttempt:
+    def _share(self, teacher: Teacher, action: int, context: int) -> float:
+        return 1.0 if teacher.trusted else share(*self._store.told_by(teacher.caller, action, context))
+
+    def _share_again(self, known: LearnedAttempt, teacher: Teacher, context: int, evidence: float) -> float:
+        """Return the share of an outcome that replaces what was known: the same one, unless somebody adds to it.
+
+        Evidence that comes later counts as the caller's outcomes do by then, so that it is no use to hold it back.
+        """
+        share = self._share(teacher, self._store.action_id(known.action), context)
+        if teacher.caller != known.caller:
+            return share
+        return known.share if evidence * known.share <= known.weight else min(known.share, share)
+
+    def _step(self, teacher: Teacher, weight: float) -> float:
+        """Return the step size for an outcome of weight 1, after which the episode's outcomes have this weight.
+
+        The usual step follows the latest few outcomes. Those of a caller who is not trusted only move the mean of all.
+        """
+        return self.settings.alpha if teacher.trusted else min(self.settings.alpha, 1.0 / max(1.0, weight))
+
+    def _contribute(self, teacher: Teacher, action: int, context: int, evidence: float, weight: float) -> None:
+        self._store.contribute(
+            teacher.caller, action, context, outcomes=1, drawn=int(teacher.drawn), told=evidence, counted=weight
+        )
+
+    def _take_back(self, known: LearnedAttempt, action: int, context: int) -> None:
+        """Take an outcome off what its caller has taught. What the caller has told stays: it cannot be told again."""
+        self._store.contribute(
+            known.caller, action, context, outcomes=-1, drawn=-int(known.drawn), told=0.0, counted=-known.weight
+        )
+
+    def _note(
+        self, told: "_Told", episode: int | None, before: float, size: float, decay: float, share: float
+    ) -> LearnedAttempt:
         return LearnedAttempt(
             key=told.key,
             episode=episode,
@@ -415,6 +491,10 @@ class Memory:
             decay=decay,
             at=told.at,
             after=tuple(told.after),
+            caller=told.teacher.caller,
+            drawn=told.teacher.drawn,
+            share=share,
+            weight=_evidence(told.outcome) * share,
         )
 
     def _alike(self, direction: Vector, action: int, context: int) -> int | None:
@@ -434,7 +514,9 @@ class Memory:
 
     def _apply(self, change: "_Change") -> None:
         state = change.state
-        self._columns.set(change.episode, change.action, change.context, state.q, state.count, state.last_seen)
+        self._columns.set(
+            change.episode, change.action, change.context, state.q, state.count, state.weight, state.last_seen
+        )
         if change.direction is not None:
             self._index.add([change.episode], change.direction.reshape(1, -1))
 
@@ -507,13 +589,17 @@ class Memory:
         ]
         return sorted(values, key=lambda value: value.q, reverse=True)
 
-    def ask(self, cypher: str, seconds: float = 10.0, rows: int = 1000) -> GraphAnswer:
+    def contributions(self) -> list[Contribution]:
+        """Return what each caller has taught, whoever has taught most first."""
+        return self._store.contributions()
+
+    def ask(self, cypher: str, confined: RunConfined, seconds: float = 10.0, rows: int = 1000) -> GraphAnswer:
         """Ask the graph, which is written first if there is none or it is damaged, or out of date and small.
 
-        At most `rows` rows are returned. Raises `CypherRefused` for what does more than read, `CypherFailed`,
-        `CypherTimeout` after `seconds`, and `GraphError`.
+        `confined` runs the program that answers, and at most `rows` rows are returned. Raises `CypherRefused` for
+        what does more than read, `CypherFailed`, `CypherTimeout` after `seconds`, and `GraphError`.
         """
-        return self._graph.ask(cypher, seconds, rows)
+        return self._graph.ask(cypher, confined, seconds, rows)
 
     def stats(self) -> MemoryStats:
         """Return what the memory holds, how it has learned, and what is wrong with it. Reads all vectors' owners."""
@@ -619,10 +705,10 @@ class Memory:
                     other = self._older_copy(episode, vector)
                     if other is not None:
                         with self._store.transaction():
-                            q, count, last_seen = self._merge(episode, other)
+                            whole = self._merge(episode, other)
                         self._columns.remove(episode)
-                        action, context = self._columns.key(other)
-                        self._columns.set(other, action, context, q, count, last_seen)
+                        key = self._columns.key(other)
+                        self._columns.set(other, *key, whole.q, whole.count, whole.weight, whole.last_seen)
                         self._index.drop(1)
                         merged += 1
             with self._writing, self._store.transaction():
@@ -643,24 +729,26 @@ class Memory:
                 return int(other)
         return None
 
-    def _merge(self, episode: int, into: int) -> tuple[float, int, float]:
-        """Merge an episode into another one, and return that one's Q, count and last seen.
+    def _merge(self, episode: int, into: int) -> EpisodeState:
+        """Merge an episode into another one, and return what that one is afterwards.
 
-        Q is the mean, weighed by the counts. The notes of both keep saying how much their attempts count for Q now.
+        Q is the mean, weighed by their weights. The notes of both keep saying how much their attempts count for Q now.
         """
         first, second = self._store.state(into), self._store.state(episode)
         assert first is not None
         assert second is not None
-        count = first.count + second.count
-        decay = first.decay + math.log(first.count / count)
+        weight = first.weight + second.weight
+        part = min(1.0 - _LEAST_PART, max(_LEAST_PART, first.weight / weight if weight else 0.5))
+        decay = first.decay + math.log(part)
         newer = max(first, second, key=lambda state: state.last_seen)
-        q = (first.q * first.count + second.q * second.count) / count
-        self._store.move_notes(episode, into, decay - second.decay - math.log(second.count / count))
-        self._store.change(into, replace(newer, q=q, count=count, decay=decay))
+        q = part * first.q + (1.0 - part) * second.q
+        self._store.move_notes(episode, into, decay - second.decay - math.log(1.0 - part))
+        whole = replace(newer, q=q, count=first.count + second.count, decay=decay, weight=weight)
+        self._store.change(into, whole)
         kept = self._store.episodes([episode])[0]
         self._store.add_to_total(kept.situation.task_type, kept.action, 0.0, 0, -1, newer.last_seen)
         self._store.drop([episode])
-        return q, count, newer.last_seen
+        return whole
 
     def _drop(self, ids: list[int]) -> int:
         with self._writing:
@@ -740,6 +828,7 @@ class _Told:
     propensity: float
     at: float
     after: Sequence[str]
+    teacher: Teacher
 
 
 @dataclass(frozen=True, slots=True)
@@ -752,6 +841,11 @@ class _Change:
     state: EpisodeState
     direction: Vector | None
     """Its vector if it is new."""
+
+
+def _evidence(outcome: Outcome) -> float:
+    """Return how much an outcome counts by its evidence, from 0 to 1; 0 if it teaches nothing."""
+    return 0.0 if outcome.success is None else min(1.0, max(0.0, outcome.weight))
 
 
 def _clean(situation: Situation) -> Situation:

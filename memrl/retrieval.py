@@ -59,7 +59,7 @@ class Retrieved:
     value: float
     """The expected reward, shrunk to the prior where few episodes speak."""
     support: float
-    """How many episodes of similarity 1 that is worth."""
+    """How many outcomes in the same situation that is worth."""
     spoke: int
     """How many episodes were similar enough to take part in the estimate."""
     voices: tuple[Voice, ...]
@@ -99,7 +99,7 @@ def estimate(
     around = neighbours if isinstance(neighbours, Neighbourhood) else Neighbourhood.of(neighbours)
     heard = _heard(around, actions, settings)
     own, places = heard.own, heard.places
-    weights = around.counts[own] * np.exp(-settings.sharpness * (1.0 - around.similarities[own]))
+    weights = around.weights[own] * np.exp(-settings.sharpness * (1.0 - around.similarities[own]))
     support = np.bincount(places, weights, len(actions))
     sums = np.bincount(places, weights * around.q[own], len(actions))
     whole = support + settings.shrinkage

@@ -10,6 +10,7 @@ Costs are no part of what Q learns, because they depend on the moment, such as o
 subtracts the costs at hand from the expected reward.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,6 +18,19 @@ from memrl.episodes import Outcome, Reward
 
 NOT_THE_MODEL: Final = frozenset({"INFRASTRUCTURE", "RESOURCE"})
 """The kinds of failure that say nothing about a model."""
+JUDGE: Final = "judge"
+"""The gate at which a model judges."""
+IN_PROCESS: Final = frozenset({"unit", "integration"})
+"""Gates that say whether an answer is right by tests that run in one process with it. The others look at its form."""
+TESTED_WEIGHT: Final = 0.9
+"""How much it counts that tests have passed with which a judge agrees."""
+IN_PROCESS_WEIGHT: Final = 0.7
+"""How much it counts that tests have passed, without a judge's word."""
+FORM_WEIGHT: Final = 0.4
+"""How much it counts that an answer has passed gates which look at its form only."""
+UNCHECKED_WEIGHT: Final = 0.1
+"""How much it counts that an attempt was done which nothing has checked."""
+LEAST_PROPENSITY: Final = 1e-9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,6 +125,28 @@ def _parallel(outcome: Outcome) -> float:
     saved = max(0.0, outcome.saved_seconds)
     whole = saved + max(0.0, outcome.critical_seconds)
     return saved / whole if whole > 0 else 0.0
+
+
+def propensity_weight(propensity: float, unforced: float | None) -> float:
+    """Return how much an outcome counts for how its action came about, from 0 to 1.
+
+    `propensity` is how probable the choice was, and `unforced` how probable it would have been if the user had forced
+    no part of it; None if nothing was forced. A forced choice is no sample of the router's policy, so it is weighed by
+    their ratio, which is clipped at 1 (truncated importance sampling: Ionides, 2008): what the router would hardly have
+    done teaches hardly anything.
+    """
+    return 1.0 if unforced is None else min(1.0, max(0.0, unforced) / max(propensity, LEAST_PROPENSITY))
+
+
+def success_weight(gates: Collection[str]) -> float:
+    """Return how much a success counts that the strongest of these passed gates have confirmed, from 0 to 1.
+
+    Tests that run in one process with the code under test can, in principle, be deceived by it. Their word alone counts
+    less than with a judge that agrees.
+    """
+    if IN_PROCESS.isdisjoint(gates):
+        return FORM_WEIGHT if gates else UNCHECKED_WEIGHT
+    return TESTED_WEIGHT if JUDGE in gates else IN_PROCESS_WEIGHT
 
 
 def judge_weight(agreed: float, compared: float) -> float:

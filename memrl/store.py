@@ -20,10 +20,11 @@ from typing import Any, Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from memrl.contribution import Contribution
 from memrl.episodes import Action, Episode, Outcome, Reward, Situation, Value
 from memrl.errors import StoreCorrupt, StoreError, StoreTooNew
 
-VERSION: Final = 1
+VERSION: Final = 2
 BUSY_SECONDS: Final = 60.0
 CACHE_BYTES: Final = 64 << 20
 """How much of the database the writer keeps in memory, above all of the index of digests, which is met at random."""
@@ -47,7 +48,8 @@ CREATE TABLE episodes (
     q REAL NOT NULL, count INTEGER NOT NULL, last_seen REAL NOT NULL, decay REAL NOT NULL, digest INTEGER NOT NULL,
     created REAL NOT NULL, propensity REAL NOT NULL, task_type TEXT, kind TEXT NOT NULL, role TEXT NOT NULL,
     input_bytes INTEGER NOT NULL, interactive INTEGER NOT NULL, failures TEXT NOT NULL, outcome TEXT NOT NULL,
-    reward TEXT NOT NULL, state_checksum INTEGER NOT NULL, checksum INTEGER NOT NULL, text TEXT NOT NULL
+    reward TEXT NOT NULL, state_checksum INTEGER NOT NULL, checksum INTEGER NOT NULL, text TEXT NOT NULL,
+    weight REAL NOT NULL DEFAULT 0
 ) STRICT;
 CREATE UNIQUE INDEX episodes_by_digest ON episodes (digest, action);
 CREATE TABLE vectors (
@@ -58,7 +60,8 @@ CREATE TABLE observed (
     run TEXT NOT NULL, step TEXT NOT NULL, attempt INTEGER NOT NULL, episode INTEGER, action INTEGER NOT NULL,
     task_type TEXT, failure TEXT NOT NULL, success REAL, reward REAL NOT NULL, before REAL NOT NULL,
     size REAL NOT NULL, decay REAL NOT NULL,
-    at REAL NOT NULL, after TEXT NOT NULL, PRIMARY KEY (run, step, attempt)
+    at REAL NOT NULL, after TEXT NOT NULL, caller TEXT NOT NULL DEFAULT '', drawn INTEGER NOT NULL DEFAULT 1,
+    share REAL NOT NULL DEFAULT 1, weight REAL NOT NULL DEFAULT 0, PRIMARY KEY (run, step, attempt)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX observed_by_episode ON observed (episode);
 CREATE TABLE totals (
@@ -67,15 +70,39 @@ CREATE TABLE totals (
 ) STRICT, WITHOUT ROWID;
 CREATE TABLE counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL) STRICT, WITHOUT ROWID;
 CREATE TABLE blobs (name TEXT PRIMARY KEY, checksum INTEGER NOT NULL, body BLOB NOT NULL) STRICT;
-INSERT INTO schema_version VALUES (1);
+CREATE TABLE contributions (
+    caller TEXT NOT NULL, action INTEGER NOT NULL, context INTEGER NOT NULL, outcomes INTEGER NOT NULL,
+    drawn INTEGER NOT NULL, told REAL NOT NULL, counted REAL NOT NULL, PRIMARY KEY (caller, action, context)
+) STRICT, WITHOUT ROWID;
+INSERT INTO schema_version VALUES (2);
 """
+
+_FROM_VERSION_1: Final = """
+ALTER TABLE episodes ADD COLUMN weight REAL NOT NULL DEFAULT 0;
+UPDATE episodes SET weight = count;
+ALTER TABLE observed ADD COLUMN caller TEXT NOT NULL DEFAULT '';
+ALTER TABLE observed ADD COLUMN drawn INTEGER NOT NULL DEFAULT 1;
+ALTER TABLE observed ADD COLUMN share REAL NOT NULL DEFAULT 1;
+ALTER TABLE observed ADD COLUMN weight REAL NOT NULL DEFAULT 0;
+UPDATE observed SET weight = min(1, size / 0.3);
+CREATE TABLE contributions (
+    caller TEXT NOT NULL, action INTEGER NOT NULL, context INTEGER NOT NULL, outcomes INTEGER NOT NULL,
+    drawn INTEGER NOT NULL, told REAL NOT NULL, counted REAL NOT NULL, PRIMARY KEY (caller, action, context)
+) STRICT, WITHOUT ROWID;
+INSERT INTO contributions SELECT '', action, 0, count(*), count(*), sum(weight), sum(weight) FROM observed
+    WHERE weight > 0 GROUP BY action;
+UPDATE schema_version SET version = 2;
+"""
+"""Outcomes from before callers were recorded are those of the machine's single user; their step size was 0.3."""
 
 _EPISODES: Final = """
     SELECT e.id, e.q, e.count, e.last_seen, e.decay, e.created, e.propensity, e.task_type, e.kind, e.role,
         e.input_bytes, e.interactive, e.failures, e.outcome, e.reward, e.state_checksum, e.checksum, e.text,
-        a.role, a.persona, a.model, a.thinking, a.mode
+        e.weight, a.role, a.persona, a.model, a.thinking, a.mode
     FROM episodes AS e JOIN actions AS a ON a.id = e.action WHERE e.id IN (SELECT value FROM json_each(?))
 """
+_COLUMNS_OF_VERSION_1: Final = 21
+"""How many columns an episode had before it had a weight; its count stood for that."""
 _NO_TYPE: Final = "\0none"
 """Stands for the task type None in the table of totals, whose key cannot hold NULL."""
 
@@ -89,6 +116,8 @@ class EpisodeState:
     last_seen: float
     decay: float
     """The sum of ln(1 - step size) over all updates: how much the influence of the first one has faded."""
+    weight: float
+    """The sum of the weights of its outcomes: how many outcomes it is worth as evidence."""
     propensity: float
     outcome: Outcome
     reward: Reward
@@ -115,6 +144,14 @@ class LearnedAttempt:
     at: float
     after: tuple[str, ...] = ()
     """The steps of the run whose output it read."""
+    caller: str = ""
+    """Who taught it: whoever submitted the run, or rated it."""
+    drawn: bool = True
+    """Whether the router or the rules chose the action."""
+    share: float = 1.0
+    """How much of its evidence counted, as it is the caller's, from 0 to 1."""
+    weight: float = 0.0
+    """How much it counted, from 0 to 1: its evidence times the share."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,8 +303,8 @@ class EpisodeStore:
         return self._write(
             """
             INSERT INTO episodes (action, context, q, count, last_seen, decay, digest, created, propensity, task_type,
-                kind, role, input_bytes, interactive, failures, outcome, reward, state_checksum, checksum, text)
-            VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+                kind, role, input_bytes, interactive, failures, outcome, reward, state_checksum, checksum, text, weight)
+            VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
             """,
             action,
             context_of(situation),
@@ -289,6 +326,7 @@ class EpisodeStore:
             _state_checksum(state.q, state.count, state.last_seen, state.decay, outcome, reward),
             _checksum(situation.task_type, situation.kind, situation.role, failures, situation.text),
             situation.text,
+            state.weight,
         )
 
     def change(self, episode: int, state: EpisodeState) -> None:
@@ -296,13 +334,14 @@ class EpisodeStore:
         outcome, reward = _encoded(state)
         self._write(
             """
-            UPDATE episodes SET q = ?, count = ?, last_seen = ?, decay = ?, propensity = ?, outcome = ?, reward = ?,
-                state_checksum = ? WHERE id = ?
+            UPDATE episodes SET q = ?, count = ?, last_seen = ?, decay = ?, weight = ?, propensity = ?, outcome = ?,
+                reward = ?, state_checksum = ? WHERE id = ?
             """,
             state.q,
             state.count,
             state.last_seen,
             state.decay,
+            state.weight,
             state.propensity,
             outcome,
             reward,
@@ -319,7 +358,7 @@ class EpisodeStore:
     def note(self, note: LearnedAttempt) -> None:
         """Store what was learned from an attempt. It replaces what was stored for the same attempt before."""
         self._write(
-            "INSERT OR REPLACE INTO observed VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            "INSERT OR REPLACE INTO observed VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             *note.key,
             note.episode,
             self.action_id(note.action),
@@ -332,6 +371,10 @@ class EpisodeStore:
             note.decay,
             note.at,
             json.dumps(note.after),
+            note.caller,
+            int(note.drawn),
+            note.share,
+            note.weight,
         )
 
     def move_notes(self, episode: int, into: int, decay: float) -> None:
@@ -354,6 +397,24 @@ class EpisodeStore:
             count,
             episodes,
             at,
+        )
+
+    def contribute(
+        self, caller: str, action: int, context: int, *, outcomes: int, drawn: int, told: float, counted: float
+    ) -> None:
+        """Add to what a caller has taught about an action in situations of one context."""
+        self._write(
+            """
+            INSERT INTO contributions VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT DO UPDATE SET
+                outcomes = outcomes + ?4, drawn = drawn + ?5, told = told + ?6, counted = counted + ?7
+            """,
+            caller,
+            action,
+            context,
+            outcomes,
+            drawn,
+            told,
+            counted,
         )
 
     def count_up(self, name: str, by: int = 1) -> None:
@@ -390,19 +451,28 @@ class EpisodeStore:
         row = self._row("SELECT * FROM observed WHERE run = ? AND step = ? AND attempt = ?", *key)
         return None if row is None else self._note(row)
 
-    def numbers(self, episode: int) -> tuple[float, int, float, float] | None:
-        """Return Q, count, last seen and decay of an episode, or None if there is none."""
-        row = self._row("SELECT q, count, last_seen, decay FROM episodes WHERE id = ?", episode)
-        return None if row is None else (row[0], row[1], row[2], row[3])
+    def numbers(self, episode: int) -> tuple[float, int, float, float, float] | None:
+        """Return Q, count, last seen, decay and weight of an episode, or None if there is none."""
+        row = self._row("SELECT q, count, last_seen, decay, weight FROM episodes WHERE id = ?", episode)
+        return None if row is None else (row[0], row[1], row[2], row[3], row[4])
+
+    def told_by(self, caller: str, action: int, context: int) -> tuple[float, float]:
+        """Return the sums of the weights that a caller's outcomes had by their evidence: of this action, and of all."""
+        asked = """
+            SELECT coalesce(sum(told) FILTER (WHERE action = ? AND context = ?), 0), coalesce(sum(told), 0)
+            FROM contributions WHERE caller = ?
+        """
+        by_action, by_caller = self._row(asked, action, context, caller)
+        return by_action, by_caller
 
     def state(self, episode: int) -> EpisodeState | None:
         """Return what changes of an episode, or None if there is none."""
-        asked = "SELECT q, count, last_seen, decay, propensity, outcome, reward FROM episodes WHERE id = ?"
+        asked = "SELECT q, count, last_seen, decay, weight, propensity, outcome, reward FROM episodes WHERE id = ?"
         row = self._row(asked, episode)
         if row is None:
             return None
-        q, count, last_seen, decay, propensity, outcome, reward = row
-        return EpisodeState(q, count, last_seen, decay, propensity, *self._decoded(episode, outcome, reward))
+        q, count, last_seen, decay, weight, propensity, outcome, reward = row
+        return EpisodeState(q, count, last_seen, decay, weight, propensity, *self._decoded(episode, outcome, reward))
 
     # What is read by anyone.
 
@@ -419,8 +489,8 @@ class EpisodeStore:
         return [int(row[0]) for row in self._rows(asked, after, limit)]
 
     def columns(self) -> Iterator[list[Row]]:
-        """Yield id, action, context, q, count and last seen of all episodes, in chunks, by id."""
-        asked = "SELECT id, action, context, q, count, last_seen FROM episodes WHERE id > ? ORDER BY id LIMIT ?"
+        """Yield id, action, context, q, count, weight and last seen of all episodes, in chunks, by id."""
+        asked = "SELECT id, action, context, q, count, weight, last_seen FROM episodes WHERE id > ? ORDER BY id LIMIT ?"
         yield from self._chunks(asked)
 
     def vectors(
@@ -474,6 +544,15 @@ class EpisodeStore:
     def counters(self) -> dict[str, int]:
         """Return the values of all counters."""
         return dict(self._rows("SELECT name, value FROM counters"))
+
+    def contributions(self) -> list[Contribution]:
+        """Return what each caller has taught, whoever has taught most first."""
+        asked = """
+            SELECT caller, sum(outcomes), sum(drawn), sum(told), sum(counted) FROM contributions
+            GROUP BY caller HAVING sum(told) > 0 ORDER BY 5 DESC, 1
+        """
+        names = ("caller", "outcomes", "drawn", "told", "counted")
+        return [Contribution(**dict(zip(names, row, strict=True))) for row in self._rows(asked)]
 
     def notes(self) -> Iterator[LearnedAttempt]:
         """Yield what was learned from every attempt, by run, step and number. Nothing else may be read meanwhile."""
@@ -532,7 +611,8 @@ class EpisodeStore:
         self._actions = {action: number for number, action in self._by_id.items()}
 
     def _note(self, row: Row) -> LearnedAttempt:
-        run, step, attempt, episode, action, task_type, failure, success, reward, before, size, decay, at, after = row
+        run, step, attempt, episode, action, task_type, failure, success, reward, before, size, decay, at = row[:13]
+        after, caller, drawn, share, weight = row[13:]
         return LearnedAttempt(
             key=(run, step, attempt),
             episode=episode,
@@ -546,11 +626,15 @@ class EpisodeStore:
             decay=decay,
             at=at,
             after=tuple(json.loads(after)),
+            caller=caller,
+            drawn=bool(drawn),
+            share=share,
+            weight=weight,
         )
 
     def _episode(self, row: Row) -> Episode:
         number, q, count, last_seen, decay, created, propensity, task_type, kind, role = row[:10]
-        input_bytes, interactive, failures, outcome, reward, state_checksum, checksum, text = row[10:18]
+        input_bytes, interactive, failures, outcome, reward, state_checksum, checksum, text, weight = row[10:19]
         if (checksum, state_checksum) != (
             _checksum(task_type, kind, role, failures, text),
             _state_checksum(q, count, last_seen, decay, outcome, reward),
@@ -559,9 +643,10 @@ class EpisodeStore:
         result, earned = self._decoded(number, outcome, reward)
         return Episode(
             id=number,
-            action=Action(*row[18:]),
+            action=Action(*row[19:]),
             q=q,
             count=count,
+            weight=weight,
             last_seen=last_seen,
             situation=Situation(
                 task_type=task_type,
@@ -609,7 +694,7 @@ def salvage(path: Path) -> Salvaged:
 
 
 def _copied(damaged: Path, store: EpisodeStore) -> Salvaged:
-    kept = lost = forgotten = 0
+    kept = lost = 0
     with closing(sqlite3.connect(damaged, isolation_level=None)) as source:
         last = _last_id(source)
         embedders = {row[0]: row[1:] for row in _readable(source, "SELECT id, name, dimensions FROM embedders")}
@@ -624,16 +709,15 @@ def _copied(damaged: Path, store: EpisodeStore) -> Salvaged:
                 outcome = _copy_episode(source, store, number)
                 kept += outcome is True
                 lost += outcome is False
-            for row in _readable(source, "SELECT * FROM observed"):
-                if row[3] is not None and not store._row("SELECT 1 FROM episodes WHERE id = ?", row[3]):
-                    forgotten += 1
-                elif row[4] in store._by_id:
-                    write("INSERT OR REPLACE INTO observed VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
+            forgotten = _copy_notes(source, store)
             for row in _readable(source, "SELECT name, checksum, body FROM blobs"):
                 if zlib.crc32(row[2]) == row[1]:
                     store.keep_blob(row[0], row[2])
-            for row in _readable(source, "SELECT * FROM counters"):
-                write("INSERT OR REPLACE INTO counters VALUES (?, ?)", row)
+            for table in ("counters", "contributions"):
+                for row in _readable(source, f"SELECT * FROM {table}"):  # noqa: S608 - names of ours
+                    _insert(store, table, row)
+            if not store.contributions():  # version 1 had none
+                store._write(next(one for one in _FROM_VERSION_1.split(";\n") if one.startswith("INSERT")))
             store.count_up("revision")
             _sum_up(store)
     return Salvaged(damaged, kept, lost, forgotten)
@@ -645,17 +729,36 @@ def _copy_episode(source: sqlite3.Connection, store: EpisodeStore, number: int) 
         row = source.execute("SELECT * FROM episodes WHERE id = ?", (number,)).fetchone()
         if row is None:
             return None
-        named = source.execute(_EPISODES, (f"[{number}]",)).fetchone()
+        weighed = len(row) > _COLUMNS_OF_VERSION_1
+        asked = _EPISODES if weighed else _EPISODES.replace("e.weight", "e.count")
+        named = source.execute(asked, (f"[{number}]",)).fetchone()
         if named is None:
             return False
         store._episode(named)
     except (sqlite3.Error, StoreCorrupt, UnicodeDecodeError, ValueError):
         return False
-    store._write("INSERT OR IGNORE INTO episodes VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)", *row)
+    _insert(store, "episodes", row if weighed else (*row, row[4]))
     with suppress(sqlite3.Error):  # a vector can be made again from the text
         if vector := source.execute("SELECT * FROM vectors WHERE episode = ?", (number,)).fetchone():
             store._write("INSERT OR IGNORE INTO vectors VALUES (?, ?, ?)", *vector)
     return True
+
+
+def _copy_notes(source: sqlite3.Connection, store: EpisodeStore) -> int:
+    """Copy what was learned from attempts; return how many of them are left out because their episode is lost."""
+    forgotten = 0
+    for row in _readable(source, "SELECT * FROM observed"):
+        if row[3] is not None and not store._row("SELECT 1 FROM episodes WHERE id = ?", row[3]):
+            forgotten += 1
+        elif row[4] in store._by_id:
+            _insert(
+                store, "observed", row if len(row) > 14 else (*row, "", 1, 1.0, min(1.0, row[10] / 0.3))
+            )  # version 1
+    return forgotten
+
+
+def _insert(store: EpisodeStore, table: str, row: Row) -> None:
+    store._write(f"INSERT OR REPLACE INTO {table} VALUES ({', '.join('?' * len(row))})", *row)  # noqa: S608 - a name of ours
 
 
 def _sum_up(store: EpisodeStore) -> None:
@@ -702,22 +805,24 @@ def _connect(path: Path) -> sqlite3.Connection:
 
 
 def _create(connection: sqlite3.Connection, path: Path) -> None:
-    if connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]:
-        _check_version(connection, path)
+    there = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
+    if there and _check_version(connection, path) == VERSION:
         return
     connection.execute("BEGIN IMMEDIATE")
-    for statement in _SCHEMA.split(";\n"):
+    for statement in (_FROM_VERSION_1 if there else _SCHEMA).split(";\n"):
         connection.execute(statement)
     connection.execute("COMMIT")
 
 
-def _check_version(connection: sqlite3.Connection, path: Path) -> None:
+def _check_version(connection: sqlite3.Connection, path: Path) -> int:
+    """Return the version of the schema. Raises StoreError, and StoreTooNew for one of a later program."""
     tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
     if not {"schema_version", "episodes"} <= tables:
         raise StoreError(path, "is a database, but not a memory")
     version = int(connection.execute("SELECT max(version) FROM schema_version").fetchone()[0] or 0)
     if version > VERSION:
         raise StoreTooNew(path, version, VERSION)
+    return version
 
 
 def _encoded(state: EpisodeState) -> tuple[str, str]:

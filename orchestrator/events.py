@@ -492,6 +492,8 @@ class AttemptStarted:
     """How much the model may think; empty for what the registry says."""
     advice: RouteAdvice | None = None
     """What the memory advised; None where it was not asked."""
+    unforced: float | None = None
+    """How probable the same choice would have been if the user had forced no part of it; None if nothing was forced."""
     kind: Literal["attempt_started"] = "attempt_started"
 
 

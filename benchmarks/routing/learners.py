@@ -48,6 +48,7 @@ class Seen:
             similarities=similarities,
             q=self._outcomes[places],
             counts=np.ones(len(places)),
+            weights=np.ones(len(places)),
             last_seen=np.zeros(len(places)),
             actions=self._models[places].astype(np.int64),
             named=NAMED,

@@ -8,7 +8,8 @@ from pydantic import BaseModel, Field
 
 from orchestrator.api.dependencies import RequestBody, ServiceDep, StrictBody
 from orchestrator.api.errors import DOCUMENTED
-from orchestrator.service.learning import ask_memory, evaluate_router, explained_choices, plain, rebuild_memory
+from orchestrator.service.graph_questions import ask_memory
+from orchestrator.service.learning import evaluate_router, explained_choices, plain, rebuild_memory
 
 router = APIRouter(prefix="/v1/memory", tags=["memory"], responses=dict(DOCUMENTED))
 
@@ -46,7 +47,7 @@ async def status(service: ServiceDep) -> dict[str, Any]:
 @router.post("/ask")
 async def ask(body: CypherBody, service: ServiceDep) -> GraphAnswerBody:
     """Answer a question to the graph of what led to what."""
-    answer = await asyncio.to_thread(ask_memory, service.learning, body.cypher, body.seconds)
+    answer = await ask_memory(service.learning, service.orchestrator.sandbox, body.cypher, body.seconds)
     return GraphAnswerBody(columns=list(answer.columns), rows=answer.rows, more=answer.more, behind=answer.behind)
 
 

@@ -23,15 +23,10 @@ from orchestrator.cli.terminal import make_console, one_line, print_json, size, 
 from orchestrator.errors import InputError, Problem
 from orchestrator.journal import Home, JournalReader
 from orchestrator.routing.hybrid import CONFIDENT, MODES, named
+from orchestrator.sandbox import Sandbox
 from orchestrator.service.configuration import EVERY_TYPE, MemorySettings, load_configuration
-from orchestrator.service.learning import (
-    ask_memory,
-    evaluate_router,
-    explained_choices,
-    offline,
-    plain,
-    rebuild_memory,
-)
+from orchestrator.service.graph_questions import ask_memory
+from orchestrator.service.learning import evaluate_router, explained_choices, offline, plain, rebuild_memory
 from orchestrator.service.service import Service
 
 LEGEND: Final = """\
@@ -123,7 +118,7 @@ def ask(
             found = daemon.ask("POST", "/v1/memory/ask", json={"cypher": cypher})
     else:
         with offline(chosen.home, chosen.registry(), load_configuration().memory) as learning:
-            found = asdict(ask_memory(learning, cypher, 10.0))
+            found = asdict(asyncio.run(ask_memory(learning, Sandbox.probe, cypher, 10.0)))
     if as_json:
         print_json(found)
         return
@@ -229,7 +224,12 @@ async def _train(chosen: Settings, tasks: Sequence[RolloutTask], width: int, exp
 def _stats_lines(found: Mapping[str, Any]) -> Iterator[str]:
     """Yield what `memory stats` prints."""
     yield f"Use          {found['use']} (configured: {found['configured']})"
-    yield f"Outcomes     {found['outcomes']} learned from; advice is followed from {found['ready_outcomes']} on"
+    limit = f"at most {found['ready_by_caller']} of one caller who is no owner"
+    yield f"Outcomes     {found['outcomes']} learned from"
+    yield f"Ready        {found['ready']} of the {found['ready_outcomes']} outcomes that advice needs; {limit}"
+    for one in found["callers"]:
+        told = f"{one['drawn']} not forced, counted as {one['counted']:.1f} of {one['told']:.1f}"
+        yield f"Caller       {one['caller'] or '(not recorded)'}: {one['outcomes']} outcomes, {told}"
     weight = f"its verdict counts {found['judge_weight']:.2f}"
     yield f"Judge        agreed with a checker {found['judge_agreed']} of {found['judge_compared']} times; {weight}"
     held = found["stats"]

@@ -5,11 +5,13 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from memrl.episodes import Action, Outcome, Situation, Source
+from memrl.reward import IN_PROCESS, IN_PROCESS_WEIGHT, JUDGE, UNCHECKED_WEIGHT, propensity_weight, success_weight
 from orchestrator.events import (
     AttemptStarted,
     Event,
     FailureKind,
     GateResult,
+    Mode,
     PlanFailed,
     PlanningStarted,
     RatingGiven,
@@ -21,18 +23,14 @@ from orchestrator.routing.hybrid import MODES, situation_of
 
 CHECKER: Final = "checker:"
 """Ratings by a program that compares an answer with the right one are given under names that begin with this."""
-JUDGE: Final = "judge"
-STRONG_GATES: Final = frozenset({"unit", "integration"})
-"""Gates that say whether an answer is right; the others say whether it has the right form."""
 PERSON_WEIGHT: Final = 1.0
 CHECKER_WEIGHT: Final = 0.95
-STRONG_GATE_WEIGHT: Final = 0.9
-FORM_GATE_WEIGHT: Final = 0.4
-"""How much it counts that an answer has passed gates which look at its form only."""
-UNCHECKED_WEIGHT: Final = 0.1
-"""How much it counts that an attempt was done which nothing has checked."""
+SELF_RATING_WEIGHT: Final = IN_PROCESS_WEIGHT
+"""How much a rating counts by whoever submitted the run or the chat. Where other evidence counts more, that stands."""
 RUN_FAILED_WEIGHT: Final = 0.3
 """How much a failed run counts against the way in which its plan was run: its steps may be to blame."""
+USUAL_MODE: Final[Mode] = "as-planned"
+"""How a plan is run unless somebody chooses another mode."""
 INNER_STEP: Final = 0.5
 """How much of a rating of the whole run a step gets whose output other steps read."""
 FAILURES: Final = frozenset(kind.value for kind in FailureKind)
@@ -55,6 +53,10 @@ class Lesson:
     """When the attempt began, in seconds since the epoch."""
     after: tuple[str, ...] = ()
     """The steps whose output it read."""
+    caller: str = ""
+    """Who teaches it: whoever rated the attempt, else whoever submitted it. Empty if nobody recorded that."""
+    drawn: bool = True
+    """Whether the router or the rules chose the action, and no user forced any part of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +106,10 @@ class _LessonVerdict:
     quality: float = 1.0
     """How good the result of the whole run is, if that was judged."""
 
+    def taught_by(self, owner: str) -> str:
+        """Return who teaches it. The ratings of a run without owner, of an early version, are its single user's."""
+        return self.by if owner and self.source == "person" else owner
+
 
 def lessons_of(
     events: Sequence[Event], judge_weight: float, *, rating: RatingGiven | None = None
@@ -135,6 +141,7 @@ def chat_lesson(chat: ChatRecord) -> Lesson | None:
     if not chat.answers:
         return None
     verdict, answers = _chat_verdict(chat), chat.answers
+    weight = verdict.weight * propensity_weight(routed.propensity, routed.unforced)
     return Lesson(
         key=(f"chat:{routed.chat}", "", 0),
         situation=situation_of(
@@ -145,13 +152,15 @@ def chat_lesson(chat: ChatRecord) -> Lesson | None:
             success=verdict.success,
             source=verdict.source,
             by=verdict.by,
-            weight=verdict.weight,
+            weight=weight,
             failure=next((one.failure.value.upper() for one in answers if one.failure is not None), ""),
             critical_seconds=max(one.seconds for one in answers),
             tokens=sum(one.usage.prompt_tokens - one.usage.cached_tokens + one.usage.output_tokens for one in answers),
         ),
         propensity=routed.propensity,
         at=routed.at,
+        caller=verdict.taught_by(routed.owner),
+        drawn=routed.unforced is None,
     )
 
 
@@ -160,11 +169,13 @@ def _chat_verdict(chat: ChatRecord) -> _LessonVerdict:
     failures = [one.failure for one in chat.answers if one.failure is not None]
     if any(failure.value in NOT_THE_MODEL for failure in failures):
         return _LessonVerdict(None, "run", "", 0.0)
-    if chat.ratings:
-        rating = chat.ratings[-1]
-        return _LessonVerdict(rating.score, "person", rating.by, PERSON_WEIGHT)
+    others = [rating for rating in chat.ratings if not _is_own(rating.by, chat.routed.owner)]
+    if others:
+        return _LessonVerdict(others[-1].score, "person", others[-1].by, PERSON_WEIGHT)
     if failures:
         return _LessonVerdict(0.0, "gate", failures[0].value, 1.0)
+    if chat.ratings:
+        return _LessonVerdict(chat.ratings[-1].score, "person", chat.ratings[-1].by, SELF_RATING_WEIGHT)
     done = any(one.finish == "stop" for one in chat.answers)
     return _LessonVerdict(1.0, "run", "", UNCHECKED_WEIGHT) if done else _LessonVerdict(None, "run", "", 0.0)
 
@@ -185,19 +196,33 @@ def _lesson(run: _Run, started: AttemptStarted, attempt: AttemptRow) -> Lesson:
         interactive=view.accepted.priority == "interactive",
     )
     ratings = _ratings(run, started.step) if attempt is rows[-1] else ()
+    verdict = _verdict(run, attempt, ratings)
+    forced = _forced_chance(run, started)
     return Lesson(
         key=(view.accepted.run, started.step, started.number),
         situation=situation,
         action=Action(started.role, started.persona or "", started.model, started.thinking),
-        outcome=_outcome(run, started, attempt, ratings),
+        outcome=_outcome(run, started, attempt, verdict, propensity_weight(started.propensity, forced)),
         propensity=started.propensity,
         at=started.at,
         after=run.steps[started.step].depends_on,
+        caller=verdict.taught_by(view.accepted.owner),
+        drawn=forced is None,
     )
 
 
-def _outcome(run: _Run, started: AttemptStarted, attempt: AttemptRow, ratings: Sequence["_StepRating"]) -> Outcome:
-    verdict = _verdict(run, attempt, ratings)
+def _forced_chance(run: _Run, started: AttemptStarted) -> float | None:
+    """Return how probable a forced choice would have been without that; None if nothing was forced.
+
+    Early versions recorded a forced model, and not what the router would have done.
+    """
+    return 0.0 if started.unforced is None and run.view.accepted.model is not None else started.unforced
+
+
+def _outcome(
+    run: _Run, started: AttemptStarted, attempt: AttemptRow, verdict: _LessonVerdict, chosen: float
+) -> Outcome:
+    """Return how an attempt turned out. `chosen` is how much that counts for how its action was chosen."""
     took = attempt.finished - attempt.started if attempt.finished is not None else 0.0
     critical = started.step in run.report.critical_path.steps
     usage, cold = attempt.usage, started.model not in started.resident
@@ -206,7 +231,7 @@ def _outcome(run: _Run, started: AttemptStarted, attempt: AttemptRow, ratings: S
         quality=verdict.quality,
         source=verdict.source,
         by=verdict.by,
-        weight=verdict.weight,
+        weight=verdict.weight * chosen,
         failure=attempt.outcome.upper() if attempt.outcome in FAILURES else "",
         critical_seconds=took if critical else 0.0,
         tokens=usage.prompt_tokens - usage.cached_tokens + usage.output_tokens,
@@ -226,6 +251,8 @@ class _StepRating:
     """Whether it is about the whole run, and not about this step."""
     part: float
     """How much of it counts for the step."""
+    own: bool
+    """Whether whoever submitted the run has given it."""
 
     @property
     def checker(self) -> bool:
@@ -237,7 +264,8 @@ class _StepRating:
 
         A rating of the whole run is about the quality of its result, and one of the step about the step's success.
         """
-        weight = self.part * (CHECKER_WEIGHT if self.checker else PERSON_WEIGHT)
+        person = SELF_RATING_WEIGHT if self.own else PERSON_WEIGHT
+        weight = self.part * (CHECKER_WEIGHT if self.checker else person)
         source: Source = "checker" if self.checker else "person"
         if self.whole:
             return _LessonVerdict(float(done), source, self.rating.by, weight, self.rating.score)
@@ -245,16 +273,16 @@ class _StepRating:
 
 
 def _verdict(run: _Run, attempt: AttemptRow, ratings: Sequence[_StepRating]) -> _LessonVerdict:
-    """Return how an attempt turned out, by whoever knows best: a person, a checker, gates, the judge, or nobody."""
+    """Return how an attempt turned out, by whoever knows best: a person, a checker, gates, the judge, or nobody.
+
+    What the run's owner says of it stands only where nothing else counts more.
+    """
     if attempt.outcome in NOT_THE_MODEL or attempt.outcome not in {"done", *FAILURES}:
         return _LessonVerdict(None, "run", "", 0.0)
-    if ratings:
-        return ratings[-1].verdict(attempt.outcome == "done")
     own = _own_verdict(attempt, run.judge_weight)
-    if own.source == "judge" or run.judged is None:
-        return own
-    doubt = INNER_STEP * run.judge_weight * (1.0 - run.judged)
-    return replace(own, quality=1.0 - doubt)
+    if own.source != "judge" and run.judged is not None:
+        own = replace(own, quality=1.0 - INNER_STEP * run.judge_weight * (1.0 - run.judged))
+    return _stronger(own, ratings, attempt.outcome == "done")
 
 
 def _own_verdict(attempt: AttemptRow, judge_weight: float) -> _LessonVerdict:
@@ -267,13 +295,11 @@ def _own_verdict(attempt: AttemptRow, judge_weight: float) -> _LessonVerdict:
             return _LessonVerdict(_judged(failed), "judge", JUDGE, judge_weight)
         return _LessonVerdict(0.0, "gate", failed.gate, 1.0)
     passed = {gate.gate: gate for gate in attempt.gates if gate.passed}
-    if strong := next((name for name in passed if name in STRONG_GATES), None):
-        return _LessonVerdict(1.0, "gate", strong, STRONG_GATE_WEIGHT)
-    if JUDGE in passed:
+    tests = next((name for name in passed if name in IN_PROCESS), None)
+    if JUDGE in passed and tests is None:
         return _LessonVerdict(_judged(passed[JUDGE]), "judge", JUDGE, judge_weight)
-    if form := next(iter(passed), None):
-        return _LessonVerdict(1.0, "gate", form, FORM_GATE_WEIGHT)
-    return _LessonVerdict(1.0, "run", "", UNCHECKED_WEIGHT)
+    by = tests or next(iter(passed), "")
+    return _LessonVerdict(1.0, "gate" if by else "run", by, success_weight(passed))
 
 
 def _judged(result: GateResult) -> float:
@@ -284,7 +310,7 @@ def _judged(result: GateResult) -> float:
 
 def _right_by_gates(attempt: AttemptRow) -> bool | None:
     """Return whether an answer is right by a gate that runs tests; None if there was none."""
-    known = [gate.passed for gate in attempt.gates if gate.gate in STRONG_GATES and gate.status != "not run"]
+    known = [gate.passed for gate in attempt.gates if gate.gate in IN_PROCESS and gate.status != "not run"]
     return known[-1] if known else None
 
 
@@ -308,9 +334,15 @@ def _right_by(rating: RatingGiven, run: _Run, events: Sequence[Event], step: str
 def _ratings(run: _Run, step: str) -> tuple[_StepRating, ...]:
     """Return the ratings that count for a step, the one that counts most last."""
     ratings, part = run.view.ratings, INNER_STEP if step in run.readers else 1.0
-    own = [_StepRating(row, False, 1.0) for row in ratings.get(step, ())]
-    whole = [_StepRating(row, True, part) for row in ratings.get(None, ())]
-    return tuple(sorted([*whole, *own], key=lambda one: (not one.checker, one.part)))
+    owner = run.view.accepted.owner
+    own = [_StepRating(row, False, 1.0, _is_own(row.by, owner)) for row in ratings.get(step, ())]
+    whole = [_StepRating(row, True, part, _is_own(row.by, owner)) for row in ratings.get(None, ())]
+    return tuple(sorted([*whole, *own], key=lambda one: (not one.own, not one.checker, one.part)))
+
+
+def _is_own(by: str, owner: str) -> bool:
+    """Return whether a rating is by whoever submitted what is rated."""
+    return by == owner != ""
 
 
 def _is_used(run: _Run, step: str) -> bool:
@@ -326,6 +358,8 @@ def _plan_lessons(run: _Run, events: Sequence[Event]) -> Iterator[Lesson]:
     if planned is None or not report.steps:
         return
     choice = accepted.mode_choice
+    # If no router chose the mode, the rules would have taken the usual one, and the user has forced another one.
+    chosen = choice is not None or accepted.mode == USUAL_MODE
     path, seconds = report.critical_path, report.wall_seconds
     verdict = _plan_verdict(run, events)
     yield Lesson(
@@ -344,7 +378,7 @@ def _plan_lessons(run: _Run, events: Sequence[Event]) -> Iterator[Lesson]:
             quality=verdict.quality,
             source=verdict.source,
             by=verdict.by,
-            weight=verdict.weight,
+            weight=verdict.weight if chosen else 0.0,
             failure="" if view.status == "done" else view.status.upper(),
             critical_seconds=seconds,
             tokens=sum(row.prompt_tokens + row.output_tokens for row in report.steps),
@@ -352,6 +386,8 @@ def _plan_lessons(run: _Run, events: Sequence[Event]) -> Iterator[Lesson]:
         ),
         propensity=1.0 if choice is None else choice.propensity,
         at=accepted.at,
+        caller=verdict.taught_by(accepted.owner),
+        drawn=chosen,
     )
 
 
@@ -362,8 +398,20 @@ def _plan_verdict(run: _Run, events: Sequence[Event]) -> _LessonVerdict:
     if view.status == "cancelled" or machine:
         return _LessonVerdict(None, "run", "", 0.0)
     done = view.status == "done"
-    if ratings := [_StepRating(row, True, 1.0) for row in view.ratings.get(None, ())]:
-        return sorted(ratings, key=lambda one: not one.checker)[-1].verdict(done)
+    own = _LessonVerdict(float(done), "run", "", UNCHECKED_WEIGHT if done else RUN_FAILED_WEIGHT)
     if run.judged is not None and run.judge_weight > UNCHECKED_WEIGHT:
-        return _LessonVerdict(1.0, "judge", JUDGE, run.judge_weight, run.judged)
-    return _LessonVerdict(float(done), "run", "", UNCHECKED_WEIGHT if done else RUN_FAILED_WEIGHT)
+        own = _LessonVerdict(1.0, "judge", JUDGE, run.judge_weight, run.judged)
+    owner = view.accepted.owner
+    ratings = [_StepRating(row, True, 1.0, _is_own(row.by, owner)) for row in view.ratings.get(None, ())]
+    return _stronger(own, sorted(ratings, key=lambda one: (not one.own, not one.checker)), done)
+
+
+def _stronger(own: _LessonVerdict, ratings: Sequence[_StepRating], done: bool) -> _LessonVerdict:
+    """Return what the last rating says; what else is known, if nobody rated or only the owner, whose word counts less.
+
+    `done` is whether what is rated was done.
+    """
+    if not ratings:
+        return own
+    rated = ratings[-1].verdict(done)
+    return own if ratings[-1].own and own.weight > rated.weight else rated

@@ -70,7 +70,10 @@ def action_of(estimate: AdviceEstimate) -> Action:
 
 
 def choices_of(events: Sequence[Event], judge_weight: float = 0.2) -> list[LoggedChoice]:
-    """Return the choices of a run that has ended which the memory advised on, and whose outcomes say something."""
+    """Return the choices of a run that has ended which the memory advised on, and whose outcomes say something.
+
+    Choices that a user forced are left out: nobody drew them, so no propensity says how to weigh them.
+    """
     advices = {(one.step, one.number): one.advice for one in events if isinstance(one, AttemptStarted)}
     lessons, _ = lessons_of(events, judge_weight)
     found = []
@@ -109,7 +112,7 @@ def evaluate(router: str, choices: Iterable[LoggedChoice], seed: int = 0) -> Eva
 
 
 def _says_something(lesson: Lesson) -> bool:
-    return lesson.outcome.success is not None and lesson.outcome.weight >= LEAST_WEIGHT
+    return lesson.drawn and lesson.outcome.success is not None and lesson.outcome.weight >= LEAST_WEIGHT
 
 
 def _log(choices: Sequence[LoggedChoice], router: str) -> Log:

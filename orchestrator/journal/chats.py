@@ -58,6 +58,8 @@ class ChatRouted:
     """What the memory advised; None where it was not asked."""
     owner: str = ""
     """Who asked, as `RunAccepted.owner`. Empty for chats from before owners were recorded."""
+    unforced: float | None = None
+    """How probable the same choice would have been if the user had forced no part of it; None if nothing was forced."""
     kind: Literal["chat_routed"] = "chat_routed"
 
 

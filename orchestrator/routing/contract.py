@@ -59,6 +59,8 @@ class Decision:
     """Why this was chosen, in words."""
     propensity: float = 1.0
     """How probable this choice was, given the context; 1 for a rule."""
+    unforced: float | None = None
+    """How probable the same choice would have been if the user had forced no part of it; None if nothing was forced."""
     candidates: tuple[RouteCandidate, ...] = ()
     """What was considered, the choice included, each with its score; a higher score is better."""
     router: str = ""

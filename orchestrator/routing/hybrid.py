@@ -28,7 +28,7 @@ from orchestrator.events import AdviceEstimate, AdviceVoice, Mode, RouteAdvice, 
 from orchestrator.lexical import embed as embed_lexically
 from orchestrator.routing.checked import fall_back_to_rules
 from orchestrator.routing.contract import Decision, DecisionContext
-from orchestrator.routing.rules import by_rules
+from orchestrator.routing.rules import by_rules, unforced_context
 from orchestrator.taskir import Level, Step, TaskIR
 from registry.models import ModelEntry, Persona, Registry
 from registry.thinking import thought_markers
@@ -132,15 +132,23 @@ class HybridRouter:
             return ruling  # there is nothing yet that could be advised
         try:
             vector = (await learned.embed([_situation(context).text]))[0]
-            return self._decide(context, ruling, learned, vector, use)
+            decision = self._decide(context, ruling, learned, vector, use)
+            if (free := unforced_context(context)) == context:
+                return decision
+            return replace(decision, unforced=self._chance(_action(decision), free, learned, vector, use))
         except Exception as error:  # noqa: BLE001 - whatever is wrong with the memory, the rules can choose
             log.warning("the memory cannot advise; the rules choose", error=repr(error))
             why = str(error) if isinstance(error, MemrlError) else repr(error)
             return fall_back_to_rules(context, f"the memory could not be asked: {why}")
 
-    def _decide(
+    def _chance(self, action: Action, context: DecisionContext, learned: Learned, vector: Vector, use: Use) -> float:
+        """Return how probable an action is in a context, in which nothing is forced."""
+        _, settled, actions = self._settled(context, by_rules(context), learned, vector, use)
+        return dict(zip(actions, settled.probabilities, strict=True)).get(action, 0.0)
+
+    def _settled(
         self, context: DecisionContext, ruling: Decision, learned: Learned, vector: Vector, use: Use
-    ) -> Decision:
+    ) -> tuple[PolicyChoice, "Settled", list[Action]]:
         situation, actions = _situation(context), candidates(context, ruling)
         neighbours = learned.memory.retrieve(vector, NEIGHBOURS, learned.policy.settings.retrieval.threshold)
         explore = use == "on" and (not situation.interactive or self._explores_interactive())
@@ -154,7 +162,12 @@ class HybridRouter:
                 rng=self._rng,
                 explore=explore,
             )
-        settled = settle(choice, actions[0], actions, use=use)
+        return choice, settle(choice, actions[0], actions, use=use), actions
+
+    def _decide(
+        self, context: DecisionContext, ruling: Decision, learned: Learned, vector: Vector, use: Use
+    ) -> Decision:
+        choice, settled, actions = self._settled(context, ruling, learned, vector, use)
         advice = _advice(context, ruling, choice, settled, actions)
         if not settled.followed:
             return replace(

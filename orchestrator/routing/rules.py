@@ -5,6 +5,7 @@ the one that the step or the user has named, else the hint of the task's agents,
 the one that the request forces, else the one that the agents' hint names, else the role's. A plan is run as it is.
 """
 
+from dataclasses import replace
 from typing import Final, Literal
 
 from orchestrator.errors import Problem
@@ -26,10 +27,30 @@ class RuleRouter:
 
 
 def by_rules(context: DecisionContext) -> Decision:
-    """Return the choice that the rules lead to.
+    """Return the choice that the rules lead to, and whether it would be the same if nothing was forced.
 
     Role, personas and hints were checked when the run was accepted, by the registry that was in force then.
     """
+    ruling = _ruling(context)
+    if (free := unforced_context(context)) == context:
+        return ruling
+    usual = _ruling(free)
+    same = (usual.role, usual.persona, usual.model) == (ruling.role, ruling.persona, ruling.model)
+    return replace(ruling, unforced=float(same))
+
+
+def unforced_context(context: DecisionContext) -> DecisionContext:
+    """Return the same context without what the user has forced: the model, and persona and hints of a task or chat.
+
+    What the plan of a request names is no user's choice, and stays.
+    """
+    if context.task is None and context.step is not None:
+        return replace(context, model=None)
+    agents = tuple(one.model_copy(update={"model_hint": None, "persona_hint": None}) for one in context.agents)
+    return replace(context, model=None, persona=None, agents=agents)
+
+
+def _ruling(context: DecisionContext) -> Decision:
     role, registry = context.role, context.registry
     if role not in registry.roles:
         lost = _missing(context, "roles", role)

@@ -258,7 +258,8 @@ class RunEffects:
         why, advice = f"thinking is {thinking}, as the request says", decision.advice
         if advice is not None:
             advice = replace(advice, followed=False, why=why)
-        return replace(decision, thinking=thinking, reason=f"{decision.reason}; {why}", advice=advice)
+        reason = f"{decision.reason}; {why}"
+        return replace(decision, thinking=thinking, reason=reason, advice=advice, unforced=0.0)
 
     async def _sizes(self, command: StartAttempt) -> tuple[InputSize, ...]:
         """Return the sizes of a step's inputs. They are read in a thread where that may have to wait for the disk."""

@@ -347,6 +347,7 @@ def _started(command: StartAttempt, choice: Choice, prompts: PromptDigests, now:
         model=decision.model,
         reason=f"{command.reason}; {decision.reason}",
         propensity=decision.propensity,
+        unforced=decision.unforced,
         candidates=decision.candidates,
         router=decision.router,
         problem=str(decision.problem) if decision.problem is not None else "",

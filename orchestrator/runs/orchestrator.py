@@ -187,6 +187,11 @@ class Orchestrator:
         await self._stack.__aexit__(kind, error, trace)
 
     @property
+    def sandbox(self) -> SandboxOnDemand:
+        """The sandbox of this machine, which is probed when it is first needed."""
+        return self._sandbox
+
+    @property
     def registry_status(self) -> WatchStatus:
         """Which parts of the registry's files are not in force, and why."""
         return self._registry_status

@@ -67,17 +67,19 @@ class Sandbox:
         budget = f"{self.budget.total // MIB} MiB together"
         return f"{self.config.bwrap}: {kind}, no network, {uid}, seccomp filter, memory by {by} ({budget})"
 
-    def showing(self, folders: Sequence[str]) -> "Sandbox":
-        """Return this sandbox with further folders of this machine that its programs see, read-only, where they are.
+    def showing(self, paths: Sequence[str]) -> "Sandbox":
+        """Return this sandbox with further folders and files that its programs see, read-only, at their own paths.
 
-        It shares memory budget, uids and control groups with this one. Raises InvalidJob for a path that is no absolute
-        one of a folder, or is the root.
+        It shares memory budget, uids and control groups with this one. Raises InvalidJob for a path that is not
+        absolute, is the root, or leads to neither a folder nor a regular file.
         """
-        for folder in folders:
-            if not os.path.isabs(folder) or os.path.realpath(folder) == "/" or not os.path.isdir(folder):
-                raise InvalidJob(f"{folder!r} cannot be shown in the sandbox; accepted: an absolute path of a folder")
+        for path in paths:
+            usable = os.path.isabs(path) and os.path.realpath(path) != "/"
+            if not usable or not (os.path.isdir(path) or os.path.isfile(path)):
+                accepted = "an absolute path of a folder or a file"
+                raise InvalidJob(f"{path!r} cannot be shown in the sandbox; accepted: {accepted}")
         view = self.config.view
-        shown = (*view.readable, *(folder for folder in map(os.path.normpath, folders) if folder not in view.readable))
+        shown = (*view.readable, *(path for path in map(os.path.normpath, paths) if path not in view.readable))
         return replace(self, config=replace(self.config, view=replace(view, readable=shown)))
 
     async def run(self, job: SandboxJob) -> JobOutcome:

@@ -53,6 +53,7 @@ async def route_chat(
         model=decision.model,
         reason=decision.reason,
         propensity=decision.propensity,
+        unforced=decision.unforced,
         candidates=decision.candidates,
         router=decision.router,
         thinking=decision.thinking,

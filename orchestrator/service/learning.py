@@ -8,7 +8,7 @@ outcome has been learned from exactly once. Reading and learning happen in a thr
 import asyncio
 import json
 import math
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Container, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -18,10 +18,10 @@ from typing import Any, Final, Literal
 import numpy as np
 import structlog
 
+from memrl.contribution import READY_BY_CALLER, Contribution, readiness
 from memrl.episodes import Action, Episode, Reward
-from memrl.errors import CypherFailed, CypherRefused, CypherTimeout, MemrlError
-from memrl.graph import GraphAnswer
-from memrl.memory import Compacted, Memory, MemoryOptions, MemoryStats
+from memrl.errors import MemrlError
+from memrl.memory import Compacted, Memory, MemoryOptions, MemoryStats, Teacher
 from memrl.policy import ExplorationSettings, Policy, PolicySettings
 from memrl.reward import judge_weight, staged, teaches
 from orchestrator.errors import InputError, OrchestratorError, Problem
@@ -35,8 +35,10 @@ from orchestrator.lexical import embed as embed_lexically
 from orchestrator.routing.hybrid import Embed, HybridRouter, Learned, Use, Vector, named
 from orchestrator.runs.orchestrator import Orchestrator
 from orchestrator.scheduler import IllegalTransition
+from orchestrator.service.callers import Callers
 from orchestrator.service.configuration import EVERY_TYPE, MemorySettings
 from orchestrator.service.errors import MemoryUnavailable
+from orchestrator.service.permissions import Permission, granted
 from orchestrator.service.task_patterns import (
     ALIKE_TASKS,
     NOT_WELL,
@@ -58,7 +60,8 @@ PROGRESS: Final = "progress"
 MODEL_SIMILARITY: Final = 0.9
 """From which cosine of a model's vectors on two situations are the same one. Unrelated texts are not far apart."""
 READY_OUTCOMES: Final = 200
-"""From so many outcomes on, advice is followed, where the configuration leaves that to this number."""
+"""From so many outcomes on, advice is followed, if the configuration leaves that to this number. Outcomes of choices
+that a user forced do not count, and those of one caller count only up to a limit (`memrl.contribution`)."""
 LEAST_EXPLORED: Final = 0.02
 """Where the share of choices in which something else is tried stops to fall."""
 RUNS_AT_A_TIME: Final = 16
@@ -112,8 +115,14 @@ class MemoryStatus:
     """What the advice is used for now."""
     outcomes: int
     """From how many outcomes the policy has learned."""
+    ready: int
+    """How many outcomes count for the switch from "shadow" to "on"."""
     ready_outcomes: int
-    """From how many on advice is followed, if the configuration says "auto"."""
+    """From how many of those on advice is followed, if the configuration says "auto"."""
+    ready_by_caller: int
+    """How many of one caller count at most, unless the machine is the caller's."""
+    callers: tuple[Contribution, ...]
+    """What each caller has taught, whoever has taught most first."""
     journal_read: int
     """The number of the last event of the journal that was learned from."""
     judge_weight: float
@@ -128,9 +137,14 @@ class MemoryStatus:
 class Learning:
     """The memory of one state folder, the router that asks it, and the task that teaches it."""
 
-    def __init__(self, home: Path, settings: Callable[[], MemorySettings]) -> None:
-        """`settings` returns the section [memory] of the configuration in force."""
+    def __init__(
+        self, home: Path, settings: Callable[[], MemorySettings], callers: Callable[[], Mapping[str, str]] = dict
+    ) -> None:
+        """`settings` returns the section [memory] of the configuration in force, `callers` what it gives callers."""
         self.folder = home / FOLDER
+        # Nobody is the caller of outcomes from before callers were recorded.
+        self._machine_owners = frozenset(("", "user:root", Callers(home, {}).folder_owner()))
+        self._callers = callers
         self.router = HybridRouter(
             lambda: self._learned,
             lambda: self.use,
@@ -141,6 +155,8 @@ class Learning:
         self._settings = settings
         self._learned: Learned | None = None
         self._progress = ReadingProgress()
+        self._ready = 0
+        """How many outcomes count for the switch from "shadow" to "on"."""
         self._due = asyncio.Event()
         self._idle = asyncio.Event()
         self._opening = asyncio.Lock()
@@ -155,8 +171,13 @@ class Learning:
         chosen = self._settings().use
         if chosen != "auto":
             return chosen
-        ready = self._learned is not None and self._learned.policy.observed >= READY_OUTCOMES
-        return "on" if ready else "shadow"
+        return "on" if self._learned is not None and self._ready >= READY_OUTCOMES else "shadow"
+
+    @property
+    def trusted(self) -> frozenset[str]:
+        """The callers whose outcomes count in full, however many there are: owners can purge all of them anyway."""
+        owners = (key for key, words in self._callers().items() if Permission.OWN in granted(words.split()))
+        return self._machine_owners.union(owners)
 
     @property
     def learned(self) -> Learned | None:
@@ -183,15 +204,20 @@ class Learning:
         """Return the state of the memory. Blocks on the disk."""
         learned, progress = self._learned, self._progress
         problem, stats = self.problem, None
+        callers: tuple[Contribution, ...] = ()
         try:
-            stats = learned.memory.stats() if learned is not None else None
+            if learned is not None:
+                stats, callers = learned.memory.stats(), tuple(learned.memory.contributions())
         except MemrlError as error:
             problem = str(error)
         return MemoryStatus(
             configured=self._settings().use,
             use=self.use,
             outcomes=learned.policy.observed if learned is not None else 0,
+            ready=self._ready,
             ready_outcomes=READY_OUTCOMES,
+            ready_by_caller=READY_BY_CALLER,
+            callers=callers,
             journal_read=progress.number,
             judge_weight=progress.judge,
             judge_agreed=progress.agreed,
@@ -206,6 +232,7 @@ class Learning:
         policy = _policy(memory, LEARNING_DIMENSIONS, PolicySettings())
         self._learned = Learned(memory, policy, _embed_lexically, Lock())
         self._progress = ReadingProgress.decoded(memory.blob(PROGRESS))
+        self._ready = readiness(memory.contributions(), self.trusted)
 
     def _memory_settings(self, embedder: str = NAME) -> MemoryOptions:
         settings = MemoryOptions(capacity=self._settings().capacity, graph=self._settings().graph)
@@ -279,6 +306,7 @@ class Learning:
         last = await asyncio.to_thread(orchestrator.journal.last_number)
         # The journal of a backup that was restored is read from its beginning: what is known is not learned twice.
         self._progress = progress if progress.number <= last else replace(progress, number=0, chat_number=0)
+        self._ready = readiness(await asyncio.to_thread(memory.contributions), self.trusted)
         return Learned(memory, policy, embed, Lock())
 
     async def _learn_on(self, orchestrator: Orchestrator, learned: Learned) -> None:
@@ -318,8 +346,7 @@ class Learning:
                 agreed=self._progress.agreed + agreement.agreed,
                 compared=self._progress.compared + agreement.compared,
             )
-            await asyncio.to_thread(teach, learned, lessons, vectors, progress)
-            self._progress = progress
+            await self._teach(learned, lessons, vectors, progress)
         return len(ended) == RUNS_AT_A_TIME
 
     async def _learn_chats(self, journal: Journal, learned: Learned) -> bool:
@@ -332,9 +359,16 @@ class Learning:
         texts = [lesson.situation.text for lesson in lessons]
         vectors = await learned.embed(texts) if texts else np.zeros((0, 1), dtype=np.float32)
         progress = replace(self._progress, chat_number=events[-1][0])
-        await asyncio.to_thread(teach, learned, lessons, vectors, progress)
-        self._progress = progress
+        await self._teach(learned, lessons, vectors, progress)
         return len(events) == CHAT_EVENTS_AT_A_TIME
+
+    async def _teach(
+        self, learned: Learned, lessons: Sequence[Lesson], vectors: Vector, progress: ReadingProgress
+    ) -> None:
+        """Teach in a thread, and take up how far the journal was read and for how much that counts."""
+        await asyncio.to_thread(teach, learned, lessons, vectors, progress, self.trusted)
+        self._progress = progress
+        self._ready = readiness(await asyncio.to_thread(learned.memory.contributions), self.trusted)
 
     async def _embed_anew(self, learned: Learned) -> None:
         """Give episodes a vector that have one of another embedder only, as after the registry's has changed."""
@@ -440,16 +474,23 @@ def read_chats(journal: JournalReader, chats: Sequence[str]) -> list[Lesson]:
     return lessons
 
 
-def teach(learned: Learned, lessons: Sequence[Lesson], vectors: Vector, progress: ReadingProgress) -> None:
+def teach(
+    learned: Learned,
+    lessons: Sequence[Lesson],
+    vectors: Vector,
+    progress: ReadingProgress,
+    trusted: Container[str],
+) -> None:
     """Teach memory and policy, and keep how far the journal was read, all in one commit. Blocks on the disk.
 
-    Attempts that are known are not learned from again. If anything fails, nothing was learned. Raises MemrlError.
+    Attempts that are known are not learned from again. Of callers who are not `trusted`, many outcomes count less. If
+    anything fails, nothing was learned. Raises MemrlError.
     """
     memory, before = learned.memory, learned.policy.to_bytes()
     try:
         with memory.batch():
             for lesson, vector in zip(lessons, vectors, strict=True):
-                _teach_one(learned, lesson, vector)
+                _teach_one(learned, lesson, vector, trusted)
             memory.keep_blob(POLICY, learned.policy.to_bytes())
             memory.keep_blob(PROGRESS, progress.encoded())
     except BaseException:
@@ -458,7 +499,7 @@ def teach(learned: Learned, lessons: Sequence[Lesson], vectors: Vector, progress
         raise
 
 
-def _teach_one(learned: Learned, lesson: Lesson, vector: Vector) -> None:
+def _teach_one(learned: Learned, lesson: Lesson, vector: Vector, trusted: Container[str]) -> None:
     memory, policy, outcome = learned.memory, learned.policy, lesson.outcome
     neighbours = memory.retrieve(vector, policy.settings.retrieval.candidates, policy.settings.retrieval.threshold)
     settings = policy.settings
@@ -475,11 +516,17 @@ def _teach_one(learned: Learned, lesson: Lesson, vector: Vector) -> None:
         at=lesson.at,
         key=lesson.key,
         after=lesson.after,
+        teacher=Teacher(lesson.caller, lesson.caller in trusted, lesson.drawn),
     )
     if done.how in ("added", "updated", "revised"):
         with learned.lock:
             policy.observe(
-                lesson.situation, vector, lesson.action, outcome, neighbours=neighbours, replaced=done.replaced
+                lesson.situation,
+                vector,
+                lesson.action,
+                replace(outcome, weight=done.weight),
+                neighbours=neighbours,
+                replaced=done.replaced,
             )
 
 
@@ -536,20 +583,10 @@ async def _embed_lexically(texts: Sequence[str]) -> Vector:
     return embed_lexically(texts, LEARNING_DIMENSIONS)
 
 
-def ask_memory(learning: Learning, cypher: str, seconds: float) -> GraphAnswer:
-    """Return the graph's answer to a question in Cypher. Blocks. Raises InputError, MemoryUnavailable."""
-    try:
-        return _open_memory(learning).ask(cypher, seconds)
-    except (CypherRefused, CypherFailed, CypherTimeout) as error:
-        raise InputError(Problem("CYPHER", str(error), "a question that only reads the graph")) from error
-    except MemrlError as error:
-        raise MemoryUnavailable(str(error)) from error
-
-
 def rebuild_memory(learning: Learning) -> None:
     """Make index and graph anew. Blocks. Raises MemoryUnavailable."""
     try:
-        _open_memory(learning).rebuild()
+        open_memory(learning).rebuild()
     except MemrlError as error:
         raise MemoryUnavailable(str(error)) from error
 
@@ -557,12 +594,13 @@ def rebuild_memory(learning: Learning) -> None:
 def compact_memory(learning: Learning) -> Compacted:
     """Merge what the memory holds twice, and drop what is beyond its capacity. Blocks. Raises MemoryUnavailable."""
     try:
-        return _open_memory(learning).compact()
+        return open_memory(learning).compact()
     except MemrlError as error:
         raise MemoryUnavailable(str(error)) from error
 
 
-def _open_memory(learning: Learning) -> Memory:
+def open_memory(learning: Learning) -> Memory:
+    """Return the memory. Raises MemoryUnavailable with the reason if it is not open."""
     if learning.learned is None:
         why = learning.problem or 'the configuration has [memory] use = "off"'
         raise MemoryUnavailable(f"the memory is not open: {why}")
@@ -588,6 +626,7 @@ def explained_choices(journal: JournalReader, run: str) -> dict[str, Any]:
                 "outcome": None,
                 "reason": choice.reason,
                 "propensity": choice.propensity,
+                "unforced": None,
                 "advice": _advice_fields(choice.advice),
             }
         )
@@ -602,6 +641,7 @@ def explained_choices(journal: JournalReader, run: str) -> dict[str, Any]:
                     "outcome": ends.get((event.step, event.number)),
                     "reason": event.reason,
                     "propensity": event.propensity,
+                    "unforced": event.unforced,
                     "advice": _advice_fields(event.advice),
                 }
             )

@@ -104,7 +104,7 @@ class Service:
         """The files that clients have uploaded."""
         self.read_tokens: Callable[[], None] = lambda: None
         """Has the listener on TCP, if there is one, read the tokens again. Blocks on the disk. Raises JournalError."""
-        self.learning = Learning(home, lambda: self._configuration.memory)
+        self.learning = Learning(home, lambda: self._configuration.memory, lambda: self._configuration.server.callers)
         engine = procedures_engine(self._installation(), configuration)
         self.procedures = ProcedureQueue(
             engine,

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memrl.episodes import Action, Outcome, Reward, Situation
-from memrl.memory import Memory, MemoryOptions, Observed
+from memrl.memory import NOBODY, Memory, MemoryOptions, Observed, Teacher
 from orchestrator.lexical import embed
 
 DIMENSIONS = 256
@@ -47,6 +47,7 @@ def told(
     at: float = 1000.0,
     after: Sequence[str] = (),
     about: Situation | None = None,
+    teacher: Teacher = NOBODY,
     **fields: Any,
 ) -> Observed:
     """Observe an attempt whose reward is its success; without a key it is one that was not observed before."""
@@ -60,4 +61,5 @@ def told(
         at=at,
         key=key or ("run", "step", memory.stats().outcomes + memory.stats().unused + 1),
         after=after,
+        teacher=teacher,
     )

@@ -24,7 +24,7 @@ def outcome(success: float | None, **fields: object) -> Outcome:
 
 def neighbour(action: Action, q: float, similarity: float, *, count: int = 1, number: int = 0) -> Neighbour:
     """Return an episode with this Q that is so similar."""
-    return Neighbour(Recalled(id=number, action=action, q=q, count=count, last_seen=0.0), similarity)
+    return Neighbour(Recalled(id=number, action=action, q=q, count=count, weight=count, last_seen=0.0), similarity)
 
 
 def unit(rng: np.random.Generator, dimensions: int) -> NDArray[np.float32]:

@@ -1,5 +1,7 @@
 """The memory learns: it updates what it knows instead of adding copies, and each attempt teaches once."""
 
+import gzip
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,9 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from memrl.contribution import FULL_BY_ACTION
 from memrl.episodes import Action, Replaced
 from memrl.errors import StoreCorrupt, StoreError, VectorError
-from memrl.memory import DATABASE, Memory, MemoryOptions
+from memrl.memory import DATABASE, Memory, MemoryOptions, Teacher
 from memrl.vectors import IndexSettings
 from tests.memrl.observations import CODER, DIMENSIONS, WRITER, opened, outcome, situation, told, vector_of, vectors_of
 
@@ -23,6 +26,8 @@ TEXTS = [
     "compare two contracts and list what differs",
     "write a shell script that renames photos by date",
 ]
+EARLIER = Path(__file__).parents[1] / "data" / "memory-without-quality.db.gz"
+"""A database of version 1: three episodes of five outcomes."""
 APART = MemoryOptions(similarity=0.98)
 """With these, texts that differ in a number are different situations."""
 
@@ -403,6 +408,69 @@ def test_a_damaged_database_is_refused_and_what_can_be_read_is_kept(tmp_path: Pa
         told(memory, f"{number * 7919} {TEXTS[number % 4]}", key=("run", "S1", number))
     assert memory.stats().episodes >= total
     memory.close()
+
+
+def test_an_early_database_is_migrated_or_salvaged_with_what_its_single_user_taught(tmp_path: Path) -> None:
+    for name in ("opened", "salvaged"):
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / DATABASE).write_bytes(gzip.decompress(EARLIER.read_bytes()))
+        if name == "salvaged":
+            assert Memory.salvage(folder).kept == 3
+        memory = opened(folder)
+        (taught,) = memory.contributions()
+        assert (taught.caller, taught.outcomes, taught.drawn, taught.counted) == ("", 5, 5, 5.0), name
+        assert [(one.count, one.weight) for one in memory.episodes([1, 2, 3])] == [(3, 3.0), (1, 1.0), (1, 1.0)]
+        memory.close()
+
+
+def test_an_outcome_without_weight_teaches_nothing_until_it_has_one(tmp_path: Path) -> None:
+    memory = opened(tmp_path)
+    first = told(memory, TEXTS[0], 1.0, key=("r", "S1", 1), weight=0.0)
+    assert (first.how, memory.stats().episodes, memory.contributions()) == ("unused", 0, [])
+    again = told(memory, TEXTS[0], 1.0, key=("r", "S1", 1), weight=0.5)
+    assert (again.how, again.weight, again.q) == ("added", 0.5, pytest.approx(0.575))
+    assert (memory.stats().unused, memory.stats().outcomes) == (0, 1)
+
+
+def test_outcomes_of_one_caller_count_less_and_only_move_the_mean(tmp_path: Path) -> None:
+    memory, eve = opened(tmp_path), Teacher("token:eve", trusted=False)
+    for number in range(30):
+        told(memory, TEXTS[0], 1.0, key=("owner", "S1", number))
+    for number in range(200):
+        last = told(memory, TEXTS[0], 0.0, key=("eve", "S1", number), teacher=eve)
+    assert last.weight == pytest.approx(0.01, rel=0.1)
+    assert last.q is not None
+    assert last.q > 0.65, "what the owner has taught outweighs it"
+    (episode,) = memory.episodes([last.episode or 0])
+    assert episode.count == 230
+    assert episode.weight == pytest.approx(30 + sum(one.counted for one in memory.contributions()[1:]))
+    (near,) = memory.retrieve(vector_of(TEXTS[0]), 1)
+    assert near.episode.weight == episode.weight
+
+
+def test_it_is_no_use_to_hold_ratings_back(tmp_path: Path) -> None:
+    memory, eve = opened(tmp_path), Teacher("token:eve", trusted=False)
+    for weight in (0.1, 0.7):
+        for number in range(100):
+            last = told(memory, TEXTS[0], 1.0, key=("eve", "S1", number), teacher=eve, weight=weight)
+    again = told(memory, TEXTS[0], 1.0, key=("eve", "S1", 99), teacher=eve, weight=0.7)
+    assert (last.how, again.how) == ("revised", "known"), "a run is read again for each rating of it"
+    (only,) = memory.contributions()
+    assert (only.outcomes, only.told) == (100, pytest.approx(80))
+    assert only.counted < FULL_BY_ACTION * (1 + math.log(80 / FULL_BY_ACTION)) + 1
+
+
+def test_the_word_of_a_caller_that_counts_little_does_not_replace_another_s(tmp_path: Path) -> None:
+    memory, eve = opened(tmp_path), Teacher("token:eve", trusted=False)
+    for number in range(50):
+        told(memory, TEXTS[1], 0.0, key=("eve", "S1", number), teacher=eve)
+    ann = told(memory, TEXTS[0], 1.0, key=("ann", "S1", 1), teacher=Teacher("user:ann"), weight=0.7)
+    again = told(memory, TEXTS[0], 0.0, key=("ann", "S1", 1), teacher=eve)
+    assert (again.how, again.q) == ("known", ann.q)
+    bob = told(memory, TEXTS[0], 0.0, key=("ann", "S1", 1), teacher=Teacher("token:bob", trusted=False))
+    assert (bob.how, bob.q, bob.weight) == ("revised", pytest.approx(0.35), 1.0)
+    assert {one.caller: one.outcomes for one in memory.contributions()}["token:bob"] == 1
 
 
 def test_a_file_that_is_no_database_is_refused_and_kept(tmp_path: Path) -> None:

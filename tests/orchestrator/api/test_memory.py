@@ -45,6 +45,8 @@ def test_choices_are_advised_in_the_shadow_and_learned_from(client: httpx2.Clien
     assert not choice["advice"]["followed"]
     status = client.get("/v1/memory").json()
     assert (status["configured"], status["use"], status["problem"]) == ("auto", "shadow", "")
+    assert sum(one["outcomes"] for one in status["callers"]) == status["stats"]["outcomes"]
+    assert status["ready"] == sum(one["drawn"] for one in status["callers"])
     assert client.get("/v1/memory/evaluate/rules").json()["choices"] >= 1
     assert client.get("/v1/memory/evaluate/magic").status_code == 400
     assert client.get("/v1/memory/runs/gone").status_code == 404
@@ -54,14 +56,20 @@ def test_the_graph_answers_questions_that_read(client: httpx2.Client) -> None:
     assert client.post("/v1/memory/rebuild").json() == {"status": "ok"}
     answer = client.post("/v1/memory/ask", json={"cypher": "MATCH (a:Attempt) RETURN count(*)"})
     assert answer.status_code == 200
-    refused = client.post("/v1/memory/ask", json={"cypher": "CREATE (:Run {name: 'x'})"})
-    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "CYPHER")
+    for cypher in (
+        "CREATE (:Run {name: 'x'})",
+        "UNWIND [1] AS x WITH x LIMIT 1LOAD FROM '/etc/hostname' (file_format='csv', header=false) RETURN *",
+    ):
+        refused = client.post("/v1/memory/ask", json={"cypher": cypher})
+        assert (refused.status_code, refused.json()["error"]["param"]) == (400, "CYPHER")
 
 
 def test_a_forced_model_does_every_step_and_answers_every_chat(client: httpx2.Client) -> None:
     forced = {"X-Force-Model": "tiny-medium"}
     name = run(client, **forced)
     assert client.get(f"/v1/runs/{name}").json()["steps"][0]["attempts"][0]["model"] == "tiny-medium"
+    choices = client.get(f"/v1/memory/runs/{name}").json()["choices"]
+    assert {choice["unforced"] for choice in choices} == {0.0}, "the rules would have taken another one"
     body = {"model": "auto", "messages": [{"role": "user", "content": "Say ahoy."}], "max_tokens": 4}
     for asked in ("auto", "worker", "tiny-large"):
         answer = client.post("/v1/chat/completions", json=body | {"model": asked}, headers=forced)

@@ -38,7 +38,9 @@ def test_training_is_learned_from_told_and_asked(command: Cli, folder: Path, tmp
     stats = command("memory", "stats", "--json").json
     count = stats["stats"]["outcomes"]  # four tasks, each of which may have been tried more than once
     assert (count >= 4, stats["outcomes"] >= count, stats["problem"]) == (True, True, "")
-    assert "Episodes" in command("memory", "stats").out
+    lines = command("memory", "stats").out
+    assert f"Ready        {stats['ready']} of the 200 outcomes that advice needs; at most 50 of one caller" in lines
+    assert re.search(rf"Caller       .*: {count} outcomes, \d+ not forced, counted as", lines)
     shown = command("memory", "explain", "last")
     assert re.match(r"S1, attempt 1: \w+ on tiny-", shown.out), "training tries every role now and then"
     assert "the rules: worker on tiny-large" in shown.out

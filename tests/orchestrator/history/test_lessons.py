@@ -81,7 +81,8 @@ def learned(told: list[Event], judge: float = 0.2, *, rated: bool = False) -> tu
     ("outcome", "gates", "ratings", "said"),
     [
         ("done", (), (), (1.0, "run", "", 0.1)),
-        ("done", (PASSED,), (), (1.0, "gate", "unit", 0.9)),
+        ("done", (PASSED,), (), (1.0, "gate", "unit", 0.7)),
+        ("done", (PASSED, JUDGED), (), (1 - 0.2 / 9, "gate", "unit", 0.9)),
         ("done", (GateResult("lint", "passed"),), (), (1.0, "gate", "lint", 0.4)),
         ("done", (GateResult("lint", "not run"),), (), (1.0, "run", "", 0.1)),
         ("done", (JUDGED,), (), (7 / 9, "judge", "judge", 0.2)),
@@ -140,6 +141,63 @@ def test_a_rating_of_the_run_is_the_quality_of_its_result_and_outweighs_the_judg
     plan, first, last = (lesson.outcome for lesson in lessons_of(rated, 0.8)[0])
     assert {(one.success, one.quality, one.by) for one in (plan, first, last)} == {(1.0, 0.4, "ann")}
     assert (plan.weight, first.weight, last.weight) == (1.0, 0.5, 1.0)
+
+
+ANN, BOB = "user:ann", "token:bob"
+
+
+def owned(told: list[Event], **accepted: Any) -> list[Event]:
+    """Return the events of a run that Ann has submitted."""
+    first, *others = told
+    assert isinstance(first, RunAccepted)
+    return [replace(first, owner=ANN, **accepted), *others]
+
+
+@pytest.mark.parametrize(
+    ("outcome", "gates", "ratings", "said", "caller"),
+    [
+        ("done", (), (rating(0.0, ANN, "S1"),), (0.0, "person", ANN, 0.7), ANN),
+        ("done", (PASSED,), (rating(0.0, ANN, "S1"),), (0.0, "person", ANN, 0.7), ANN),
+        ("done", (PASSED, JUDGED), (rating(0.0, ANN, "S1"),), (1 - 0.2 / 9, "gate", "unit", 0.9), ANN),
+        ("code", (GateResult("unit", "failed"),), (rating(1.0, ANN, "S1"),), (0.0, "gate", "unit", 1.0), ANN),
+        ("code", (GateResult("unit", "failed"),), (rating(1.0, BOB, "S1"),), (1.0, "person", BOB, 1.0), BOB),
+        ("done", (), (rating(0.0, BOB, "S1"), rating(1.0, ANN, "S1")), (0.0, "person", BOB, 1.0), BOB),
+        ("done", (), (rating(0.0, "checker:x"), rating(1.0, ANN)), (0.0, "checker", "checker:x", 0.95), ANN),
+        ("done", (PASSED,), (), (1.0, "gate", "unit", 0.7), ANN),
+    ],
+)
+def test_a_rating_by_the_run_s_owner_counts_less_than_other_evidence(
+    outcome: str,
+    gates: tuple[GateResult, ...],
+    ratings: tuple[RatingGiven, ...],
+    said: tuple[Any, ...],
+    caller: str,
+) -> None:
+    (lesson,), _ = learned(owned(events((outcome, gates), ratings=ratings)))
+    told = lesson.outcome
+    assert (told.worth, told.source, told.by, told.weight) == pytest.approx(said)
+    assert lesson.caller == caller
+
+
+def test_the_owner_s_rating_of_the_whole_run_counts_less_for_its_plan() -> None:
+    plan = lessons_of(owned(events(("done", ()), ratings=(rating(0.5, ANN),))), 0.2)[0][0]
+    assert (plan.outcome.quality, plan.outcome.weight, plan.caller) == (0.5, 0.7, ANN)
+
+
+def test_a_forced_choice_teaches_by_its_propensity() -> None:
+    for unforced, weight in ((None, 1.0), (0.0, 0.0), (0.05, 0.1), (0.5, 1.0)):
+        told = [
+            replace(one, unforced=unforced) if isinstance(one, AttemptStarted) else one
+            for one in events(("done", ()), ratings=(rating(1.0, BOB),))
+        ]
+        (lesson,), _ = learned(told)
+        assert (lesson.outcome.weight, lesson.drawn) == (pytest.approx(weight), unforced is None)
+        early, _ = learned(owned(told, model="m"))  # early versions did not record what the router would have done
+        assert early[0].drawn is False
+        assert early[0].outcome.weight == pytest.approx(weight if unforced is not None else 0.0)
+    for mode, weight in (("as-planned", 1.0), ("serial", 0.0)):
+        plan = lessons_of(owned(events(("done", ()), ratings=(rating(1.0, BOB),)), mode=mode), 0.2)[0][0]
+        assert (plan.outcome.weight, plan.drawn) == (weight, bool(weight))
 
 
 def test_what_happened_to_the_machine_teaches_nothing() -> None:
@@ -224,3 +282,11 @@ def test_a_chat_teaches_by_its_form_or_its_rating() -> None:
     rated = chat_lesson(ChatRecord(routed, (answer,), (ChatRated(at=3.0, chat="c", score=0.0, by="ann"),)))
     assert rated is not None
     assert (rated.outcome.success, rated.outcome.source, rated.outcome.weight) == (0.0, "person", 1.0)
+    own = replace(routed, owner=BOB, unforced=0.5)
+    forced = chat_lesson(ChatRecord(own, (answer,), (ChatRated(at=3.0, chat="c", score=0.0, by=BOB),)))
+    assert forced is not None
+    assert (forced.outcome.weight, forced.caller, forced.drawn) == (pytest.approx(0.35), BOB, False)
+    others = (ChatRated(at=3.0, chat="c", score=1.0, by=ANN), ChatRated(at=4.0, chat="c", score=0.0, by=BOB))
+    judged = chat_lesson(ChatRecord(replace(own, unforced=None), (answer,), others))
+    assert judged is not None
+    assert (judged.outcome.success, judged.outcome.weight, judged.caller) == (1.0, 1.0, ANN)

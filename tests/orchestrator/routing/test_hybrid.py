@@ -129,6 +129,37 @@ async def test_what_the_user_names_always_wins(registry: Registry, experienced: 
     assert (await checked.choose(context(registry, model="near", role="expert"))).model == "near"
 
 
+async def test_a_forced_choice_says_how_probable_it_would_have_been(registry: Registry, experienced: Learned) -> None:
+    for use, own in (("on", "near"), ("shadow", "far"), ("off", "far")):
+        asked = router(experienced, use)  # type: ignore[arg-type]
+        assert (await asked.choose(context(registry))).unforced is None, "nothing was forced"
+        chances = {
+            model: (await asked.choose(context(registry, model=model, priority="interactive"))).unforced
+            for model in ("far", "near")
+        }
+        assert chances == {model: float(model == own) for model in ("far", "near")}, use
+    batch = await router(experienced).choose(context(registry, model="far"))
+    assert batch.unforced is not None
+    assert 0 < batch.unforced < 0.1, "it would have been tried on purpose now and then"
+    free = await router(experienced).choose(context(registry))
+    assert free.advice is not None
+    tried = next(one.probability for one in free.advice.estimates if (one.model, one.persona) == ("far", ""))
+    assert batch.unforced == pytest.approx(tried)
+
+
+async def test_a_persona_is_forced_by_a_task_or_a_chat_and_not_by_a_plan(
+    registry: Registry, experienced: Learned
+) -> None:
+    step = {"id": "S1", "actor": "worker", "action": "a", "outputs": ["o"]}
+    task = task_from({"objective": "x", "plan": {"steps": [step]}})
+    hint = Agent.model_validate({"tier": "C", "role": "worker", "persona_hint": "terse"})
+    shadow = router(experienced, "shadow")
+    assert (await shadow.choose(context(registry, persona="terse"))).unforced is None
+    assert (await shadow.choose(context(registry, persona="terse", task=task))).unforced == 0.0
+    assert (await shadow.choose(context(registry, persona="terse", step=None))).unforced == 0.0
+    assert (await shadow.choose(context(registry, agents=(hint,), task=task))).unforced == 0.0
+
+
 def test_the_candidates_keep_to_the_highest_level_and_to_an_escalation(registry: Registry) -> None:
     roles = {**registry.roles, "expert": replace(registry.roles["expert"], level="B2")}
     leveled = replace(registry, roles=roles)

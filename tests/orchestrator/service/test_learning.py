@@ -25,6 +25,7 @@ from orchestrator.routing.hybrid import Learned, candidates
 from orchestrator.routing.rules import by_rules
 from orchestrator.runs import Job
 from orchestrator.service.configuration import Configuration, MemorySettings
+from orchestrator.service.graph_questions import ask_graph
 from orchestrator.service.learning import FOLDER, POLICY
 from orchestrator.service.service import Service
 from orchestrator.taskir import task_from
@@ -240,6 +241,8 @@ async def test_the_memory_of_an_earlier_version_is_gone_on_with(tmp_path: Path, 
         assert status.stats is not None
         assert (status.stats.episodes, status.stats.outcomes, status.stats.unused) == (3, 5, 1)
         assert (status.stats.revised, status.stats.lacking, status.stats.problems) == (1, 0, ())
+        (taught,) = status.callers
+        assert (taught.caller, taught.outcomes, taught.drawn, status.ready) == ("", 5, 5, 5)
         learned = service.learning.learned
         assert learned is not None
         memory = learned.memory
@@ -260,7 +263,7 @@ async def test_the_memory_of_an_earlier_version_is_gone_on_with(tmp_path: Path, 
             key=("run-4", "S1", 1),
         )
         assert (again.how, again.q) == ("revised", pytest.approx(0.35))
-        counted = await asyncio.to_thread(memory.ask, "MATCH (a:Attempt) RETURN count(*)")
+        counted = await ask_graph(memory, service.orchestrator.sandbox, "MATCH (a:Attempt) RETURN count(*)")
         assert counted.rows == [[6]]
         await done(service)
         assert service.learning.status().outcomes == 4

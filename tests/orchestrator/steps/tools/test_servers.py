@@ -293,5 +293,5 @@ def test_a_sandbox_shows_further_folders(tmp_path: Path, sandbox: Sandbox) -> No
     assert shown.config.view.readable == (*sandbox.config.view.readable, str(tmp_path))
     assert replace(shown, config=sandbox.config) == sandbox
     for folder in ("/", "relative", str(tmp_path / "missing"), f"{tmp_path}/../../../../../.."):
-        with pytest.raises(InvalidJob, match="accepted: an absolute path of a folder"):
+        with pytest.raises(InvalidJob, match="accepted: an absolute path of a folder or a file"):
             sandbox.showing([folder])
