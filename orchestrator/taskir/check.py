@@ -8,7 +8,7 @@ from urllib.parse import unquote
 from orchestrator.errors import Problem
 from orchestrator.taskir.arguments import input_references
 from orchestrator.taskir.models import Agent, Step, TaskIR
-from orchestrator.taskir.patterns import BadPattern, check_pattern, patterns_in
+from orchestrator.taskir.patterns import BadPattern, patterns_in, read_pattern
 from orchestrator.taskir.problems import MAX_PROBLEMS, format_known_names, format_value, pointer
 from orchestrator.taskir.validation import BadSchema, OutputSchema, schema_mismatch
 
@@ -178,9 +178,9 @@ def _output_schema(path: tuple[str | int, ...], schema: dict[str, object]) -> It
         return
     for where, pattern in patterns_in(schema, path):
         try:
-            check_pattern(pattern)
+            read_pattern(pattern)
         except BadPattern as error:
-            yield Problem(pointer(where), str(error), "a pattern that Rust's regular expressions can match")
+            yield Problem(pointer(where), str(error), "a regular expression")
     for where, reference in _references(path, schema):
         if not _leads_somewhere(schema, reference):
             yield Problem(

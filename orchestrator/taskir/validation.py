@@ -1,7 +1,9 @@
 """Check JSON text against a JSON Schema. The one file through which jsonschema enters.
 
 Its keywords that match patterns are replaced by ours, which match in linear time. A schema with patterns is refused if
-jsonschema would use its own keywords for a part of it.
+jsonschema would use its own keywords for a part of it. A pattern of which a part cannot be matched in linear time is
+checked by the rest of it, and `unenforced` says so; under `not`, `if` or `oneOf` that may be stricter than the pattern.
+The formats of `FORMATS` are checked.
 
 A schema of a few lines can ask for 2^n comparisons (each of n definitions names the one before it twice), and clients
 write schemas. So checks of values are counted in steps, of which a check may take only so many.
@@ -14,7 +16,7 @@ from functools import cache, lru_cache
 from itertools import islice, product
 from typing import Any, NamedTuple
 
-from jsonschema import Draft202012Validator
+from jsonschema import Draft202012Validator, FormatChecker
 from jsonschema.exceptions import SchemaError, ValidationError, best_match
 from jsonschema.protocols import Validator
 from jsonschema.validators import extend, validator_for
@@ -22,8 +24,9 @@ from jsonschema_specifications import REGISTRY as SPECIFICATIONS
 from referencing import Registry
 from referencing.exceptions import Unresolvable
 
+from orchestrator.taskir.formats import FORMATS, NOT_ENFORCED
 from orchestrator.taskir.json_text import read_json
-from orchestrator.taskir.patterns import BadPattern, check_pattern, matches, patterns_in
+from orchestrator.taskir.patterns import BadPattern, matches, patterns_in, read_pattern
 from orchestrator.taskir.problems import pointer, schema_problem
 
 MESSAGE_LENGTH = 300
@@ -124,10 +127,35 @@ def schema_mismatch(schema: Any) -> Mismatch | None:
     return None
 
 
+def unenforced(schema: Any) -> Iterator[Mismatch]:
+    """Yield what of a JSON Schema is not checked at all, or only in part: patterns, and formats of strings.
+
+    Raises `BadPattern`.
+    """
+    for path, pattern in patterns_in(schema):
+        if why := read_pattern(pattern).relaxed:
+            yield Mismatch(path, f"the pattern {_clip(repr(pattern))} is not checked as a whole: {why}")
+    for path, name in _formats_in(schema):
+        if name in NOT_ENFORCED:
+            yield Mismatch(path, f"the format {name} is not checked; those that are: {', '.join(FORMATS)}")
+
+
+def _formats_in(schema: object, path: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    """Yield (path, format) for each format in a JSON Schema."""
+    if isinstance(schema, dict):
+        for key, value in schema.items():
+            if key == "format" and isinstance(value, str):
+                yield (*path, key), value
+            yield from _formats_in(value, (*path, key))
+    elif isinstance(schema, list):
+        for index, value in enumerate(schema):
+            yield from _formats_in(value, (*path, index))
+
+
 def _check_schema(kind: type[Validator], schema: Any) -> None:
     """Raise SchemaError if something is no schema of this draft."""
     if kind is not Draft202012Validator:
-        kind.check_schema(schema)
+        kind.check_schema(schema, format_checker=_format_checker(kind))
         return
     for error in _metaschema().iter_errors(schema):
         raise SchemaError.create_from(error)
@@ -146,7 +174,15 @@ def _metaschema() -> Validator:
     for part in map(_self_contained, [*parts, whole]):
         joined["properties"] |= part["properties"]
         joined["$defs"] |= part.get("$defs", {})
-    return Draft202012Validator(joined, registry=Registry(), format_checker=Draft202012Validator.FORMAT_CHECKER)
+    return Draft202012Validator(joined, registry=Registry(), format_checker=_format_checker(Draft202012Validator))
+
+
+@cache
+def _format_checker(kind: type[Validator]) -> FormatChecker:
+    """Return what checks formats in schemas of a draft, but for patterns: those of Python are not those of schemas."""
+    checker = FormatChecker(())
+    checker.checkers = {name: check for name, check in kind.FORMAT_CHECKER.checkers.items() if name != "regex"}
+    return checker
 
 
 def _self_contained(node: Any) -> Any:
@@ -178,7 +214,7 @@ def _check_patterns(schema: object) -> None:
     """Raise `BadPattern`, or `BadSchema` for a schema with a pattern that jsonschema would match by itself."""
     patterns = tuple(patterns_in(schema))
     for _, pattern in patterns:
-        check_pattern(pattern)
+        read_pattern(pattern)
     of_names = any(path[-1] == "patternProperties" for path, _ in patterns)
     entries = tuple(_entries(schema))
     others = [key for key, value in entries if key in OTHER_KEYWORDS and not isinstance(value, dict)]
@@ -267,7 +303,7 @@ def _parts(value: object) -> int:
 
 @lru_cache
 def _with_our_patterns(kind: type[Validator]) -> type[Validator]:
-    """Return a class of validators that matches patterns with `matches`."""
+    """Return a class of validators that matches patterns with `matches`, and checks formats."""
     theirs = kind.VALIDATORS["additionalProperties"]
 
     def additional(validator: Any, wanted: Any, value: Any, schema: Mapping[str, Any]) -> Any:
@@ -279,7 +315,12 @@ def _with_our_patterns(kind: type[Validator]) -> type[Validator]:
         properties = {**schema.get("properties", {}), **dict.fromkeys(named, True)}
         return theirs(validator, wanted, value, {**rest, "properties": properties})
 
-    ours = {"pattern": _pattern, "patternProperties": _pattern_properties, "additionalProperties": additional}
+    ours = {
+        "pattern": _pattern,
+        "format": _format,
+        "patternProperties": _pattern_properties,
+        "additionalProperties": additional,
+    }
     if "uniqueItems" in kind.VALIDATORS:
         ours["uniqueItems"] = _unique_items
     extended: type[Validator] = extend(kind, ours)  # type: ignore[no-untyped-call]
@@ -306,10 +347,18 @@ def _pattern(validator: Any, pattern: str, value: Any, schema: object) -> Iterat
         yield ValidationError(f"{value!r} does not match {pattern!r}")
 
 
+def _format(validator: Any, name: object, value: Any, schema: object) -> Iterator[ValidationError]:
+    wanted = FORMATS.get(name) if isinstance(name, str) else None
+    if wanted is not None and validator.is_type(value, "string") and not matches(wanted.accepted, value):
+        yield ValidationError(f"{value!r} is not a {name!r}")
+
+
 def _pattern_properties(validator: Any, patterns: Mapping[str, Any], value: Any, schema: object) -> Iterator[Any]:
+    """Check properties by the patterns of their names. One that only a relaxed pattern matches is not checked."""
     names = value if validator.is_type(value, "object") else ()
     _budget.spend(len(patterns) * len(names) >> 4)
-    for pattern, name in product(patterns, names):
+    exact = [pattern for pattern in patterns if not read_pattern(pattern).relaxed]
+    for pattern, name in product(exact, names):
         if matches(pattern, name):
             yield from validator.descend(value[name], patterns[pattern], path=name, schema_path=pattern)
 
