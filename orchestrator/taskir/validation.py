@@ -155,7 +155,9 @@ def _formats_in(schema: object, path: tuple[str | int, ...] = ()) -> Iterator[tu
 def _check_schema(kind: type[Validator], schema: Any) -> None:
     """Raise SchemaError if something is no schema of this draft."""
     if kind is not Draft202012Validator:
-        kind.check_schema(schema, format_checker=_format_checker(kind))
+        older = kind(kind.META_SCHEMA, format_checker=_format_checker(kind))
+        if (worst := best_match(older.iter_errors(schema))) is not None:
+            raise SchemaError.create_from(worst)
         return
     for error in _metaschema().iter_errors(schema):
         raise SchemaError.create_from(error)
