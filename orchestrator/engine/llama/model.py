@@ -1,7 +1,6 @@
 """Hold a loaded model that generates text, with its context, its KV cache and its vocabulary, and decode with it."""
 
 import ctypes
-import os
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -9,7 +8,6 @@ from typing import Any
 import llama_cpp.llama_cpp as lib
 import numpy as np
 import numpy.typing as npt
-import psutil
 
 from orchestrator.engine.contract import EngineSpec, ModelInfo
 from orchestrator.engine.kv.layout import begins_as_pool
@@ -25,6 +23,7 @@ from orchestrator.engine.llama.loading import (
     new_context,
 )
 from orchestrator.engine.llama.vocabulary import Vocabulary
+from orchestrator.engine.processor import usable_cores
 from orchestrator.engine.step_cost.attention import MICRO_BATCH_WITH_SCORES, may_keep_scores
 from orchestrator.engine.worker.batching import BATCH_INVARIANT_QUERIES, padding_streams
 from registry.options import MAX_CELLS, Adapters, FlashAttention
@@ -130,7 +129,7 @@ class Llama:
 
     def _make_context(self, spec: EngineSpec) -> Any:
         params = lib.llama_context_default_params()
-        threads = spec.threads or default_threads()
+        threads = spec.threads or usable_cores()
         self._batch_invariant = spec.batch_invariant
         # A micro-batch of one token computes its attention in parts, one a thread, and the sum differs in its last
         # bits. For batch invariance it is therefore padded with a token in a sequence beside it, whose result nobody
@@ -334,9 +333,3 @@ class Llama:
 
 def _bytes_of(buffer: npt.NDArray[np.uint8]) -> Any:
     return buffer.ctypes.data_as(ctypes.POINTER(ctypes.c_uint8))
-
-
-def default_threads() -> int:
-    """Return the number of physical cores, at most as many as this process may use logical CPUs."""
-    allowed = len(os.sched_getaffinity(0))
-    return max(1, min(psutil.cpu_count(logical=False) or allowed, allowed))
