@@ -104,8 +104,8 @@ class DaemonBackend:
     Every call raises NoDaemon, DaemonGone, DaemonRefused, InputError.
     """
 
-    def __init__(self, home: Path, registry: Path) -> None:
-        """`registry` is the file that the daemon has to use if something is submitted to it."""
+    def __init__(self, home: Path, registry: Path | None) -> None:
+        """`registry` is the file that the daemon has to use if a job is given to it; None if any will do."""
         self._home = home
         self._registry = registry
         transport = httpx2.AsyncHTTPTransport(uds=str(Home(home).socket))
@@ -202,7 +202,8 @@ class DaemonBackend:
         return int((await self._ask("GET", "/v1/pool"))["budget"])
 
     async def _check_registry(self) -> None:
-        _refuse_other((await self._ask("GET", "/v1/registry"))["path"], self._registry, self._home)
+        if self._registry is not None:
+            _refuse_other((await self._ask("GET", "/v1/registry"))["path"], self._registry, self._home)
 
     async def _ask(self, method: str, path: str, **more: Any) -> dict[str, Any]:
         with _connection_errors(self._home):
