@@ -5,12 +5,11 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, aclosing, closing
 from dataclasses import replace
-from pathlib import Path
 from threading import Event
 from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar
 
-from orchestrator.cli.client import DaemonBackend, DaemonClient, answers
+from orchestrator.cli.client import DaemonBackend, answers
 from orchestrator.cli.logs import log_to
 from orchestrator.cli.settings import Settings
 from orchestrator.errors import InputError, Problem
@@ -261,17 +260,6 @@ def backend(chosen: Settings) -> Backend:
     if answers(chosen.home):
         return DaemonBackend(chosen.home, chosen.registry_flag)
     return EmbeddedBackend(chosen)
-
-
-def registry_of_jobs(chosen: Settings) -> Registry:
-    """Load the registry that jobs run with: the one that --registry names, else that of the daemon if one answers.
-
-    Raises RegistryError, and the errors of `DaemonClient`.
-    """
-    if chosen.registry_flag is not None or not answers(chosen.home):
-        return chosen.registry()
-    with DaemonClient(chosen.home) as daemon:
-        return replace(chosen, registry_flag=Path(daemon.ask("GET", "/v1/registry")["path"])).registry()
 
 
 def ask_backend(chosen: Settings, ask: Callable[[Backend], Awaitable[T]]) -> T:

@@ -14,6 +14,7 @@ from urllib.parse import quote
 
 import httpx2
 
+from orchestrator.cli.settings import Settings
 from orchestrator.errors import InputError, OrchestratorError, Problem
 from orchestrator.events import RatingGiven, RunFinished
 from orchestrator.journal import ChatRated, Home
@@ -23,6 +24,7 @@ from orchestrator.runs import EventUpdate, Job, PlannedTask, Progress, Update
 from orchestrator.runs.personas import PersonaProposal
 from orchestrator.service.retention import VacuumRequest, VacuumResult
 from orchestrator.taskir import dump_task, task_from
+from registry.models import Registry
 
 BASE: Final = "http://localhost"
 CONNECT_SECONDS: Final = 5.0
@@ -96,6 +98,17 @@ class DaemonClient:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._client.close()
+
+
+def registry_of_jobs(chosen: Settings) -> Registry:
+    """Load the registry that jobs run with: the one that --registry names, else that of the daemon if one answers.
+
+    Raises RegistryError, and the errors of `DaemonClient`.
+    """
+    if chosen.registry_flag is not None or not answers(chosen.home):
+        return chosen.registry()
+    with DaemonClient(chosen.home) as daemon:
+        return replace(chosen, registry_flag=Path(daemon.ask("GET", "/v1/registry")["path"])).registry()
 
 
 class DaemonBackend:

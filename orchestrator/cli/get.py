@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
+from orchestrator.cli.complete import complete_source
 from orchestrator.cli.settings import JsonFlag
 from orchestrator.cli.terminal import make_console, one_line, print_json, printable, size, write
 from orchestrator.errors import InputError, Problem
@@ -30,7 +31,10 @@ TENTHS = 10
 
 
 def get(
-    source: Annotated[str | None, typer.Argument(metavar="SOURCE", help=f"Where the model is: {FORMS}.")] = None,
+    source: Annotated[
+        str | None,
+        typer.Argument(metavar="SOURCE", help=f"Where the model is: {FORMS}.", autocompletion=complete_source),
+    ] = None,
     folder: Annotated[
         Path | None,
         typer.Option("--folder", metavar="DIR", help="Where downloads go; the configuration's `models` without it."),

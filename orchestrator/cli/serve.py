@@ -13,6 +13,7 @@ import typer
 
 from orchestrator.api.listen import tcp_address
 from orchestrator.cli.client import NoDaemon, answers
+from orchestrator.cli.history import complete_run
 from orchestrator.cli.linger import ENABLE, enable_linger, lingers
 from orchestrator.cli.settings import JsonFlag, Settings, settings
 from orchestrator.cli.terminal import print_json, printable, write
@@ -166,7 +167,10 @@ def logs(
     context: typer.Context,
     lines: Annotated[int, typer.Option("--lines", "-n", min=1, help="How many of the newest lines to print.")] = 50,
     run: Annotated[
-        str | None, typer.Option(metavar="RUN", help="Only the lines about this run, given by its full id.")
+        str | None,
+        typer.Option(
+            metavar="RUN", help="Only the lines about this run, given by its full id.", autocompletion=complete_run
+        ),
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.text import Text
 
 from orchestrator.analysis import StepGraph
-from orchestrator.cli.backend import registry_of_jobs
+from orchestrator.cli.client import registry_of_jobs
 from orchestrator.cli.forecast_view import Forecast, print_forecast
 from orchestrator.cli.foreground import Foreground
 from orchestrator.cli.live import SilentDisplay

@@ -21,8 +21,9 @@ MAX_CACHED = 64
 MAX_PATTERN: Final = 10_000
 """How many characters an expression may have that is matched."""
 _PIECE: Final = re.compile(
-    r"(?P<look>\(\?<?[=!])|(?P<group>\((?:\?(?:P?<[^>]*>|[a-zA-Z-]*:)?)?)|(?P<close>\))"
-    r"|(?P<back>\\[1-9][0-9]*|\\k<[^>]*>|\(\?P=[^)]*\))|(?P<set>\[(?:\\.|[^\]\\])*\])|(?P<escape>\\.)|(?P<other>.)",
+    r"(?P<back>\\[1-9][0-9]*|\\k<[^>]*>|\(\?P=[^)]*\))|(?P<look>\(\?<?[=!])"
+    r"|(?P<group>\((?:\?(?:P?<[^>]*>|[a-zA-Z-]*:)?)?)|(?P<close>\))"
+    r"|(?P<set>\[(?:\\.|[^\]\\])*\])|(?P<escape>\\.)|(?P<other>.)",
     re.DOTALL,
 )
 _NAMED: Final = re.compile(r"\(\?P?<")

@@ -238,6 +238,31 @@ def test_words_are_completed(tmp_path: Path) -> None:
     assert done.stdout.decode().split() == ["submit"]
 
 
+@pytest.mark.parametrize(
+    ("words", "completed"),
+    [
+        ("models load tiny-l", ["tiny-large"]),
+        ("--registry no/such.yaml models pin ", []),
+        ("models add x.gguf --role fr", ["frontdoor"]),
+        ("models get smollm2-13", ["smollm2-135m"]),
+        ("personas show ters", ["terse"]),
+        ("procedures show rotate-t", ["rotate-token"]),
+        ("init --model lin", ["link/", "linked.gguf"]),
+        ("models try tiny-m", ["tiny-medium"]),
+    ],
+)
+def test_names_are_completed(
+    command: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str, completed: list[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "link").mkdir()
+    (tmp_path / "linked.gguf").touch()
+    monkeypatch.setenv("_ORCHESTRATOR_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", f"orchestrator {words}")
+    monkeypatch.setenv("COMP_CWORD", str(len(f"orchestrator {words}".split()) - (not words.endswith(" "))))
+    assert command().out.split() == completed
+
+
 def test_procedures_are_executed_by_the_daemon(served: Served) -> None:
     done = served.command("procedures", "run", "backup", "--json").json
     assert (done["state"], done["caller"].endswith(f"(user {os.getuid()})")) == ("done", True)

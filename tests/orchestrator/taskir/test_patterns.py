@@ -66,6 +66,7 @@ def test_patterns_that_libraries_write_are_matched_as_a_whole(pattern: str, good
         (r"^(?!(a)\1)b", "look-ahead"),
         (r"(a)\1", "a back-reference"),
         (r"(?<x>a)\k<x>", "a back-reference"),
+        ("(?P<x>a)(?P=x)", "a back-reference"),
         (r"\ca", "unrecognized escape"),
         (r"(\p{L}{1000}){100}", "size limit"),
         ("a" * 20_000, "it has 20000 characters"),
