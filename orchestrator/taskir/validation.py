@@ -2,8 +2,8 @@
 
 Its keywords that match patterns are replaced by ours, which match in linear time. A schema with patterns is refused if
 jsonschema would use its own keywords for a part of it. A pattern of which a part cannot be matched in linear time is
-checked by the rest of it, and `unenforced` says so; under `not`, `if` or `oneOf` that may be stricter than the pattern.
-The formats of `FORMATS` are checked.
+checked by the rest of it. A schema with such a pattern is loosened where a looser pattern would make it stricter, as
+under `not`. `unenforced` says what is loosened. The formats of `FORMATS` are checked.
 
 A schema of a few lines can ask for 2^n comparisons (each of n definitions names the one before it twice), and clients
 write schemas. So checks of values are counted in steps, of which a check may take only so many.
@@ -11,7 +11,7 @@ write schemas. So checks of values are counted in steps, of which a check may ta
 
 import json
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import cache, lru_cache
 from itertools import islice, product
 from typing import Any, NamedTuple
@@ -43,6 +43,9 @@ MAX_STEPS = 50_000
 
 STEPS_OF_A_PART = 50
 """How many further steps it may take for each number, text, list and object in the value."""
+
+TIGHTENED_BY_LOOSER_PARTS = ("not", "if", "contains", "oneOf")
+"""Keywords that may refuse a value because a part of the schema accepts it."""
 
 OTHER_KEYWORDS = frozenset({"$schema", "$dynamicAnchor", "$recursiveAnchor"})
 """Keywords through which jsonschema applies a schema with its own keywords instead of ours."""
@@ -132,24 +135,29 @@ def unenforced(schema: Any) -> Iterator[Mismatch]:
 
     Raises `BadPattern`.
     """
-    for path, pattern in patterns_in(schema):
-        if why := read_pattern(pattern).relaxed:
-            yield Mismatch(path, f"the pattern {_clip(repr(pattern))} is not checked as a whole: {why}")
-    for path, name in _formats_in(schema):
-        if name in NOT_ENFORCED:
+    relaxed = [(path, pattern, why) for path, pattern in patterns_in(schema) if (why := read_pattern(pattern).relaxed)]
+    for path, pattern, why in relaxed:
+        yield Mismatch(path, f"the pattern {_clip(repr(pattern))} is not checked as a whole: {why}")
+    for path, keyword in _places_of(TIGHTENED_BY_LOOSER_PARTS, schema) if relaxed else ():
+        how = "is checked as anyOf" if keyword == "oneOf" else "is not checked"
+        yield Mismatch(path, f"{keyword} {how}, since a pattern of the schema is not checked as a whole")
+    for path, name in _places_of(("format",), schema):
+        if isinstance(name, str) and name in NOT_ENFORCED:
             yield Mismatch(path, f"the format {name} is not checked; those that are: {', '.join(FORMATS)}")
 
 
-def _formats_in(schema: object, path: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], str]]:
-    """Yield (path, format) for each format in a JSON Schema."""
+def _places_of(
+    keywords: Collection[str], schema: object, path: tuple[str | int, ...] = ()
+) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    """Yield the path and the value (a text) or else the name of each of these keywords in a JSON Schema."""
     if isinstance(schema, dict):
         for key, value in schema.items():
-            if key == "format" and isinstance(value, str):
-                yield (*path, key), value
-            yield from _formats_in(value, (*path, key))
+            if key in keywords:
+                yield (*path, key), value if isinstance(value, str) else key
+            yield from _places_of(keywords, value, (*path, key))
     elif isinstance(schema, list):
         for index, value in enumerate(schema):
-            yield from _formats_in(value, (*path, index))
+            yield from _places_of(keywords, value, (*path, index))
 
 
 def _check_schema(kind: type[Validator], schema: Any) -> None:
@@ -209,7 +217,8 @@ def _validator(schema: str) -> Validator:
     _check_schema(kind, known)
     known.pop("$schema", None)
     _check_patterns(known)
-    return _bounded(kind)(known, registry=Registry())
+    relaxed = any(read_pattern(pattern).relaxed for _, pattern in patterns_in(known))
+    return _bounded(kind, relaxed)(known, registry=Registry())
 
 
 def _check_patterns(schema: object) -> None:
@@ -252,9 +261,15 @@ _Keyword = Callable[[Any, Any, Any, Any], Iterable[ValidationError] | None]
 
 
 @cache
-def _bounded(kind: type[Validator]) -> type[Validator]:
-    """Return a class of validators that counts its steps, and matches patterns with `matches`."""
+def _bounded(kind: type[Validator], relaxed: bool) -> type[Validator]:
+    """Return a class of validators that counts its steps, and matches patterns with `matches`.
+
+    `relaxed` says that one of the patterns accepts more than it should.
+    """
     patterned = _with_our_patterns(kind)
+    if relaxed:
+        loosened = dict.fromkeys(TIGHTENED_BY_LOOSER_PARTS, _accept) | {"oneOf": kind.VALIDATORS.get("anyOf", _accept)}
+        patterned = extend(patterned, loosened)  # type: ignore[no-untyped-call]
     counted = {name: _counted(name, keyword) for name, keyword in patterned.VALIDATORS.items()}
     bounded: Any = extend(patterned, counted)  # type: ignore[no-untyped-call]
     theirs = bounded.evolve
@@ -269,6 +284,10 @@ def _bounded(kind: type[Validator]) -> type[Validator]:
 
     bounded.evolve = evolve
     return bounded  # type: ignore[no-any-return]
+
+
+def _accept(validator: Any, wanted: Any, value: Any, schema: object) -> Iterable[ValidationError]:
+    return ()
 
 
 def _counted(name: str, keyword: _Keyword) -> _Keyword:

@@ -262,14 +262,19 @@ def request_of(body: ChatBody) -> CompletionRequest:
         files=tuple(files),
         run_events=bool(body.run_events),
         whole=not body.stream,
-        warnings=left_out_tools(["" if one.type == "function" else one.type for one in body.tools or ()], "function"),
+        warnings=_left_out(body.tools),
     )
 
 
 def client_tools(tools: Sequence[ToolBody] | None) -> list[ClientTool]:
-    """Return the functions that a chat offers."""
+    """Return the functions that a chat offers. Raises InputError if there are tools, and none is a function."""
+    _left_out(tools)
     functions = [one.function for one in tools or () if one.type == "function" and one.function is not None]
     return [ClientTool(one.name, one.description or "", one.parameters or {}) for one in functions]
+
+
+def _left_out(tools: Sequence[ToolBody] | None) -> tuple[str, ...]:
+    return left_out_tools(["" if one.type == "function" else one.type for one in tools or ()], "function")
 
 
 def _continues(body: ChatBody, messages: Sequence[Message], *, is_free: bool) -> bool:
