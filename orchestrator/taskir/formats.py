@@ -8,7 +8,7 @@ the name of a host.
 from typing import Final, NamedTuple
 
 
-class Format(NamedTuple):
+class TextFormat(NamedTuple):
     """Two regular expressions. What `written` matches, `accepted` matches too."""
 
     written: str
@@ -27,21 +27,21 @@ _DATE: Final = f"(?:{_YEAR}-{_MONTHS}|(?:[0-9]{{2}}{_BY_FOUR}|{_BY_FOUR}00)-02-2
 _HOUR: Final = "(?:[01][0-9]|2[0-3])"
 _CLOCK: Final = f"{_HOUR}:[0-5][0-9]:[0-5][0-9]"
 _OFFSET: Final = f"[+-]{_HOUR}:[0-5][0-9]"
-_TIME: Final = Format(rf"{_CLOCK}(?:\.[0-9]{{1,6}})?(?:Z|{_OFFSET})", rf"{_CLOCK}(?:\.[0-9]+)?(?:[Zz]|{_OFFSET})")
+_TIME: Final = TextFormat(rf"{_CLOCK}(?:\.[0-9]{{1,6}})?(?:Z|{_OFFSET})", rf"{_CLOCK}(?:\.[0-9]+)?(?:[Zz]|{_OFFSET})")
 _BYTE: Final = "(?:25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9][0-9]|[0-9])"
 _UUID: Final = "[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}"
 _ATOM: Final = "[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+"
 _LABEL: Final = "[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
 _SHORT_LABEL: Final = "[A-Za-z0-9](?:[A-Za-z0-9-]{0,30}[A-Za-z0-9])?"
-_EMAIL: Final = Format(
+_EMAIL: Final = TextFormat(
     rf"[A-Za-z0-9_+-]{{1,32}}(?:\.[A-Za-z0-9_+-]{{1,31}})?"
     rf"@{_SHORT_LABEL}\.(?:{_SHORT_LABEL}\.)?(?:{_SHORT_LABEL}\.)?[A-Za-z]{{2,24}}",
     rf"{_ATOM}(?:\.{_ATOM})*@{_LABEL}(?:\.{_LABEL})*",
 )
 
 
-def _whole(written: str, accepted: str | None = None) -> Format:
-    return Format(f"^{written}$", f"^{accepted or written}$")
+def _whole(written: str, accepted: str | None = None) -> TextFormat:
+    return TextFormat(f"^{written}$", f"^{accepted or written}$")
 
 
 FORMATS: Final = {
