@@ -4,22 +4,21 @@
 """
 
 import json
-import os
 import platform
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from benchmarks import page
-from orchestrator.engine.processor import cpu_model
+from orchestrator.engine.processor import cpu_model, usable_cpus
 
 FOLDER = Path(__file__).with_name("results")
 ROOT = FOLDER.parents[1]
 
 
 def machine() -> dict[str, Any]:
-    """Return the processor and the number of logical cores of this machine."""
-    return {"processor": cpu_model(), "cores": os.cpu_count()}
+    """Return the processor of this machine, and how many of its logical cores this process may use."""
+    return {"processor": cpu_model(), "cores": usable_cpus()}
 
 
 def versions(*packages: str) -> dict[str, str]:

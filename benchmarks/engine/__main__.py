@@ -22,7 +22,7 @@ from benchmarks.engine.start import Place
 from benchmarks.engine.suites import SUITES, Suite
 from benchmarks.engine.systems.daemon import DaemonFailed
 from benchmarks.options import positive
-from orchestrator.engine.llama.model import default_threads
+from orchestrator.engine.processor import usable_cores
 
 FOLDER = Path(__file__).parents[2] / "build" / "bench"
 _say = partial(print, flush=True)
@@ -134,7 +134,7 @@ def _models(options: argparse.Namespace) -> Path:
 
 
 def _stamp(options: argparse.Namespace) -> rows.Stamp:
-    return {**report.stamp(default_threads()), "systems": list(options.systems), "rounds": options.rounds}
+    return {**report.stamp(usable_cores()), "systems": list(options.systems), "rounds": options.rounds}
 
 
 def _rounds(suite: Suite, options: argparse.Namespace) -> Rounds:

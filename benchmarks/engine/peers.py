@@ -19,6 +19,7 @@ from pathlib import Path
 
 from benchmarks.engine.models import Packaged
 from benchmarks.engine.names import EXAMPLE, SERVER
+from orchestrator.engine.processor import usable_cpus
 
 VARIABLE = "LLAMA_SERVER"
 """The environment variable that names the binary of an existing llama-server."""
@@ -77,7 +78,7 @@ def build(folder: Path, systems: Collection[str] = (SERVER, EXAMPLE)) -> None:
             raise PeerMissing(f"{VARIABLE} is {peers.server}, which is not there; accepted: a llama-server binary")
         source, target = _source(folder) / "vendor" / "llama.cpp", folder / "llama-server"
         _run(["cmake", "-S", str(source), "-B", str(target), *_CMAKE], "cmake cannot configure llama.cpp")
-        cores = str(len(os.sched_getaffinity(0)))
+        cores = str(usable_cpus())
         _run(["cmake", "--build", str(target), "--target", "llama-server", "-j", cores], "llama-server was not built")
 
 

@@ -29,7 +29,7 @@ from benchmarks.engine.systems.parameters import has_broken_amx
 from benchmarks.engine.systems.served import end, free_port, serve
 from orchestrator.engine.client.engine import Engine
 from orchestrator.engine.contract import EngineSpec, Generation, Message
-from orchestrator.engine.llama.model import default_threads
+from orchestrator.engine.processor import usable_cores
 from registry.options import PromptLookupOptions
 
 Kind = Literal["summarize", "edit"]
@@ -269,7 +269,7 @@ def drafting(rows: Sequence[TextRow]) -> list[dict[str, Any]]:
 
 async def _systems(model: Path, folder: Path, server: Path | None) -> list[ChatSystem]:
     """Start our engine twice, and llama-server twice if its binary is there."""
-    threads = default_threads()
+    threads = usable_cores()
     spec = EngineSpec(
         file=str(model),
         context=CONTEXT,
@@ -327,7 +327,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "command": "make bench-text",
         "machine": results.machine(),
         "versions": results.versions("llama-cpp-python", "numpy"),
-        "threads": default_threads(),
+        "threads": usable_cores(),
         "model": asdict(SMOLLM2),
         "lookup": asdict(LOOKUP),
         "mistakes": MISTAKES,

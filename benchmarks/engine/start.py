@@ -27,7 +27,7 @@ from benchmarks.engine.systems.ceiling import Ceiling
 from benchmarks.engine.systems.ours import Ours
 from benchmarks.engine.systems.serial import Serial
 from benchmarks.engine.systems.served import ServerFailed
-from orchestrator.engine.llama.model import default_threads
+from orchestrator.engine.processor import usable_cores
 from registry.options import PromptLookupOptions, SpeculationOptions
 
 MODELS = {model.name: model for model in (SMALL, LARGE, TRIAL, INSTEAD)}
@@ -60,7 +60,7 @@ class Place:
             model=self._file(cells[0].model),
             width=width,
             context=context,
-            threads=1 if cells[0].model == TRIAL.name else default_threads(),
+            threads=1 if cells[0].model == TRIAL.name else usable_cores(),
             folder=self.folder,
         )
 

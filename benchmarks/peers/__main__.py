@@ -38,7 +38,7 @@ from benchmarks.peers.rows import GrowthRow, PeerRow, Stamp, append, read, read_
 from benchmarks.peers.run import PeerPlan, measure
 from benchmarks.peers.suite import NOT_COMPARED, PeerWorkload, find, trial
 from benchmarks.peers.systems import AGENT, DISCOVER, GREEDY, LANGGRAPH, OURS, WAVES, default_python
-from orchestrator.engine.llama.model import default_threads
+from orchestrator.engine.processor import usable_cores
 
 ROOT: Final = Path(__file__).parents[2]
 FOLDER: Final = ROOT / "build" / "bench"
@@ -235,7 +235,7 @@ def _stamp(options: argparse.Namespace) -> Stamp:
 
 def _threads(options: argparse.Namespace) -> int:
     """Return the threads of each system: one for the embedded model, which is too small for more."""
-    return 1 if options.models == [EMBEDDED] else default_threads()
+    return 1 if options.models == [EMBEDDED] else usable_cores()
 
 
 def _rows_file(options: argparse.Namespace) -> Path:

@@ -18,6 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from orchestrator.api.auth import given_token
 from orchestrator.api.errors import RUN_HEADER, error_response
+from orchestrator.api.warnings import WARNINGS_HEADER
 from orchestrator.service.callers import NOBODY, Access, Callers
 from orchestrator.service.configuration import ServerSettings
 from orchestrator.service.permissions import OPEN, ROUTES
@@ -76,7 +77,11 @@ class Cors(CORSMiddleware):
 
     def __init__(self, app: ASGIApp, service: Service) -> None:
         super().__init__(
-            app, allow_methods=METHODS, allow_headers=["*"], expose_headers=[RUN_HEADER], allow_private_network=True
+            app,
+            allow_methods=METHODS,
+            allow_headers=["*"],
+            expose_headers=[RUN_HEADER, WARNINGS_HEADER],
+            allow_private_network=True,
         )
         self._service = service
 

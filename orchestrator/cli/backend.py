@@ -260,7 +260,7 @@ def _servers() -> Mapping[str, ToolServer]:
 def backend(chosen: Settings) -> Backend:
     """Return the backend of the state folder, which has to be entered: its daemon if one answers, else this process."""
     if answers(chosen.home):
-        return DaemonBackend(chosen.home, chosen.registry_path)
+        return DaemonBackend(chosen.home, chosen.registry_flag)
     return EmbeddedBackend(chosen)
 
 

@@ -13,6 +13,7 @@ from benchmarks.real.measure import ModelResults, as_measured, goals, measure, s
 from benchmarks.real.requests import Which, real_requests
 from benchmarks.real.tasks import real_tasks
 from orchestrator.cli import bench_path, bench_simulate
+from orchestrator.cli.complete import complete_model
 from orchestrator.cli.get import downloads
 from orchestrator.cli.logs import log_to
 from orchestrator.cli.settings import JsonFlag, settings
@@ -38,7 +39,9 @@ def bench() -> None:
 @app.command("model")
 def model(
     context: typer.Context,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="A model of the registry.")],
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="A model of the registry.", autocompletion=complete_model)
+    ],
     requests: Annotated[
         Which | None, typer.Option(help="Have these requests planned; all of them, if nothing is chosen.")
     ] = None,

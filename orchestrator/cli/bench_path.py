@@ -22,7 +22,8 @@ from benchmarks.critical_path.run import CriticalPathPlan, Round, measure, round
 from benchmarks.critical_path.sessions import MeasuringSession, Sessions, replace_text
 from benchmarks.critical_path.workloads import Roles, Workload, choose, sample_text, workloads
 from benchmarks.real.measure import registry_for
-from orchestrator.cli.history import find_run
+from orchestrator.cli.complete import complete_model
+from orchestrator.cli.history import complete_run, find_run
 from orchestrator.cli.logs import log_to
 from orchestrator.cli.settings import DirOption, JsonFlag, ModeOption, Settings, settings
 from orchestrator.cli.source import check_folder, read_task
@@ -54,11 +55,16 @@ def critical_path(
             help="Workloads, such as wide, wide-16, deep or shared, or TaskIR files; all workloads without.",
         ),
     ] = None,
-    replay: Annotated[str | None, typer.Option(metavar="RUN", help="Measure the plan of a run of the journal.")] = None,
+    replay: Annotated[
+        str | None,
+        typer.Option(metavar="RUN", help="Measure the plan of a run of the journal.", autocompletion=complete_run),
+    ] = None,
     model: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME", help="The model of all roles; without it SmolLM2 if it is there, else each role's."
+            metavar="NAME",
+            help="The model of all roles; without it SmolLM2 if it is there, else each role's.",
+            autocompletion=complete_model,
         ),
     ] = None,
     rounds: Annotated[int, typer.Option(min=1, max=100, help="How many warm rounds of each workload.")] = 5,

@@ -15,6 +15,7 @@ from benchmarks.simulate.machine import Machine, read_machine, to_text
 from benchmarks.simulate.measure import describe
 from benchmarks.simulate.run import UNKNOWN, Advice, Simulated, advise, answer_lengths, interval_of, simulate
 from orchestrator.cli.bench_path import replayed
+from orchestrator.cli.complete import complete_model
 from orchestrator.cli.logs import log_to
 from orchestrator.cli.report_view import facts
 from orchestrator.cli.settings import JsonFlag, settings
@@ -87,7 +88,11 @@ def describe_machine(
     context: typer.Context,
     models: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[MODEL]...", help="Models of the registry; without them, all that have a role."),
+        typer.Argument(
+            metavar="[MODEL]...",
+            help="Models of the registry; without them, all that have a role.",
+            autocompletion=complete_model,
+        ),
     ] = None,
     schema: Annotated[bool, typer.Option("--schema", help="Print the JSON Schema of machine files instead.")] = False,
 ) -> None:

@@ -14,6 +14,7 @@ from urllib.parse import quote
 
 import httpx2
 
+from orchestrator.cli.settings import Settings
 from orchestrator.errors import InputError, OrchestratorError, Problem
 from orchestrator.events import RatingGiven, RunFinished
 from orchestrator.journal import ChatRated, Home
@@ -23,6 +24,7 @@ from orchestrator.runs import EventUpdate, Job, PlannedTask, Progress, Update
 from orchestrator.runs.personas import PersonaProposal
 from orchestrator.service.retention import VacuumRequest, VacuumResult
 from orchestrator.taskir import dump_task, task_from
+from registry.models import Registry
 
 BASE: Final = "http://localhost"
 CONNECT_SECONDS: Final = 5.0
@@ -98,14 +100,25 @@ class DaemonClient:
         self._client.close()
 
 
+def registry_of_jobs(chosen: Settings) -> Registry:
+    """Load the registry that jobs run with: the one that --registry names, else that of the daemon if one answers.
+
+    Raises RegistryError, and the errors of `DaemonClient`.
+    """
+    if chosen.registry_flag is not None or not answers(chosen.home):
+        return chosen.registry()
+    with DaemonClient(chosen.home) as daemon:
+        return replace(chosen, registry_flag=Path(daemon.ask("GET", "/v1/registry")["path"])).registry()
+
+
 class DaemonBackend:
     """A `Backend` (see `orchestrator.cli.backend`) whose work a daemon does. An async context manager.
 
     Every call raises NoDaemon, DaemonGone, DaemonRefused, InputError.
     """
 
-    def __init__(self, home: Path, registry: Path) -> None:
-        """`registry` is the file that the daemon has to use if something is submitted to it."""
+    def __init__(self, home: Path, registry: Path | None) -> None:
+        """`registry` is the file that the daemon has to use if a job is given to it; None if any will do."""
         self._home = home
         self._registry = registry
         transport = httpx2.AsyncHTTPTransport(uds=str(Home(home).socket))
@@ -204,7 +217,8 @@ class DaemonBackend:
         return int((await self._ask("GET", "/v1/pool"))["budget"])
 
     async def _check_registry(self) -> None:
-        _refuse_other((await self._ask("GET", "/v1/registry"))["path"], self._registry, self._home)
+        if self._registry is not None:
+            _refuse_other((await self._ask("GET", "/v1/registry"))["path"], self._registry, self._home)
 
     async def _ask(self, method: str, path: str, **more: Any) -> dict[str, Any]:
         with _connection_errors(self._home):

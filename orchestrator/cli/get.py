@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
+from orchestrator.cli.complete import complete_source
 from orchestrator.cli.settings import JsonFlag
 from orchestrator.cli.terminal import make_console, one_line, print_json, printable, size, write
 from orchestrator.errors import InputError, Problem
@@ -22,7 +23,7 @@ from registry.propose import DRAFT
 from registry.sources.catalogue import CatalogueEntry, read_catalogue
 from registry.sources.contract import Obtained, SourceError
 from registry.sources.get import FORMS, get_model
-from registry.sources.local import find_here
+from registry.sources.local import find_here, link_model
 
 DIGEST = re.compile(r"[0-9a-fA-F]{64}")
 TENTHS = 10
@@ -30,7 +31,10 @@ TENTHS = 10
 
 
 def get(
-    source: Annotated[str | None, typer.Argument(metavar="SOURCE", help=f"Where the model is: {FORMS}.")] = None,
+    source: Annotated[
+        str | None,
+        typer.Argument(metavar="SOURCE", help=f"Where the model is: {FORMS}.", autocompletion=complete_source),
+    ] = None,
     folder: Annotated[
         Path | None,
         typer.Option("--folder", metavar="DIR", help="Where downloads go; the configuration's `models` without it."),
@@ -48,7 +52,7 @@ def get(
     What is downloaded goes into the folder for models. A transfer that broke off is resumed by the same command. A file
     is kept only if it has the size and the hash that its source states, and the output says what was compared; a plain
     address states no hash, so give one with --sha256. A model of Ollama, and a file of this machine, is used where it
-    is. Without SOURCE the names of the catalogue are listed.
+    is, and linked into the folder for models. Without SOURCE the names of the catalogue are listed.
     """
     if sha256 is not None and not DIGEST.fullmatch(sha256):
         raise InputError(Problem("--sha256", f"{sha256} is no SHA-256", "64 hexadecimal digits"))
@@ -58,12 +62,15 @@ def get(
     usual = downloads()
     obtained, header = fetch(source, folder or usual, None if sha256 is None else sha256.lower())
     warnings = [*_warnings(header)]
+    link = _linked(source, obtained, header, folder or usual, warnings)
     if as_json:
-        print_json({"file": str(obtained.file), **_facts(obtained, header), "warnings": warnings})
+        shown = None if link is None else str(link)
+        print_json({"file": str(obtained.file), **_facts(obtained, header), "link": shown, "warnings": warnings})
         return
     by_name = not Path(source).expanduser().is_file() and find_here(source, usual) == obtained.file
     name = source if by_name else str(obtained.file)
-    write(lambda: print(printable(_text(shlex.quote(name), obtained, header)), end=""))
+    text = _text(shlex.quote(name), obtained, header, link)
+    write(lambda: print(printable(text), end=""))
     write(lambda: print("".join(f"warning: {printable(text)}\n" for text in warnings), end="", file=sys.stderr))
 
 
@@ -80,6 +87,24 @@ def fetch(source: str, folder: Path, sha256: str | None = None) -> tuple[Obtaine
             return get_model(source, folder.expanduser().absolute(), reporter, sha256)
     except SourceError as error:
         raise InputError(Problem(error.where, error.what, error.accepted)) from error
+
+
+def _linked(source: str, obtained: Obtained, header: GgufHeader, folder: Path, warnings: list[str]) -> Path | None:
+    """Link a model that lies elsewhere into the folder for models, in which `orchestrator init` looks for models.
+
+    Return the link; None if there is none, since none is needed, the model cannot be used, or a warning says why.
+    """
+    folder = folder.expanduser().absolute()
+    if why_no_prompt(header) is not None or obtained.file.is_relative_to(folder):
+        return None
+    name = (
+        re.sub(r"[^\w.-]+", "-", source.removeprefix("ollama:")) if source.startswith("ollama:") else obtained.file.name
+    )
+    try:
+        return link_model(obtained.file, name, folder)
+    except OSError as error:
+        warnings.append(f"it is not linked into {folder}: {error.strerror}; accepted: orchestrator init --model FILE")
+        return None
 
 
 def _list(as_json: bool) -> None:
@@ -112,13 +137,14 @@ def _facts(obtained: Obtained, header: GgufHeader) -> dict[str, Any]:
     }
 
 
-def _text(model: str, obtained: Obtained, header: GgufHeader) -> str:
+def _text(model: str, obtained: Obtained, header: GgufHeader, link: Path | None) -> str:
     """Return what is printed of a model, which `orchestrator init` knows by the name `model`."""
     came = f"downloaded {size(obtained.downloaded)}" if obtained.downloaded else "was here already"
     return (
         f"{one_line(header.name)}: {header.architecture} {header.file_type}, {size(header.file_bytes)}; {came}\n"
         f"from {obtained.source}\n"
         f"{obtained.file}\n"
+        f"{f'linked as {link}' + chr(10) if link is not None else ''}"
         f"checked: {_checked(obtained)}\n"
     ) + "".join(_next(header, model, shlex.quote(str(obtained.file))))
 

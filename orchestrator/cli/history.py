@@ -13,7 +13,7 @@ from rich.text import Text
 
 from orchestrator.cli.explain_view import print_chat, print_explanation
 from orchestrator.cli.report_view import print_report
-from orchestrator.cli.settings import JsonFlag, Settings, settings
+from orchestrator.cli.settings import JsonFlag, settings, settings_so_far
 from orchestrator.cli.terminal import STATE_STYLES, make_console, one_line, print_json, seconds, write
 from orchestrator.errors import InputError, Problem
 from orchestrator.history.cache import ViewCache
@@ -30,8 +30,7 @@ RUN_HELP = "The run: its id, the beginning of it, or `last`, which is your last 
 
 def complete_run(context: typer.Context, incomplete: str) -> list[str]:
     """Return the ids of runs that begin with an incomplete word of the command line."""
-    home = Settings(None, context.find_root().params.get("home")).home  # no callback has made the settings yet
-    with JournalReader.open_to_read(home) as journal:
+    with JournalReader.open_to_read(settings_so_far(context).home) as journal:
         return [row.run for row in journal.runs(MOST_COMPLETED) if row.run.startswith(incomplete)]
 
 

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from orchestrator.cli.complete import complete_source
 from orchestrator.cli.get import downloads, fetch
 from orchestrator.cli.models import memory_for_models
 from orchestrator.cli.settings import JsonFlag, Settings, settings
@@ -38,6 +39,7 @@ def init(
             metavar="NAME",
             help="A name of the catalogue, another source, or a file; several times for several. Without it: every "
             "model in the folder for models.",
+            autocompletion=complete_source,
         ),
     ] = None,
     out: Annotated[

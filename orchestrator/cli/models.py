@@ -15,6 +15,7 @@ from rich.text import Text
 
 from orchestrator.cli import pool
 from orchestrator.cli.backend import ask_backend
+from orchestrator.cli.complete import complete_role
 from orchestrator.cli.get import get
 from orchestrator.cli.on_demand import GroupOnDemand
 from orchestrator.cli.settings import JsonFlag, Settings, settings
@@ -78,6 +79,7 @@ def add(
             "--role",
             metavar="ROLE",
             help="Give the model this role, which is added if it is new; several times for several.",
+            autocompletion=complete_role,
         ),
     ] = None,
     save: Annotated[bool, typer.Option("--write", help="Add the entry to the registry.")] = False,

@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from orchestrator.cli.backend import ask_backend
+from orchestrator.cli.complete import complete_persona
 from orchestrator.cli.settings import JsonFlag, Settings, settings
 from orchestrator.cli.terminal import make_console, one_line, print_json, printable, write
 from orchestrator.errors import InputError, Problem
@@ -28,7 +29,9 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
-NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The persona, by its name.")]
+NameArgument = Annotated[
+    str, typer.Argument(metavar="NAME", help="The persona, by its name.", autocompletion=complete_persona)
+]
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,10 +10,14 @@ from rich.table import Table
 from rich.text import Text
 
 from orchestrator.cli.client import DaemonClient, path_part
+from orchestrator.cli.complete import complete_model
 from orchestrator.cli.settings import JsonFlag, settings
 from orchestrator.cli.terminal import make_console, one_line, print_json, size, write
 
-ModelArgument = Annotated[str, typer.Argument(metavar="MODEL", help="The model, by its id in the registry.")]
+ModelArgument = Annotated[
+    str,
+    typer.Argument(metavar="MODEL", help="The model, by its id in the registry.", autocompletion=complete_model),
+]
 
 
 def pool(context: typer.Context, as_json: JsonFlag = False) -> None:

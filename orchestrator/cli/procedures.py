@@ -13,6 +13,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from orchestrator.cli.client import DaemonClient, DaemonRefused, path_part
+from orchestrator.cli.complete import complete_procedure
 from orchestrator.cli.errors import ExitCode
 from orchestrator.cli.procedure_backend import Body, ProcedureBackend, Tell, embedded_engine, procedure_backend
 from orchestrator.cli.settings import JsonFlag, settings
@@ -36,7 +37,12 @@ app = typer.Typer(
     subcommand_metavar="COMMAND [ARGS]...",
 )
 
-NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The procedure, as `procedures list` names it.")]
+NameArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="NAME", help="The procedure, as `procedures list` names it.", autocompletion=complete_procedure
+    ),
+]
 ExecutionArgument = Annotated[
     str, typer.Argument(metavar="EXECUTION", help="The execution, as `procedures history` names it.")
 ]

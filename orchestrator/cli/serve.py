@@ -13,6 +13,8 @@ import typer
 
 from orchestrator.api.listen import tcp_address
 from orchestrator.cli.client import NoDaemon, answers
+from orchestrator.cli.history import complete_run
+from orchestrator.cli.linger import ENABLE, enable_linger, lingers
 from orchestrator.cli.permissions_view import permission_lines, permissions_json
 from orchestrator.cli.settings import JsonFlag, Settings, settings
 from orchestrator.cli.terminal import print_json, printable, write
@@ -48,6 +50,8 @@ UMask=0077
 [Install]
 WantedBy=default.target
 """
+
+_AS_ROOT: Final = "`loginctl enable-linger USER` by root, or no --linger"
 
 service_app = typer.Typer(help="Have systemd run the daemon.", rich_markup_mode=None, add_completion=False)
 config_app = typer.Typer(help="The configuration file.", rich_markup_mode=None, add_completion=False)
@@ -94,21 +98,40 @@ def install(
     user: Annotated[
         bool, typer.Option("--user", help="Install it for this user, which is the only way and has to be given.")
     ] = False,
+    linger: Annotated[
+        bool, typer.Option("--linger", help="Let it run while this user is logged out (loginctl enable-linger).")
+    ] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Write a systemd unit for this user, and print how to start it."""
+    """Write a systemd unit for this user, and print how to start it.
+
+    Without --linger, systemd ends the daemon with the last login of this user, unless lingering is enabled already.
+    """
     if not user:
         raise InputError(Problem("service install", "installs nothing for the whole machine", "--user"))
     base = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
     path = base / "systemd" / "user" / UNIT
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(unit(settings(context)), encoding="utf-8")
+    why_not = enable_linger() if linger else ""
+    if why_not:
+        raise InputError(Problem("--linger", f"wrote {path}, but lingering is not enabled: {why_not}", _AS_ROOT))
+    stays = linger or lingers()
     if as_json:
-        print_json({"unit": str(path)})
+        print_json({"unit": str(path), "lingers": stays})
         return
-    write(
-        lambda: print(f"wrote {path}\nstart it: systemctl --user daemon-reload; systemctl --user enable --now {UNIT}")
+    start = f"start it: systemctl --user daemon-reload; systemctl --user enable --now {UNIT}"
+    write(lambda: print("\n".join([f"wrote {path}", start, *_until_when(stays)])))
+
+
+def _until_when(stays: bool | None) -> list[str]:
+    """Return the lines that say when the daemon ends, unless it `stays`; None if that is not known."""
+    if stays:
+        return []
+    ends = (
+        "it ends with the last login of this user" if stays is False else "it may end with the last login of this user"
     )
+    return [f"{ends}, and starts with the next one; to keep it running: {ENABLE}"]
 
 
 @service_app.command("show")
@@ -148,7 +171,10 @@ def logs(
     context: typer.Context,
     lines: Annotated[int, typer.Option("--lines", "-n", min=1, help="How many of the newest lines to print.")] = 50,
     run: Annotated[
-        str | None, typer.Option(metavar="RUN", help="Only the lines about this run, given by its full id.")
+        str | None,
+        typer.Option(
+            metavar="RUN", help="Only the lines about this run, given by its full id.", autocompletion=complete_run
+        ),
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:

@@ -59,3 +59,9 @@ def settings(context: typer.Context) -> Settings:
     found = context.find_object(Settings)
     assert found is not None, "the application's callback makes the settings"
     return found
+
+
+def settings_so_far(context: typer.Context) -> Settings:
+    """Return the settings while a word is completed, when no callback has made them."""
+    given = context.find_root().params
+    return Settings(given.get("registry"), given.get("home"))

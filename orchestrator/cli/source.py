@@ -1,26 +1,37 @@
 """Read a request in plain language or a TaskIR document from an argument, a file or stdin, and tell them apart."""
 
 import os
+import re
 import sys
+from difflib import get_close_matches
+from itertools import islice
 from pathlib import Path
+from typing import Final
 
 from orchestrator.errors import InputError, Problem
 from orchestrator.taskir import MAX_BYTES, TaskIR, parse_task
 
 STDIN = "-"
-WHERE = "a request in plain language, the name of a TaskIR file, or - for stdin"
+TASK_FILE: Final = "the name of a TaskIR file, or - for stdin"
+WHERE: Final = f"a request in plain language, {TASK_FILE}"
+_FILE: Final = re.compile(r"[!-~]*/[!-~]*|\S*[^\s.]\.[A-Za-z][A-Za-z0-9]{0,9}")
+"""What is meant as the name of a file: one word with a path separator or the suffix of a file. A word with a separator
+has to be ASCII, since sentences of some languages have no spaces."""
+_NEAR: Final = 3
+_SEARCHED: Final = 10_000
+"""In how many files of a folder names are looked for that are near to the name of one that is missing."""
 
 
 def read_source(argument: str) -> str | TaskIR:
     """Return the request or the task that an argument of the command line gives. Raises `InputError`.
 
-    An argument that names a file, or that ends in `.json` and has no white space, is a file; `-` is stdin; anything
-    else is the request itself. The content of a file or of stdin is a task if it begins with `{`, or if the file's name
-    ends in `.json`; else it is a request.
+    An argument that names a file, or one word that looks like the name of a file (`_FILE`), is a file; `-` is stdin;
+    anything else is the request itself. The content of a file or of stdin is a task if it begins with `{`, or if the
+    file's name ends in `.json`; else it is a request.
     """
     if not _is_file(argument):
         return _request(argument, "the request")
-    raw = read_raw(argument)
+    raw = read_raw(argument, "a file that exists, a request of several words, or - with a request on stdin")
     if argument.endswith(".json") or raw.lstrip(b" \t\r\n\xef\xbb\xbf").startswith(b"{"):
         return _task(raw, argument)
     try:
@@ -34,7 +45,7 @@ def read_task(argument: str) -> TaskIR:
     return _task(read_raw(argument), argument)
 
 
-def read_raw(argument: str) -> bytes:
+def read_raw(argument: str, accepted: str = TASK_FILE) -> bytes:
     """Return the bytes of a file or of stdin, at most one more than a TaskIR may have. Raises `InputError`."""
     if argument == STDIN:
         return sys.stdin.buffer.read(MAX_BYTES + 1)
@@ -43,7 +54,8 @@ def read_raw(argument: str) -> bytes:
             return file.read(MAX_BYTES + 1)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise InputError(Problem(argument, reason, WHERE)) from error
+        near = _near_files(argument) if isinstance(error, FileNotFoundError) else []
+        raise InputError(Problem(argument, reason, "; or ".join([*near, accepted]))) from error
 
 
 def check_folder(folder: Path | None) -> Path | None:
@@ -59,9 +71,19 @@ def check_folder(folder: Path | None) -> Path | None:
 
 
 def _is_file(argument: str) -> bool:
-    """Return whether an argument is meant as a file. A word that ends in .json is, even if there is no such file."""
-    document = argument.endswith(".json") and not any(sign.isspace() for sign in argument)
-    return argument == STDIN or document or os.path.isfile(argument)
+    """Return whether an argument is meant as a file, even if there is no such file."""
+    return argument == STDIN or _FILE.fullmatch(argument) is not None or os.path.isfile(argument)
+
+
+def _near_files(argument: str) -> list[str]:
+    """Return the paths of files in the same folder whose names are near to that of a file that is missing."""
+    folder, name = os.path.split(argument)
+    try:
+        with os.scandir(folder or ".") as entries:
+            names = [entry.name for entry in islice(entries, _SEARCHED) if entry.is_file()]
+    except OSError:
+        return []
+    return [os.path.join(folder, near) for near in get_close_matches(name, names, _NEAR)]
 
 
 def _name(argument: str) -> str:

@@ -10,7 +10,7 @@ import typer
 from orchestrator.cli.backend import Backend
 from orchestrator.cli.client import DaemonClient, NoDaemon, answers, job_json, key_header
 from orchestrator.cli.errors import STATUS_CODES
-from orchestrator.cli.history import AllFlag, RunArgument, find_run
+from orchestrator.cli.history import AllFlag, RunArgument, complete_run, find_run
 from orchestrator.cli.run import report_runs, run_and_report
 from orchestrator.cli.settings import DirOption, JsonFlag, ModeOption, Settings, settings
 from orchestrator.cli.source import check_folder, read_source
@@ -36,7 +36,10 @@ def submit(
         str | None, typer.Option(metavar="KEY", help="Submit only one run for all submissions with this key.")
     ] = None,
     after: Annotated[
-        list[str] | None, typer.Option(metavar="RUN", help="A run whose artifacts the steps may read; repeatable.")
+        list[str] | None,
+        typer.Option(
+            metavar="RUN", help="A run whose artifacts the steps may read; repeatable.", autocompletion=complete_run
+        ),
     ] = None,
     tokens: Annotated[int | None, typer.Option(min=1, help="Cancel the run when it has used so many tokens.")] = None,
     seconds: Annotated[

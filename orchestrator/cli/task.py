@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.text import Text
 
 from orchestrator.analysis import StepGraph
+from orchestrator.cli.client import registry_of_jobs
 from orchestrator.cli.forecast_view import Forecast, print_forecast
 from orchestrator.cli.foreground import Foreground
 from orchestrator.cli.live import SilentDisplay
@@ -103,7 +104,7 @@ def dry_run(chosen: Settings, job: Job, *, full: bool, as_json: bool) -> None:
     found = check(planned.task, chosen, job)
     graph = graph_of(found)
     with JournalReader.open_to_read(chosen.home) as journal:
-        rates = known_rates(journal, chosen.registry())
+        rates = known_rates(journal, registry_of_jobs(chosen))
         key = plan_key(graph, planned.task, rates, found.sizes, job.mode)
         pace = pace_of(key, journal.earlier_runs(key.shape) if key is not None else [])
     forecast = Forecast.of(planned.task, job.mode, graph, rates, planned.goes_on_after, found.sizes, pace)
@@ -121,7 +122,7 @@ def check(task: TaskIR, chosen: Settings, job: Job) -> CheckedJob:
     with JournalReader.open_to_read(chosen.home) as journal:
         servers = tool_servers(load_configuration().mcp)
         asked = check_job(
-            replace(job, task=task), chosen.registry(), journal, SandboxOnDemand(), servers=lambda: servers
+            replace(job, task=task), registry_of_jobs(chosen), journal, SandboxOnDemand(), servers=lambda: servers
         )
         return asyncio.run(asked)
 

@@ -18,6 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from orchestrator.api.openai.tools import CallTask, ClientTool, ClientTools, with_tools
+from orchestrator.cli.complete import complete_model_or_file
 from orchestrator.cli.errors import ExitCode
 from orchestrator.cli.get import downloads
 from orchestrator.cli.models import memory_for_models
@@ -120,7 +121,11 @@ def try_model(
     context: typer.Context,
     name: Annotated[
         str,
-        typer.Argument(metavar="NAME", help="A model of the registry, one of the folder for models, or a GGUF file."),
+        typer.Argument(
+            metavar="NAME",
+            help="A model of the registry, one of the folder for models, or a GGUF file.",
+            autocompletion=complete_model_or_file,
+        ),
     ],
     as_json: JsonFlag = False,
 ) -> None:

@@ -1,9 +1,20 @@
-"""Name the model of this machine's processor, so that what was measured on another one is not used here."""
+"""Say which processor this machine has, and how much of it this process may use.
 
+The name keeps apart what was measured on different processors. A container may have all CPUs and yet only some of their
+time (the quota of its control group). Threads beyond that would be stopped for a part of every period, all at once.
+"""
+
+import os
 import platform
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Final
 
+import psutil
+
+_GROUPS: Final = Path("/sys/fs/cgroup")
+_OWN_GROUPS: Final = Path("/proc/self/cgroup")
 _KIND = {"cpu family": "family", "model": "model", "CPU implementer": "implementer", "CPU part": "part"}
 """The fields of /proc/cpuinfo that tell kinds of processors apart, on x86 and ARM, and what they are called here."""
 
@@ -20,3 +31,52 @@ def cpu_model(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
     name = fields.get("model name") or platform.processor() or platform.machine()
     kind = ", ".join(f"{words} {fields[field]}" for field, words in _KIND.items() if fields.get(field))
     return f"{name} ({kind})" if kind else name
+
+
+def usable_cpus() -> int:
+    """Return how many logical CPUs this process may keep busy, by its affinity and the quota of its control groups."""
+    allowed, quota = len(os.sched_getaffinity(0)), cpu_quota()
+    return allowed if quota is None else max(1, min(allowed, int(quota)))
+
+
+def usable_cores() -> int:
+    """Return how many threads compute best: one for each physical core, at most as many as `usable_cpus`."""
+    usable = usable_cpus()
+    return max(1, min(psutil.cpu_count(logical=False) or usable, usable))
+
+
+def cpu_quota(groups: Path = _GROUPS, own: Path = _OWN_GROUPS) -> float | None:
+    """Return how many CPUs' time this process gets, by the control groups (version 1 or 2) that it is in.
+
+    None if they do not limit it. Raises nothing.
+    """
+    try:
+        lines = own.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return None
+    folders = (folder for line in lines for folder in _groups_of(line, groups))
+    return min(filter(None, map(_quota_of, folders)), default=None)
+
+
+def _groups_of(line: str, groups: Path) -> Iterator[Path]:
+    """Yield the folders of a group of /proc/self/cgroup, and of those around it, if the group may limit CPU time.
+
+    A container may see its own group as the outermost one, whatever the line says.
+    """
+    _, _, rest = line.partition(":")
+    controllers, _, path = rest.partition(":")
+    if controllers and "cpu" not in controllers.split(","):
+        return
+    for root in dict.fromkeys((groups / controllers, groups / "cpu") if controllers else (groups,)):
+        inner = root / path.lstrip("/")
+        yield from (folder for folder in (inner, *inner.parents) if folder.is_relative_to(root))
+
+
+def _quota_of(group: Path) -> float | None:
+    """Return the quota of one group; None if it has none. Version 2 has it in one file, version 1 in two."""
+    for names in (("cpu.max",), ("cpu.cfs_quota_us", "cpu.cfs_period_us")):
+        with suppress(OSError, ValueError, ZeroDivisionError):
+            quota, period = " ".join((group / name).read_text(encoding="ascii") for name in names).split()
+            if float(quota) > 0:  # "max" and -1 stand for no limit
+                return float(quota) / float(period)
+    return None

@@ -10,6 +10,7 @@ from typing import Final
 
 import psutil
 
+from orchestrator.engine.processor import usable_cpus
 from orchestrator.pool.placement import Core, Node, Topology
 
 _SYSTEM: Final = Path("/sys/devices/system")
@@ -18,14 +19,17 @@ _OWN_CGROUP: Final = Path("/proc/self/cgroup")
 _SPARED: Final = 0.1
 
 
-def read_topology(system: Path = _SYSTEM) -> Topology:
+def read_topology(system: Path = _SYSTEM, usable: int | None = None) -> Topology:
     """Return the nodes, cores and memory that this process may use.
 
     If Linux does not list the hardware threads of each core, psutil's number of cores is used. If it lists no NUMA
-    nodes, the answer has one node with all cores and all memory.
+    nodes, the answer has one node with all cores and all memory. So it has if a control group gives this process less
+    time than all cores have: there are then as many cores as it may keep busy (`usable`, read here if it is None), on
+    any of the CPUs.
     """
-    cores = _cores(system, sorted(os.sched_getaffinity(0)))
-    nodes = tuple(_nodes(system, cores))
+    cores, most = _cores(system, sorted(os.sched_getaffinity(0))), usable_cpus() if usable is None else usable
+    nodes = tuple(_nodes(system, cores)) if most >= len(cores) else ()
+    cores = cores[:most]
     if len(nodes) < 2 or sum(len(node.cores) for node in nodes) != len(cores):
         nodes = (Node(nodes[0].id if nodes else 0, cores, psutil.virtual_memory().total),)
     return Topology(nodes)

@@ -29,6 +29,7 @@ from orchestrator.taskir import Capabilities, InvalidTask, TaskIR, check_hints, 
 from orchestrator.taskir.fields import MAX_NAME, NAME
 from orchestrator.taskir.json_text import is_unicode
 from orchestrator.taskir.problems import MAX_PROBLEMS, pointer
+from orchestrator.taskir.validation import unenforced
 from registry.checks import BASE_MODEL, NO_BASE_MODEL, is_base
 from registry.models import Registry
 
@@ -238,14 +239,19 @@ def _clamped_limits(task: TaskIR, registry: Registry) -> Iterator[Problem]:
 
 
 def _left_to_validator(task: TaskIR) -> Iterator[Problem]:
-    """Yield a problem for each keyword of an output schema that the grammar of its answers cannot express.
+    """Yield a problem for each keyword of an output schema that nothing checks, or that the grammar cannot express.
 
-    It keeps no task from running: the gate `schema` checks the complete answer.
+    It keeps no task from running: the gate `schema` checks the complete answer as far as possible.
     """
     for at, step in enumerate(task.plan.steps):
+        place = ("plan", "steps", at, "output_schema")
+        unchecked = {mismatch.path: mismatch.message for mismatch in unenforced(step.output_schema)}
+        yield from (Problem(pointer((*place, *path)), what) for path, what in unchecked.items())
+        reported = {pointer(path) for path in unchecked}
         for where, keyword in left_to_validator(step.output_schema):
-            what = f"{keyword} is not enforced while the answer is written, only checked when it is complete"
-            yield Problem(pointer(("plan", "steps", at, "output_schema")) + where, what)
+            if f"{where}/{keyword}" not in reported:
+                what = f"{keyword} is not enforced while the answer is written, only checked when it is complete"
+                yield Problem(pointer(place) + where, what)
 
 
 def _checked_when_called(task: TaskIR, listing: Listing) -> Iterator[Problem]:

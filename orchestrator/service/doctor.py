@@ -19,6 +19,7 @@ from typing import Literal
 
 import psutil
 
+from orchestrator.engine.processor import cpu_quota, usable_cpus
 from orchestrator.journal import Home, JournalError, JournalReader
 from orchestrator.pool import memory_budget, memory_limits
 from orchestrator.remote import probe
@@ -111,9 +112,9 @@ def _processor() -> Check:
 
 
 def _cores() -> Check:
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    physical = psutil.cpu_count(logical=False)
-    return Check("cores", "ok", f"{usable} usable, {physical or 'unknown'} physical")
+    physical, quota = psutil.cpu_count(logical=False), cpu_quota()
+    found = f"{usable_cpus()} usable, {physical or 'unknown'} physical"
+    return Check("cores", "ok", found if quota is None else f"{found}, limited to {quota:g} by a control group")
 
 
 def _memory() -> Check:

@@ -3,14 +3,18 @@
 import json
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Final
 from urllib.parse import unquote
 
 from orchestrator.errors import Problem
 from orchestrator.taskir.arguments import input_references
 from orchestrator.taskir.models import Agent, Step, TaskIR
-from orchestrator.taskir.patterns import BadPattern, check_pattern, patterns_in
+from orchestrator.taskir.patterns import BadPattern, patterns_in, read_pattern
 from orchestrator.taskir.problems import MAX_PROBLEMS, format_known_names, format_value, pointer
 from orchestrator.taskir.validation import BadSchema, OutputSchema, schema_mismatch
+
+WRITE_ARTIFACT: Final = "write_artifact"
+"""The tool that writes outputs of the step that calls it, by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +122,8 @@ def _arguments(
     if step.kind != "tool" or len(step.tools) != 1:
         yield Problem(pointer(path), "these are of one call, and the step is none", "kind tool, and one tool")
         return
+    if step.tools[0] == WRITE_ARTIFACT:
+        yield from _written_name(path, step, arguments)
     reads, readable = input_references(arguments), {*step.inputs, *filter(None, [step.foreach])}
     for name, read in reads.items():
         yield from _check_known((*path, name), "input", read, readable)
@@ -133,6 +139,19 @@ def _arguments(
     for place, message in wrong:
         if not (place and place[0] in reads):
             yield Problem(pointer((*path, *place)), message, accepted)
+
+
+def _written_name(path: tuple[str | int, ...], step: Step, arguments: Mapping[str, object]) -> Iterator[Problem]:
+    """Yield a problem for a call that writes what is no output of the step, so that it would fail."""
+    name, outputs = arguments.get("name"), ", ".join(step.outputs) or "none"
+    if step.foreach is not None:
+        own = f"such as {step.outputs[0]}[0]" if step.outputs else "named by its number"
+        what = f"each child of a foreach writes an output of its own, {own}, which the same arguments cannot name"
+        yield Problem(
+            pointer(path), what, f"no foreach, or a tool whose result is the output instead of {WRITE_ARTIFACT}"
+        )
+    elif isinstance(name, str) and name not in step.outputs:
+        yield Problem(pointer((*path, "name")), f"{format_value(name)} is no output of the step", outputs)
 
 
 def _check_available(
@@ -178,9 +197,9 @@ def _output_schema(path: tuple[str | int, ...], schema: dict[str, object]) -> It
         return
     for where, pattern in patterns_in(schema, path):
         try:
-            check_pattern(pattern)
+            read_pattern(pattern)
         except BadPattern as error:
-            yield Problem(pointer(where), str(error), "a pattern that Rust's regular expressions can match")
+            yield Problem(pointer(where), str(error), "a regular expression")
     for where, reference in _references(path, schema):
         if not _leads_somewhere(schema, reference):
             yield Problem(

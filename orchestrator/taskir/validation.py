@@ -1,7 +1,9 @@
 """Check JSON text against a JSON Schema. The one file through which jsonschema enters.
 
 Its keywords that match patterns are replaced by ours, which match in linear time. A schema with patterns is refused if
-jsonschema would use its own keywords for a part of it.
+jsonschema would use its own keywords for a part of it. A pattern of which a part cannot be matched in linear time is
+checked by the rest of it. A schema with such a pattern is loosened where a looser pattern would make it stricter, as
+under `not`. `unenforced` says what is loosened. The formats of `FORMATS` are checked.
 
 A schema of a few lines can ask for 2^n comparisons (each of n definitions names the one before it twice), and clients
 write schemas. So checks of values are counted in steps, of which a check may take only so many.
@@ -9,12 +11,12 @@ write schemas. So checks of values are counted in steps, of which a check may ta
 
 import json
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import cache, lru_cache
 from itertools import islice, product
 from typing import Any, NamedTuple
 
-from jsonschema import Draft202012Validator
+from jsonschema import Draft202012Validator, FormatChecker
 from jsonschema.exceptions import SchemaError, ValidationError, best_match
 from jsonschema.protocols import Validator
 from jsonschema.validators import extend, validator_for
@@ -22,8 +24,9 @@ from jsonschema_specifications import REGISTRY as SPECIFICATIONS
 from referencing import Registry
 from referencing.exceptions import Unresolvable
 
+from orchestrator.taskir.formats import FORMATS, NOT_ENFORCED
 from orchestrator.taskir.json_text import read_json
-from orchestrator.taskir.patterns import BadPattern, check_pattern, matches, patterns_in
+from orchestrator.taskir.patterns import BadPattern, matches, patterns_in, read_pattern
 from orchestrator.taskir.problems import pointer, schema_problem
 
 MESSAGE_LENGTH = 300
@@ -40,6 +43,9 @@ MAX_STEPS = 50_000
 
 STEPS_OF_A_PART = 50
 """How many further steps it may take for each number, text, list and object in the value."""
+
+TIGHTENED_BY_LOOSER_PARTS = ("not", "if", "contains", "oneOf")
+"""Keywords that may refuse a value because a part of the schema accepts it."""
 
 OTHER_KEYWORDS = frozenset({"$schema", "$dynamicAnchor", "$recursiveAnchor"})
 """Keywords through which jsonschema applies a schema with its own keywords instead of ours."""
@@ -124,10 +130,42 @@ def schema_mismatch(schema: Any) -> Mismatch | None:
     return None
 
 
+def unenforced(schema: Any) -> Iterator[Mismatch]:
+    """Yield what of a JSON Schema is not checked at all, or only in part: patterns, and formats of strings.
+
+    Raises `BadPattern`.
+    """
+    relaxed = [(path, pattern, why) for path, pattern in patterns_in(schema) if (why := read_pattern(pattern).relaxed)]
+    for path, pattern, why in relaxed:
+        yield Mismatch(path, f"the pattern {_clip(repr(pattern))} is not checked as a whole: {why}")
+    for path, keyword in _places_of(TIGHTENED_BY_LOOSER_PARTS, schema) if relaxed else ():
+        how = "is checked as anyOf" if keyword == "oneOf" else "is not checked"
+        yield Mismatch(path, f"{keyword} {how}, since a pattern of the schema is not checked as a whole")
+    for path, name in _places_of(("format",), schema):
+        if isinstance(name, str) and name in NOT_ENFORCED:
+            yield Mismatch(path, f"the format {name} is not checked; those that are: {', '.join(FORMATS)}")
+
+
+def _places_of(
+    keywords: Collection[str], schema: object, path: tuple[str | int, ...] = ()
+) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    """Yield the path and the value (a text) or else the name of each of these keywords in a JSON Schema."""
+    if isinstance(schema, dict):
+        for key, value in schema.items():
+            if key in keywords:
+                yield (*path, key), value if isinstance(value, str) else key
+            yield from _places_of(keywords, value, (*path, key))
+    elif isinstance(schema, list):
+        for index, value in enumerate(schema):
+            yield from _places_of(keywords, value, (*path, index))
+
+
 def _check_schema(kind: type[Validator], schema: Any) -> None:
     """Raise SchemaError if something is no schema of this draft."""
     if kind is not Draft202012Validator:
-        kind.check_schema(schema)
+        older = kind(kind.META_SCHEMA, format_checker=_format_checker(kind))
+        if (worst := best_match(older.iter_errors(schema))) is not None:
+            raise SchemaError.create_from(worst)
         return
     for error in _metaschema().iter_errors(schema):
         raise SchemaError.create_from(error)
@@ -146,7 +184,15 @@ def _metaschema() -> Validator:
     for part in map(_self_contained, [*parts, whole]):
         joined["properties"] |= part["properties"]
         joined["$defs"] |= part.get("$defs", {})
-    return Draft202012Validator(joined, registry=Registry(), format_checker=Draft202012Validator.FORMAT_CHECKER)
+    return Draft202012Validator(joined, registry=Registry(), format_checker=_format_checker(Draft202012Validator))
+
+
+@cache
+def _format_checker(kind: type[Validator]) -> FormatChecker:
+    """Return what checks formats in schemas of a draft, but for patterns: those of Python are not those of schemas."""
+    checker = FormatChecker(())
+    checker.checkers = {name: check for name, check in kind.FORMAT_CHECKER.checkers.items() if name != "regex"}
+    return checker
 
 
 def _self_contained(node: Any) -> Any:
@@ -171,14 +217,15 @@ def _validator(schema: str) -> Validator:
     _check_schema(kind, known)
     known.pop("$schema", None)
     _check_patterns(known)
-    return _bounded(kind)(known, registry=Registry())
+    relaxed = any(read_pattern(pattern).relaxed for _, pattern in patterns_in(known))
+    return _bounded(kind, relaxed)(known, registry=Registry())
 
 
 def _check_patterns(schema: object) -> None:
     """Raise `BadPattern`, or `BadSchema` for a schema with a pattern that jsonschema would match by itself."""
     patterns = tuple(patterns_in(schema))
     for _, pattern in patterns:
-        check_pattern(pattern)
+        read_pattern(pattern)
     of_names = any(path[-1] == "patternProperties" for path, _ in patterns)
     entries = tuple(_entries(schema))
     others = [key for key, value in entries if key in OTHER_KEYWORDS and not isinstance(value, dict)]
@@ -214,9 +261,15 @@ _Keyword = Callable[[Any, Any, Any, Any], Iterable[ValidationError] | None]
 
 
 @cache
-def _bounded(kind: type[Validator]) -> type[Validator]:
-    """Return a class of validators that counts its steps, and matches patterns with `matches`."""
+def _bounded(kind: type[Validator], relaxed: bool) -> type[Validator]:
+    """Return a class of validators that counts its steps, and matches patterns with `matches`.
+
+    `relaxed` says that one of the patterns accepts more than it should.
+    """
     patterned = _with_our_patterns(kind)
+    if relaxed:
+        loosened = dict.fromkeys(TIGHTENED_BY_LOOSER_PARTS, _accept) | {"oneOf": kind.VALIDATORS.get("anyOf", _accept)}
+        patterned = extend(patterned, loosened)  # type: ignore[no-untyped-call]
     counted = {name: _counted(name, keyword) for name, keyword in patterned.VALIDATORS.items()}
     bounded: Any = extend(patterned, counted)  # type: ignore[no-untyped-call]
     theirs = bounded.evolve
@@ -231,6 +284,10 @@ def _bounded(kind: type[Validator]) -> type[Validator]:
 
     bounded.evolve = evolve
     return bounded  # type: ignore[no-any-return]
+
+
+def _accept(validator: Any, wanted: Any, value: Any, schema: object) -> Iterable[ValidationError]:
+    return ()
 
 
 def _counted(name: str, keyword: _Keyword) -> _Keyword:
@@ -267,7 +324,7 @@ def _parts(value: object) -> int:
 
 @lru_cache
 def _with_our_patterns(kind: type[Validator]) -> type[Validator]:
-    """Return a class of validators that matches patterns with `matches`."""
+    """Return a class of validators that matches patterns with `matches`, and checks formats."""
     theirs = kind.VALIDATORS["additionalProperties"]
 
     def additional(validator: Any, wanted: Any, value: Any, schema: Mapping[str, Any]) -> Any:
@@ -279,7 +336,12 @@ def _with_our_patterns(kind: type[Validator]) -> type[Validator]:
         properties = {**schema.get("properties", {}), **dict.fromkeys(named, True)}
         return theirs(validator, wanted, value, {**rest, "properties": properties})
 
-    ours = {"pattern": _pattern, "patternProperties": _pattern_properties, "additionalProperties": additional}
+    ours = {
+        "pattern": _pattern,
+        "format": _format,
+        "patternProperties": _pattern_properties,
+        "additionalProperties": additional,
+    }
     if "uniqueItems" in kind.VALIDATORS:
         ours["uniqueItems"] = _unique_items
     extended: type[Validator] = extend(kind, ours)  # type: ignore[no-untyped-call]
@@ -306,10 +368,18 @@ def _pattern(validator: Any, pattern: str, value: Any, schema: object) -> Iterat
         yield ValidationError(f"{value!r} does not match {pattern!r}")
 
 
+def _format(validator: Any, name: object, value: Any, schema: object) -> Iterator[ValidationError]:
+    wanted = FORMATS.get(name) if isinstance(name, str) else None
+    if wanted is not None and validator.is_type(value, "string") and not matches(wanted.accepted, value):
+        yield ValidationError(f"{value!r} is not a {name!r}")
+
+
 def _pattern_properties(validator: Any, patterns: Mapping[str, Any], value: Any, schema: object) -> Iterator[Any]:
+    """Check properties by the patterns of their names. One that only a relaxed pattern matches is not checked."""
     names = value if validator.is_type(value, "object") else ()
     _budget.spend(len(patterns) * len(names) >> 4)
-    for pattern, name in product(patterns, names):
+    exact = [pattern for pattern in patterns if not read_pattern(pattern).relaxed]
+    for pattern, name in product(exact, names):
         if matches(pattern, name):
             yield from validator.descend(value[name], patterns[pattern], path=name, schema_path=pattern)
 

@@ -1,6 +1,9 @@
 """Find models that are already on this machine: in the folder of downloads, in Python packages, in Ollama, as files."""
 
+import glob
+import os
 import re
+from itertools import chain, count
 from pathlib import Path
 from typing import Final
 
@@ -50,6 +53,27 @@ def _at_source(source: str, folder: Path) -> Path | None:
 def models_in(folder: Path) -> list[Path]:
     """Return the GGUF files below a folder in order of path. Of a split model only the first piece is returned."""
     return [path for path in sorted(folder.rglob("*.gguf")) if path.is_file() and _is_first(path)]
+
+
+def link_model(file: Path, name: str, folder: Path) -> Path | None:
+    """Make a model that lies elsewhere one of those in a folder: by a symbolic link, or one for each piece.
+
+    Return the link to the model, or None if the folder has the model already. A link is called `name` (as far as that
+    can be the name of a file), and gets a number if another model has that name. Raises OSError.
+    """
+    if any(path.resolve() == file.resolve() for path in models_in(folder)):
+        return None
+    folder.mkdir(parents=True, exist_ok=True)
+    if (piece := _PIECE.search(file.name)) is not None:
+        head, tail = file.name[: piece.start()], file.name[piece.start() + len("-00001") :]
+        for other in sorted(file.parent.glob(f"{glob.escape(head)}-?????{glob.escape(tail)}")):
+            (folder / other.name).symlink_to(other.absolute())
+        return folder / file.name
+    stem = re.sub(r"[^\w.-]+", "-", name.removesuffix(".gguf"))
+    names = chain((stem,), (f"{stem}-{number}" for number in count(2)))
+    link = next(path for one in names if not os.path.lexists(path := folder / f"{one}.gguf"))
+    link.symlink_to(file.absolute())
+    return link
 
 
 def known_models(folder: Path) -> dict[Path, tuple[str, CatalogueEntry]]:

@@ -1,20 +1,24 @@
 """Read the bodies of requests to /v1/messages: messages in blocks, tools, how much to think, the format of an answer.
 
-The fields are those of Anthropic's API (docs.anthropic.com, Messages). What cannot be obeyed is refused by name.
+The fields are those of Anthropic's API (docs.anthropic.com, Messages). What cannot be obeyed is refused by name. In the
+result of a tool, a line of text stands for what is no text, and so it does for tools that Anthropic's servers carry out
+and their results; Claude Code sends both with every later request of a conversation.
 """
 
 import json
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, model_validator
 
 from orchestrator.api.dependencies import LenientBody, RequestBody
 from orchestrator.api.openai.completion import CompletionRequest
 from orchestrator.api.openai.protocol import (
     FormatBody,
+    RequestedEffort,
     ThinkingBody,
     answer_schema,
+    left_out_tools,
     may_be_continued,
     refused_part,
     requested_thinking,
@@ -30,6 +34,7 @@ from orchestrator.api.openai.sampling import (
 from orchestrator.api.openai.tools import MAX_TOOLS, ClientTool, ClientTools
 from orchestrator.engine.contract import Message, ToolCall
 from orchestrator.errors import InputError, Problem
+from orchestrator.steps.unshown import about_address, size_of_base64, unshown
 from registry.thinking import Thinking
 
 _ELSEWHERE: Final = (
@@ -38,6 +43,7 @@ _ELSEWHERE: Final = (
 )
 """Options that only Anthropic's servers, or only other APIs, have."""
 ACCEPTED_BLOCKS: Final = "text, tool_use, tool_result, thinking, redacted_thinking, document with plain text"
+_THOUGHTS: Final = ("thinking", "redacted_thinking")
 
 
 class BlockSource(LenientBody):
@@ -46,6 +52,9 @@ class BlockSource(LenientBody):
     type: str
     media_type: str = ""
     data: str = ""
+    url: str = ""
+    file_id: str = ""
+    content: "str | list[Block] | None" = None
 
 
 class Block(LenientBody):
@@ -57,10 +66,14 @@ class Block(LenientBody):
     name: str | None = None
     input: dict[str, Any] | None = None
     tool_use_id: str | None = None
-    content: "str | list[Block] | None" = None
+    tool_name: str | None = None
+    content: "str | list[Block] | dict[str, Any] | None" = None
+    """That of a result. Results of Anthropic's servers may have an object here."""
     is_error: bool | None = None
-    source: BlockSource | None = None
+    source: BlockSource | str | None = None
+    """Where a document or a picture is; the address of a search result."""
     title: str | None = None
+    url: str | None = None
 
 
 class TurnBody(LenientBody):
@@ -71,12 +84,23 @@ class TurnBody(LenientBody):
 
 
 class CustomTool(LenientBody):
-    """A function that the model may call. Tools that Anthropic's servers carry out are refused."""
+    """A function that the model may call. A tool that Anthropic's servers know is left out if another is a function."""
 
     type: str | None = None
-    name: str = Field(min_length=1, max_length=128)
+    name: str = Field(default="", max_length=128)
     description: str | None = None
     input_schema: dict[str, Any] | None = None
+
+    @property
+    def is_function(self) -> bool:
+        """Whether the client carries it out, and has said what its arguments are."""
+        return self.type in (None, "custom", "function")
+
+    @model_validator(mode="after")
+    def _check_name(self) -> "CustomTool":
+        if self.is_function and not self.name:
+            raise ValueError("has no name; accepted: 1 to 128 characters")
+        return self
 
 
 class ToolChoice(LenientBody):
@@ -88,9 +112,10 @@ class ToolChoice(LenientBody):
 
 
 class OutputConfig(LenientBody):
-    """The format of the answer."""
+    """The format of the answer, and how much the model thinks before it."""
 
     format: FormatBody | None = None
+    effort: RequestedEffort | None = None
 
 
 class ThreadBody(LenientBody):
@@ -115,6 +140,7 @@ class CountBody(RequestBody, LenientBody):
     tools: Annotated[list[CustomTool], Field(max_length=MAX_TOOLS)] | None = None
     tool_choice: ToolChoice | None = None
     thinking: ThinkingBody | None = None
+    output_config: OutputConfig | None = None
 
 
 class MessagesBody(CountBody, SamplingBody):
@@ -128,7 +154,6 @@ class MessagesBody(CountBody, SamplingBody):
     max_tokens: MaxTokens
     stop_sequences: Annotated[list[str], Field(max_length=16)] | None = None
     stream: bool | None = None
-    output_config: OutputConfig | None = None
     output_format: FormatBody | None = None
     thread: ThreadBody | None = None
 
@@ -155,22 +180,34 @@ def request_of(body: MessagesBody, answer_id: str, earlier: Sequence[TurnBody] =
         whole=not body.stream,
         continues=is_free and may_be_continued(messages),
         thinking=thinking_of(body),
+        warnings=_left_out(body),
     )
 
 
 def thinking_of(body: CountBody) -> Thinking:
-    """Return how much the model is to think. Without `thinking`, clients expect the first block to be the answer."""
-    return requested_thinking(body.thinking, None, None) or "off"
+    """Return how much the model is to think. Without `thinking`, clients expect the first block to be the answer.
+
+    The effort of `output_config` says how much where `thinking` only says that it thinks.
+    """
+    thinking = requested_thinking(body.thinking, None, None) or "off"
+    effort = body.output_config.effort if body.output_config is not None else None
+    return requested_thinking(None, None, effort) or thinking if thinking in ("on", "auto") else thinking
+
+
+def _left_out(body: CountBody) -> tuple[str, ...]:
+    """Return a warning for each tool that is left out. Raises InputError if no tool is a function."""
+    kinds = ["" if tool.is_function else tool.type or "" for tool in body.tools or ()]
+    return left_out_tools(kinds, "custom, with an input_schema")
 
 
 def toolbox_of(body: CountBody) -> ClientTools:
-    """Return the tools that may be called. Raises InputError for one that only Anthropic's servers can carry out."""
-    tools = []
-    for index, tool in enumerate(body.tools or ()):
-        if tool.type not in (None, "custom", "function"):
-            what = f"is of type {tool.type!r}, which Anthropic's servers carry out"
-            raise InputError(Problem(f"tools/{index}/type", what, "custom, with an input_schema"))
-        tools.append(ClientTool(tool.name, tool.description or "", tool.input_schema or {}))
+    """Return the tools that may be called. Raises InputError if there are tools, and none is a function."""
+    _left_out(body)
+    tools = [
+        ClientTool(tool.name, tool.description or "", tool.input_schema or {})
+        for tool in body.tools or ()
+        if tool.is_function
+    ]
     choice: str | dict[str, Any] | None = None
     match body.tool_choice:
         case None:
@@ -214,14 +251,14 @@ def _assistant_turn(blocks: Sequence[Block], where: str) -> Message:
 def _user_turn(role: str, blocks: Sequence[Block], where: str) -> Iterator[Message]:
     """Yield the results of tools, and what the user says between and after them, in their order."""
     said: list[Block] = []
-    for index, block in enumerate(blocks):
+    for block in blocks:
         if block.type != "tool_result":
             said.append(block)
             continue
         if said:
             yield Message(role, _text(said, where))
             said = []
-        result = _text(block.content, f"{where}/{index}/content")
+        result = _lines(block.content)
         yield Message("tool", f"Error: {result}" if block.is_error else result, tool_call_id=block.tool_use_id or "")
     if said or not blocks:
         yield Message(role, _text(said, where))
@@ -236,20 +273,61 @@ def _text(content: str | Sequence[Block] | None, where: str) -> str:
         return content or ""
     texts = []
     for index, block in enumerate(content):
-        match block.type:
-            case "text" if block.text is not None:
-                texts.append(block.text)
-            case "document" if block.source is not None and block.source.type == "text":
-                texts.append("\n".join(part for part in (block.title, block.source.data) if part))
-            case "thinking" | "redacted_thinking":
-                pass
-            case _:
-                raise InputError(Problem(f"{where}/{index}", _refused(block), ACCEPTED_BLOCKS))
+        text = _text_of_block(block)
+        if text is None and _is_of_server(block):
+            text = _line_of(block)
+        if text is None:
+            raise InputError(Problem(f"{where}/{index}", _refused(block), ACCEPTED_BLOCKS))
+        texts += [] if block.type in _THOUGHTS else [text]
     return "\n".join(texts)
 
 
+def _text_of_block(block: Block) -> str | None:
+    """Return the text of a block, None if it holds no text, and an empty one for thoughts."""
+    source = block.source
+    match block.type:
+        case "text":
+            return block.text
+        case "document" if isinstance(source, BlockSource) and source.type == "text":
+            return "\n".join(part for part in (block.title, source.data) if part)
+        case "document" if isinstance(source, BlockSource) and source.type == "content":
+            return "\n".join(part for part in (block.title, _lines(source.content)) if part)
+        case "search_result":
+            about = [block.title or "", source if isinstance(source, str) else ""]
+            return "\n".join(part for part in (*about, _lines(block.content)) if part)
+        case kind if kind in _THOUGHTS:
+            return ""
+    return None
+
+
+def _is_of_server(block: Block) -> bool:
+    """Return whether a block is the call of a tool that Anthropic's servers carry out, or its result."""
+    return block.type not in ("tool_use", "tool_result") and block.type.endswith(("tool_use", "_tool_result"))
+
+
+def _lines(content: str | Sequence[Block] | dict[str, Any] | None) -> str:
+    """Return the text of blocks, with a line for each one that is no text."""
+    if not isinstance(content, list):
+        return content if isinstance(content, str) else ""
+    texts = (_line_of(block) if (text := _text_of_block(block)) is None else text for block in content)
+    return "\n".join(filter(None, texts))
+
+
+def _line_of(block: Block) -> str:
+    """Return the line that stands for a block that is no text."""
+    source = block.source
+    if isinstance(source, BlockSource):
+        size = (source.media_type, size_of_base64(source.data)) if source.data else ()
+        return unshown(block.type, block.title or "", *size, *about_address(source.url), source.file_id)
+    if block.type.endswith("tool_use"):
+        return f"[{block.type}, {block.name}: {json.dumps(block.input or {}, ensure_ascii=False)}]"
+    if block.type == "tool_reference":
+        return f"[{block.type}, {block.tool_name or block.name}]"
+    return _lines(block.content) or unshown(block.type, block.title or "", block.url or "")
+
+
 def _refused(block: Block) -> str:
-    if block.type == "document" and block.source is not None:
+    if block.type == "document" and isinstance(block.source, BlockSource):
         return (
             f"is a document from a source of type {block.source.type!r} ({block.source.media_type or 'any media type'})"
         )

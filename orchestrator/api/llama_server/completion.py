@@ -37,6 +37,7 @@ from orchestrator.api.openai.sampling import (
 from orchestrator.api.openai.text_completions import Prompts, prompts_in
 from orchestrator.api.sse import DOCUMENTED_STREAM, Events, EventStream, format_event
 from orchestrator.api.timings import Timings, TimingsSoFar, timings_of
+from orchestrator.api.warnings import put_warnings
 from orchestrator.engine.client.engine import Completion
 from orchestrator.engine.contract import Generation, Infill, TokenLogprob
 from orchestrator.errors import OrchestratorError
@@ -175,16 +176,21 @@ async def _carried_out(
     found = [await generates_for(one, service) for one in requests]
     asked = [_AskedPrompt(index, one.model, _settings(one.generation, body), body) for index, one in enumerate(found)]
     handle = limiter.start([generate for one in found for generate in one.generates])
+    warnings = [text for one in found for text in one.warnings]
     if body.stream:
         await handle.wait_started(request)
-        return EventStream(_events(asked, handle, body), handle.cancel)
+        stream = EventStream(_events(asked, handle, body), handle.cancel)
+        put_warnings(stream, warnings)
+        return stream
     empty = body.limit == 0
     answers = [
         one.answer(completion, "" if empty else completion.text, () if empty else completion.logprobs)
         for one, completion in zip(asked, await handle.completions(request), strict=True)
     ]
     found_answers = [_chosen(one.model_dump(), body.response_fields) for one in answers]
-    return JSONResponse(found_answers[0] if len(found_answers) == 1 else found_answers)
+    response = JSONResponse(found_answers[0] if len(found_answers) == 1 else found_answers)
+    put_warnings(response, warnings)
+    return response
 
 
 def _request(body: NativeOptions) -> CompletionRequest:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal
 
 from fastapi import APIRouter, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from orchestrator.api.dependencies import (
     LenientBody,
@@ -32,6 +32,7 @@ from orchestrator.api.openai.protocol import (
     ThinkingValue,
     answer_schema,
     engine_messages,
+    left_out_tools,
     may_be_continued,
     requested_thinking,
 )
@@ -68,14 +69,20 @@ class FunctionBody(LenientBody):
 
     name: str = Field(min_length=1, max_length=128)
     description: str | None = None
-    parameters: dict[str, Any] = Field(default_factory=dict)
+    parameters: dict[str, Any] | None = None
 
 
 class ToolBody(LenientBody):
-    """A tool that the model may call. Functions are the only kind."""
+    """A tool that the model may call. One that is no function is left out, with a warning, if another one is."""
 
-    type: Literal["function"] = "function"
-    function: FunctionBody
+    type: str = "function"
+    function: FunctionBody | None = None
+
+    @model_validator(mode="after")
+    def _check_function(self) -> "ToolBody":
+        if self.type == "function" and self.function is None:
+            raise ValueError("has no function; accepted: one with a name")
+        return self
 
 
 class StreamOptions(LenientBody):
@@ -255,14 +262,19 @@ def request_of(body: ChatBody) -> CompletionRequest:
         files=tuple(files),
         run_events=bool(body.run_events),
         whole=not body.stream,
+        warnings=_left_out(body.tools),
     )
 
 
 def client_tools(tools: Sequence[ToolBody] | None) -> list[ClientTool]:
-    """Return the functions that a chat offers."""
-    return [
-        ClientTool(one.function.name, one.function.description or "", one.function.parameters) for one in tools or ()
-    ]
+    """Return the functions that a chat offers. Raises InputError if there are tools, and none is a function."""
+    _left_out(tools)
+    functions = [one.function for one in tools or () if one.type == "function" and one.function is not None]
+    return [ClientTool(one.name, one.description or "", one.parameters or {}) for one in functions]
+
+
+def _left_out(tools: Sequence[ToolBody] | None) -> tuple[str, ...]:
+    return left_out_tools(["" if one.type == "function" else one.type for one in tools or ()], "function")
 
 
 def _continues(body: ChatBody, messages: Sequence[Message], *, is_free: bool) -> bool:

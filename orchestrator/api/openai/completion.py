@@ -4,6 +4,7 @@ import asyncio
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Annotated, Any, Final, NamedTuple
 
 from fastapi import Depends, Request, Response
@@ -19,6 +20,7 @@ from orchestrator.api.openai.run_answers import AnsweringRun, RunQuestion, answe
 from orchestrator.api.openai.sampling import merged_sampling
 from orchestrator.api.openai.tools import MOST_ASKED, CallTask, ClientTools, with_tools
 from orchestrator.api.sse import Events, EventStream
+from orchestrator.api.warnings import log_warnings, put_warnings, schema_warnings
 from orchestrator.engine.client.engine import Completion, TextPiece
 from orchestrator.engine.client.grammar import left_to_validator
 from orchestrator.engine.contract import Generation, Infill, Message
@@ -97,6 +99,8 @@ class CompletionRequest:
     """How the request is recognised when it is sent again, where a run answers it."""
     run: AnsweringRun = field(default_factory=AnsweringRun)
     """Where the id of a run that answers is told."""
+    warnings: tuple[str, ...] = ()
+    """What of the body is left out of this request."""
 
     @property
     def objective(self) -> str:
@@ -117,13 +121,15 @@ class StartedAnswers:
     model: str
     """The id of the model that answers; `orchestrate` for a run."""
     handle: GenerationHandle
+    warnings: tuple[str, ...]
+    """What of the request is not obeyed."""
     _request: Request
     _response: Response
 
     async def completions(self) -> list[Completion]:
         """Wait for all answers and return them. Raises what an answer raises, and cancels all when the client goes."""
         found = await self.handle.completions(self._request)
-        name_run(self._response, self.asked.run)
+        self._complete_headers(self._response)
         return found
 
     async def wait_begun(self) -> None:
@@ -133,8 +139,12 @@ class StartedAnswers:
     def stream(self, events: Events) -> EventStream:
         """Return the response that sends these events, after `wait_begun`."""
         stream = EventStream(events, self.handle.cancel)
-        name_run(stream, self.asked.run)
+        self._complete_headers(stream)
         return stream
+
+    def _complete_headers(self, response: Response) -> None:
+        name_run(response, self.asked.run)
+        put_warnings(response, self.warnings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +163,8 @@ class Answering:
         """Begin to answer. Raises UnknownName, and InputError for a request that cannot be carried out."""
         asked = replace(asked, forced_model=self.forced_model, access=self.access, resending=self.resending)
         found = await generates_for(asked, self.service)
-        return StartedAnswers(asked, found.model, self.limiter.start(found.generates), self.request, self.response)
+        handle = self.limiter.start(found.generates)
+        return StartedAnswers(asked, found.model, handle, found.warnings, self.request, self.response)
 
 
 def _answering(
@@ -180,6 +191,8 @@ class PreparedAnswers(NamedTuple):
     """The id of the model that does it; `orchestrate` for a run."""
     generation: Generation | None
     """The request to the engine for the first answer, with what the role adds to that of the client; None for a run."""
+    warnings: tuple[str, ...] = ()
+    """What of the request is not obeyed. It was logged."""
 
 
 async def generates_for(request: CompletionRequest, service: Service) -> PreparedAnswers:
@@ -187,6 +200,24 @@ async def generates_for(request: CompletionRequest, service: Service) -> Prepare
 
     Raises UnknownName, and InputError for a request that cannot be carried out.
     """
+    prepared = await _prepared(request, service)
+    warnings = (*request.warnings, *(await aside(lambda: _schema_warnings(request)) if _has_schema(request) else ()))
+    log_warnings(request.id, warnings)
+    return prepared._replace(warnings=warnings)
+
+
+def _has_schema(request: CompletionRequest) -> bool:
+    return request.schema is not None or bool(request.toolbox.tools)
+
+
+def _schema_warnings(request: CompletionRequest) -> list[str]:
+    """Return what nothing enforces of the schemas of a request."""
+    of_tools = (schema_warnings(f"tools/{tool.name}", tool.parameters) for tool in request.toolbox.tools)
+    return [*schema_warnings("schema", request.schema), *chain.from_iterable(of_tools)]
+
+
+async def _prepared(request: CompletionRequest, service: Service) -> PreparedAnswers:
+    """Return what generates the answers, without warnings. Raises what `generates_for` raises."""
     name = known_name(request.model, service)
     if name == ORCHESTRATE:
         _check_fits_run(request)

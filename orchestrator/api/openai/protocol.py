@@ -3,10 +3,11 @@
 Messages become those of an engine: the system message first, then the others in their order.
 """
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Final, Literal, cast
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from orchestrator.api.dependencies import LenientBody
 from orchestrator.api.openai.given_files import FILE_TYPES, GivenFile
@@ -15,6 +16,7 @@ from orchestrator.engine.contract import Message, ToolCall
 from orchestrator.errors import InputError, Problem
 from orchestrator.steps.prompt import step_messages
 from orchestrator.steps.role import ResolvedRole
+from orchestrator.steps.unshown import about_address, unshown
 from orchestrator.taskir.validation import BadSchema, OutputSchema
 from registry.options import MAX_CONTEXT
 from registry.thinking import Thinking
@@ -22,12 +24,12 @@ from registry.thinking import Thinking
 TokenIds = Annotated[list[TokenId], Field(max_length=1 << 22, fail_fast=True)]
 """The tokens of one text. Of those that are no numbers only the first is reported: there may be millions."""
 ThinkingBudget = Annotated[int, Field(ge=0, le=MAX_CONTEXT)]
-RequestedEffort = Literal["none", "minimal", "low", "medium", "high", "xhigh"]
+RequestedEffort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 THINKING_ARGUMENTS: Final = ("enable_thinking", "thinking")
 """The variables of chat templates that say whether the model thinks."""
 _SENSES: Final = {"image": "a picture", "audio": "sound", "video": "a video"}
 """What a part of a message holds whose type has one of these words in it."""
-_EFFORTS: Final[dict[str, Thinking]] = {"none": "off", "minimal": "low", "xhigh": "high"}
+_EFFORTS: Final[dict[str, Thinking]] = {"none": "off", "minimal": "low", "xhigh": "high", "max": "high"}
 
 
 class ThinkingBody(LenientBody):
@@ -61,13 +63,22 @@ class TextPart(FileBody):
     type: str
     text: str | None = None
     file: FileBody | None = None
+    image_url: str | dict[str, Any] | None = None
+
+
+def _as_text(arguments: object) -> object:
+    return json.dumps(arguments, ensure_ascii=False) if isinstance(arguments, dict) else arguments
+
+
+ArgumentsText = Annotated[str, BeforeValidator(_as_text)]
+"""The arguments of a call as JSON. Some clients send the object itself."""
 
 
 class FunctionCall(LenientBody):
     """A function call that the model made earlier. `arguments` is JSON, as the model wrote it."""
 
     name: str
-    arguments: str = "{}"
+    arguments: ArgumentsText = "{}"
 
 
 class ToolCallBody(LenientBody):
@@ -104,11 +115,17 @@ class FormatBody(LenientBody):
     json_schema_flat: dict[str, Any] | bool | None = Field(default=None, alias="schema")
 
 
-def text_of(content: str | Sequence[TextPart] | None, where: str, files: list[GivenFile] | None = None) -> str:
+def text_of(
+    content: str | Sequence[TextPart] | None,
+    where: str,
+    files: list[GivenFile] | None = None,
+    *,
+    of_tool: bool = False,
+) -> str:
     """Return the text of a message, its parts joined by line breaks. Files among them are added to `files`.
 
-    Raises InputError for a part that is neither text nor, where there is a list of `files`, a file; `where` is the path
-    to the content.
+    In the result of a tool (`of_tool`) a line stands for each part that is no text. Elsewhere InputError is raised for
+    a part that is neither text nor, if there is a list of `files`, a file; `where` is the path to the content.
     """
     if content is None or isinstance(content, str):
         return content or ""
@@ -116,11 +133,35 @@ def text_of(content: str | Sequence[TextPart] | None, where: str, files: list[Gi
     for index, part in enumerate(content):
         if files is not None and part.type in FILE_TYPES:
             files.append(_given_file(part.file or part, f"{where}/{index}"))
-        elif part.text is None:
-            raise InputError(Problem(f"{where}/{index}", refused_part(part.type), "text"))
-        else:
+        elif part.text is not None:
             texts.append(part.text)
+        elif of_tool:
+            texts.append(_line_of(part))
+        else:
+            raise InputError(Problem(f"{where}/{index}", refused_part(part.type), "text"))
     return "\n".join(texts)
+
+
+def _line_of(part: TextPart) -> str:
+    """Return the line that stands for a part of a tool's result that is no text."""
+    file = part.file or part
+    image = part.image_url.get("url") if isinstance(part.image_url, dict) else part.image_url
+    address = image if isinstance(image, str) else file.file_data or ""
+    kind = next((mark for mark in (*_SENSES, "file") if mark in part.type), part.type)
+    return unshown(kind, file.filename or file.file_id or "", *about_address(address))
+
+
+def left_out_tools(kinds: Sequence[str], accepted: str) -> tuple[str, ...]:
+    """Return a warning for each tool that is no function, by the types of all tools: empty for a function.
+
+    Raises InputError if there are tools, and none is a function. Its message names what is `accepted`.
+    """
+    others = [(index, kind) for index, kind in enumerate(kinds) if kind]
+    if others and len(others) == len(kinds):
+        index, kind = others[0]
+        what = f"{kind!r:.80} is not supported, and no tool is a function"
+        raise InputError(Problem(f"tools/{index}/type", what, accepted))
+    return tuple(f"tools/{index}: a tool of the type {kind!r:.80} is left out" for index, kind in others)
 
 
 def refused_part(kind: str) -> str:
@@ -216,12 +257,13 @@ def requested_thinking(
 
 
 def _engine_message(message: ChatMessage, where: str, files: list[GivenFile] | None) -> Message:
+    if message.role in ("tool", "function"):
+        result = text_of(message.content, where, files, of_tool=True)
+        return Message("tool", result, tool_call_id=message.tool_call_id or "")
     text = text_of(message.content, where, files)
     match message.role:
         case "system" | "developer":
             return Message("system", text)
-        case "tool" | "function":
-            return Message("tool", text, tool_call_id=message.tool_call_id or "")
         case "assistant":
             calls = (
                 ToolCall(call.id, call.function.name, call.function.arguments) for call in message.tool_calls or ()

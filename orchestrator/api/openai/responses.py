@@ -2,17 +2,20 @@
 
 An answer is stored, unless `store` is false, and a later request may go on with it by its id. A request may also carry
 the whole conversation itself.
+
+Tools that only OpenAI's servers have, and their items in the conversation, are left out with a warning. A function in a
+namespace is offered to the model as `NAMESPACE__NAME`; its calls have both names again.
 """
 
 import asyncio
 import itertools
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Final, Literal
 
 from fastapi import APIRouter, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from orchestrator.api.dependencies import (
     LenientBody,
@@ -28,12 +31,14 @@ from orchestrator.api.openai.completion import AnsweringDep, CompletionRequest
 from orchestrator.api.openai.given_files import GivenFile
 from orchestrator.api.openai.logprobs import LogprobBody, logprobs_body, tokens_of_text
 from orchestrator.api.openai.protocol import (
+    ArgumentsText,
     FormatBody,
     RequestedEffort,
     TemplateArguments,
     TextPart,
     ThinkingValue,
     answer_schema,
+    left_out_tools,
     requested_thinking,
     text_of,
 )
@@ -62,25 +67,70 @@ LOGPROBS: Final = "message.output_text.logprobs"
 router = APIRouter(prefix="/v1", tags=["openai"], responses=dict(DOCUMENTED))
 
 
+_LEFT_OUT: Final = frozenset("compaction mcp_list_tools mcp_approval_request mcp_approval_response".split())
+"""Items of OpenAI's servers that are neither calls nor outputs of calls."""
+
+
+def _is_left_out(kind: object) -> bool:
+    """Return whether an item of this type belongs to a tool that is no function."""
+    if not isinstance(kind, str) or kind in ("function_call", "function_call_output"):
+        return False
+    return kind in _LEFT_OUT or kind.endswith(("_call", "_output"))
+
+
 class InputItem(LenientBody):
-    """One item of the conversation so far: a message, a function call, or the output of one, as `type` says."""
+    """One item of the conversation so far: a message, a function call, or the output of one, as `type` says.
+
+    Of an item of another tool only the type is kept.
+    """
 
     type: str = "message"
     role: Literal["system", "developer", "user", "assistant"] | None = None
     content: str | list[TextPart] | None = None
     call_id: str | None = None
     name: str | None = None
-    arguments: str | None = None
+    namespace: str | None = None
+    arguments: ArgumentsText | None = None
     output: str | list[TextPart] | None = None
 
+    @model_validator(mode="before")
+    @classmethod
+    def _reduce(cls, given: Any) -> Any:
+        is_other = isinstance(given, dict) and _is_left_out(given.get("type"))
+        return {"type": given["type"]} if is_other else given
 
-class FunctionTool(LenientBody):
-    """A function that the model may call."""
 
-    type: Literal["function"] = "function"
-    name: str = Field(min_length=1, max_length=128)
+ToolName = Annotated[str, Field(min_length=1, max_length=128)]
+
+
+class ResponseTool(LenientBody):
+    """A function that the model may call, a namespace of functions, or a tool that is left out."""
+
+    type: str = "function"
+    name: ToolName | None = None
     description: str | None = None
     parameters: dict[str, Any] | None = None
+    tools: "Annotated[list[ResponseTool], Field(max_length=MAX_TOOLS)] | None" = None
+    """Those in a namespace."""
+
+    @model_validator(mode="after")
+    def _check_name(self) -> "ResponseTool":
+        if self.type in ("function", "namespace") and self.name is None:
+            raise ValueError("has no name; accepted: 1 to 128 characters")
+        return self
+
+    @property
+    def functions(self) -> "dict[str, tuple[str | None, ResponseTool]]":
+        """The functions in this tool with their namespaces, by the names that the model gets."""
+        if self.type == "function":
+            return {self.name or "": (None, self)}
+        inner = self.tools or () if self.type == "namespace" else ()
+        return {flat_name(self.name, one.name or ""): (self.name, one) for one in inner if one.type == "function"}
+
+
+def flat_name(namespace: str | None, name: str) -> str:
+    """Return the name under which a model gets a function."""
+    return f"{namespace.removesuffix('__')}__{name}" if namespace else name
 
 
 class TextOptions(LenientBody):
@@ -112,7 +162,7 @@ class ResponseBody(RequestBody, SamplingBody):
     top_logprobs: TopLogprobs | None = None
     include: list[str] | None = None
     text: TextOptions | None = None
-    tools: Annotated[list[FunctionTool], Field(max_length=MAX_TOOLS)] | None = None
+    tools: Annotated[list[ResponseTool], Field(max_length=MAX_TOOLS)] | None = None
     tool_choice: str | dict[str, Any] | None = None
     parallel_tool_calls: bool | None = None
     reasoning: ReasoningBody | None = None
@@ -123,8 +173,15 @@ class ResponseBody(RequestBody, SamplingBody):
     store: bool | None = None
     """Whether the answer is stored; so it is if nothing is said."""
     background: bool | None = None
+    conversation: Any = None
+    """Refused: `previous_response_id` names what the answer continues."""
     run_events: bool | None = None
     """Whether the stream of a run's answer has the events of the run, as `response.run_event`."""
+
+    @property
+    def functions(self) -> dict[str, tuple[str | None, ResponseTool]]:
+        """All functions with their namespaces, by the names that the model gets."""
+        return {name: function for tool in self.tools or () for name, function in tool.functions.items()}
 
 
 class TextBody(BaseModel):
@@ -156,6 +213,7 @@ class CallItem(BaseModel):
     call_id: str
     name: str
     arguments: str
+    namespace: Annotated[str | None, Field(exclude_if=lambda name: name is None)] = None
 
 
 class ReasoningText(BaseModel):
@@ -260,15 +318,16 @@ async def respond(
             stored = StoredResponse(previous, _given_items(body.input), answer.model_dump(), answering.access.key)
             await asyncio.to_thread(responses.store, answer.id, stored)
 
+    functions = body.functions
     if not body.stream:
         (completion,) = await started.completions()
         created = created.model_copy(update={"run_id": started.asked.run.id})
-        answer = _ended(created, _items(completion), completion)
+        answer = _ended(created, _items(completion, functions), completion)
         await store(answer)
         return answer
     await started.wait_begun()
     created = created.model_copy(update={"run_id": started.asked.run.id})
-    return started.stream(_stream_events(created, started.handle, store))
+    return started.stream(_stream_events(created, started.handle, store, functions))
 
 
 @router.get("/responses/{response}")
@@ -303,6 +362,9 @@ def request_of(body: ResponseBody, earlier: Sequence[InputItem] = ()) -> Complet
     """Return what the body asks for, as the next turn of a conversation with the items `earlier`. Raises InputError."""
     extra = body.model_extra or {}
     elsewhere = {name: extra.get(name) for name in ("prompt", "response_format", "logprobs")}
+    if body.conversation is not None:
+        accepted = "previous_response_id, or the whole conversation in input"
+        raise InputError(Problem("conversation", "is not supported", accepted))
     verbosity = None if body.text is None or body.text.verbosity == "medium" else body.text.verbosity
     refuse_options({"background": body.background, "text/verbosity": verbosity, **elsewhere}, extra)
     if extra.get("n") not in (None, 1):
@@ -310,13 +372,13 @@ def request_of(body: ResponseBody, earlier: Sequence[InputItem] = ()) -> Complet
     schema = answer_schema(body.text.format if body.text is not None else None, "text/format")
     form = answer_form(body, schema, "text/format")
     given = [InputItem(role="user", content=body.input)] if isinstance(body.input, str) else body.input
-    tools = [ClientTool(one.name, one.description or "", one.parameters or {}) for one in body.tools or ()]
+    tools, left_out = _client_tools(body), _left_out(body, given)
     files: list[GivenFile] = []
     return CompletionRequest(
         id=f"resp_{secrets.token_hex(12)}",
         model=body.model,
         messages=input_messages([*earlier, *given], body.instructions, files),
-        toolbox=ClientTools.of(tools, body.tool_choice, body.parallel_tool_calls),
+        toolbox=ClientTools.of(tools, _tool_choice(body.tool_choice), body.parallel_tool_calls),
         schema=form.schema,
         grammar=form.grammar,
         max_tokens=limit_of(body.max_output_tokens, body.max_completion_tokens, body.max_tokens),
@@ -329,7 +391,39 @@ def request_of(body: ResponseBody, earlier: Sequence[InputItem] = ()) -> Complet
         files=tuple(files),
         run_events=bool(body.run_events),
         whole=not body.stream,
+        warnings=left_out,
     )
+
+
+def _client_tools(body: ResponseBody) -> list[ClientTool]:
+    """Return the functions that are offered. Raises InputError."""
+    functions = body.functions
+    if len(functions) > MAX_TOOLS:
+        raise InputError(Problem("tools", f"holds {len(functions)} functions", f"at most {MAX_TOOLS}"))
+    return [ClientTool(name, one.description or "", one.parameters or {}) for name, (_, one) in functions.items()]
+
+
+def _left_out(body: ResponseBody, given: Sequence[InputItem]) -> tuple[str, ...]:
+    """Return a warning for each tool and each item of the conversation that is left out. Raises InputError."""
+    kinds = ["" if tool.functions else tool.type for tool in body.tools or ()]
+    of_items = (
+        f"input/{index}: an item of the type {item.type!r:.80} is left out"
+        for index, item in enumerate(given)
+        if _is_left_out(item.type)
+    )
+    return (*left_out_tools(kinds, "function, or a namespace that holds functions"), *of_items)
+
+
+def _tool_choice(choice: str | Mapping[str, Any] | None) -> str | Mapping[str, Any] | None:
+    """Return a choice with the names that the model gets, without the tools that are left out."""
+    if not isinstance(choice, Mapping):
+        return choice
+    if isinstance(namespace := choice.get("namespace"), str) and isinstance(name := choice.get("name"), str):
+        return {**choice, "name": flat_name(namespace, name)}
+    if choice.get("type") == "allowed_tools" and isinstance(listed := choice.get("tools"), list):
+        functions = (one for one in listed if isinstance(one, Mapping) and one.get("type") == "function")
+        return {**choice, "tools": [_tool_choice(one) for one in functions]}
+    return choice
 
 
 def _requested_logprobs(body: ResponseBody) -> int | None:
@@ -342,14 +436,15 @@ def _requested_logprobs(body: ResponseBody) -> int | None:
 def input_messages(
     given: Sequence[InputItem], instructions: str | None, files: list[GivenFile] | None = None
 ) -> list[Message]:
-    """Return the input as messages for an engine, after the instructions, without earlier thoughts.
+    """Return the input as messages for an engine, after the instructions, without earlier thoughts and what is left
+    out.
 
     Calls in a row are one message's. Files of messages are added to `files`. Raises InputError for items of an unknown
     type, and for other content that is no text.
     """
     messages = [Message("system", instructions)] if instructions else []
     for index, item in enumerate(given):
-        if item.type == "reasoning":
+        if item.type == "reasoning" or _is_left_out(item.type):
             continue
         message = _input_message(item, f"input/{index}", files)
         if message.tool_calls and messages and messages[-1].role == "assistant":
@@ -365,9 +460,11 @@ def _input_message(item: InputItem, where: str, files: list[GivenFile] | None) -
             role = "system" if item.role == "developer" else item.role
             return Message(role, text_of(item.content, f"{where}/content", files))
         case "function_call":
-            return Message("assistant", "", (ToolCall(item.call_id or "", item.name or "", item.arguments or "{}"),))
+            name = flat_name(item.namespace, item.name or "")
+            return Message("assistant", "", (ToolCall(item.call_id or "", name, item.arguments or "{}"),))
         case "function_call_output":
-            return Message("tool", text_of(item.output, f"{where}/output"), tool_call_id=item.call_id or "")
+            result = text_of(item.output, f"{where}/output", of_tool=True)
+            return Message("tool", result, tool_call_id=item.call_id or "")
         case _:
             accepted = "message with a role, function_call, function_call_output, reasoning"
             raise InputError(Problem(f"{where}/type", f"{item.type!r} is not supported", accepted))
@@ -390,8 +487,16 @@ def _created(body: ResponseBody, response_id: str) -> ResponseAnswer:
         store=body.store is not False,
         parallel_tool_calls=body.parallel_tool_calls is not False,
         tool_choice=body.tool_choice or "auto",
-        tools=[{**tool.model_dump(), "strict": False} for tool in body.tools or ()],
+        tools=[_shown_tool(tool) for tool in body.tools or () if tool.functions],
     )
+
+
+def _shown_tool(tool: ResponseTool) -> dict[str, Any]:
+    """Return a tool as answers show it."""
+    if tool.type == "function":
+        return {**tool.model_dump(exclude={"tools"}), "strict": False}
+    inner = [_shown_tool(one) for _, one in tool.functions.values()]
+    return {**tool.model_dump(exclude={"tools", "parameters"}), "tools": inner}
 
 
 def _ended(created: ResponseAnswer, items: Sequence[OutputItem], completion: Completion) -> ResponseAnswer:
@@ -407,13 +512,17 @@ def _ended(created: ResponseAnswer, items: Sequence[OutputItem], completion: Com
     )
 
 
-def _items(completion: Completion) -> list[OutputItem]:
+Functions = Mapping[str, tuple[str | None, ResponseTool]]
+"""The functions of a request with their namespaces, by the names that the model gets."""
+
+
+def _items(completion: Completion, functions: Functions) -> list[OutputItem]:
     """Return the items of a complete answer: its thoughts, its text, and its calls."""
     items: list[OutputItem] = [_reasoning_item(completion.reasoning)] if completion.reasoning else []
     if completion.text or not completion.calls:
         tokens = tokens_of_text(completion)
         items.append(_message_item(completion.text, tokens, complete=completion.finish not in CUT_OFF))
-    return items + [_call_item(call.id, call.name, call.arguments) for call in completion.calls]
+    return items + [_call_item(call.id, call.name, call.arguments, functions) for call in completion.calls]
 
 
 def _reasoning_item(text: str) -> ReasoningItem:
@@ -429,9 +538,15 @@ def _message_item(text: str, tokens: Sequence[TokenLogprob] = (), *, complete: b
     )
 
 
-def _call_item(call_id: str, name: str, arguments: str) -> CallItem:
+def _call_item(call_id: str, name: str, arguments: str, functions: Functions) -> CallItem:
+    namespace, function = functions.get(name, (None, None))
     return CallItem(
-        id=f"fc_{secrets.token_hex(12)}", status="completed", call_id=call_id, name=name, arguments=arguments
+        id=f"fc_{secrets.token_hex(12)}",
+        status="completed",
+        call_id=call_id,
+        name=name if function is None or function.name is None else function.name,
+        arguments=arguments,
+        namespace=namespace,
     )
 
 
@@ -451,8 +566,9 @@ class _EventBuilder:
     The answer is a row of items: thoughts, messages and calls. Each begins, grows and ends before the next one begins.
     """
 
-    def __init__(self, created: ResponseAnswer) -> None:
+    def __init__(self, created: ResponseAnswer, functions: Functions) -> None:
         self._created = self.answer = created
+        self._functions = functions
         self._numbers = itertools.count()
         self._items: list[OutputItem] = []
         self._open: OutputItem | None = None
@@ -472,7 +588,7 @@ class _EventBuilder:
             case Thought(text):
                 yield from self._thought(text)
             case CallStarted(_, call_id, name):
-                yield from self._begin(_call_item(call_id, name, ""))
+                yield from self._begin(_call_item(call_id, name, "", self._functions))
             case CallArguments(_, text):
                 assert isinstance(self._open, CallItem), "arguments come within a call"
                 self._open.arguments += text
@@ -566,9 +682,12 @@ class _EventBuilder:
 
 
 async def _stream_events(
-    created: ResponseAnswer, handle: GenerationHandle, store: Callable[[ResponseAnswer], Awaitable[None]]
+    created: ResponseAnswer,
+    handle: GenerationHandle,
+    store: Callable[[ResponseAnswer], Awaitable[None]],
+    functions: Functions,
 ) -> Events:
-    builder = _EventBuilder(created)
+    builder = _EventBuilder(created, functions)
     for event in builder.start():
         yield event
     try:

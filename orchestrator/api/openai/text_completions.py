@@ -33,6 +33,7 @@ from orchestrator.api.openai.sampling import (
     shaping_options,
 )
 from orchestrator.api.sse import DOCUMENTED_STREAM, Events, EventStream, format_event
+from orchestrator.api.warnings import put_warnings
 from orchestrator.engine.client.engine import Completion
 from orchestrator.engine.contract import Infill
 from orchestrator.errors import InputError, OrchestratorError, Problem
@@ -155,18 +156,20 @@ class _Asked:
 async def complete(
     body: TextCompletionBody,
     request: Request,
+    response: Response,
     service: ServiceDep,
     limiter: LimiterDep,
     access: AccessDep,
     forced: ForcedModel = None,
 ) -> TextCompletionAnswer | Response:
     """Go on with a text. `model` is a role, a persona, a model of the registry or `auto`."""
-    generates, echoes, model = list[Generate](), list[str](), ""
+    generates, echoes, model, warnings = list[Generate](), list[str](), "", list[str]()
     read = await read_body(body, lambda: requests_of(body))
     requests = [replace(one, forced_model=forced, access=access) for one in read]
     for one in requests:
         found = await generates_for(one, service)
         generates, model = generates + found.generates, found.model
+        warnings += found.warnings
         echoes.append(await _text_of(one.prompt, model, service) if body.echo else "")
     asked = _Asked(
         id=requests[0].id,
@@ -183,10 +186,13 @@ async def complete(
     )
     handle = limiter.start(generates)
     if not body.stream:
+        put_warnings(response, warnings)
         return _answer(asked, await handle.completions(request))
     await handle.wait_started(request)
     with_usage = bool(body.stream_options and body.stream_options.include_usage)
-    return EventStream(_chunks(asked, handle, with_usage), handle.cancel)
+    stream = EventStream(_chunks(asked, handle, with_usage), handle.cancel)
+    put_warnings(stream, warnings)
+    return stream
 
 
 def requests_of(body: TextCompletionBody) -> list[CompletionRequest]:

@@ -5,7 +5,8 @@ generation under the grammar ends by itself. The grammar accepts only a subset o
 come in the schema's order, unnamed properties only where `additionalProperties` or `patternProperties` says so, and
 recursive references nest at most `MAX_RECURSION` deep. A `type` beside `enum` or `const` is ignored. Keywords that a
 grammar cannot express (`left_to_validator` names them) loosen it where they stand, and are left to a validator, which
-has to check the result in any case. Keywords that JSON Schema does not know are annotations, and have no effect.
+has to check the result in any case. Of formats, those of `FORMATS` have an effect. Keywords that JSON Schema does not
+know are annotations, and have none.
 """
 
 import functools
@@ -32,6 +33,8 @@ from orchestrator.engine.client.schema import (
     without,
 )
 from orchestrator.engine.errors import BadGrammar
+from orchestrator.taskir.formats import FORMATS
+from orchestrator.taskir.patterns import read_pattern
 from registry.call_syntax import CallSyntax
 
 MAX_STRING = 8192
@@ -322,6 +325,8 @@ class _Writer:
 
     def _typed(self, schema: Mapping[str, Any], depth: int, refs: tuple[str, ...]) -> str:
         kinds = schema.get("type") or [kind for kind, hints in _HINTS.items() if any(h in schema for h in hints)]
+        if not kinds and schema.get("format") in FORMATS:
+            kinds = "string"
         if not kinds:
             return self._any(ANY_DEPTH)
         if not isinstance(kinds, str):
@@ -498,7 +503,7 @@ class _Writer:
         if high < low:
             raise _Impossible
         char = self._terminal("char")
-        if isinstance(pattern := schema.get("pattern"), str):
+        for pattern in _string_patterns(schema):
             matching = pattern_rule(pattern, self.rule, self.repeat, char)
             if matching is not None:
                 return self.rule(f'"\\"" {matching} "\\""')
@@ -660,16 +665,32 @@ def left_to_validator(schema: object, path: str = "") -> Iterator[tuple[str, str
 
 def _is_loose(keyword: str, schema: Mapping[str, Any]) -> bool:
     """Return whether a grammar does not express a keyword of this schema."""
-    value = schema[keyword]
+    value, has_length = schema[keyword], "minLength" in schema or "maxLength" in schema
     match keyword:
         case "not":
             return not _matches_nothing(schema)
         case "pattern" if isinstance(value, str):
-            simple = pattern_rule(value, lambda body: body, lambda symbol, low, high: symbol, "char") is not None
-            return not simple or "minLength" in schema or "maxLength" in schema
+            return not _is_simple(value) or has_length or bool(read_pattern(value).ahead)
+        case "format" if value in FORMATS:
+            return has_length or _is_simple(schema.get("pattern"))
         case "minimum" | "maximum" | "exclusiveMinimum" | "exclusiveMaximum":
             return schema.get("type") == "number"
     return keyword == "patternProperties" or keyword in CHECKED_AFTERWARDS
+
+
+def _is_simple(pattern: object) -> bool:
+    """Return whether a pattern has a grammar."""
+    if not isinstance(pattern, str):
+        return False
+    return pattern_rule(pattern, lambda body: body, lambda symbol, low, high: symbol, "char") is not None
+
+
+def _string_patterns(schema: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the patterns that a string has to match. The grammar enforces the first one that is simple."""
+    if isinstance(pattern := schema.get("pattern"), str):
+        yield pattern
+    if isinstance(name := schema.get("format"), str) and name in FORMATS:
+        yield FORMATS[name].written
 
 
 def _matches_nothing(schema: Schema) -> bool:

@@ -1,15 +1,22 @@
 """Turn simple regular expressions into GBNF: those of a JSON Schema's `pattern`, and of whole answers.
 
-What is turned: characters, classes, `.`, groups, alternatives, and quantifiers. Anchors, look-around, back-references
-and flags inside of a pattern are not, and neither are quantifiers inside of what is repeated, as in `(a+)*`: llama.cpp
-follows all ways in which a text can be read at once, and there are tens of thousands of them after some characters.
-Such a pattern is left to the validator that checks the whole answer, and refused where there is none.
+What is turned: characters, classes, `.`, groups with and without names, alternatives, quantifiers, and the general
+categories of Unicode, as in `\\p{L}`. Anchors and flags inside of a pattern are not. Neither are quantifiers inside of
+what is repeated, as in `(a+)*`: llama.cpp follows all ways in which a text can be read at once, and there are tens of
+thousands of them after some characters. Look-around and back-references of a schema's pattern are left out first, see
+`LinearPattern`. What is not turned is left to the validator that checks the whole answer, and refused if there is none.
 """
 
 import re
+import sys
+import unicodedata
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cache
+from itertools import groupby
 from typing import Final
+
+from orchestrator.taskir.patterns import BadPattern, read_pattern
 
 MAX_REPEATED: Final = 256
 """How often something is repeated at most in a JSON string where the pattern does not say it."""
@@ -33,6 +40,15 @@ _UNWRITABLE: Final = ((0x00, 0x1F), (0x22, 0x22), (0x5C, 0x5C), (0x7F, 0x7F), (0
 _NO_TEXT: Final = ((0x00, 0x00), (0xD800, 0xDFFF))
 """The characters that do not stand in a text: a zero byte, which no grammar has, and halves of surrogate pairs."""
 _COUNT: Final = re.compile(r"\{(\d+)(,(\d*))?\}")
+_PROPERTY: Final = re.compile(r"\{([A-Za-z_]+)\}|([A-Z])")
+"""What follows `\\p`: the name of a general category, of one letter or in braces."""
+_NAME: Final = re.compile(r"\?(?:P?<[^>]*>|:)")
+"""What follows the parenthesis of a group whose text is not looked at."""
+_CATEGORIES: Final = {
+    **{"Letter": "L", "Uppercase_Letter": "Lu", "Lowercase_Letter": "Ll", "Titlecase_Letter": "Lt"},
+    **{"Mark": "M", "Number": "N", "Decimal_Number": "Nd", "Punctuation": "P", "Symbol": "S", "Separator": "Z"},
+}
+"""The long names of some general categories."""
 _UNLIMITED: Final = re.compile(r"[*+]|\{\d+,\}")
 
 Ranges = tuple[tuple[int, int], ...]
@@ -51,10 +67,15 @@ def pattern_rule(pattern: str, rule: Rule, repeat: Repeat, any_character: str) -
     not simple.
 
     `any_character` is the symbol of any character of a JSON string. A pattern matches anywhere in a text, unless it
-    begins with `^` and ends with `$`.
+    begins with `^` and ends with `$`. Of one with look-around the rest is matched.
     """
-    if len(pattern) > MAX_PATTERN:
+    try:
+        matched = read_pattern(pattern).body
+    except BadPattern:
         return None
+    if matched is None or len(pattern) > MAX_PATTERN:
+        return None
+    pattern = matched
     from_start = pattern.startswith("^")
     to_end = pattern.endswith("$") and not re.search(r"(^|[^\\])(\\\\)*\\\$$", pattern)
     body = pattern[from_start : len(pattern) - to_end]
@@ -172,10 +193,10 @@ class _Parser:
         return self._characters(((ord(sign), ord(sign)),))
 
     def _group(self) -> str:
-        if self.text.startswith("?:", self.at):
-            self.at += 2
+        if name := _NAME.match(self.text, self.at):
+            self.at = name.end()
         elif self.text.startswith("?", self.at):
-            raise NotSimple("look-around, a name or flags in a group")
+            raise NotSimple("look-around or flags in a group")
         self.depth += 1
         inner = self.alternatives()
         self.depth -= 1
@@ -219,6 +240,10 @@ class _Parser:
             return _CLASSES[sign]
         if sign.lower() in _CLASSES:
             return _complement(_CLASSES[sign.lower()])
+        if sign in "pP" and (name := _PROPERTY.match(self.text, self.at)):
+            self.at = name.end()
+            members = _category(name[1] or name[2])
+            return members if sign == "p" else _complement(members)
         if sign in _CONTROLS:
             return ((_CONTROLS[sign], _CONTROLS[sign]),)
         if sign.isalnum():
@@ -241,6 +266,25 @@ class _Parser:
         if not choices:
             raise NotSimple("a class without any character of a text")
         return choices[0] if len(choices) == 1 else self.rule(" | ".join(choices))
+
+
+@cache
+def _category(name: str) -> Ranges:
+    """Return the characters of a general category. Raises NotSimple for another property."""
+    short = _CATEGORIES.get(name, name)
+    rows = groupby(_rows_of_categories(), key=lambda row: row[2].startswith(short))
+    members = [list(row) for is_member, row in rows if is_member]
+    if not members:
+        raise NotSimple(f"the property {name}")
+    return tuple((row[0][0], row[-1][1]) for row in members)
+
+
+@cache
+def _rows_of_categories() -> tuple[tuple[int, int, str], ...]:
+    """Return the rows of characters that have the same general category: the first, the last, and the category."""
+    codes = groupby(range(sys.maxunicode + 1), key=lambda code: unicodedata.category(chr(code)))
+    rows = [(category, list(row)) for category, row in codes]
+    return tuple((row[0], row[-1], category) for category, row in rows)
 
 
 def _complement(ranges: Iterable[tuple[int, int]]) -> Ranges:

@@ -12,7 +12,7 @@ Schema = Mapping[str, Any] | bool
 
 ANNOTATIONS = frozenset(
     "$schema $id $comment $defs definitions $anchor title description default example examples deprecated readOnly "
-    "writeOnly format contentEncoding contentMediaType contentSchema".split()
+    "writeOnly contentEncoding contentMediaType contentSchema".split()
 )
 ENFORCED = frozenset(
     "type enum const properties required additionalProperties items prefixItems minItems maxItems minLength maxLength "

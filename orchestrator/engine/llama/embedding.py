@@ -20,8 +20,9 @@ from orchestrator.engine.llama.loading import (
     load_model,
     new_context,
 )
-from orchestrator.engine.llama.model import DEFAULT_CONTEXT, DecodeFailed, default_threads
+from orchestrator.engine.llama.model import DEFAULT_CONTEXT, DecodeFailed
 from orchestrator.engine.llama.vocabulary import Vocabulary, meta
+from orchestrator.engine.processor import usable_cores
 
 _POOLING: dict[str, int] = {
     "": lib.LLAMA_POOLING_TYPE_MEAN,
@@ -55,7 +56,7 @@ class Embedder:
         self.ranks = spec.ranks
         self.size: int = 1 if spec.ranks else lib.llama_model_n_embd_out(self._model)
         self.slots = spec.slots
-        self.threads = spec.threads or default_threads()
+        self.threads = spec.threads or usable_cores()
         self.limit = _context_of(self._model, spec)
         self._context: Any = self._make_context(spec)
         self._memory = lib.llama_get_memory(self._context)

@@ -10,7 +10,6 @@ from typing import Any
 import llama_cpp.llama_cpp as lib
 import numpy as np
 import numpy.typing as npt
-import psutil
 
 from orchestrator.engine.contract import EngineSpec, ModelInfo
 from orchestrator.engine.kv.layout import begins_as_pool
@@ -26,6 +25,7 @@ from orchestrator.engine.llama.loading import (
     new_context,
 )
 from orchestrator.engine.llama.vocabulary import Vocabulary
+from orchestrator.engine.processor import usable_cores
 from orchestrator.engine.step_cost.attention import MICRO_BATCH_WITH_SCORES, may_keep_scores
 from orchestrator.engine.worker.batching import Padding, padding, padding_streams
 from registry.options import (
@@ -148,7 +148,7 @@ class Llama:
 
     def _make_context(self, spec: EngineSpec) -> Any:
         params = lib.llama_context_default_params()
-        threads = spec.threads or default_threads()
+        threads = spec.threads or usable_cores()
         self._batch_invariant = spec.batch_invariant
         # A micro-batch of one token computes its attention in parts, one a thread, and the sum differs in its last
         # bits. For batch invariance it is therefore padded with a token whose result nobody uses. In a common pool that
@@ -414,9 +414,3 @@ class Llama:
 
 def _bytes_of(buffer: npt.NDArray[np.uint8]) -> Any:
     return buffer.ctypes.data_as(ctypes.POINTER(ctypes.c_uint8))
-
-
-def default_threads() -> int:
-    """Return the number of physical cores, at most as many as this process may use logical CPUs."""
-    allowed = len(os.sched_getaffinity(0))
-    return max(1, min(psutil.cpu_count(logical=False) or allowed, allowed))

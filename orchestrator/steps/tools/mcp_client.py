@@ -40,6 +40,7 @@ from orchestrator.sandbox import JobOutcome, SandboxError, Session
 from orchestrator.sandbox.process import wait_despite_cancellation
 from orchestrator.steps.tools.contract import ToolError, ToolResult, ToolServerFailed
 from orchestrator.steps.tools.servers import OpenProgram, ServedTool, ToolServer
+from orchestrator.steps.unshown import size_of_base64, unshown
 from orchestrator.taskir.json_text import compact_json
 
 IDEMPOTENCY_KEY: Final = "orchestrator/idempotency-key"
@@ -309,7 +310,7 @@ def _shown(block: ContentBlock) -> str:
         case TextContent():
             return block.text
         case ImageContent() | AudioContent():
-            return f"[{block.type}, {block.mime_type}, {len(block.data) * 3 // 4} bytes: it cannot be shown]"
+            return unshown(block.type, block.mime_type, size_of_base64(block.data))
         case ResourceLink():
             return f"[resource {block.uri}]"
         case EmbeddedResource(resource=TextResourceContents(text=text)):

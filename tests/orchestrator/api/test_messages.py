@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import httpx2
 import pytest
 
-from orchestrator.api.anthropic.requests import CountBody, messages_of, toolbox_of
+from orchestrator.api.anthropic.requests import CountBody, MessagesBody, messages_of, thinking_of, toolbox_of
 from orchestrator.api.openai.chat import ChatBody, client_tools
 from orchestrator.api.openai.protocol import engine_messages
 from orchestrator.api.openai.tools import ClientTools
@@ -27,6 +27,7 @@ COLOURS: dict[str, Any] = {
 }
 PAINT: Any = {"name": "paint", "description": "Paint it.", "input_schema": COLOURS}
 QUESTION: list[Any] = [{"role": "user", "content": "Summarize the text: Zilthir is a ship. Its owner is Renzer."}]
+PAGE: Any = {"type": "web_search_result", "title": "Ships", "url": "https://a.org", "encrypted_content": "aGk="}
 PIXEL: Any = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "aGk="}}
 
 
@@ -150,7 +151,7 @@ def test_errors_raise_the_exceptions_of_the_client(ai: "Anthropic") -> None:
         ask(ai, model="claude")
     with pytest.raises(anthropic.BadRequestError, match="which no model here can take in"):
         ask(ai, messages=[{"role": "user", "content": [PIXEL]}])
-    with pytest.raises(anthropic.BadRequestError, match="'web_search_20250305', which Anthropic's servers carry out"):
+    with pytest.raises(anthropic.BadRequestError, match="'web_search_20250305' is not supported"):
         ask(ai, tools=[{"type": "web_search_20250305", "name": "web_search"}])
     with pytest.raises(anthropic.BadRequestError, match="max_tokens: is 0") as caught:
         ask(ai, max_tokens=0)
@@ -302,5 +303,83 @@ def test_a_block_that_holds_no_text_is_named() -> None:
         match=r"content/1: is a picture .*which no model here can take in; accepted: text",
     ):
         parsed({"role": "user", "content": [{"type": "text", "text": "a"}, PIXEL]})
-    with pytest.raises(InputError, match="messages/0/content/0/content/0: is a picture"):
-        parsed({"role": "user", "content": [{"type": "tool_result", "tool_use_id": "1", "content": [PIXEL]}]})
+    scanned = {"type": "document", "source": {"type": "base64", "media_type": "application/pdf", "data": "aGk="}}
+    with pytest.raises(InputError, match="is a document from a source of type 'base64'"):
+        parsed({"role": "user", "content": [scanned]})
+
+
+@pytest.mark.parametrize(
+    ("block", "line"),
+    [
+        (PIXEL, "[image, image/png, 2 bytes: it cannot be shown]"),
+        (
+            {"type": "image", "source": {"type": "url", "url": "https://example.org/a.png"}},
+            "[image, https://example.org/a.png: it cannot be shown]",
+        ),
+        (
+            {"type": "document", "title": "a.pdf", "source": {"type": "base64", "media_type": "a/b", "data": "aGk="}},
+            "[document, a.pdf, a/b, 2 bytes: it cannot be shown]",
+        ),
+        (
+            {"type": "document", "source": {"type": "content", "content": [{"type": "text", "text": "x"}, PIXEL]}},
+            "x\n[image, image/png, 2 bytes: it cannot be shown]",
+        ),
+        (
+            {
+                "type": "search_result",
+                "title": "Ships",
+                "source": "https://example.org",
+                "content": [{"type": "text", "text": "They sail."}],
+            },
+            "Ships\nhttps://example.org\nThey sail.",
+        ),
+        ({"type": "tool_reference", "tool_name": "paint"}, "[tool_reference, paint]"),
+        ({"type": "hologram"}, "[hologram: it cannot be shown]"),
+    ],
+)
+def test_a_line_stands_for_what_is_no_text_in_the_result_of_a_tool(block: dict[str, Any], line: str) -> None:
+    content = [{"type": "text", "text": "read 1 file"}, block]
+    (message,) = parsed({"role": "user", "content": [{"type": "tool_result", "tool_use_id": "1", "content": content}]})
+    assert message == Message("tool", f"read 1 file\n{line}", tool_call_id="1")
+
+
+def test_a_line_stands_for_what_tools_of_the_server_have_done() -> None:
+    blocks = [
+        {"type": "server_tool_use", "id": "s1", "name": "web_search", "input": {"query": "x"}},
+        {"type": "web_search_tool_result", "tool_use_id": "s1", "content": [PAGE]},
+        {"type": "code_execution_tool_result", "tool_use_id": "s2", "content": {"type": "e", "stdout": "1"}},
+        {"type": "mcp_tool_use", "id": "s3", "name": "far", "server_name": "s", "input": {}},
+        {"type": "mcp_tool_result", "tool_use_id": "s3", "content": [{"type": "text", "text": "near"}]},
+        {"type": "text", "text": "Found."},
+    ]
+    (message,) = parsed({"role": "assistant", "content": blocks})
+    assert message == Message(
+        "assistant",
+        '[server_tool_use, web_search: {"query": "x"}]\n'
+        "[web_search_result, Ships, https://a.org: it cannot be shown]\n"
+        "[code_execution_tool_result: it cannot be shown]\n"
+        "[mcp_tool_use, far: {}]\nnear\nFound.",
+    )
+
+
+def test_tools_of_the_server_are_left_out_with_a_warning(client: httpx2.Client) -> None:
+    tools = [{"name": "paint", "input_schema": {"type": "object"}}, {"type": "mcp_toolset", "mcp_server_name": "s"}]
+    body = {"model": "worker", "max_tokens": 4, "messages": [{"role": "user", "content": "Hi."}], "tools": tools}
+    response = client.post("/v1/messages", json=body)
+    assert response.status_code == 200
+    assert json.loads(response.headers["x-warnings"]) == ["tools/1: a tool of the type 'mcp_toolset' is left out"]
+    assert client.post("/v1/messages/count_tokens", json=body).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("thinking", "effort", "wanted"),
+    [
+        ({"type": "adaptive"}, "max", "high"),
+        ({"type": "enabled", "budget_tokens": 64}, "low", 64),
+        ({"type": "adaptive"}, None, "auto"),
+        (None, "high", "off"),
+    ],
+)
+def test_the_effort_says_how_much_is_thought(thinking: Any, effort: Any, wanted: Any) -> None:
+    given = {"model": "m", "max_tokens": 1, "messages": [{"role": "user", "content": "x"}], "thinking": thinking}
+    assert thinking_of(MessagesBody.model_validate({**given, "output_config": {"effort": effort}})) == wanted

@@ -16,9 +16,12 @@ from orchestrator.events import Event, RunAccepted, RunFinished
 from orchestrator.journal import Journal
 from orchestrator.journal.codec import encode_event
 from orchestrator.runs import EventUpdate, Progress, Update
+from registry.load import PACKAGED
 from tests.orchestrator.cli.cli_command import Cli
 from tests.registry.sources.model_server import SECONDS_TO_END
 
+STEP = {"id": "S1", "actor": "worker", "action": "Do it.", "outputs": ["s"]}
+TASK = {"objective": "a test", "plan": {"steps": [STEP]}}
 MODEL = {"model": "m", "state": "ready", "residency": "warm", "pinned": False, "bytes": 1, "active": 0, "requests": 0}
 
 
@@ -89,15 +92,28 @@ def test_a_run_is_followed_whatever_registry_the_command_has(
 def test_a_registry_that_the_daemon_does_not_go_by_is_refused_before_anything_is_submitted(
     command: Cli, daemon: Played
 ) -> None:
-    for words in (("submit", "Do it.", "--wait"), ("submit", "Do it.")):
+    for words in (("submit", "Do it.", "--wait"), ("submit", "Do it."), ("run", "Do it."), ("plan", "Do it.")):
         refused = command("--registry", "no/such.yaml", *words)
         assert refused.code == 2
         assert "--registry no/such.yaml: the daemon that owns" in refused.err
-    refused = command("run", "Do it.")
-    assert refused.code == 2
-    assert "uses /their/registry.yaml" in refused.err
+        assert "uses /their/registry.yaml" in refused.err
     assert daemon.got == []
     assert command("--registry", daemon.registry, "submit", "Do it.").out == "R\n"
+
+
+def test_without_the_option_the_registry_is_that_of_the_daemon(
+    command: Cli, daemon: Played, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ORCHESTRATOR_REGISTRY", "no/such.yaml")
+    for words, path in ((("run", "Do it."), "/v1/runs"), (("plan", "Do it."), "/v1/plans")):
+        command(*words)
+        assert daemon.got.pop()[1] == path
+    daemon.registry = str(PACKAGED)
+    task = tmp_path / "task.json"
+    task.write_text(json.dumps(TASK))
+    assert command("validate", task).code == 0
+    assert command("run", task, "--dry-run").code == 0
+    assert command("--registry", "no/such.yaml", "validate", task).code == 2
 
 
 @pytest.mark.parametrize(

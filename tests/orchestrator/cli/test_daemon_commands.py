@@ -1,5 +1,6 @@
 """The commands that speak to a daemon, which the command line itself has started."""
 
+import getpass
 import json
 import os
 import signal
@@ -291,6 +292,31 @@ def test_words_are_completed(tmp_path: Path) -> None:
     assert done.stdout.decode().split() == ["submit"]
 
 
+@pytest.mark.parametrize(
+    ("words", "completed"),
+    [
+        ("models load tiny-l", ["tiny-large"]),
+        ("--registry no/such.yaml models pin ", []),
+        ("models add x.gguf --role fr", ["frontdoor"]),
+        ("models get smollm2-13", ["smollm2-135m"]),
+        ("personas show ters", ["terse"]),
+        ("procedures show rotate-t", ["rotate-token"]),
+        ("init --model lin", ["link/", "linked.gguf"]),
+        ("models try tiny-m", ["tiny-medium"]),
+    ],
+)
+def test_names_are_completed(
+    command: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str, completed: list[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "link").mkdir()
+    (tmp_path / "linked.gguf").touch()
+    monkeypatch.setenv("_ORCHESTRATOR_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", f"orchestrator {words}")
+    monkeypatch.setenv("COMP_CWORD", str(len(f"orchestrator {words}".split()) - (not words.endswith(" "))))
+    assert command().out.split() == completed
+
+
 def test_procedures_are_executed_by_the_daemon(served: Served) -> None:
     done = served.command("procedures", "run", "backup", "--json").json
     assert (done["state"], done["caller"].endswith(f"(user {os.getuid()})")) == ("done", True)
@@ -320,3 +346,66 @@ def test_a_request_to_maintain_the_installation_shows_its_plan_and_tells_how_to_
     identity, digest = told.out.rpartition("procedures approve ")[2].split()[:2]
     waiting = served.command("procedures", "history", identity, "--json").json
     assert (waiting["state"], waiting["plan"][:16], waiting["needs_approval"]) == ("planned", digest, True)
+
+
+LOGINCTL = """#!/bin/sh
+echo "$*" >> {log}
+case $1 in
+show-user) echo {answer}; exit {code};;
+enable-linger) echo "Access denied" >&2; exit {denied};;
+esac
+"""
+"""Answers as logind does, which no container has."""
+
+
+@pytest.mark.parametrize(
+    ("answer", "code", "lingers", "line"),
+    [
+        ("yes", 0, True, None),
+        (
+            "no",
+            0,
+            False,
+            "it ends with the last login of this user, and starts with the next one; to keep it running: ",
+        ),
+        ("'Failed: User ID 7 is not logged in or lingering' >&2", 1, False, "it ends with the last login of this user"),
+        ("'Failed to connect to bus' >&2", 1, None, "it may end with the last login of this user"),
+    ],
+)
+def test_installing_says_whether_the_daemon_outlives_the_last_login(
+    command: Cli,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    answer: str,
+    code: int,
+    lingers: Any,
+    line: str | None,
+) -> None:
+    log = put_loginctl(tmp_path, monkeypatch, answer=answer, code=code, denied=0)
+    assert command("service", "install", "--user", "--json").json["lingers"] is lingers
+    told = command("service", "install", "--user").out.splitlines()
+    assert len(told) == (2 if line is None else 3)
+    assert line is None or told[2].startswith(line)
+    assert "loginctl enable-linger" in told[-1] or line is None
+    assert set(log.read_text().splitlines()) == {f"show-user {getpass.getuser()} --property=Linger --value"}
+    assert command("service", "install", "--user", "--linger", "--json").json["lingers"] is True
+    assert log.read_text().splitlines()[-1] == "enable-linger"
+
+
+def test_lingering_that_is_not_allowed_is_an_error(
+    command: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_loginctl(tmp_path, monkeypatch, answer="no", code=0, denied=1)
+    refused = command("service", "install", "--user", "--linger")
+    assert refused.code == 2
+    assert "lingering is not enabled: Access denied; accepted: `loginctl enable-linger USER` by root" in refused.err
+
+
+def put_loginctl(folder: Path, monkeypatch: pytest.MonkeyPatch, **answers: Any) -> Path:
+    """Put a `loginctl` with these answers before any other, and return the file in which it notes its arguments."""
+    program, log = folder / "bin" / "loginctl", folder / "calls"
+    program.parent.mkdir()
+    program.write_text(LOGINCTL.format(log=log, **answers))
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")
+    return log

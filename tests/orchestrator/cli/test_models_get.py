@@ -1,6 +1,7 @@
 """`models get` as a user runs it: against a hub, without a terminal."""
 
 import hashlib
+import shutil
 from functools import partial
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import huggingface_hub.constants
 import pytest
 
 from benchmarks.models import ModelShape, write_llama
+from registry.sources.local import link_model, models_in
 from tests.orchestrator.cli.cli_command import ROOT, Cli, make_cli, make_command
 from tests.registry.sources.model_server import Served, serving
 
@@ -78,3 +80,41 @@ def test_without_a_source_the_catalogue_is_listed(command: Cli) -> None:
     assert {"qwen3-4b", "gpt-oss-20b", "smollm2-135m"} <= {
         one["name"] for one in command("models", "get", "--json").json["models"]
     }
+
+
+def test_a_file_of_this_machine_is_a_model_for_init(command: Cli, home: Path, tmp_path: Path) -> None:
+    file = tmp_path / "mine.gguf"
+    shutil.copy(ROOT / "registry" / "tiny" / "large.gguf", file)
+    folder = home / ".local" / "share" / "orchestrator" / "models"
+    got = command("models", "get", file)
+    assert got.code == 0, got.err
+    assert f"linked as {folder / 'mine.gguf'}\n" in got.out
+    assert command("models", "get", file, "--json").json["link"] is None, "it is linked already"
+    made = command("init")
+    assert made.code == 0, made.err
+    assert "worker     mine\n" in made.out
+
+
+def test_a_link_takes_no_name_of_another_model(tmp_path: Path) -> None:
+    folder, others = tmp_path / "models", tmp_path / "others"
+    folder.mkdir()
+    others.mkdir()
+    (folder / "a.gguf").write_bytes(b"first")
+    (others / "a.gguf").write_bytes(b"second")
+    (folder / "gone.gguf").symlink_to(tmp_path / "nothing")
+    link = link_model(others / "a.gguf", "a.gguf", folder)
+    assert link == folder / "a-2.gguf"
+    assert link.read_bytes() == b"second"
+    assert link_model(others / "a.gguf", "a.gguf", folder) is None
+    blob = others / "sha256-00"
+    blob.write_bytes(b"third")
+    assert link_model(blob, "library/gone:1b", folder) == folder / "library-gone-1b.gguf"
+
+
+def test_all_pieces_of_a_split_model_are_linked(tmp_path: Path) -> None:
+    folder, names = tmp_path / "models", [f"a-0000{number}-of-00002.gguf" for number in (1, 2)]
+    for name in (*names, "a-00001-of-00003.gguf"):
+        (tmp_path / name).write_bytes(name.encode())
+    assert link_model(tmp_path / names[0], names[0], folder) == folder / names[0]
+    assert sorted(path.name for path in folder.iterdir()) == names
+    assert models_in(folder) == [folder / names[0]]

@@ -64,6 +64,32 @@ def test_a_missing_file_is_named() -> None:
     assert _problem("no/such/file.json").startswith("no/such/file.json: No such file")
 
 
+@pytest.mark.parametrize("name", ["gates.jsn", "tasks/gates.json", "notes.txt", "./gates", "/etc/none/", "a/b"])
+def test_a_word_that_looks_like_a_file_is_no_request(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    told = _problem(name)
+    assert told.startswith(f"{name}: No such file or directory; accepted: ")
+    assert "a request of several words, or - with a request on stdin" in told
+
+
+def test_files_with_near_names_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("gates.json", "sub/gates.json", "other.md"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("x")
+    assert "accepted: gates.json; or a file that exists" in _problem("gates.jsn")
+    assert "accepted: sub/gates.json; or a file that exists" in _problem("sub/gate.json")
+    with pytest.raises(InputError, match=r"accepted: gates\.json; or the name of a TaskIR file"):
+        read_task("gates.jsn")
+
+
+@pytest.mark.parametrize("words", ["doctor", "Summarize!", "Why?", "3.5", "etc.", "请读/写文件", "a b.txt", "and / or"])
+def test_other_words_are_requests(words: str) -> None:
+    assert read_source(words) == words
+
+
 def test_a_sentence_that_ends_with_a_file_s_name_is_a_request() -> None:
     assert read_source("Extract the names from stock.json") == "Extract the names from stock.json"
 

@@ -54,6 +54,17 @@ def test_a_limit_that_the_context_has_no_room_for_is_a_warning(command: Cli, tmp
     assert "2048 tokens, with the prompt" in warning
 
 
+def test_what_nothing_checks_of_a_schema_is_a_warning(command: Cli, tmp_path: Path) -> None:
+    code = {"type": "string", "pattern": "a(?=b)"}
+    own = {"type": "object", "properties": {"code": code, "page": {"type": "string", "format": "uri"}}}
+    step = {"id": "S1", "actor": "worker", "action": "go", "outputs": ["a"], "output_schema": own}
+    path = tmp_path / "task.json"
+    path.write_text(json.dumps({"objective": "x", "plan": {"steps": [step]}}))
+    first, second = command("validate", str(path), "--json").json["warnings"]
+    assert first.startswith("/plan/steps/0/output_schema/properties/code/pattern: the pattern 'a(?=b)' is not checked")
+    assert second.startswith("/plan/steps/0/output_schema/properties/page/format: the format uri is not checked")
+
+
 def test_looking_for_the_sandbox_puts_nothing_before_the_answer(command: Cli, tmp_path: Path) -> None:
     """It is looked for when a step runs code, and what is logged of it belongs into the log of the state folder."""
     step = {"id": "S1", "actor": "coder", "action": "Count.", "kind": "repl", "outputs": ["a"]}

@@ -24,6 +24,7 @@ from orchestrator.engine.contract import EngineSpec
 from orchestrator.engine.errors import BadGrammar
 from orchestrator.engine.llama import Llama, as_tokens
 from orchestrator.engine.worker.text import utf8_rest
+from orchestrator.taskir.validation import OutputSchema
 
 OBJECT = {
     "type": "object",
@@ -132,6 +133,35 @@ def follows(llama: Llama, gbnf: str, text: str) -> bool:
         return grammar.allows(next(iter(llama.vocab.end)))
     finally:
         grammar.close()
+
+
+TEXTS: list[tuple[Any, list[Any], list[Any]]] = [
+    ({"type": "string", "pattern": r"^(?<year>\d{4})-(?P<week>\d{2})$"}, ["2026-48"], ["2026", "26-48"]),
+    ({"type": "string", "pattern": r"^\p{Lu}[\p{L}\pN' -]*$"}, ["Łódź 2", "O'Brien", "Ωmega"], ["łódź", "A_"]),
+    ({"type": "string", "pattern": r"^\P{L}+$"}, ["12 _"], ["a", "1é"]),
+    ({"type": "string", "pattern": "^(?!x)[a-z]+$"}, ["abc", "xyz"], ["A", ""]),
+    ({"type": "string", "pattern": r"^(a|b)-\1$"}, ["a-a", "a-b"], ["c-c", "ab"]),
+    ({"type": "string", "format": "date"}, ["2024-02-29", "1999-12-31"], ["2023-02-29", "2024-04-31", "Thursday"]),
+    ({"type": "string", "format": "time"}, ["23:59:59Z", "08:00:00.25+01:30"], ["24:00:00Z", "8:00:00Z", "12:00"]),
+    ({"format": "date-time"}, ["2024-06-03T12:00:00Z"], ["2024-06-03", "2024-06-31T12:00:00Z", 3, None]),
+    ({"type": "string", "format": "uuid"}, ["01234567-89ab-cdef-0123-456789ABCDEF"], ["room 7", "0123"]),
+    ({"type": "string", "format": "ipv4"}, ["0.0.0.0", "255.10.9.199"], ["256.1.1.1", "1.2.3", "01.2.3.4"]),  # noqa: S104
+    ({"type": "string", "format": "email"}, ["jo.m+x@mail.example.org"], ["jo", "jo@", ".jo@a.org", "jo@a..org"]),
+    ({"type": ["string", "null"], "format": "date"}, ["2024-02-29", None], ["soon"]),
+    ({"anyOf": [{"type": "string"}, {"type": "null"}], "format": "date"}, ["2024-02-29", None], ["soon"]),
+    ({"type": "string", "format": "email", "pattern": "^(?!x)(?:[a-z]+[@.])+[a-z]+$"}, ["jo@a.org"], ["jo"]),
+    ({"type": "integer", "format": "int32"}, [7], ["7"]),
+]
+"""Patterns of other dialects than Python's, and formats."""
+
+
+@pytest.mark.parametrize(("schema", "good", "bad"), TEXTS)
+def test_a_text_has_the_pattern_and_the_format_of_its_schema(
+    llama: Llama, schema: Any, good: list[Any], bad: list[Any]
+) -> None:
+    assert [value for value in (*good, *bad) if accepts(llama, schema, json.dumps(value, ensure_ascii=False))] == good
+    if not list(left_to_validator(schema)):
+        OutputSchema(schema).read(walk(llama, schema, np.random.default_rng(1)))
 
 
 @pytest.mark.parametrize(("schema", "good", "bad"), CASES)
@@ -422,6 +452,7 @@ def test_a_whole_text_is_matched_by_the_grammar_of_a_pattern(llama: Llama, patte
     [
         ("(a+)+", "a quantifier inside of what is repeated at character 5"),
         ("(?=a)b", "look-around"),
+        (r"\p{Greek}", "the property Greek"),
         (r"a\b", r"the escape \b"),
         ("a^b", "an anchor"),
         ("[a", "it ends within a class"),
@@ -470,7 +501,6 @@ NESTED: Final = "^(?:(?:.)*)*$"
         "^(?:[a-z]+ )*x$",
         "^(?:a?){2}$",
         "^(?:(a|b{1,3})c)+$",
-        "^(?=a)b$",
         r"^\ba$",
         "^a|b$",
         r"^(a)\1$",
@@ -484,6 +514,21 @@ def test_a_pattern_that_is_not_simple_is_left_to_the_validator(llama: Llama, pat
     schema = {"type": "string", "pattern": pattern, "maxLength": 5}
     assert list(left_to_validator(schema)) == [("", "pattern")]
     assert accepts(llama, schema, '"any"')
+
+
+@pytest.mark.parametrize(
+    ("schema", "loose"),
+    [
+        ({"type": "string", "format": "date"}, []),
+        ({"type": "string", "format": "date", "maxLength": 10}, ["format"]),
+        ({"type": "string", "format": "email", "pattern": "^[a-z@.]+$"}, ["format"]),
+        ({"type": "string", "format": "email", "pattern": "^(?:[a-z]+[@.])+$"}, ["pattern"]),
+        ({"type": "string", "pattern": "^(?=a)[a-z]+$"}, ["pattern"]),
+        ({"type": "string", "format": "uri"}, []),
+    ],
+)
+def test_a_format_is_enforced_unless_another_pattern_takes_its_place(schema: Any, loose: list[str]) -> None:
+    assert [keyword for _, keyword in left_to_validator(schema)] == loose
 
 
 def test_it_is_known_what_a_grammar_leaves_to_the_validator() -> None:

@@ -153,15 +153,15 @@ def test_patterns_are_searched_for_and_name_properties(
 @pytest.mark.parametrize(
     ("schema", "told"),
     [
-        ({"pattern": "(?=a)b"}, "the pattern '(?=a)b' cannot be used: look-around"),
-        ({"items": {"pattern": r"(a)\1"}}, "backreferences are not supported"),
-        ({"patternProperties": {r"a\Z": {}}}, r"the pattern 'a\\Z' cannot be used: unrecognized escape sequence"),
+        ({"pattern": "(?=a)b("}, "'(?=a)b(' is no regular expression: a group without its end"),
+        ({"items": {"pattern": "[a"}}, "'[a' is no regular expression: a class without its end"),
+        ({"patternProperties": {"*a": {}}}, "'*a' is no regular expression: * has nothing to repeat"),
         ({"patternProperties": {"a": {}}, "unevaluatedProperties": False}, "cannot have unevaluatedProperties"),
         ({"items": {"$schema": META, "pattern": "a"}}, "cannot have $schema"),
         ({"$dynamicAnchor": "meta", "pattern": "a"}, "cannot have $dynamicAnchor"),
     ],
 )
-def test_patterns_that_cannot_be_matched_in_time_are_refused_at_once(schema: dict[str, Any], told: str) -> None:
+def test_patterns_that_are_none_or_not_ours_to_match_are_refused_at_once(schema: dict[str, Any], told: str) -> None:
     with pytest.raises(BadSchema) as caught:
         OutputSchema(schema)
     assert told in str(caught.value)

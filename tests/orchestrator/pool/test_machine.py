@@ -30,7 +30,7 @@ def test_two_nodes_of_two_cores_of_two_threads(tmp_path: Path, monkeypatch: pyte
     _pretend_cpus(monkeypatch, 8)
     siblings = {cpu: f"{cpu % 4},{cpu % 4 + 4}" for cpu in range(8)}
     _describe(tmp_path, siblings, {0: "0-1,4-5", 1: "2-3,6-7"})
-    topology = read_topology(tmp_path)
+    topology = read_topology(tmp_path, 8)
     assert [(node.id, node.cores, node.memory) for node in topology.nodes] == [
         (0, ((0, 4), (1, 5)), 1 << 30),
         (1, ((2, 6), (3, 7)), 1 << 30),
@@ -42,29 +42,38 @@ def test_two_nodes_of_two_cores_of_two_threads(tmp_path: Path, monkeypatch: pyte
 def test_only_what_this_process_may_use_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _describe(tmp_path, {cpu: str(cpu) for cpu in range(6)}, {0: "0-1", 1: "2-3", 2: "4-5", 3: ""})
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {1, 4, 5})
-    nodes = read_topology(tmp_path).nodes
+    nodes = read_topology(tmp_path, 8).nodes
     assert [(node.id, node.cores) for node in nodes] == [(0, ((1,),)), (2, ((4,), (5,)))]
 
 
 def test_without_nodes_there_is_one_with_everything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _pretend_cpus(monkeypatch, 4)
     _describe(tmp_path, {cpu: str(cpu // 2) for cpu in range(4)}, {})
-    (node,) = read_topology(tmp_path).nodes
+    (node,) = read_topology(tmp_path, 8).nodes
     assert (node.id, node.cores, node.memory) == (0, ((0, 1), (2, 3)), psutil.virtual_memory().total)
 
 
 def test_nodes_that_leave_a_core_out_are_not_believed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _pretend_cpus(monkeypatch, 4)
     _describe(tmp_path, {cpu: str(cpu) for cpu in range(4)}, {0: "0", 1: "1-2"})
-    (node,) = read_topology(tmp_path).nodes
+    (node,) = read_topology(tmp_path, 8).nodes
     assert len(node.cores) == 4
 
 
 def test_without_anything_psutil_bounds_the_cores(tmp_path: Path) -> None:
-    topology = read_topology(tmp_path)
+    topology = read_topology(tmp_path, 8)
     assert 1 <= topology.cores <= len(ALLOWED)
     assert topology.nodes[0].cpus == tuple(ALLOWED)
     assert 1 <= read_topology().cores <= len(ALLOWED)
+
+
+def test_with_the_time_of_fewer_cores_there_are_fewer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _pretend_cpus(monkeypatch, 8)
+    siblings = {cpu: f"{cpu % 4},{cpu % 4 + 4}" for cpu in range(8)}
+    _describe(tmp_path, siblings, {0: "0-1,4-5", 1: "2-3,6-7"})
+    assert [len(node.cores) for node in read_topology(tmp_path, 4).nodes] == [2, 2]
+    (node,) = read_topology(tmp_path, 3).nodes
+    assert (len(node.cores), node.memory) == (3, psutil.virtual_memory().total)
 
 
 def test_lists_of_cpus() -> None:

@@ -15,6 +15,7 @@ READ = {
     "required": ["name"],
     "additionalProperties": False,
 }
+WRITE = {"type": "object", "properties": {"name": {"type": "string"}, "text": {"type": "string"}}}
 CAN = Capabilities(
     roles=frozenset({"worker"}),
     personas=frozenset(),
@@ -22,7 +23,7 @@ CAN = Capabilities(
     kinds=frozenset({"generate", "tool"}),
     input_types=frozenset({"text"}),
     models=frozenset(),
-    tools={"read_file": READ, "list_files": {"type": "object"}},
+    tools={"read_file": READ, "list_files": {"type": "object"}, "write_artifact": WRITE},
     unavailable={"repl": "bubblewrap is missing", "shell": "bubblewrap is missing"},
 )
 STEP = {"id": "S1", "actor": "worker", "action": "Do it.", "outputs": ["a.txt"]}
@@ -38,6 +39,8 @@ def document(step: dict[str, Any]) -> dict[str, Any]:
         {"kind": "tool", "tools": ["read_file"], "arguments": {"name": "a", "length": 3}},
         {"kind": "tool", "tools": ["read_file"], "inputs": ["n"], "arguments": {"name": {"$input": "n"}}},
         {"kind": "tool", "tools": ["read_file"], "foreach": "l.json", "arguments": {"name": {"$input": "l.json"}}},
+        {"kind": "tool", "tools": ["write_artifact"], "arguments": {"name": "a.txt", "text": "x"}},
+        {"kind": "tool", "tools": ["write_artifact"], "foreach": "l.json"},
         {"kind": "tool", "tools": ["read_file", "list_files"]},
         {"tools": ["list_files"]},
     ],
@@ -55,6 +58,23 @@ def test_what_can_be_done_is_accepted_and_given_back(step: dict[str, Any]) -> No
         ({"tools": ["shell"]}, "/tools/0", 'tool "shell" is not available here: bubblewrap is missing', "read_file"),
         ({"tools": ["read_fil"]}, "/tools/0", 'unknown tool "read_fil"', "'read_file'?"),
         ({"kind": "tool"}, "/tools", "a step of kind tool must have some", "read_file, list_files"),
+        (
+            {
+                "kind": "tool",
+                "tools": ["write_artifact"],
+                "foreach": "l.json",
+                "arguments": {"name": "a.txt", "text": {"$input": "l.json"}},
+            },
+            "/arguments",
+            "each child of a foreach writes an output of its own, such as a.txt[0]",
+            "no foreach, or a tool whose result is the output",
+        ),
+        (
+            {"kind": "tool", "tools": ["write_artifact"], "arguments": {"name": "b.txt", "text": "x"}},
+            "/arguments/name",
+            '"b.txt" is no output of the step',
+            "a.txt",
+        ),
         ({"arguments": {}}, "/arguments", "the step is none", "kind tool, and one tool"),
         ({"kind": "tool", "tools": ["read_file", "list_files"], "arguments": {}}, "/arguments", "is none", "one tool"),
         ({"kind": "tool", "tools": ["read_file"], "arguments": {}}, "/arguments", "'name' is a required", "read_file"),
@@ -93,7 +113,8 @@ def test_this_installation_acts_as_far_as_there_is_a_sandbox() -> None:
     [
         ({"properties": {"a": {"$ref": "http://127.0.0.1:1/theirs.json"}}}, "refers to something that is not in it"),
         ({"properties": {"a": {"pattern": r"^(\w+\s?)*$"}}}, "does not match"),
-        ({"properties": {"a": {"pattern": r"(a)\1"}}}, "backreferences are not supported"),
+        ({"properties": {"a": {"pattern": r"^(a)\1b$"}}}, "does not match"),
+        ({"properties": {"a": {"pattern": "("}}}, "is no regular expression"),
     ],
 )
 def test_arguments_are_checked_without_fetching_and_in_linear_time(schema: dict[str, Any], told: str) -> None:

@@ -1,0 +1,41 @@
+"""Tell clients what of a request is not obeyed, in a header of the answer and in the log."""
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+import structlog
+from starlette.responses import Response
+
+from orchestrator.taskir.problems import pointer
+from orchestrator.taskir.validation import unenforced
+
+WARNINGS_HEADER: Final = "X-Warnings"
+"""The header that holds the warnings, as a JSON list of texts in ASCII."""
+MAX_BYTES: Final = 2000
+"""How long the header may be: clients limit the length of a header, or of all headers together, to 8 KiB or more."""
+_LONGEST: Final = 400
+
+log = structlog.get_logger(__name__)
+
+
+def schema_warnings(where: str, schema: Any) -> list[str]:
+    """Return what of a JSON Schema, which a request has at `where`, nothing enforces."""
+    return [f"{where}{pointer(path)}: {message}" for path, message in unenforced(schema)]
+
+
+def log_warnings(request: str, warnings: Sequence[str]) -> None:
+    """Log the warnings of a request, which is named by the id of its answer."""
+    if warnings:
+        log.warning("a part of a request is not obeyed", answer=request, warnings=list(warnings[:10]))
+
+
+def put_warnings(response: Response, warnings: Iterable[str]) -> None:
+    """Put the warnings into the header of a response, the first ones if they are too many."""
+    shown: list[str] = []
+    for text in dict.fromkeys(warnings):
+        if len(json.dumps([*shown, text[:_LONGEST]])) > MAX_BYTES:
+            break
+        shown.append(text[:_LONGEST])
+    if shown:
+        response.headers[WARNINGS_HEADER] = json.dumps(shown)
