@@ -18,6 +18,22 @@ from orchestrator.engine.tool_calls import (
     ToolCallParser,
     ToolCallStarted,
 )
+from registry.call_syntax import (
+    BARE_JSON,
+    DEEPSEEK,
+    DEEPSEEK_V31,
+    FAMILIES,
+    FUNCTION_TAGS,
+    GLM,
+    HARMONY,
+    HERMES,
+    LLAMA3,
+    MISTRAL,
+    MISTRAL_TEKKEN,
+    QWEN_CODER,
+    TOOL_CALL_LIST,
+    CallSyntax,
+)
 
 TOOLS: Final[Mapping[str, Any]] = {
     "weather": {"type": "object", "properties": {"city": {"type": "string"}, "days": {"type": "integer"}}},
@@ -30,54 +46,112 @@ WEATHER: Final = ("weather", ARGUMENTS)
 CLOCK: Final[tuple[str, Any]] = ("clock", {})
 NAMED: Final = f'{{"name": "weather", "arguments": {HERE}}}'
 TIMED: Final = '{"name": "clock", "arguments": {}}'
+QWEN_CALL: Final = (
+    "<tool_call>\n<function=weather>\n<parameter=city>\nZoë\n</parameter>\n<parameter=days>\n3\n</parameter>\n"
+    "</function>\n</tool_call>"
+)
+QWEN_CLOCK: Final = "<tool_call>\n<function=clock>\n</function>\n</tool_call>"
 
-CALLS: Final = {
-    "hermes": (f"<tool_call>\n{NAMED}\n</tool_call>", "", [WEATHER]),
-    "hermes, several": (f"<tool_call>{NAMED}</tool_call>\n<tool_call>\n{TIMED}\n</tool_call>", "", [WEATHER, CLOCK]),
-    "hermes after prose": (f"I shall look.\n\n<tool_call>\n{NAMED}\n</tool_call>", "I shall look.", [WEATHER]),
-    "hermes without an end": (f"<tool_call>\n{NAMED}\n", "", [WEATHER]),
-    "hermes without a brace": (f"<tool_call>\n{NAMED[:-1]}\n</tool_call>", "", [WEATHER]),
-    "hermes, two in one mark": (f"<tool_call>\n{NAMED}\n{TIMED}\n</tool_call>", "", [WEATHER, CLOCK]),
-    "hermes, a list": (f"<tool_call>[{NAMED}, {TIMED}]</tool_call>", "", [WEATHER, CLOCK]),
-    "hermes, no arguments": ('<tool_call>{"name": "clock"}</tool_call>', "", [CLOCK]),
-    "hermes, null": ('<tool_call>{"name": "clock", "arguments": null}</tool_call>', "", [CLOCK]),
+CALLS: Final[Mapping[str, tuple[CallSyntax | None, str, str, list[tuple[str, Any]]]]] = {
+    "hermes": (HERMES, f"<tool_call>\n{NAMED}\n</tool_call>", "", [WEATHER]),
+    "hermes, several": (
+        HERMES,
+        f"<tool_call>{NAMED}</tool_call>\n<tool_call>\n{TIMED}\n</tool_call>",
+        "",
+        [WEATHER, CLOCK],
+    ),
+    "hermes, without a line break": (
+        HERMES,
+        f"<tool_call>{NAMED}</tool_call><tool_call>{TIMED}</tool_call>",
+        "",
+        [WEATHER, CLOCK],
+    ),
+    "hermes after prose": (
+        HERMES,
+        f"I shall look.\n\n<tool_call>\n{NAMED}\n</tool_call>",
+        "I shall look.",
+        [WEATHER],
+    ),
+    "hermes after a code block": (
+        HERMES,
+        f"```\nls\n```\n<tool_call>\n{NAMED}\n</tool_call>",
+        "```\nls\n```",
+        [WEATHER],
+    ),
+    "hermes without an end": (HERMES, f"<tool_call>\n{NAMED}\n", "", [WEATHER]),
+    "hermes without a brace": (HERMES, f"<tool_call>\n{NAMED[:-1]}\n</tool_call>", "", [WEATHER]),
+    "hermes, two in one mark": (HERMES, f"<tool_call>\n{NAMED}\n{TIMED}\n</tool_call>", "", [WEATHER, CLOCK]),
+    "hermes, a list": (HERMES, f"<tool_call>[{NAMED}, {TIMED}]</tool_call>", "", [WEATHER, CLOCK]),
+    "hermes, no arguments": (HERMES, '<tool_call>{"name": "clock"}</tool_call>', "", [CLOCK]),
+    "hermes, null": (HERMES, '<tool_call>{"name": "clock", "arguments": null}</tool_call>', "", [CLOCK]),
     "hermes, arguments in a string": (
+        HERMES,
         f'<tool_call>{{"name": "weather", "arguments": {json.dumps(HERE)}}}</tool_call>',
         "",
         [WEATHER],
     ),
-    "hermes, arguments first": (f'<tool_call>{{"arguments": {HERE}, "name": "weather"}}</tool_call>', "", [WEATHER]),
-    "qwen coder": (
-        "<tool_call>\n<function=weather>\n<parameter=city>\nZoë\n</parameter>\n<parameter=days>\n3\n</parameter>\n"
-        "</function>\n</tool_call>",
+    "hermes, arguments first": (
+        HERMES,
+        f'<tool_call>{{"arguments": {HERE}, "name": "weather"}}</tool_call>',
         "",
-        [("weather", {"city": "Zoë", "days": 3})],
+        [WEATHER],
     ),
-    "llama": (f'{{"name": "weather", "parameters": {HERE}}}', "", [WEATHER]),
-    "llama with a type": (f'{{"type": "function", "name": "weather", "parameters": {HERE}}}', "", [WEATHER]),
-    "llama, function": (f'{{"type": "function", "function": "weather", "parameters": {HERE}}}', "", [WEATHER]),
-    "llama, python tag": (f'<|python_tag|>{{"name": "weather", "parameters": {HERE}}}', "", [WEATHER]),
-    "llama, semicolons": (f"<|python_tag|>{NAMED}; {TIMED}", "", [WEATHER, CLOCK]),
-    "llama, built in": ('<|python_tag|>brave_search.call(query="a (b)")', "", [("brave_search", {"query": "a (b)"})]),
-    "mistral": (f"[TOOL_CALLS] [{NAMED}]", "", [WEATHER]),
-    "mistral, several": (f"[TOOL_CALLS] [{NAMED}, {TIMED}]", "", [WEATHER, CLOCK]),
-    "mistral with ids": (f'[TOOL_CALLS][{NAMED[:-1]}, "id": "a1b2c3d4e"}}, {TIMED}]', "", [WEATHER, CLOCK]),
-    "mistral tekken": (f"Yes.[TOOL_CALLS]weather[ARGS]{HERE}[TOOL_CALLS]clock[ARGS]{{}}", "Yes.", [WEATHER, CLOCK]),
-    "mistral with a call id": (f"[TOOL_CALLS]weather[CALL_ID]a1b2c3d4e[ARGS]{HERE}", "", [WEATHER]),
-    "functionary": (f"<function=weather>{HERE}</function>", "", [WEATHER]),
+    "qwen coder": (
+        QWEN_CODER,
+        f"{QWEN_CALL}\n{QWEN_CLOCK}",
+        "",
+        [("weather", {"city": "Zoë", "days": 3}), CLOCK],
+    ),
+    "qwen coder between texts": (
+        QWEN_CODER,
+        f"So:\n{QWEN_CLOCK}\nAnd:\n{QWEN_CALL}\nDone.",
+        "So:And:Done.",
+        [CLOCK, ("weather", {"city": "Zoë", "days": 3})],
+    ),
+    "llama": (LLAMA3, f'{{"name": "weather", "parameters": {HERE}}}', "", [WEATHER]),
+    "llama with a type": (LLAMA3, f'{{"type": "function", "name": "weather", "parameters": {HERE}}}', "", [WEATHER]),
+    "llama, function": (
+        LLAMA3,
+        f'{{"type": "function", "function": "weather", "parameters": {HERE}}}',
+        "",
+        [WEATHER],
+    ),
+    "llama, python tag": (LLAMA3, f'<|python_tag|>{{"name": "weather", "parameters": {HERE}}}', "", [WEATHER]),
+    "llama, semicolons": (LLAMA3, f"<|python_tag|>{NAMED}; {TIMED}", "", [WEATHER, CLOCK]),
+    "llama, built in": (
+        LLAMA3,
+        '<|python_tag|>brave_search.call(query="a (b)")',
+        "",
+        [("brave_search", {"query": "a (b)"})],
+    ),
+    "bare": (BARE_JSON, f"{NAMED}\n{TIMED}", "", [WEATHER, CLOCK]),
+    "mistral": (MISTRAL, f"[TOOL_CALLS] [{NAMED}]", "", [WEATHER]),
+    "mistral, several": (MISTRAL, f"Two.[TOOL_CALLS] [{NAMED}, {TIMED}]", "Two.", [WEATHER, CLOCK]),
+    "mistral with ids": (MISTRAL, f'[TOOL_CALLS][{NAMED[:-1]}, "id": "a1b2c3d4e"}}, {TIMED}]', "", [WEATHER, CLOCK]),
+    "mistral tekken": (
+        MISTRAL_TEKKEN,
+        f"Yes.[TOOL_CALLS]weather[ARGS]{HERE}[TOOL_CALLS]clock[ARGS]{{}}",
+        "Yes.",
+        [WEATHER, CLOCK],
+    ),
+    "mistral with a call id": (MISTRAL_TEKKEN, f"[TOOL_CALLS]weather[CALL_ID]a1b2c3d4e[ARGS]{HERE}", "", [WEATHER]),
+    "functionary": (FUNCTION_TAGS, f"<function=weather>{HERE}</function>", "", [WEATHER]),
     "functionary, several": (
+        FUNCTION_TAGS,
         f"<function=weather>{HERE}</function><function=clock>{{}}</function>",
         "",
         [WEATHER, CLOCK],
     ),
-    "phi": (f"<|tool_call|>[{NAMED}]<|/tool_call|>", "", [WEATHER]),
+    "phi": (TOOL_CALL_LIST, f"<|tool_call|>[{NAMED}]<|/tool_call|>", "", [WEATHER]),
     "deepseek": (
+        DEEPSEEK,
         f"<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>weather\n```json\n{HERE}\n```<｜tool▁call▁end｜>"
         "<｜tool▁calls▁end｜>",
         "",
         [WEATHER],
     ),
     "deepseek, several": (
+        DEEPSEEK,
         f"Two.<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>weather\n```json\n{HERE}\n```"
         "<｜tool▁call▁end｜>\n<｜tool▁call▁begin｜>function<｜tool▁sep｜>clock\n```json\n{}\n```<｜tool▁call▁end｜>"
         "<｜tool▁calls▁end｜>",
@@ -85,60 +159,64 @@ CALLS: Final = {
         [WEATHER, CLOCK],
     ),
     "deepseek 3.1": (
+        DEEPSEEK_V31,
         f"<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>weather<｜tool▁sep｜>{HERE}<｜tool▁call▁end｜><｜tool▁call▁begin｜>clock"
         "<｜tool▁sep｜>{}<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
         "",
         [WEATHER, CLOCK],
     ),
     "deepseek, a call alone": (
+        DEEPSEEK_V31,
         f"<｜tool▁call▁begin｜>weather<｜tool▁sep｜>{HERE}<｜tool▁call▁end｜> Done.",
         "Done.",
         [WEATHER],
     ),
     "glm": (
+        GLM,
         "<tool_call>weather\n<arg_key>city</arg_key>\n<arg_value>Zoë</arg_value>\n<arg_key>days</arg_key>\n"
         "<arg_value>3</arg_value>\n</tool_call>",
         "",
         [("weather", {"city": "Zoë", "days": 3})],
     ),
     "glm, several": (
-        "So: <tool_call>clock\n</tool_call>\n"
+        GLM,
+        "So:\n<tool_call>clock\n</tool_call>\n"
         "<tool_call>weather<arg_key>city</arg_key><arg_value>3</arg_value></tool_call>",
         "So:",
         [CLOCK, ("weather", {"city": "3"})],
     ),
     "harmony": (
+        HARMONY,
         f"<|channel|>commentary to=functions.weather <|constrain|>json<|message|>{HERE}<|call|>",
         "",
         [WEATHER],
     ),
     "harmony, in another order": (
+        HARMONY,
         f"<|start|>assistant to=functions.weather<|channel|>commentary json<|message|>{HERE}",
         "",
         [WEATHER],
     ),
     "harmony after another message": (
+        HARMONY,
         "Hm.<|start|>assistant<|channel|>commentary to=functions.clock json<|message|> {}<|call|>",
         "Hm.",
         [CLOCK],
     ),
-    "our own": (json.dumps({"tool": "weather", "arguments": ARGUMENTS}), "", [WEATHER]),
-    "openai": (f'{{"id": "c1", "type": "function", "function": {NAMED}}}', "", [WEATHER]),
-    "a list": (f"[{NAMED}, {TIMED}]", "", [WEATHER, CLOCK]),
-    "fenced": (f"```json\n{NAMED}\n```", "", [WEATHER]),
-    "fenced after prose": (f"Let me see:\n```\n[{NAMED}]\n```\n", "Let me see:", [WEATHER]),
-    "bare after prose": (f"Let me see: {NAMED}", "Let me see:", [WEATHER]),
-    "text between and after": (f"A {NAMED} B {TIMED} C", "ABC", [WEATHER, CLOCK]),
-    "bare, arguments first": (f'{{"arguments": {HERE}, "name": "weather"}}', "", [WEATHER]),
-    "a further key": (f'{NAMED[:-1]}, "why": "?"}}', "", [WEATHER]),
+    "in words": (None, json.dumps({"tool": "weather", "arguments": ARGUMENTS}), "", [WEATHER]),
+    "in words, as OpenAI has it": (None, f'{{"id": "c1", "type": "function", "function": {NAMED}}}', "", [WEATHER]),
+    "in words, a list": (None, f"[{NAMED}, {TIMED}]", "", [WEATHER, CLOCK]),
+    "in words, fenced": (None, f"```json\n{NAMED}\n```", "", [WEATHER]),
+    "in words, arguments first": (None, f'{{"arguments": {HERE}, "name": "weather"}}', "", [WEATHER]),
+    "in words, a further key": (None, f'{NAMED[:-1]}, "why": "?"}}', "", [WEATHER]),
 }
+SYNTAXES: Final = (None, *FAMILIES.values())
 TEXTS: Final = [
     "It is sunny.",
     " two words \n",
     "",
     '{"tool": "moon", "arguments": {}}',
     '{"tool": ["weather"], "arguments": {}}',
-    '{"name": "weather"}',
     '{"name": "Bob", "arguments": {}}',
     '{"arguments": {"a": 1}, "name": "moon"}',
     '{"city": "B"}',
@@ -154,33 +232,54 @@ TEXTS: Final = [
     "<|channel|>final<|message|>It is.",
     "a < b [c] {d} ```e```",
     '[{"name": "moon", "arguments": {}}]',
+    "Qwen wraps a call in <tool_call> and </tool_call>, then waits.",
+    "<tool_call> is what a call begins with",
+    "Qwen wraps a call in `<tool_call>`; inside stands `<function=weather>`.",
+    "Mistral writes [TOOL_CALLS] in front of a list.",
+    "The closer is </tool_call>.",
+    f"Bare: {NAMED}",
+    f"Write <tool_call>{NAMED}</tool_call> for it.",
+    f"Example:\n```xml\n<tool_call>\n{NAMED}\n</tool_call>\n```\nThat is all.",
+    f"Example:\n~~~\n[TOOL_CALLS] [{NAMED}]\n[TOOL_CALLS]weather[ARGS]{HERE}\n~~~",
+    f"> <tool_call>\n> {NAMED}\n> </tool_call>",
+    f"See [TOOL_CALLS] [{NAMED}], `[TOOL_CALLS]weather[ARGS]{HERE}` and <function=weather>{HERE}</function>",
+    f"In words: ```json\n{NAMED}\n```",
+    "[TOOL_CALLS] weather, please",
+    "<tool_call>\nweather, please\n</tool_call>",
+    "<tool_call>",
+    '<tool_call>{"nom": "weather"}</tool_call>',
+    "<function=weather>Paris</function>",
+    "<｜tool▁calls▁begin｜>weather",
+    "<｜tool▁call▁begin｜>weather<｜tool▁sep｜>now",
+    "<|python_tag|>import os",
+    "<|python_tag|> begins it",
 ]
-BROKEN: Final = {
-    "<tool_call>\nweather, please\n</tool_call>": None,
-    "<tool_call>moon\n</tool_call>": None,
-    "<tool_call>weather<arg_key>city</arg_key>Oslo": 0,
-    "<tool_call>weather<arg_key>city": 0,
-    "<｜tool▁calls▁begin｜>weather": None,
-    "<｜tool▁call▁begin｜>weather<｜tool▁sep｜>now": None,
-    "<|channel|>commentary to=functions.moon json<|message|>{}": None,
-    "<|channel|>commentary to=functions.weather<|message|>Oslo": None,
-    '<tool_call>{"name": "moon", "arguments": {}}</tool_call>': None,
-    '<tool_call>{"nom": "weather"}</tool_call>': None,
-    '<tool_call>{"name": "weather", "arguments": 3}</tool_call>': 0,
-    '<tool_call>{"name": "weather", "arguments": {"city": ': 0,
-    "<tool_call>": None,
-    "[TOOL_CALLS] weather, please": None,
-    "<function=weather>Paris</function>": None,
-    "<function=moon>{}</function>": None,
-    "<|python_tag|>import os": None,
-    '<|python_tag|>weather.call(place=b"here")': None,
-    f'{NAMED} and <tool_call>{{"name": "moon"}}': None,
-}
+"""No call for a model of any family."""
+BROKEN: Final[list[tuple[CallSyntax | None, str, int | None]]] = [
+    (GLM, "<tool_call>moon\n</tool_call>", None),
+    (GLM, "<tool_call>weather<arg_key>city</arg_key>Oslo", None),
+    (GLM, "<tool_call>weather<arg_key>city", None),
+    (HARMONY, "<|channel|>commentary to=functions.moon json<|message|>{}", None),
+    (HARMONY, "<|channel|>commentary to=functions.weather<|message|>Oslo", 0),
+    (HERMES, '<tool_call>{"name": "moon", "arguments": {}}</tool_call>', None),
+    (HERMES, '<tool_call>{"arguments": {}, "name": "moon"}</tool_call>', None),
+    (HERMES, '<tool_call>{"name": "weather", "arguments": 3}</tool_call>', 0),
+    (HERMES, '<tool_call>{"name": "weather", "arguments": {"city": ', 0),
+    (HERMES, '<tool_call>{"name": "weather", "arguments": "{', 0),
+    (HERMES, '<tool_call>{"name": "weather", "arguments": "\\x"}', 0),
+    (HERMES, f'<tool_call>\n{NAMED}\n</tool_call>\nand\n<tool_call>{{"name": "moon"}}', None),
+    (FUNCTION_TAGS, "<function=moon>{}</function>", None),
+    (LLAMA3, '<|python_tag|>weather.call(place=b"here")', None),
+    (LLAMA3, "<|python_tag|>moon.call()", None),
+    (MISTRAL_TEKKEN, "[TOOL_CALLS]moon[ARGS]{}", None),
+    (QWEN_CODER, "<tool_call>\n<function=weather>", None),
+    (QWEN_CODER, QWEN_CALL.removeprefix("<tool_call>\n"), None),
+]
 
 
-def read(pieces: Iterable[str], only: str | None = None) -> list[CallEvent]:
+def read(pieces: Iterable[str], syntax: CallSyntax | None = HERMES, only: str | None = None) -> list[CallEvent]:
     """Return the events of a text, with deltas that follow on each other as one."""
-    parser = ToolCallParser(TOOLS, only)
+    parser = ToolCallParser(TOOLS, syntax, only)
     found: list[CallEvent] = []
     for event in [event for piece in pieces for event in parser.push(piece)] + parser.finish():
         last = found[-1] if found else None
@@ -193,8 +292,8 @@ def read(pieces: Iterable[str], only: str | None = None) -> list[CallEvent]:
     return found
 
 
-def _begins(event: CallEvent, call: ToolCallFinished) -> bool:
-    return isinstance(event, ToolCallStarted) and (event.index, event.name) == (call.index, call.name)
+def text_in(events: Iterable[CallEvent]) -> str:
+    return "".join(event.text for event in events if isinstance(event, TextDelta))
 
 
 def pieces_of(text: str, cuts: Iterable[int]) -> list[str]:
@@ -204,34 +303,38 @@ def pieces_of(text: str, cuts: Iterable[int]) -> list[str]:
 
 @pytest.mark.parametrize("name", CALLS)
 def test_calls_are_read(name: str) -> None:
-    text, said, calls = CALLS[name]
-    events = read([text])
-    assert "".join(event.text for event in events if isinstance(event, TextDelta)).replace(" ", "") == said.replace(
-        " ", ""
-    )
+    syntax, text, said, calls = CALLS[name]
+    events = read([text], syntax)
+    assert text_in(events).replace(" ", "") == said.replace(" ", "")
     assert not [event for event in events if isinstance(event, ToolCallBroken)]
     done = [event for event in events if isinstance(event, ToolCallFinished)]
     assert [(one.name, json.loads(one.arguments)) for one in done] == calls
     assert [one.index for one in done] == [*range(len(calls))]
     for one in done:
-        started = next(place for place, event in enumerate(events) if _begins(event, one))
+        started = events.index(ToolCallStarted(one.index, one.name))
         assert events[started + 1] == ArgumentsDelta(one.index, one.arguments)
         assert events[started + 2] == one
 
 
 @pytest.mark.parametrize(
-    "text", [*[text for text, _, _ in CALLS.values()], *(t for t in TEXTS if len(t) < 100), *BROKEN]
+    ("syntax", "text"),
+    [
+        *((syntax, text) for syntax, text, _, _ in CALLS.values()),
+        *((syntax, text) for syntax, text, _ in BROKEN),
+        *((HERMES, text) for text in TEXTS if len(text) < 200),
+    ],
 )
-def test_it_does_not_matter_how_the_text_is_cut(text: str) -> None:
-    whole = read([text])
-    assert read(text) == whole
+def test_it_does_not_matter_how_the_text_is_cut(syntax: CallSyntax | None, text: str) -> None:
+    whole = read([text], syntax)
+    assert read(text, syntax) == whole
     for cut in range(len(text)):
-        assert read([text[:cut], text[cut:]]) == whole
+        assert read([text[:cut], text[cut:]], syntax) == whole
 
 
 SNIPPETS: Final = [
-    *("<tool_call>", "</tool_call>", "<|python_tag|>", "[TOOL_CALLS]", "[ARGS]", "<function=", ">", "</function>"),
-    *("```", "json", "{", "}", "[", "]", '"', "name", "weather", "clock", "arguments", ":", ",", " ", "\n", ";", "\\"),
+    *("<tool_call>", "\n<tool_call>", "</tool_call>", "<|python_tag|>", "[TOOL_CALLS]", "[ARGS]", "<function=", ">"),
+    *("</function>", "```", "json", "{", "}", "[", "]", '"', "name", "weather", "clock", "arguments", ":", ",", " "),
+    *("\n", ";", "\\", "\n```\n", "[CALL_ID]", "\nx", "function"),
     *(
         "<｜tool▁calls▁begin｜>",
         "<｜tool▁call▁begin｜>",
@@ -240,76 +343,87 @@ SNIPPETS: Final = [
         "<｜tool▁calls▁end｜>",
     ),
     *("<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>", "<|channel|>commentary to=functions.", "<|message|>"),
-    *(
-        '{"name": "weather", "arguments": ',
-        '{"city": "B"}',
-        NAMED,
-        TIMED,
-        "x",
-        "null",
-        "1",
-        ".call(",
-        "<parameter=city>",
-    ),
+    *('{"name": "weather", "arguments": ', '{"city": "B"}', '{"arguments": ', '"{}"', NAMED, TIMED, "x", "null", "1"),
+    *(".call(", "<parameter=city>", "</parameter>", "<tool_call>weather", QWEN_CALL),
 ]
 
 
-@given(st.lists(st.sampled_from(SNIPPETS), max_size=24), st.lists(st.integers(0, 10_000), max_size=8))
-def test_any_text_cut_anyhow_gives_the_same_events(snippets: list[str], cuts: list[int]) -> None:
+@given(
+    st.lists(st.sampled_from(SNIPPETS), max_size=24),
+    st.lists(st.integers(0, 10_000), max_size=8),
+    st.sampled_from(SYNTAXES),
+)
+def test_any_text_cut_anyhow_gives_the_same_events(
+    snippets: list[str], cuts: list[int], syntax: CallSyntax | None
+) -> None:
     text = "".join(snippets)
-    assert read(pieces_of(text, cuts)) == read([text])
+    assert read(pieces_of(text, cuts), syntax) == read([text], syntax)
 
 
-@given(st.text(), st.lists(st.integers(0, 10_000), max_size=8))
-def test_no_text_is_lost(text: str, cuts: list[int]) -> None:
-    events = read(pieces_of(text, cuts))
+@given(st.text(), st.lists(st.integers(0, 10_000), max_size=8), st.sampled_from(SYNTAXES))
+def test_no_text_is_lost(text: str, cuts: list[int], syntax: CallSyntax | None) -> None:
+    events = read(pieces_of(text, cuts), syntax)
     if all(isinstance(event, TextDelta) for event in events):
-        assert "".join(event.text for event in events if isinstance(event, TextDelta)) == text
+        assert text_in(events) == text
+
+
+@given(st.lists(st.sampled_from(SNIPPETS), max_size=24), st.sampled_from(SYNTAXES))
+def test_a_text_without_a_call_is_returned_unchanged(snippets: list[str], syntax: CallSyntax | None) -> None:
+    text = "".join(snippets)
+    events = read([text], syntax)
+    if all(isinstance(event, TextDelta) for event in events):
+        assert text_in(events) == text
+
+
+@given(st.lists(st.sampled_from([text for text in SNIPPETS if text != QWEN_CALL]), max_size=24))
+def test_what_stands_in_a_code_block_is_no_call(snippets: list[str]) -> None:
+    text = "See:\n````\n" + "".join(snippets).replace("`", "") + "\n````\nDone."
+    for syntax in SYNTAXES:
+        assert read([text], syntax) == [TextDelta(text)]
 
 
 @pytest.mark.parametrize("text", TEXTS)
 def test_any_other_answer_is_text(text: str) -> None:
-    assert read([text]) == ([TextDelta(text)] if text else [])
+    for syntax in SYNTAXES:
+        assert read([text], syntax) == ([TextDelta(text)] if text else [])
 
 
-@pytest.mark.parametrize("text", BROKEN)
-def test_a_broken_call_is_reported_with_its_place(text: str) -> None:
-    (broken,) = [event for event in read([text]) if isinstance(event, ToolCallBroken)]
-    assert broken.index == BROKEN[text]
+@pytest.mark.parametrize("name", CALLS)
+def test_a_call_in_the_syntax_of_another_family_is_text(name: str) -> None:
+    own, text, _, _ = CALLS[name]
+    other = GLM if own is not GLM else MISTRAL
+    assert read([text], other) == [TextDelta(text)]
+
+
+@pytest.mark.parametrize(("syntax", "text", "index"), BROKEN)
+def test_a_broken_call_is_reported_with_its_place(syntax: CallSyntax | None, text: str, index: int | None) -> None:
+    (broken,) = [event for event in read([text], syntax) if isinstance(event, ToolCallBroken)]
+    assert broken.index == index
     assert broken.problem
     assert text[broken.at] in "<["
 
 
 @pytest.mark.parametrize(("text", "at"), [("It is", 2), ("<b>", 2), ("[1]", 2), ("`w`", 2), ('{"x', 3)])
 def test_text_is_sent_as_soon_as_it_cannot_be_a_call(text: str, at: int) -> None:
-    parser = ToolCallParser(TOOLS)
-    sent = ["".join(event.text for event in parser.push(sign) if isinstance(event, TextDelta)) for sign in text[:at]]
-    assert "".join(sent) == text[:at]
+    for syntax in SYNTAXES:
+        parser = ToolCallParser(TOOLS, syntax)
+        assert "".join(text_in(parser.push(sign)) for sign in text[:at]) == text[:at]
 
 
 def test_arguments_are_sent_as_they_come() -> None:
-    parser = ToolCallParser(TOOLS)
+    parser = ToolCallParser(TOOLS, HERMES)
     assert parser.push('<tool_call>{"name": "weather"') == []
-    assert parser.push(', "arguments": ') == []
-    assert parser.push('{"city"') == [ToolCallStarted(0, "weather", 0), ArgumentsDelta(0, '{"city"')]
+    assert parser.push(', "arguments"') == []
+    assert parser.push(": ") == [ToolCallStarted(0, "weather")]
+    assert parser.push('{"city"') == [ArgumentsDelta(0, '{"city"')]
     assert parser.push(': "B"') == [ArgumentsDelta(0, ': "B"')]
     assert parser.push("}}") == [ArgumentsDelta(0, "}"), ToolCallFinished(0, "weather", '{"city": "B"}')]
     assert parser.push("</tool_call>") == parser.finish() == []
 
 
-def test_pairs_of_keys_and_values_are_sent_as_json_as_they_come() -> None:
-    parser = ToolCallParser(TOOLS)
-    assert parser.push("<tool_call>weather\n<arg_key>") == [ToolCallStarted(0, "weather", 0, as_json=False)]
-    assert parser.push('city</arg_key><arg_value>"B"</arg_val') == []
-    assert parser.push("ue>\n<arg_key>days</arg_key>") == [ArgumentsDelta(0, '{"city": "\\"B\\""')]
-    assert parser.push("<arg_value>2</arg_value>") == [ArgumentsDelta(0, ', "days": 2')]
-    done = parser.push("</tool_call>")
-    assert done == [ArgumentsDelta(0, "}"), ToolCallFinished(0, "weather", '{"city": "\\"B\\"", "days": 2}')]
-
-
 def test_a_text_that_is_all_arguments_of_one_tool() -> None:
     assert read([" ", HERE], only="weather") == [
-        ToolCallStarted(0, "weather", 1),
+        ToolCallStarted(0, "weather"),
         ArgumentsDelta(0, HERE),
         ToolCallFinished(0, "weather", HERE),
     ]
