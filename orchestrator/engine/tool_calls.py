@@ -131,7 +131,7 @@ _SEPARATED: Final = _NamedHead(
     re.compile(r"\s*[\w.-]{0,512}(?:<[^<>{]{0,16}(?:>[\w.-]{0,512}\s*`{0,3}(?:j|js|jso|json)?\s*)?)?\Z"),
 )
 _ADDRESSED: Final = _NamedHead(
-    re.compile(r"([\w.-]{1,512})[^{]{0,512}?<\|message\|>"), re.compile(r"[\w.-]{0,512}[^{]{0,512}\Z")
+    re.compile(r"([\w.-]{1,128})[^{\n]{0,64}?<\|message\|>"), re.compile(r"[\w.-]{0,128}[^{\n]{0,75}\Z")
 )
 _TAGGED: Final = _NamedHead(re.compile(r"([^<>\n{]{1,512})>\s*(?=\{)"), re.compile(r"[^<>\n{]{0,512}(?:>\s*)?\Z"))
 _NAMED_BEHIND: Final[Mapping[str, _NamedHead]] = {
@@ -319,7 +319,7 @@ class ToolCallParser:
                 if self._form is None:
                     self._open_behind(mark, self._at + len(mark))
                 elif mark == _FUNCTION:
-                    self._refuse_lone_function()
+                    self._open_lone_function()
                 else:
                     self._open_xml(self._form)
                 return
@@ -331,14 +331,17 @@ class ToolCallParser:
             raise _More if form.unfinished.match(self._text, self._at) else _No
         self._hold(self._in_xml, self._at)
 
-    def _refuse_lone_function(self) -> None:
-        """Break a call that lacks nothing but the mark in front of it. Raises _More, _No."""
+    def _open_lone_function(self) -> None:
+        """Begin a call in XML that lacks nothing but the mark in front of it. Raises _More, _No.
+
+        What stands behind another tag is none: that may be the mark, misspelt.
+        """
         found = LONE_FUNCTION.match(self._text, self._at)
         if found is None:
             raise _More if LONE_UNFINISHED.match(self._text, self._at) else _No
-        if found[1].strip() not in self._tools:
+        if found[1].strip() not in self._tools or self._place.follows_tag:
             raise _No
-        self._fail("<tool_call> is missing in front of it")
+        self._hold(self._in_xml, self._at)
 
     def _open_behind(self, mark: str, at: int) -> None:
         """Begin a call behind its mark. Raises _More, _No."""
@@ -738,6 +741,8 @@ class _Place:
         self._is_blank = True
         self._sign = "\n"
         self._fence = ""
+        self.follows_tag = False
+        """Whether nothing but white space stands between the last tag and this place."""
 
     def feed(self, text: str) -> None:
         """Read on."""
@@ -758,7 +763,8 @@ class _Place:
             return
         self._sign = text[-1]
         self._line += text[: max(0, _LINE_START - len(self._line))]
-        self._is_blank = self._is_blank and text.isspace()
+        if not text.isspace():
+            self._is_blank, self.follows_tag = False, text.rstrip().endswith(">")
 
     def _end_line(self) -> None:
         block = _BLOCK.match(self._line)

@@ -96,15 +96,15 @@ def _start_of(text: str) -> str:
 
 
 PARAMETERS: Final = _form(
-    opening=r"<tool_call>\s*<function=([^>\n]{1,512})>",
+    opening=r"(?:<tool_call>\s*)?<function=([^>\n]{1,512})>",
     unfinished=rf"<tool_call>\s*(?:{_start_of('<function=')}|<function=[^>\n]{{0,512}})",
     parameter=r"<parameter=([^>\n]{1,512})>",
     value_end="</parameter>",
-    closing=r"</function>\s*(?:</tool_call>|\Z)",
+    closing=r"</function>\s*(?:</tool_call>|\Z|(?=<tool_call>|<function=))",
     closers="</parameter>|</function>|</tool_call>",
     strips_line_breaks=True,
 )
-"""Qwen3-Coder."""
+"""Qwen3-Coder, whose models often leave out `<tool_call>`."""
 PAIRS: Final = _form(
     opening=r"<tool_call>\s*([\w.-]{1,512})\s*(?=<arg_key>|</tool_call>)",
     unfinished=rf"<tool_call>\s*[\w.-]{{0,512}}\s*(?:{_start_of('<arg_key>')}|{_start_of('</tool_call>')})",
@@ -141,7 +141,7 @@ def read_xml_calls(text: str, form: XmlForm, tools: Mapping[str, Mapping[str, An
 
 
 LONE_FUNCTION: Final = re.compile(r"<function=([^>\n]{1,512})>\s*(?:<parameter=|</function>)")
-"""The start of a call of `PARAMETERS` without `<tool_call>`, which some models leave out."""
+"""The start of a call of `PARAMETERS` without `<tool_call>`."""
 LONE_UNFINISHED: Final = re.compile(
     rf"(?:{_start_of('<function=')}|<function=[^>\n]{{0,512}}"
     rf"|<function=[^>\n]{{1,512}}>\s*(?:{_start_of('<parameter=')}|{_start_of('</function>')}))\Z"

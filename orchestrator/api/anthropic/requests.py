@@ -3,7 +3,6 @@
 The fields are those of Anthropic's API (docs.anthropic.com, Messages). What cannot be obeyed is refused by name.
 """
 
-import json
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, Final, Literal
 
@@ -12,6 +11,7 @@ from pydantic import ConfigDict, Field
 from orchestrator.api.dependencies import LenientBody, RequestBody
 from orchestrator.api.openai.completion import CompletionRequest
 from orchestrator.api.openai.protocol import (
+    EarlierArguments,
     FormatBody,
     ThinkingBody,
     answer_schema,
@@ -55,7 +55,7 @@ class Block(LenientBody):
     text: str | None = None
     id: str | None = None
     name: str | None = None
-    input: dict[str, Any] | None = None
+    input: EarlierArguments = "{}"
     tool_use_id: str | None = None
     content: "str | list[Block] | None" = None
     is_error: bool | None = None
@@ -204,9 +204,7 @@ def messages_of(body: CountBody, earlier: Sequence[TurnBody] = ()) -> list[Messa
 def _assistant_turn(blocks: Sequence[Block], where: str) -> Message:
     """Return an earlier answer: its text and its calls, without its thoughts."""
     calls = tuple(
-        ToolCall(block.id or "", block.name or "", json.dumps(block.input or {}, ensure_ascii=False))
-        for block in blocks
-        if block.type == "tool_use"
+        ToolCall(block.id or "", block.name or "", block.input) for block in blocks if block.type == "tool_use"
     )
     return Message("assistant", _text([block for block in blocks if block.type != "tool_use"], where), calls)
 

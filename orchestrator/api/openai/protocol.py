@@ -3,10 +3,11 @@
 Messages become those of an engine: the system message first, then the others in their order.
 """
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Final, Literal, cast
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from orchestrator.api.dependencies import LenientBody
 from orchestrator.api.openai.given_files import FILE_TYPES, GivenFile
@@ -63,11 +64,22 @@ class TextPart(FileBody):
     file: FileBody | None = None
 
 
+def _as_json(arguments: object) -> object:
+    """Return the arguments of an earlier call as JSON. Some clients send what they have made of it."""
+    if arguments is None:
+        return "{}"
+    return arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+
+
+EarlierArguments = Annotated[str, BeforeValidator(_as_json, json_schema_input_type=str | dict[str, Any] | None)]
+"""The arguments of a call in the history: JSON, as the model wrote it, or the object itself; null for none."""
+
+
 class FunctionCall(LenientBody):
-    """A function call that the model made earlier. `arguments` is JSON, as the model wrote it."""
+    """A function call that the model made earlier."""
 
     name: str
-    arguments: str = "{}"
+    arguments: EarlierArguments = "{}"
 
 
 class ToolCallBody(LenientBody):

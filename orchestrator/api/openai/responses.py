@@ -28,6 +28,7 @@ from orchestrator.api.openai.completion import AnsweringDep, CompletionRequest
 from orchestrator.api.openai.given_files import GivenFile
 from orchestrator.api.openai.logprobs import LogprobBody, logprobs_body, tokens_of_text
 from orchestrator.api.openai.protocol import (
+    EarlierArguments,
     FormatBody,
     RequestedEffort,
     TemplateArguments,
@@ -70,7 +71,7 @@ class InputItem(LenientBody):
     content: str | list[TextPart] | None = None
     call_id: str | None = None
     name: str | None = None
-    arguments: str | None = None
+    arguments: EarlierArguments = "{}"
     output: str | list[TextPart] | None = None
 
 
@@ -365,7 +366,7 @@ def _input_message(item: InputItem, where: str, files: list[GivenFile] | None) -
             role = "system" if item.role == "developer" else item.role
             return Message(role, text_of(item.content, f"{where}/content", files))
         case "function_call":
-            return Message("assistant", "", (ToolCall(item.call_id or "", item.name or "", item.arguments or "{}"),))
+            return Message("assistant", "", (ToolCall(item.call_id or "", item.name or "", item.arguments),))
         case "function_call_output":
             return Message("tool", text_of(item.output, f"{where}/output"), tool_call_id=item.call_id or "")
         case _:

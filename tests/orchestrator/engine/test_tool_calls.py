@@ -1,14 +1,18 @@
 """Calls of tools are read in every syntax, whatever pieces the text comes in."""
 
+import dataclasses
 import itertools
 import json
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from types import SimpleNamespace
 from typing import Any, Final
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from orchestrator.engine import tool_calls, xml_calls
 from orchestrator.engine.tool_calls import (
     ArgumentsDelta,
     CallEvent,
@@ -99,6 +103,18 @@ CALLS: Final[Mapping[str, tuple[CallSyntax | None, str, str, list[tuple[str, Any
     "qwen coder": (
         QWEN_CODER,
         f"{QWEN_CALL}\n{QWEN_CLOCK}",
+        "",
+        [("weather", {"city": "Zoë", "days": 3}), CLOCK],
+    ),
+    "qwen coder without its mark": (
+        QWEN_CODER,
+        f"So:\n{QWEN_CALL.removeprefix('<tool_call>')}\n{QWEN_CLOCK.removeprefix('<tool_call>')}",
+        "So:",
+        [("weather", {"city": "Zoë", "days": 3}), CLOCK],
+    ),
+    "qwen coder without marks": (
+        QWEN_CODER,
+        QWEN_CALL[len("<tool_call>") : -len("</tool_call>")] + QWEN_CLOCK[len("<tool_call>") : -len("</tool_call>")],
         "",
         [("weather", {"city": "Zoë", "days": 3}), CLOCK],
     ),
@@ -273,7 +289,6 @@ BROKEN: Final[list[tuple[CallSyntax | None, str, int | None]]] = [
     (LLAMA3, "<|python_tag|>moon.call()", None),
     (MISTRAL_TEKKEN, "[TOOL_CALLS]moon[ARGS]{}", None),
     (QWEN_CODER, "<tool_call>\n<function=weather>", None),
-    (QWEN_CODER, QWEN_CALL.removeprefix("<tool_call>\n"), None),
 ]
 
 
@@ -428,3 +443,96 @@ def test_a_text_that_is_all_arguments_of_one_tool() -> None:
         ToolCallFinished(0, "weather", HERE),
     ]
     assert isinstance(read(["Paris"], only="weather")[-1], ToolCallBroken)
+
+
+class CountingPattern:
+    """A regular expression that counts the characters that it has looked at."""
+
+    scanned = 0
+
+    def __init__(self, pattern: re.Pattern[str]) -> None:
+        self._pattern = pattern
+
+    def match(self, text: str, at: int = 0) -> re.Match[str] | None:
+        return self._count(self._pattern.match(text, at), text, at, at + 1200)  # all patterns for heads are bounded
+
+    def search(self, text: str, at: int = 0) -> re.Match[str] | None:
+        return self._count(self._pattern.search(text, at), text, at, len(text))
+
+    def finditer(self, text: str) -> Iterator[re.Match[str]]:
+        CountingPattern.scanned += len(text)
+        return self._pattern.finditer(text)
+
+    @staticmethod
+    def _count(found: re.Match[str] | None, text: str, at: int, most: int) -> re.Match[str] | None:
+        CountingPattern.scanned += (found.end() if found else min(most, len(text))) - at
+        return found
+
+
+@pytest.fixture
+def counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the parser count what it looks at."""
+    for module in (tool_calls, xml_calls):
+        for name, value in vars(module).items():
+            if isinstance(value, re.Pattern):
+                monkeypatch.setattr(module, name, CountingPattern(value))
+    forms = {
+        name: SimpleNamespace(
+            **{
+                field: CountingPattern(value) if isinstance(value, re.Pattern) else value
+                for field, value in dataclasses.asdict(form).items()
+            }
+        )
+        for name, form in (("parameters", xml_calls.PARAMETERS), ("pairs", xml_calls.PAIRS))
+    }
+    monkeypatch.setattr(tool_calls, "_FORMS", forms)
+
+
+def scanned_in(text: str, syntax: CallSyntax | None, piece: int) -> int:
+    """Return how many characters are looked at, or copied, to read a text in pieces of this size."""
+    CountingPattern.scanned = held = 0
+    parser = ToolCallParser(TOOLS, syntax)
+    for at in range(0, len(text), piece):
+        parser.push(text[at : at + piece])
+        held += len(parser._text)
+    parser.finish()
+    return CountingPattern.scanned + held
+
+
+BODY: Final = "x = f(1) </\n"
+GROWING: Final[Mapping[str, tuple[CallSyntax | None, str, str, str]]] = {
+    "text": (HERMES, "", BODY, ""),
+    "text without calls": (None, "", BODY, ""),
+    "spaces": (HERMES, "a", " \n", "b"),
+    "spaces behind a mark": (HERMES, "<tool_call>", " ", "b"),
+    "marks": (HERMES, "", "\n<tool_call>", ""),
+    "heads": (HERMES, "", '\n<tool_call>{"name": "', ""),
+    "tags": (FUNCTION_TAGS, "", "\n<function=weather", ""),
+    "marks of a list": (MISTRAL, "", "\n[TOOL_CALLS][", ""),
+    "names": (MISTRAL_TEKKEN, "", "\n[TOOL_CALLS]weather", ""),
+    "separated": (DEEPSEEK_V31, "", "\n<｜tool▁call▁begin｜>weather<｜tool▁sep｜>", ""),
+    "messages": (HARMONY, "", "\n<|channel|>commentary to=functions.weather", ""),
+    "hermes": (HERMES, '<tool_call>{"name": "weather", "arguments": {"city": "', BODY.replace("\n", "\\n"), '"}}'),
+    "in a string": (HERMES, '<tool_call>{"name": "weather", "arguments": "{\\"city\\": \\"', "x (1) ", '\\"}"}'),
+    "arguments first": (HERMES, '<tool_call>{"arguments": {"city": "', "x (1) ", '"}, "name": "weather"}'),
+    "python": (LLAMA3, '<|python_tag|>weather.call(city="', "x (1) ", '")'),
+    "bare": (LLAMA3, '{"name": "weather", "parameters": {"city": "', "x (1) ", '"}}'),
+    "calls": (HERMES, "", f"<tool_call>\n{TIMED}\n</tool_call>\n", ""),
+    "xml": (QWEN_CODER, "<tool_call>\n<function=weather>\n<parameter=city>\n", BODY, "\n</parameter>\n</function>"),
+    "closing tags": (QWEN_CODER, "<tool_call>\n<function=weather>\n<parameter=city>\n", "a </parameter> b\n", ""),
+    "parameters": (QWEN_CODER, "<tool_call>\n<function=weather>", "<parameter=city>\na\n</parameter>\n", ""),
+    "calls in xml": (QWEN_CODER, "", f"{QWEN_CLOCK}\n", ""),
+    "openings in xml": (QWEN_CODER, "", "<tool_call>\n<function=clock>\n", ""),
+    "pairs": (GLM, "<tool_call>weather\n<arg_key>city</arg_key>\n<arg_value>", BODY, "</arg_value>\n</tool_call>"),
+    "code blocks": (HERMES, "", "```\n<tool_call>\n```\n", ""),
+}
+
+
+@pytest.mark.usefixtures("counted")
+@pytest.mark.parametrize("piece", [1, 1 << 20])
+@pytest.mark.parametrize("name", GROWING)
+def test_the_work_grows_with_the_length_and_not_with_its_square(name: str, piece: int) -> None:
+    syntax, before, body, after = GROWING[name]
+    short, long = (scanned_in(before + body * (size // len(body)) + after, syntax, piece) for size in (1_500, 12_000))
+    assert long < 16 * short + 50_000, "it would be 64 times as much if it grew with the square"
+    assert long < 12_000 * 600

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.engine.tool_calls import CallEvent, ToolCallBroken, ToolCallFinished, ToolCallParser
+from orchestrator.engine.tool_calls import CallEvent, TextDelta, ToolCallBroken, ToolCallFinished, ToolCallParser
 from orchestrator.engine.xml_values import ABSENT, typed_value
 from registry.call_syntax import GLM, QWEN_CODER, CallSyntax
 
@@ -122,13 +122,17 @@ def test_a_text_without_tags_is_never_broken(path: str, content: str) -> None:
         ("<parameter=content>", "<parameter=path>", "'path' occurs twice"),
         ("<function=write>\n", "<function=write>\nNow: ", "'Now: <parameter=path>"),
         ("<function=write>", "<function=wriet>", "there is no tool 'wriet'; accepted: write, any"),
-        ("<tool_call>\n", "", "<tool_call> is missing"),
         ("</tool_call>", "</tool_call>\nrest\n</parameter>\n</function>\n</tool_call>", "closing tags follow"),
     ],
 )
 def test_a_call_with_a_misspelt_tag_is_broken(old: str, new: str, problem: str) -> None:
     text = qwen({"path": "a.txt", "content": "hello"})
     assert problem in problem_of(text.replace(old, new, 1))
+
+
+def test_a_misspelt_mark_begins_no_call() -> None:
+    text = qwen({"path": "a.txt", "content": "hello"}).replace("<tool_call>", "<tool_cal>")
+    assert events_of(text, QWEN_CODER) == [TextDelta(text)]
 
 
 @pytest.mark.parametrize("cut", range(12, len(qwen({"path": "a", "content": "b"})) - len("</function>\n</tool_call>")))
