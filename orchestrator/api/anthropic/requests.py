@@ -37,6 +37,7 @@ _ELSEWHERE: Final = (
     *("response_format", "logprobs", "top_logprobs", "n", "reasoning_effort"),
 )
 """Options that only Anthropic's servers, or only other APIs, have."""
+_BILLING: Final = "x-anthropic-billing-header:"
 ACCEPTED_BLOCKS: Final = "text, tool_use, tool_result, thinking, redacted_thinking, document with plain text"
 
 
@@ -188,7 +189,7 @@ def messages_of(body: CountBody, earlier: Sequence[TurnBody] = ()) -> list[Messa
 
     `earlier` are messages that come before those of the body.
     """
-    system = _text(body.system, "system")
+    system = _without_metadata(_text(body.system, "system"))
     messages = [Message("system", system)] if system else []
     for index, turn in enumerate([*earlier, *body.messages], -len(earlier)):
         where = f"messages/{index}/content"
@@ -199,6 +200,15 @@ def messages_of(body: CountBody, earlier: Sequence[TurnBody] = ()) -> list[Messa
         else:
             messages += _user_turn(turn.role, turn.content, where)
     return messages
+
+
+def _without_metadata(system: str) -> str:
+    """Return the system prompt without the line about billing with which Claude Code begins it.
+
+    It is no instruction, and has a checksum of the request: no two requests would have a prefix in common.
+    """
+    first, _, rest = system.partition("\n")
+    return rest if first.startswith(_BILLING) else system
 
 
 def _assistant_turn(blocks: Sequence[Block], where: str) -> Message:

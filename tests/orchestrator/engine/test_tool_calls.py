@@ -242,7 +242,7 @@ TEXTS: Final = [
     "[1] says so. [TOOL",
     "`weather` and `` `",
     '{"name": "weath',
-    "[" * 100_000,
+    "[" * 10_000,
     "{" * 10_000,
     "<｜tool▁calls",
     "<|channel|>final<|message|>It is.",
@@ -533,6 +533,6 @@ GROWING: Final[Mapping[str, tuple[CallSyntax | None, str, str, str]]] = {
 @pytest.mark.parametrize("name", GROWING)
 def test_the_work_grows_with_the_length_and_not_with_its_square(name: str, piece: int) -> None:
     syntax, before, body, after = GROWING[name]
-    short, long = (scanned_in(before + body * (size // len(body)) + after, syntax, piece) for size in (1_500, 12_000))
+    short, long = (scanned_in(before + body * (size // len(body)) + after, syntax, piece) for size in (1_000, 8_000))
     assert long < 16 * short + 50_000, "it would be 64 times as much if it grew with the square"
-    assert long < 12_000 * 600
+    assert long < 8_000 * 600
