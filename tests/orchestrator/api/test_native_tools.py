@@ -108,6 +108,10 @@ CHAINS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     ),
     "fenced": (HERMES, ("See:\n", "```json\n", '{"name": "weather", "arguments": {"city": "Oslo"}}', "\n```")),
     "wrong": (HERMES, ("<tool_call>\n", '{"name": "moon", "arguments": {"town": "Bergen"}}', "\n</tool_call>")),
+    "after": (
+        HERMES,
+        ("<tool_call>", '\n{"name": "weather", "arguments": ', '{"city": "', "Oslo", '"}', "}\n</tool_call>", "\nDone"),
+    ),
     "mention": (HERMES, ("In ", "[TOOL_CALLS]", " or ", "<tool_call>", " and ", '{"name": "clock", "arguments": {}}')),
     "stray": (LLAMA, ('{"name": "moon', '", "phase": 3', "}.")),
     "talker": (HERMES, ("It is", " {sunny}", " [1]", " <b>")),
@@ -194,6 +198,7 @@ EXPECTED: Final[Mapping[str, tuple[str | None, list[tuple[str, Any]]]]] = {
     "deepseek": (None, [("weather", {"city": "Oslo"})]),
     "glm": (None, [("weather", {"city": "Oslo"})]),
     "harmony": (None, [("weather", {"city": "Paris"})]),
+    "after": ("Done", [("weather", {"city": "Oslo"})]),
 }
 
 
