@@ -212,6 +212,7 @@ class ToolCallParser:
         self._name = ""
         self._parts: list[str] = []
         self._end = _ValueEnd()
+        self._arguments = ""
         self._braces = 0
         self._in_list = False
         self._mark = ""
@@ -235,6 +236,8 @@ class ToolCallParser:
             self._end_python()
         elif self._state == self._in_object:
             self._say_held()
+        elif self._state == self._in_object_end:
+            self._end_call()
         elif self._state in (self._in_arguments, self._in_string, self._in_head):
             self._fail("it is not complete")
         if self._white and not self.count and self._state != self._in_nothing:
@@ -499,10 +502,17 @@ class ToolCallParser:
             self._finish_call(head.arguments, delta=head.arguments)
 
     def _finish_call(self, arguments: str, delta: str = "") -> None:
-        index = self.count - 1
+        """Finish the call that has these arguments, unless the object around them goes on."""
         if delta:
-            self._events.append(ArgumentsDelta(index, delta))
-        self._events.append(ToolCallFinished(index, self._name, arguments))
+            self._events.append(ArgumentsDelta(self.count - 1, delta))
+        self._arguments = arguments
+        if self._braces:
+            self._state = self._in_object_end
+        else:
+            self._end_call()
+
+    def _end_call(self) -> None:
+        self._events.append(ToolCallFinished(self.count - 1, self._name, self._arguments))
         self._place = _Place()
         self._state = self._in_rest
 
@@ -610,19 +620,40 @@ class ToolCallParser:
         self._finish_call(arguments, delta=arguments)
         return True
 
+    def _in_object_end(self) -> bool:
+        """Read what follows on arguments in the objects around them: braces, or what belongs to no tool, such as an id.
+
+        Anything else may be an argument that has got out of its place. A brace may be missing.
+        """
+        self._at = _skipped(self._text, self._at)
+        if self._at == len(self._text):
+            return False
+        try:
+            if self._text[self._at] == ",":
+                key, at = self._string(_skipped(self._text, self._at + 1), _OTHERS)
+                at = self._scalar(self._after(at, ":"))
+                if key not in _OTHERS:
+                    raise _No
+                self._at = at
+            else:
+                self._at += self._text[self._at] == "}"
+                self._braces -= 1
+                if not self._braces:
+                    self._end_call()
+        except _More:
+            if not self._last and len(self._text) - self._at <= _MOST_HEAD:
+                return False
+            self._fail("it is not complete")
+        except _No:
+            self._fail("its object holds more than a name and arguments")
+        return True
+
     def _in_rest(self) -> bool:
         """Pass over what belongs to a call and follows on its arguments."""
         self._at = _skipped(self._text, self._at)
         try:
             sign = self._sign(self._at)
-            if self._braces:
-                if sign == ",":
-                    _, at = self._string(_skipped(self._text, self._at + 1), None)
-                    self._at = self._scalar(self._after(at, ":"))
-                else:
-                    self._braces -= 1
-                    self._at += sign == "}"
-            elif self._in_list and sign in ",]":
+            if self._in_list and sign in ",]":
                 self._in_list = sign == ","
                 self._at += 1
                 if self._in_list:
@@ -635,11 +666,7 @@ class ToolCallParser:
             else:
                 self._state = self._at_start
         except _More:
-            if self._last or len(self._text) - self._at <= _MOST_HEAD:
-                return False
-            self._braces, self._state = 0, self._in_text
-        except _No:
-            self._braces, self._state = 0, self._in_text
+            return False
         return True
 
     def _next_call(self) -> None:
@@ -679,7 +706,7 @@ class ToolCallParser:
     # A broken call
 
     def _fail(self, problem: str) -> None:
-        index = self.count - 1 if self._state in (self._in_arguments, self._in_string) else None
+        index = self.count - 1 if self._state in (self._in_arguments, self._in_string, self._in_object_end) else None
         self._events.append(ToolCallBroken(index, self._begun, problem))
         self._state = self._in_nothing
 

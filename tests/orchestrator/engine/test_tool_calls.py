@@ -5,14 +5,16 @@ import itertools
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.engine import tool_calls, xml_calls
+from orchestrator.engine.contract import ToolCall
 from orchestrator.engine.tool_calls import (
     ArgumentsDelta,
     CallEvent,
@@ -37,8 +39,11 @@ from registry.call_syntax import (
     QWEN_CODER,
     TOOL_CALL_LIST,
     CallSyntax,
+    call_syntax,
 )
+from registry.chat_template import ChatTemplate
 
+TEMPLATES: Final = Path(__file__).parent / "chat_templates"
 TOOLS: Final[Mapping[str, Any]] = {
     "weather": {"type": "object", "properties": {"city": {"type": "string"}, "days": {"type": "integer"}}},
     "clock": {"type": "object", "properties": {}},
@@ -224,7 +229,7 @@ CALLS: Final[Mapping[str, tuple[CallSyntax | None, str, str, list[tuple[str, Any
     "in words, a list": (None, f"[{NAMED}, {TIMED}]", "", [WEATHER, CLOCK]),
     "in words, fenced": (None, f"```json\n{NAMED}\n```", "", [WEATHER]),
     "in words, arguments first": (None, f'{{"arguments": {HERE}, "name": "weather"}}', "", [WEATHER]),
-    "in words, a further key": (None, f'{NAMED[:-1]}, "why": "?"}}', "", [WEATHER]),
+    "in words, with an id": (None, f'{NAMED[:-1]}, "id": "c1", "type": "function"}}', "", [WEATHER]),
 }
 SYNTAXES: Final = (None, *FAMILIES.values())
 TEXTS: Final = [
@@ -284,6 +289,9 @@ BROKEN: Final[list[tuple[CallSyntax | None, str, int | None]]] = [
     (HERMES, '<tool_call>{"name": "weather", "arguments": "{', 0),
     (HERMES, '<tool_call>{"name": "weather", "arguments": "\\x"}', 0),
     (HERMES, f'<tool_call>\n{NAMED}\n</tool_call>\nand\n<tool_call>{{"name": "moon"}}', None),
+    (HERMES, f'<tool_call>{NAMED[:-1]}, "days": 3}}</tool_call>', 0),
+    (HERMES, f'<tool_call>{NAMED[:-1]}, "i', 0),
+    (None, f'{NAMED[:-1]}, "why": "?"}}', 0),
     (FUNCTION_TAGS, "<function=moon>{}</function>", None),
     (LLAMA3, '<|python_tag|>weather.call(place=b"here")', None),
     (LLAMA3, "<|python_tag|>moon.call()", None),
@@ -415,7 +423,7 @@ def test_a_broken_call_is_reported_with_its_place(syntax: CallSyntax | None, tex
     (broken,) = [event for event in read([text], syntax) if isinstance(event, ToolCallBroken)]
     assert broken.index == index
     assert broken.problem
-    assert text[broken.at] in "<["
+    assert text[broken.at] in "<[{"
 
 
 @pytest.mark.parametrize(("text", "at"), [("It is", 2), ("<b>", 2), ("[1]", 2), ("`w`", 2), ('{"x', 3)])
@@ -445,6 +453,53 @@ def test_a_text_that_is_all_arguments_of_one_tool() -> None:
     assert isinstance(read(["Paris"], only="weather")[-1], ToolCallBroken)
 
 
+JSON: Final = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=12),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@given(
+    st.lists(st.dictionaries(st.text(max_size=6), JSON, max_size=4), min_size=1, max_size=3),
+    st.sampled_from([syntax for syntax in FAMILIES.values() if not syntax.xml]),
+    st.sampled_from(["", "I look.\n"]),
+)
+def test_calls_that_are_written_in_a_syntax_are_read_in_it(
+    calls: list[dict[str, Any]], syntax: CallSyntax, said: str
+) -> None:
+    calls, said = calls if syntax.several else calls[:1], "" if syntax.bare else said
+    written = [
+        f"{syntax.opening}weather{syntax.middle}{json.dumps(one, ensure_ascii=False)}{syntax.closing}" for one in calls
+    ]
+    events = read([said + syntax.start + syntax.separator.join(written) + syntax.end], syntax)
+    done = [event for event in events if isinstance(event, ToolCallFinished)]
+    assert [(one.name, json.loads(one.arguments)) for one in done] == [("weather", one) for one in calls]
+    assert text_in(events) == said.rstrip()
+    assert not any(isinstance(event, ToolCallBroken) for event in events)
+
+
+class Said(NamedTuple):
+    role: str
+    content: str
+    tool_calls: tuple[ToolCall, ...] = ()
+    tool_call_id: str = ""
+
+
+@pytest.mark.parametrize("name", ["qwen3", "llama3", "mistral_v3", "mistral_tekken"])
+def test_what_a_template_shows_of_a_call_is_read_as_that_call(name: str) -> None:
+    source = (TEMPLATES / f"{name}.jinja").read_text(encoding="utf-8")
+    syntax = call_syntax(source)
+    assert syntax is not None
+    template = ChatTemplate(source, "<s>", "</s>")
+    question, call = Said("user", "Hi"), ToolCall("a1b2c3d4e", "weather", HERE)
+    told = template.segments((question, Said("assistant", "", (call,)), Said("tool", "sun", (), "a1b2c3d4e")))
+    shown = "".join(segment.text for segment in told).partition("sun")[0]
+    place = max(shown.find(start) for start in (syntax.start + syntax.opening, *syntax.marks) if start in shown)
+    calls = [event for event in read([shown[place:]], syntax) if isinstance(event, ToolCallFinished)]
+    assert [(one.name, json.loads(one.arguments)) for one in calls] == [WEATHER]
+
+
 class CountingPattern:
     """A regular expression that counts the characters that it has looked at."""
 
@@ -454,7 +509,7 @@ class CountingPattern:
         self._pattern = pattern
 
     def match(self, text: str, at: int = 0) -> re.Match[str] | None:
-        return self._count(self._pattern.match(text, at), text, at, at + 1200)  # all patterns for heads are bounded
+        return self._count(self._pattern.match(text, at), text, at, at + 600)  # all patterns for heads are bounded
 
     def search(self, text: str, at: int = 0) -> re.Match[str] | None:
         return self._count(self._pattern.search(text, at), text, at, len(text))
@@ -533,6 +588,6 @@ GROWING: Final[Mapping[str, tuple[CallSyntax | None, str, str, str]]] = {
 @pytest.mark.parametrize("name", GROWING)
 def test_the_work_grows_with_the_length_and_not_with_its_square(name: str, piece: int) -> None:
     syntax, before, body, after = GROWING[name]
-    short, long = (scanned_in(before + body * (size // len(body)) + after, syntax, piece) for size in (1_000, 8_000))
+    short, long = (scanned_in(before + body * (size // len(body)) + after, syntax, piece) for size in (1_200, 9_600))
     assert long < 16 * short + 50_000, "it would be 64 times as much if it grew with the square"
-    assert long < 8_000 * 600
+    assert long < 9_600 * 600
