@@ -28,6 +28,7 @@ from orchestrator.engine.xml_calls import (
     XmlForm,
     XmlText,
     read_xml_calls,
+    skip_space,
     unknown_tool,
 )
 from registry.call_syntax import CallSyntax
@@ -106,7 +107,6 @@ _FENCED: Final = ("", "json", "tool_call", "tool_calls", "tool_code")
 """The words that may stand behind the fence around a bare call."""
 _MOST_HEAD: Final = 512
 """The most characters from a mark, or from the start of an object, up to the arguments of a call."""
-_SPACE: Final = re.compile(r"\s*")
 _WORD: Final = re.compile(r"\w*")
 _STRING: Final = re.compile(r'"(?:[^"\\]|\\.){0,512}"', re.S)
 _SCALAR: Final = re.compile(r'[^\s,}\]"{\[]+')
@@ -265,7 +265,7 @@ class ToolCallParser:
 
     def _at_start(self) -> bool:
         """Look for a call without a mark, which is at the start of the answer or follows on another one."""
-        self._say(_skipped(self._text, self._at))
+        self._say(skip_space(self._text, self._at))
         if self._at == len(self._text):
             return False
         if self._text[self._at] in self._bare_signs:
@@ -349,15 +349,15 @@ class ToolCallParser:
     def _open_behind(self, mark: str, at: int) -> None:
         """Begin a call behind its mark. Raises _More, _No."""
         closers = [_CLOSERS[mark]] if mark in _CLOSERS else [_SENT] if mark.endswith(_TO_FUNCTION) else []
-        start = _skipped(self._text, at)
+        start = skip_space(self._text, at)
         if mark in _NAMED_BEHIND:
             self._begin(mark, closers, self._named(_NAMED_BEHIND[mark], at))
         elif mark == _CALLS:
             self._open_separated(mark, closers, start)
         elif self._sign(start) == "{":
             self._open_object(mark, closers, start)
-        elif self._text[start] == "[" and self._sign(_skipped(self._text, start + 1)) == "{":
-            self._open_object(mark, closers, _skipped(self._text, start + 1), in_list=True)
+        elif self._text[start] == "[" and self._sign(skip_space(self._text, start + 1)) == "{":
+            self._open_object(mark, closers, skip_space(self._text, start + 1), in_list=True)
         elif mark == _TOOL_CALLS:
             self._begin(mark, closers, self._named(_NAMED, at))
         elif mark == _PYTHON:
@@ -386,7 +386,7 @@ class ToolCallParser:
             at, closers = self._behind_fence(at), [_FENCE]
         in_list = self._sign(at) == "["
         if in_list:
-            at = _skipped(self._text, at + 1)
+            at = skip_space(self._text, at + 1)
         if self._sign(at) != "{":
             raise _No
         self._open_object("", closers, at, in_list=in_list)
@@ -401,7 +401,7 @@ class ToolCallParser:
             raise _More
         if word[0] not in _FENCED:
             raise _No
-        return _skipped(self._text, word.end())
+        return skip_space(self._text, word.end())
 
     def _open_object(self, mark: str, closers: Sequence[str], at: int, *, in_list: bool = False) -> None:
         """Begin a call that is an object in JSON at this place. Raises _More, _No."""
@@ -421,7 +421,7 @@ class ToolCallParser:
 
     def _in_head(self) -> bool:
         """Read the next call behind the same mark, or in the same list."""
-        self._at = _skipped(self._text, self._at)
+        self._at = skip_space(self._text, self._at)
         try:
             if self._sign(self._at) == "{":
                 self._open_object(self._mark, self._closers, self._at, in_list=self._in_list)
@@ -445,7 +445,7 @@ class ToolCallParser:
         `strict`: it has to name a tool that is offered. Raises _More, _No, _ArgumentsFirst.
         """
         braces, name = 1, None
-        at = _skipped(self._text, at + 1)
+        at = skip_space(self._text, at + 1)
         while True:
             key, at = self._string(at, _KEYS)
             if key not in _KEYS:
@@ -457,7 +457,7 @@ class ToolCallParser:
                 return _Head(name, at, braces)
             sign = self._sign(at)
             if key == "function" and sign == "{":
-                braces, at = braces + 1, _skipped(self._text, at + 1)
+                braces, at = braces + 1, skip_space(self._text, at + 1)
                 continue
             if key in _NAMES:
                 name, at = self._string(at, tuple(self._tools) if strict else None)
@@ -465,7 +465,7 @@ class ToolCallParser:
                     raise _No
             else:
                 at = self._scalar(at)
-            at = _skipped(self._text, at)
+            at = skip_space(self._text, at)
             if self._sign(at) == "}" and name is not None and not strict:
                 return _Head(name, at, braces, "{}")
             at = self._after(at, ",")
@@ -575,7 +575,7 @@ class ToolCallParser:
 
     def _in_arguments(self) -> bool:
         if not self._parts:
-            self._at = _skipped(self._text, self._at)
+            self._at = skip_space(self._text, self._at)
             if self._at == len(self._text):
                 return False
             if self._text[self._at] != "{":
@@ -625,12 +625,12 @@ class ToolCallParser:
 
         Anything else may be an argument that has got out of its place. A brace may be missing.
         """
-        self._at = _skipped(self._text, self._at)
+        self._at = skip_space(self._text, self._at)
         if self._at == len(self._text):
             return False
         try:
             if self._text[self._at] == ",":
-                key, at = self._string(_skipped(self._text, self._at + 1), _OTHERS)
+                key, at = self._string(skip_space(self._text, self._at + 1), _OTHERS)
                 at = self._scalar(self._after(at, ":"))
                 if key not in _OTHERS:
                     raise _No
@@ -650,7 +650,7 @@ class ToolCallParser:
 
     def _in_rest(self) -> bool:
         """Pass over what belongs to a call and follows on its arguments."""
-        self._at = _skipped(self._text, self._at)
+        self._at = skip_space(self._text, self._at)
         try:
             sign = self._sign(self._at)
             if self._in_list and sign in ",]":
@@ -660,7 +660,7 @@ class ToolCallParser:
                     self._next_call()
             elif self._closers:
                 self._close()
-            elif self._bare_signs and sign in ";," and self._sign(_skipped(self._text, self._at + 1)) == "{":
+            elif self._bare_signs and sign in ";," and self._sign(skip_space(self._text, self._at + 1)) == "{":
                 self._at += 1
                 self._state = self._at_start
             else:
@@ -696,7 +696,7 @@ class ToolCallParser:
     def _in_only(self) -> bool:
         """Begin the arguments of the one tool that has to be called."""
         assert self._only is not None, "this is the state of a text that is all arguments"
-        self._at = _skipped(self._text, self._at)
+        self._at = skip_space(self._text, self._at)
         if self._at == len(self._text) and not self._last:
             return False
         self._begun = self._before + self._at
@@ -728,10 +728,10 @@ class ToolCallParser:
 
     def _after(self, at: int, sign: str) -> int:
         """Return the place of what follows on a sign, and on white space around it. Raises _More, _No."""
-        at = _skipped(self._text, at)
+        at = skip_space(self._text, at)
         if self._sign(at) != sign:
             raise _No
-        return _skipped(self._text, at + 1)
+        return skip_space(self._text, at + 1)
 
     def _string(self, at: int, accepted: Sequence[str] | None) -> tuple[str, int]:
         """Return the string at this place and where it ends. `accepted`: those that it may be. Raises _More, _No."""
@@ -853,13 +853,6 @@ def _joined(events: Sequence[CallEvent]) -> Iterator[CallEvent]:
             yield TextDelta("".join(event.text for event in group if isinstance(event, TextDelta)))
         else:
             yield from group
-
-
-def _skipped(text: str, at: int) -> int:
-    """Return where the white space at a place ends."""
-    found = _SPACE.match(text, at)
-    assert found is not None, "the pattern matches nothing, too"
-    return found.end()
 
 
 def _begins_any(begun: str, accepted: Collection[str]) -> bool:

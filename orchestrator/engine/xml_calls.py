@@ -115,6 +115,18 @@ PAIRS: Final = _form(
     strips_line_breaks=False,
 )
 """GLM 4.5 and later."""
+LONE_FUNCTION: Final = re.compile(r"<function=([^>\n]{1,512})>\s*(?:<parameter=|</function>)")
+"""The start of a call of `PARAMETERS` without `<tool_call>`."""
+LONE_UNFINISHED: Final = re.compile(
+    rf"(?:{_start_of('<function=')}|<function=[^>\n]{{0,512}}"
+    rf"|<function=[^>\n]{{1,512}}>\s*(?:{_start_of('<parameter=')}|{_start_of('</function>')}))\Z"
+)
+"""A text that may become `LONE_FUNCTION`."""
+_SPACE: Final = re.compile(r"\s*")
+_ENDS_LINE: Final = re.compile(r"\s*(?:<|\Z)|[ \t]*\n")
+"""What follows on a tag behind which its line ends, or another tag begins."""
+_MOST_INDENT: Final = 64
+"""How many blanks may stand before a tag in its line."""
 
 
 def read_xml_calls(text: str, form: XmlForm, tools: Mapping[str, Mapping[str, Any]]) -> list[XmlPart]:
@@ -130,7 +142,7 @@ def read_xml_calls(text: str, form: XmlForm, tools: Mapping[str, Mapping[str, An
         end = body.at
         opening = form.opening.match(text, end)
         following = None if opening else form.next_opening.search(text, end)
-        next_at = _skip_space(text, end) if opening else following.end() if following else len(text)
+        next_at = skip_space(text, end) if opening else following.end() if following else len(text)
         between = text[end:next_at]
         if form.closers.search(between):
             return [XmlBroken(0, "closing tags follow its end, so its arguments may not be complete")]
@@ -138,15 +150,6 @@ def read_xml_calls(text: str, form: XmlForm, tools: Mapping[str, Mapping[str, An
             parts.append(XmlText(between))
         at = next_at
     return parts
-
-
-LONE_FUNCTION: Final = re.compile(r"<function=([^>\n]{1,512})>\s*(?:<parameter=|</function>)")
-"""The start of a call of `PARAMETERS` without `<tool_call>`."""
-LONE_UNFINISHED: Final = re.compile(
-    rf"(?:{_start_of('<function=')}|<function=[^>\n]{{0,512}}"
-    rf"|<function=[^>\n]{{1,512}}>\s*(?:{_start_of('<parameter=')}|{_start_of('</function>')}))\Z"
-)
-"""A text that may become `LONE_FUNCTION`."""
 
 
 class _Broken(Exception):
@@ -235,13 +238,8 @@ def _parameter_names(schema: Mapping[str, Any]) -> list[str] | None:
     return list(schema["properties"])
 
 
-def _skip_space(text: str, at: int) -> int:
-    rest = _SPACE.match(text, at)
-    assert rest is not None, "the pattern matches nothing, too"
-    return rest.end()
-
-
-_SPACE: Final = re.compile(r"\s*")
-_ENDS_LINE: Final = re.compile(r"\s*(?:<|\Z)|[ \t]*\n")
-_MOST_INDENT: Final = 64
-"""How many blanks may stand before a tag in its line."""
+def skip_space(text: str, at: int) -> int:
+    """Return where the white space at a place ends."""
+    found = _SPACE.match(text, at)
+    assert found is not None, "the pattern matches nothing, too"
+    return found.end()
