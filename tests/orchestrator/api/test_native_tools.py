@@ -51,6 +51,11 @@ GLM: Final = LISTED + TURNS.replace(
     "<tool_call>{{ c.function.name }}\n{% for k, v in c.function.arguments.items() %}<arg_key>{{ k }}</arg_key>\n"
     "<arg_value>{{ v }}</arg_value>\n{% endfor %}</tool_call>",
 )
+QWEN_CODER: Final = LISTED + TURNS.replace(
+    "[CALL]",
+    "<tool_call>\n<function={{ c.function.name }}>\n{% for k, v in c.function.arguments.items() %}<parameter={{ k }}>\n"
+    "{{ v }}\n</parameter>\n{% endfor %}</function>\n</tool_call>",
+)
 HARMONY: Final = LISTED + TURNS.replace(
     "[CALL]",
     "<|start|>assistant to=functions.{{ c.function.name }}<|channel|>commentary json<|message|>"
@@ -99,6 +104,20 @@ CHAINS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
         GLM,
         (
             *("<tool_call>", "weather\n", "<arg_key>", "city", "</arg_key>\n", "<arg_value>", "Oslo", "</arg_value>\n"),
+            "</tool_call>",
+        ),
+    ),
+    "qwen": (
+        QWEN_CODER,
+        (
+            *(
+                "<tool_call>\n",
+                "<function=weather>\n",
+                "<parameter=city>\n",
+                "Oslo",
+                "\n</parameter>\n",
+                "</function>\n",
+            ),
             "</tool_call>",
         ),
     ),
@@ -197,6 +216,7 @@ EXPECTED: Final[Mapping[str, tuple[str | None, list[tuple[str, Any]]]]] = {
     "mistral": (None, [("weather", {"city": "Oslo"})]),
     "deepseek": (None, [("weather", {"city": "Oslo"})]),
     "glm": (None, [("weather", {"city": "Oslo"})]),
+    "qwen": (None, [("weather", {"city": "Oslo"})]),
     "harmony": (None, [("weather", {"city": "Paris"})]),
     "after": ("Done", [("weather", {"city": "Oslo"})]),
 }
@@ -220,12 +240,30 @@ def test_a_stream_has_the_same_calls(ai: OpenAI, model: str, parameters: Mapping
     assert reason == "tool_calls"
 
 
-@pytest.mark.parametrize("model", ["hermes", "llama", "mistral", "deepseek", "glm", "harmony"])
+@pytest.mark.parametrize("model", ["hermes", "llama", "mistral", "deepseek", "glm", "qwen", "harmony"])
 def test_a_conversation_goes_on_with_the_results(ai: OpenAI, model: str) -> None:
     message = ask(ai, model).choices[0].message
     results = [{"role": "tool", "tool_call_id": call.id, "content": "sun"} for call in message.tool_calls]
     (choice,) = ask(ai, model, messages=[*QUESTION, message.model_dump(exclude_none=True), *results]).choices
     assert (choice.message.content, choice.message.tool_calls, choice.finish_reason) == ("Sunny", None, "stop")
+
+
+@pytest.mark.parametrize("arguments", ["", None, "{broken", {"city": "Rome"}])
+def test_one_odd_call_of_a_history_leaves_the_others_as_the_model_writes_them(ai: OpenAI, arguments: Any) -> None:
+    talk: list[Any] = [*QUESTION]
+    for name, given in (("clock", arguments), ("weather", {"city": "Oslo"})):
+        call = {"id": name, "type": "function", "function": {"name": name, "arguments": given}}
+        talk += [{"role": "assistant", "content": None, "tool_calls": [call]}]
+        talk += [{"role": "tool", "tool_call_id": name, "content": "sun"}]
+    body: Any = {"model": "qwen", "messages": talk, "tools": TOOLS}
+    prompt: Any = ai.post(str(ai.base_url).replace("/v1/", "/apply-template"), body=body, cast_to=object)
+    *_, first, first_result, second, second_result, _ = prompt["prompt"].split("<|im_start|>")
+    assert first.startswith("assistant\n<tool_call>\n<function=clock>\n")
+    assert second == (
+        "assistant\n<tool_call>\n<function=weather>\n<parameter=city>\nOslo\n</parameter>\n</function>\n</tool_call>"
+        "<|im_end|>\n"
+    )
+    assert first_result == second_result == "tool\nsun<|im_end|>\n"
 
 
 def test_ids_have_nine_letters_where_the_template_wants_them_so(ai: OpenAI) -> None:
