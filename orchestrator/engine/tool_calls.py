@@ -836,14 +836,14 @@ def _call_in(text: str) -> tuple[str, str] | None:
     """Return the name and the arguments of the call in a JSON object; None if it is no call."""
     try:
         call = json.loads(text)
+        call = call["function"] if isinstance(call.get("function"), dict) else call
+        name = next((call[key] for key in _NAMES if isinstance(call.get(key), str)), None)
+        arguments = next((call[key] for key in _ARGUMENTS if isinstance(call.get(key), dict)), None)
+        if name is None or arguments is None or not call.keys() <= set(_KEYS):
+            return None
+        return name, json.dumps(arguments, ensure_ascii=False)
     except (ValueError, RecursionError):
         return None
-    call = call["function"] if isinstance(call.get("function"), dict) else call
-    name = next((call[key] for key in _NAMES if isinstance(call.get(key), str)), None)
-    arguments = next((call[key] for key in _ARGUMENTS if isinstance(call.get(key), dict)), None)
-    if name is None or arguments is None or not call.keys() <= set(_KEYS):
-        return None
-    return name, json.dumps(arguments, ensure_ascii=False)
 
 
 def _joined(events: Sequence[CallEvent]) -> Iterator[CallEvent]:

@@ -183,7 +183,10 @@ class _Body:
             if value is not ABSENT:
                 arguments[key] = value
         self.at = closing.end()
-        return XmlCall(self._begun, name, json.dumps(arguments, ensure_ascii=False))
+        try:
+            return XmlCall(self._begun, name, json.dumps(arguments, ensure_ascii=False))
+        except RecursionError:
+            raise _Broken("its arguments are nested too deeply") from None
 
     def _parameter(self, schema: Mapping[str, Any]) -> tuple[str, Any]:
         """Return the name and the value of the parameter that begins here. Raises _Broken."""

@@ -7,9 +7,9 @@ from typing import Any, Final
 ABSENT: Final = object()
 """In place of a value: the argument is left out."""
 _ALL: Final = frozenset(("null", "boolean", "integer", "number", "string", "array", "object"))
+_MOST_REFERENCES: Final = 64
 _WORDS: Final[Mapping[str, Any]] = {"True": True, "False": False, "None": None}
 """How chat templates write values of Python."""
-_MOST_DEPTH: Final = 16
 
 
 def typed_value(text: str, schema: object, root: Mapping[str, Any]) -> Any:
@@ -18,7 +18,7 @@ def typed_value(text: str, schema: object, root: Mapping[str, Any]) -> Any:
     It is JSON if that has a type that the schema allows besides strings; else it is the text. An empty text for what is
     no string is ABSENT. Whether the value satisfies the schema is left to a validator.
     """
-    types = _types(schema, root, 0)
+    types = _Types(root).of(schema)
     if types == {"string"}:
         return text
     plain = text.strip()
@@ -61,26 +61,41 @@ def _types_of(value: object) -> frozenset[str]:
     return frozenset(("object",))
 
 
-def _types(schema: object, root: Mapping[str, Any], depth: int) -> frozenset[str]:
-    """Return the types that a schema allows: all where it says nothing of them."""
-    if not isinstance(schema, Mapping) or depth > _MOST_DEPTH:
-        return _ALL
-    allowed = _ALL
-    if isinstance(target := schema.get("$ref"), str):
-        allowed &= _types(_resolved(target, root), root, depth + 1)
-    if "const" in schema:
-        allowed &= _types_of(schema["const"])
-    if isinstance(values := schema.get("enum"), list):
-        allowed &= frozenset().union(*map(_types_of, values))
-    if isinstance(named := schema.get("type"), str | list):
-        names = frozenset((named,) if isinstance(named, str) else filter(_is_text, named))
-        allowed &= names | ({"integer"} if "number" in names else frozenset())
-    for keyword in ("anyOf", "oneOf"):
-        if isinstance(parts := schema.get(keyword), list):
-            allowed &= frozenset().union(*(_types(part, root, depth + 1) for part in parts))
-    for part in schema["allOf"] if isinstance(schema.get("allOf"), list) else ():
-        allowed &= _types(part, root, depth + 1)
-    return allowed
+class _Types:
+    """Finds the types that schemas allow. Each reference is followed once, as many may point to the same place."""
+
+    def __init__(self, root: Mapping[str, Any]) -> None:
+        self._root = root
+        self._referred: dict[str, frozenset[str]] = {}
+
+    def of(self, schema: object) -> frozenset[str]:
+        """Return the types that a schema allows: all if it says nothing of them."""
+        if not isinstance(schema, Mapping):
+            return _ALL
+        allowed = _ALL
+        if isinstance(target := schema.get("$ref"), str):
+            allowed &= self._referred_to(target)
+        if "const" in schema:
+            allowed &= _types_of(schema["const"])
+        if isinstance(values := schema.get("enum"), list):
+            allowed &= frozenset().union(*map(_types_of, values))
+        if isinstance(named := schema.get("type"), str | list):
+            names = frozenset((named,) if isinstance(named, str) else filter(_is_text, named))
+            allowed &= names | ({"integer"} if "number" in names else frozenset())
+        for keyword in ("anyOf", "oneOf"):
+            if isinstance(parts := schema.get(keyword), list):
+                allowed &= frozenset().union(*map(self.of, parts))
+        for part in schema["allOf"] if isinstance(schema.get("allOf"), list) else ():
+            allowed &= self.of(part)
+        return allowed
+
+    def _referred_to(self, target: str) -> frozenset[str]:
+        if target not in self._referred and len(self._referred) == _MOST_REFERENCES:
+            return _ALL
+        if target not in self._referred:
+            self._referred[target] = _ALL  # while it is followed: a reference to itself says nothing
+            self._referred[target] = self.of(_resolved(target, self._root))
+        return self._referred[target]
 
 
 def _is_text(value: object) -> bool:

@@ -191,5 +191,20 @@ def test_a_value_has_the_type_of_its_schema(text: str, schema: object, value: ob
     assert (found, type(found)) == (value, type(value))
 
 
+def test_references_in_a_circle_are_followed_once() -> None:
+    several = [{"$ref": f"#/$defs/{name}"} for name in "abcabcabc"]
+    root = {"$defs": {name: {"anyOf": several} for name in "abc"}}
+    assert typed_value("42", {"anyOf": several}, root) == 42
+    assert typed_value("x", {"$ref": "#/$defs/a"}, root) == "x"
+    chain = {"$defs": {str(number): {"$ref": f"#/$defs/{number + 1}"} for number in range(5000)}}
+    assert typed_value("42", {"$ref": "#/$defs/0"}, chain) == 42
+
+
+@pytest.mark.parametrize("depth", [100, *range(960, 1000), 100_000])
+def test_a_value_may_be_nested_deeply(depth: int) -> None:
+    event = events_of(qwen({"a": "[" * depth + "]" * depth}, "any"), QWEN_CODER)[-1]
+    assert isinstance(event, ToolCallFinished | ToolCallBroken)
+
+
 def test_an_empty_tag_of_a_number_is_left_out() -> None:
     assert calls_in(qwen({"path": "a", "mode": ""})) == [("write", {"path": "a"})]
