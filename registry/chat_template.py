@@ -353,17 +353,25 @@ class _Hidden:
 
     def _call(self, call: ToolCallLike) -> _Call:
         written = "{}" if _are_empty(call.arguments) else call.arguments
-        parsed, arguments = _parsed(written), self._whole(written)
-        is_broken = not isinstance(parsed, dict)
-        fields = {"arguments": arguments} if is_broken else self._values(parsed)
+        arguments, fields = self._whole(written), self._fields(written)
         return _Call(
             _plain_id(call.id),
             self._whole(call.name),
             arguments,
-            json.dumps(fields, ensure_ascii=False),
-            is_broken,
+            json.dumps({"arguments": arguments} if fields is None else fields, ensure_ascii=False),
+            fields is None,
             self._whole(tool_call_text(call.name, written)),
         )
+
+    def _fields(self, arguments: str) -> dict[str, Any] | None:
+        """Return the arguments of a call as an object; None if they are none, or are nested too deeply."""
+        parsed = _parsed(arguments)
+        if not isinstance(parsed, dict):
+            return None
+        try:
+            return {self._key(name): self._values(value) for name, value in parsed.items()}
+        except RecursionError:
+            return None
 
     def _values(self, value: Any) -> Any:
         if isinstance(value, str):
@@ -410,7 +418,10 @@ def _are_empty(arguments: str) -> bool:
 
 def tool_call_text(name: str, arguments: str) -> str:
     """Return a tool call as the text that a model writes which is asked in words how to call tools."""
-    return json.dumps({"tool": name, "arguments": _parsed(arguments)}, ensure_ascii=False)
+    try:
+        return json.dumps({"tool": name, "arguments": _parsed(arguments)}, ensure_ascii=False)
+    except RecursionError:
+        return json.dumps({"tool": name, "arguments": arguments}, ensure_ascii=False)
 
 
 def tool_result_text(call_id: str, result: str) -> str:

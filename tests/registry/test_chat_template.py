@@ -158,6 +158,13 @@ def test_a_call_without_arguments_has_none(arguments: str) -> None:
     assert '{"tool": "paint", "arguments": {}}' in text
 
 
+@pytest.mark.parametrize("depth", [100, 600, *range(980, 1000), 100_000])
+def test_arguments_may_be_nested_deeply(depth: int) -> None:
+    text = joined(TOOLS, talk_with(f'{{"a": {"[" * depth}{"]" * depth}}}'))
+    assert text.endswith('[tool]done[assistant]<call>{"name": "write", "arguments": {"path": "a"}}</call>[tool]fine')
+    assert "[" * depth in text
+
+
 @pytest.mark.parametrize("arguments", ["{not json", "[1]", '"text"', "3"])
 def test_broken_arguments_change_no_other_call(arguments: str) -> None:
     text = joined(TOOLS, talk_with(arguments))
