@@ -66,13 +66,13 @@ class TextPart(FileBody):
 
 def _as_json(arguments: object) -> object:
     """Return the arguments of an earlier call as JSON. Some clients send what they have made of it."""
-    if arguments is None:
+    if not arguments:
         return "{}"
     return arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
 
 
 EarlierArguments = Annotated[str, BeforeValidator(_as_json, json_schema_input_type=str | dict[str, Any] | None)]
-"""The arguments of a call in the history: JSON, as the model wrote it, or the object itself; null for none."""
+"""The arguments of an earlier call: JSON, as the model wrote it, or the object itself; null or an empty text for none."""
 
 
 class FunctionCall(LenientBody):

@@ -11,12 +11,14 @@ import contextlib
 import json
 import secrets
 import string
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from orchestrator.engine.client.grammar import (
     MAX_CALLS,
+    MOST_SECONDS,
     arguments_grammar,
     calls_grammar,
     left_to_validator,
@@ -273,10 +275,13 @@ def with_tools(generation: Generation, task: CallTask) -> Generation:
 def _guided(syntax: CallSyntax, tools: Sequence[tuple[str, Mapping[str, Any]]]) -> GuidedCalls | None:
     """Return the grammars of the arguments of calls that the model makes by itself, of tools that have one.
 
-    None where they are too large together.
+    None where they are too large together. When all have taken as long as one may take, the rest has none.
     """
     grammars: dict[str, str] = {}
+    end = time.thread_time() + MOST_SECONDS
     for name, schema in tools:
+        if time.thread_time() > end:
+            break
         with contextlib.suppress(BadGrammar):
             grammars[name] = arguments_grammar(syntax, schema)
     if sum(map(len, grammars.values())) > MAX_CALL_GRAMMARS_BYTES:

@@ -342,6 +342,8 @@ class Sequence:
             self.grammar, self.pending = None, b""
         begun = calls.push(data)
         if begun is not None:
+            if self.grammar is not None:
+                self.grammar.close()
             self.grammar = begun
 
     def append_ending(self, ends: Container[int], piece: Callable[[int], bytes]) -> str:

@@ -328,7 +328,7 @@ def test_only_the_first_line_of_a_system_prompt_is_metadata(system: str, kept: l
         ({}, "{}"),
         ({"input": None}, "{}"),
         ({"input": {}}, "{}"),
-        ({"input": ""}, ""),
+        ({"input": ""}, "{}"),
         ({"input": "{"}, "{"),
         ({"input": {"a": 1}}, '{"a": 1}'),
     ],

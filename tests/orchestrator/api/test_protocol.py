@@ -44,7 +44,7 @@ def test_calls_in_a_row_are_one_message_s() -> None:
     [
         ({}, "{}"),
         ({"arguments": None}, "{}"),
-        ({"arguments": ""}, ""),
+        ({"arguments": ""}, "{}"),
         ({"arguments": '{"a": '}, '{"a": '),
         ({"arguments": {"a": "ü"}}, '{"a": "ü"}'),
         ({"arguments": ["a"]}, '["a"]'),
