@@ -72,7 +72,7 @@ def _as_json(arguments: object) -> object:
 
 
 EarlierArguments = Annotated[str, BeforeValidator(_as_json, json_schema_input_type=str | dict[str, Any] | None)]
-"""The arguments of an earlier call: JSON, as the model wrote it, or the object itself; null or an empty text for none."""
+"""The arguments of an earlier call: JSON, as the model wrote it, or the object itself; null or "" for none."""
 
 
 class FunctionCall(LenientBody):
