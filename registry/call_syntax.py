@@ -1,14 +1,13 @@
 """Say how models write calls of tools, as their chat templates show it. Pure.
 
-A call is the name of a tool and its arguments, which are a JSON object. What stands around them is what families of
-models differ in. `orchestrator.engine.tool_calls` reads calls of all families; what is here is for writing them: the
-grammar of a call that a model has to make, and where the grammar of one that it may make begins.
+A call is the name of a tool and its arguments, which are a JSON object. Families of models differ in what stands
+around them. `orchestrator.engine.tool_calls` reads the calls of a model in the syntax of its family, and in no other.
 """
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Final
+from typing import Final, Literal
 
 from registry.template_check import judge_template
 
@@ -33,9 +32,15 @@ class CallSyntax:
     """What stands after the last call."""
     several: bool = True
     """Whether one answer may hold more than one call."""
-    begins: tuple[tuple[str, str], ...] = ()
-    """How the model begins calls by itself: pairs of a regular expression for the text up to a place inside or behind
-    `start` or `opening`, and what is left of these there. One that begins with `^` is for the start of an answer."""
+    marks: tuple[str, ...] = ()
+    """What the model begins calls with; each is found at the start of a line."""
+    inline: bool = False
+    """Whether a mark may also follow directly on text in the same line."""
+    bare: bool = False
+    """Whether an answer may begin with a call that has no mark: with an object in JSON, or a list of some."""
+    xml: Literal["", "parameters", "pairs"] = ""
+    """How the model writes arguments as XML; empty where it writes JSON. No grammar bounds their values, so a call that
+    a grammar forms has the form of Hermes, which `opening`, `middle` and `closing` are of."""
     id_letters: int = 0
     """How many letters and digits the id of a call has to have; 0 for any id."""
 
@@ -45,20 +50,20 @@ HERMES: Final = CallSyntax(
     opening='<tool_call>\n{"name": "',
     middle='", "arguments": ',
     closing="}\n</tool_call>",
-    begins=((r"<tool_call>", '\n{"name": "'),),
+    marks=("<tool_call>",),
 )
 """Hermes, Qwen 2.5 and 3, SmolLM3 and others."""
-QWEN_CODER: Final = CallSyntax(
-    family="qwen-coder", opening=HERMES.opening, middle=HERMES.middle, closing=HERMES.closing
-)
-"""Qwen3-Coder writes arguments as XML by itself, which no grammar is made for; one that has to call uses JSON."""
+QWEN_CODER: Final = replace(HERMES, family="qwen-coder", xml="parameters")
+"""Qwen3-Coder: a tag with the name of each argument around its value."""
 LLAMA3: Final = CallSyntax(
     family="llama3",
     opening='{"name": "',
     middle='", "parameters": ',
     closing="}",
     several=False,
-    begins=((r'^\s*\{\s*"name"', ': "'), (r"<\|python_tag\|>", '{"name": "')),
+    marks=("<|python_tag|>",),
+    inline=True,
+    bare=True,
 )
 """Llama 3.1 and later: bare JSON, with or without the token `<|python_tag|>` before it."""
 BARE_JSON: Final = CallSyntax(
@@ -66,7 +71,7 @@ BARE_JSON: Final = CallSyntax(
     opening='{"name": "',
     middle='", "arguments": ',
     closing="}",
-    begins=((r'^\s*\{\s*"name"', ': "'),),
+    bare=True,
 )
 """Models whose templates show calls as JSON, with nothing around them."""
 MISTRAL: Final = CallSyntax(
@@ -77,7 +82,8 @@ MISTRAL: Final = CallSyntax(
     closing="}",
     separator=", ",
     end="]",
-    begins=((r"\[TOOL_CALLS\]", ' [{"name": "'),),
+    marks=("[TOOL_CALLS]",),
+    inline=True,
     id_letters=9,
 )
 """Mistral up to version 7 of its tokenizer: a list in JSON."""
@@ -87,7 +93,8 @@ MISTRAL_TEKKEN: Final = CallSyntax(
     middle="[ARGS]",
     closing="",
     separator="",
-    begins=((r"\[TOOL_CALLS\]", ""),),
+    marks=("[TOOL_CALLS]",),
+    inline=True,
     id_letters=9,
 )
 """Mistral from version 11 on: a name and its arguments behind control tokens."""
@@ -96,7 +103,8 @@ FUNCTION_TAGS: Final = CallSyntax(
     opening="<function=",
     middle=">",
     closing="</function>",
-    begins=((r"<function=", ""),),
+    marks=("<function=",),
+    inline=True,
 )
 """Functionary 3 for Llama 3.1, and others whose tags hold the name."""
 TOOL_CALL_LIST: Final = CallSyntax(
@@ -107,12 +115,13 @@ TOOL_CALL_LIST: Final = CallSyntax(
     closing="}",
     separator=", ",
     end="]<|/tool_call|>",
-    begins=((r"<\|tool_call\|>", '[{"name": "'),),
+    marks=("<|tool_call|>",),
+    inline=True,
 )
 """Phi-4-mini and Granite: a list in JSON behind a control token."""
 
-GLM: Final = CallSyntax(family="glm", opening=HERMES.opening, middle=HERMES.middle, closing=HERMES.closing)
-"""GLM 4.5 and later write keys and values of arguments as XML, behind the bare name; one that has to call uses JSON."""
+GLM: Final = replace(HERMES, family="glm", xml="pairs")
+"""GLM 4.5 and later: tags around the key and the value of each argument, behind the bare name."""
 DEEPSEEK: Final = CallSyntax(
     family="deepseek",
     start="<｜tool▁calls▁begin｜>",
@@ -120,7 +129,8 @@ DEEPSEEK: Final = CallSyntax(
     middle="\n```json\n",
     closing="\n```<｜tool▁call▁end｜>",
     end="<｜tool▁calls▁end｜>",
-    begins=(("<｜tool▁calls▁begin｜>", "<｜tool▁call▁begin｜>function<｜tool▁sep｜>"),),
+    marks=("<｜tool▁calls▁begin｜>", "<｜tool▁call▁begin｜>"),
+    inline=True,
 )
 """DeepSeek V3 and R1: arguments in a fenced block, behind control tokens."""
 DEEPSEEK_V31: Final = CallSyntax(
@@ -131,7 +141,8 @@ DEEPSEEK_V31: Final = CallSyntax(
     closing="<｜tool▁call▁end｜>",
     separator="",
     end=DEEPSEEK.end,
-    begins=(("<｜tool▁calls▁begin｜>", "<｜tool▁call▁begin｜>"),),
+    marks=("<｜tool▁calls▁begin｜>", "<｜tool▁call▁begin｜>"),
+    inline=True,
 )
 """DeepSeek V3.1 and later: name and arguments with nothing but control tokens around them."""
 HARMONY: Final = CallSyntax(
@@ -140,13 +151,16 @@ HARMONY: Final = CallSyntax(
     middle=" json<|message|>",
     closing="",
     several=False,
-    begins=((r"<\|channel\|>commentary to=functions\.", ""),),
+    marks=(
+        "<|channel|>commentary to=functions.",
+        "<|start|>assistant to=functions.",
+        "<|start|>assistant<|channel|>commentary to=functions.",
+    ),
+    inline=True,
 )
 """gpt-oss: a message to a function, in a channel of its own. `orchestrator.engine.thinking` gives headers this form."""
 
-REMOTE: Final = CallSyntax(
-    family="remote", opening=HERMES.opening, middle=HERMES.middle, closing=HERMES.closing, separator=HERMES.separator
-)
+REMOTE: Final = replace(HERMES, family="remote", opening=f"\n{HERMES.opening}")
 """The form in which calls are written into the text of an answer that another server has read the calls of."""
 
 CALL_MARKS: Final = (
@@ -163,6 +177,14 @@ CALL_MARKS: Final = (
     *("<|start|>", "<|channel|>", "<|message|>"),
 )
 """The texts around calls that are control tokens in some vocabularies."""
+FAMILIES: Final = {
+    syntax.family: syntax
+    for syntax in (
+        *(HERMES, QWEN_CODER, LLAMA3, BARE_JSON, MISTRAL, MISTRAL_TEKKEN, FUNCTION_TAGS, TOOL_CALL_LIST, GLM),
+        *(DEEPSEEK, DEEPSEEK_V31, HARMONY, REMOTE),
+    )
+}
+"""All syntaxes, by their names."""
 _PARAMETERS: Final = re.compile(r'\\?"parameters\\?": ')
 _ARGUMENTS: Final = re.compile(r'\\?"arguments\\?": ')
 

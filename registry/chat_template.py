@@ -273,12 +273,14 @@ class _Said(NamedTuple):
 
 
 class _Call(NamedTuple):
-    """A tool call with hidden texts. `fields` are the arguments as a JSON object, or None where they are none."""
+    """A tool call with hidden texts. `arguments` are as the model wrote them, `fields` are them as a JSON object."""
 
     id: str
     name: str
     arguments: str
-    fields: str | None
+    fields: str
+    is_broken: bool
+    """Whether the arguments are no JSON object; `fields` then holds them as the text `arguments`."""
     text: str
     """The call in the words in which a model is asked to call tools."""
 
@@ -294,6 +296,8 @@ class _Turn(NamedTuple):
     as_text: str = ""
     parsed: bool = True
     """Whether the template gets the arguments of calls as objects, not as JSON."""
+    wraps_broken: bool = False
+    """Whether the template gets an object also for a call whose arguments are none."""
 
 
 _Turns: TypeAlias = tuple[_Turn, ...]
@@ -348,10 +352,26 @@ class _Hidden:
         return _Turn(message.role, content, tuple(self._call(call) for call in message.tool_calls))
 
     def _call(self, call: ToolCallLike) -> _Call:
-        parsed = _parsed(call.arguments)
-        fields = json.dumps(self._values(parsed), ensure_ascii=False) if isinstance(parsed, dict) else None
-        shown = self._whole(tool_call_text(call.name, call.arguments))
-        return _Call(_plain_id(call.id), self._whole(call.name), self._whole(call.arguments), fields, shown)
+        written = "{}" if _are_empty(call.arguments) else call.arguments
+        arguments, fields = self._whole(written), self._fields(written)
+        return _Call(
+            _plain_id(call.id),
+            self._whole(call.name),
+            arguments,
+            json.dumps({"arguments": arguments} if fields is None else fields, ensure_ascii=False),
+            fields is None,
+            self._whole(tool_call_text(call.name, written)),
+        )
+
+    def _fields(self, arguments: str) -> dict[str, Any] | None:
+        """Return the arguments of a call as an object; None if they are none, or are nested too deeply."""
+        parsed = _parsed(arguments)
+        if not isinstance(parsed, dict):
+            return None
+        try:
+            return {self._key(name): self._values(value) for name, value in parsed.items()}
+        except RecursionError:
+            return None
 
     def _values(self, value: Any) -> Any:
         if isinstance(value, str):
@@ -391,9 +411,17 @@ class _Hidden:
         return f"\ue0f0{len(self.texts) - 1}\ue0f1"
 
 
+def _are_empty(arguments: str) -> bool:
+    """Return whether a call has no arguments: some models and clients leave them out, or write null."""
+    return arguments.strip() in ("", "null")
+
+
 def tool_call_text(name: str, arguments: str) -> str:
     """Return a tool call as the text that a model writes which is asked in words how to call tools."""
-    return json.dumps({"tool": name, "arguments": _parsed(arguments)}, ensure_ascii=False)
+    try:
+        return json.dumps({"tool": name, "arguments": _parsed(arguments)}, ensure_ascii=False)
+    except RecursionError:
+        return json.dumps({"tool": name, "arguments": arguments}, ensure_ascii=False)
 
 
 def tool_result_text(call_id: str, result: str) -> str:
@@ -425,18 +453,22 @@ def _arrangements(turns: _Turns, *, knows_tools: bool) -> Iterator[_Turns]:
     """Yield ways to lay out a conversation, each once: first as it is, then more and more simply.
 
     For a template that `knows_tools`, tool calls and results come as such, then with ids as Mistral wants them, then
-    with arguments in JSON, then one call a turn, as Llama wants them; at last, and for others, they come as text. For
+    with arguments in JSON, then one call a turn, as Llama wants them. Arguments that are no JSON object come as they
+    are, then in an object, so that they change no other call. At last, and for other templates, calls come as text. For
     each, turns come as they are, then those of one role in a row as one, then with system messages as the user's. An
     assistant that begins gets an empty turn of the user in front.
     """
-    native: list[Callable[[_Turns], _Turns]] = [_unchanged, _with_short_ids, _with_json, _one_by_one]
-    with_tools = native if knows_tools else []
-    has_tools = any(turn.calls or turn.role == "tool" for turn in turns)
+    native: tuple[Callable[[_Turns], _Turns], ...] = (_unchanged, _with_short_ids, _with_json, _one_by_one)
     found: dict[_Turns, None] = {}
-    for tools in [*with_tools, _as_text] if has_tools else [_unchanged]:
-        for lay_out in (_unchanged, _merged, _without_system):
-            arranged = lay_out(tools(turns))
-            found |= {arranged: None, _begun_by_user(arranged): None}
+    if not any(turn.calls or turn.role == "tool" for turn in turns):
+        shown = [turns]
+    elif knows_tools:
+        shown = [lay_out(calls) for calls in (turns, _with_wrapped(turns)) for lay_out in native] + [_as_text(turns)]
+    else:
+        shown = [_as_text(turns)]
+    for laid_out, lay_out in itertools.product(shown, (_unchanged, _merged, _without_system)):
+        arranged = lay_out(laid_out)
+        found |= {arranged: None, _begun_by_user(arranged): None}
     yield from found
 
 
@@ -456,6 +488,13 @@ def _with_short_ids(turns: _Turns) -> _Turns:
 
 def _with_json(turns: _Turns) -> _Turns:
     return tuple(turn._replace(parsed=False) for turn in turns)
+
+
+def _with_wrapped(turns: _Turns) -> _Turns:
+    """Return the turns with an object in place of arguments that are none."""
+    return tuple(
+        turn._replace(wraps_broken=True) if any(call.is_broken for call in turn.calls) else turn for turn in turns
+    )
 
 
 def _one_by_one(turns: _Turns) -> _Turns:
@@ -515,7 +554,7 @@ def _as_dict(turn: _Turn, *, parts: bool) -> dict[str, Any]:
     content = [{"type": "text", "text": turn.content}] if parts else turn.content
     message: dict[str, Any] = {"role": turn.role, "content": content}
     if turn.calls:
-        message["tool_calls"] = [_call_dict(call, parsed=turn.parsed) for call in turn.calls]
+        message["tool_calls"] = [_call_dict(call, turn) for call in turn.calls]
     if turn.call_id:
         message["tool_call_id"] = turn.call_id
     if turn.tool:
@@ -523,9 +562,14 @@ def _as_dict(turn: _Turn, *, parts: bool) -> dict[str, Any]:
     return message
 
 
-def _call_dict(call: _Call, *, parsed: bool) -> dict[str, Any]:
-    arguments = json.loads(call.fields) if parsed and call.fields is not None else call.arguments
+def _call_dict(call: _Call, turn: _Turn) -> dict[str, Any]:
+    arguments = json.loads(call.fields) if _takes_fields(call, turn) else call.arguments
     return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": arguments}}
+
+
+def _takes_fields(call: _Call, turn: _Turn) -> bool:
+    """Return whether the template gets the arguments of a call as an object."""
+    return turn.parsed and (turn.wraps_broken or not call.is_broken)
 
 
 def _up_to_mark(turn: _Turn, rendered: str) -> str:
@@ -548,7 +592,7 @@ def _words(turn: _Turn) -> set[str]:
     numbers = {number for number, _ in (said[-1:] if turn.role == "assistant" else said)}
     for call in turn.calls:
         numbers |= _numbers(call.name)
-        numbers |= _numbers(call.arguments if call.fields is None or not turn.parsed else call.fields)
+        numbers |= _numbers(call.fields if _takes_fields(call, turn) else call.arguments)
     return numbers
 
 

@@ -36,6 +36,8 @@ MAX_BIASES = 1024
 MAX_LOGPROBS = 20
 MAX_PROMPT_BYTES = 64 << 20
 MAX_GRAMMAR_BYTES = 1 << 18
+MAX_CALL_GRAMMARS_BYTES = 1 << 20
+"""The grammars of all calls of one request together."""
 
 NOT_SET_UP = "not set up"
 """`EngineStats.speculation` of an engine whose spec asks for no draft tokens."""
@@ -100,14 +102,14 @@ class OfferedTool(NamedTuple):
     """The JSON Schema of its arguments, as JSON."""
 
 
-class GrammarTrigger(NamedTuple):
-    """A place in a text from which on a grammar holds."""
+class GuidedCalls(NamedTuple):
+    """How the arguments of calls of tools are formed that the model makes by itself."""
 
-    pattern: str
-    """A regular expression for the text up to this place. One that begins with `^` is for the begin of the answer, all
-    others are found anywhere. Only its match within the last 64 bytes counts."""
-    grammar: str
-    """A GBNF grammar, with the rule `root` as its start, for all of the text that follows."""
+    family: str
+    """How the model writes calls: a name in `registry.call_syntax.FAMILIES`."""
+    grammars: tuple[tuple[str, str], ...]
+    """The names of tools, each with the GBNF grammar, whose start is `root`, of what follows up to the end of a call
+    where its arguments begin."""
 
 
 class TokenLikelihood(NamedTuple):
@@ -281,9 +283,9 @@ class Generation:
     tool_choice: str = "auto"
     """Whether a tool has to be called: "auto", "required", or the name of the one that has to be. Only another server
     is told it: what an engine has to call is said by a grammar."""
-    triggers: tuple[GrammarTrigger, ...] = ()
-    """Grammars that begin to hold within the text: the first one whose place is reached. None with a grammar for all of
-    the text."""
+    guided: GuidedCalls | None = None
+    """Grammars that hold for the arguments of calls, from the place at which the model has named the tool by itself.
+    None with a grammar for all of the text."""
     deadline_seconds: float | None = None
     """How long the request may take from the call on, in the queue too. What there is of the text is returned then."""
     slack: float = 0.0
@@ -336,10 +338,13 @@ class Generation:
             (self.schema is None or self.grammar is None, "both a schema and a grammar are given"),
             (len(self.grammar or "") <= MAX_GRAMMAR_BYTES, "the grammar is above 256 KiB"),
             (
-                not self.triggers or (self.schema is None and self.grammar is None),
-                "triggers are given beside a grammar",
+                self.guided is None or (self.schema is None and self.grammar is None),
+                "grammars of calls are given with a grammar of the whole text",
             ),
-            (all(len(one.grammar) <= MAX_GRAMMAR_BYTES for one in self.triggers), "a grammar is above 256 KiB"),
+            (
+                self.guided is None or sum(len(one) for _, one in self.guided.grammars) <= MAX_CALL_GRAMMARS_BYTES,
+                "the grammars of calls are above 1 MiB",
+            ),
             (
                 len(self.logit_bias) <= MAX_BIASES,
                 f"logit_bias has {len(self.logit_bias)} entries; accepted: at most {MAX_BIASES}",

@@ -22,7 +22,7 @@ from orchestrator.engine.contract import (
 )
 from registry.thinking import Thinking
 
-VERSION = 6
+VERSION = 7
 MAX_FRAME = 256 << 20
 """The most bytes of a message."""
 _LENGTH = struct.Struct("<I")

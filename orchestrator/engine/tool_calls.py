@@ -1,14 +1,13 @@
-"""Read calls of tools from what a model writes, piece by piece, in the syntaxes of all families. Pure.
+"""Read calls of tools from what a model writes, piece by piece, in the syntax of its chat template. Pure.
 
-    text ──the begin of a call──▶ head ──name and arguments begin──▶ arguments ──their end──▶ rest ──▶ text, or a head
-      ▲                            │
-      └──it was none after all─────┘
+    text ──a mark, and the start of a call──▶ head ──name, and the start of arguments──▶ arguments ──▶ rest ──▶ text
+      ▲                                        │
+      └──no call after all─────────────────────┘
 
-A call begins with a mark (`<tool_call>`, `<|tool_call|>`, `<|python_tag|>`, `[TOOL_CALLS]`, `<function=`, those of
-DeepSeek and of gpt-oss) or is bare JSON, alone, in a list, or in a fenced block, anywhere in the text. Behind a mark,
-whatever is no call is a broken one.
-Bare JSON is a call only if it names a tool that is offered, and else text like any other. Text that may become a call
-is held back until that is known. What is read does not depend on how the text is cut into pieces.
+A call begins with a mark of the model's family (`registry.call_syntax`), at the start of a line and outside of code
+blocks, or is bare JSON at the start of the answer. What follows the mark has to be the start of a call; otherwise the
+mark is text like any other. So an answer may explain the syntax. Text that may become a call is held back until that
+is known. The events do not depend on how the text is cut into pieces, and the work is linear in its length.
 """
 
 import ast
@@ -18,6 +17,21 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
+
+from orchestrator.engine.xml_calls import (
+    LONE_FUNCTION,
+    LONE_UNFINISHED,
+    PAIRS,
+    PARAMETERS,
+    XmlBroken,
+    XmlCall,
+    XmlForm,
+    XmlText,
+    read_xml_calls,
+    skip_space,
+    unknown_tool,
+)
+from registry.call_syntax import CallSyntax
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +47,6 @@ class ToolCallStarted:
 
     index: int
     name: str
-    at: int
-    """Where the call begins in the text, in characters, with its mark if it has one of its own."""
-    as_json: bool = True
-    """Whether the model writes the arguments as JSON, and not as XML, which is turned into JSON."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,44 +84,73 @@ _NAMES: Final = ("name", "tool", "tool_name", "function")
 _ARGUMENTS: Final = ("arguments", "parameters", "args")
 _OTHERS: Final = ("id", "type", "index", "tool_call_id")
 _KEYS: Final = (*_NAMES, *_ARGUMENTS, *_OTHERS)
-_MARKS: Final = {
-    "<tool_call>": "</tool_call>",
-    "<|tool_call|>": "<|/tool_call|>",
-    "<|python_tag|>": "",
-    "[TOOL_CALLS]": "",
-    "<function=": "</function>",
-    "<｜tool▁calls▁begin｜>": "<｜tool▁calls▁end｜>",
-    "<｜tool▁call▁begin｜>": "<｜tool▁call▁end｜>",
-    "<|channel|>commentary to=functions.": "<|call|>",
-    "<|start|>assistant to=functions.": "<|call|>",
-    "<|start|>assistant<|channel|>commentary to=functions.": "<|call|>",
-}
-"""What begins a call, and what ends it; empty where nothing does."""
 _CALLS: Final = "<｜tool▁calls▁begin｜>"
 """The mark of several calls, each of which has the mark `_CALL` of its own."""
 _CALL: Final = "<｜tool▁call▁begin｜>"
+_TOOL_CALLS: Final = "[TOOL_CALLS]"
+_PYTHON: Final = "<|python_tag|>"
+_FUNCTION: Final = "<function="
 _TO_FUNCTION: Final = "to=functions."
 """The end of the marks of a message to a function."""
+_CLOSERS: Final = {
+    "<tool_call>": "</tool_call>",
+    "<|tool_call|>": "<|/tool_call|>",
+    _FUNCTION: "</function>",
+    _CALLS: "<｜tool▁calls▁end｜>",
+    _CALL: "<｜tool▁call▁end｜>",
+}
+"""What ends what a mark begins. Messages to a function end with `_SENT`, others not at all."""
+_SENT: Final = "<|call|>"
+_FORMS: Final[Mapping[str, XmlForm]] = {"parameters": PARAMETERS, "pairs": PAIRS}
 _FENCE: Final = "```"
 _FENCED: Final = ("", "json", "tool_call", "tool_calls", "tool_code")
-"""The words that may stand behind the fence of a block with calls."""
+"""The words that may stand behind the fence around a bare call."""
 _MOST_HEAD: Final = 512
-"""The most characters of a word in front of the arguments, such as the name."""
-_CANDIDATE: Final = re.compile(r"[<\[{`]")
-_SPACE: Final = re.compile(r"\s*")
+"""The most characters from a mark, or from the start of an object, up to the arguments of a call."""
 _WORD: Final = re.compile(r"\w*")
-_STRING: Final = re.compile(r'"(?:[^"\\]|\\.)*"', re.S)
+_STRING: Final = re.compile(r'"(?:[^"\\]|\\.){0,512}"', re.S)
 _SCALAR: Final = re.compile(r'[^\s,}\]"{\[]+')
-_NAMED: Final = re.compile(r"([\w.-]+)\s*(?:\[CALL_ID\]\s*\w*\s*)?(?:\[ARGS\])?\s*(?=\{)")
-_SEPARATED: Final = re.compile(r"(?:function<｜tool▁sep｜>([\w.-]+)\s*```(?:json)?|([\w.-]+)<｜tool▁sep｜>)\s*(?=\{)")
-_ADDRESSED: Final = re.compile(r"([\w.-]+)[^{]*?<\|message\|>\s*(?=\{)")
-_PAIRS: Final = re.compile(r"([\w.-]+)\s*(?=<arg_key>|</tool_call>)")
-_BARE_NAME: Final = re.compile(r"[\w.-]+\s*")
-_PAIR: Final = re.compile(r"<arg_key>(.*?)</arg_key>\s*<arg_value>(.*?)</arg_value>", re.S)
-_PARAMETER: Final = re.compile(r"<parameter=([^>\n]+)>\n?(.*?)\n?</parameter>", re.S)
+
+
+@dataclass(frozen=True, slots=True)
+class _NamedHead:
+    """How the name of a tool stands between a mark and the arguments."""
+
+    whole: re.Pattern[str]
+    """All of it; one of the groups is the name."""
+    unfinished: re.Pattern[str]
+    """A text that may become all of it."""
+
+
+_NAMED: Final = _NamedHead(
+    re.compile(r"\s*([\w.-]{1,512})\s*(?:\[CALL_ID\]\s*\w*\s*)?(?:\[ARGS\]|(?=\{))"),
+    re.compile(r"\s*[\w.-]{0,512}\s*(?:\[[A-Z_]{0,9}(?:\]\s*\w*\s*(?:\[[A-Z]{0,5})?)?)?\Z"),
+)
+_SEPARATED: Final = _NamedHead(
+    re.compile(r"\s*(?:function<｜tool▁sep｜>([\w.-]{1,512})\s*```(?:json)?|([\w.-]{1,512})<｜tool▁sep｜>)\s*(?=\{)"),
+    re.compile(r"\s*[\w.-]{0,512}(?:<[^<>{]{0,16}(?:>[\w.-]{0,512}\s*`{0,3}(?:j|js|jso|json)?\s*)?)?\Z"),
+)
+_ADDRESSED: Final = _NamedHead(
+    re.compile(r"([\w.-]{1,128})[^{\n]{0,64}?<\|message\|>"), re.compile(r"[\w.-]{0,128}[^{\n]{0,75}\Z")
+)
+_TAGGED: Final = _NamedHead(re.compile(r"([^<>\n{]{1,512})>\s*(?=\{)"), re.compile(r"[^<>\n{]{0,512}(?:>\s*)?\Z"))
+_NAMED_BEHIND: Final[Mapping[str, _NamedHead]] = {
+    _FUNCTION: _TAGGED,
+    _CALL: _SEPARATED,
+    "<|channel|>commentary to=functions.": _ADDRESSED,
+    "<|start|>assistant to=functions.": _ADDRESSED,
+    "<|start|>assistant<|channel|>commentary to=functions.": _ADDRESSED,
+}
+"""What stands behind marks that the name of a tool follows on directly."""
 _BUILT_IN: Final = re.compile(r"\s*([\w-]+)\.call\(", re.S)
+_CODE_TOOLS: Final = ("python", "code_interpreter")
 _SIGN: Final = re.compile(r'["{}\[\]]')
 _IN_STRING: Final = re.compile(r'["\\]')
+_BLOCK: Final = re.compile(r"\s*(`{3,}|~{3,})(.*)")
+_LINE_START: Final = 80
+"""How many characters of a line are looked at to see whether it begins or ends a code block."""
+_BEFORE_NO_CALL: Final = " \t\"'`([{<«“„"
+"""What a mark that is only spoken of follows directly, where marks may follow on text in the same line."""
 
 
 class _More(Exception):
@@ -122,47 +161,63 @@ class _No(Exception):
     """This is no call."""
 
 
+class _ArgumentsFirst(Exception):
+    """The arguments of a call come before its name, so all of the object is needed."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Head:
-    """The begin of a call in JSON."""
+    """The start of a call in JSON."""
 
     name: str
     at: int
     """Where the arguments begin."""
-    braces: int
+    braces: int = 0
     """How many objects are open around the arguments."""
     arguments: str | None = None
-    """All arguments, where they are not at `at` but known already."""
+    """All arguments, if they are known already."""
 
 
 class ToolCallParser:
-    """Reads the calls in one text. `tools` are the JSON Schemas of the arguments of all tools that are offered.
+    """Reads the calls in one text, of a model that writes them in this syntax.
 
-    `only` names the tool whose arguments are all of the text.
+    Without a syntax, calls are the JSON that a model is asked for in words. `tools` are the JSON Schemas of the
+    arguments of all tools that are offered. `only` names the tool whose arguments are all of the text.
     """
 
-    def __init__(self, tools: Mapping[str, Mapping[str, Any]], only: str | None = None) -> None:
+    def __init__(
+        self, tools: Mapping[str, Mapping[str, Any]], syntax: CallSyntax | None = None, only: str | None = None
+    ) -> None:
         self.count = 0
         """How many calls have started."""
         self._tools = tools
         self._only = only
+        self._form = _FORMS.get(syntax.xml) if syntax is not None else None
+        self._marks = () if syntax is None else syntax.marks
+        if self._form is PARAMETERS:
+            self._marks = (*self._marks, _FUNCTION)
+        self._inline = syntax is not None and syntax.inline
+        self._bare_signs = "{[`" if syntax is None else "{[" if syntax.bare else ""
+        signs = "".join(sorted({mark[0] for mark in self._marks}))
+        self._candidate = re.compile(f"[{re.escape(signs)}]" if signs else "(?!)")
         self._text = ""
         self._at = 0
         self._before = 0  # how many characters came before `_text`
         self._last = False
         self._events: list[CallEvent] = []
-        self._white = ""
-        self._state: Callable[[], bool] = self._in_text if only is None else self._in_only
+        self._white: list[str] = []
+        self._place = _Place()
+        self._state: Callable[[], bool] = self._at_start if only is None else self._in_only
         self._begun = 0
         self._name = ""
         self._parts: list[str] = []
         self._end = _ValueEnd()
+        self._arguments = ""
         self._braces = 0
         self._in_list = False
-        self._marked = False
         self._mark = ""
         self._closers: list[str] = []
-        self._objects: dict[int, _ValueEnd] = {}
+        self._object_at = 0  # where the object begins in what is held back
 
     def push(self, text: str) -> list[CallEvent]:
         """Take the next piece of the text, and return what is certain by now."""
@@ -173,20 +228,21 @@ class ToolCallParser:
     def finish(self) -> list[CallEvent]:
         """Return the rest, since no more text follows."""
         self._last = True
-        events = self._advance()
-        if self._state == self._in_python:
-            events += self._built_in_call()
-        elif self._state in (
-            self._in_arguments,
-            self._in_head,
-            self._in_function,
-            self._in_parameters,
-            self._in_pairs,
-        ):
-            events += self._broken("it is not complete")
-        elif self._white and not self.count:
-            events.append(TextDelta(self._white))
-        return events
+        while self._state():
+            pass
+        if self._state == self._in_xml:
+            self._end_xml()
+        elif self._state == self._in_python:
+            self._end_python()
+        elif self._state == self._in_object:
+            self._say_held()
+        elif self._state == self._in_object_end:
+            self._end_call()
+        elif self._state in (self._in_arguments, self._in_string, self._in_head):
+            self._fail("it is not complete")
+        if self._white and not self.count and self._state != self._in_nothing:
+            self._events.append(TextDelta("".join(self._white)))
+        return self._advance()
 
     def _advance(self) -> list[CallEvent]:
         while self._state():
@@ -197,265 +253,211 @@ class ToolCallParser:
     # Text
 
     def _in_text(self) -> bool:
-        found = _CANDIDATE.search(self._text, self._at)
+        found = self._candidate.search(self._text, self._at)
         if found is None:
             self._say(len(self._text))
             return False
         self._say(found.start())
+        if self._place.may_begin_call(inline=self._inline):
+            return self._attempt(self._open_marked)
+        self._say(self._at + 1)
+        return True
+
+    def _at_start(self) -> bool:
+        """Look for a call without a mark, which is at the start of the answer or follows on another one."""
+        self._say(skip_space(self._text, self._at))
+        if self._at == len(self._text):
+            return False
+        if self._text[self._at] in self._bare_signs:
+            return self._attempt(self._open_bare)
+        self._state = self._in_text
+        return True
+
+    def _attempt(self, open_call: Callable[[], None]) -> bool:
+        """Begin the call at this place, if there is one. Return whether more can be read by now."""
         self._begun = self._before + self._at
         try:
-            self._open(self._at)
+            open_call()
+            return True
         except _More:
-            if not self._last:
+            if not self._last and len(self._text) - self._at <= _MOST_HEAD:
                 return False
-            self._say(self._at + 1)
         except _No:
-            self._say(self._at + 1)
+            pass
+        self._state = self._in_text
+        self._say(self._at + 1)
         return True
 
     def _say(self, end: int) -> None:
-        """Send the text up to a place, but for white space at its end, which may stand before a call."""
-        text = self._white + self._text[self._at : end]
+        piece = self._text[self._at : end]
         self._at = end
-        said = text.rstrip()
-        self._white = text[len(said) :]
-        if said:
-            self._events.append(TextDelta(said))
+        self._say_text(piece)
 
-    def _open(self, at: int) -> None:
-        """Begin a call at this place. Raises _More, _No."""
-        more = False
-        for mark in _MARKS:
-            if self._text.startswith(mark, at):
-                self._begin(at + len(mark), mark)
+    def _say_text(self, piece: str) -> None:
+        """Send a piece of text, but for white space at its end, which may stand before a call."""
+        self._place.feed(piece)
+        text = piece.rstrip()
+        if text:
+            self._events.append(TextDelta("".join((*self._white, text))))
+            self._white.clear()
+        if len(text) < len(piece):
+            self._white.append(piece[len(text) :])
+
+    def _hold(self, state: Callable[[], bool], at: int) -> None:
+        """Hold back what was read from this place up to `at`, and what follows for as long as the state lasts."""
+        self._parts = [self._text[self._at : at]]
+        self._at, self._state = at, state
+
+    def _say_held(self) -> None:
+        """Send what was held back as text, since it is no call."""
+        self._state = self._in_text
+        self._say_text("".join(self._parts))
+
+    # The start of a call
+
+    def _open_marked(self) -> None:
+        """Begin a call that has a mark. Raises _More, _No."""
+        for mark in self._marks:
+            if self._text.startswith(mark, self._at):
+                if self._form is None:
+                    self._open_behind(mark, self._at + len(mark))
+                elif mark == _FUNCTION:
+                    self._open_lone_function()
+                else:
+                    self._open_xml(self._form)
                 return
-            more = more or self._may_become(mark, at)
-        try:
-            self._open_json(at)
-        except _No:
-            if more:
-                raise _More from None
-            raise
+        raise _More if any(self._may_become(mark, self._at) for mark in self._marks) else _No
 
-    def _begin(self, at: int, mark: str) -> None:
-        self._marked, self._mark, self._in_list = True, mark, False
-        self._closers = [closer for closer in (_MARKS[mark],) if closer]
-        self._at = at
-        self._state = self._in_function if mark == "<function=" else self._in_head
+    def _open_xml(self, form: XmlForm) -> None:
+        """Begin a call whose arguments are XML. It is read when all of the text is there. Raises _More, _No."""
+        if form.opening.match(self._text, self._at) is None:
+            raise _More if form.unfinished.match(self._text, self._at) else _No
+        self._hold(self._in_xml, self._at)
 
-    def _open_json(self, at: int) -> None:
+    def _open_lone_function(self) -> None:
+        """Begin a call in XML that lacks nothing but the mark in front of it. Raises _More, _No.
+
+        What stands behind another tag is none: that may be the mark, misspelt.
+        """
+        found = LONE_FUNCTION.match(self._text, self._at)
+        if found is None:
+            raise _More if LONE_UNFINISHED.match(self._text, self._at) else _No
+        if found[1].strip() not in self._tools or self._place.follows_tag:
+            raise _No
+        self._hold(self._in_xml, self._at)
+
+    def _open_behind(self, mark: str, at: int) -> None:
+        """Begin a call behind its mark. Raises _More, _No."""
+        closers = [_CLOSERS[mark]] if mark in _CLOSERS else [_SENT] if mark.endswith(_TO_FUNCTION) else []
+        start = skip_space(self._text, at)
+        if mark in _NAMED_BEHIND:
+            self._begin(mark, closers, self._named(_NAMED_BEHIND[mark], at))
+        elif mark == _CALLS:
+            self._open_separated(mark, closers, start)
+        elif self._sign(start) == "{":
+            self._open_object(mark, closers, start)
+        elif self._text[start] == "[" and self._sign(skip_space(self._text, start + 1)) == "{":
+            self._open_object(mark, closers, skip_space(self._text, start + 1), in_list=True)
+        elif mark == _TOOL_CALLS:
+            self._begin(mark, closers, self._named(_NAMED, at))
+        elif mark == _PYTHON:
+            self._mark = mark
+            self._hold(self._in_python, at)
+        else:
+            raise _No
+
+    def _open_separated(self, mark: str, closers: Sequence[str], at: int) -> None:
+        """Begin one of several calls that have marks of their own, `_CALL` at this place. Raises _More, _No."""
+        if not self._text.startswith(_CALL, at):
+            raise _More if self._may_become(_CALL, at) else _No
+        self._begin(mark, [*closers, _CLOSERS[_CALL]], self._named(_SEPARATED, at + len(_CALL)))
+
+    def _named(self, form: _NamedHead, at: int) -> _Head:
+        """Return the head of a call in JSON behind the bare name of a tool. Raises _More, _No."""
+        found = form.whole.match(self._text, at)
+        if found is None:
+            raise _More if form.unfinished.match(self._text, at) else _No
+        return _Head(next(filter(None, found.groups())), found.end())
+
+    def _open_bare(self) -> None:
         """Begin a call that has no mark: in a fenced block, in a list, or alone. Raises _More, _No."""
-        fenced = self._text[at] == "`"
-        if fenced:
-            if not self._text.startswith(_FENCE, at):
-                raise _More if self._may_become(_FENCE, at) else _No
-            word = _WORD.match(self._text, at + len(_FENCE))
-            assert word is not None, "the pattern matches nothing, too"
-            if word.end() == len(self._text) and any(known.startswith(word[0]) for known in _FENCED):
-                raise _More
-            if word[0] not in _FENCED:
-                raise _No
-            at = _skipped(self._text, word.end())
+        at, closers = self._at, list[str]()
+        if self._text[at] == "`":
+            at, closers = self._behind_fence(at), [_FENCE]
         in_list = self._sign(at) == "["
         if in_list:
-            at = _skipped(self._text, at + 1)
+            at = skip_space(self._text, at + 1)
         if self._sign(at) != "{":
             raise _No
-        head = self._head(at, strict=True)
-        self._marked, self._mark, self._in_list = False, "", in_list
-        self._closers = [_FENCE] if fenced else []
+        self._open_object("", closers, at, in_list=in_list)
+
+    def _behind_fence(self, at: int) -> int:
+        """Return where the content of the fenced block at this place begins. Raises _More, _No."""
+        if not self._text.startswith(_FENCE, at):
+            raise _More if self._may_become(_FENCE, at) else _No
+        word = _WORD.match(self._text, at + len(_FENCE))
+        assert word is not None, "the pattern matches nothing, too"
+        if word.end() == len(self._text) and any(language.startswith(word[0]) for language in _FENCED):
+            raise _More
+        if word[0] not in _FENCED:
+            raise _No
+        return skip_space(self._text, word.end())
+
+    def _open_object(self, mark: str, closers: Sequence[str], at: int, *, in_list: bool = False) -> None:
+        """Begin a call that is an object in JSON at this place. Raises _More, _No."""
+        is_first = self._state != self._in_head
+        try:
+            self._begin(mark, closers, self._head(at, strict=is_first and not mark), in_list=in_list)
+        except _ArgumentsFirst:
+            self._mark, self._closers, self._in_list, self._end = mark, [*closers], in_list, _ValueEnd()
+            self._object_at = at - self._at
+            self._hold(self._in_object, at)
+
+    def _begin(self, mark: str, closers: Sequence[str], head: _Head, *, in_list: bool = False) -> None:
+        self._mark, self._closers, self._in_list = mark, [*closers], in_list
+        if _FENCE in self._text[self._at : head.at] and mark in (_CALLS, _CALL):
+            self._closers.append(_FENCE)
         self._start(head)
 
-    # The begin of a call
-
     def _in_head(self) -> bool:
-        """Read what follows on a mark, or on an earlier call in the same list."""
-        self._at = _skipped(self._text, self._at)
+        """Read the next call behind the same mark, or in the same list."""
+        self._at = skip_space(self._text, self._at)
         try:
-            sign = self._sign(self._at)
-            if sign == "{":
-                self._start(self._head(self._at, strict=False))
-            elif sign == "[" and not self._in_list:
-                self._in_list = True
-                self._at += 1
-            elif sign == "]" and self._in_list:
+            if self._sign(self._at) == "{":
+                self._open_object(self._mark, self._closers, self._at, in_list=self._in_list)
+            elif self._mark == _CALLS:
+                self._open_separated(self._mark, self._closers, self._at)
+            elif self._text[self._at] == "]" and self._in_list:
                 self._state = self._in_rest
             else:
-                self._open_marked(sign)
+                raise _No
         except _More:
-            return False
+            if not self._last and len(self._text) - self._at <= _MOST_HEAD:
+                return False
+            self._fail("it is not complete")
         except _No:
             self._fail("it is no JSON object with the name of a tool and its arguments")
         return True
 
-    def _open_marked(self, sign: str) -> None:
-        """Begin a call in the form that its mark is for, where it is no JSON object. Raises _More, _No."""
-        match self._mark:
-            case "<tool_call>" if sign == "<":
-                self._open_function()
-            case "<tool_call>" if _BARE_NAME.match(sign) is not None:
-                self._open_pairs()
-            case "[TOOL_CALLS]":
-                self._start(self._behind(_NAMED))
-            case "<|python_tag|>":
-                self._state = self._in_python
-            case str(mark) if mark == _CALLS:
-                self._open_call()
-            case str(mark) if mark == _CALL:
-                self._start(self._separated())
-            case str(mark) if mark.endswith(_TO_FUNCTION):
-                self._start(self._behind(_ADDRESSED))
-            case _:
-                raise _No
-
-    def _open_function(self) -> None:
-        mark = "<function="
-        if not self._text.startswith(mark, self._at):
-            raise _More if self._may_become(mark, self._at) else _No
-        self._at += len(mark)
-        self._closers.append("</function>")
-        self._state = self._in_function
-
-    def _behind(self, pattern: re.Pattern[str]) -> _Head:
-        """Return the head of a call in JSON behind the bare name of a tool. Raises _More, _No."""
-        found = pattern.match(self._text, self._at)
-        if found is not None:
-            return _Head(next(filter(None, found.groups())), found.end(), 0)
-        if "{" in self._text[self._at :] or len(self._text) - self._at > _MOST_HEAD:
-            raise _No
-        raise _More
-
-    def _open_call(self) -> None:
-        """Begin one of several calls that have marks of their own. Raises _More, _No."""
-        if not self._text.startswith(_CALL, self._at):
-            raise _More if self._may_become(_CALL, self._at) else _No
-        at, self._at = self._at, self._at + len(_CALL)
-        try:
-            head = self._separated()
-        except _More:
-            self._at = at
-            raise
-        self._closers.insert(1, _MARKS[_CALL])
-        self._start(head)
-
-    def _separated(self) -> _Head:
-        """Return the head of a call whose name is separated from its arguments by a token. Raises _More, _No."""
-        head = self._behind(_SEPARATED)
-        if _FENCE in self._text[self._at : head.at]:
-            self._closers.append(_FENCE)
-        return head
-
-    def _open_pairs(self) -> None:
-        """Begin a call whose arguments are pairs of keys and values in XML, behind its bare name. Raises _More, _No."""
-        found = _PAIRS.match(self._text, self._at)
-        if found is None:
-            name = _BARE_NAME.match(self._text, self._at)
-            assert name is not None, "it begins with a sign of a name"
-            at = name.end()
-            is_begun = at == len(self._text) or any(self._may_become(one, at) for one in ("<arg_key>", "</tool_call>"))
-            raise _More if is_begun and at - self._at <= _MOST_HEAD else _No
-        self._start(_Head(found[1], found.end(), 0), as_json=False)
-        if self._state == self._in_arguments:
-            self._state = self._in_pairs
-
-    def _in_pairs(self) -> bool:
-        """Read the next pair of a key and a value, and tell it as a piece of JSON, when all of it is there."""
-        mark = "</tool_call>"
-        index, schema = self.count - 1, self._tools.get(self._name, {}).get("properties", {})
-        self._at = _skipped(self._text, self._at)
-        if self._text.startswith(mark, self._at):
-            self._parts.append("}" if self._parts else "{}")
-            self._events.append(ArgumentsDelta(index, self._parts[-1]))
-            self._finish_call("".join(self._parts))
-            return True
-        found = _PAIR.match(self._text, self._at)
-        if found is None:
-            begun = self._text[self._at :]
-            if not any(one.startswith(begun) or begun.startswith(one) for one in ("<arg_key>", mark)):
-                self._fail("its arguments are no pairs of keys and values")
-                return True
-            return False
-        key = found[1].strip()
-        pair = json.dumps({key: _xml_value(found[2], schema.get(key))}, ensure_ascii=False)[1:-1]
-        self._at = found.end()
-        self._parts.append(f", {pair}" if self._parts else f"{{{pair}")
-        self._events.append(ArgumentsDelta(index, self._parts[-1]))
-        return True
-
-    def _in_function(self) -> bool:
-        """Read the name in `<function=NAME>`, and what follows on it."""
-        end = self._text.find(">", self._at)
-        if end < 0:
-            if len(self._text) - self._at > _MOST_HEAD:
-                self._fail("it has no name")
-                return True
-            return False
-        name = self._text[self._at : end].strip().strip("\"'")
-        at = _skipped(self._text, end + 1)
-        if at == len(self._text) and not self._last:
-            return False
-        if self._text.startswith("{", at):
-            self._start(_Head(name, at, 0))
-        elif any(self._text.startswith(one, at) for one in ("<parameter=", "</function>")):
-            self._name, self._at, self._state = name, at, self._in_parameters
-        elif any(self._may_become(one, at) for one in ("<parameter=", "</function>")) and not self._last:
-            return False
-        else:
-            self._fail("it has no arguments")
-        return True
-
-    def _in_parameters(self) -> bool:
-        """Read arguments that are written as XML, when all of them are there."""
-        end = self._text.find("</function>", self._at)
-        if end < 0:
-            return False
-        schema = self._tools.get(self._name, {}).get("properties", {})
-        found = _PARAMETER.findall(self._text, self._at, end)
-        values = {name.strip(): _xml_value(value, schema.get(name.strip())) for name, value in found}
-        self._start(_Head(self._name, end, 0, json.dumps(values, ensure_ascii=False)), as_json=False)
-        return True
-
-    def _in_python(self) -> bool:
-        return False  # a call of a built-in tool, or code: both are read when they are complete
-
-    def _built_in_call(self) -> list[CallEvent]:
-        """Return the events of `NAME.call(KEY="VALUE", …)`, which Llama writes for tools that it knows."""
-        code = self._text[self._at :]
-        found = _BUILT_IN.match(code)
-        name = found[1] if found else next((one for one in ("python", "code_interpreter") if one in self._tools), "")
-        try:
-            arguments = _keywords(code.strip()) if found else {"code": code.strip()}
-            text = json.dumps(arguments, ensure_ascii=False)
-        except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError):  # TypeError: such as bytes or a set
-            return self._broken("it is no call of a tool")
-        if name not in self._tools:
-            return self._broken("it is no call of a tool that is offered")
-        self._state = self._in_rest
-        self._at = len(self._text)
-        index, self.count, self._white = self.count, self.count + 1, ""
-        return [
-            ToolCallStarted(index, name, self._begun),
-            ArgumentsDelta(index, text),
-            ToolCallFinished(index, name, text),
-        ]
-
     def _head(self, at: int, *, strict: bool) -> _Head:
         """Return the head of the call in JSON at this place, where an object begins.
 
-        `strict`: it has to name a tool that is offered. Raises _More, _No.
+        `strict`: it has to name a tool that is offered. Raises _More, _No, _ArgumentsFirst.
         """
-        start, braces, name = at, 1, None
-        at = _skipped(self._text, at + 1)
+        braces, name = 1, None
+        at = skip_space(self._text, at + 1)
         while True:
             key, at = self._string(at, _KEYS)
             if key not in _KEYS:
                 raise _No
             at = self._after(at, ":")
-            sign = self._sign(at)
             if key in _ARGUMENTS:
-                return _Head(name, at, braces) if name is not None else self._whole(start, strict=strict)
+                if name is None:
+                    raise _ArgumentsFirst
+                return _Head(name, at, braces)
+            sign = self._sign(at)
             if key == "function" and sign == "{":
-                braces, at = braces + 1, _skipped(self._text, at + 1)
+                braces, at = braces + 1, skip_space(self._text, at + 1)
                 continue
             if key in _NAMES:
                 name, at = self._string(at, tuple(self._tools) if strict else None)
@@ -463,57 +465,117 @@ class ToolCallParser:
                     raise _No
             else:
                 at = self._scalar(at)
-            at = _skipped(self._text, at)
+            at = skip_space(self._text, at)
             if self._sign(at) == "}" and name is not None and not strict:
                 return _Head(name, at, braces, "{}")
             at = self._after(at, ",")
 
-    def _whole(self, start: int, *, strict: bool) -> _Head:
-        """Return the head of a call whose arguments come before its name, when all of it is there."""
-        scanner = self._objects.setdefault(self._before + start, _ValueEnd())
-        end = scanner.feed(self._text, max(start, scanner.seen - self._before), self._before)
+    def _in_object(self) -> bool:
+        """Hold back a call whose arguments come before its name, up to its end."""
+        end = self._end.feed(self._text, self._at)
+        piece = self._text[self._at : len(self._text) if end is None else end]
+        self._parts.append(piece)
+        self._at += len(piece)
         if end is None:
-            raise _More
-        self._objects.clear()
-        try:
-            call = json.loads(self._text[start:end])
-        except (ValueError, RecursionError):
-            raise _No from None
-        call = call["function"] if isinstance(call.get("function"), dict) else call
-        name = next((call[key] for key in _NAMES if isinstance(call.get(key), str)), None)
-        arguments = next((call[key] for key in _ARGUMENTS if isinstance(call.get(key), dict)), None)
-        if name is None or arguments is None or not call.keys() <= set(_KEYS) or (strict and name not in self._tools):
-            raise _No
-        return _Head(name, end, 0, json.dumps(arguments, ensure_ascii=False))
+            return False
+        call = _call_in("".join(self._parts)[self._object_at :])
+        if call is None or (call[0] not in self._tools and not self._mark):
+            self._say_held()
+        else:
+            self._start(_Head(call[0], self._at, 0, call[1]))
+        return True
 
-    def _start(self, head: _Head, *, as_json: bool = True) -> None:
+    def _start(self, head: _Head) -> None:
         """Start a call whose head has been read."""
         self._at = head.at
         if head.name not in self._tools:
-            known = ", ".join(self._tools) or "none"
-            self._fail(f"there is no tool {head.name[:80]!r}; accepted: {known}")
+            self._fail(unknown_tool(head.name, self._tools))
             return
         index = self.count
-        self.count, self._white = index + 1, ""
+        self.count += 1
+        self._white.clear()
         self._name, self._parts, self._braces, self._end = head.name, [], head.braces, _ValueEnd()
-        self._events.append(ToolCallStarted(index, head.name, self._begun, as_json))
+        self._events.append(ToolCallStarted(index, head.name))
         if head.arguments is None:
             self._state = self._in_arguments
         else:
             self._finish_call(head.arguments, delta=head.arguments)
 
     def _finish_call(self, arguments: str, delta: str = "") -> None:
-        index = self.count - 1
+        """Finish the call that has these arguments, unless the object around them goes on."""
         if delta:
-            self._events.append(ArgumentsDelta(index, delta))
-        self._events.append(ToolCallFinished(index, self._name, arguments))
+            self._events.append(ArgumentsDelta(self.count - 1, delta))
+        self._arguments = arguments
+        if self._braces:
+            self._state = self._in_object_end
+        else:
+            self._end_call()
+
+    def _end_call(self) -> None:
+        self._events.append(ToolCallFinished(self.count - 1, self._name, self._arguments))
+        self._place = _Place()
         self._state = self._in_rest
+
+    # Calls that are read when all of the text is there
+
+    def _in_xml(self) -> bool:
+        self._parts.append(self._text[self._at :])
+        self._at = len(self._text)
+        return False
+
+    def _end_xml(self) -> None:
+        """Read the calls in the text that was held back."""
+        assert self._form is not None, "the model writes XML"
+        self._state = self._in_nothing
+        for part in read_xml_calls("".join(self._parts), self._form, self._tools):
+            match part:
+                case XmlText(text):
+                    self._events.append(TextDelta(text.strip()))
+                case XmlCall(_, name, arguments):
+                    self._say_call(name, arguments)
+                case XmlBroken(at, problem):
+                    self._events.append(ToolCallBroken(None, self._begun + at, problem))
+
+    def _in_python(self) -> bool:
+        self._parts.append(self._text[self._at :])
+        self._at = len(self._text)
+        return False
+
+    def _end_python(self) -> None:
+        """Read `NAME.call(KEY="VALUE", …)`, which Llama writes for tools that it knows, or code for a tool."""
+        code = "".join(self._parts[1:])
+        found = _BUILT_IN.match(code)
+        name = found[1] if found else next((tool for tool in _CODE_TOOLS if tool in self._tools), "")
+        if not found and not name:
+            self._say_held()
+            return
+        try:
+            arguments = _keywords(code.strip()) if found else {"code": code.strip()}
+            text = json.dumps(arguments, ensure_ascii=False)
+        except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError):  # TypeError: such as bytes or a set
+            self._fail("it is no call of a tool")
+            return
+        if name not in self._tools:
+            self._fail(unknown_tool(name, self._tools))
+            return
+        self._say_call(name, text)
+        self._state = self._in_nothing
+
+    def _say_call(self, name: str, arguments: str) -> None:
+        index = self.count
+        self.count += 1
+        self._white.clear()
+        self._events += [
+            ToolCallStarted(index, name),
+            ArgumentsDelta(index, arguments),
+            ToolCallFinished(index, name, arguments),
+        ]
 
     # Arguments, and what follows on them
 
     def _in_arguments(self) -> bool:
         if not self._parts:
-            self._at = _skipped(self._text, self._at)
+            self._at = skip_space(self._text, self._at)
             if self._at == len(self._text):
                 return False
             if self._text[self._at] != "{":
@@ -532,16 +594,7 @@ class ToolCallParser:
     def _other_arguments(self) -> bool:
         """Read arguments that are no object: JSON in a string, or null for none."""
         if self._text[self._at] == '"':
-            found = _STRING.match(self._text, self._at)
-            if found is None:
-                return False
-            try:
-                arguments = str(json.loads(found[0], strict=False)) or "{}"
-            except ValueError:
-                self._fail("its arguments are no JSON object")
-                return True
-            self._at = found.end()
-            self._finish_call(arguments, delta=arguments)
+            self._state = self._in_string
         elif self._text.startswith("null", self._at):
             self._at += len("null")
             self._finish_call("{}", delta="{}")
@@ -551,42 +604,76 @@ class ToolCallParser:
             self._fail("its arguments are no JSON object")
         return True
 
+    def _in_string(self) -> bool:
+        """Hold back arguments that are JSON in a string, up to its end."""
+        end = self._end.feed(self._text, self._at)
+        piece = self._text[self._at : len(self._text) if end is None else end]
+        self._parts.append(piece)
+        self._at += len(piece)
+        if end is None:
+            return False
+        try:
+            arguments = str(json.loads("".join(self._parts), strict=False)) or "{}"
+        except ValueError:
+            self._fail("its arguments are no JSON object")
+            return True
+        self._finish_call(arguments, delta=arguments)
+        return True
+
+    def _in_object_end(self) -> bool:
+        """Read what follows on arguments in the objects around them: braces, or what belongs to no tool, such as an id.
+
+        Anything else may be an argument that has got out of its place. A brace may be missing.
+        """
+        self._at = skip_space(self._text, self._at)
+        if self._at == len(self._text):
+            return False
+        try:
+            if self._text[self._at] == ",":
+                key, at = self._string(skip_space(self._text, self._at + 1), _OTHERS)
+                at = self._scalar(self._after(at, ":"))
+                if key not in _OTHERS:
+                    raise _No
+                self._at = at
+            else:
+                self._at += self._text[self._at] == "}"
+                self._braces -= 1
+                if not self._braces:
+                    self._end_call()
+        except _More:
+            if not self._last and len(self._text) - self._at <= _MOST_HEAD:
+                return False
+            self._fail("it is not complete")
+        except _No:
+            self._fail("its object holds more than a name and arguments")
+        return True
+
     def _in_rest(self) -> bool:
         """Pass over what belongs to a call and follows on its arguments."""
-        self._at = _skipped(self._text, self._at)
+        self._at = skip_space(self._text, self._at)
         try:
             sign = self._sign(self._at)
-            if self._braces:
-                if sign == ",":
-                    _, at = self._string(_skipped(self._text, self._at + 1), None)
-                    self._at = self._scalar(self._after(at, ":"))
-                else:
-                    self._braces -= 1
-                    self._at += sign == "}"
-            elif self._in_list and sign in ",]":
+            if self._in_list and sign in ",]":
                 self._in_list = sign == ","
                 self._at += 1
                 if self._in_list:
                     self._next_call()
             elif self._closers:
                 self._close()
-            elif sign == "{" and self._marked:
-                self._next_call()
-            elif sign in ";," and self._sign(_skipped(self._text, self._at + 1)) == "{":
+            elif self._bare_signs and sign in ";," and self._sign(skip_space(self._text, self._at + 1)) == "{":
                 self._at += 1
-                self._state = self._in_text
+                self._state = self._at_start
             else:
-                self._state = self._in_text
+                self._state = self._at_start
         except _More:
             return False
-        except _No:
-            self._braces = 0
-            self._state = self._in_text
         return True
 
     def _next_call(self) -> None:
         """Go on with another call behind the same mark, or in the same list."""
         self._begun = self._before + self._at
+        if self._mark == _CALLS:
+            self._closers = self._closers[:1]
         self._state = self._in_head
 
     def _close(self) -> None:
@@ -597,9 +684,9 @@ class ToolCallParser:
             self._closers.pop()
         elif self._may_become(closer, self._at):
             raise _More
-        elif self._text[self._at] == "{" and self._marked:
-            self._next_call()
-        elif self._mark == _CALLS and self._text.startswith(_CALL, self._at):
+        elif (self._text[self._at] == "{" and self._mark) or (
+            self._mark == _CALLS and self._text.startswith(_CALL, self._at)
+        ):
             self._next_call()
         elif self._mark == _CALLS and self._may_become(_CALL, self._at):
             raise _More
@@ -609,23 +696,19 @@ class ToolCallParser:
     def _in_only(self) -> bool:
         """Begin the arguments of the one tool that has to be called."""
         assert self._only is not None, "this is the state of a text that is all arguments"
-        self._at = _skipped(self._text, self._at)
+        self._at = skip_space(self._text, self._at)
         if self._at == len(self._text) and not self._last:
             return False
         self._begun = self._before + self._at
-        self._start(_Head(self._only, self._at, 0))
+        self._start(_Head(self._only, self._at))
         return True
 
     # A broken call
 
     def _fail(self, problem: str) -> None:
-        self._events += self._broken(problem)
+        index = self.count - 1 if self._state in (self._in_arguments, self._in_string, self._in_object_end) else None
+        self._events.append(ToolCallBroken(index, self._begun, problem))
         self._state = self._in_nothing
-
-    def _broken(self, problem: str) -> list[CallEvent]:
-        started = self._state in (self._in_arguments, self._in_pairs)
-        self._state = self._in_nothing
-        return [ToolCallBroken(self.count - 1 if started else None, self._begun, problem)]
 
     def _in_nothing(self) -> bool:
         self._at = len(self._text)
@@ -645,13 +728,13 @@ class ToolCallParser:
 
     def _after(self, at: int, sign: str) -> int:
         """Return the place of what follows on a sign, and on white space around it. Raises _More, _No."""
-        at = _skipped(self._text, at)
+        at = skip_space(self._text, at)
         if self._sign(at) != sign:
             raise _No
-        return _skipped(self._text, at + 1)
+        return skip_space(self._text, at + 1)
 
-    def _string(self, at: int, known: Sequence[str] | None) -> tuple[str, int]:
-        """Return the string at this place and where it ends. `known`: those that it may be. Raises _More, _No."""
+    def _string(self, at: int, accepted: Sequence[str] | None) -> tuple[str, int]:
+        """Return the string at this place and where it ends. `accepted`: those that it may be. Raises _More, _No."""
         if self._sign(at) != '"':
             raise _No
         found = _STRING.match(self._text, at)
@@ -660,8 +743,8 @@ class ToolCallParser:
                 return str(json.loads(found[0], strict=False)), found.end()
             except ValueError:
                 raise _No from None
-        begun = self._text[at + 1 :]
-        if len(begun) > _MOST_HEAD or (known is not None and not _begins_any(begun, known)):
+        begun = self._text[at + 1 : at + 2 + _MOST_HEAD]
+        if len(begun) > _MOST_HEAD or (accepted is not None and not _begins_any(begun, accepted)):
             raise _No
         raise _More
 
@@ -677,20 +760,57 @@ class ToolCallParser:
         return found.end()
 
 
-class _ValueEnd:
-    """Finds the end of a JSON object or array that comes in pieces, by its brackets. `seen` counts its characters."""
+class _Place:
+    """The place in a text up to which it was read: whether a call may begin there."""
 
     def __init__(self) -> None:
-        self.seen = 0
+        self._line = ""
+        self._is_blank = True
+        self._sign = "\n"
+        self._fence = ""
+        self.follows_tag = False
+        """Whether nothing but white space stands between the last tag and this place."""
+
+    def feed(self, text: str) -> None:
+        """Read on."""
+        *lines, rest = text.split("\n")
+        for line in lines:
+            self._extend(line)
+            self._end_line()
+        self._extend(rest)
+
+    def may_begin_call(self, *, inline: bool) -> bool:
+        """Return whether a call may begin here, also directly behind text in the same line if calls are `inline`."""
+        if self._fence:
+            return False
+        return self._is_blank or (inline and self._sign not in _BEFORE_NO_CALL)
+
+    def _extend(self, text: str) -> None:
+        if not text:
+            return
+        self._sign = text[-1]
+        self._line += text[: max(0, _LINE_START - len(self._line))]
+        if not text.isspace():
+            self._is_blank, self.follows_tag = False, text.rstrip().endswith(">")
+
+    def _end_line(self) -> None:
+        block = _BLOCK.match(self._line)
+        if block is not None and not self._fence:
+            self._fence = block[1] if "`" not in block[2] else ""
+        elif block is not None and block[1].startswith(self._fence) and not block[2].strip():
+            self._fence = ""
+        self._line, self._is_blank, self._sign = "", True, "\n"
+
+
+class _ValueEnd:
+    """Finds the end of a JSON object, array or string that comes in pieces."""
+
+    def __init__(self) -> None:
         self._depth = 0
         self._in_string = self._escaped = False
 
-    def feed(self, text: str, at: int, before: int = 0) -> int | None:
-        """Return where the object ends in this text, which goes on at `at`; None if it does not end in it.
-
-        `before` is how many characters came before this text.
-        """
-        self.seen = before + len(text)
+    def feed(self, text: str, at: int) -> int | None:
+        """Return where the value ends in this text, which goes on at `at`; None if it does not end in it."""
         while at < len(text):
             if self._escaped:
                 at, self._escaped = at + 1, False
@@ -707,8 +827,22 @@ class _ValueEnd:
                 self._depth += 1
             else:
                 self._depth -= 1
-                if self._depth <= 0:
-                    return at
+            if self._depth <= 0 and not self._in_string:
+                return at
+        return None
+
+
+def _call_in(text: str) -> tuple[str, str] | None:
+    """Return the name and the arguments of the call in a JSON object; None if it is no call."""
+    try:
+        call = json.loads(text)
+        call = call["function"] if isinstance(call.get("function"), dict) else call
+        name = next((call[key] for key in _NAMES if isinstance(call.get(key), str)), None)
+        arguments = next((call[key] for key in _ARGUMENTS if isinstance(call.get(key), dict)), None)
+        if name is None or arguments is None or not call.keys() <= set(_KEYS):
+            return None
+        return name, json.dumps(arguments, ensure_ascii=False)
+    except (ValueError, RecursionError):
         return None
 
 
@@ -721,25 +855,8 @@ def _joined(events: Sequence[CallEvent]) -> Iterator[CallEvent]:
             yield from group
 
 
-def _skipped(text: str, at: int) -> int:
-    """Return where the white space at a place ends."""
-    found = _SPACE.match(text, at)
-    assert found is not None, "the pattern matches nothing, too"
-    return found.end()
-
-
-def _begins_any(begun: str, known: Collection[str]) -> bool:
-    return any(one.startswith(begun) for one in known) or "\\" in begun
-
-
-def _xml_value(text: str, schema: object) -> Any:
-    """Return the value of a parameter in XML: a text where its schema says so, else JSON where it is some."""
-    if isinstance(schema, Mapping) and schema.get("type") == "string":
-        return text
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return text
+def _begins_any(begun: str, accepted: Collection[str]) -> bool:
+    return any(text.startswith(begun) for text in accepted) or "\\" in begun
 
 
 def _keywords(code: str) -> dict[str, Any]:

@@ -118,12 +118,63 @@ def test_a_template_that_knows_tools_gets_their_calls_and_results() -> None:
     )
 
 
-@pytest.mark.parametrize("arguments", ["{not json", '"text"', '{"t": "\\ud83d"}', "[" * 100_000, "{}", ""])
+@pytest.mark.parametrize("arguments", ["{not json", '"text"', '{"t": "\\ud83d"}', "[" * 100_000, "{}"])
 def test_arguments_that_are_no_object_are_kept_as_they_are(arguments: str) -> None:
     text = joined(ALTERNATING, (Said("user", "x"), Said("assistant", "", (Call("1", "paint", arguments),))))
     call = json.loads(text.split("model\n")[1].split("<end_of_turn>")[0])
     expected = json.loads(arguments) if arguments in ("{}", '"text"') else arguments
     assert call == {"tool": "paint", "arguments": expected}
+
+
+XML = (
+    "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% for c in m.tool_calls or [] %}<{{ c.function.name }}>"
+    "{% for key, value in c.function.arguments.items() %}<{{ key }}>{{ value }}</{{ key }}>{% endfor %}{% endfor %}"
+    "{% endfor %}"
+)
+
+
+def talk_with(arguments: str) -> tuple[Said, ...]:
+    """Return a conversation with two calls, of which the first has these arguments."""
+    return (
+        Said("user", "x"),
+        Said("assistant", "", (Call("1", "paint", arguments),)),
+        Said("tool", "done", (), "1"),
+        Said("assistant", "", (Call("2", "write", '{"path": "a"}'),)),
+        Said("tool", "fine", (), "2"),
+    )
+
+
+@pytest.mark.parametrize("arguments", ["", " ", "null", "{}"])
+def test_a_call_without_arguments_has_none(arguments: str) -> None:
+    rest = '[tool]done[assistant]<call>{"name": "write", "arguments": {"path": "a"}}</call>[tool]fine'
+    assert joined(TOOLS, talk_with(arguments)) == (
+        '[user]x[assistant]<call>{"name": "paint", "arguments": {}}</call>' + rest
+    )
+    assert (
+        joined(XML, talk_with(arguments))
+        == "[user]x[assistant]<paint>[tool]done[assistant]<write><path>a</path>[tool]fine"
+    )
+    text = joined(ALTERNATING, talk_with(arguments))
+    assert '{"tool": "paint", "arguments": {}}' in text
+
+
+@pytest.mark.parametrize("depth", [100, 600, *range(980, 1000), 100_000])
+def test_arguments_may_be_nested_deeply(depth: int) -> None:
+    text = joined(TOOLS, talk_with(f'{{"a": {"[" * depth}{"]" * depth}}}'))
+    assert text.endswith('[tool]done[assistant]<call>{"name": "write", "arguments": {"path": "a"}}</call>[tool]fine')
+    assert "[" * depth in text
+
+
+@pytest.mark.parametrize("arguments", ["{not json", "[1]", '"text"', "3"])
+def test_broken_arguments_change_no_other_call(arguments: str) -> None:
+    text = joined(TOOLS, talk_with(arguments))
+    rest = '[tool]done[assistant]<call>{"name": "write", "arguments": {"path": "a"}}</call>[tool]fine'
+    assert text.endswith(rest)
+    assert f'"arguments": {json.dumps(arguments)}' in text
+    assert joined(XML, talk_with(arguments)) == (
+        f"[user]x[assistant]<paint><arguments>{arguments}</arguments>[tool]done"
+        "[assistant]<write><path>a</path>[tool]fine"
+    )
 
 
 def test_a_template_that_wants_arguments_as_text_gets_them_so() -> None:

@@ -14,6 +14,7 @@ from pydantic import ConfigDict, Field, model_validator
 from orchestrator.api.dependencies import LenientBody, RequestBody
 from orchestrator.api.openai.completion import CompletionRequest
 from orchestrator.api.openai.protocol import (
+    EarlierArguments,
     FormatBody,
     RequestedEffort,
     ThinkingBody,
@@ -42,6 +43,7 @@ _ELSEWHERE: Final = (
     *("response_format", "logprobs", "top_logprobs", "n", "reasoning_effort"),
 )
 """Options that only Anthropic's servers, or only other APIs, have."""
+_BILLING: Final = "x-anthropic-billing-header:"
 ACCEPTED_BLOCKS: Final = "text, tool_use, tool_result, thinking, redacted_thinking, document with plain text"
 _THOUGHTS: Final = ("thinking", "redacted_thinking")
 
@@ -64,7 +66,7 @@ class Block(LenientBody):
     text: str | None = None
     id: str | None = None
     name: str | None = None
-    input: dict[str, Any] | None = None
+    input: EarlierArguments = "{}"
     tool_use_id: str | None = None
     tool_name: str | None = None
     content: "str | list[Block] | dict[str, Any] | None" = None
@@ -225,7 +227,7 @@ def messages_of(body: CountBody, earlier: Sequence[TurnBody] = ()) -> list[Messa
 
     `earlier` are messages that come before those of the body.
     """
-    system = _text(body.system, "system")
+    system = _without_metadata(_text(body.system, "system"))
     messages = [Message("system", system)] if system else []
     for index, turn in enumerate([*earlier, *body.messages], -len(earlier)):
         where = f"messages/{index}/content"
@@ -238,12 +240,19 @@ def messages_of(body: CountBody, earlier: Sequence[TurnBody] = ()) -> list[Messa
     return messages
 
 
+def _without_metadata(system: str) -> str:
+    """Return the system prompt without the line about billing with which Claude Code begins it.
+
+    It is no instruction, and has a checksum of the request: no two requests would have a prefix in common.
+    """
+    first, _, rest = system.partition("\n")
+    return rest if first.startswith(_BILLING) else system
+
+
 def _assistant_turn(blocks: Sequence[Block], where: str) -> Message:
     """Return an earlier answer: its text and its calls, without its thoughts."""
     calls = tuple(
-        ToolCall(block.id or "", block.name or "", json.dumps(block.input or {}, ensure_ascii=False))
-        for block in blocks
-        if block.type == "tool_use"
+        ToolCall(block.id or "", block.name or "", block.input) for block in blocks if block.type == "tool_use"
     )
     return Message("assistant", _text([block for block in blocks if block.type != "tool_use"], where), calls)
 

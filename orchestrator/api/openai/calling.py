@@ -1,14 +1,13 @@
 """Generate an answer that may call tools: read the calls as they come, check them, and have a broken one repaired.
 
-A call that a grammar has formed is sent as it comes. Any other one is sent when it is complete and right. A call that
-is broken, because it is no JSON, names no tool that is offered, or has arguments that do not match, is asked for once
-more, under a grammar. What is broken again is an error.
+A call that a grammar has formed is sent as it comes. Any other one is sent when it is complete and right. If a call is
+broken, because it is no JSON, names no tool that is offered, or has arguments that do not match, the model is told what
+is wrong and answers once more. It is not made to call then, if it was not before. What is broken again is an error.
 
 Arguments and texts are checked against their schemas in threads, because a schema may make that take a second.
 """
 
 import asyncio
-import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
@@ -19,7 +18,7 @@ from orchestrator.api.limiter import CallArguments, CallEnded, CallStarted, Gene
 from orchestrator.api.openai.protocol import prompt_messages
 from orchestrator.api.openai.tools import CallTask, ClientTools
 from orchestrator.engine.client.engine import Completion, OnText, TextPiece
-from orchestrator.engine.client.grammar import calls_grammar, left_to_validator
+from orchestrator.engine.client.grammar import left_to_validator
 from orchestrator.engine.contract import Generation, Message, OfferedTool, TokenLogprob, ToolCall
 from orchestrator.engine.tool_calls import (
     ArgumentsDelta,
@@ -34,7 +33,6 @@ from orchestrator.events import Usage
 from orchestrator.gates import BadSchema, OutputSchema, SchemaMismatch
 from orchestrator.steps.attempt import added
 from orchestrator.steps.role import ResolvedRole
-from registry.call_syntax import REMOTE
 
 CUT_OFF: Final = ("length", "deadline", "repetition")
 """The reasons for which an answer ends before the model has ended it."""
@@ -64,9 +62,8 @@ def calling(ask: AskModel, model: str, generation: Generation, task: CallTask) -
     async def generate(put: Callable[[Piece], None], on_thought: Callable[[str], None]) -> Completion:
         asked, usages, calls, reasoning = generation, list[Usage](), list[ToolCall](), ""
         texts, listed = list[str](), list[TokenLogprob]()
-        forced = task.toolbox.forced
         while True:
-            reader = _AnswerReader(task, put, asked, len(calls), forced=forced)
+            reader = _AnswerReader(task, put, asked, len(calls))
             completion = await _read_answer(reader, ask(asked, reader.push, on_thought))
             usages.append(completion.usage)
             calls += reader.calls
@@ -77,8 +74,7 @@ def calling(ask: AskModel, model: str, generation: Generation, task: CallTask) -
             if reader.has_sent_wrong or len(usages) == task.most_asked:
                 raise AnswerRefused(f"the answer of {model} does not obey what was asked for: {reader.wrong}")
             listed += reader.listed
-            forced = forced or reader.called
-            asked = _asked_again(generation, task, completion.text, reader.wrong, forced=forced)
+            asked = _asked_again(generation, completion.text, reader.wrong)
         is_whole = bool(calls) and not reader.wrong
         return replace(
             completion,
@@ -111,12 +107,10 @@ async def _read_answer(reader: "_AnswerReader", answering: Awaitable[Completion]
 class _AnswerReader:
     """Reads the answer of a model to `asked`, and sends what is right of it.
 
-    `first` is the index of its first call. It has to be a call where it is `forced`.
+    `first` is the index of its first call.
     """
 
-    def __init__(
-        self, task: CallTask, put: Callable[[Piece], None], asked: Generation, first: int, *, forced: bool
-    ) -> None:
+    def __init__(self, task: CallTask, put: Callable[[Piece], None], asked: Generation, first: int) -> None:
         self.calls: list[ToolCall] = []
         self.sent: list[str] = []
         """The pieces of text that were sent."""
@@ -124,22 +118,20 @@ class _AnswerReader:
         """The tokens that were sent with pieces, where the request asks how likely they were."""
         self.wrong = ""
         """What is wrong with the answer; empty if nothing is."""
-        self.called = False
-        """Whether what is wrong is a call."""
         self.has_sent_wrong = False
         """Whether a part of what is wrong was sent, so that nothing can repair it."""
         self._task = task
         self._put = put
         self._unlisted: list[TokenLogprob] = []
         self._first = first
-        self._forced = forced
-        self._parser = task.parser(forced=forced)
-        self._expressible = task.expressible
-        self._begins = [(re.compile(one.pattern), one.pattern.startswith("^")) for one in asked.triggers]
-        self._is_formed = asked.grammar is not None or asked.schema is not None
+        self._parser = task.parser(forced=task.toolbox.forced)
+        guided = () if asked.guided is None else asked.guided.grammars
+        formed = task.toolbox.schemas if asked.grammar or asked.schema is not None else {name for name, _ in guided}
+        self._formed = task.expressible.intersection(formed)
+        """The tools whose calls a grammar forms, so that they can be sent as they come."""
         self._holds_text = task.schema is not None and next(left_to_validator(task.schema), None) is not None
         self._texts: list[str] = []
-        self._text = ""
+        self._length = 0
         self._id = ""
         self._is_sent = False
         self._broken_at: int | None = None
@@ -162,14 +154,14 @@ class _AnswerReader:
             await self._finish(piece)
 
     async def _read_piece(self, text: str) -> None:
-        self._text += text
+        self._length += len(text)
         if isinstance(text, TextPiece):
             self._unlisted += text.logprobs
         for event in self._parser.push(text):
             await self._take(event)
 
     async def _finish(self, completion: Completion) -> None:
-        await self._read_piece(completion.text[len(self._text) :])
+        await self._read_piece(completion.text[self._length :])
         for event in self._parser.finish():
             await self._take(event)
         cut = completion.finish in CUT_OFF
@@ -184,9 +176,8 @@ class _AnswerReader:
         match event:
             case TextDelta(text):
                 self._say(text)
-            case ToolCallStarted(_, name, at, as_json):
-                self._is_formed = as_json and (self._is_formed or self._begins_grammar(at))
-                self._id, self._is_sent = self._task.new_id(), self._is_formed and name in self._expressible
+            case ToolCallStarted(_, name):
+                self._id, self._is_sent = self._task.new_id(), name in self._formed
                 if self._is_sent:
                     self._put(CallStarted(self._index, self._id, name, self._tokens()))
             case ArgumentsDelta(_, text):
@@ -195,20 +186,12 @@ class _AnswerReader:
             case ToolCallFinished(_, name, arguments):
                 await self._end_call(name, arguments)
             case ToolCallBroken(index, at, problem):
-                self.wrong, self.called, self._broken_at = f"a call of a tool is broken: {problem}", True, at
+                self.wrong, self._broken_at = f"a call of a tool is broken: {problem}", at
                 self.has_sent_wrong = self._is_sent and index is not None
-
-    def _begins_grammar(self, at: int) -> bool:
-        """Return whether a grammar has begun to hold with the call at this place; it holds for all that follows."""
-        begun = self._text[at:]
-        return any(
-            pattern.match(begun) is not None and not (is_first and self._text[:at].strip())
-            for pattern, is_first in self._begins
-        )
 
     async def _end_call(self, name: str, arguments: str) -> None:
         if problem := await aside(lambda: self._task.toolbox.problem(name, arguments)):
-            self.wrong, self.called, self.has_sent_wrong = problem, True, self._is_sent
+            self.wrong, self.has_sent_wrong = problem, self._is_sent
             return
         if not self._is_sent:
             self._put(CallStarted(self._index, self._id, name))
@@ -232,7 +215,7 @@ class _AnswerReader:
     async def _check_text(self, *, cut: bool) -> None:
         """See whether an answer without a call may be one, and send it where it was held back."""
         text = "".join(self._texts)
-        if self._forced:
+        if self._task.toolbox.forced:
             self.wrong = "it is no call of a tool that was offered"
         elif self._task.schema is not None and not cut:
             schema = self._task.schema
@@ -255,19 +238,11 @@ class _AnswerReader:
         return tokens
 
 
-def _asked_again(generation: Generation, task: CallTask, text: str, wrong: str, *, forced: bool) -> Generation:
+def _asked_again(generation: Generation, text: str, wrong: str) -> Generation:
     """Return the request for an answer in place of one in which something is wrong."""
     messages = (
         *generation.messages,
         Message("assistant", text),
         Message("user", f"This is not accepted: {wrong}\nAgain."),
     )
-    again = replace(generation, messages=messages, continues=False)
-    if not forced or task.toolbox.forced:
-        return again
-    if task.syntax is None:
-        return replace(again, schema=task.toolbox.call_schema)
-    if task.syntax is REMOTE:
-        return replace(again, tool_choice="required", schema=None)
-    grammar = calls_grammar(task.syntax, tuple(task.toolbox.schemas.items()), most=1)
-    return replace(again, grammar=grammar, triggers=())
+    return replace(generation, messages=messages, continues=False)

@@ -66,19 +66,22 @@ class TextPart(FileBody):
     image_url: str | dict[str, Any] | None = None
 
 
-def _as_text(arguments: object) -> object:
-    return json.dumps(arguments, ensure_ascii=False) if isinstance(arguments, dict) else arguments
+def _as_json(arguments: object) -> object:
+    """Return the arguments of an earlier call as JSON. Some clients send what they have made of it."""
+    if not arguments:
+        return "{}"
+    return arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
 
 
-ArgumentsText = Annotated[str, BeforeValidator(_as_text)]
-"""The arguments of a call as JSON. Some clients send the object itself."""
+EarlierArguments = Annotated[str, BeforeValidator(_as_json, json_schema_input_type=str | dict[str, Any] | None)]
+"""The arguments of an earlier call: JSON, as the model wrote it, or the object itself; null or "" for none."""
 
 
 class FunctionCall(LenientBody):
-    """A function call that the model made earlier. `arguments` is JSON, as the model wrote it."""
+    """A function call that the model made earlier."""
 
     name: str
-    arguments: ArgumentsText = "{}"
+    arguments: EarlierArguments = "{}"
 
 
 class ToolCallBody(LenientBody):

@@ -31,7 +31,7 @@ from orchestrator.api.openai.completion import AnsweringDep, CompletionRequest
 from orchestrator.api.openai.given_files import GivenFile
 from orchestrator.api.openai.logprobs import LogprobBody, logprobs_body, tokens_of_text
 from orchestrator.api.openai.protocol import (
-    ArgumentsText,
+    EarlierArguments,
     FormatBody,
     RequestedEffort,
     TemplateArguments,
@@ -90,7 +90,7 @@ class InputItem(LenientBody):
     call_id: str | None = None
     name: str | None = None
     namespace: str | None = None
-    arguments: ArgumentsText | None = None
+    arguments: EarlierArguments = "{}"
     output: str | list[TextPart] | None = None
 
     @model_validator(mode="before")
@@ -461,7 +461,7 @@ def _input_message(item: InputItem, where: str, files: list[GivenFile] | None) -
             return Message(role, text_of(item.content, f"{where}/content", files))
         case "function_call":
             name = flat_name(item.namespace, item.name or "")
-            return Message("assistant", "", (ToolCall(item.call_id or "", name, item.arguments or "{}"),))
+            return Message("assistant", "", (ToolCall(item.call_id or "", name, item.arguments),))
         case "function_call_output":
             result = text_of(item.output, f"{where}/output", of_tool=True)
             return Message("tool", result, tool_call_id=item.call_id or "")

@@ -7,21 +7,30 @@ the syntax that it was trained on. Any other model is told in words to answer wi
 This imports nothing of the HTTP server, so that the command line can try a model's calls with it.
 """
 
+import contextlib
 import json
 import secrets
 import string
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from orchestrator.engine.client.grammar import MAX_CALLS, calls_grammar, left_to_validator, rebased
-from orchestrator.engine.contract import MAX_GRAMMAR_BYTES, Generation, GrammarTrigger, OfferedTool
+from orchestrator.engine.client.grammar import (
+    MAX_CALLS,
+    MOST_SECONDS,
+    arguments_grammar,
+    calls_grammar,
+    left_to_validator,
+    rebased,
+)
+from orchestrator.engine.contract import MAX_CALL_GRAMMARS_BYTES, Generation, GuidedCalls, OfferedTool
 from orchestrator.engine.errors import BadGrammar
 from orchestrator.engine.tool_calls import ToolCallParser
 from orchestrator.errors import InputError, Problem
 from orchestrator.taskir import MAX_DEPTH
 from orchestrator.taskir.validation import MAX_SCHEMA, BadSchema, OutputSchema, SchemaMismatch
-from registry.call_syntax import REMOTE, CallSyntax
+from registry.call_syntax import HERMES, REMOTE, CallSyntax
 
 MAX_TOOLS: Final = 128
 MOST_ASKED: Final = 3
@@ -223,7 +232,10 @@ class CallTask:
     def parser(self, *, forced: bool) -> ToolCallParser:
         """Return what reads an answer, which has to be a call where it is `forced`."""
         only = self.toolbox.only if self.syntax is None and forced else None
-        return ToolCallParser(self.toolbox.schemas, None if only is None else only.name)
+        syntax = self.syntax
+        if syntax is not None and syntax.xml and (forced or self.schema is not None):
+            syntax = HERMES  # the grammar of such an answer has calls of this form
+        return ToolCallParser(self.toolbox.schemas, syntax, None if only is None else only.name)
 
     @property
     def expressible(self) -> frozenset[str]:
@@ -241,7 +253,8 @@ class CallTask:
 def with_tools(generation: Generation, task: CallTask) -> Generation:
     """Return the request to the engine with the tools, and with the grammars of their calls.
 
-    Where the model need not call, a tool that no grammar can be made for is no reason to refuse. Raises BadGrammar.
+    A model that need not call is never made to: a grammar only holds for the arguments of a call that it has begun. A
+    tool that no grammar can be made for is no reason to refuse then. Raises BadGrammar.
     """
     toolbox, syntax = task.toolbox, task.syntax
     if syntax is None:
@@ -256,18 +269,24 @@ def with_tools(generation: Generation, task: CallTask) -> Generation:
     if toolbox.forced or task.schema is not None:
         answer = None if toolbox.forced else task.schema
         return replace(native, grammar=calls_grammar(syntax, tools, most=most, answer=answer))
-    try:
-        triggers = tuple(
-            GrammarTrigger(pattern, calls_grammar(syntax, tools, most=most, begun=rest))
-            for pattern, rest in syntax.begins
-        )
-    except BadGrammar:
-        return native
-    return replace(native, triggers=triggers if all(_is_short(one.grammar) for one in triggers) else ())
+    return native if syntax.xml else replace(native, guided=_guided(syntax, tools))
 
 
-def _is_short(grammar: str) -> bool:
-    return len(grammar) <= MAX_GRAMMAR_BYTES
+def _guided(syntax: CallSyntax, tools: Sequence[tuple[str, Mapping[str, Any]]]) -> GuidedCalls | None:
+    """Return the grammars of the arguments of calls that the model makes by itself, of tools that have one.
+
+    None where they are too large together. When all have taken as long as one may take, the rest has none.
+    """
+    grammars: dict[str, str] = {}
+    end = time.thread_time() + MOST_SECONDS
+    for name, schema in tools:
+        if time.thread_time() > end:
+            break
+        with contextlib.suppress(BadGrammar):
+            grammars[name] = arguments_grammar(syntax, schema)
+    if sum(map(len, grammars.values())) > MAX_CALL_GRAMMARS_BYTES:
+        return None
+    return GuidedCalls(syntax.family, tuple(grammars.items()))
 
 
 def _described_schema(task: CallTask) -> dict[str, Any] | bool | None:

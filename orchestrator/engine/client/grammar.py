@@ -166,12 +166,15 @@ def _digest(text: str, *more: object) -> bytes:
     return hashlib.sha256(f"{more!r}\n{text}".encode()).digest()
 
 
-def _grammar(text: str) -> str:
-    """Return the grammar of a schema in JSON."""
+def _grammar(text: str, closing: str | None = None) -> str:
+    """Return the grammar of a schema in JSON. With a `closing`, that follows, and white space around both."""
     try:
         schema: Schema = json.loads(text)
         writer = _Writer(schema)
         root = writer.value(schema, 0, ())
+        if closing is not None:
+            space = writer.flexible(" ")
+            root = " ".join(filter(None, (space, root, writer.flexible(closing), space)))
     except _Impossible:
         raise BadGrammar("no JSON value satisfies the schema") from None
     except RecursionError:
@@ -192,21 +195,29 @@ def calls_grammar(
     tools: Sequence[tuple[str, Mapping[str, Any]]],
     *,
     most: int = MAX_CALLS,
-    begun: str | None = None,
     answer: Schema | None = None,
 ) -> str:
     """Return the GBNF grammar of an answer that is one to `most` calls of tools, as a family of models writes them.
 
-    `tools` are their names and the JSON Schemas of their arguments. Where a call has begun already, `begun` is what is
-    left of `syntax.start` and `syntax.opening`. An answer without any call is allowed where `answer` is its JSON
-    Schema. Raises BadGrammar.
+    `tools` are their names and the JSON Schemas of their arguments. An answer without any call is allowed where
+    `answer` is its JSON Schema. Raises BadGrammar.
     """
     text, most = _dumped([[[name, schema] for name, schema in tools], answer]), most if syntax.several else 1
-    digest = _digest(text, syntax, most, begun)
-    return _KEPT.get(digest) or _KEPT.keep(digest, _calls_grammar(syntax, text, most, begun))
+    digest = _digest(text, syntax, most)
+    return _KEPT.get(digest) or _KEPT.keep(digest, _calls_grammar(syntax, text, most))
 
 
-def _calls_grammar(syntax: CallSyntax, tools: str, most: int, begun: str | None) -> str:
+def arguments_grammar(syntax: CallSyntax, schema: Mapping[str, Any]) -> str:
+    """Return the GBNF grammar of the rest of a call, as a family of models writes it, from its arguments on.
+
+    `schema` is the JSON Schema of the arguments. Raises BadGrammar.
+    """
+    text = _dumped(schema)
+    digest = _digest(text, "arguments", syntax.closing)
+    return _KEPT.get(digest) or _KEPT.keep(digest, _grammar(text, closing=syntax.closing))
+
+
+def _calls_grammar(syntax: CallSyntax, tools: str, most: int) -> str:
     """Return the grammar. `tools` are in JSON, with the schema of an answer without calls."""
     listed, answer = json.loads(tools)
     named: list[tuple[str, Schema]] = [(name, schema) for name, schema in listed]
@@ -225,7 +236,7 @@ def _calls_grammar(syntax: CallSyntax, tools: str, most: int, begun: str | None)
         raise BadGrammar("the schema is nested too deeply") from None
     except (AttributeError, TypeError) as error:
         raise BadGrammar(f"not a JSON Schema: {error}") from None
-    first = writer.flexible(syntax.start + syntax.opening if begun is None else begun)
+    first = writer.flexible(syntax.start + syntax.opening)
     writer.rules["call"] = f"({' | '.join(bodies)}) {writer.flexible(syntax.closing)}"
     next_call = f"({writer.flexible(syntax.separator + syntax.opening)} call)"
     more = f"{next_call}{{0,{most - 1}}}" if most > 1 else ""

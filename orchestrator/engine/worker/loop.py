@@ -4,6 +4,7 @@ import sys
 import time
 import traceback
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -37,6 +38,7 @@ from orchestrator.engine.worker.batching import (
     join_padded,
     take_turns,
 )
+from orchestrator.engine.worker.call_grammars import CallGrammars
 from orchestrator.engine.worker.chat import continued
 from orchestrator.engine.worker.contention import CpuUse
 from orchestrator.engine.worker.link import Link, Outbox
@@ -60,8 +62,7 @@ from orchestrator.engine.worker.sequences import Sequences
 from orchestrator.engine.worker.stored_prefixes import StoredPrefixes
 from orchestrator.engine.worker.thinking import ThoughtFormat, Thoughts
 from orchestrator.engine.worker.threads import ThreadTuner
-from orchestrator.engine.worker.triggers import TriggeredGrammars
-from registry.call_syntax import CALL_MARKS
+from registry.call_syntax import CALL_MARKS, FAMILIES
 from registry.options import Adapters, SamplingOptions
 
 _Scheduled = tuple[Sequence, Tokens]
@@ -293,11 +294,6 @@ class Loop:
         grammars = self._llama.grammars
         call_marks = self._call_marks if request.tools else {}
         grammar = None if request.grammar is None else grammars.start(request.grammar, call_marks)
-        triggered = None
-        if request.triggers:
-            started = [(one.pattern, grammars.start(one.grammar, call_marks)) for one in request.triggers]
-            vocab = self._llama.vocab
-            triggered = TriggeredGrammars(started, lambda text: continued(vocab, text, special=False).tolist())
         sequence = Sequence(
             command.seq,
             request,
@@ -310,7 +306,7 @@ class Loop:
             thoughts=thoughts,
             penalties=self._penalties(request.sampling),
             marks=call_marks,
-            triggered=triggered,
+            call_grammars=self._call_grammars(request, call_marks),
             biases=biases,
             ends=self._ends,
             logprobs=None if request.logprobs is None else AnswerLogprobs(request.logprobs, self._llama.vocab),
@@ -324,6 +320,19 @@ class Loop:
         self._stop_measuring()
         self._sequences.add(sequence)
         self._counts["prompt_tokens"] += len(prompt)
+
+    def _call_grammars(self, request: Generation, marks: Mapping[int, bytes]) -> CallGrammars | None:
+        """Return the grammars of the calls of a new sequence, or None where it has none."""
+        if request.guided is None:
+            return None
+        grammars, vocab = self._llama.grammars, self._llama.vocab
+        return CallGrammars(
+            FAMILIES[request.guided.family],
+            [tool.name for tool in request.tools],
+            dict(request.guided.grammars),
+            lambda grammar: grammars.start(grammar, marks),
+            lambda text: continued(vocab, text, special=False).tolist(),
+        )
 
     def _penalties(self, options: SamplingOptions) -> Penalties | None:
         """Return the penalties of a new sequence, or None where it has none."""

@@ -10,6 +10,7 @@ from orchestrator.engine.contract import Finish, Generation
 from orchestrator.engine.llama import Grammar, Logits, Tokens, as_tokens
 from orchestrator.engine.protocol import Finished
 from orchestrator.engine.step_cost.model import StepShare
+from orchestrator.engine.worker.call_grammars import CallGrammars
 from orchestrator.engine.worker.logprobs import AnswerLogprobs, PromptLogprobs
 from orchestrator.engine.worker.penalties import Penalties
 from orchestrator.engine.worker.priority import priority
@@ -17,7 +18,6 @@ from orchestrator.engine.worker.repetition import LOOP_PERIOD, RepetitionGuard, 
 from orchestrator.engine.worker.sampling import Sampler
 from orchestrator.engine.worker.text import TextStream, utf8_rest
 from orchestrator.engine.worker.thinking import Thoughts
-from orchestrator.engine.worker.triggers import TriggeredGrammars
 
 Biases = tuple[Tokens, Logits]
 """Tokens, which may repeat, and what is added to the logit of each."""
@@ -45,8 +45,9 @@ class Sequence:
     the request's `logit_bias` and what is added to their logits, and `ends` the tokens that end a text, as an array;
     `end_tokens` is the set of them. Where it `takes_likeliest`, its next token is the one with the largest of the
     model's own logits, of those that may come. `work_seconds`, `alone_seconds` and `packed_seconds` are as in
-    `orchestrator.events.Usage`. `marks` are control tokens that are part of its text, with their bytes, and `triggered`
-    the grammars that may begin to hold within its text.
+    `orchestrator.events.Usage`. `marks` are control tokens that are part of its text, with their bytes, and
+    `call_grammars` those of the arguments of calls that the model begins by itself; its `grammar` is one of them then,
+    for as long as such a call lasts.
     """
 
     __slots__ = (
@@ -54,6 +55,7 @@ class Sequence:
         "arrived",
         "biases",
         "cached",
+        "call_grammars",
         "computed",
         "deadline",
         "end_tokens",
@@ -91,7 +93,6 @@ class Sequence:
         "takes_likeliest",
         "text",
         "thoughts",
-        "triggered",
         "work_seconds",
     )
 
@@ -109,7 +110,7 @@ class Sequence:
         thoughts: Thoughts | None = None,
         penalties: Penalties | None = None,
         marks: Mapping[int, bytes] | None = None,
-        triggered: TriggeredGrammars | None = None,
+        call_grammars: CallGrammars | None = None,
         biases: Biases | None = None,
         ends: Tokens | None = None,
         logprobs: AnswerLogprobs | None = None,
@@ -125,7 +126,7 @@ class Sequence:
         self.thoughts = thoughts
         self.penalties = penalties
         self.marks = marks or {}
-        self.triggered = triggered
+        self.call_grammars = call_grammars
         self.biases = biases
         self.ends = as_tokens(()) if ends is None else ends
         self.end_tokens = frozenset(self.ends.tolist())
@@ -316,12 +317,12 @@ class Sequence:
             text += self.finish_early("stop")
         elif len(self.output) >= self.max_tokens or self.answer_tokens >= self.max_answer:
             text += self.finish_early("length")
-        if self.finish is None and (answers or (data and self.triggered is not None)):
+        if self.finish is None and (answers or (data and self.call_grammars is not None)):
             text += self._follow_grammar(token, data)
         return text
 
     def _follow_grammar(self, token: int, data: bytes) -> str:
-        """Tell the grammar a token of the answer, or see whether one begins to hold with it.
+        """Tell the grammar a token of the answer, and see whether one begins or ceases to hold with it.
 
         Returns text that was held back, where the answer ends because it only repeats itself.
         """
@@ -330,11 +331,20 @@ class Sequence:
             self.pending = utf8_rest(self.pending, data) or b""
             if self.guard is not None and self.guard.ends(self.output, self.grammar, self.text):
                 return self.finish_early("repetition")
-        elif self.triggered is not None and data:
-            self.grammar = self.triggered.push(data)
-            if self.grammar is not None:
-                self.triggered = None
+        if self.call_grammars is not None:
+            self._follow_call(self.call_grammars, data)
         return ""
+
+    def _follow_call(self, calls: CallGrammars, data: bytes) -> None:
+        """Let the grammar of a call cease to hold at its end, and that of the next one begin to hold at its start."""
+        if self.grammar is not None and any(self.grammar.allows(end) for end in self.end_tokens):
+            self.grammar.close()
+            self.grammar, self.pending = None, b""
+        begun = calls.push(data)
+        if begun is not None:
+            if self.grammar is not None:
+                self.grammar.close()
+            self.grammar = begun
 
     def append_ending(self, ends: Container[int], piece: Callable[[int], bytes]) -> str:
         """Add the tokens that the grammar leaves no choice about, if these are all up to the end, and finish.
@@ -342,9 +352,12 @@ class Sequence:
         The model need not compute them: it would be asked for the only token that is allowed. So the text is the same,
         and the steps for its last tokens and for the end token are saved. `ends` are the model's end tokens, and
         `piece` returns the bytes of a token. Returns the text of the answer that is certain by now. Where logprobs are
-        wanted, or biases may forbid what the grammar demands, nothing is added.
+        wanted, or biases may forbid what the grammar demands, nothing is added; nor where the grammar is that of a
+        call, after which the text may continue.
         """
         if self.finish is not None or self.grammar is None or self.logprobs is not None or self.biases is not None:
+            return ""
+        if self.call_grammars is not None:
             return ""
         if self.thoughts is not None and not self.thoughts.answering:
             return ""
@@ -429,9 +442,6 @@ class Sequence:
         if self.grammar is not None:
             self.grammar.close()
             self.grammar = None
-        if self.triggered is not None:
-            self.triggered.close()
-            self.triggered = None
 
 
 def _forced_ending(

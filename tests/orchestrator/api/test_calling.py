@@ -3,6 +3,7 @@
 import json
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import pytest
@@ -15,7 +16,7 @@ from orchestrator.api.openai.tools import CallTask, ClientTool, ClientTools, wit
 from orchestrator.engine.client.engine import Completion, OnText, TextPiece
 from orchestrator.engine.contract import Finish, Generation, Message, TokenLogprob
 from orchestrator.events import Usage
-from registry.call_syntax import DEEPSEEK, DEEPSEEK_V31, HARMONY, HERMES, LLAMA3, MISTRAL, CallSyntax
+from registry.call_syntax import DEEPSEEK, DEEPSEEK_V31, HARMONY, HERMES, LLAMA3, MISTRAL, QWEN_CODER, CallSyntax
 
 WEATHER: Final = ClientTool(
     "weather", "", {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
@@ -23,7 +24,9 @@ WEATHER: Final = ClientTool(
 CLOCK: Final = ClientTool("clock", "", {"type": "object", "properties": {}, "maxProperties": 0})
 RIGHT: Final = '{"name": "weather", "arguments": {"city": "B"}}'
 WRONG: Final = '{"name": "weather", "arguments": {"town": "B"}}'
+MOON: Final = '{"name": "moon", "arguments": {}}'
 TIMED: Final = '{"name": "clock", "arguments": {}}'
+XML: Final = "<tool_call>\n<function=weather>\n<parameter=city>\nB\n</parameter>\n</function>\n</tool_call>"
 
 
 class Asked:
@@ -97,9 +100,8 @@ async def test_arguments_are_sent_as_they_come_where_a_grammar_forms_them(syntax
 @pytest.mark.parametrize(
     ("syntax", "text", "index"),
     [
-        (HERMES, RIGHT, 0),
-        (HERMES, f"```json\n{RIGHT}\n```", 0),
-        (LLAMA3, f"See: {RIGHT}", 0),
+        (QWEN_CODER, XML, 0),
+        (None, f"```json\n{RIGHT}\n```", 0),
         (None, json.dumps({"tool": "weather", "arguments": {"city": "B"}}), 0),
         (HERMES, f"<tool_call>{RIGHT}</tool_call><tool_call>{TIMED}</tool_call>", 1),
     ],
@@ -110,23 +112,54 @@ async def test_other_calls_are_sent_as_a_whole(syntax: CallSyntax | None, text: 
     assert len(completion.calls) == index + 1
 
 
+@pytest.mark.parametrize(
+    ("syntax", "text"),
+    [
+        (HERMES, f"Bare: {RIGHT}"),
+        (HERMES, RIGHT),
+        (HERMES, f"```json\n{RIGHT}\n```"),
+        (LLAMA3, f"See: {RIGHT}"),
+        (HERMES, f"One writes <tool_call>{RIGHT}</tool_call> for it."),
+        (HERMES, f"So:\n```xml\n<tool_call>\n{RIGHT}\n</tool_call>\n```"),
+        (HERMES, f"[TOOL_CALLS] [{RIGHT}]"),
+        (MISTRAL, "Mistral models write [TOOL_CALLS] before a list of calls."),
+        (QWEN_CODER, f"<tool_call>\n{RIGHT}\n</tool_call>"),
+        (None, f"You could answer: {RIGHT}"),
+    ],
+)
+async def test_a_text_about_calls_is_an_answer(syntax: CallSyntax | None, text: str) -> None:
+    model = Asked(text)
+    completion, sent = await answered(model, syntax)
+    assert (completion.text, completion.calls) == (text, ())
+    assert "".join(piece for piece in sent if isinstance(piece, str)) == text
+    assert len(model.requests) == 1
+
+
+@pytest.mark.parametrize("syntax", [HERMES, QWEN_CODER])
+async def test_a_model_that_may_call_is_never_made_to(syntax: CallSyntax) -> None:
+    model = Asked('<tool_call>\n{"name": "moon", "arguments": {}}\n</tool_call>', "I cannot.")
+    if syntax is QWEN_CODER:
+        model = Asked(XML.replace("</parameter>", "</paramter>"), "I cannot.")
+    completion, _ = await answered(model, syntax)
+    assert (completion.text, completion.calls) == ("I cannot.", ())
+    assert not any(request.grammar or request.schema for request in model.requests)
+
+
 async def test_a_broken_call_is_asked_for_once_more_with_what_is_wrong() -> None:
-    model = Asked(f"Hm. {WRONG}", f"<tool_call>{RIGHT}</tool_call>")
+    wrong = f"Hm.\n<tool_call>{MOON}</tool_call>"
+    model = Asked(wrong, f"<tool_call>{RIGHT}</tool_call>")
     completion, sent = await answered(model, HERMES)
     assert (completion.text, calls(completion), completion.finish) == ("Hm.", [("weather", {"city": "B"})], "stop")
     assert completion.usage.output_tokens == 2
     first, second = model.requests
-    assert first.triggers
-    assert not first.grammar
-    assert second.grammar
-    assert not second.triggers
-    assert second.messages[1] == Message("assistant", f"Hm. {WRONG}")
-    assert "'city' is a required property" in second.messages[2].content
+    assert second == replace(first, messages=second.messages)
+    assert second.messages[1] == Message("assistant", wrong)
+    assert "there is no tool 'moon'" in second.messages[2].content
     assert [piece.index for piece in sent if isinstance(piece, CallStarted)] == [0]
 
 
 async def test_a_message_that_is_continued_is_not_continued_when_its_call_is_asked_for_again() -> None:
-    model = Asked(WRONG, f"<tool_call>{RIGHT}</tool_call>")
+    model = Asked(f"<tool_call>{MOON}</tool_call>", f"<tool_call>{RIGHT}</tool_call>")
     task = CallTask(toolbox=ClientTools.of([WEATHER], "auto"), syntax=HERMES)
     messages = (Message("user", "?"), Message("assistant", "Well, "))
     generation = with_tools(Generation(messages=messages, continues=True), task)
@@ -135,19 +168,27 @@ async def test_a_message_that_is_continued_is_not_continued_when_its_call_is_ask
 
 
 async def test_calls_that_were_right_are_kept_when_a_later_one_is_broken() -> None:
-    model = Asked(f"[{RIGHT}, {WRONG}]", f"<tool_call>{TIMED}</tool_call>")
+    model = Asked(f"<tool_call>[{RIGHT}, {MOON}]</tool_call>", f"<tool_call>{TIMED}</tool_call>")
     completion, sent = await answered(model, HERMES)
     assert calls(completion) == [("weather", {"city": "B"}), ("clock", {})]
     assert [piece.index for piece in sent if isinstance(piece, CallStarted)] == [0, 1]
 
 
-@pytest.mark.parametrize("wrong", [WRONG, "<tool_call>weather</tool_call>", '<tool_call>{"name": "moon"}</tool_call>'])
-@pytest.mark.parametrize("syntax", [HERMES, None])
+@pytest.mark.parametrize(
+    ("syntax", "wrong"),
+    [
+        (None, WRONG),
+        (HERMES, f"<tool_call>{WRONG}</tool_call>"),
+        (HERMES, f"<tool_call>{MOON}</tool_call>"),
+        (QWEN_CODER, XML.replace("city", "town")),
+    ],
+)
 async def test_what_is_broken_twice_is_refused(syntax: CallSyntax | None, wrong: str) -> None:
     model = Asked(wrong, wrong)
     with pytest.raises(AnswerRefused, match="m does not obey what was asked for"):
         await answered(model, syntax)
-    assert len(model.requests) == 2
+    # What the grammar of the engine makes impossible was sent as it came, and nothing can repair it.
+    assert len(model.requests) == (1 if wrong == f"<tool_call>{WRONG}</tool_call>" else 2)
 
 
 async def test_a_call_that_has_to_be_made_is_under_a_grammar() -> None:
@@ -163,7 +204,8 @@ async def test_a_call_that_has_to_be_made_is_under_a_grammar() -> None:
 
 
 async def test_further_calls_are_left_out_where_only_one_is_wanted() -> None:
-    completion, sent = await answered(Asked(f"[{RIGHT}, {TIMED}]"), HERMES, parallel=False)
+    text = f"<tool_call>[{RIGHT}, {TIMED}]</tool_call>"
+    completion, sent = await answered(Asked(text), HERMES, parallel=False)
     assert len(completion.calls) == len([piece for piece in sent if isinstance(piece, CallStarted)]) == 1
 
 
@@ -195,7 +237,8 @@ async def test_each_piece_of_an_answer_has_its_tokens_where_they_are_asked_for()
 
 
 async def test_the_tokens_of_all_that_was_sent_are_told_when_the_model_is_asked_again() -> None:
-    completion, sent = await answered(Asked(f"Hm. {WRONG}", f"<tool_call>{RIGHT}</tool_call>", listed=True), HERMES)
+    wrong = f"Hm.\n<tool_call>{MOON}</tool_call>"
+    completion, sent = await answered(Asked(wrong, f"<tool_call>{RIGHT}</tool_call>", listed=True), HERMES)
     tokens = ListedTokens()
     streamed = [one for piece in sent for one in tokens.take_with(piece)] + (tokens.rest(completion) or [])
     assert streamed == list(completion.logprobs)

@@ -108,6 +108,19 @@ def test_the_events_of_a_stream_are_those_of_the_api(client: httpx2.Client) -> N
     assert (start["content"], start["stop_reason"]) == ([], None)
 
 
+def test_metadata_in_front_of_the_system_prompt_leaves_the_prefix_alone(ai: "Anthropic") -> None:
+    rules = "You work in a terminal. " + "Keep names short, and say what you changed. " * 12
+    used = []
+    for checksum in ("36ee5", "0aaa9"):
+        billing = f"x-anthropic-billing-header: cc_version=2.1; cc_entrypoint=cli; cch={checksum};"
+        used.append(ask(ai, system=[{"type": "text", "text": text} for text in (billing, rules)], max_tokens=1).usage)
+    first, second = used
+    assert second.input_tokens + second.cache_read_input_tokens == first.input_tokens + first.cache_read_input_tokens
+    assert second.input_tokens <= 8 < 100 < second.cache_read_input_tokens
+    plain = ask(ai, system=rules, max_tokens=1).usage
+    assert plain.input_tokens + plain.cache_read_input_tokens == first.input_tokens + first.cache_read_input_tokens
+
+
 def test_a_stop_sequence_is_named(ai: "Anthropic") -> None:
     whole = ask(ai).content[0].text
     mark = whole[len(whole) // 2 :][:3]
@@ -295,6 +308,36 @@ def test_blocks_become_messages_in_their_order() -> None:
         Message("tool", "Error: no paint", tool_call_id="t1"),
         Message("user", "Go on."),
     ]
+
+
+@pytest.mark.parametrize(
+    ("system", "kept"),
+    [
+        ("x-anthropic-billing-header: cch=1;", []),
+        ("x-anthropic-billing-header: cch=1;\nBe brief.\nx-anthropic-billing-header: is a header.", ["Be brief."]),
+        ("Say what x-anthropic-billing-header: cch=1; is.", ["Say what x-anthropic-billing-header: cch=1; is."]),
+    ],
+)
+def test_only_the_first_line_of_a_system_prompt_is_metadata(system: str, kept: list[str]) -> None:
+    body = CountBody.model_validate({"model": "m", "messages": QUESTION, "system": system})
+    assert [one.content.split("\n")[0] for one in messages_of(body) if one.role == "system"] == kept
+
+
+@pytest.mark.parametrize(
+    ("given", "arguments"),
+    [
+        ({}, "{}"),
+        ({"input": None}, "{}"),
+        ({"input": {}}, "{}"),
+        ({"input": ""}, "{}"),
+        ({"input": "{"}, "{"),
+        ({"input": {"a": 1}}, '{"a": 1}'),
+    ],
+)
+def test_a_call_of_the_history_may_have_any_input(given: Any, arguments: str) -> None:
+    blocks = [{"type": "tool_use", "id": "c1", "name": "paint", **given}]
+    body = CountBody.model_validate({"model": "m", "messages": [*QUESTION, {"role": "assistant", "content": blocks}]})
+    assert messages_of(body)[-1].tool_calls == (ToolCall("c1", "paint", arguments),)
 
 
 def test_a_block_that_holds_no_text_is_named() -> None:

@@ -1,5 +1,9 @@
 """Messages of a client become those of an engine."""
 
+from typing import Any
+
+import pytest
+
 from orchestrator.api.openai.protocol import (
     ChatMessage,
     FunctionCall,
@@ -33,6 +37,26 @@ def test_calls_in_a_row_are_one_message_s() -> None:
         Message("assistant", "", (ToolCall("a", "a", "{}"), ToolCall("b", "b", "{}"))),
         Message("tool", "x", tool_call_id="a"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("given", "arguments"),
+    [
+        ({}, "{}"),
+        ({"arguments": None}, "{}"),
+        ({"arguments": ""}, "{}"),
+        ({"arguments": '{"a": '}, '{"a": '),
+        ({"arguments": {"a": "ü"}}, '{"a": "ü"}'),
+        ({"arguments": ["a"]}, '["a"]'),
+    ],
+)
+def test_earlier_calls_may_have_any_arguments(given: dict[str, Any], arguments: str) -> None:
+    expected = [Message("assistant", "", (ToolCall("c", "f", arguments),))]
+    call = {"id": "c", "function": {"name": "f", **given}}
+    chat = ChatMessage.model_validate({"role": "assistant", "content": None, "tool_calls": [call]})
+    assert engine_messages([chat]) == expected
+    item = InputItem.model_validate({"type": "function_call", "call_id": "c", "name": "f", **given})
+    assert input_messages([item], None) == expected
 
 
 def test_parts_of_a_message_are_lines() -> None:

@@ -1,14 +1,20 @@
 """Calls of tools are read in every syntax, whatever pieces the text comes in."""
 
+import dataclasses
 import itertools
 import json
-from collections.abc import Iterable, Mapping
-from typing import Any, Final
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Final, NamedTuple
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from orchestrator.engine import tool_calls, xml_calls
+from orchestrator.engine.contract import ToolCall
 from orchestrator.engine.tool_calls import (
     ArgumentsDelta,
     CallEvent,
@@ -18,7 +24,26 @@ from orchestrator.engine.tool_calls import (
     ToolCallParser,
     ToolCallStarted,
 )
+from registry.call_syntax import (
+    BARE_JSON,
+    DEEPSEEK,
+    DEEPSEEK_V31,
+    FAMILIES,
+    FUNCTION_TAGS,
+    GLM,
+    HARMONY,
+    HERMES,
+    LLAMA3,
+    MISTRAL,
+    MISTRAL_TEKKEN,
+    QWEN_CODER,
+    TOOL_CALL_LIST,
+    CallSyntax,
+    call_syntax,
+)
+from registry.chat_template import ChatTemplate
 
+TEMPLATES: Final = Path(__file__).parent / "chat_templates"
 TOOLS: Final[Mapping[str, Any]] = {
     "weather": {"type": "object", "properties": {"city": {"type": "string"}, "days": {"type": "integer"}}},
     "clock": {"type": "object", "properties": {}},
@@ -30,54 +55,124 @@ WEATHER: Final = ("weather", ARGUMENTS)
 CLOCK: Final[tuple[str, Any]] = ("clock", {})
 NAMED: Final = f'{{"name": "weather", "arguments": {HERE}}}'
 TIMED: Final = '{"name": "clock", "arguments": {}}'
+QWEN_CALL: Final = (
+    "<tool_call>\n<function=weather>\n<parameter=city>\nZoë\n</parameter>\n<parameter=days>\n3\n</parameter>\n"
+    "</function>\n</tool_call>"
+)
+QWEN_CLOCK: Final = "<tool_call>\n<function=clock>\n</function>\n</tool_call>"
 
-CALLS: Final = {
-    "hermes": (f"<tool_call>\n{NAMED}\n</tool_call>", "", [WEATHER]),
-    "hermes, several": (f"<tool_call>{NAMED}</tool_call>\n<tool_call>\n{TIMED}\n</tool_call>", "", [WEATHER, CLOCK]),
-    "hermes after prose": (f"I shall look.\n\n<tool_call>\n{NAMED}\n</tool_call>", "I shall look.", [WEATHER]),
-    "hermes without an end": (f"<tool_call>\n{NAMED}\n", "", [WEATHER]),
-    "hermes without a brace": (f"<tool_call>\n{NAMED[:-1]}\n</tool_call>", "", [WEATHER]),
-    "hermes, two in one mark": (f"<tool_call>\n{NAMED}\n{TIMED}\n</tool_call>", "", [WEATHER, CLOCK]),
-    "hermes, a list": (f"<tool_call>[{NAMED}, {TIMED}]</tool_call>", "", [WEATHER, CLOCK]),
-    "hermes, no arguments": ('<tool_call>{"name": "clock"}</tool_call>', "", [CLOCK]),
-    "hermes, null": ('<tool_call>{"name": "clock", "arguments": null}</tool_call>', "", [CLOCK]),
+CALLS: Final[Mapping[str, tuple[CallSyntax | None, str, str, list[tuple[str, Any]]]]] = {
+    "hermes": (HERMES, f"<tool_call>\n{NAMED}\n</tool_call>", "", [WEATHER]),
+    "hermes, several": (
+        HERMES,
+        f"<tool_call>{NAMED}</tool_call>\n<tool_call>\n{TIMED}\n</tool_call>",
+        "",
+        [WEATHER, CLOCK],
+    ),
+    "hermes, without a line break": (
+        HERMES,
+        f"<tool_call>{NAMED}</tool_call><tool_call>{TIMED}</tool_call>",
+        "",
+        [WEATHER, CLOCK],
+    ),
+    "hermes after prose": (
+        HERMES,
+        f"I shall look.\n\n<tool_call>\n{NAMED}\n</tool_call>",
+        "I shall look.",
+        [WEATHER],
+    ),
+    "hermes after a code block": (
+        HERMES,
+        f"```\nls\n```\n<tool_call>\n{NAMED}\n</tool_call>",
+        "```\nls\n```",
+        [WEATHER],
+    ),
+    "hermes without an end": (HERMES, f"<tool_call>\n{NAMED}\n", "", [WEATHER]),
+    "hermes without a brace": (HERMES, f"<tool_call>\n{NAMED[:-1]}\n</tool_call>", "", [WEATHER]),
+    "hermes, two in one mark": (HERMES, f"<tool_call>\n{NAMED}\n{TIMED}\n</tool_call>", "", [WEATHER, CLOCK]),
+    "hermes, a list": (HERMES, f"<tool_call>[{NAMED}, {TIMED}]</tool_call>", "", [WEATHER, CLOCK]),
+    "hermes, no arguments": (HERMES, '<tool_call>{"name": "clock"}</tool_call>', "", [CLOCK]),
+    "hermes, null": (HERMES, '<tool_call>{"name": "clock", "arguments": null}</tool_call>', "", [CLOCK]),
     "hermes, arguments in a string": (
+        HERMES,
         f'<tool_call>{{"name": "weather", "arguments": {json.dumps(HERE)}}}</tool_call>',
         "",
         [WEATHER],
     ),
-    "hermes, arguments first": (f'<tool_call>{{"arguments": {HERE}, "name": "weather"}}</tool_call>', "", [WEATHER]),
-    "qwen coder": (
-        "<tool_call>\n<function=weather>\n<parameter=city>\nZoë\n</parameter>\n<parameter=days>\n3\n</parameter>\n"
-        "</function>\n</tool_call>",
+    "hermes, arguments first": (
+        HERMES,
+        f'<tool_call>{{"arguments": {HERE}, "name": "weather"}}</tool_call>',
         "",
-        [("weather", {"city": "Zoë", "days": 3})],
+        [WEATHER],
     ),
-    "llama": (f'{{"name": "weather", "parameters": {HERE}}}', "", [WEATHER]),
-    "llama with a type": (f'{{"type": "function", "name": "weather", "parameters": {HERE}}}', "", [WEATHER]),
-    "llama, function": (f'{{"type": "function", "function": "weather", "parameters": {HERE}}}', "", [WEATHER]),
-    "llama, python tag": (f'<|python_tag|>{{"name": "weather", "parameters": {HERE}}}', "", [WEATHER]),
-    "llama, semicolons": (f"<|python_tag|>{NAMED}; {TIMED}", "", [WEATHER, CLOCK]),
-    "llama, built in": ('<|python_tag|>brave_search.call(query="a (b)")', "", [("brave_search", {"query": "a (b)"})]),
-    "mistral": (f"[TOOL_CALLS] [{NAMED}]", "", [WEATHER]),
-    "mistral, several": (f"[TOOL_CALLS] [{NAMED}, {TIMED}]", "", [WEATHER, CLOCK]),
-    "mistral with ids": (f'[TOOL_CALLS][{NAMED[:-1]}, "id": "a1b2c3d4e"}}, {TIMED}]', "", [WEATHER, CLOCK]),
-    "mistral tekken": (f"Yes.[TOOL_CALLS]weather[ARGS]{HERE}[TOOL_CALLS]clock[ARGS]{{}}", "Yes.", [WEATHER, CLOCK]),
-    "mistral with a call id": (f"[TOOL_CALLS]weather[CALL_ID]a1b2c3d4e[ARGS]{HERE}", "", [WEATHER]),
-    "functionary": (f"<function=weather>{HERE}</function>", "", [WEATHER]),
+    "qwen coder": (
+        QWEN_CODER,
+        f"{QWEN_CALL}\n{QWEN_CLOCK}",
+        "",
+        [("weather", {"city": "Zoë", "days": 3}), CLOCK],
+    ),
+    "qwen coder without its mark": (
+        QWEN_CODER,
+        f"So:\n{QWEN_CALL.removeprefix('<tool_call>')}\n{QWEN_CLOCK.removeprefix('<tool_call>')}",
+        "So:",
+        [("weather", {"city": "Zoë", "days": 3}), CLOCK],
+    ),
+    "qwen coder without marks": (
+        QWEN_CODER,
+        QWEN_CALL[len("<tool_call>") : -len("</tool_call>")] + QWEN_CLOCK[len("<tool_call>") : -len("</tool_call>")],
+        "",
+        [("weather", {"city": "Zoë", "days": 3}), CLOCK],
+    ),
+    "qwen coder between texts": (
+        QWEN_CODER,
+        f"So:\n{QWEN_CLOCK}\nAnd:\n{QWEN_CALL}\nDone.",
+        "So:And:Done.",
+        [CLOCK, ("weather", {"city": "Zoë", "days": 3})],
+    ),
+    "llama": (LLAMA3, f'{{"name": "weather", "parameters": {HERE}}}', "", [WEATHER]),
+    "llama with a type": (LLAMA3, f'{{"type": "function", "name": "weather", "parameters": {HERE}}}', "", [WEATHER]),
+    "llama, function": (
+        LLAMA3,
+        f'{{"type": "function", "function": "weather", "parameters": {HERE}}}',
+        "",
+        [WEATHER],
+    ),
+    "llama, python tag": (LLAMA3, f'<|python_tag|>{{"name": "weather", "parameters": {HERE}}}', "", [WEATHER]),
+    "llama, semicolons": (LLAMA3, f"<|python_tag|>{NAMED}; {TIMED}", "", [WEATHER, CLOCK]),
+    "llama, built in": (
+        LLAMA3,
+        '<|python_tag|>brave_search.call(query="a (b)")',
+        "",
+        [("brave_search", {"query": "a (b)"})],
+    ),
+    "bare": (BARE_JSON, f"{NAMED}\n{TIMED}", "", [WEATHER, CLOCK]),
+    "mistral": (MISTRAL, f"[TOOL_CALLS] [{NAMED}]", "", [WEATHER]),
+    "mistral, several": (MISTRAL, f"Two.[TOOL_CALLS] [{NAMED}, {TIMED}]", "Two.", [WEATHER, CLOCK]),
+    "mistral with ids": (MISTRAL, f'[TOOL_CALLS][{NAMED[:-1]}, "id": "a1b2c3d4e"}}, {TIMED}]', "", [WEATHER, CLOCK]),
+    "mistral tekken": (
+        MISTRAL_TEKKEN,
+        f"Yes.[TOOL_CALLS]weather[ARGS]{HERE}[TOOL_CALLS]clock[ARGS]{{}}",
+        "Yes.",
+        [WEATHER, CLOCK],
+    ),
+    "mistral with a call id": (MISTRAL_TEKKEN, f"[TOOL_CALLS]weather[CALL_ID]a1b2c3d4e[ARGS]{HERE}", "", [WEATHER]),
+    "functionary": (FUNCTION_TAGS, f"<function=weather>{HERE}</function>", "", [WEATHER]),
     "functionary, several": (
+        FUNCTION_TAGS,
         f"<function=weather>{HERE}</function><function=clock>{{}}</function>",
         "",
         [WEATHER, CLOCK],
     ),
-    "phi": (f"<|tool_call|>[{NAMED}]<|/tool_call|>", "", [WEATHER]),
+    "phi": (TOOL_CALL_LIST, f"<|tool_call|>[{NAMED}]<|/tool_call|>", "", [WEATHER]),
     "deepseek": (
+        DEEPSEEK,
         f"<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>weather\n```json\n{HERE}\n```<｜tool▁call▁end｜>"
         "<｜tool▁calls▁end｜>",
         "",
         [WEATHER],
     ),
     "deepseek, several": (
+        DEEPSEEK,
         f"Two.<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>weather\n```json\n{HERE}\n```"
         "<｜tool▁call▁end｜>\n<｜tool▁call▁begin｜>function<｜tool▁sep｜>clock\n```json\n{}\n```<｜tool▁call▁end｜>"
         "<｜tool▁calls▁end｜>",
@@ -85,60 +180,64 @@ CALLS: Final = {
         [WEATHER, CLOCK],
     ),
     "deepseek 3.1": (
+        DEEPSEEK_V31,
         f"<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>weather<｜tool▁sep｜>{HERE}<｜tool▁call▁end｜><｜tool▁call▁begin｜>clock"
         "<｜tool▁sep｜>{}<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
         "",
         [WEATHER, CLOCK],
     ),
     "deepseek, a call alone": (
+        DEEPSEEK_V31,
         f"<｜tool▁call▁begin｜>weather<｜tool▁sep｜>{HERE}<｜tool▁call▁end｜> Done.",
         "Done.",
         [WEATHER],
     ),
     "glm": (
+        GLM,
         "<tool_call>weather\n<arg_key>city</arg_key>\n<arg_value>Zoë</arg_value>\n<arg_key>days</arg_key>\n"
         "<arg_value>3</arg_value>\n</tool_call>",
         "",
         [("weather", {"city": "Zoë", "days": 3})],
     ),
     "glm, several": (
-        "So: <tool_call>clock\n</tool_call>\n"
+        GLM,
+        "So:\n<tool_call>clock\n</tool_call>\n"
         "<tool_call>weather<arg_key>city</arg_key><arg_value>3</arg_value></tool_call>",
         "So:",
         [CLOCK, ("weather", {"city": "3"})],
     ),
     "harmony": (
+        HARMONY,
         f"<|channel|>commentary to=functions.weather <|constrain|>json<|message|>{HERE}<|call|>",
         "",
         [WEATHER],
     ),
     "harmony, in another order": (
+        HARMONY,
         f"<|start|>assistant to=functions.weather<|channel|>commentary json<|message|>{HERE}",
         "",
         [WEATHER],
     ),
     "harmony after another message": (
+        HARMONY,
         "Hm.<|start|>assistant<|channel|>commentary to=functions.clock json<|message|> {}<|call|>",
         "Hm.",
         [CLOCK],
     ),
-    "our own": (json.dumps({"tool": "weather", "arguments": ARGUMENTS}), "", [WEATHER]),
-    "openai": (f'{{"id": "c1", "type": "function", "function": {NAMED}}}', "", [WEATHER]),
-    "a list": (f"[{NAMED}, {TIMED}]", "", [WEATHER, CLOCK]),
-    "fenced": (f"```json\n{NAMED}\n```", "", [WEATHER]),
-    "fenced after prose": (f"Let me see:\n```\n[{NAMED}]\n```\n", "Let me see:", [WEATHER]),
-    "bare after prose": (f"Let me see: {NAMED}", "Let me see:", [WEATHER]),
-    "text between and after": (f"A {NAMED} B {TIMED} C", "ABC", [WEATHER, CLOCK]),
-    "bare, arguments first": (f'{{"arguments": {HERE}, "name": "weather"}}', "", [WEATHER]),
-    "a further key": (f'{NAMED[:-1]}, "why": "?"}}', "", [WEATHER]),
+    "in words": (None, json.dumps({"tool": "weather", "arguments": ARGUMENTS}), "", [WEATHER]),
+    "in words, as OpenAI has it": (None, f'{{"id": "c1", "type": "function", "function": {NAMED}}}', "", [WEATHER]),
+    "in words, a list": (None, f"[{NAMED}, {TIMED}]", "", [WEATHER, CLOCK]),
+    "in words, fenced": (None, f"```json\n{NAMED}\n```", "", [WEATHER]),
+    "in words, arguments first": (None, f'{{"arguments": {HERE}, "name": "weather"}}', "", [WEATHER]),
+    "in words, with an id": (None, f'{NAMED[:-1]}, "id": "c1", "type": "function"}}', "", [WEATHER]),
 }
+SYNTAXES: Final = (None, *FAMILIES.values())
 TEXTS: Final = [
     "It is sunny.",
     " two words \n",
     "",
     '{"tool": "moon", "arguments": {}}',
     '{"tool": ["weather"], "arguments": {}}',
-    '{"name": "weather"}',
     '{"name": "Bob", "arguments": {}}',
     '{"arguments": {"a": 1}, "name": "moon"}',
     '{"city": "B"}',
@@ -148,39 +247,62 @@ TEXTS: Final = [
     "[1] says so. [TOOL",
     "`weather` and `` `",
     '{"name": "weath',
-    "[" * 100_000,
+    "[" * 10_000,
     "{" * 10_000,
     "<｜tool▁calls",
     "<|channel|>final<|message|>It is.",
     "a < b [c] {d} ```e```",
     '[{"name": "moon", "arguments": {}}]',
+    "Qwen wraps a call in <tool_call> and </tool_call>, then waits.",
+    "<tool_call> is what a call begins with",
+    "Qwen wraps a call in `<tool_call>`; inside stands `<function=weather>`.",
+    "Mistral writes [TOOL_CALLS] in front of a list.",
+    "The closer is </tool_call>.",
+    f"Bare: {NAMED}",
+    f"Write <tool_call>{NAMED}</tool_call> for it.",
+    f"Example:\n```xml\n<tool_call>\n{NAMED}\n</tool_call>\n```\nThat is all.",
+    f"Example:\n~~~\n[TOOL_CALLS] [{NAMED}]\n[TOOL_CALLS]weather[ARGS]{HERE}\n~~~",
+    f"> <tool_call>\n> {NAMED}\n> </tool_call>",
+    f"See [TOOL_CALLS] [{NAMED}], `[TOOL_CALLS]weather[ARGS]{HERE}` and <function=weather>{HERE}</function>",
+    f"In words: ```json\n{NAMED}\n```",
+    "[TOOL_CALLS] weather, please",
+    "<tool_call>\nweather, please\n</tool_call>",
+    "<tool_call>",
+    '<tool_call>{"nom": "weather"}</tool_call>',
+    "<function=weather>Paris</function>",
+    "<｜tool▁calls▁begin｜>weather",
+    "<｜tool▁call▁begin｜>weather<｜tool▁sep｜>now",
+    "<|python_tag|>import os",
+    "<|python_tag|> begins it",
 ]
-BROKEN: Final = {
-    "<tool_call>\nweather, please\n</tool_call>": None,
-    "<tool_call>moon\n</tool_call>": None,
-    "<tool_call>weather<arg_key>city</arg_key>Oslo": 0,
-    "<tool_call>weather<arg_key>city": 0,
-    "<｜tool▁calls▁begin｜>weather": None,
-    "<｜tool▁call▁begin｜>weather<｜tool▁sep｜>now": None,
-    "<|channel|>commentary to=functions.moon json<|message|>{}": None,
-    "<|channel|>commentary to=functions.weather<|message|>Oslo": None,
-    '<tool_call>{"name": "moon", "arguments": {}}</tool_call>': None,
-    '<tool_call>{"nom": "weather"}</tool_call>': None,
-    '<tool_call>{"name": "weather", "arguments": 3}</tool_call>': 0,
-    '<tool_call>{"name": "weather", "arguments": {"city": ': 0,
-    "<tool_call>": None,
-    "[TOOL_CALLS] weather, please": None,
-    "<function=weather>Paris</function>": None,
-    "<function=moon>{}</function>": None,
-    "<|python_tag|>import os": None,
-    '<|python_tag|>weather.call(place=b"here")': None,
-    f'{NAMED} and <tool_call>{{"name": "moon"}}': None,
-}
+"""No call for a model of any family."""
+BROKEN: Final[list[tuple[CallSyntax | None, str, int | None]]] = [
+    (GLM, "<tool_call>moon\n</tool_call>", None),
+    (GLM, "<tool_call>weather<arg_key>city</arg_key>Oslo", None),
+    (GLM, "<tool_call>weather<arg_key>city", None),
+    (HARMONY, "<|channel|>commentary to=functions.moon json<|message|>{}", None),
+    (HARMONY, "<|channel|>commentary to=functions.weather<|message|>Oslo", 0),
+    (HERMES, '<tool_call>{"name": "moon", "arguments": {}}</tool_call>', None),
+    (HERMES, '<tool_call>{"arguments": {}, "name": "moon"}</tool_call>', None),
+    (HERMES, '<tool_call>{"name": "weather", "arguments": 3}</tool_call>', 0),
+    (HERMES, '<tool_call>{"name": "weather", "arguments": {"city": ', 0),
+    (HERMES, '<tool_call>{"name": "weather", "arguments": "{', 0),
+    (HERMES, '<tool_call>{"name": "weather", "arguments": "\\x"}', 0),
+    (HERMES, f'<tool_call>\n{NAMED}\n</tool_call>\nand\n<tool_call>{{"name": "moon"}}', None),
+    (HERMES, f'<tool_call>{NAMED[:-1]}, "days": 3}}</tool_call>', 0),
+    (HERMES, f'<tool_call>{NAMED[:-1]}, "i', 0),
+    (None, f'{NAMED[:-1]}, "why": "?"}}', 0),
+    (FUNCTION_TAGS, "<function=moon>{}</function>", None),
+    (LLAMA3, '<|python_tag|>weather.call(place=b"here")', None),
+    (LLAMA3, "<|python_tag|>moon.call()", None),
+    (MISTRAL_TEKKEN, "[TOOL_CALLS]moon[ARGS]{}", None),
+    (QWEN_CODER, "<tool_call>\n<function=weather>", None),
+]
 
 
-def read(pieces: Iterable[str], only: str | None = None) -> list[CallEvent]:
+def read(pieces: Iterable[str], syntax: CallSyntax | None = HERMES, only: str | None = None) -> list[CallEvent]:
     """Return the events of a text, with deltas that follow on each other as one."""
-    parser = ToolCallParser(TOOLS, only)
+    parser = ToolCallParser(TOOLS, syntax, only)
     found: list[CallEvent] = []
     for event in [event for piece in pieces for event in parser.push(piece)] + parser.finish():
         last = found[-1] if found else None
@@ -193,8 +315,8 @@ def read(pieces: Iterable[str], only: str | None = None) -> list[CallEvent]:
     return found
 
 
-def _begins(event: CallEvent, call: ToolCallFinished) -> bool:
-    return isinstance(event, ToolCallStarted) and (event.index, event.name) == (call.index, call.name)
+def text_in(events: Iterable[CallEvent]) -> str:
+    return "".join(event.text for event in events if isinstance(event, TextDelta))
 
 
 def pieces_of(text: str, cuts: Iterable[int]) -> list[str]:
@@ -204,34 +326,38 @@ def pieces_of(text: str, cuts: Iterable[int]) -> list[str]:
 
 @pytest.mark.parametrize("name", CALLS)
 def test_calls_are_read(name: str) -> None:
-    text, said, calls = CALLS[name]
-    events = read([text])
-    assert "".join(event.text for event in events if isinstance(event, TextDelta)).replace(" ", "") == said.replace(
-        " ", ""
-    )
+    syntax, text, said, calls = CALLS[name]
+    events = read([text], syntax)
+    assert text_in(events).replace(" ", "") == said.replace(" ", "")
     assert not [event for event in events if isinstance(event, ToolCallBroken)]
     done = [event for event in events if isinstance(event, ToolCallFinished)]
     assert [(one.name, json.loads(one.arguments)) for one in done] == calls
     assert [one.index for one in done] == [*range(len(calls))]
     for one in done:
-        started = next(place for place, event in enumerate(events) if _begins(event, one))
+        started = events.index(ToolCallStarted(one.index, one.name))
         assert events[started + 1] == ArgumentsDelta(one.index, one.arguments)
         assert events[started + 2] == one
 
 
 @pytest.mark.parametrize(
-    "text", [*[text for text, _, _ in CALLS.values()], *(t for t in TEXTS if len(t) < 100), *BROKEN]
+    ("syntax", "text"),
+    [
+        *((syntax, text) for syntax, text, _, _ in CALLS.values()),
+        *((syntax, text) for syntax, text, _ in BROKEN),
+        *((HERMES, text) for text in TEXTS if len(text) < 200),
+    ],
 )
-def test_it_does_not_matter_how_the_text_is_cut(text: str) -> None:
-    whole = read([text])
-    assert read(text) == whole
+def test_it_does_not_matter_how_the_text_is_cut(syntax: CallSyntax | None, text: str) -> None:
+    whole = read([text], syntax)
+    assert read(text, syntax) == whole
     for cut in range(len(text)):
-        assert read([text[:cut], text[cut:]]) == whole
+        assert read([text[:cut], text[cut:]], syntax) == whole
 
 
 SNIPPETS: Final = [
-    *("<tool_call>", "</tool_call>", "<|python_tag|>", "[TOOL_CALLS]", "[ARGS]", "<function=", ">", "</function>"),
-    *("```", "json", "{", "}", "[", "]", '"', "name", "weather", "clock", "arguments", ":", ",", " ", "\n", ";", "\\"),
+    *("<tool_call>", "\n<tool_call>", "</tool_call>", "<|python_tag|>", "[TOOL_CALLS]", "[ARGS]", "<function=", ">"),
+    *("</function>", "```", "json", "{", "}", "[", "]", '"', "name", "weather", "clock", "arguments", ":", ",", " "),
+    *("\n", ";", "\\", "\n```\n", "[CALL_ID]", "\nx", "function"),
     *(
         "<｜tool▁calls▁begin｜>",
         "<｜tool▁call▁begin｜>",
@@ -240,77 +366,228 @@ SNIPPETS: Final = [
         "<｜tool▁calls▁end｜>",
     ),
     *("<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>", "<|channel|>commentary to=functions.", "<|message|>"),
-    *(
-        '{"name": "weather", "arguments": ',
-        '{"city": "B"}',
-        NAMED,
-        TIMED,
-        "x",
-        "null",
-        "1",
-        ".call(",
-        "<parameter=city>",
-    ),
+    *('{"name": "weather", "arguments": ', '{"city": "B"}', '{"arguments": ', '"{}"', NAMED, TIMED, "x", "null", "1"),
+    *(".call(", "<parameter=city>", "</parameter>", "<tool_call>weather", QWEN_CALL),
 ]
 
 
-@given(st.lists(st.sampled_from(SNIPPETS), max_size=24), st.lists(st.integers(0, 10_000), max_size=8))
-def test_any_text_cut_anyhow_gives_the_same_events(snippets: list[str], cuts: list[int]) -> None:
+@given(
+    st.lists(st.sampled_from(SNIPPETS), max_size=24),
+    st.lists(st.integers(0, 10_000), max_size=8),
+    st.sampled_from(SYNTAXES),
+)
+def test_any_text_cut_anyhow_gives_the_same_events(
+    snippets: list[str], cuts: list[int], syntax: CallSyntax | None
+) -> None:
     text = "".join(snippets)
-    assert read(pieces_of(text, cuts)) == read([text])
+    assert read(pieces_of(text, cuts), syntax) == read([text], syntax)
 
 
-@given(st.text(), st.lists(st.integers(0, 10_000), max_size=8))
-def test_no_text_is_lost(text: str, cuts: list[int]) -> None:
-    events = read(pieces_of(text, cuts))
+@given(st.text(), st.lists(st.integers(0, 10_000), max_size=8), st.sampled_from(SYNTAXES))
+def test_no_text_is_lost(text: str, cuts: list[int], syntax: CallSyntax | None) -> None:
+    events = read(pieces_of(text, cuts), syntax)
     if all(isinstance(event, TextDelta) for event in events):
-        assert "".join(event.text for event in events if isinstance(event, TextDelta)) == text
+        assert text_in(events) == text
+
+
+@given(st.lists(st.sampled_from(SNIPPETS), max_size=24), st.sampled_from(SYNTAXES))
+def test_a_text_without_a_call_is_returned_unchanged(snippets: list[str], syntax: CallSyntax | None) -> None:
+    text = "".join(snippets)
+    events = read([text], syntax)
+    if all(isinstance(event, TextDelta) for event in events):
+        assert text_in(events) == text
+
+
+@given(st.lists(st.sampled_from([text for text in SNIPPETS if text != QWEN_CALL]), max_size=24))
+def test_what_stands_in_a_code_block_is_no_call(snippets: list[str]) -> None:
+    text = "See:\n````\n" + "".join(snippets).replace("`", "") + "\n````\nDone."
+    for syntax in SYNTAXES:
+        assert read([text], syntax) == [TextDelta(text)]
 
 
 @pytest.mark.parametrize("text", TEXTS)
 def test_any_other_answer_is_text(text: str) -> None:
-    assert read([text]) == ([TextDelta(text)] if text else [])
+    for syntax in SYNTAXES:
+        assert read([text], syntax) == ([TextDelta(text)] if text else [])
 
 
-@pytest.mark.parametrize("text", BROKEN)
-def test_a_broken_call_is_reported_with_its_place(text: str) -> None:
-    (broken,) = [event for event in read([text]) if isinstance(event, ToolCallBroken)]
-    assert broken.index == BROKEN[text]
+@pytest.mark.parametrize("name", CALLS)
+def test_a_call_in_the_syntax_of_another_family_is_text(name: str) -> None:
+    own, text, _, _ = CALLS[name]
+    other = GLM if own is not GLM else MISTRAL
+    assert read([text], other) == [TextDelta(text)]
+
+
+@pytest.mark.parametrize(("syntax", "text", "index"), BROKEN)
+def test_a_broken_call_is_reported_with_its_place(syntax: CallSyntax | None, text: str, index: int | None) -> None:
+    (broken,) = [event for event in read([text], syntax) if isinstance(event, ToolCallBroken)]
+    assert broken.index == index
     assert broken.problem
-    assert text[broken.at] in "<["
+    assert text[broken.at] in "<[{"
 
 
 @pytest.mark.parametrize(("text", "at"), [("It is", 2), ("<b>", 2), ("[1]", 2), ("`w`", 2), ('{"x', 3)])
 def test_text_is_sent_as_soon_as_it_cannot_be_a_call(text: str, at: int) -> None:
-    parser = ToolCallParser(TOOLS)
-    sent = ["".join(event.text for event in parser.push(sign) if isinstance(event, TextDelta)) for sign in text[:at]]
-    assert "".join(sent) == text[:at]
+    for syntax in SYNTAXES:
+        parser = ToolCallParser(TOOLS, syntax)
+        assert "".join(text_in(parser.push(sign)) for sign in text[:at]) == text[:at]
 
 
 def test_arguments_are_sent_as_they_come() -> None:
-    parser = ToolCallParser(TOOLS)
+    parser = ToolCallParser(TOOLS, HERMES)
     assert parser.push('<tool_call>{"name": "weather"') == []
-    assert parser.push(', "arguments": ') == []
-    assert parser.push('{"city"') == [ToolCallStarted(0, "weather", 0), ArgumentsDelta(0, '{"city"')]
+    assert parser.push(', "arguments"') == []
+    assert parser.push(": ") == [ToolCallStarted(0, "weather")]
+    assert parser.push('{"city"') == [ArgumentsDelta(0, '{"city"')]
     assert parser.push(': "B"') == [ArgumentsDelta(0, ': "B"')]
     assert parser.push("}}") == [ArgumentsDelta(0, "}"), ToolCallFinished(0, "weather", '{"city": "B"}')]
     assert parser.push("</tool_call>") == parser.finish() == []
 
 
-def test_pairs_of_keys_and_values_are_sent_as_json_as_they_come() -> None:
-    parser = ToolCallParser(TOOLS)
-    assert parser.push("<tool_call>weather\n<arg_key>") == [ToolCallStarted(0, "weather", 0, as_json=False)]
-    assert parser.push('city</arg_key><arg_value>"B"</arg_val') == []
-    assert parser.push("ue>\n<arg_key>days</arg_key>") == [ArgumentsDelta(0, '{"city": "\\"B\\""')]
-    assert parser.push("<arg_value>2</arg_value>") == [ArgumentsDelta(0, ', "days": 2')]
-    done = parser.push("</tool_call>")
-    assert done == [ArgumentsDelta(0, "}"), ToolCallFinished(0, "weather", '{"city": "\\"B\\"", "days": 2}')]
-
-
 def test_a_text_that_is_all_arguments_of_one_tool() -> None:
     assert read([" ", HERE], only="weather") == [
-        ToolCallStarted(0, "weather", 1),
+        ToolCallStarted(0, "weather"),
         ArgumentsDelta(0, HERE),
         ToolCallFinished(0, "weather", HERE),
     ]
     assert isinstance(read(["Paris"], only="weather")[-1], ToolCallBroken)
+
+
+JSON: Final = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=12),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@given(
+    st.lists(st.dictionaries(st.text(max_size=6), JSON, max_size=4), min_size=1, max_size=3),
+    st.sampled_from([syntax for syntax in FAMILIES.values() if not syntax.xml]),
+    st.sampled_from(["", "I look.\n"]),
+)
+def test_calls_that_are_written_in_a_syntax_are_read_in_it(
+    calls: list[dict[str, Any]], syntax: CallSyntax, said: str
+) -> None:
+    calls, said = calls if syntax.several else calls[:1], "" if syntax.bare else said
+    written = [
+        f"{syntax.opening}weather{syntax.middle}{json.dumps(one, ensure_ascii=False)}{syntax.closing}" for one in calls
+    ]
+    events = read([said + syntax.start + syntax.separator.join(written) + syntax.end], syntax)
+    done = [event for event in events if isinstance(event, ToolCallFinished)]
+    assert [(one.name, json.loads(one.arguments)) for one in done] == [("weather", one) for one in calls]
+    assert text_in(events) == said.rstrip()
+    assert not any(isinstance(event, ToolCallBroken) for event in events)
+
+
+class Said(NamedTuple):
+    role: str
+    content: str
+    tool_calls: tuple[ToolCall, ...] = ()
+    tool_call_id: str = ""
+
+
+@pytest.mark.parametrize("name", ["qwen3", "llama3", "mistral_v3", "mistral_tekken"])
+def test_what_a_template_shows_of_a_call_is_read_as_that_call(name: str) -> None:
+    source = (TEMPLATES / f"{name}.jinja").read_text(encoding="utf-8")
+    syntax = call_syntax(source)
+    assert syntax is not None
+    template = ChatTemplate(source, "<s>", "</s>")
+    question, call = Said("user", "Hi"), ToolCall("a1b2c3d4e", "weather", HERE)
+    told = template.segments((question, Said("assistant", "", (call,)), Said("tool", "sun", (), "a1b2c3d4e")))
+    shown = "".join(segment.text for segment in told).partition("sun")[0]
+    place = max(shown.find(start) for start in (syntax.start + syntax.opening, *syntax.marks) if start in shown)
+    calls = [event for event in read([shown[place:]], syntax) if isinstance(event, ToolCallFinished)]
+    assert [(one.name, json.loads(one.arguments)) for one in calls] == [WEATHER]
+
+
+class CountingPattern:
+    """A regular expression that counts the characters that it has looked at."""
+
+    scanned = 0
+
+    def __init__(self, pattern: re.Pattern[str]) -> None:
+        self._pattern = pattern
+
+    def match(self, text: str, at: int = 0) -> re.Match[str] | None:
+        return self._count(self._pattern.match(text, at), text, at, at + 600)  # all patterns for heads are bounded
+
+    def search(self, text: str, at: int = 0) -> re.Match[str] | None:
+        return self._count(self._pattern.search(text, at), text, at, len(text))
+
+    def finditer(self, text: str) -> Iterator[re.Match[str]]:
+        CountingPattern.scanned += len(text)
+        return self._pattern.finditer(text)
+
+    @staticmethod
+    def _count(found: re.Match[str] | None, text: str, at: int, most: int) -> re.Match[str] | None:
+        CountingPattern.scanned += (found.end() if found else min(most, len(text))) - at
+        return found
+
+
+@pytest.fixture
+def counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the parser count what it looks at."""
+    for module in (tool_calls, xml_calls):
+        for name, value in vars(module).items():
+            if isinstance(value, re.Pattern):
+                monkeypatch.setattr(module, name, CountingPattern(value))
+    forms = {
+        name: SimpleNamespace(
+            **{
+                field: CountingPattern(value) if isinstance(value, re.Pattern) else value
+                for field, value in dataclasses.asdict(form).items()
+            }
+        )
+        for name, form in (("parameters", xml_calls.PARAMETERS), ("pairs", xml_calls.PAIRS))
+    }
+    monkeypatch.setattr(tool_calls, "_FORMS", forms)
+
+
+def scanned_in(text: str, syntax: CallSyntax | None, piece: int) -> int:
+    """Return how many characters are looked at, or copied, to read a text in pieces of this size."""
+    CountingPattern.scanned = held = 0
+    parser = ToolCallParser(TOOLS, syntax)
+    for at in range(0, len(text), piece):
+        parser.push(text[at : at + piece])
+        held += len(parser._text)
+    parser.finish()
+    return CountingPattern.scanned + held
+
+
+BODY: Final = "x = f(1) </\n"
+GROWING: Final[Mapping[str, tuple[CallSyntax | None, str, str, str]]] = {
+    "text": (HERMES, "", BODY, ""),
+    "text without calls": (None, "", BODY, ""),
+    "spaces": (HERMES, "a", " \n", "b"),
+    "spaces behind a mark": (HERMES, "<tool_call>", " ", "b"),
+    "marks": (HERMES, "", "\n<tool_call>", ""),
+    "heads": (HERMES, "", '\n<tool_call>{"name": "', ""),
+    "tags": (FUNCTION_TAGS, "", "\n<function=weather", ""),
+    "marks of a list": (MISTRAL, "", "\n[TOOL_CALLS][", ""),
+    "names": (MISTRAL_TEKKEN, "", "\n[TOOL_CALLS]weather", ""),
+    "separated": (DEEPSEEK_V31, "", "\n<｜tool▁call▁begin｜>weather<｜tool▁sep｜>", ""),
+    "messages": (HARMONY, "", "\n<|channel|>commentary to=functions.weather", ""),
+    "hermes": (HERMES, '<tool_call>{"name": "weather", "arguments": {"city": "', BODY.replace("\n", "\\n"), '"}}'),
+    "in a string": (HERMES, '<tool_call>{"name": "weather", "arguments": "{\\"city\\": \\"', "x (1) ", '\\"}"}'),
+    "arguments first": (HERMES, '<tool_call>{"arguments": {"city": "', "x (1) ", '"}, "name": "weather"}'),
+    "python": (LLAMA3, '<|python_tag|>weather.call(city="', "x (1) ", '")'),
+    "bare": (LLAMA3, '{"name": "weather", "parameters": {"city": "', "x (1) ", '"}}'),
+    "calls": (HERMES, "", f"<tool_call>\n{TIMED}\n</tool_call>\n", ""),
+    "xml": (QWEN_CODER, "<tool_call>\n<function=weather>\n<parameter=city>\n", BODY, "\n</parameter>\n</function>"),
+    "closing tags": (QWEN_CODER, "<tool_call>\n<function=weather>\n<parameter=city>\n", "a </parameter> b\n", ""),
+    "parameters": (QWEN_CODER, "<tool_call>\n<function=weather>", "<parameter=city>\na\n</parameter>\n", ""),
+    "calls in xml": (QWEN_CODER, "", f"{QWEN_CLOCK}\n", ""),
+    "openings in xml": (QWEN_CODER, "", "<tool_call>\n<function=clock>\n", ""),
+    "pairs": (GLM, "<tool_call>weather\n<arg_key>city</arg_key>\n<arg_value>", BODY, "</arg_value>\n</tool_call>"),
+    "code blocks": (HERMES, "", "```\n<tool_call>\n```\n", ""),
+}
+
+
+@pytest.mark.usefixtures("counted")
+@pytest.mark.parametrize("piece", [1, 1 << 20])
+@pytest.mark.parametrize("name", GROWING)
+def test_the_work_grows_with_the_length_and_not_with_its_square(name: str, piece: int) -> None:
+    syntax, before, body, after = GROWING[name]
+    short, long = (scanned_in(before + body * (size // len(body)) + after, syntax, piece) for size in (1_200, 9_600))
+    assert long < 16 * short + 50_000, "it would be 64 times as much if it grew with the square"
+    assert long < 9_600 * 600

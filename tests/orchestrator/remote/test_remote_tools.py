@@ -9,6 +9,7 @@ import pytest
 from orchestrator.engine.contract import Generation, Message, OfferedTool
 from orchestrator.engine.tool_calls import ToolCallFinished, ToolCallParser
 from orchestrator.remote import RemoteFailed, ToolsRefused
+from registry.call_syntax import REMOTE
 from tests.orchestrator.remote.conftest import Opened
 from tests.orchestrator.remote.remote_asking import failing
 from tests.orchestrator.remote.server_answers import call, calls, error, ok
@@ -22,7 +23,7 @@ ASKED: Final = Generation(messages=(Message("user", "How is it?"),), max_tokens=
 
 def read(text: str) -> list[tuple[str, Any]]:
     """Return the calls in a text."""
-    parser = ToolCallParser({"weather": SCHEMA, "clock": {}})
+    parser = ToolCallParser({"weather": SCHEMA, "clock": {}}, REMOTE)
     events = [*parser.push(text), *parser.finish()]
     return [(one.name, json.loads(one.arguments)) for one in events if isinstance(one, ToolCallFinished)]
 
