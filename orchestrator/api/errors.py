@@ -408,10 +408,14 @@ def _is_json(request: Request) -> bool:
 
 async def _handle_http(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)
+    return http_error_response(request.method, request.url.path, error)
+
+
+def http_error_response(method: str, path: str, error: HTTPException) -> JSONResponse:
+    """Return the answer to a request that fails with this error."""
     phrases = (one.phrase for one in HTTPStatus if one == error.status_code)
     code = next(phrases, "client closed request").lower().replace(" ", "_").replace("-", "_")
-    message = f"{request.method} {request.url.path}: {error.detail}"
-    return error_response(error.status_code, message, code, error.headers, path=request.url.path)
+    return error_response(error.status_code, f"{method} {path}: {error.detail}", code, error.headers, path=path)
 
 
 async def _handle_defect(request: Request, error: Exception) -> JSONResponse:

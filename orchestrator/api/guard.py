@@ -17,6 +17,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from orchestrator.api.auth import given_token
+from orchestrator.api.bodies import JsonBodies
 from orchestrator.api.errors import RUN_HEADER, error_response
 from orchestrator.service.configuration import ServerSettings
 from orchestrator.service.service import Service
@@ -84,12 +85,14 @@ class Cors(CORSMiddleware):
 class Admission:
     """Lets a request pass if it carries the token, is not too large, and not too many are in progress.
 
+    What passes goes through `JsonBodies`.
+
     The application learns from `scope["state"]["local"]` whether the request came over the Unix socket, and else from
     `scope["state"]["token"]` the name of the token, which is empty for the API's own one.
     """
 
     def __init__(self, app: ASGIApp, service: Service, tokens: Mapping[str, str] | None) -> None:
-        self._app = app
+        self._app = JsonBodies(app)
         self._service = service
         self._tokens = tokens
         self._in_progress = 0

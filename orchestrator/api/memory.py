@@ -6,14 +6,14 @@ from typing import Any
 from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
-from orchestrator.api.dependencies import RequestBody, ServiceDep, StrictBody
+from orchestrator.api.dependencies import ServiceDep, StrictBody
 from orchestrator.api.errors import DOCUMENTED
 from orchestrator.service.learning import ask_memory, evaluate_router, explained_choices, plain, rebuild_memory
 
 router = APIRouter(prefix="/v1/memory", tags=["memory"], responses=dict(DOCUMENTED))
 
 
-class CypherBody(RequestBody, StrictBody):
+class CypherBody(StrictBody):
     """A question to the graph. Only questions that read are answered."""
 
     cypher: str = Field(min_length=1, max_length=10_000, description="a question in Cypher")

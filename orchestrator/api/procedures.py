@@ -18,7 +18,7 @@ from fastapi import APIRouter, Header, Query
 from fastapi.responses import StreamingResponse
 from pydantic import Field
 
-from orchestrator.api.dependencies import CallerDep, RequestBody, ServiceDep, StrictBody
+from orchestrator.api.dependencies import CallerDep, ServiceDep, StrictBody
 from orchestrator.api.errors import DOCUMENTED
 from orchestrator.api.events import event_number
 from orchestrator.api.sse import DOCUMENTED_STREAM, Events, EventStream, format_event
@@ -38,7 +38,7 @@ from procedures.audit import AuditHead, Entry, head_from
 router = APIRouter(prefix="/v1/procedures", tags=["procedures"], responses=dict(DOCUMENTED))
 
 
-class InputsBody(RequestBody, StrictBody):
+class InputsBody(StrictBody):
     """The inputs of a procedure."""
 
     inputs: dict[str, Any] = Field(default_factory=dict, max_length=100, description="by name; text is converted")
@@ -52,13 +52,13 @@ class BeginBody(InputsBody):
     )
 
 
-class ApprovalBody(RequestBody, StrictBody):
+class ApprovalBody(StrictBody):
     """An approval of a plan."""
 
     digest: str = Field(min_length=8, max_length=64, description="of the plan, or the beginning of it, from 8 digits")
 
 
-class RollbackBody(RequestBody, StrictBody):
+class RollbackBody(StrictBody):
     """How an execution is undone."""
 
     force: bool = Field(default=False, description="put back what others have changed since, too; a copy is kept")

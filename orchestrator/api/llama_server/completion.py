@@ -12,7 +12,7 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 
-from orchestrator.api.dependencies import ForcedModel, LenientBody, LimiterDep, RequestBody, ServiceDep, read_body
+from orchestrator.api.dependencies import ForcedModel, LenientBody, LimiterDep, ServiceDep, read_body
 from orchestrator.api.errors import DOCUMENTED, error_detail
 from orchestrator.api.limiter import GenerationHandle
 from orchestrator.api.openai.calling import CUT_OFF
@@ -40,7 +40,7 @@ RANDOM_SEED: Final = 0xFFFFFFFF
 router = APIRouter(tags=["llama-server"], responses=dict(DOCUMENTED))
 
 
-class NativeOptions(RequestBody, SamplingBody):
+class NativeOptions(SamplingBody):
     """What /completion and /infill have in common. Of fields that have no name here, `refuse_options` refuses some."""
 
     model_config = ConfigDict(extra="allow")

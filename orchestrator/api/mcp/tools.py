@@ -11,7 +11,7 @@ from fastapi.encoders import jsonable_encoder
 from pydantic import BaseModel, Field, ValidationError
 
 from orchestrator.api import models, runs
-from orchestrator.api.dependencies import RequestBody, StrictBody
+from orchestrator.api.dependencies import StrictBody
 from orchestrator.api.errors import plain_problems
 from orchestrator.api.runs import RUN_PATTERN, RunBody
 from orchestrator.errors import InputError, Problem
@@ -48,7 +48,7 @@ class SubmitForm(RunBody):
     )
 
 
-class RunForm(RequestBody, StrictBody):
+class RunForm(StrictBody):
     """A run."""
 
     run_id: str = Field(pattern=RUN_PATTERN, description=RUN_ID)
@@ -75,7 +75,7 @@ class StepOfRunForm(RunForm):
     step: str | None = Field(default=None, description="a step such as S2; the whole run if none is given")
 
 
-class NothingForm(RequestBody, StrictBody):
+class NothingForm(StrictBody):
     """No arguments."""
 
 

@@ -1,0 +1,74 @@
+"""Limit the size of a JSON text before it is parsed, and find or repair half surrogate pairs in it.
+
+Python's JSON parsers hold the interpreter's lock: a text of a few megabytes with millions of values would stop the
+whole process for seconds. What is here takes some milliseconds per megabyte.
+"""
+
+import re
+
+from orchestrator.errors import Problem
+
+MAX_VALUES = 1 << 19
+"""How many values a JSON text may have: the entries of its lists and objects."""
+MAX_CONTAINERS = 1 << 16
+"""How many lists and objects a JSON text may have. They take longer to parse and to validate than other values."""
+MAX_LEVELS = 128
+"""How deep a JSON text may be nested."""
+
+_HEX = b"[0-9a-fA-F]"
+_HIGH = rb"\\u[dD][89abAB]" + 2 * _HEX
+_LOW = rb"\\u[dD][c-fC-F]" + 2 * _HEX
+_HALF = re.compile(_HIGH + b"(?!" + _LOW + b")|(?<!" + _HIGH + b")" + _LOW)
+_BRACKET = re.compile(rb"[\[\]{}]")
+_BACKSLASH, _STAND_IN = b"\\\\", b"\0\0"
+"""An escaped backslash, and what stands for it while escapes are searched: JSON has no NUL, which must be escaped."""
+
+
+def json_excess(text: bytes) -> Problem | None:
+    """Return which limit a JSON text exceeds, or None. Whether it is JSON at all is not checked."""
+    if _containers(text) <= MAX_LEVELS and text.count(b",") <= MAX_VALUES:
+        return None  # also if strings hold some of them
+    plain = text.replace(_BACKSLASH, b"").replace(b'\\"', b"")
+    if plain.count(b'"') > 4 * MAX_VALUES:  # two for each key and each string
+        return Problem("", f"the JSON has more than {MAX_VALUES} values", f"at most {MAX_VALUES}")
+    bare = b"".join(plain.split(b'"')[::2])
+    if (containers := _containers(bare)) > MAX_CONTAINERS:
+        return Problem("", f"the JSON has {containers} lists and objects", f"at most {MAX_CONTAINERS}")
+    if (values := bare.count(b",") + containers) > MAX_VALUES:
+        return Problem("", f"the JSON has {values} values", f"at most {MAX_VALUES}")
+    if _is_deep(bare):
+        return Problem("", f"the JSON is nested more than {MAX_LEVELS} levels deep", f"at most {MAX_LEVELS}")
+    return None
+
+
+def has_half_surrogate(text: bytes) -> bool:
+    r"""Return whether a JSON text holds half of a surrogate pair, such as `\ud83d` alone, which is no character."""
+    return _may_have_surrogates(text) and _HALF.search(text.replace(_BACKSLASH, _STAND_IN)) is not None
+
+
+def with_whole_characters(text: bytes) -> bytes:
+    """Return a JSON text with U+FFFD in the place of each half of a surrogate pair and of bytes that are not UTF-8."""
+    if _may_have_surrogates(text) and b"\0" not in text:
+        escaped = _HALF.sub(rb"\\ufffd", text.replace(_BACKSLASH, _STAND_IN))
+        text = escaped.replace(_STAND_IN, _BACKSLASH)
+    return text if text.isascii() else text.decode(errors="replace").encode()
+
+
+def _may_have_surrogates(text: bytes) -> bool:
+    return b"\\ud" in text or b"\\uD" in text
+
+
+def _containers(text: bytes) -> int:
+    return text.count(b"[") + text.count(b"{")
+
+
+def _is_deep(bare: bytes) -> bool:
+    """Return whether a JSON text without its strings is nested more than `MAX_LEVELS` deep."""
+    depth = 0
+    for bracket in _BRACKET.finditer(bare):
+        depth += 1 if bracket[0] in b"[{" else -1
+        if depth > MAX_LEVELS:
+            return True
+        if depth < 0:  # it is no JSON, which its parser finds out
+            return False
+    return False
