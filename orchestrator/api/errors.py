@@ -149,6 +149,7 @@ _COUNTED: Final = {
     "string_pattern_mismatch": "string that matches {pattern}",
 }
 """What is accepted where pydantic's message does not say it in words for users, by the type of its error."""
+_ENCODER: Final = json.JSONEncoder(ensure_ascii=False)
 _SHOWN_CHARACTERS: Final = 80
 """How much of a value that is wrong a message shows."""
 
@@ -391,8 +392,13 @@ def _plain_message(error: Any) -> str:
 
 def _shown(value: object) -> str:
     """Return a value that was given as JSON, cut after 80 characters."""
+    text = ""
     try:
-        text = json.dumps(value, ensure_ascii=False).encode(errors="replace").decode()
+        for piece in _ENCODER.iterencode(value):  # piece by piece, since the value may be large
+            text += piece
+            if len(text) > _SHOWN_CHARACTERS:
+                break
+        text = text.encode(errors="replace").decode()
     except (TypeError, ValueError, RecursionError):
         return "no JSON"
     return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"

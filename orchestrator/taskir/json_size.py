@@ -19,6 +19,8 @@ _HEX = b"[0-9a-fA-F]"
 _HIGH = rb"\\u[dD][89abAB]" + 2 * _HEX
 _LOW = rb"\\u[dD][c-fC-F]" + 2 * _HEX
 _HALF = re.compile(_HIGH + b"(?!" + _LOW + b")|(?<!" + _HIGH + b")" + _LOW)
+_PAIR = len(rb"\ud83d\ude00")
+_PART = 1 << 18
 _BRACKET = re.compile(rb"[\[\]{}]")
 _BACKSLASH, _STAND_IN = b"\\\\", b"\0\0"
 """An escaped backslash, and what stands for it while escapes are searched: JSON has no NUL, which must be escaped."""
@@ -43,7 +45,15 @@ def json_excess(text: bytes) -> Problem | None:
 
 def has_half_surrogate(text: bytes) -> bool:
     r"""Return whether a JSON text holds half of a surrogate pair, such as `\ud83d` alone, which is no character."""
-    return _may_have_surrogates(text) and _HALF.search(text.replace(_BACKSLASH, _STAND_IN)) is not None
+    if not _may_have_surrogates(text):
+        return False
+    text = text.replace(_BACKSLASH, _STAND_IN)
+    # One search over all of it would hold the interpreter's lock. Each part is searched with the beginning of the next.
+    for start in range(0, len(text), _PART):
+        found = _HALF.search(text, start, start + _PART + _PAIR)
+        if found is not None and found.start() < start + _PART:
+            return True
+    return False
 
 
 def with_whole_characters(text: bytes) -> bytes:
