@@ -7,6 +7,7 @@ POST /v1/chat/completions   an OpenAI-compatible server whose answers do not end
 
 import gzip
 import json
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -47,17 +48,17 @@ class Handler(BaseHTTPRequestHandler):
         for name, value in sent.items():
             self.send_header(name, value)
         self.end_headers()
-        self.wfile.write(body)
+        with suppress(ConnectionError):  # the daemon does not read all of it
+            self.wfile.write(body)
 
     def _stream(self) -> None:
         self.send_response(200)
         self.send_header("Content-Type", "text/event-stream")
         self.end_headers()
-        try:
+        self.close_connection = True
+        with suppress(ConnectionError):
             while True:
                 self.wfile.write(PIECE * 100)
-        except OSError:
-            self.close_connection = True  # the daemon has had enough
 
 
 if __name__ == "__main__":

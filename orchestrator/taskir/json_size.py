@@ -12,6 +12,8 @@ MAX_VALUES = 1 << 19
 """How many values a JSON text may have: the entries of its lists and objects."""
 MAX_CONTAINERS = 1 << 16
 """How many lists and objects a JSON text may have. They take longer to parse and to validate than other values."""
+MAX_KEYS = 1 << 17
+"""How many entries the objects of a JSON text may have together. Each takes as long as some numbers."""
 MAX_LEVELS = 128
 """How deep a JSON text may be nested."""
 
@@ -28,7 +30,7 @@ _BACKSLASH, _STAND_IN = b"\\\\", b"\0\0"
 
 def json_excess(text: bytes) -> Problem | None:
     """Return which limit a JSON text exceeds, or None. Whether it is JSON at all is not checked."""
-    if _containers(text) <= MAX_LEVELS and text.count(b",") <= MAX_VALUES:
+    if _containers(text) <= MAX_LEVELS and text.count(b",") <= MAX_KEYS:
         return None  # also if strings hold some of them
     plain = text.replace(_BACKSLASH, b"").replace(b'\\"', b"")
     if plain.count(b'"') > 4 * MAX_VALUES:  # two for each key and each string
@@ -38,6 +40,8 @@ def json_excess(text: bytes) -> Problem | None:
         return Problem("", f"the JSON has {containers} lists and objects", f"at most {MAX_CONTAINERS}")
     if (values := bare.count(b",") + containers) > MAX_VALUES:
         return Problem("", f"the JSON has {values} values", f"at most {MAX_VALUES}")
+    if (keys := bare.count(b":")) > MAX_KEYS:
+        return Problem("", f"the JSON has {keys} keys of objects", f"at most {MAX_KEYS}")
     if _is_deep(bare):
         return Problem("", f"the JSON is nested more than {MAX_LEVELS} levels deep", f"at most {MAX_LEVELS}")
     return None

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from orchestrator.taskir.json_size import (
     MAX_CONTAINERS,
+    MAX_KEYS,
     MAX_LEVELS,
     MAX_VALUES,
     has_half_surrogate,
@@ -35,6 +36,7 @@ def test_json_of_usual_size_exceeds_nothing(value: object) -> None:
         (b"[" + b"[]," * MAX_CONTAINERS + b"1]", f"has {MAX_CONTAINERS + 1} lists and objects"),
         (b"[" + b"1," * 2 * MAX_VALUES + b"1]", f"has {2 * MAX_VALUES + 1} values"),
         (b"[" + b'"",' * (4 * MAX_VALUES) + b"1]", f"has more than {MAX_VALUES} values"),
+        (b"{" + b'"a":1,' * 2 * MAX_KEYS + b'"a":1}', f"has {2 * MAX_KEYS + 1} keys of objects"),
         (b"[" * 1_000_000, "has 1000000 lists and objects"),
     ],
 )
@@ -45,7 +47,7 @@ def test_what_is_too_much_is_named(text: bytes, what: str) -> None:
     assert problem.accepted.startswith("at most ")
 
 
-@pytest.mark.parametrize("text", [b"," * MAX_VALUES * 2, b"[{" * MAX_CONTAINERS, b'\\"[\\\\' * MAX_CONTAINERS])
+@pytest.mark.parametrize("text", [b",:" * MAX_VALUES * 2, b"[{" * MAX_CONTAINERS, b'\\"[\\\\' * MAX_CONTAINERS])
 def test_what_strings_hold_does_not_count(text: bytes) -> None:
     assert json_excess(b'{"a":"' + text + b'","b":[1,2]}') is None
 
