@@ -87,9 +87,9 @@ def _refusal(path: str, body: bytes) -> Response | None:
     except UnicodeDecodeError as error:
         what = f"the body is not UTF-8: byte 0x{body[error.start]:02x} at offset {error.start}"
         return error_response(HTTPStatus.BAD_REQUEST, f"{what}; accepted: JSON in UTF-8", "not_utf8", path=path)
-    if (problem := json_excess(body)) is not None:
-        message = f"body: {problem.what}; accepted: {problem.accepted}"
-        return error_response(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, message, "too_large", path=path)
+    if (excess := json_excess(body)) is not None:
+        status = HTTPStatus.BAD_REQUEST if excess.is_depth else HTTPStatus.REQUEST_ENTITY_TOO_LARGE
+        return error_response(status, f"body: {excess}", "too_deep" if excess.is_depth else "too_large", path=path)
     if has_half_surrogate(body):
         return error_response(HTTPStatus.BAD_REQUEST, HALF_SURROGATE, "not_unicode", path=path)
     return None

@@ -5,17 +5,18 @@ whole process for seconds. What is here takes some milliseconds per megabyte.
 """
 
 import re
+from dataclasses import dataclass
 
-from orchestrator.errors import Problem
-
-MAX_VALUES = 1 << 19
-"""How many values a JSON text may have: the entries of its lists and objects."""
-MAX_CONTAINERS = 1 << 16
-"""How many lists and objects a JSON text may have. They take longer to parse and to validate than other values."""
+MAX_VALUES = (1 << 20) + (1 << 16)
+"""How many values a JSON text may have: entries of lists and objects. The tokens of the longest context are fewer."""
+MAX_STRINGS = 1 << 18
+"""How many of them may be text, keys included."""
 MAX_KEYS = 1 << 17
-"""How many entries the objects of a JSON text may have together. Each takes as long as some numbers."""
+"""How many entries its objects may have together."""
+MAX_CONTAINERS = 1 << 16
+"""How many lists and objects it may have. They take longer to parse and to validate than other values."""
 MAX_LEVELS = 128
-"""How deep a JSON text may be nested."""
+"""How deep it may be nested."""
 
 _HEX = b"[0-9a-fA-F]"
 _HIGH = rb"\\u[dD][89abAB]" + 2 * _HEX
@@ -28,22 +29,37 @@ _BACKSLASH, _STAND_IN = b"\\\\", b"\0\0"
 """An escaped backslash, and what stands for it while escapes are searched: JSON has no NUL, which must be escaped."""
 
 
-def json_excess(text: bytes) -> Problem | None:
+@dataclass(frozen=True, slots=True)
+class JsonExcess:
+    """What a JSON text has too much of."""
+
+    what: str
+    accepted: str
+    is_depth: bool = False
+    """Whether it is nested too deep, and may be small."""
+
+    def __str__(self) -> str:
+        return f"{self.what}; accepted: {self.accepted}"
+
+
+def json_excess(text: bytes) -> JsonExcess | None:
     """Return which limit a JSON text exceeds, or None. Whether it is JSON at all is not checked."""
     if _containers(text) <= MAX_LEVELS and text.count(b",") <= MAX_KEYS:
         return None  # also if strings hold some of them
     plain = text.replace(_BACKSLASH, b"").replace(b'\\"', b"")
-    if plain.count(b'"') > 4 * MAX_VALUES:  # two for each key and each string
-        return Problem("", f"the JSON has more than {MAX_VALUES} values", f"at most {MAX_VALUES}")
+    if (strings := plain.count(b'"') // 2) > MAX_STRINGS:
+        return JsonExcess(f"the JSON has {strings} texts and keys", f"at most {MAX_STRINGS}")
     bare = b"".join(plain.split(b'"')[::2])
-    if (containers := _containers(bare)) > MAX_CONTAINERS:
-        return Problem("", f"the JSON has {containers} lists and objects", f"at most {MAX_CONTAINERS}")
-    if (values := bare.count(b",") + containers) > MAX_VALUES:
-        return Problem("", f"the JSON has {values} values", f"at most {MAX_VALUES}")
-    if (keys := bare.count(b":")) > MAX_KEYS:
-        return Problem("", f"the JSON has {keys} keys of objects", f"at most {MAX_KEYS}")
+    containers = _containers(bare)
+    for count, most, what in (
+        (containers, MAX_CONTAINERS, "lists and objects"),
+        (bare.count(b":"), MAX_KEYS, "keys of objects"),
+        (bare.count(b",") + containers, MAX_VALUES, "values"),
+    ):
+        if count > most:
+            return JsonExcess(f"the JSON has {count} {what}", f"at most {most}")
     if _is_deep(bare):
-        return Problem("", f"the JSON is nested more than {MAX_LEVELS} levels deep", f"at most {MAX_LEVELS}")
+        return JsonExcess(f"the JSON is nested more than {MAX_LEVELS} levels deep", f"at most {MAX_LEVELS}", True)
     return None
 
 

@@ -64,8 +64,8 @@ def checked_message(text: bytes) -> bytes:
     """Return the JSON of a message, or several lines with JSON, with whole characters only. Raises MessageTooLarge."""
     if len(text) > MAX_MESSAGE:
         raise _too_long()
-    if (problem := json_excess(text)) is not None:
-        raise MessageTooLarge(problem.what, problem.accepted)
+    if (excess := json_excess(text)) is not None:
+        raise MessageTooLarge(excess.what, excess.accepted)
     return with_whole_characters(text)
 
 

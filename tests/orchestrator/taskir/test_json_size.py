@@ -10,6 +10,7 @@ from orchestrator.taskir.json_size import (
     MAX_CONTAINERS,
     MAX_KEYS,
     MAX_LEVELS,
+    MAX_STRINGS,
     MAX_VALUES,
     has_half_surrogate,
     json_excess,
@@ -35,8 +36,8 @@ def test_json_of_usual_size_exceeds_nothing(value: object) -> None:
         (b'{"a":' * 200 + b"1" + b"}" * 200, "is nested more than 128 levels deep"),
         (b"[" + b"[]," * MAX_CONTAINERS + b"1]", f"has {MAX_CONTAINERS + 1} lists and objects"),
         (b"[" + b"1," * 2 * MAX_VALUES + b"1]", f"has {2 * MAX_VALUES + 1} values"),
-        (b"[" + b'"",' * (4 * MAX_VALUES) + b"1]", f"has more than {MAX_VALUES} values"),
-        (b"{" + b'"a":1,' * 2 * MAX_KEYS + b'"a":1}', f"has {2 * MAX_KEYS + 1} keys of objects"),
+        (b"[" + b'"",' * 2 * MAX_STRINGS + b"1]", f"has {2 * MAX_STRINGS} texts and keys"),
+        (b"{" + b'"a":1,' * (MAX_KEYS + 9) + b'"a":1}', f"has {MAX_KEYS + 10} keys of objects"),
         (b"[" * 1_000_000, "has 1000000 lists and objects"),
     ],
 )
@@ -45,6 +46,7 @@ def test_what_is_too_much_is_named(text: bytes, what: str) -> None:
     assert problem is not None
     assert what in problem.what
     assert problem.accepted.startswith("at most ")
+    assert problem.is_depth is ("deep" in what)
 
 
 @pytest.mark.parametrize("text", [b",:" * MAX_VALUES * 2, b"[{" * MAX_CONTAINERS, b'\\"[\\\\' * MAX_CONTAINERS])
