@@ -149,7 +149,7 @@ class McpConnection:
             raise ToolError(self._too_long(), FailureKind.TIMEOUT) from error
         except (anyio.ClosedResourceError, anyio.BrokenResourceError, httpx2.TransportError) as error:
             raise await self._failed("it has closed the connection") from error
-        except ValidationError as error:
+        except (ValidationError, RuntimeError) as error:  # RuntimeError: it asks for input without end
             raise await self._failed(f"its answer is no result of a tool: {_clip(str(error))}", wait=False) from error
         if wrong := await asyncio.to_thread(_why_not_as_promised, self.tools.get(tool), result):
             raise await self._failed(f"its answer is no result of a tool: {wrong}", wait=False)
