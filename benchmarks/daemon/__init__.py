@@ -11,5 +11,6 @@ dag         one run of many steps
 memory      many short runs, one after the other
 pressure    more runs are submitted than the queue takes
 fairness    a flood of batch runs beside interactive ones, and the other way round
+hostile     small requests while others, servers and patterns are made to keep the daemon busy
 report      the file of results, merged part by part
 """

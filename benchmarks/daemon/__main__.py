@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks import results
-from benchmarks.daemon import chain, clients, control, dag, fairness, memory, pressure, queued
+from benchmarks.daemon import chain, clients, control, dag, fairness, hostile, memory, pressure, queued
 from benchmarks.daemon.figures import PartResult
 from benchmarks.daemon.report import merged, read
 
@@ -25,6 +25,7 @@ PARTS: dict[str, tuple[Callable[[Path, int], Awaitable[PartResult]], int, str]] 
     "memory": (memory.measure, 50_000, "short runs, as many as stand for a day"),
     "pressure": (pressure.measure, 1000, "runs"),
     "fairness": (fairness.measure, 400, "batch runs"),
+    "hostile": (hostile.measure, 5, "times that each hostile thing is done"),
 }
 """The parts of the benchmark by name: the function that measures one, its default size, and what the size counts."""
 

@@ -6,7 +6,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 from pydantic import BaseModel, Field
 
-from orchestrator.api.dependencies import AccessDep, RequestBody, ServiceDep, StrictBody
+from orchestrator.api.dependencies import AccessDep, ServiceDep, StrictBody
 from orchestrator.api.errors import DOCUMENTED
 from orchestrator.journal import ChatRated, ChatRecord
 from orchestrator.service.ratings import MAX_NOTE_LENGTH
@@ -14,7 +14,7 @@ from orchestrator.service.ratings import MAX_NOTE_LENGTH
 router = APIRouter(prefix="/v1/chats", tags=["chats"], responses=dict(DOCUMENTED))
 
 
-class ChatRatingBody(RequestBody, StrictBody):
+class ChatRatingBody(StrictBody):
     """A rating of a chat. Who rates is the caller; a field `by` is refused."""
 
     score: float = Field(ge=0, le=1, allow_inf_nan=False, description="from 0 (bad) to 1 (good)")

@@ -2,13 +2,13 @@
 
 import asyncio
 import hashlib
-import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Annotated, Any, Final, TypeVar, cast
+from typing import Annotated, Final, TypeVar, cast
 
 from fastapi import Depends, Header, Request
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic_core import PydanticKnownError
 
 from orchestrator.api.access import access_in
 from orchestrator.api.limiter import GenerationLimiter
@@ -20,21 +20,25 @@ from orchestrator.service.stored_responses import StoredResponses
 from procedures.ports import Caller
 
 Made = TypeVar("Made")
+Item = TypeVar("Item")
 
 
-class RequestBody(BaseModel):
-    """A request body. JSON can spell half of a surrogate pair, which is no text, so such bodies are refused."""
+MAX_ENTRIES: Final = 4096
+"""How many entries a list in a request may have, if nothing else limits it."""
+Entries = Annotated[list[Item], Field(max_length=MAX_ENTRIES, fail_fast=True)]
+"""A list in a request. Only its first invalid entry is reported, because an error takes as long as many entries."""
 
-    @model_validator(mode="before")
-    @classmethod
-    def _check_unicode(cls, given: Any) -> Any:
-        try:
-            json.dumps(given, ensure_ascii=False, default=str).encode()
-        except UnicodeEncodeError as error:
-            raise ValueError(f"holds text that is no Unicode: {error.reason}; accepted: whole characters") from error
-        except RecursionError as error:
-            raise ValueError("is nested too deep") from error
+
+def at_most(entries: int) -> BeforeValidator:
+    """Return a limit for the entries of an object, which pydantic itself checks only after all entries."""
+
+    def check(given: object) -> object:
+        if isinstance(given, dict) and len(given) > entries:
+            sizes = {"field_type": "Dictionary", "max_length": entries, "actual_length": len(given)}
+            raise PydanticKnownError("too_long", sizes)
         return given
+
+    return BeforeValidator(check)
 
 
 class LenientBody(BaseModel):

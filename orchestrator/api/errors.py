@@ -150,6 +150,7 @@ _COUNTED: Final = {
     "string_pattern_mismatch": "string that matches {pattern}",
 }
 """What is accepted where pydantic's message does not say it in words for users, by the type of its error."""
+_ENCODER: Final = json.JSONEncoder(ensure_ascii=False)
 _SHOWN_CHARACTERS: Final = 80
 """How much of a value that is wrong a message shows."""
 
@@ -395,8 +396,13 @@ def _plain_message(error: Any) -> str:
 
 def _shown(value: object) -> str:
     """Return a value that was given as JSON, cut after 80 characters."""
+    text = ""
     try:
-        text = json.dumps(value, ensure_ascii=False).encode(errors="replace").decode()
+        for piece in _ENCODER.iterencode(value):  # piece by piece, since the value may be large
+            text += piece
+            if len(text) > _SHOWN_CHARACTERS:
+                break
+        text = text.encode(errors="replace").decode()
     except (TypeError, ValueError, RecursionError):
         return "no JSON"
     return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"
@@ -412,10 +418,14 @@ def _is_json(request: Request) -> bool:
 
 async def _handle_http(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)
+    return http_error_response(request.method, request.url.path, error)
+
+
+def http_error_response(method: str, path: str, error: HTTPException) -> JSONResponse:
+    """Return the answer to a request that fails with this error."""
     phrases = (one.phrase for one in HTTPStatus if one == error.status_code)
     code = next(phrases, "client closed request").lower().replace(" ", "_").replace("-", "_")
-    message = f"{request.method} {request.url.path}: {error.detail}"
-    return error_response(error.status_code, message, code, error.headers, path=request.url.path)
+    return error_response(error.status_code, f"{method} {path}: {error.detail}", code, error.headers, path=path)
 
 
 async def _handle_defect(request: Request, error: Exception) -> JSONResponse:

@@ -17,6 +17,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from orchestrator.api.auth import given_token
+from orchestrator.api.bodies import JsonBodies
 from orchestrator.api.errors import RUN_HEADER, error_response
 from orchestrator.api.warnings import WARNINGS_HEADER
 from orchestrator.service.callers import NOBODY, Access, Callers
@@ -93,11 +94,12 @@ class Cors(CORSMiddleware):
 class Admission:
     """Lets a request pass if it carries the token, is not too large, and not too many are in progress.
 
-    The application learns from `scope["state"]["access"]` who has sent the request, and what that caller may do.
+    What passes goes through `JsonBodies`. The application learns from `scope["state"]["access"]` who has sent the
+    request, and what that caller may do.
     """
 
     def __init__(self, app: ASGIApp, service: Service, tokens: Mapping[str, str] | None) -> None:
-        self._app = app
+        self._app = JsonBodies(app)
         self._service = service
         self._tokens = tokens
         self._in_progress = 0

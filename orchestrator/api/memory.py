@@ -6,7 +6,7 @@ from typing import Any
 from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
-from orchestrator.api.dependencies import RequestBody, ServiceDep, StrictBody
+from orchestrator.api.dependencies import ServiceDep, StrictBody
 from orchestrator.api.errors import DOCUMENTED
 from orchestrator.service.graph_questions import ask_memory
 from orchestrator.service.learning import evaluate_router, explained_choices, plain, rebuild_memory
@@ -14,7 +14,7 @@ from orchestrator.service.learning import evaluate_router, explained_choices, pl
 router = APIRouter(prefix="/v1/memory", tags=["memory"], responses=dict(DOCUMENTED))
 
 
-class CypherBody(RequestBody, StrictBody):
+class CypherBody(StrictBody):
     """A question to the graph. Only questions that read are answered."""
 
     cypher: str = Field(min_length=1, max_length=10_000, description="a question in Cypher")

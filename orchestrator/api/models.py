@@ -8,7 +8,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, Field
 
-from orchestrator.api.dependencies import AccessDep, RequestBody, ServiceDep, StrictBody
+from orchestrator.api.dependencies import AccessDep, ServiceDep, StrictBody
 from orchestrator.api.errors import DOCUMENTED, NotFound
 from orchestrator.personas import MadePersona, unknown_persona
 from orchestrator.pool import ModelStatus, PoolSnapshot, UnknownModel
@@ -80,7 +80,7 @@ class PersonaUses(PersonaLine):
     uses: list[UseLine]
 
 
-class PersonaBody(RequestBody, StrictBody):
+class PersonaBody(StrictBody):
     """A persona to add, which takes effect at once. Who makes it is the caller; a field `by` is refused."""
 
     name: str = Field(description="letters, digits, '_', '.' and '-', up to 64 characters")

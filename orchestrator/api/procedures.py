@@ -18,7 +18,7 @@ from fastapi import APIRouter, Header, Query
 from fastapi.responses import StreamingResponse
 from pydantic import Field
 
-from orchestrator.api.dependencies import AccessDep, CallerDep, RequestBody, ServiceDep, StrictBody
+from orchestrator.api.dependencies import AccessDep, CallerDep, ServiceDep, StrictBody
 from orchestrator.api.errors import DOCUMENTED
 from orchestrator.api.events import event_number
 from orchestrator.api.runs import permitted_path
@@ -43,7 +43,7 @@ from procedures.forms import InputForm
 router = APIRouter(prefix="/v1/procedures", tags=["procedures"], responses=dict(DOCUMENTED))
 
 
-class InputsBody(RequestBody, StrictBody):
+class InputsBody(StrictBody):
     """The inputs of a procedure."""
 
     inputs: dict[str, Any] = Field(default_factory=dict, max_length=100, description="by name; text is converted")
@@ -57,13 +57,13 @@ class BeginBody(InputsBody):
     )
 
 
-class ApprovalBody(RequestBody, StrictBody):
+class ApprovalBody(StrictBody):
     """An approval of a plan."""
 
     digest: str = Field(min_length=8, max_length=64, description="of the plan, or the beginning of it, from 8 digits")
 
 
-class RollbackBody(RequestBody, StrictBody):
+class RollbackBody(StrictBody):
     """How an execution is undone."""
 
     force: bool = Field(default=False, description="put back what others have changed since, too; a copy is kept")

@@ -13,7 +13,7 @@ from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, Field
 
 from orchestrator.api.access import owner_of_run
-from orchestrator.api.dependencies import AccessDep, ForcedModel, LimiterDep, RequestBody, ServiceDep, StrictBody
+from orchestrator.api.dependencies import AccessDep, ForcedModel, LimiterDep, ServiceDep, StrictBody
 from orchestrator.api.errors import DOCUMENTED, NotFound
 from orchestrator.errors import InputError, Problem
 from orchestrator.events import Mode, Priority, RunLimits, RunStatus
@@ -44,14 +44,14 @@ class LimitsBody(StrictBody):
     bytes: int | None = Field(default=None, ge=1, le=1 << 53, description="bytes of all artifacts")
 
 
-class PlanBody(RequestBody, StrictBody):
+class PlanBody(StrictBody):
     """A request in plain language, and the folder that its steps may read."""
 
     request: str = Field(min_length=1, description="what to do, in plain language")
     directory: str | None = Field(default=None, description="an absolute path on the daemon's machine")
 
 
-class RunBody(RequestBody, StrictBody):
+class RunBody(StrictBody):
     """A job: either a `request` or a `task`."""
 
     request: str | None = Field(default=None, description="what to do, in plain language")
@@ -67,13 +67,13 @@ class RunBody(RequestBody, StrictBody):
     )
 
 
-class CancelBody(RequestBody, StrictBody):
+class CancelBody(StrictBody):
     """Which step to cancel, together with all that depends on it. Without one, the whole run is cancelled."""
 
     step: str | None = None
 
 
-class RatingBody(RequestBody, StrictBody):
+class RatingBody(StrictBody):
     """A rating of a run that has ended, or of one of its steps. Who rates is the caller; a field `by` is refused."""
 
     score: float = Field(ge=0, le=1, allow_inf_nan=False, description="from 0 (bad) to 1 (good)")

@@ -207,6 +207,10 @@ class RemoteModel:
             async for chunk in chunks:
                 self._breaker = self._breaker.answered(permit)
                 answer.take(chunk, _now())
+                if answer.is_too_long:
+                    log.warning("a server ignores max_tokens, so its answer is cut", model=self.entry.id)
+                    answer.end()
+                    return "length"
                 reason = chunk.reason
                 if reason is not None:
                     break
@@ -260,6 +264,8 @@ class _Answer:
         self._first: float | None = None
         self._last = now
         self._pieces: list[str] = []
+        self._chunks = 0
+        self._length = 0
         self._logprobs: list[TokenLogprob] = []
         self._sent_logprobs = 0
         self._counts = Counts()
@@ -272,6 +278,14 @@ class _Answer:
         """Whether something has been passed to the caller."""
         return bool(self._pieces or self._thoughts)
 
+    @property
+    def is_too_long(self) -> bool:
+        """Whether more has arrived than the tokens that were asked for can be."""
+        asked = self._wire_request
+        return (
+            self._length > asked.max_text or self._chunks > asked.max_chunks or len(self._logprobs) > asked.max_logprobs
+        )
+
     def begin(self, now: float) -> None:
         """Note that the request is sent, for the first time or again."""
         self._sent = self._last = now
@@ -281,6 +295,7 @@ class _Answer:
     def take(self, chunk: Chunk, now: float) -> None:
         """Add a chunk, and pass its thought and its text to the caller. Raises what they raise, and _ThoughtTooLong."""
         self._last = now
+        self._chunks += 1
         self.count(chunk.counts)
         self._logprobs += chunk.logprobs
         if chunk.text or chunk.thought or chunk.calls:
@@ -316,12 +331,14 @@ class _Answer:
 
     def _add_thought(self, thought: str) -> None:
         if thought:
+            self._length += len(thought)
             self._thoughts.append(thought)
             if self._on_thought is not None:
                 self._on_thought(thought)
 
     def _add_text(self, text: str) -> None:
         if text:
+            self._length += len(text)
             self._pieces.append(text)
             sent, self._sent_logprobs = self._sent_logprobs, len(self._logprobs)
             if self._on_text is not None:

@@ -4,6 +4,7 @@ The key is read from the environment for each request, and is stored nowhere. A 
 key, so it is removed from every such message.
 """
 
+import asyncio
 import os
 from collections.abc import AsyncGenerator, Generator
 from contextlib import aclosing, suppress
@@ -37,6 +38,8 @@ PROBE_SECONDS: Final = 5.0
 """How long each phase of `probe` may take."""
 MAX_EVENT: Final = 1 << 20
 """The most bytes of one event of a stream."""
+EVENTS_IN_A_ROW: Final = 64
+"""After so many events, other tasks get their turn."""
 MAX_ERROR: Final = 1 << 16
 """The most bytes that are read of an error's body."""
 NO_CLIENT: Final = (ImportError, ValueError)
@@ -87,8 +90,14 @@ class Server:
                 if response.status_code != HTTPStatus.OK:
                     raise await self._error_response(response, asked)
                 async with aclosing(_events(response)) as events:
-                    ended = False
+                    ended, size, count = False, 0, 0
                     async for event in events:
+                        size, count = size + len(event.data), count + 1
+                        if size > asked.max_json:
+                            what = f"sent {size} bytes for an answer of at most {asked.max_tokens} tokens"
+                            raise RemoteFailed(f"{self.where}: {what}; accepted: at most {asked.max_json}")
+                        if count % EVENTS_IN_A_ROW == 0:
+                            await asyncio.sleep(0)  # what has arrived already is read without ever waiting
                         ended = ended or event.data == END
                         if event.data and not ended:  # the rest is read too, so that the connection can be reused
                             yield self._chunk(event.data, asked)
@@ -159,12 +168,13 @@ class Server:
 def probe(endpoint: Endpoint) -> str | None:
     """Ask a server for its list of models. Return why the server cannot be used, or None if nothing was found.
 
-    Blocks for a few seconds at most.
+    Only the status of the answer is read. Blocks for a few seconds at most.
     """
     key, proxied = _Key(endpoint.api_key_env), not endpoint.is_local
     try:
         with httpx2.Client(auth=key, timeout=PROBE_SECONDS, trust_env=proxied) as client:
-            status = client.get(f"{endpoint.base_url}/models").status_code
+            with client.stream("GET", f"{endpoint.base_url}/models") as response:
+                status = response.status_code
     except (httpx2.RequestError, *NO_CLIENT) as error:
         return f"cannot be reached: {_format_error(error, endpoint)}"
     if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from orchestrator.engine.contract import Finish, Generation, Message, TokenLikelihood, TokenLogprob
+from orchestrator.engine.contract import MAX_LOGPROBS, Finish, Generation, Message, TokenLikelihood, TokenLogprob
 from orchestrator.engine.errors import BadGrammar, BadRequest, EngineError
 from orchestrator.remote.errors import (
     ParameterRefused,
@@ -49,6 +49,14 @@ chat templates are known to vLLM, SGLang and llama-server, and refused by OpenAI
 """
 THOUGHT_TOKENS: Final = 8192
 """How many tokens of thoughts are allowed for, beside those of the answer, where nothing limits the thoughts."""
+MAX_TOKEN_TEXT: Final = 64
+"""How many characters the tokens of an answer may have on average. They have about four."""
+MAX_TOKEN_CHUNKS: Final = 16
+"""In how many chunks a token may come on average. Most servers send one for each token."""
+MAX_TOKEN_JSON: Final = 8 << 10
+"""How many bytes of JSON the tokens of an answer may have on average, with those of twenty other likely tokens."""
+SPARE_CHUNKS: Final = 1024
+"""How many chunks there may be besides: of the beginning and the end of an answer, and empty ones."""
 MAX_MESSAGE: Final = 400
 """The most characters of a server's message that an error repeats."""
 _SEED_BITS: Final = 31
@@ -92,6 +100,28 @@ class WireRequest:
     """Whether the answer has to follow a schema."""
     prompt_bytes: int
     """The length of all messages in UTF-8."""
+    max_tokens: int
+    """The most tokens that the answer may have, thoughts included: what the server is told, or else the context."""
+
+    @property
+    def max_text(self) -> int:
+        """The most characters of text, thoughts and calls that are accepted. Some servers ignore `max_tokens`."""
+        return MAX_TOKEN_TEXT * (self.max_tokens + SPARE_CHUNKS)
+
+    @property
+    def max_chunks(self) -> int:
+        """The most chunks that are accepted."""
+        return MAX_TOKEN_CHUNKS * (self.max_tokens + SPARE_CHUNKS)
+
+    @property
+    def max_logprobs(self) -> int:
+        """The most tokens that are accepted with their logprobs."""
+        return self.max_tokens + SPARE_CHUNKS
+
+    @property
+    def max_json(self) -> int:
+        """The most bytes of all events that are accepted."""
+        return MAX_TOKEN_JSON * (self.max_tokens + SPARE_CHUNKS)
 
 
 def wire_request(model: str, request: Generation, context: int, refused: Set[str] = frozenset()) -> WireRequest:
@@ -116,8 +146,9 @@ def wire_request(model: str, request: Generation, context: int, refused: Set[str
         }
         if request.top_p < 1:
             fields["top_p"] = request.top_p
+        max_tokens = context
         if request.max_tokens is not None:
-            fields["max_tokens"] = min(request.max_tokens + _thought_tokens(request), context)
+            max_tokens = fields["max_tokens"] = min(request.max_tokens + _thought_tokens(request), context)
         if request.seed is not None:
             fields["seed"] = request.seed % (1 << _SEED_BITS)
         if request.stop:
@@ -133,7 +164,7 @@ def wire_request(model: str, request: Generation, context: int, refused: Set[str
         raise BadRequest(f"text that is no Unicode: {error}") from error
     except (TypeError, ValueError, RecursionError) as error:
         raise BadGrammar(f"the schema is no JSON: {error}") from error
-    return WireRequest(body, frozenset(fields), schema is not None, prompt_bytes)
+    return WireRequest(body, frozenset(fields), schema is not None, prompt_bytes, max_tokens)
 
 
 def _message(message: Message) -> dict[str, Any]:
@@ -388,7 +419,7 @@ def read_chunk(data: str) -> Chunk:
 
 
 def _token_logprob(one: _Likelihood) -> TokenLogprob:
-    top = tuple(TokenLikelihood(-1, other.data, other.logprob) for other in one.top_logprobs or ())
+    top = tuple(TokenLikelihood(-1, other.data, other.logprob) for other in (one.top_logprobs or ())[:MAX_LOGPROBS])
     return TokenLogprob(-1, one.data, one.logprob, top)
 
 

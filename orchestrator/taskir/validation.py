@@ -46,6 +46,8 @@ STEPS_OF_A_PART = 50
 
 TIGHTENED_BY_LOOSER_PARTS = ("not", "if", "contains", "oneOf")
 """Keywords that may refuse a value because a part of the schema accepts it."""
+MAX_PATTERNS = 200
+"""How many different patterns a schema may have. To compile one may take a tenth of a second."""
 
 OTHER_KEYWORDS = frozenset({"$schema", "$dynamicAnchor", "$recursiveAnchor"})
 """Keywords through which jsonschema applies a schema with its own keywords instead of ours."""
@@ -224,7 +226,10 @@ def _validator(schema: str) -> Validator:
 def _check_patterns(schema: object) -> None:
     """Raise `BadPattern`, or `BadSchema` for a schema with a pattern that jsonschema would match by itself."""
     patterns = tuple(patterns_in(schema))
-    for _, pattern in patterns:
+    distinct = dict.fromkeys(pattern for _, pattern in patterns)
+    if len(distinct) > MAX_PATTERNS:
+        raise BadSchema(f"the schema has {len(distinct)} different patterns; accepted: at most {MAX_PATTERNS}")
+    for pattern in distinct:
         read_pattern(pattern)
     of_names = any(path[-1] == "patternProperties" for path, _ in patterns)
     entries = tuple(_entries(schema))

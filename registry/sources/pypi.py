@@ -6,6 +6,7 @@ The index is `PIP_INDEX_URL`, or else pypi.org, and has to support the JSON API 
 """
 
 import importlib.metadata
+import json
 import os
 import re
 import shutil
@@ -20,6 +21,8 @@ from registry.sources.download import TIMEOUT, download, why_not_written
 
 FORM: Final = "pypi:NAME==VERSION"
 INDEX: Final = "https://pypi.org/simple"
+MAX_PAGE: Final = 64 << 20
+"""The most bytes of a page of the index, decompressed. The largest ones of pypi.org have about ten million."""
 _JSON: Final = "application/vnd.pypi.simple.v1+json"
 _NAME: Final = re.compile(r"pypi:(?P<name>[A-Za-z0-9][\w.-]*)==(?P<version>[\w.!+-]+)")
 
@@ -95,9 +98,9 @@ def _wheel(written: str, name: str, version: str) -> RemoteFile:
 
 def _page(written: str, url: str) -> dict[str, Any]:
     try:
-        response = httpx2.get(url, headers={"Accept": _JSON}, follow_redirects=True, timeout=TIMEOUT)
-        response.raise_for_status()
-        page = response.json()
+        with httpx2.stream("GET", url, headers={"Accept": _JSON}, follow_redirects=True, timeout=TIMEOUT) as response:
+            response.raise_for_status()
+            page = json.loads(_content(written, response))
     except httpx2.HTTPStatusError as error:
         unknown = error.response.status_code == httpx2.codes.NOT_FOUND
         what = "there is no such package" if unknown else f"the index answers {error.response.status_code}"
@@ -108,6 +111,17 @@ def _page(written: str, url: str) -> dict[str, Any]:
     except ValueError as error:
         raise SourceError(written, f"{url} does not answer in JSON", "PIP_INDEX_URL with an index that does") from error
     return page if isinstance(page, dict) else {}
+
+
+def _content(written: str, response: httpx2.Response) -> bytes:
+    """Return the decompressed body of an answer. Raises SourceError for one that is too large."""
+    content = bytearray()
+    for piece in response.iter_bytes():
+        content += piece
+        if len(content) > MAX_PAGE:
+            what = f"{response.url} answers with more than {MAX_PAGE} bytes"
+            raise SourceError(written, what, "PIP_INDEX_URL with an index whose pages are smaller")
+    return bytes(content)
 
 
 def _unpacked(folder: Path, wheel: RemoteFile) -> Path | None:

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import ConfigDict, Field, model_validator
 
-from orchestrator.api.dependencies import LenientBody, RequestBody
+from orchestrator.api.dependencies import Entries, LenientBody
 from orchestrator.api.openai.completion import CompletionRequest
 from orchestrator.api.openai.protocol import (
     EarlierArguments,
@@ -69,7 +69,7 @@ class Block(LenientBody):
     input: EarlierArguments = "{}"
     tool_use_id: str | None = None
     tool_name: str | None = None
-    content: "str | list[Block] | dict[str, Any] | None" = None
+    content: "str | Entries[Block] | dict[str, Any] | None" = None
     """That of a result. Results of Anthropic's servers may have an object here."""
     is_error: bool | None = None
     source: BlockSource | str | None = None
@@ -82,7 +82,7 @@ class TurnBody(LenientBody):
     """A message of the conversation."""
 
     role: Literal["user", "assistant", "system"]
-    content: str | Annotated[list[Block], Field(max_length=4096)]
+    content: str | Entries[Block]
 
 
 class CustomTool(LenientBody):
@@ -131,14 +131,14 @@ class ThreadBody(LenientBody):
     previous_message_id: str | None = None
 
 
-class CountBody(RequestBody, LenientBody):
+class CountBody(LenientBody):
     """What the tokens of a prompt are counted for."""
 
     model_config = ConfigDict(extra="allow")
 
     model: str
-    messages: Annotated[list[TurnBody], Field(min_length=1, max_length=4096)]
-    system: str | list[Block] | None = None
+    messages: Annotated[Entries[TurnBody], Field(min_length=1)]
+    system: str | Entries[Block] | None = None
     tools: Annotated[list[CustomTool], Field(max_length=MAX_TOOLS)] | None = None
     tool_choice: ToolChoice | None = None
     thinking: ThinkingBody | None = None

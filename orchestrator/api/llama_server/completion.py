@@ -17,7 +17,6 @@ from orchestrator.api.dependencies import (
     ForcedModel,
     LenientBody,
     LimiterDep,
-    RequestBody,
     ServiceDep,
     read_body,
 )
@@ -49,7 +48,7 @@ RANDOM_SEED: Final = 0xFFFFFFFF
 router = APIRouter(tags=["llama-server"], responses=dict(DOCUMENTED))
 
 
-class NativeOptions(RequestBody, SamplingBody):
+class NativeOptions(SamplingBody):
     """What /completion and /infill have in common. Of fields that have no name here, `refuse_options` refuses some."""
 
     model_config = ConfigDict(extra="allow")

@@ -11,7 +11,7 @@ from typing import Annotated, Final
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, Field
 
-from orchestrator.api.dependencies import LenientBody, LimiterDep, RequestBody, ServiceDep, read_body
+from orchestrator.api.dependencies import Entries, LenientBody, LimiterDep, ServiceDep, read_body
 from orchestrator.api.errors import DOCUMENTED, TooLarge
 from orchestrator.api.openai.calling import tool_prompt
 from orchestrator.api.openai.chat import ToolBody, client_tools
@@ -31,10 +31,10 @@ _MANY: Final = 4096
 
 router = APIRouter(tags=["llama-server"], responses=dict(DOCUMENTED))
 
-Messages = Annotated[list[ChatMessage], Field(min_length=1, max_length=4096)]
+Messages = Annotated[Entries[ChatMessage], Field(min_length=1)]
 
 
-class TokenizeBody(RequestBody, LenientBody):
+class TokenizeBody(LenientBody):
     """A text to turn into tokens: as `content` (llama-server) or `prompt` (vLLM)."""
 
     model: str | None = None
@@ -62,7 +62,7 @@ class TokenizeAnswer(BaseModel):
     """How many tokens prompt and answer may have together."""
 
 
-class DetokenizeBody(RequestBody, LenientBody):
+class DetokenizeBody(LenientBody):
     """Tokens to turn into text."""
 
     model: str | None = None
@@ -77,7 +77,7 @@ class DetokenizeAnswer(BaseModel):
     """The same, as vLLM calls it."""
 
 
-class TemplateBody(RequestBody, LenientBody):
+class TemplateBody(LenientBody):
     """Messages of a chat to render."""
 
     model: str | None = None

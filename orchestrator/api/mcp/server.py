@@ -7,7 +7,6 @@ of the daemon a client goes on as if nothing had been.
 
 import json
 import logging
-from collections.abc import Iterator
 from importlib.metadata import version
 from typing import Any, Final
 
@@ -25,7 +24,6 @@ from mcp_types import (
     Tool,
     ToolAnnotations,
 )
-from starlette.exceptions import HTTPException
 from starlette.types import Receive, Scope, Send
 
 from orchestrator.api.access import access_in
@@ -53,19 +51,14 @@ logging.getLogger("mcp").setLevel(logging.WARNING)  # it tells the beginning and
 
 
 async def answer(service: Service, scope: Scope, receive: Receive, send: Send) -> None:
-    """Answer one request. Raises HTTPException for a body that is too large, or not there in time."""
+    """Answer one request."""
     manager = StreamableHTTPSessionManager(
         make_server(service, access_in(scope)),
         stateless=True,
         max_request_body_size=service.configuration.server.max_body,
     )
-    try:
-        async with manager.run():
-            await manager.handle_request(scope, receive, send)
-    except BaseExceptionGroup as group:
-        if (refused := next((one for one in _leaves(group) if isinstance(one, HTTPException)), None)) is None:
-            raise
-        raise refused from group
+    async with manager.run():
+        await manager.handle_request(scope, receive, send)
 
 
 def make_server(service: Service, access: Access) -> Server[Any]:
@@ -112,11 +105,3 @@ def make_server(service: Service, access: Access) -> Server[Any]:
 def _result(found: dict[str, Any]) -> CallToolResult:
     text = TextContent(type="text", text=json.dumps(found, ensure_ascii=False))
     return CallToolResult(content=[text], structured_content=found)
-
-
-def _leaves(error: BaseException) -> Iterator[BaseException]:
-    if isinstance(error, BaseExceptionGroup):
-        for one in error.exceptions:
-            yield from _leaves(one)
-    else:
-        yield error

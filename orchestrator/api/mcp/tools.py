@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field, ValidationError
 
 from orchestrator.api import models, runs
 from orchestrator.api.access import owner_of_run
-from orchestrator.api.dependencies import RequestBody, StrictBody
+from orchestrator.api.dependencies import StrictBody
 from orchestrator.api.errors import plain_problems
 from orchestrator.api.runs import RUN_PATTERN, RunBody
 from orchestrator.errors import InputError, Problem
@@ -55,7 +55,7 @@ class SubmitForm(RunBody):
     )
 
 
-class RunForm(RequestBody, StrictBody):
+class RunForm(StrictBody):
     """A run."""
 
     run_id: str = Field(pattern=RUN_PATTERN, description=RUN_ID)
@@ -82,7 +82,7 @@ class StepOfRunForm(RunForm):
     step: str | None = Field(default=None, description="a step such as S2; the whole run if none is given")
 
 
-class NothingForm(RequestBody, StrictBody):
+class NothingForm(StrictBody):
     """No arguments."""
 
 

@@ -13,11 +13,7 @@ from typing import Annotated, Any, Final, Literal
 from fastapi import APIRouter, Response
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from orchestrator.api.dependencies import (
-    LenientBody,
-    RequestBody,
-    read_body,
-)
+from orchestrator.api.dependencies import Entries, LenientBody, read_body
 from orchestrator.api.errors import DOCUMENTED, error_detail
 from orchestrator.api.limiter import CallArguments, CallEnded, CallStarted, GenerationHandle, Piece, RunEvent, Thought
 from orchestrator.api.openai.calling import CUT_OFF
@@ -91,13 +87,13 @@ class StreamOptions(LenientBody):
     include_usage: bool | None = None
 
 
-class ChatBody(RequestBody, SamplingBody):
+class ChatBody(SamplingBody):
     """A request for `n` answers to a chat. Of fields that have no name here, `refuse_options` refuses some."""
 
     model_config = ConfigDict(extra="allow")
 
     model: str
-    messages: Annotated[list[ChatMessage], Field(min_length=1, max_length=4096)]
+    messages: Annotated[Entries[ChatMessage], Field(min_length=1)]
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     max_tokens: MaxTokens | None = None

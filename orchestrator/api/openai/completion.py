@@ -41,6 +41,8 @@ from registry.thinking import Thinking
 NO_TOOLS = ClientTools()
 MAX_MIXED: Final = 1 << 20
 """How many characters the texts among the tokens of a prompt may have together: they are turned into tokens at once."""
+MAX_MIXED_TEXTS: Final = 1024
+"""How many texts there may be among the tokens of a prompt: the engine is asked for the tokens of each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -266,7 +268,10 @@ async def _tokens_of(prompt: tuple[int | str, ...], model: str, service: Service
 
     What the model needs at its beginning, such as BOS, is added where the prompt begins with a text. Raises TooLarge.
     """
-    if (length := sum(len(one) for one in prompt if isinstance(one, str))) > MAX_MIXED:
+    texts = [one for one in prompt if isinstance(one, str)]
+    if len(texts) > MAX_MIXED_TEXTS:
+        raise TooLarge(Problem("prompt", f"has {len(texts)} texts among its tokens", f"at most {MAX_MIXED_TEXTS}"))
+    if (length := sum(map(len, texts))) > MAX_MIXED:
         raise TooLarge(Problem("prompt", f"has {length} characters among its tokens", f"at most {MAX_MIXED}"))
     tokens: list[int] = []
     for index, one in enumerate(prompt):

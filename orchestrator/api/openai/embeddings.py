@@ -13,7 +13,7 @@ import numpy as np
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, Field
 
-from orchestrator.api.dependencies import LenientBody, LimiterDep, RequestBody, ServiceDep
+from orchestrator.api.dependencies import LenientBody, LimiterDep, ServiceDep
 from orchestrator.api.errors import DOCUMENTED
 from orchestrator.api.openai.names import find_embedder, known_name
 from orchestrator.api.openai.protocol import TokenIds
@@ -29,7 +29,7 @@ MAX_DIMENSIONS: Final = 2048
 router = APIRouter(prefix="/v1", tags=["openai"], responses=dict(DOCUMENTED))
 
 
-class EmbeddingBody(RequestBody, LenientBody):
+class EmbeddingBody(LenientBody):
     """A request to embed texts."""
 
     model: str

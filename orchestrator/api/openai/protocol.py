@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final, Literal, cast
 
 from pydantic import BeforeValidator, Field
 
-from orchestrator.api.dependencies import LenientBody
+from orchestrator.api.dependencies import Entries, LenientBody, at_most
 from orchestrator.api.openai.given_files import FILE_TYPES, GivenFile
 from orchestrator.api.openai.sampling import ANY_OBJECT, TokenId
 from orchestrator.engine.contract import Message, ToolCall
@@ -42,7 +42,7 @@ class ThinkingBody(LenientBody):
 ThinkingValue = Literal["auto", "on", "off", "low", "medium", "high"] | bool | ThinkingBudget | ThinkingBody
 """The field `thinking` of a request."""
 PlainWord = Annotated[str, Field(pattern=r"^[\w .,:/-]{0,64}$")]
-TemplateArguments = Annotated[dict[str, bool | int | float | PlainWord | None], Field(max_length=16)]
+TemplateArguments = Annotated[dict[str, bool | int | float | PlainWord | None], at_most(16)]
 """The field `chat_template_kwargs` of a request, as vLLM and llama-server have it."""
 
 
@@ -95,8 +95,8 @@ class ChatMessage(LenientBody):
     """One message of a chat."""
 
     role: Literal["system", "developer", "user", "assistant", "tool", "function"]
-    content: str | list[TextPart] | None = None
-    tool_calls: list[ToolCallBody] | None = None
+    content: str | Entries[TextPart] | None = None
+    tool_calls: Entries[ToolCallBody] | None = None
     tool_call_id: str | None = None
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, Field
 
-from orchestrator.api.dependencies import LenientBody, LimiterDep, RequestBody, ServiceDep
+from orchestrator.api.dependencies import LenientBody, LimiterDep, ServiceDep
 from orchestrator.api.errors import DOCUMENTED
 from orchestrator.api.openai.names import (
     default_reranker,
@@ -39,10 +39,10 @@ class DocumentBody(LenientBody):
     text: str
 
 
-Documents = Annotated[list[str | DocumentBody], Field(min_length=1, max_length=MAX_DOCUMENTS)]
+Documents = Annotated[list[str | DocumentBody], Field(min_length=1, max_length=MAX_DOCUMENTS, fail_fast=True)]
 
 
-class RerankBody(RequestBody, LenientBody):
+class RerankBody(LenientBody):
     """A query, and documents to order by it."""
 
     model: str | None = None

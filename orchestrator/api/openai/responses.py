@@ -17,12 +17,7 @@ from typing import Annotated, Any, Final, Literal
 from fastapi import APIRouter, Response
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from orchestrator.api.dependencies import (
-    LenientBody,
-    RequestBody,
-    StoredResponsesDep,
-    read_body,
-)
+from orchestrator.api.dependencies import Entries, LenientBody, StoredResponsesDep, at_most, read_body
 from orchestrator.api.errors import DOCUMENTED, error_detail
 from orchestrator.api.limiter import CallArguments, CallEnded, CallStarted, GenerationHandle, Piece, RunEvent, Thought
 from orchestrator.api.openai.calling import CUT_OFF
@@ -61,6 +56,8 @@ from orchestrator.events import Usage
 from orchestrator.service.stored_responses import StoredResponse
 
 Status = Literal["in_progress", "completed", "incomplete", "failed"]
+MAX_METADATA: Final = 64
+"""How many entries `metadata` may have: they are stored, and returned with each answer."""
 LOGPROBS: Final = "message.output_text.logprobs"
 """What `include` names to get the logprobs of the text."""
 
@@ -86,12 +83,12 @@ class InputItem(LenientBody):
 
     type: str = "message"
     role: Literal["system", "developer", "user", "assistant"] | None = None
-    content: str | list[TextPart] | None = None
+    content: str | Entries[TextPart] | None = None
     call_id: str | None = None
     name: str | None = None
     namespace: str | None = None
     arguments: EarlierArguments = "{}"
-    output: str | list[TextPart] | None = None
+    output: str | Entries[TextPart] | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -146,13 +143,13 @@ class ReasoningBody(LenientBody):
     effort: RequestedEffort | None = None
 
 
-class ResponseBody(RequestBody, SamplingBody):
+class ResponseBody(SamplingBody):
     """A request for an answer. Of fields that have no name here, `refuse_options` refuses some."""
 
     model_config = ConfigDict(extra="allow")
 
     model: str
-    input: str | Annotated[list[InputItem], Field(min_length=1, max_length=4096)]
+    input: str | Annotated[Entries[InputItem], Field(min_length=1)]
     instructions: str | None = None
     stream: bool | None = None
     max_output_tokens: MaxTokens | None = None
@@ -160,7 +157,7 @@ class ResponseBody(RequestBody, SamplingBody):
     """The same, as chats call it; likewise the next one."""
     max_completion_tokens: MaxTokens | None = None
     top_logprobs: TopLogprobs | None = None
-    include: list[str] | None = None
+    include: Entries[str] | None = None
     text: TextOptions | None = None
     tools: Annotated[list[ResponseTool], Field(max_length=MAX_TOOLS)] | None = None
     tool_choice: str | dict[str, Any] | None = None
@@ -168,7 +165,7 @@ class ResponseBody(RequestBody, SamplingBody):
     reasoning: ReasoningBody | None = None
     thinking: ThinkingValue | None = None
     chat_template_kwargs: TemplateArguments | None = None
-    metadata: dict[str, str] | None = None
+    metadata: Annotated[dict[str, str], at_most(MAX_METADATA)] | None = None
     previous_response_id: str | None = None
     store: bool | None = None
     """Whether the answer is stored; so it is if nothing is said."""

@@ -12,9 +12,9 @@ from typing import Annotated, Any, Final, Literal, NamedTuple
 
 from pydantic import Field
 
-from orchestrator.api.dependencies import LenientBody
+from orchestrator.api.dependencies import Entries, LenientBody, at_most
 from orchestrator.engine.client.grammar import literal, pattern_grammar
-from orchestrator.engine.contract import MAX_STOP_TOKENS
+from orchestrator.engine.contract import MAX_BIASES, MAX_STOP_TOKENS
 from orchestrator.engine.errors import BadGrammar
 from orchestrator.errors import InputError, Problem
 from orchestrator.taskir.validation import BadSchema, OutputSchema
@@ -102,7 +102,11 @@ class SamplingBody(LenientBody):
     stop: Stop | None = None
     stop_token_ids: Annotated[list[TokenId], Field(max_length=MAX_STOP_TOKENS)] | None = None
     """Tokens that end the answer. It ends with the text of such a token, unless that is a control token, as in vLLM."""
-    logit_bias: dict[str, float | bool] | Annotated[list[BiasPair], Field(max_length=1024)] | None = None
+    logit_bias: (
+        Annotated[dict[str, float | bool], at_most(MAX_BIASES)]
+        | Annotated[list[BiasPair], Field(max_length=MAX_BIASES, fail_fast=True)]
+        | None
+    ) = None
     """What is added to the logits of tokens, by the token's id or by a text, all of whose tokens are meant. False rules
     them out. As a list of pairs, it is llama-server's."""
     presence_penalty: float | None = None
@@ -115,7 +119,7 @@ class SamplingBody(LenientBody):
     dry_base: float | None = None
     dry_allowed_length: int | None = None
     dry_penalty_last_n: int | None = None
-    dry_sequence_breakers: list[str] | None = None
+    dry_sequence_breakers: Entries[str] | None = None
     min_tokens: Annotated[int, Field(ge=0, le=1 << 22)] | None = None
     ignore_eos: bool | None = None
     grammar: str | None = None

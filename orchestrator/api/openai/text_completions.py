@@ -14,7 +14,7 @@ from typing import Annotated, Any, Final, Literal
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from orchestrator.api.dependencies import AccessDep, ForcedModel, LimiterDep, RequestBody, ServiceDep, read_body
+from orchestrator.api.dependencies import AccessDep, ForcedModel, LimiterDep, ServiceDep, read_body
 from orchestrator.api.errors import DOCUMENTED, error_detail
 from orchestrator.api.limiter import Generate, GenerationHandle
 from orchestrator.api.openai.calling import CUT_OFF
@@ -57,7 +57,7 @@ Prompts = (
 router = APIRouter(prefix="/v1", tags=["openai"], responses=dict(DOCUMENTED))
 
 
-class TextCompletionBody(RequestBody, SamplingBody):
+class TextCompletionBody(SamplingBody):
     """A request to go on with each of some texts `n` times."""
 
     model_config = ConfigDict(extra="allow")
@@ -227,11 +227,13 @@ def requests_of(body: TextCompletionBody) -> list[CompletionRequest]:
 def prompts_in(
     given: str | Sequence[int | str] | Sequence[str | list[int] | list[int | str]],
 ) -> list[str | tuple[int | str, ...]]:
-    """Return each prompt: a list that has numbers is the tokens of one, and texts among them."""
+    """Return each prompt: a list that has numbers is the tokens of one, and texts among them. Raises InputError."""
     if isinstance(given, str):
         return [given]
     if any(isinstance(one, int) for one in given):
         return [tuple(one for one in given if isinstance(one, int | str))]
+    if len(given) > MAX_PROMPTS:  # of texts alone, which `MixedPrompt` accepts as well
+        raise InputError(Problem("prompt", f"has {len(given)} prompts", f"at most {MAX_PROMPTS}"))
     return [one if isinstance(one, str) else tuple(one) for one in given if not isinstance(one, int)]
 
 

@@ -49,6 +49,9 @@ MAX_DEPTH = 64
 """How deep schemas may be nested."""
 MAX_RULES = 20_000
 """Rules of one grammar."""
+MAX_ALTERNATIVES = 1000
+"""Optional properties of one object, and schemas in one `anyOf`. At each token, the engine tries all that are possible
+there: with 5,000 of them a token took seconds."""
 MOST_ALTERNATIVES = 16
 """How many texts of an `enum` are listed without putting first what they begin with."""
 MOST_SHARED = 256
@@ -373,6 +376,7 @@ class _Writer:
                 continue
         if not symbols:
             raise _Impossible
+        _check_alternatives(len(symbols), "alternatives in one place")
         return self.rule(" | ".join(dict.fromkeys(symbols)))
 
     def _reference(self, schema: Mapping[str, Any], depth: int, refs: tuple[str, ...]) -> str:
@@ -434,6 +438,7 @@ class _Writer:
                     raise
                 continue
             pairs.append((f'{_json_literal(name)} ":" {self._terminal("ws")} {symbol}', name in required))
+        _check_alternatives(sum(not required for _, required in pairs), "optional properties in one object")
         return self.rule(f'"{{" {self._members(pairs, self._extra_pair(extra, depth, refs))} "}}"')
 
     def _extra(self, schema: Mapping[str, Any]) -> Schema:
@@ -618,6 +623,11 @@ class _Writer:
             for other in _NEEDS.get(name, ()):
                 self._terminal(other)
         return name
+
+
+def _check_alternatives(count: int, what: str) -> None:
+    if count > MAX_ALTERNATIVES:
+        raise BadGrammar(f"the schema has {count} {what}; accepted: at most {MAX_ALTERNATIVES}")
 
 
 def integer_range(low: int, high: int) -> str:

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
@@ -59,11 +58,15 @@ WRITE_ARTIFACT = Tool(
 GREP_SECONDS = 20.0
 MOST = 200
 
-# A regular expression can take practically for ever, so it is matched in a process that can be killed.
+# Compiling or matching a regular expression can take practically for ever, so a process does it that can be killed.
 _GREP = """\
 import json, re, sys
 asked = json.load(sys.stdin)
-pattern, found = re.compile(asked["pattern"]), []
+try:
+    pattern, found = re.compile(asked["pattern"]), []
+except (re.error, OverflowError, RecursionError) as error:
+    print(json.dumps({"invalid": str(error)}))
+    sys.exit()
 for name, text in asked["texts"].items():
     for number, line in enumerate(text.splitlines(), start=1):
         if pattern.search(line):
@@ -72,7 +75,7 @@ for name, text in asked["texts"].items():
                 break
     if len(found) == asked["limit"]:
         break
-print(json.dumps(found))
+print(json.dumps({"lines": found}))
 """
 _LIMIT = {"type": "integer", "minimum": 1, "maximum": MOST}
 
@@ -88,18 +91,17 @@ async def _search(context: ToolContext, arguments: Mapping[str, Any]) -> ToolRes
 
 
 async def _grep(context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
-    try:
-        re.compile(arguments["pattern"])
-    except (re.error, OverflowError, RecursionError) as error:
-        raise ToolError(f"not a regular expression that can be used: {error}") from error
     texts = await asyncio.to_thread(context.workspace.texts, arguments.get("files", "*"))
     asked = {"pattern": arguments["pattern"], "limit": arguments.get("limit", MOST), "texts": texts}
     limits = SandboxLimits(wall=GREP_SECONDS, cpu=int(GREP_SECONDS), processes=2, output=4 * MIB)
-    job = SandboxJob(argv=("python", "-I", "-c", _GREP), stdin=json.dumps(asked).encode(), limits=limits)
-    outcome = await context.run(job)
+    stdin = await asyncio.to_thread(lambda: json.dumps(asked).encode())  # up to 64 MiB
+    outcome = await context.run(SandboxJob(argv=("python", "-I", "-c", _GREP), stdin=stdin, limits=limits))
     if outcome.exit_code != 0:
         raise ToolError(f"the pattern took more than {outcome.limit or 'it may'}; accepted: a simpler one")
-    lines: list[dict[str, Any]] = msgspec.json.decode(outcome.stdout)
+    answer: dict[str, Any] = msgspec.json.decode(outcome.stdout)
+    if "invalid" in answer:
+        raise ToolError(f"not a regular expression that can be used: {answer['invalid']}")
+    lines: list[dict[str, Any]] = answer["lines"]
     return ToolResult(lines, "\n".join(f"{line['name']}:{line['line']}: {line['text']}" for line in lines))
 
 

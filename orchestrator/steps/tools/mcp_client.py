@@ -5,7 +5,7 @@ its block. So a task of its own holds the connection here, and attempts only sen
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from importlib.metadata import version
@@ -20,6 +20,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
 from mcp_types import (
     CONNECTION_CLOSED,
+    PARSE_ERROR,
     REQUEST_TIMEOUT,
     AudioContent,
     CallToolResult,
@@ -39,19 +40,32 @@ from orchestrator.events import Failure, FailureKind
 from orchestrator.sandbox import JobOutcome, SandboxError, Session
 from orchestrator.sandbox.process import wait_despite_cancellation
 from orchestrator.steps.tools.contract import ToolError, ToolResult, ToolServerFailed
-from orchestrator.steps.tools.servers import OpenProgram, ServedTool, ToolServer
+from orchestrator.steps.tools.mcp_messages import (
+    MAX_MESSAGE,
+    MAX_PAGES,
+    MAX_TOOLS,
+    LimitedResponse,
+    MessageTooLarge,
+    Received,
+    ScreenedMessages,
+    ToolListing,
+    checked_message,
+    unreadable_answer,
+)
+from orchestrator.steps.tools.servers import FURTHER_PAGES, OpenProgram, ServedTool, ToolServer
 from orchestrator.steps.unshown import size_of_base64, unshown
 from orchestrator.taskir.json_text import compact_json
+from orchestrator.taskir.validation import BadSchema, OutputSchema, SchemaMismatch
 
 IDEMPOTENCY_KEY: Final = "orchestrator/idempotency-key"
 """The name under which a call's idempotency key is sent. MCP itself has none: servers that look for it can tell that a
 call is made once more, since the first one may have been lost in a crash."""
 MAX_RESULT: Final = 1 << 20
 """Bytes of the result of one call."""
-MAX_TOOLS: Final = 1000
-"""How many tools a server may have."""
 EVIDENCE: Final = 4_000
 """How many characters of an answer that is an error serve as evidence."""
+MAX_SHOWN_LINE: Final = 2_000
+"""How many bytes of a line that is no message are looked at."""
 SHOWN: Final = 300
 """How many characters of what a server wrote go into a message."""
 GONE: Final = frozenset({401, 403, 429, 502, 503, 504})
@@ -59,7 +73,7 @@ GONE: Final = frozenset({401, 403, 429, 502, 503, 504})
 ENDING_SECONDS: Final = 1.0
 """How long a program that has closed its stdout has to end by itself, so that its exit code is known."""
 
-Streams = tuple[MemoryObjectReceiveStream[SessionMessage | Exception], MemoryObjectSendStream[SessionMessage]]
+Streams = tuple[Received, MemoryObjectSendStream[SessionMessage]]
 
 log = structlog.get_logger(__name__)
 
@@ -85,20 +99,30 @@ class _Diagnostics:
         return f"{self.why or otherwise}{wrote}{refused}"
 
     async def note(self, response: httpx2.Response) -> None:
-        """Note an HTTP answer, if it is an error."""
+        """Note an HTTP answer, if it is an error, and limit what is read of it."""
+        response.__class__ = LimitedResponse  # the client, which makes responses, has no setting for their class
         if response.is_error:
             self.gone = response.status_code in GONE
             self.refused = f"HTTP {response.status_code} {response.reason_phrase}".strip()
 
 
+@asynccontextmanager
+async def _screened(
+    transport: AbstractAsyncContextManager[Any], listing: ToolListing
+) -> AsyncIterator[tuple[ScreenedMessages, Any]]:
+    async with transport as (received, sent):
+        yield ScreenedMessages(received, listing), sent
+
+
 class McpConnection:
     """A connected server."""
 
-    def __init__(self, server: ToolServer, client: Client, tools: Sequence[ServedTool], seen: _Diagnostics) -> None:
+    def __init__(self, server: ToolServer, client: Client, listing: ToolListing, seen: _Diagnostics) -> None:
         self._server = server
         self._client = client
         self._seen = seen
-        self.tools = tools
+        self.tools: Mapping[str, ServedTool] = listing.tools
+        self.left_out: Mapping[str, str] = listing.left_out
 
     async def call(self, tool: str, arguments: Mapping[str, Any], key: str) -> ToolResult:
         """Call a tool and return its result. The idempotency key goes along in `_meta`, as `IDEMPOTENCY_KEY`.
@@ -117,6 +141,8 @@ class McpConnection:
                 raise await self._failed("it has closed the connection") from error
             if error.code == REQUEST_TIMEOUT:
                 raise ToolError(self._too_long(), FailureKind.TIMEOUT) from error
+            if error.code == PARSE_ERROR:
+                raise await self._failed(f"its answer cannot be read: {_clip(str(error))}", wait=False) from error
             if self._seen.gone:
                 raise await self._failed(_clip(str(error)), wait=False) from error
             raise ToolError(f"the server refused the call: {_clip(str(error))}", FailureKind.CODE) from error
@@ -124,8 +150,10 @@ class McpConnection:
             raise ToolError(self._too_long(), FailureKind.TIMEOUT) from error
         except (anyio.ClosedResourceError, anyio.BrokenResourceError, httpx2.TransportError) as error:
             raise await self._failed("it has closed the connection") from error
-        except (ValidationError, RuntimeError) as error:  # RuntimeError: not as the tool's output schema
+        except (ValidationError, RuntimeError) as error:  # RuntimeError: it asks for input without end
             raise await self._failed(f"its answer is no result of a tool: {_clip(str(error))}", wait=False) from error
+        if wrong := await asyncio.to_thread(_why_not_as_promised, self.tools.get(tool), result):
+            raise await self._failed(f"its answer is no result of a tool: {wrong}", wait=False)
         return _result_of(result)
 
     def _too_long(self) -> str:
@@ -172,11 +200,19 @@ async def _hold(
                     _stdio(server, program, seen) if server.command else _http(server, seen)
                 )
                 info = Implementation(name="orchestrator", version=version("orchestrator"))
-                client = Client(transport, cache=None, client_info=info, read_timeout_seconds=server.start_seconds)
+                listing = ToolListing()
+                client = Client(
+                    _screened(transport, listing),
+                    cache=None,
+                    client_info=info,
+                    read_timeout_seconds=server.start_seconds,
+                )
                 await stack.enter_async_context(client)
-                tools = await _listed(client)
+                await _list_all(client, listing)
+            if listing.left_out:
+                log.warning("tools of an MCP server are left out", server=server.name, why=_shown_left_out(listing))
             if not ready.done():
-                ready.set_result(McpConnection(server, client, tools, seen))
+                ready.set_result(McpConnection(server, client, listing, seen))
             await leave.wait()
     except asyncio.CancelledError:
         return  # only `connect` cancels it, which has been left before the connection was there
@@ -199,18 +235,35 @@ def _tell(ready: "asyncio.Future[McpConnection]", error: ToolServerFailed) -> No
         ready.set_exception(error)
 
 
-async def _listed(client: Client) -> list[ServedTool]:
-    """Return all tools of a server. Raises MCPError, ToolServerFailed."""
-    found: list[ServedTool] = []
+async def _list_all(client: Client, listing: ToolListing) -> None:
+    """Read all pages of a server's list of tools into `listing`. Raises MCPError for the first page.
+
+    If the list does not end, or breaks off, its tools so far are used. An empty page or cursor is no end.
+    """
     cursor: str | None = None
-    while True:
-        page = await client.list_tools(cursor=cursor)
-        found += [ServedTool(tool.name, tool.description or "", tool.input_schema) for tool in page.tools]
+    seen = set[str | None]()
+    while cursor not in seen:
+        if len(seen) == MAX_PAGES or len(listing.tools) >= MAX_TOOLS:
+            listing.left_out.setdefault(FURTHER_PAGES, f"its list goes on after {len(seen)} pages")
+            return
+        seen.add(cursor)
+        try:
+            page = await client.list_tools(cursor=cursor)
+        except MCPError as error:
+            if cursor is None or error.code == CONNECTION_CLOSED:
+                raise
+            if cursor:  # an empty one is how some servers say that the list has ended
+                listing.left_out[FURTHER_PAGES] = f"the page {_clip(cursor)!r} was refused: {_clip(str(error))}"
+            return
         cursor = page.next_cursor
         if cursor is None:
-            return found
-        if len(found) > MAX_TOOLS or not page.tools:
-            raise ToolServerFailed(f"its list of tools does not end; accepted: at most {MAX_TOOLS}")
+            return
+    if cursor:
+        listing.left_out[FURTHER_PAGES] = f"its list names the page {_clip(cursor)!r} twice"
+
+
+def _shown_left_out(listing: ToolListing) -> str:
+    return _clip("; ".join(f"{name}: {why}" for name, why in listing.left_out.items()))
 
 
 @asynccontextmanager
@@ -219,7 +272,7 @@ async def _http(server: ToolServer, seen: _Diagnostics) -> AsyncIterator[Any]:
     timeout = httpx2.Timeout(max(server.seconds, server.start_seconds))
     async with (
         httpx2.AsyncClient(headers=server.headers, timeout=timeout, event_hooks={"response": [seen.note]}) as http,
-        streamable_http_client(server.url, http_client=http) as streams,
+        streamable_http_client(server.url, http_client=http, max_sse_event_size=MAX_MESSAGE) as streams,
     ):
         yield streams
 
@@ -247,13 +300,15 @@ async def _receive(
         try:
             while (line := await session.receive_line()) is not None:
                 try:
-                    message = jsonrpc_message_adapter.validate_json(line, by_name=False)
-                except ValueError:
-                    seen.rubbish = seen.rubbish or _clip(line.decode(errors="replace"))
+                    message = jsonrpc_message_adapter.validate_json(checked_message(line), by_name=False)
+                except ValueError as error:
+                    seen.rubbish = seen.rubbish or _clip(line[:MAX_SHOWN_LINE].decode(errors="replace"))
+                    if (answer := unreadable_answer(line, error)) is not None:
+                        await stream.send(SessionMessage(answer))
                     continue
                 await stream.send(SessionMessage(message))
             seen.why = _end_of(await _ended(session))
-        except SandboxError as error:
+        except (SandboxError, MessageTooLarge) as error:
             seen.why = str(error)
         except (anyio.ClosedResourceError, anyio.BrokenResourceError):
             return  # the connection is being closed
@@ -288,6 +343,21 @@ def _end_of(outcome: JobOutcome) -> str:
         how = f"its program has ended with exit code {outcome.exit_code}"
     said = outcome.stderr.decode(errors="replace").strip()[-SHOWN:]
     return f"{how}: {said}" if said else how
+
+
+def _why_not_as_promised(tool: ServedTool | None, result: CallToolResult) -> str:
+    """Return why a result does not match the output schema of its tool; empty if it does, or nothing is promised."""
+    if tool is None or tool.output_schema is None or result.is_error:
+        return ""
+    if result.structured_content is None:
+        return "it has no structured content, and the tool has an output schema"
+    try:
+        OutputSchema(tool.output_schema).check(result.structured_content)
+    except SchemaMismatch as error:
+        return f"its structured content does not match the tool's output schema: {error}"
+    except BadSchema:
+        return ""  # nothing else depends on it
+    return ""
 
 
 def _result_of(result: CallToolResult) -> ToolResult:

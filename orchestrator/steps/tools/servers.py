@@ -28,6 +28,11 @@ DAY: Final = 24 * 3600
 """Seconds that a program may run, and also compute, at most: attempts have limits of their own."""
 ON_CHANNEL: Final = 'exec "$@" <&3 >&3 3>&-'
 """The shell's words that run a program with the session's channel as its stdin and stdout."""
+FURTHER_TOOLS: Final = "further tools"
+FURTHER_PAGES: Final = "further pages"
+"""What of a list of tools is left out that has no name."""
+SHOWN_TOOLS: Final = 100
+"""How many names of a server's tools a message shows."""
 DESCRIPTION: Final = 400
 """How many characters of a tool's description a model is shown."""
 
@@ -84,14 +89,20 @@ class ServedTool:
     description: str
     schema: Mapping[str, Any]
     """The JSON Schema of its arguments."""
+    output_schema: Mapping[str, Any] | None = None
+    """The JSON Schema of the structured content of its results, if it promises one."""
 
 
 class ServerConnection(Protocol):
     """A connected server."""
 
     @property
-    def tools(self) -> Sequence[ServedTool]:
-        """The server's tools, as it listed them when it was connected."""
+    def tools(self) -> Mapping[str, ServedTool]:
+        """The server's tools by name, as it listed them when it was connected."""
+
+    @property
+    def left_out(self) -> Mapping[str, str]:
+        """Why tools that the server has listed are not among these, by name, and what else is wrong with the list."""
 
     async def call(self, tool: str, arguments: Mapping[str, Any], key: str) -> ToolResult:
         """Call a tool and return its result. The server is told the idempotency key.
@@ -112,7 +123,7 @@ class Listing:
     """What servers say of their tools. The keys are full names, `mcp:SERVER/TOOL`."""
 
     tools: Mapping[str, Tool] = field(default_factory=dict)
-    """The tools that can be used, of all servers that were asked."""
+    """The tools that can be used, of those that were asked for."""
     unavailable: Mapping[str, str] = field(default_factory=dict)
     """Why tools that were asked for cannot be used."""
 
@@ -151,11 +162,9 @@ class ToolServers:
         """Return what a server has, and why some of these names of its tools cannot be used."""
         try:
             async with self._connect(server) as connection:
-                usable, unusable = _checked(server.name, connection)
+                return await asyncio.to_thread(_checked, connection, names)
         except ToolServerFailed as error:
             return Listing(unavailable=dict.fromkeys(names, str(error)))
-        wrong = [name for name in names if name not in usable]
-        return Listing(usable, {name: unusable.get(name) or _why_missing(name, connection.tools) for name in wrong})
 
     @asynccontextmanager
     async def open(self, names: Iterable[str]) -> AsyncIterator[dict[str, Tool]]:
@@ -172,11 +181,11 @@ class ToolServers:
                     raise ToolServerFailed(why)
             for server in dict.fromkeys(map(server_of, asked)):
                 connection = await stack.enter_async_context(self._connect(servers[server]))
-                usable, unusable = _checked(server, connection)
-                for name in (name for name in asked if server_of(name) == server):
-                    if name not in usable:
-                        raise ToolServerFailed(unusable.get(name) or _why_missing(name, connection.tools))
-                    found[name] = usable[name]
+                names = [name for name in asked if server_of(name) == server]
+                listing = await asyncio.to_thread(_checked, connection, names)
+                if listing.unavailable:
+                    raise ToolServerFailed(next(iter(listing.unavailable.values())))
+                found |= listing.tools
             yield found
 
     @asynccontextmanager
@@ -224,9 +233,9 @@ def server_of(tool: str) -> str:
     return tool.removeprefix(PREFIX).partition("/")[0]
 
 
-def full_name(server: str, tool: str) -> str:
-    """Return the name by which steps call a tool of a server."""
-    return f"{PREFIX}{server}/{tool}"
+def _tool_name(name: str) -> str:
+    """Return the server's own name of a tool, from its full name."""
+    return name.removeprefix(f"{PREFIX}{server_of(name)}/")
 
 
 def _why_unknown(name: str, servers: Mapping[str, ToolServer]) -> str:
@@ -240,21 +249,32 @@ def _why_unknown(name: str, servers: Mapping[str, ToolServer]) -> str:
     return ""
 
 
-def _why_missing(name: str, tools: Sequence[ServedTool]) -> str:
-    server, has = server_of(name), ", ".join(tool.name for tool in tools) or "no tools"
-    return f"MCP server {server} has no tool {name.removeprefix(f'{PREFIX}{server}/')!r}; it has {has}"
-
-
-def _checked(server: str, connection: ServerConnection) -> tuple[dict[str, Tool], dict[str, str]]:
-    """Return the tools of a server that can be used, and why the others cannot, by full name."""
-    usable, unusable = dict[str, Tool](), dict[str, str]()
-    for one in connection.tools:
-        name = full_name(server, one.name)
-        if why := _why_unusable(one.schema):
-            unusable[name] = f"the schema of the arguments of {name} cannot be used: {why}"
+def _checked(connection: ServerConnection, names: Iterable[str]) -> Listing:
+    """Return the tools with these full names that can be used, and why the others cannot. May take seconds."""
+    usable, unavailable = dict[str, Tool](), dict[str, str]()
+    for name in names:
+        tool = connection.tools.get(_tool_name(name))
+        if tool is None:
+            unavailable[name] = _why_missing(name, connection)
+        elif why := _why_unusable(tool.schema):
+            unavailable[name] = f"the schema of the arguments of {name} cannot be used: {why}"
         else:
-            usable[name] = _tool(name, one, connection)
-    return usable, unusable
+            usable[name] = _tool(name, tool, connection)
+    return Listing(usable, unavailable)
+
+
+def _why_missing(name: str, connection: ServerConnection) -> str:
+    server, tool = server_of(name), _tool_name(name)
+    if why := connection.left_out.get(tool):
+        return f"MCP server {server}: its tool {tool!r} cannot be used: {why}"
+    has = ", ".join(list(connection.tools)[:SHOWN_TOOLS]) or "no tools"
+    more = f", … ({len(connection.tools)} in all)" if len(connection.tools) > SHOWN_TOOLS else ""
+    cut = "".join(
+        f"; {what}: {connection.left_out[what]}"
+        for what in (FURTHER_TOOLS, FURTHER_PAGES)
+        if what in connection.left_out
+    )
+    return f"MCP server {server} has no tool {tool!r}; it has {has}{more}{cut}"
 
 
 def _why_unusable(schema: Mapping[str, Any]) -> str:

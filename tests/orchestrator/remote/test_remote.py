@@ -1,3 +1,4 @@
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -6,9 +7,10 @@ from orchestrator.engine.contract import Generation, Message
 from orchestrator.engine.errors import BadGrammar, EngineError
 from orchestrator.remote import RemoteBusy, RemoteFailed, RemotePromptTooLong, RemoteRefused
 from orchestrator.remote.retry import TRIES
+from orchestrator.remote.wire import MAX_TOKEN_TEXT, SPARE_CHUNKS
 from tests.orchestrator.remote.conftest import Opened
 from tests.orchestrator.remote.remote_asking import HELLO, failing
-from tests.orchestrator.remote.server_answers import DONE, does, error, event, ok, piece, stream
+from tests.orchestrator.remote.server_answers import DONE, call, does, error, event, ok, piece, stream
 from tests.orchestrator.remote.server_play import Remote
 
 
@@ -255,3 +257,39 @@ async def test_what_no_server_could_do_is_refused_before_it_is_sent(
     async with opened() as model:
         await failing(model, request_, kind)
     assert remote.seen() == []
+
+
+async def test_a_server_that_ignores_max_tokens_is_cut_off(remote: Remote, opened: Opened) -> None:
+    piece_of_8_kib = piece("x" * 8192)
+    endless = does(["send", piece_of_8_kib * 100], ["stall"])
+    remote.plays(endless)
+    async with opened() as model:
+        done = await model.generate(replace(HELLO, max_tokens=10))
+    assert done.finish == "length"
+    assert len(done.text) <= MAX_TOKEN_TEXT * (10 + SPARE_CHUNKS) + 8192
+    assert remote.wait_seen(lambda seen: seen[0]["ended"] is not None)[0]["ended"] == "closed by the client"
+
+
+async def test_tool_arguments_without_an_end_are_cut_off(remote: Remote, opened: Opened) -> None:
+    first, more = call("look", "{"), call(None, "x" * 8192)
+    made = "".join(event(choices=[{"index": 0, "delta": {"tool_calls": [one]}}]) for one in [first, *[more] * 50])
+    remote.plays(does(["send", made], ["stall"]))
+    async with opened() as model:
+        done = await model.generate(replace(HELLO, max_tokens=10))
+    assert (done.finish, len(done.text) < 200_000) == ("length", True)
+
+
+async def test_many_events_without_text_end_the_answer(remote: Remote, opened: Opened) -> None:
+    remote.plays(does(["send", piece("") * 20_000], ["stall"]))
+    async with opened() as model:
+        done = await model.generate(replace(HELLO, max_tokens=10))
+    assert (done.text, done.finish) == ("", "length")
+
+
+async def test_more_json_than_an_answer_can_have_is_refused(remote: Remote, opened: Opened) -> None:
+    padded = event(choices=[{"index": 0, "delta": {"content": "x"}}], padding="y" * (1 << 19))
+    remote.plays(does(["send", padded * 20], ["stall"]))
+    async with opened() as model:
+        failed = await failing(model, replace(HELLO, max_tokens=1))
+    assert isinstance(failed, RemoteFailed)
+    assert "for an answer of at most 1 tokens; accepted: at most" in str(failed)

@@ -1,4 +1,6 @@
 import asyncio
+import re
+import time
 from pathlib import Path
 
 import pytest
@@ -135,6 +137,16 @@ async def test_grep_finds_lines_and_is_stopped_where_a_pattern_explodes(
     monkeypatch.setattr("orchestrator.steps.tools.files.GREP_SECONDS", 2.0)
     with pytest.raises(ToolError, match="took more than"):
         await fixture.call("grep", pattern="(a+)+$", files="trap")
+
+
+async def test_a_pattern_that_takes_long_to_compile_is_compiled_in_the_sandbox(folder: Path, run: RunJob) -> None:
+    pattern = "(?i)" + "[\x01-\uffff]" * 150
+    begun = time.thread_time()
+    re.compile(pattern)
+    compiling = time.thread_time() - begun
+    begun = time.thread_time()
+    assert await ToolFixture(folder, run=run).call("grep", pattern=pattern, files="*.txt") == []
+    assert time.thread_time() - begun < compiling / 2
 
 
 async def test_shell_sees_what_it_was_given_and_nothing_else(folder: Path, run: RunJob) -> None:
