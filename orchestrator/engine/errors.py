@@ -11,6 +11,7 @@ EngineError
 ├── BrokenModel         the weights give NaN
 └── EngineDied          the process ended; every generation in it is lost
     ├── EngineHung      it had work, made no progress and was killed
+    ├── NotStarted      the request was still in its queue, so another engine can carry it out
     └── EngineStopped   it ended because it was asked to
 """
 
@@ -39,6 +40,11 @@ class ModelLoadFailed(EngineError):
         self.file = file
         self.kind = kind
         self.log = log
+
+    @property
+    def passing(self) -> bool:
+        """Whether the next load may succeed. Otherwise the reason lies in the file or in the settings."""
+        return self.kind in ("died", "hung", "memory")
 
 
 class BadRequest(EngineError):
@@ -109,6 +115,10 @@ class EngineDied(EngineError):
 
 class EngineHung(EngineDied):
     """The engine made no progress for too long although it had work, and was killed."""
+
+
+class NotStarted(EngineDied):
+    """The engine's process ended, for whatever reason, before it computed anything of the request."""
 
 
 class EngineStopped(EngineDied):
