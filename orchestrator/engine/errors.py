@@ -125,6 +125,13 @@ class EngineStopped(EngineDied):
     """The engine was stopped while the request was in progress, or before the request was made."""
 
 
+def not_started(failure: EngineDied) -> EngineDied:
+    """Return what a request raises that was still queued in an engine, or on its way there, when it ended like that."""
+    if isinstance(failure, EngineStopped):
+        return failure
+    return NotStarted(str(failure), signal=failure.signal, exit_code=failure.exit_code, log=failure.log)
+
+
 _WITH_NUMBERS: dict[str, Callable[..., EngineError]] = {kind.__name__: kind for kind in (PromptTooLong, TextTooLong)}
 _WITH_MESSAGE: dict[str, type[EngineError]] = {
     kind.__name__: kind for kind in (BadRequest, BadPrompt, BadGrammar, AdapterNotLoaded, BrokenModel)

@@ -321,7 +321,8 @@ class ManagedModel:
             how = f"it could not be loaded {self.failed_loads} times in a row"
         elif self.unloadable:
             how = "it cannot be loaded"
-        what = f"model {self.entry.id} is broken: {how}; next try in {math.ceil(seconds)} s; the last time: "
+        when = f"next try in {math.ceil(seconds)} s" if seconds else "the next request tries it again"
+        what = f"model {self.entry.id} is broken: {how}; {when}; the last time: "
         return ModelBroken(self.entry.id, f"{what}{self.last_failure}", retry_seconds=seconds, lasting=self.hopeless)
 
     def status(self, now: float) -> ModelStatus:

@@ -299,7 +299,7 @@ class Residency:
         """Decide what a failed load means for the requests that wait: they fail, rest, or wait for the next load."""
         if model.unloadable:
             model.refuse(error)
-        elif model.broken_for(_now()) > 0:
+        elif model.hopeless or model.broken_for(_now()) > 0:
             model.refuse(model.broken(_now()))
 
     def _stop(self, model: ManagedModel, replica: Replica) -> None:

@@ -32,7 +32,7 @@ from orchestrator.engine.contract import (
     ToolCall,
     texts_problem,
 )
-from orchestrator.engine.errors import BadRequest, EngineDied, EngineHung, EngineStopped, ModelLoadFailed, NotStarted
+from orchestrator.engine.errors import BadRequest, EngineDied, EngineHung, EngineStopped, ModelLoadFailed, not_started
 from orchestrator.engine.protocol import (
     VERSION,
     Cancel,
@@ -389,7 +389,7 @@ class Engine(asyncio.Protocol):
         Raises EngineDied, BadRequest.
         """
         if self._ending is not None and not isinstance(command, Shutdown):
-            raise _queued_failure(self.failure or self._ending)
+            raise not_started(self.failure or self._ending)
         try:
             frame = encode(command)
         except UnicodeEncodeError as error:
@@ -563,7 +563,7 @@ class Engine(asyncio.Protocol):
             self._loading.set_exception(self.failure)
         for waiting in self._waiting.values():
             if not waiting.future.done():
-                failure = _queued_failure(self.failure) if waiting.queued else self.failure
+                failure = not_started(self.failure) if waiting.queued else self.failure
                 waiting.future.set_exception(failure)
         if self._loading.done() and not self._loading.cancelled():
             self._loading.exception()  # marks it as retrieved: `start` raises its own error
@@ -584,10 +584,3 @@ class Engine(asyncio.Protocol):
         """Kill the process, and wait until it is reaped and all pending requests have failed."""
         self._begin_end(EngineStopped("the engine was stopped"))
         await asyncio.shield(self.died.wait())
-
-
-def _queued_failure(failure: EngineDied) -> EngineDied:
-    """Return what a request raises that the engine has not begun with when it ends like that."""
-    if isinstance(failure, EngineStopped):
-        return failure
-    return NotStarted(str(failure), signal=failure.signal, exit_code=failure.exit_code, log=failure.log)

@@ -14,6 +14,7 @@ from benchmarks.simulate.clock import VirtualTimeLoop
 from benchmarks.simulate.engines import SimulatedEngine, model_info, words
 from orchestrator.engine.contract import EngineSpec
 from orchestrator.engine.errors import EngineDied, EngineError, EngineStopped, LoadFailure, ModelLoadFailed
+from orchestrator.engine.waits import waiting_for_models
 from orchestrator.pool.admission import PoolBudget
 from orchestrator.pool.decoding import Decoding
 from orchestrator.pool.errors import PoolError
@@ -205,7 +206,8 @@ class ResidencyFixture:
     async def _ask(self, request: Request) -> None:
         wanted = LeaseRequest(interactive=request.interactive, due=request.since)
         try:
-            request.replica = await self.residency.acquire(self.managed_models[request.model], wanted)
+            with waiting_for_models(lambda wait: None):
+                request.replica = await self.residency.acquire(self.managed_models[request.model], wanted)
         except (PoolError, EngineError) as error:
             request.error = error
 
