@@ -48,7 +48,7 @@ async def test_what_a_killed_engine_has_queued_moves_on_to_the_next_one(
         running = await begin(pool, "a")
         queued = [asyncio.create_task(pool.generate("a", SHORT)) for _ in range(3)]
         async with asyncio.timeout(100):
-            while not any(one.counters and one.counters.queued == 3 for one in (await pool.survey()).models):
+            while not any(one.counters and one.counters.queued == 3 for one in (await pool.survey()).models):  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
         os.kill(pid_of(pool, "a"), signal.SIGKILL)
         with pytest.raises(EngineDied, match="SIGKILL") as caught:
