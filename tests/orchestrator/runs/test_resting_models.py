@@ -9,14 +9,13 @@ from typing import Any
 import pytest
 
 from benchmarks.simulate.clock import StillJournal, VirtualClock, run_virtually, virtual_loop
-from benchmarks.simulate.engines import SimulatedAnswer, SimulatedMachine, words
+from benchmarks.simulate.engines import SimulatedAnswer, SimulatedEngine, SimulatedMachine, words
 from orchestrator.cli.progress_lines import progress_line
 from orchestrator.engine.contract import EngineSpec, Generation
 from orchestrator.engine.errors import EngineDied, LoadFailure, ModelLoadFailed
 from orchestrator.events import ModelAwaited
 from orchestrator.history.progress_lines import ProgressLines
 from orchestrator.journal import JournalReader
-from orchestrator.pool import EngineHandle
 from orchestrator.pool.managed_model import FAILURE_WINDOW, MAX_FAILED_LOADS, MAX_FAILURES
 from orchestrator.runs import Orchestrator, Ports
 from orchestrator.runs.updates import EventUpdate
@@ -40,7 +39,7 @@ class FailingMachine(SimulatedMachine):
     def _answer(request: Generation) -> SimulatedAnswer:
         return words("one two three")
 
-    async def start(self, spec: EngineSpec) -> EngineHandle:
+    async def start(self, spec: EngineSpec) -> SimulatedEngine:
         """Load a model, or fail to."""
         if spec.name != MODEL.id:
             return await super().start(spec)
@@ -74,7 +73,8 @@ def run_on(home: Path, machine: SimulatedMachine, work: Callable[[Orchestrator],
         async with opened(home, machine) as orchestrator:
             return await work(orchestrator)
 
-    return run_virtually(main)
+    run: str = run_virtually(main)
+    return run
 
 
 def waits_of(home: Path, run: str) -> list[ModelAwaited]:
