@@ -52,7 +52,7 @@ class DaemonProcess:
 
 
 @contextmanager
-def running_daemon(home: Path, **settings: int | float) -> Iterator[DaemonProcess]:
+def running_daemon(home: Path, **settings: int | float | str) -> Iterator[DaemonProcess]:
     """Run a daemon while the block lasts. `settings` are values of its configuration, such as `runs_max_running=4`.
 
     Raises BenchmarkFailed if it does not start.
@@ -112,7 +112,7 @@ async def wait_until(holds: Callable[[], Awaitable[bool]], seconds: float) -> No
         await asyncio.sleep(seconds)
 
 
-def _environment(home: Path, settings: Mapping[str, int | float]) -> dict[str, str]:
+def _environment(home: Path, settings: Mapping[str, int | float | str]) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("ORCHESTRATOR_", "XDG_"))}
     stated = {f"ORCHESTRATOR_{name}".upper(): str(value) for name, value in settings.items()}
     own = {"HOME": str(home), "ORCHESTRATOR_HOME": str(home), "ORCHESTRATOR_SERVER_DRAIN_SECONDS": "0"}
