@@ -42,8 +42,8 @@ MOST_UNENDED: Final = 40
 """How many runs wait or are executed at most: the next one is submitted when one has ended."""
 ENDING_SECONDS: Final = 900.0
 """How long the last runs may take after the time is over."""
-AFTERWARDS: Final = 12
-"""How many runs there are between two looks at what the daemon holds, when all is over."""
+ROUNDS: Final = 3
+"""How often it is looked at what the daemon holds, when all is over: each time after another tenth of the runs."""
 TOLD_SECONDS: Final = 15.0
 DONE_SHARE: Final = 0.75
 """The share of the runs that is to be done: most of the others are cancelled."""
@@ -157,7 +157,7 @@ async def _measured(root: Path, disk: Path | None, options: argparse.Namespace) 
         await daemon.start()
         await _harmed(load, faults, options.runs, 60.0 * options.minutes, begun)
         seconds = time.monotonic() - begun
-        held = [await _held(load, daemon, round_) for round_ in range(3)]
+        held = [await _held(load, daemon, number, _afterwards(options)) for number in range(ROUNDS)]
         never = sum(psutil.pid_exists(pid) for pid in faults.stopped)
         status = await daemon.stop()
         left = list(processes_of(home))
@@ -202,14 +202,18 @@ async def _background(work: Any) -> AsyncIterator[None]:
         await asyncio.wait([task])
 
 
-async def _held(load: Load, daemon: HarmedDaemon, number: int) -> Footprint:
-    """Return what the daemon holds after some more runs, beside which one engine is killed."""
+def _afterwards(options: argparse.Namespace) -> int:
+    return int(max(2, options.runs // 10))
+
+
+async def _held(load: Load, daemon: HarmedDaemon, number: int, count: int) -> Footprint:
+    """Return what the daemon holds after `count` more runs, before which its engines are killed."""
     for pid in await daemon.engines():
         signal_process(pid, signal.SIGKILL)
-    await load.submit_more(AFTERWARDS, f"afterwards {number}")
+    await load.submit_more(count, f"afterwards {number}")
     await asyncio.sleep(2.0)
     held = daemon.footprint()
-    say(f"after {AFTERWARDS} more runs the daemon holds {held}")
+    say(f"after {count} more runs the daemon holds {held}")
     return held
 
 
@@ -224,7 +228,7 @@ def _results(
     seconds: float,
 ) -> dict[str, Any]:
     done, accepted = made.statuses["done"], len(load.accepted)
-    extra = 3 * AFTERWARDS
+    extra = ROUNDS * _afterwards(options)
     reached = [
         goals.exactly("runs accepted", accepted - extra, options.runs),
         goals.exactly("accepted runs that are lost", len(made.lost), 0),
