@@ -24,7 +24,7 @@ from typing import Any, Final
 import psutil
 
 from benchmarks import goals, results
-from benchmarks.chaos.audit import ENDED, Audit, audit, left_files, left_groups
+from benchmarks.chaos.audit import ENDED, RunAudit, audit, left_files, left_groups
 from benchmarks.chaos.daemon import Footprint, HarmedDaemon, kill_all, processes_of, signal_process
 from benchmarks.chaos.faults import WEIGHTS, Faults, small_disk
 from benchmarks.chaos.workload import kinds, registry_text
@@ -51,7 +51,7 @@ DONE_SHARE: Final = 0.75
 say = partial(print, flush=True)
 
 
-class Load:
+class ChaosLoad:
     """Submits runs of all kinds, and knows which were accepted."""
 
     def __init__(self, daemon: HarmedDaemon, seed: int) -> None:
@@ -150,7 +150,7 @@ async def _measured(root: Path, disk: Path | None, options: argparse.Namespace) 
     registry.write_text(registry_text(_model_file()), encoding="utf-8")
     os.environ["TMPDIR"] = str(temporary)
     daemon = HarmedDaemon(home, {"registry": str(registry), "folder_min_free_bytes": 0, "runs_max_running": 8})
-    load = Load(daemon, options.seed)
+    load = ChaosLoad(daemon, options.seed)
     faults = Faults(daemon, options.seed, disk, load.choose)
     begun = time.monotonic()
     try:
@@ -175,7 +175,7 @@ async def _measured(root: Path, disk: Path | None, options: argparse.Namespace) 
     return _results(options, load, faults, made, machine, held, status, seconds)
 
 
-async def _harmed(load: Load, faults: Faults, runs: int, seconds: float, begun: float) -> None:
+async def _harmed(load: ChaosLoad, faults: Faults, runs: int, seconds: float, begun: float) -> None:
     """Submit the runs while harm is done, and wait until all have ended."""
     async with _background(_tell(load, begun)), asyncio.TaskGroup() as tasks:
         tasks.create_task(load.submit_all(runs, SUBMITTED_BY * seconds))
@@ -184,7 +184,7 @@ async def _harmed(load: Load, faults: Faults, runs: int, seconds: float, begun: 
         await load.wait_ended(ENDING_SECONDS)
 
 
-async def _tell(load: Load, begun: float) -> None:
+async def _tell(load: ChaosLoad, begun: float) -> None:
     while True:
         await asyncio.sleep(TOLD_SECONDS)
         unended = len(await load.unended())
@@ -206,7 +206,7 @@ def _afterwards(options: argparse.Namespace) -> int:
     return int(max(2, options.runs // 10))
 
 
-async def _held(load: Load, daemon: HarmedDaemon, number: int, count: int) -> Footprint:
+async def _held(load: ChaosLoad, daemon: HarmedDaemon, number: int, count: int) -> Footprint:
     """Return what the daemon holds after `count` more runs, before which its engines are killed."""
     for pid in await daemon.engines():
         signal_process(pid, signal.SIGKILL)
@@ -219,9 +219,9 @@ async def _held(load: Load, daemon: HarmedDaemon, number: int, count: int) -> Fo
 
 def _results(
     options: argparse.Namespace,
-    load: Load,
+    load: ChaosLoad,
     faults: Faults,
-    made: Audit,
+    made: RunAudit,
     machine: dict[str, int],
     held: Sequence[Footprint],
     status: int,

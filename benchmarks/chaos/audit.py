@@ -14,7 +14,7 @@ ENDED = ("done", "failed", "cancelled")
 
 
 @dataclass(slots=True)
-class Audit:
+class RunAudit:
     """What has become of the accepted runs."""
 
     statuses: Counter[str] = field(default_factory=Counter)
@@ -32,9 +32,9 @@ class Audit:
     """What is wrong with the database."""
 
 
-def audit(home: Path, accepted: Sequence[str]) -> Audit:
+def audit(home: Path, accepted: Sequence[str]) -> RunAudit:
     """Read what the journal has of the accepted runs."""
-    made = Audit()
+    made = RunAudit()
     with JournalReader.open_to_read(home) as journal:
         made.damage = journal.damage()
         known = {row.run for row in journal.runs()}
@@ -44,7 +44,7 @@ def audit(home: Path, accepted: Sequence[str]) -> Audit:
     return made
 
 
-def _audit_run(made: Audit, journal: JournalReader, run: str) -> None:
+def _audit_run(made: RunAudit, journal: JournalReader, run: str) -> None:
     events, report = [event for _, event in journal.events(run)], load_report(journal, run)
     made.statuses[report.status] += 1
     causes = [str(step.cause) for step in report.steps if step.state == "failed" and step.cause]

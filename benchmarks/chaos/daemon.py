@@ -114,7 +114,8 @@ def signal_process(pid: int, number: signal.Signals) -> bool:
 
 
 def kill_all(processes: Sequence[psutil.Process]) -> None:
-    """Kill what is left, so that nothing of a failed benchmark stays."""
+    """Kill what is left, and wait for its end, so that nothing of a failed benchmark stays."""
     for process in processes:
         with suppress(psutil.Error):
             process.kill()
+    psutil.wait_procs(processes, GONE_SECONDS)

@@ -8,10 +8,8 @@ from pathlib import Path
 from typing import Any, Final
 
 MODEL: Final = "smollm2"
-ANSWER_TOKENS: Final = 16
-"""The most tokens of an answer in words."""
-JSON_TOKENS: Final = 24
-"""The most tokens of an answer in JSON."""
+MAX_TOKENS: Final = 24
+"""The most tokens of an answer. Each fits, as long as a token of a free text may be one character."""
 _REGISTRY: Final = """
 defaults: {{residency: hot, context: 1024, slots: 8, temperature: 0, max_tokens: {tokens}, max_replans: 0}}
 models:
@@ -28,6 +26,12 @@ _FACT: Final = {
     "type": "object",
     "properties": {"word": {"enum": _WORDS}, "old": {"type": "boolean"}},
     "required": ["word", "old"],
+    "additionalProperties": False,
+}
+_ABOUT: Final = {
+    "type": "object",
+    "properties": {"about": {"type": "string", "maxLength": 12}},
+    "required": ["about"],
     "additionalProperties": False,
 }
 _PYTHON: Final = '''"""Count words."""
@@ -52,7 +56,7 @@ _SHELL: Final = '#!/bin/sh\nset -eu\nfor name in "$@"; do\n  printf "%s\\n" "$na
 
 def registry_text(file: Path) -> str:
     """Return the registry with a GGUF file."""
-    return _REGISTRY.format(model=MODEL, file=file, tokens=JSON_TOKENS)
+    return _REGISTRY.format(model=MODEL, file=file, tokens=MAX_TOKENS)
 
 
 def kinds() -> Mapping[str, dict[str, Any]]:
@@ -63,9 +67,9 @@ def kinds() -> Mapping[str, dict[str, Any]]:
 def _fan() -> dict[str, Any]:
     return _task(
         "a list of the model, and a step for each of its items",
-        _step(1, "List words of note.txt.", ["note.txt"], "words.json", **_json(_LIST)),
-        _step(2, "Describe the item.", ["note.txt"], "fact.json", foreach="words.json", **_json(_FACT)),
-        _step(3, "Summarize the facts.", ["fact.json"], "summary.txt"),
+        _step(1, "List words of note.txt.", ["note.txt"], "words.json", _LIST),
+        _step(2, "Describe the item.", ["note.txt"], "fact.json", _FACT, foreach="words.json"),
+        _step(3, "Summarize the facts.", ["fact.json"], "summary.json", _ABOUT),
     )
 
 
@@ -74,18 +78,18 @@ def _wide() -> dict[str, Any]:
     return _task(
         "a fixed list, a step for each of its items, and a join",
         _writes(1, "words.json", listed, ["schema"]),
-        _step(2, "Describe the item.", [], "fact.json", foreach="words.json", **_json(_FACT)),
-        _step(3, "Compare the facts.", ["fact.json"], "compared.txt"),
+        _step(2, "Describe the item.", [], "fact.json", _FACT, foreach="words.json"),
+        _step(3, "Compare the facts.", ["fact.json"], "compared.json", _ABOUT),
     )
 
 
 def _diamond() -> dict[str, Any]:
     return _task(
         "a diamond",
-        _step(1, "Summarize note.txt.", ["note.txt"], "short.txt"),
-        _step(2, "Describe it.", ["short.txt"], "fact.json", **_json(_FACT)),
-        _step(3, "List words of it.", ["short.txt"], "words.json", **_json(_LIST)),
-        _step(4, "Compare both.", ["fact.json", "words.json"], "compared.txt"),
+        _step(1, "Summarize note.txt.", ["note.txt"], "short.json", _ABOUT),
+        _step(2, "Describe it.", ["short.json"], "fact.json", _FACT),
+        _step(3, "List words of it.", ["short.json"], "words.json", _LIST),
+        _step(4, "Compare both.", ["fact.json", "words.json"], "compared.json", _ABOUT),
     )
 
 
@@ -94,7 +98,7 @@ def _checked() -> dict[str, Any]:
         "code that gates check",
         _writes(1, "words.py", _PYTHON, ["format", "lint", "build"]),
         _writes(2, "names.sh", _SHELL, ["shellcheck"]),
-        _step(3, "Say what the code does.", ["words.py", "names.sh"], "told.txt"),
+        _step(3, "Say what the code does.", ["words.py", "names.sh"], "told.json", _ABOUT),
     )
 
 
@@ -102,19 +106,17 @@ def _tested() -> dict[str, Any]:
     body = _task(
         "code that is typed and has tests",
         _writes(1, "words.py", _PYTHON, ["typecheck", "unit"]),
-        _step(2, "Describe it.", ["words.py"], "fact.json", **_json(_FACT)),
+        _step(2, "Describe it.", ["words.py"], "fact.json", _FACT),
     )
     body["task"]["inputs"].append({"type": "text", "label": "test_words.py", "value": _TESTS})
     return body
 
 
-def _json(schema: Mapping[str, Any]) -> dict[str, Any]:
-    return {"output_schema": schema, "gates": ["schema"], "max_tokens": JSON_TOKENS}
-
-
-def _step(number: int, action: str, inputs: Sequence[str], output: str, **more: Any) -> dict[str, Any]:
+def _step(
+    number: int, action: str, inputs: Sequence[str], output: str, schema: Mapping[str, Any], **more: Any
+) -> dict[str, Any]:
     step = {"id": f"S{number}", "actor": "worker", "action": action, "inputs": list(inputs), "outputs": [output]}
-    return {**step, "max_tokens": ANSWER_TOKENS, "gates": [], **more}
+    return {**step, "output_schema": schema, "gates": ["schema"], "max_tokens": MAX_TOKENS, **more}
 
 
 def _writes(number: int, name: str, text: str, gates: Sequence[str]) -> dict[str, Any]:
