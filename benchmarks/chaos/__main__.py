@@ -172,6 +172,8 @@ async def _measured(root: Path, disk: Path | None, options: argparse.Namespace) 
         say(f"temporary files left: {left_files(temporary)}; groups: {left_groups(daemon.pids)}")
     finally:
         kill_all(list(processes_of(home)))
+        if options.keep is not None:
+            shutil.copytree(home, options.keep, ignore=shutil.ignore_patterns("api.sock"))
     return _results(options, load, faults, made, machine, held, status, seconds)
 
 
@@ -276,6 +278,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--minutes", type=float, default=15.0, help="how long (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=1, help="decides which faults come when (default: %(default)s)")
     parser.add_argument("--out", type=Path, default=RESULTS, help="where the results go (default: %(default)s)")
+    parser.add_argument("--keep", type=Path, help="copy the state folder there at the end; it must not exist yet")
     return parser
 
 

@@ -98,12 +98,13 @@ class Faults:
 
 
 def fault_order(seed: int) -> Iterator[str]:
-    """Yield the names of faults: in each round each as often as its weight says, shuffled."""
+    """Yield the names of faults in shuffled rounds: in the first one each once, later as often as its weight says."""
     chance = random.Random(seed)  # noqa: S311 - it has to be repeatable
+    names = [*WEIGHTS]
     while True:
-        names = [name for name, weight in WEIGHTS.items() for _ in range(weight)]
         chance.shuffle(names)
         yield from names
+        names = [name for name, weight in WEIGHTS.items() for _ in range(weight)]
 
 
 def fill(ballast: Path) -> None:
