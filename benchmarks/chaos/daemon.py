@@ -66,7 +66,6 @@ class HarmedDaemon:
         """End the daemon in order, and return its exit status."""
         daemon = self._running()
         self._up.clear()
-        daemon.process.send_signal(signal.SIGTERM)
         await asyncio.to_thread(self._stack.close)
         return int(daemon.process.returncode)
 

@@ -55,9 +55,9 @@ class RemoteModel:
 
     At most `slots` requests run at a time, the most urgent first. A request that fails before any text has arrived is
     tried again after a pause, if that may help. A server that keeps failing is not asked for a while, and requests wait
-    meanwhile, see `orchestrator.engine.waits`. Parameters that
-    the server has refused are not sent to it again. Use an object from one event loop, and `close` it at the end.
-    `chance` returns a random number in [0, 1), for the length of a pause.
+    meanwhile, see `orchestrator.engine.waits`. Parameters that the server has refused are not sent to it again. Use an
+    object from one event loop, and `close` it at the end. `chance` returns a random number in [0, 1), for the length of
+    a pause.
     """
 
     def __init__(
