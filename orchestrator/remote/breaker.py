@@ -19,7 +19,7 @@ FIRST_PAUSE: Final = 5.0
 LONGEST_PAUSE: Final = 60.0
 """Seconds that it stays open at most."""
 GIVE_UP: Final = 10
-"""When it has opened so many times in a row, after seven minutes or more, no request waits for it to close."""
+"""When it has opened so many times in a row, after six minutes or more, no request waits for it to close."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
