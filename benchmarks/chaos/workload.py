@@ -21,7 +21,7 @@ roles:
 """
 _NOTE: Final = "The mill has 12 wheels and 3 doors. It was built in 1820 by Ann Bell, and it stands beside the river."
 _WORDS: Final = ["mill", "door", "river", "wheel", "bell", "stone"]
-_LIST: Final = {"type": "array", "items": {"enum": _WORDS}, "minItems": 3, "maxItems": 4}
+_LIST: Final = {"type": "array", "items": {"enum": _WORDS}, "minItems": 2, "maxItems": 3}
 _FACT: Final = {
     "type": "object",
     "properties": {"word": {"enum": _WORDS}, "old": {"type": "boolean"}},
