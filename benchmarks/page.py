@@ -115,6 +115,14 @@ def _daemon(found: Results) -> str:
     )
 
 
+def _chaos(found: Results) -> str:
+    faults, minutes = sum(found["faults"].values()), found["seconds"] / 60
+    return (
+        f"{goal(found, 'runs done'):,.0f} of {goal(found, 'runs accepted'):,.0f} runs are done despite {faults} faults "
+        f"in {minutes:.0f} minutes; lost: {goal(found, 'accepted runs that are lost'):,.0f}."
+    )
+
+
 def _gates(found: Results) -> str:
     right = {row["setup"]: row["right"] for row in found["rows"] if row["family"] == "all"}
     return (
@@ -238,6 +246,12 @@ SUBJECTS: Final[Mapping[str, BenchmarkSubject]] = {
     ),
     "daemon": BenchmarkSubject(
         "The daemon", "What it costs, and what it bears: kills, queues, crowds and floods.", _daemon
+    ),
+    "chaos": BenchmarkSubject(
+        "Chaos",
+        "Runs with gates and fan-outs on SmolLM2, while engines are killed and stopped, the daemon is killed, the disk "
+        "is filled and runs are cancelled.",
+        _chaos,
     ),
     "gates": BenchmarkSubject(
         "Gates and escalation", "200 tasks of the embedded models whose answers can be checked.", _gates

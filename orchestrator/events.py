@@ -540,6 +540,22 @@ class NoteChanged:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ModelAwaited:
+    """A model has failed too often, so what a step or the plan asks of it waits. This wait costs no retry."""
+
+    at: float
+    step: str | None
+    """None for the plan."""
+    number: int
+    """The number of the attempt, 0 for the plan."""
+    model: str
+    reason: str
+    seconds: float | None
+    """In how many seconds the model is tried again; None if that depends on a request that tries it now."""
+    kind: Literal["model_awaited"] = "model_awaited"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptGenerated:
     """The model has finished; the gates now check the outputs."""
 
@@ -638,6 +654,7 @@ Event = (
     | AttemptStarted
     | ToolCalled
     | NoteChanged
+    | ModelAwaited
     | AttemptGenerated
     | AttemptSucceeded
     | AttemptFailed

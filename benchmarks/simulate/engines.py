@@ -29,7 +29,7 @@ from orchestrator.engine.contract import (
     Ranking,
     TokenizedText,
 )
-from orchestrator.engine.errors import EngineDied, EngineStopped
+from orchestrator.engine.errors import EngineDied, EngineStopped, not_started
 from orchestrator.engine.kv.prefix_tree import Tokens
 from orchestrator.engine.llama import Llama
 from orchestrator.engine.speculation.controller import (
@@ -333,7 +333,7 @@ class SimulatedEngine:
         """
         await self._own.half()
         if self.failure is not None:
-            raise self.failure
+            raise not_started(self.failure)
         prompt, answer = self._prompt(request.messages), self._write(request)
         clamp_max_tokens(request, len(prompt), self._cells.context_limit)
         accepts, seed = sequence_acceptance(self._model_acceptance), self._behaviour.seed
@@ -412,9 +412,10 @@ class SimulatedEngine:
         self.died.set()
         if self._step is not None:
             self._step.cancel()
+        queued = set(_simulated(self._sequences.queue))
         for one in _simulated(self._sequences.all.values()):
             if not one.done.done():
-                one.done.set_exception(failure)
+                one.done.set_exception(not_started(failure) if one in queued and not one.preempted else failure)
 
     def _prompt(self, messages: Sequence[Message]) -> Tokens:
         """Return the tokens of messages, at least one."""

@@ -4,6 +4,7 @@
 """
 
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, Final, Literal
@@ -19,7 +20,8 @@ from orchestrator.engine.errors import BadRequest, EngineError, PromptTooLong
 from orchestrator.errors import InputError, OrchestratorError, Problem
 from orchestrator.journal import DiskFull, JournalClosed, ObjectMissing, UnknownChat, UnknownRun
 from orchestrator.planning import PlanError
-from orchestrator.pool import ModelPinned, ModelRemote, PoolError, UnknownModel
+from orchestrator.pool import ModelBroken, ModelPinned, ModelRemote, PoolError, UnknownModel
+from orchestrator.remote import RemoteResting
 from orchestrator.service.callers import Forbidden
 from orchestrator.service.errors import Busy, Conflict, FolderFull, MemoryUnavailable, NotReady
 from orchestrator.service.stored_responses import UnknownResponse
@@ -184,6 +186,7 @@ _STATUS: Final[tuple[tuple[type[OrchestratorError], HTTPStatus], ...]] = (
     (ModelRemote, HTTPStatus.CONFLICT),
     (PoolError, HTTPStatus.SERVICE_UNAVAILABLE),
     (BadRequest, HTTPStatus.BAD_REQUEST),
+    (RemoteResting, HTTPStatus.SERVICE_UNAVAILABLE),
     (EngineError, HTTPStatus.BAD_GATEWAY),
     (PlanError, HTTPStatus.BAD_GATEWAY),
     (OrchestratorError, HTTPStatus.INTERNAL_SERVER_ERROR),
@@ -273,6 +276,10 @@ async def _handle_ours(request: Request, error: Exception) -> JSONResponse:
     headers: dict[str, str] = {}
     if isinstance(error, Busy | NotReady):
         headers["Retry-After"] = str(error.retry_seconds)
+    if isinstance(error, ModelBroken):
+        headers["Retry-After"] = str(math.ceil(error.retry_seconds))
+    if isinstance(error, RemoteResting):
+        headers["Retry-After"] = str(math.ceil(error.retry_after or 1))
     if isinstance(error, RunFailed):
         headers[RUN_HEADER] = error.run
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR:

@@ -59,6 +59,19 @@ def answers(home: Path) -> bool:
     return True
 
 
+def why_not_ready(home: Path) -> str | None:
+    """Return why the daemon of a state folder accepts no runs; None if it does, or if there is no daemon."""
+    if not answers(home):
+        return None
+    transport = httpx2.HTTPTransport(uds=str(Home(home).socket))
+    with httpx2.Client(transport=transport, base_url=BASE, timeout=CONNECT_SECONDS) as client:
+        try:
+            answer = client.get("/health/ready")
+        except httpx2.TransportError as error:
+            return f"the daemon does not answer: {error}"
+    return None if answer.is_success else str(answer.json()["status"])
+
+
 class DaemonClient:
     """Asks the daemon of a state folder, for commands that only a daemon can carry out. A context manager.
 

@@ -169,6 +169,8 @@ def _add_attempt(table: Table, attempt: AttemptRow) -> None:
         table.add_row("", f"queued {seconds(usage.queued_seconds)}, prefill {seconds(usage.prefill_seconds)}")
     if attempt.reasoning:
         table.add_row("", Text(f"thoughts: object {attempt.reasoning}", style="dim"))
+    for wait in attempt.waits:
+        table.add_row("", Text(f"waited from {seconds(wait.since)} on: {one_line(wait.reason)}", style="yellow"))
     for call in attempt.calls:
         why = f": {one_line(call.message)}" if call.message else ""
         table.add_row("", Text(f"{one_line(call.tool)} {one_line(call.arguments)}: {call.outcome}{why}"))

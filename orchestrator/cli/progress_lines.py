@@ -9,6 +9,7 @@ from orchestrator.events import (
     AttemptSucceeded,
     CancelRequested,
     Event,
+    ModelAwaited,
     NoteChanged,
     PlanFailed,
     PlanFinished,
@@ -35,11 +36,8 @@ def progress_line(event: Event) -> str:
             return _attempt_line(event)
         case PlanningStarted() | StepsPlanned() | PlanFinished() | PlanFailed() | ReplanStarted() | ReplanFinished():
             return _plan_line(event)
-        case ToolCalled():
-            why = f", {one_line(event.message)}" if event.message else ""
-            return f"{event.step} called {one_line(event.tool)}: {event.outcome}{why}"
-        case NoteChanged():
-            return f"{event.step} {event.change} note {event.note}"
+        case ToolCalled() | NoteChanged() | ModelAwaited():
+            return _work_line(event)
         case RunAccepted() | RunBegun() | RunFinished():
             return _run_line(event)
         case StepExpanded():
@@ -51,6 +49,17 @@ def progress_line(event: Event) -> str:
         case RatingGiven():
             note = f": {one_line(event.note)}" if event.note else ""
             return f"{event.step or 'run'} rated {event.score:g} by {one_line(event.by)}{note}"
+
+
+def _work_line(event: ToolCalled | NoteChanged | ModelAwaited) -> str:
+    match event:
+        case ToolCalled():
+            why = f", {one_line(event.message)}" if event.message else ""
+            return f"{event.step} called {one_line(event.tool)}: {event.outcome}{why}"
+        case NoteChanged():
+            return f"{event.step} {event.change} note {event.note}"
+        case ModelAwaited():
+            return f"{event.step or 'plan'} waits: {one_line(event.reason)}"
 
 
 def _run_line(event: RunAccepted | RunBegun | RunFinished) -> str:

@@ -60,7 +60,7 @@ def step_table(
             Text(step.role),
             Text(f"{rate:.0f} tok/s" if rate else ""),
             Text(seconds(took) if took is not None else ""),
-            _remark(step, "" if pictures else _after(run, step, signs)),
+            _wait(run, step.id, now, progress) or _remark(step, "" if pictures else _after(run, step, signs)),
         )
     return table
 
@@ -75,6 +75,19 @@ def _rate(run: RunView, step: str, progress: Mapping[str, Progress]) -> float:
         return last.usage.output_tokens / last.usage.decode_seconds
     heard = progress.get(step)
     return heard.tokens_per_second if heard is not None and heard.attempt == last.number else 0.0
+
+
+def _wait(run: RunView, step: str, now: float | None, progress: Mapping[str, Progress]) -> Text | None:
+    """Return for what model a step waits, and for how much longer; None if it does not wait."""
+    attempts = run.attempts.get(step)
+    if not attempts or not attempts[-1].waits or now is None or attempts[-1].outcome != "running":
+        return None
+    last, heard = attempts[-1].waits[-1], progress.get(step)
+    left = None if last.seconds is None else last.since + last.seconds - now
+    if (left is not None and left <= 0) or (heard is not None and heard.attempt == attempts[-1].number):
+        return None
+    when = f"waits for {last.model}" if left is None else f"waits for {last.model}, {seconds(left)} more"
+    return Text(f"{when}: {one_line(last.reason)}", style="yellow", no_wrap=True, overflow="ellipsis")
 
 
 def _pictures(run: RunView, views: Sequence[StepView], signs: Glyphs) -> dict[str, str] | None:

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from orchestrator.cli.client import why_not_ready
 from orchestrator.cli.errors import ExitCode
 from orchestrator.cli.settings import JsonFlag, settings
 from orchestrator.cli.terminal import glyphs, make_console, one_line, print_json, write
@@ -26,6 +27,8 @@ def doctor(context: typer.Context, as_json: JsonFlag = False) -> None:
     """
     chosen = settings(context)
     checks = examine(chosen.registry_path, chosen.home, frozenset(BUILTIN_GATES))
+    if (reason := why_not_ready(chosen.home)) is not None:
+        checks.append(Check("daemon", "broken", reason, "until then, the daemon accepts no runs"))
     broken = [check for check in checks if check.state == "broken"]
     if as_json:
         rows = [{"name": c.name, "state": c.state, "found": c.found, "mend": c.mend} for c in checks]

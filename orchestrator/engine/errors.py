@@ -11,6 +11,7 @@ EngineError
 ├── BrokenModel         the weights give NaN
 └── EngineDied          the process ended; every generation in it is lost
     ├── EngineHung      it had work, made no progress and was killed
+    ├── NotStarted      the request was still in its queue, so another engine can carry it out
     └── EngineStopped   it ended because it was asked to
 """
 
@@ -39,6 +40,11 @@ class ModelLoadFailed(EngineError):
         self.file = file
         self.kind = kind
         self.log = log
+
+    @property
+    def passing(self) -> bool:
+        """Whether the next load may succeed. Otherwise the reason lies in the file or in the settings."""
+        return self.kind in ("died", "hung", "memory")
 
 
 class BadRequest(EngineError):
@@ -111,8 +117,19 @@ class EngineHung(EngineDied):
     """The engine made no progress for too long although it had work, and was killed."""
 
 
+class NotStarted(EngineDied):
+    """The engine's process ended, for whatever reason, before it computed anything of the request."""
+
+
 class EngineStopped(EngineDied):
     """The engine was stopped while the request was in progress, or before the request was made."""
+
+
+def not_started(failure: EngineDied) -> EngineDied:
+    """Return what a request raises that was still queued in an engine, or on its way there, when it ended like that."""
+    if isinstance(failure, EngineStopped):
+        return failure
+    return NotStarted(str(failure), signal=failure.signal, exit_code=failure.exit_code, log=failure.log)
 
 
 _WITH_NUMBERS: dict[str, Callable[..., EngineError]] = {kind.__name__: kind for kind in (PromptTooLong, TextTooLong)}

@@ -136,6 +136,18 @@ class LoadFailed(WireMessage, frozen=True):
     message: str
 
 
+class Queued(WireMessage, frozen=True):
+    """These Submits were understood, and wait in the engine's queue."""
+
+    seqs: tuple[int, ...]
+
+
+class Started(WireMessage, frozen=True):
+    """These requests leave the queue: they are computed from the next step on."""
+
+    seqs: tuple[int, ...]
+
+
 class Texts(WireMessage, frozen=True):
     """The pieces of text that some sequences have got since the last such message."""
 
@@ -240,7 +252,21 @@ class Heartbeat(WireMessage, frozen=True):
 EngineCommand = (
     Load | Submit | Cancel | Count | Tokenize | Detokenize | Render | Embed | SetThreads | GetStats | Shutdown
 )
-Reply = Ready | LoadFailed | Texts | Finished | Failed | Counted | Tokenized | Rendered | Embedded | Stats | Heartbeat
+Reply = (
+    Ready
+    | LoadFailed
+    | Queued
+    | Started
+    | Texts
+    | Finished
+    | Failed
+    | Counted
+    | Tokenized
+    | Rendered
+    | Embedded
+    | Stats
+    | Heartbeat
+)
 
 _encoder = msgspec.msgpack.Encoder()
 _commands: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(EngineCommand)

@@ -10,6 +10,7 @@ from orchestrator.events import (
     CancelRequested,
     EscalationTarget,
     Event,
+    ModelAwaited,
     NoteChanged,
     PlanFailed,
     PlanFinished,
@@ -52,6 +53,8 @@ class ProgressLines:
             case RunFinished(status=status, error=error):
                 why = f": {_in_line(error)}" if error else "."
                 return (f"The run is {status}{why}",)
+            case ModelAwaited(step=step, reason=reason):
+                return (f"{step or 'The plan'} waits: {_in_line(reason)}",)
         return self._of_plan(event) or self._of_step(event)
 
     def _of_step(self, event: Event) -> tuple[str, ...]:

@@ -20,6 +20,7 @@ from orchestrator.events import (
     CallOutcome,
     Event,
     GateResult,
+    ModelAwaited,
     PlanFailed,
     PlanFinished,
     PlanningStarted,
@@ -61,6 +62,16 @@ class CallRow:
 
 
 @dataclass(frozen=True, slots=True)
+class WaitRow:
+    """One wait for a model that had failed too often, as in ModelAwaited. `since` is when it began."""
+
+    since: float
+    model: str
+    reason: str
+    seconds: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class AttemptRow:
     """One attempt at a step. `outcome` is running, checking, done, cancelled, interrupted or the kind of failure."""
 
@@ -80,6 +91,7 @@ class AttemptRow:
     prompts: PromptDigests = field(default_factory=PromptDigests)
     reasoning: str = ""
     """The digest of what the models have thought; empty where they have not."""
+    waits: tuple[WaitRow, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,6 +323,9 @@ class RunView:
                     event.awaited_seconds,
                 )
                 self._change_attempt(step, event.number, calls=(*row.calls, call))
+            case ModelAwaited(step=str(step)) if row := self._attempt(step, event.number):
+                wait = WaitRow(at, event.model, event.reason, event.seconds)
+                self._change_attempt(step, event.number, waits=(*row.waits, wait))
             case AttemptGenerated(step=step, usage=usage):
                 self._change_attempt(step, event.number, outcome="checking", usage=usage)
             case AttemptSucceeded(step=step, outputs=outputs):

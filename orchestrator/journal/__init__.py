@@ -18,6 +18,7 @@ from orchestrator.journal.home import Home, HomeLock, home_path
 from orchestrator.journal.journal import Journal, JournalReader, with_made_personas
 from orchestrator.journal.objects import ObjectStore, digest_of
 from orchestrator.journal.outcomes import AttemptOutcome, Rating
+from orchestrator.journal.presence import Presence
 from orchestrator.journal.store import PersonaUse, RunRow
 from orchestrator.prediction import MeasuredGeneration
 
@@ -43,6 +44,7 @@ __all__ = [
     "ObjectMissing",
     "ObjectStore",
     "PersonaUse",
+    "Presence",
     "Rating",
     "RunRow",
     "UnknownChat",

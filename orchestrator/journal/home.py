@@ -37,8 +37,15 @@ class Home:
 
     @property
     def restored(self) -> Path:
-        """The database of a backup that is being restored, until it replaces `database`."""
+        """The database of a backup that is being restored, or of a daemon that ended without `database` in its place,
+        until it becomes `database`."""
         return self.path / "journal.db.restored"
+
+    @property
+    def used(self) -> tuple[Path, ...]:
+        """What the owner of the folder has open or writes to for as long as it runs, the folder itself first."""
+        logs = (self.path / f"{self.database.name}{end}" for end in ("-wal", "-shm"))
+        return (self.path, self.lock_file, self.database, *logs, self.objects, self.runs)
 
     @property
     def objects(self) -> Path:

@@ -26,6 +26,7 @@ from orchestrator.journal.home import Home, HomeLock
 from orchestrator.journal.housekeeping import MaintenanceStore
 from orchestrator.journal.objects import ObjectStore
 from orchestrator.journal.outcomes import AttemptOutcome, decode_outcome
+from orchestrator.journal.presence import Presence
 from orchestrator.journal.store import (
     EventRow,
     GenerationRow,
@@ -265,6 +266,7 @@ class Journal(JournalReader):
         self.objects = ObjectStore(home.objects, durable=durable)
         self._lock = lock
         self._writer = writer
+        self._presence = Presence(home.used)
 
     @classmethod
     def open(cls, home: Path, *, durable: bool = True) -> Self:
@@ -336,6 +338,15 @@ class Journal(JournalReader):
         """The error for which nothing can be written at the moment, while the disk is full, else None."""
         return self._writer.full
 
+    @property
+    def misplaced(self) -> str | None:
+        """Why what is accepted now might be lost: a file of the state folder was moved, deleted or replaced; or None.
+
+        It is looked up each time, so it is None again once everything is back in its place.
+        """
+        missing = self._presence.missing()
+        return None if missing is None else f"{missing}; accepted: the original put back, or a restart of the daemon"
+
     async def breakdown(self) -> JournalError:
         """Wait until no append can succeed any more, and return the error."""
         return await asyncio.shield(asyncio.wrap_future(self._writer.broken))
@@ -405,10 +416,24 @@ class Journal(JournalReader):
                 pass
 
     def close(self) -> None:
-        """Commit the events that wait, and release the state folder."""
+        """Commit the events that wait, and release the state folder.
+
+        If the database is not in its place any more, a copy of it is left there for the next owner.
+        """
         self._writer.close()
+        if self._presence.change_of(self.home.path) is None and not self.home.database.exists():
+            self._leave_copy()
+        self._presence.close()
         super().close()
         self._lock.release()
+
+    def _leave_copy(self) -> None:
+        try:
+            self._store.copy_to(self.home.restored)
+        except JournalError as error:
+            log.error("the journal was moved or deleted, and cannot be written anew", error=str(error))
+        else:
+            log.warning("the journal was moved or deleted; the next start uses a copy", copy=str(self.home.restored))
 
     def _rows(self, run: str, events: Sequence[Event]) -> Sequence[EventRow]:
         self.home.artifacts(run)  # refuses names that could not be a folder

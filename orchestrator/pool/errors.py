@@ -6,7 +6,7 @@
     ├── ModelTooLarge       it cannot fit the memory budget; a retry is useless until the registry changes
     ├── ModelRemote         another server runs it, and the operation needs a model that is loaded here
     ├── ModelPinned         it stays loaded until it is unpinned
-    ├── ModelBroken         its engine has failed too often lately; it is tried again after a while
+    ├── ModelBroken         its engine has failed too often lately; requests wait until it is tried again, within limits
     └── PoolClosed          the pool is shutting down
 
 A failed load raises the engine's own ModelLoadFailed, and an engine that dies its EngineDied.
@@ -50,12 +50,15 @@ class ModelPinned(PoolError):
 
 
 class ModelBroken(PoolError):
-    """The model's engine failed `failures` times within a short time. It is tried again after `retry_seconds`."""
+    """The model's engine failed too often. It is tried again in `retry_seconds`.
 
-    def __init__(self, model: str, message: str, *, failures: int, retry_seconds: float) -> None:
+    If that is `lasting`, another try will probably fail as the ones before it did.
+    """
+
+    def __init__(self, model: str, message: str, *, retry_seconds: float, lasting: bool = False) -> None:
         super().__init__(model, message)
-        self.failures = failures
         self.retry_seconds = retry_seconds
+        self.lasting = lasting
 
 
 class PoolClosed(PoolError):

@@ -8,7 +8,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Final
 
-from orchestrator.pool.errors import ModelBroken, ModelUnavailable
+from orchestrator.pool.errors import ModelBroken, ModelUnavailable, UnknownModel
 from orchestrator.pool.handle import EngineHandle
 from orchestrator.pool.placement import ReplicaCandidate, ReplicaId, Topology, choose_replica, nodes_for
 from orchestrator.pool.policy import Demand, ModelView, ReplicaState, ReplicaView
@@ -19,6 +19,8 @@ from registry.models import ModelEntry
 MAX_FAILURES: Final = 3
 FAILURE_WINDOW: Final = 60.0
 """A model whose engines failed MAX_FAILURES times within so many seconds counts as broken."""
+MAX_FAILED_LOADS: Final = 9
+"""Requests no longer wait for a model that could not be loaded so many times in a row."""
 _RETIRING: Final = "the registry has changed: its engine ends when no request uses it any more"
 
 
@@ -149,7 +151,15 @@ class ManagedModel:
     """The entry that a retiring model gets when its engines have ended; None if it is then removed."""
     waiting: dict[Waiter, None] = field(default_factory=dict)
     """The requests that wait for an engine, in the order of their arrival."""
+    resting: int = 0
+    """How many requests wait until a broken model is tried again."""
+    reopened: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set, and then replaced, when those need not wait any longer: its entry has changed, or the pool is closed."""
     failures: deque[float] = field(default_factory=lambda: deque(maxlen=MAX_FAILURES))
+    failed_loads: int = 0
+    """How many loads have failed in a row."""
+    unloadable: bool = False
+    """Whether the last load failed for a reason that stays, such as a missing file."""
     last_failure: str | None = None
 
     @classmethod
@@ -169,6 +179,13 @@ class ManagedModel:
         self.retiring, self.successor = True, successor
         for one in self.instances:
             one.asked, one.leaving = None, one.state != "absent"
+        if successor is None:
+            self.reopen()
+
+    def reopen(self) -> None:
+        """Wake the requests that wait until it is tried again."""
+        self.reopened.set()
+        self.reopened = asyncio.Event()
 
     def update(self, entry: ModelEntry) -> None:
         """Adopt an entry that is loaded in the same way as the present one."""
@@ -181,8 +198,10 @@ class ManagedModel:
         fresh = ManagedModel.of(entry, topology)
         self.instances, self.misplaced = fresh.instances, fresh.misplaced
         self.failures.clear()
+        self.failed_loads, self.unloadable = 0, False
         self.last_failure = None
         self.update(entry)
+        self.reopen()
 
     @property
     def absent(self) -> bool:
@@ -260,9 +279,24 @@ class ManagedModel:
         )
 
     def failed(self, now: float, reason: str) -> None:
-        """Note that an engine died, or could not be started."""
+        """Note that an engine died."""
         self.failures.append(now)
         self.last_failure = reason
+
+    def load_failed(self, now: float, reason: str, *, lasting: bool) -> None:
+        """Note that an engine could not be started, and whether for a `lasting` reason."""
+        self.failed(now, reason)
+        self.failed_loads += 1
+        self.unloadable = lasting
+
+    def loaded(self) -> None:
+        """Note that an engine was started."""
+        self.failed_loads, self.unloadable = 0, False
+
+    @property
+    def hopeless(self) -> bool:
+        """Whether nothing suggests that the next load succeeds, so that no request waits for one while it rests."""
+        return self.unloadable or self.failed_loads >= MAX_FAILED_LOADS
 
     def broken_for(self, now: float) -> float:
         """Return for how many seconds the model still counts as broken; 0 if it does not."""
@@ -271,16 +305,25 @@ class ManagedModel:
         return max(0.0, self.failures[0] + FAILURE_WINDOW - now)
 
     def check(self, now: float) -> None:
-        """Raise ModelUnavailable or ModelBroken if it cannot be loaded now."""
+        """Raise UnknownModel, ModelUnavailable or ModelBroken if it cannot be loaded now."""
+        if self.retiring and self.successor is None:
+            raise UnknownModel(self.entry.id, f"model {self.entry.id} is no longer in the registry")
         if self.why_not is not None:
             raise ModelUnavailable(self.entry.id, self.why_not)
+        if self.broken_for(now) > 0:
+            raise self.broken(now)
+
+    def broken(self, now: float) -> ModelBroken:
+        """Return the error that says how it has failed, and when it is tried again."""
         seconds = self.broken_for(now)
-        if seconds > 0:
-            what = (
-                f"model {self.entry.id} is broken: its engine failed {MAX_FAILURES} times within "
-                f"{FAILURE_WINDOW:.0f} s; next try in {seconds:.0f} s; the last time: {self.last_failure}"
-            )
-            raise ModelBroken(self.entry.id, what, failures=MAX_FAILURES, retry_seconds=seconds)
+        how = f"its engine failed {MAX_FAILURES} times within {FAILURE_WINDOW:.0f} s"
+        if self.failed_loads >= MAX_FAILED_LOADS:
+            how = f"it could not be loaded {self.failed_loads} times in a row"
+        elif self.unloadable:
+            how = "it cannot be loaded"
+        when = f"next try in {math.ceil(seconds)} s" if seconds else "the next request tries it again"
+        what = f"model {self.entry.id} is broken: {how}; {when}; the last time: "
+        return ModelBroken(self.entry.id, f"{what}{self.last_failure}", retry_seconds=seconds, lasting=self.hopeless)
 
     def status(self, now: float) -> ModelStatus:
         """Describe it for the API and the command line."""
@@ -292,14 +335,21 @@ class ManagedModel:
             pinned=self.pinned,
             state=self._state(now),
             bytes=sum(one.bytes for one in instances),
-            waiting=len(self.waiting),
-            requests=len(self.waiting) + sum(one.requests for one in instances),
+            waiting=len(self.waiting) + self.resting,
+            requests=len(self.waiting) + self.resting + sum(one.requests for one in instances),
             active=sum(one.active for one in instances),
             threads=sum(one.threads or 0 for one in running) if running else None,
             pid=running[0].pid if running else None,
-            reason=_RETIRING if self.retiring else self.why_not or self.last_failure,
+            reason=self._reason(now),
             instances=instances,
         )
+
+    def _reason(self, now: float) -> str | None:
+        if self.retiring:
+            return _RETIRING
+        if self.why_not is not None:
+            return self.why_not
+        return str(self.broken(now)) if self.broken_for(now) > 0 and not self.coming else self.last_failure
 
     def _state(self, now: float) -> ModelState:
         states = {one.state for one in self.instances}

@@ -19,7 +19,8 @@ from orchestrator.engine.contract import (
     SystemPrompt,
     TokenizedText,
 )
-from orchestrator.engine.errors import EngineDied, EngineError
+from orchestrator.engine.errors import EngineDied, EngineError, NotStarted
+from orchestrator.engine.waits import pausing
 from orchestrator.events import Usage
 from orchestrator.pool.admission import PoolBudget
 from orchestrator.pool.decoding import Decoding
@@ -163,8 +164,11 @@ class Pool:
         """Generate text with a model, loading it if needed. The request's deadline and slack count from this call.
 
         Requests of a batch are served after interactive ones when models have to make room for each other. Time spent
-        on loading is in `usage.queued_seconds`. Raises PoolError (see `orchestrator.pool.errors`) and EngineError:
-        ModelLoadFailed, BadRequest and its like, EngineDied; a remote model's are in `orchestrator.remote.errors`.
+        on loading is in `usage.queued_seconds`. Time in which the model rests after failures does not count towards the
+        deadline. A request that was still queued in an engine that died moves on to the next one.
+
+        Raises PoolError (see `orchestrator.pool.errors`) and EngineError: ModelLoadFailed, BadRequest and its like,
+        EngineDied; a remote model's are in `orchestrator.remote.errors`.
         """
         server = self._remotes.get(model) or self._model(model)
         with self._role_counts.asking(model, request.role) as answered:
@@ -184,18 +188,28 @@ class Pool:
         wanted = LeaseRequest(
             interactive=request.priority == "interactive", due=asked + request.slack, prefix_hashes=hashes
         )
-        async with contextlib.AsyncExitStack() as stack:
-            try:
-                async with asyncio.timeout(request.deadline_seconds):
-                    replica, engine = await stack.enter_async_context(self._lease(managed, wanted))
-            except TimeoutError:
-                return Completion("", "deadline", Usage(queued_seconds=clock() - asked))
-            waited = clock() - asked
-            async with self._decoding.of(replica, managed.entry.options.threads, wanted.due):
-                completion = await engine.generate(_later(request, waited), on_text, on_thought)
-        usage = completion.usage
-        queued = dataclasses.replace(usage, queued_seconds=usage.queued_seconds + waited)
-        return dataclasses.replace(completion, usage=queued)
+        left = request.deadline_seconds
+        while True:
+            async with contextlib.AsyncExitStack() as stack:
+                try:
+                    async with asyncio.timeout(left) as limit:
+                        with pausing(limit):
+                            replica, engine = await stack.enter_async_context(self._lease(managed, wanted))
+                        end = limit.when()
+                except TimeoutError:
+                    return Completion("", "deadline", Usage(queued_seconds=clock() - asked))
+                waited, left = clock() - asked, None if end is None else end - clock()
+                later = _later(request, left, waited)
+                try:
+                    async with self._decoding.of(replica, managed.entry.options.threads, wanted.due):
+                        completion = await engine.generate(later, on_text, on_thought)
+                except NotStarted:  # another engine can carry it out
+                    left = None if end is None else end - clock()
+                    await self._note_death(replica, engine)
+                    continue
+            usage = completion.usage
+            queued = dataclasses.replace(usage, queued_seconds=usage.queued_seconds + waited)
+            return dataclasses.replace(completion, usage=queued)
 
     async def embed(self, model: str, texts: Sequence[str]) -> Embeddings:
         """Make a vector of each text with the model of the registry's role `embedder`, loading it if needed.
@@ -339,11 +353,14 @@ class Pool:
         try:
             yield replica, engine
         except EngineDied:
-            await engine.wait_dead()
-            self._residency.on_engine_exit(replica, engine)
+            await self._note_death(replica, engine)
             raise
         finally:
             self._residency.release(replica)
+
+    async def _note_death(self, replica: Replica, engine: EngineHandle) -> None:
+        await engine.wait_dead()
+        self._residency.on_engine_exit(replica, engine)
 
 
 def _budget(total: int, topology: Topology) -> PoolBudget:
@@ -353,9 +370,7 @@ def _budget(total: int, topology: Topology) -> PoolBudget:
     return PoolBudget(total, {node.id: int(node.memory * _OF_A_NODE) for node in topology.nodes})
 
 
-def _later(request: Generation, seconds: float) -> Generation:
-    """Return the request with deadline and slack reduced by `seconds` of waiting, and with the slack of its class."""
-    deadline = request.deadline_seconds
-    left = None if deadline is None else deadline - seconds
-    slack = request.slack - seconds + (BATCH_SLACK if request.priority == "batch" else 0.0)
+def _later(request: Generation, left: float | None, waited: float) -> Generation:
+    """Return the request with `left` seconds to its deadline, less slack by what it waited, and its class's slack."""
+    slack = request.slack - waited + (BATCH_SLACK if request.priority == "batch" else 0.0)
     return dataclasses.replace(request, deadline_seconds=left, slack=slack)

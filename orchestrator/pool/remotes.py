@@ -72,6 +72,6 @@ def _status(remote: RemoteModel, now: float) -> ModelStatus:
         active=remote.active,
         threads=None,
         pid=None,
-        reason=why_not or remote.last_failure,
+        reason=why_not or remote.why_resting(now) or remote.last_failure,
         instances=(),
     )

@@ -5,7 +5,9 @@ called whenever something has changed, and at the time that the policy has named
 """
 
 import asyncio
+import math
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -13,9 +15,10 @@ import structlog
 
 from orchestrator.engine.contract import EngineSpec, SystemPrompt
 from orchestrator.engine.errors import EngineError, EngineStopped, ModelLoadFailed
+from orchestrator.engine.waits import PATIENCE_SECONDS, ModelWait, is_patient, wait_noted
 from orchestrator.pool.admission import NeverFits, PoolBudget
 from orchestrator.pool.decoding import Decoding
-from orchestrator.pool.errors import ModelTooLarge, ModelUnavailable, PoolClosed, UnknownModel
+from orchestrator.pool.errors import ModelBroken, ModelTooLarge, ModelUnavailable, PoolClosed, UnknownModel
 from orchestrator.pool.footprint import Footprints, measure
 from orchestrator.pool.handle import EngineHandle, StartEngine
 from orchestrator.pool.managed_model import LeaseRequest, ManagedModel, Replica, Waiter
@@ -111,6 +114,7 @@ class Residency:
             self._alarm.cancel()
         for model in self._managed.values():
             model.refuse(self._closing(model))
+            model.reopen()
         for load in self._loads:
             load.cancel()
         async with asyncio.TaskGroup() as stopping:
@@ -125,8 +129,21 @@ class Residency:
     async def acquire(self, model: ManagedModel, wanted: LeaseRequest) -> Replica:
         """Lease a replica of a model, which is loaded if needed. It stays loaded until `release`.
 
-        Raises ModelUnavailable, ModelBroken, ModelTooLarge, PoolClosed or the engine's ModelLoadFailed.
+        A model whose engines keep failing is waited for, see `orchestrator.engine.waits`.
+
+        Raises UnknownModel, ModelUnavailable, ModelBroken, ModelTooLarge, PoolClosed or the engine's ModelLoadFailed.
         """
+        patient_until = math.inf if is_patient() else _now() + PATIENCE_SECONDS
+        while True:
+            try:
+                return await self._acquire(model, wanted)
+            except ModelBroken as error:
+                if error.lasting or _now() + error.retry_seconds > patient_until:
+                    raise
+                with wait_noted(ModelWait(model.entry.id, str(error), error.retry_seconds)):
+                    await _rest(model, error.retry_seconds)
+
+    async def _acquire(self, model: ManagedModel, wanted: LeaseRequest) -> Replica:
         if self._closed:
             raise self._closing(model)
         replica = model.choose(wanted.prefix_hashes)
@@ -181,8 +198,11 @@ class Residency:
             reason, end_of_log = str(engine.failure), engine.failure.log if engine.failure is not None else ""
             model.failed(_now(), reason)
             log.warning("an engine died", model=name, pid=engine.info.pid, reason=reason, engine_log=end_of_log)
-            if model.pinned and not model.broken_for(_now()):
+            broken = model.broken_for(_now()) > 0
+            if model.pinned and not broken:
                 replica.asked = _now()
+            if broken and not model.coming:
+                model.refuse(model.broken(_now()))
         self.reconsider()
 
     def _try_hot_again(self) -> None:
@@ -256,21 +276,31 @@ class Residency:
                 engine = await self._start_engine(spec)
         except EngineError as error:
             replica.vacate()
-            model.failed(_now(), str(error))
+            lasting = not (isinstance(error, ModelLoadFailed) and error.passing)
+            model.load_failed(_now(), str(error), lasting=lasting)
             end_of_log = error.log if isinstance(error, ModelLoadFailed) else ""
             log.warning("a model could not be loaded", model=entry.id, reason=str(error), engine_log=end_of_log)
             if not model.coming and not (model.retiring and model.successor is not None):  # the next entry may load
-                model.refuse(error)
+                self._refuse_or_rest(model, error)
         except asyncio.CancelledError:
             replica.vacate()
             raise
         else:
             replica.loaded(engine, threads, _now())
+            model.loaded()
             self._engines.add(engine)
             self._tasks.create_task(self._watch(replica, engine))
             self._measure(model, replica)
             log.info("a model was loaded", model=model.entry.id, pid=engine.info.pid, seconds=engine.info.load_seconds)
         self.reconsider()  # before any request is served: if many wait, further replicas are loaded for them
+
+    @staticmethod
+    def _refuse_or_rest(model: ManagedModel, error: EngineError) -> None:
+        """Decide what a failed load means for the requests that wait: they fail, rest, or wait for the next load."""
+        if model.unloadable:
+            model.refuse(error)
+        elif model.hopeless or model.broken_for(_now()) > 0:
+            model.refuse(model.broken(_now()))
 
     def _stop(self, model: ManagedModel, replica: Replica) -> None:
         """Stop an engine. Its memory is free after `on_engine_exit`."""
@@ -364,6 +394,17 @@ def _too_large(entry: ModelEntry, wanted: int, parts: str, why: NeverFits) -> Mo
         "or more memory under defaults in the registry"
     )
     return ModelTooLarge(entry.id, what, wanted=wanted, budget=why.limit, pinned=why.pinned)
+
+
+async def _rest(model: ManagedModel, seconds: float) -> None:
+    """Wait until a broken model may be tried again: for so many seconds, or until its entry changes."""
+    model.resting += 1
+    try:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await model.reopened.wait()
+    finally:
+        model.resting -= 1
 
 
 def _now() -> float:

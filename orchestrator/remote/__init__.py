@@ -16,6 +16,7 @@ from orchestrator.remote.errors import (
     RemoteFailed,
     RemotePromptTooLong,
     RemoteRefused,
+    RemoteResting,
     ToolsRefused,
 )
 from orchestrator.remote.http import probe
@@ -27,6 +28,7 @@ __all__ = [
     "RemoteModel",
     "RemotePromptTooLong",
     "RemoteRefused",
+    "RemoteResting",
     "ToolsRefused",
     "probe",
 ]

@@ -18,6 +18,8 @@ FIRST_PAUSE: Final = 5.0
 """Seconds that the circuit stays open for the first time."""
 LONGEST_PAUSE: Final = 60.0
 """Seconds that it stays open at most."""
+GIVE_UP: Final = 10
+"""When it has opened so many times in a row, after six minutes or more, no request waits for it to close."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +33,8 @@ class Breaker:
     state: Literal["closed", "open", "half-open"] = "closed"
     epoch: int = 0
     """Counts how often the circuit has opened."""
+    reopened: int = 0
+    """How often it has opened since a request has succeeded."""
     failures: int = 0
     """The failures in a row, while the circuit is closed."""
     pause: float = FIRST_PAUSE
@@ -65,13 +69,24 @@ class Breaker:
         if self.state == "closed" and self.failures + 1 < THRESHOLD:
             return replace(self, failures=self.failures + 1)
         pause = min(2 * self.pause, LONGEST_PAUSE)
-        return Breaker(state="open", epoch=self.epoch + 1, pause=pause, until=now + self.pause)
+        return Breaker(
+            state="open", epoch=self.epoch + 1, reopened=self.reopened + 1, pause=pause, until=now + self.pause
+        )
 
     def abandoned(self, permit: int) -> "Breaker":
         """Return the breaker after the caller has given the request up. If it was the probe, another one is needed."""
         if self.state == "half-open" and permit == self.epoch:
             return replace(self, state="open")
         return self
+
+    def admits(self, now: float) -> bool:
+        """Return whether a request may be sent now."""
+        return self.ask(now)[1] is not None
+
+    @property
+    def hopeless(self) -> bool:
+        """Whether the server has failed for so long that only the next probe waits for it."""
+        return self.reopened >= GIVE_UP
 
     def open_seconds(self, now: float) -> float:
         """Return for how many seconds no request may be sent; 0 if one may, or if a probe is under way."""

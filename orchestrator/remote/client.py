@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import json
+import math
 import random
 from collections.abc import Callable, Iterator
 from contextlib import aclosing, contextmanager, suppress
@@ -15,9 +16,17 @@ from orchestrator.engine.client.engine import Completion, OnText, StopGenerating
 from orchestrator.engine.contract import Finish, Generation, TokenLogprob
 from orchestrator.engine.errors import BadRequest, EngineError, EngineStopped
 from orchestrator.engine.thinking import ThoughtSplitter
+from orchestrator.engine.waits import PATIENCE_SECONDS, ModelWait, is_patient, pausing, wait_noted
 from orchestrator.events import Usage
-from orchestrator.remote.breaker import CLOSED, Breaker
-from orchestrator.remote.errors import ParameterRefused, RemoteBusy, RemoteError, RemoteFailed, ToolsRefused
+from orchestrator.remote.breaker import CLOSED, LONGEST_PAUSE, Breaker
+from orchestrator.remote.errors import (
+    ParameterRefused,
+    RemoteBusy,
+    RemoteError,
+    RemoteFailed,
+    RemoteResting,
+    ToolsRefused,
+)
 from orchestrator.remote.http import Server
 from orchestrator.remote.retry import pause
 from orchestrator.remote.slots import RequestSlots
@@ -45,9 +54,10 @@ class RemoteModel:
     """A model of the registry that another server runs.
 
     At most `slots` requests run at a time, the most urgent first. A request that fails before any text has arrived is
-    tried again after a pause, if that may help. A server that keeps failing is not asked for a while. Parameters that
-    the server has refused are not sent to it again. Use an object from one event loop, and `close` it at the end.
-    `chance` returns a random number in [0, 1), for the length of a pause.
+    tried again after a pause, if that may help. A server that keeps failing is not asked for a while, and requests wait
+    meanwhile, see `orchestrator.engine.waits`. Parameters that the server has refused are not sent to it again. Use an
+    object from one event loop, and `close` it at the end. `chance` returns a random number in [0, 1), for the length of
+    a pause.
     """
 
     def __init__(
@@ -59,6 +69,8 @@ class RemoteModel:
         self.active = 0
         self.last_failure: str | None = None
         self._name = entry.remote.model
+        self._settled = asyncio.Event()
+        """Set, and then replaced, when the circuit has changed."""
         self._refused: frozenset[str] = frozenset()
         self._no_tools: ToolsRefused | None = None
         self._server = Server(entry.id, entry.remote)
@@ -68,6 +80,7 @@ class RemoteModel:
         self._scopes: set[asyncio.Timeout] = set()
         self._idle = asyncio.Event()
         self._closed = False
+        self._retired = False
 
     async def generate(
         self, request: Generation, on_text: OnText | None = None, on_thought: OnText | None = None
@@ -88,17 +101,9 @@ class RemoteModel:
         scope = asyncio.timeout(request.deadline_seconds)
         try:
             with self._counted(scope):
-                async with scope, self._slots.hold(_now() + request.slack):
-                    self.active += 1
-                    try:
-                        finish = await self._with_accepted_parameters(request, asked, answer, scope)
-                    except _ThoughtTooLong:
-                        request = replace(request, thinking="off")
-                        asked = wire_request(self._name, request, self.entry.context)
-                        answer.ask_again()
-                        finish = await self._with_accepted_parameters(request, asked, answer, scope)
-                    finally:
-                        self.active -= 1
+                async with scope:
+                    with pausing(scope):
+                        finish = await self._answered(request, asked, answer, scope)
         except StopGenerating:
             finish = "cancelled"
         except TimeoutError:
@@ -108,6 +113,39 @@ class RemoteModel:
                 raise self._stopped() from None
             finish = "deadline"
         return answer.completion(finish, _now())
+
+    async def _answered(
+        self, request: Generation, asked: WireRequest, answer: "_Answer", scope: asyncio.Timeout
+    ) -> Finish:
+        """Send the request when the circuit lets it and a slot is free. Return how the answer ended."""
+        due = _now() + request.slack
+        while True:
+            await self._until_admitted()
+            async with self._slots.hold(due):
+                if not self._breaker.admits(_now()):
+                    continue  # it has opened while a slot was waited for
+                self.active += 1
+                try:
+                    return await self._with_accepted_parameters(request, asked, answer, scope)
+                except _ThoughtTooLong:
+                    request = replace(request, thinking="off")
+                    asked = wire_request(self._name, request, self.entry.context)
+                    answer.ask_again()
+                    return await self._with_accepted_parameters(request, asked, answer, scope)
+                finally:
+                    self.active -= 1
+
+    async def _until_admitted(self) -> None:
+        """Wait until the circuit lets a request through. Raises RemoteResting if that is not waited for."""
+        patient_until = math.inf if is_patient() else _now() + PATIENCE_SECONDS
+        while not self._breaker.admits(_now()):
+            seconds = self._breaker.open_seconds(_now())
+            if self._retired or self._breaker.hopeless or _now() + seconds > patient_until:
+                raise self._resting(seconds)
+            wait = ModelWait(self.entry.id, str(self._resting(seconds)), seconds or None)
+            with wait_noted(wait), suppress(TimeoutError):
+                async with asyncio.timeout(seconds or min(patient_until - _now(), LONGEST_PAUSE)):
+                    await self._settled.wait()
 
     async def close(self) -> None:
         """End all requests and close the connections. These requests, and later ones, raise EngineStopped."""
@@ -122,7 +160,9 @@ class RemoteModel:
             await self._server.close()
 
     async def retire(self) -> None:
-        """Wait until all requests have ended, and close the connections."""
+        """Wait until all requests have ended, and close the connections. Those that wait for the circuit fail."""
+        self._retired = True
+        self._settle(replace(self._breaker))
         if self._scopes:
             await self._idle.wait()
         await self.close()
@@ -130,6 +170,10 @@ class RemoteModel:
     def open_seconds(self, now: float) -> float:
         """Return for how many more seconds the server is not asked because it failed too often; 0 if it is asked."""
         return self._breaker.open_seconds(now)
+
+    def why_resting(self, now: float) -> str | None:
+        """Return why the server is not asked, and when the next try is; None if it is asked."""
+        return str(self._resting(self._breaker.open_seconds(now))) if not self._breaker.admits(now) else None
 
     @contextmanager
     def _counted(self, scope: asyncio.Timeout) -> Iterator[None]:
@@ -149,7 +193,7 @@ class RemoteModel:
     async def _with_accepted_parameters(
         self, request: Generation, asked: WireRequest, answer: "_Answer", scope: asyncio.Timeout
     ) -> Finish:
-        """Send the request anew, without the parameter, each time the server refuses a parameter."""
+        """Send the request again, without the parameter, each time the server refuses a parameter."""
         while True:
             if asked.parameters & self._refused:
                 asked = wire_request(self._name, request, self.entry.context, self._refused)
@@ -166,22 +210,26 @@ class RemoteModel:
 
     async def _with_retries(self, asked: WireRequest, answer: "_Answer", scope: asyncio.Timeout) -> Finish:
         """Try until there is an answer or another try cannot help. Return how the answer ended."""
-        failure: RemoteError | None = None
         for tries in itertools.count(1):
-            self._breaker, permit = self._breaker.ask(_now())
+            breaker, permit = self._breaker.ask(_now())
             if permit is None:
-                break
+                raise self._resting(self._breaker.open_seconds(_now()))
+            self._settle(breaker)
             try:
                 return await self._try_once(asked, answer, permit)
-            except RemoteError as error:
-                failure = error
-            wait = None if answer.begun or not failure.passing else pause(tries, failure.retry_after, self._chance())
-            due = scope.when()
-            if wait is None or (due is not None and _now() + wait >= due):
-                break
-            log.warning("a remote model is asked again", model=self.entry.id, seconds=round(wait, 1), why=str(failure))
-            await asyncio.sleep(wait)
-        raise failure or self._circuit_open()
+            except RemoteError as failure:
+                helps = failure.passing and not answer.begun
+                wait = pause(tries, failure.retry_after, self._chance()) if helps else None
+                due = scope.when()
+                if wait is None or (due is not None and _now() + wait >= due):
+                    raise
+                log.warning(
+                    "a remote model is asked again", model=self.entry.id, seconds=round(wait, 1), why=str(failure)
+                )
+                await asyncio.sleep(wait)
+                if not self._breaker.admits(_now()):
+                    raise
+        raise AssertionError("unreachable")
 
     async def _try_once(self, asked: WireRequest, answer: "_Answer", permit: int) -> Finish:
         """Send the request once, and tell the circuit breaker the result. A server that refuses counts as healthy."""
@@ -189,15 +237,15 @@ class RemoteModel:
             finish = await self._request(asked, answer, permit)
         except RemoteFailed as error:
             self.last_failure = str(error)
-            self._breaker = self._breaker.failed(permit, _now())
+            self._settle(self._breaker.failed(permit, _now()))
             raise
         except (RemoteBusy, BadRequest, _ThoughtTooLong):
-            self._breaker = self._breaker.succeeded(permit)
+            self._settle(self._breaker.succeeded(permit))
             raise
         except BaseException:
-            self._breaker = self._breaker.abandoned(permit)
+            self._settle(self._breaker.abandoned(permit))
             raise
-        self._breaker = self._breaker.succeeded(permit)
+        self._settle(self._breaker.succeeded(permit))
         return finish
 
     async def _request(self, asked: WireRequest, answer: "_Answer", permit: int) -> Finish:
@@ -205,7 +253,7 @@ class RemoteModel:
         reason: str | None = None
         async with aclosing(self._server.chunks(asked)) as chunks:
             async for chunk in chunks:
-                self._breaker = self._breaker.answered(permit)
+                self._settle(self._breaker.answered(permit))
                 answer.take(chunk, _now())
                 if answer.is_too_long:
                     log.warning("a server ignores max_tokens, so its answer is cut", model=self.entry.id)
@@ -224,11 +272,17 @@ class RemoteModel:
                         answer.count(late.counts)
         return finish_of(self._server.where, reason)
 
-    def _circuit_open(self) -> RemoteBusy:
-        seconds = self._breaker.open_seconds(_now())
-        when = f"next try in {seconds:.0f} s" if seconds else "one request is trying it now"
+    def _settle(self, breaker: Breaker) -> None:
+        """Adopt the next state of the circuit, and wake the requests that wait for another one."""
+        if breaker is not self._breaker:
+            self._breaker = breaker
+            self._settled.set()
+            self._settled = asyncio.Event()
+
+    def _resting(self, seconds: float) -> RemoteResting:
+        when = f"next try in {math.ceil(seconds)} s" if seconds else "one request is trying it now"
         what = f"{self._server.where}: failed too often; {when}; the last failure: {self.last_failure}"
-        return RemoteBusy(what, retry_after=seconds)
+        return RemoteResting(what, retry_after=seconds, lasting=self._breaker.hopeless)
 
     def _stopped(self) -> EngineStopped:
         return EngineStopped(f"{self._server.where}: was cancelled, because the pool has stopped")

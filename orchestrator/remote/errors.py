@@ -3,7 +3,8 @@
     EngineError                       orchestrator.engine
     ├── RemoteError                   no answer, and the request is not to blame
     │   ├── RemoteFailed              unreachable, silent, broken off, HTTP 5xx, or an invalid answer
-    │   └── RemoteBusy                HTTP 429, or the circuit is open because the server failed too often
+    │   ├── RemoteResting             the circuit is open, because the server failed too often
+    │   └── RemoteBusy                HTTP 429
     └── BadRequest
         ├── RemoteRefused             the server refuses the request or the key; trying again is useless
         │   ├── ParameterRefused      the server does not know one parameter, and there is another way to ask
@@ -36,6 +37,14 @@ class RemoteFailed(RemoteError):
 
 class RemoteBusy(RemoteError):
     """The server takes no request now, but may later."""
+
+
+class RemoteResting(RemoteError):
+    """The server failed too often and is not asked for a while. If that is `lasting`, it has failed for minutes."""
+
+    def __init__(self, message: str, *, retry_after: float, lasting: bool) -> None:
+        super().__init__(message, retry_after=retry_after)
+        self.lasting = lasting
 
 
 class RemoteRefused(BadRequest):

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from orchestrator.analysis import Source
+from orchestrator.engine.waits import ModelWait, waiting_for_models
 from orchestrator.errors import InputError
 from orchestrator.events import (
     AttemptFailed,
@@ -16,6 +17,7 @@ from orchestrator.events import (
     Failure,
     FailureKind,
     InputSize,
+    ModelAwaited,
     NoteChanged,
     PlanFailed,
     PlanFinished,
@@ -185,6 +187,24 @@ class _Reporting:
             self._report(self._unreported.pop(0))
 
 
+class _Waits:
+    """Reports that a step or the plan (None) waits for a model: once for all of its requests that wait together."""
+
+    def __init__(self, step: str | None, number: int, now: Callable[[], float], emit: Callable[[Event], None]) -> None:
+        self._step, self._number = step, number
+        self._now, self._emit = now, emit
+        self._waiting = 0
+
+    def __call__(self, wait: ModelWait | None) -> None:
+        self._waiting += 1 if wait is not None else -1
+        if wait is not None and self._waiting == 1:
+            at, step, number = self._now(), self._step, self._number
+            event = ModelAwaited(
+                at=at, step=step, number=number, model=wait.model, reason=wait.reason, seconds=wait.seconds
+            )
+            self._emit(event)
+
+
 class RunEffects:
     """Carries out the commands of one run.
 
@@ -274,8 +294,12 @@ class RunEffects:
         gates = requested_gates(command.step, self._task.gates if self._task else ())
         meter = Meter(self._broadcast, step, number)
         models = WatchedModels(self._services.models, meter.thought)
+        awaited = _Waits(step, number, now, emit)
         try:
-            with self._reporting_generated(command, emit, at_once=bool(gates)) as generated:
+            with (
+                waiting_for_models(awaited),
+                self._reporting_generated(command, emit, at_once=bool(gates)) as generated,
+            ):
                 work = await self._prepared(command, chosen, gates)
                 runner = self._contexts.runner(work, number, chosen, self._services.tool_dependencies, emit)
                 made = await self._made(runner.run(work, models, generated, meter), generated, meter)
@@ -353,7 +377,8 @@ class RunEffects:
         models = WatchedModels(self._services.models, meter.thought)
         asked = self._plan_context(self._replans_left, models)
         try:
-            planned = await self._services.planner.plan(asked, self._accept(emit), meter)
+            with waiting_for_models(_Waits(None, 0, now, emit)):
+                planned = await self._services.planner.plan(asked, self._accept(emit), meter)
         except InputError as error:
             return PlanFailed(at=now(), failure=_final(str(error)))
         except PlanError as error:
@@ -379,7 +404,8 @@ class RunEffects:
         asked = self._plan_context(self._replans_left - 1, models)
         try:
             output = await asyncio.to_thread(self._text_of, after)
-            made = await self._services.planner.extend(asked, after, output, self._accept(emit), meter)
+            with waiting_for_models(_Waits(None, 0, now, emit)):
+                made = await self._services.planner.extend(asked, after, output, self._accept(emit), meter)
         except (InputError, JournalError) as error:
             return ReplanFinished(at=now(), after=after, outcome="stopped", reason=str(error), asked=0)
         return ReplanFinished(

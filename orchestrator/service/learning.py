@@ -21,7 +21,7 @@ import structlog
 from memrl.contribution import READY_BY_CALLER, Contribution, readiness
 from memrl.episodes import Action, Episode, Reward
 from memrl.errors import MemrlError
-from memrl.memory import Compacted, Memory, MemoryOptions, MemoryStats, Teacher
+from memrl.memory import DATABASE, Compacted, Memory, MemoryOptions, MemoryStats, Teacher
 from memrl.policy import ExplorationSettings, Policy, PolicySettings
 from memrl.reward import judge_weight, staged, teaches
 from orchestrator.errors import InputError, OrchestratorError, Problem
@@ -29,7 +29,7 @@ from orchestrator.events import AttemptFailed, AttemptStarted, AttemptSucceeded,
 from orchestrator.history.lessons import Agreement, Lesson, chat_lesson, lessons_of
 from orchestrator.history.routers import ROUTERS, LoggedChoice, choices_of, evaluate
 from orchestrator.history.view import accepted_in
-from orchestrator.journal import Journal, JournalCorrupt, JournalReader, UnknownChat, UnknownRun
+from orchestrator.journal import Journal, JournalCorrupt, JournalReader, Presence, UnknownChat, UnknownRun
 from orchestrator.lexical import LEARNING_DIMENSIONS, NAME
 from orchestrator.lexical import embed as embed_lexically
 from orchestrator.routing.hybrid import Embed, HybridRouter, Learned, Use, Vector, named
@@ -164,6 +164,13 @@ class Learning:
         self._of: tuple[Orchestrator, asyncio.TaskGroup] | None = None
         """Whose journal is read, and the group of the learner's task; None while nothing is to be learned."""
         self._learner: asyncio.Task[None] | None = None
+        self._presence = Presence(())
+
+    @property
+    def misplaced(self) -> str | None:
+        """Why nothing could be learned from new runs: the memory was moved, deleted or replaced; or None."""
+        missing = self._presence.missing()
+        return None if missing is None else f"{missing}; accepted: the original put back, or a restart of the daemon"
 
     @property
     def use(self) -> Use:
@@ -284,11 +291,13 @@ class Learning:
             self._idle.set()
             return
         self.problem = ""
+        self._presence = Presence((self.folder, self.folder / DATABASE))
         self.notice()
         self._learner = tasks.create_task(self._learn_on(orchestrator, self._learned))
 
     async def _end(self) -> None:
         """Stop to learn, and close the memory, if it is open."""
+        self._presence.close()
         learner, learned = self._learner, self._learned
         self._learner = self._learned = None
         if learner is not None:

@@ -154,8 +154,9 @@ class Service:
             return self._closure.why
         if self._orchestrator is None:
             return "the daemon is about to stop"
-        full = self._orchestrator.journal.full
-        return None if full is None else str(full)
+        journal = self._orchestrator.journal
+        full = journal.full
+        return str(full) if full is not None else journal.misplaced or self.learning.misplaced
 
     @property
     def waiting(self) -> int:

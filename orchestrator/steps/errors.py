@@ -5,12 +5,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from orchestrator.engine.errors import BadRequest, BrokenModel, EngineError, ModelLoadFailed, PromptTooLong
+from orchestrator.engine.waits import pausing
 from orchestrator.events import Failure, FailureKind, GateResult
 from orchestrator.pool.errors import ModelBroken, ModelTooLarge, ModelUnavailable, PoolError, UnknownModel
-from orchestrator.remote.errors import RemoteBusy
-
-_TRANSIENT = ("died", "hung", "memory")
-"""Kinds of load failure that may not come again; all others lie in the file or in the settings."""
+from orchestrator.remote.errors import RemoteBusy, RemoteResting
 
 GRACE = 1.0
 """Seconds past its deadline that a model has to report how far it came, before the attempt is stopped."""
@@ -38,7 +36,7 @@ def map_error(error: EngineError | PoolError) -> Failure:
 def _kind(error: EngineError | PoolError) -> FailureKind:
     if isinstance(error, PromptTooLong | ModelTooLarge):
         return FailureKind.RESOURCE
-    if isinstance(error, ModelBroken | RemoteBusy):
+    if isinstance(error, RemoteBusy):
         return FailureKind.RESOURCE  # its rule waits before the next attempt
     if isinstance(error, ModelLoadFailed) and error.kind == "memory":
         return FailureKind.RESOURCE
@@ -47,7 +45,9 @@ def _kind(error: EngineError | PoolError) -> FailureKind:
 
 def _is_final(error: EngineError | PoolError) -> bool:
     if isinstance(error, ModelLoadFailed):
-        return error.kind not in _TRANSIENT
+        return not error.passing
+    if isinstance(error, ModelBroken | RemoteResting):
+        return error.lasting
     return isinstance(error, BadRequest | BrokenModel | UnknownModel | ModelUnavailable | ModelTooLarge)
 
 
@@ -55,13 +55,15 @@ def _is_final(error: EngineError | PoolError) -> bool:
 async def attempt_timeout(seconds: float | None, grace: float = 0.0) -> AsyncIterator[asyncio.Timeout]:
     """Limit the block to `seconds` (None: no limit), and raise `AttemptError` for what goes wrong in it.
 
-    `grace` is how many seconds longer the block may take, for what it waits for to keep the deadline by itself. Beside
-    `AttemptError` only `CancelledError` and defects leave the block.
+    `grace` is how many seconds longer the block may take, for what it waits for to keep the deadline by itself. Time in
+    which a model rests after failures does not count. Beside `AttemptError` only `CancelledError` and defects leave the
+    block.
     """
     scope = asyncio.timeout(None if seconds is None else seconds + grace)
     try:
         async with scope:
-            yield scope
+            with pausing(scope):
+                yield scope
     except TimeoutError as error:
         if not scope.expired():
             raise

@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from orchestrator.events import AttemptFailed, AttemptStarted, AttemptSucceeded, Event, RunFinished, StepGathered
+from benchmarks.chaos.audit import done_again
+from orchestrator.events import AttemptFailed, AttemptStarted, AttemptSucceeded, RunFinished
 from orchestrator.history.report import load_report
 from orchestrator.history.view import RunView
 from orchestrator.journal import JournalReader
@@ -82,18 +83,8 @@ def reruns_in(journal: JournalReader, run: str) -> int:
     assert sum(isinstance(event, RunFinished) for event in events) == 1
     assert isinstance(events[-1], RunFinished)
     RunView.of(events)  # raises IllegalTransition for a course that cannot be
-    _hold_steps(run, events)
+    assert list(done_again(events)) == [], run
     ended = Counter[str]()
     ended.update(event.step for event in events if isinstance(event, AttemptSucceeded | AttemptFailed))
     started = Counter(event.step for event in events if isinstance(event, AttemptStarted))
     return sum(max(0, count - ended[step]) for step, count in started.items())
-
-
-def _hold_steps(run: str, events: Sequence[Event]) -> None:
-    """Assert that what is done is done once, and that nothing of it begins again."""
-    done: set[str] = set()
-    for event in events:
-        if isinstance(event, AttemptStarted | AttemptSucceeded | StepGathered):
-            assert event.step not in done, f"{run}: {event.step} was done, and then: {event}"
-        if isinstance(event, AttemptSucceeded | StepGathered):
-            done.add(event.step)

@@ -32,7 +32,7 @@ from orchestrator.engine.contract import (
     ToolCall,
     texts_problem,
 )
-from orchestrator.engine.errors import BadRequest, EngineDied, EngineHung, EngineStopped, ModelLoadFailed
+from orchestrator.engine.errors import BadRequest, EngineDied, EngineHung, EngineStopped, ModelLoadFailed, not_started
 from orchestrator.engine.protocol import (
     VERSION,
     Cancel,
@@ -50,12 +50,14 @@ from orchestrator.engine.protocol import (
     Load,
     LoadFailed,
     ProtocolError,
+    Queued,
     Ready,
     Render,
     Rendered,
     Reply,
     SetThreads,
     Shutdown,
+    Started,
     Stats,
     Submit,
     Texts,
@@ -126,6 +128,8 @@ class _Waiting:
     future: asyncio.Future[Any]
     on_text: OnText | None = None
     on_thought: OnText | None = None
+    queued: bool = False
+    """Whether it waits in the engine's queue, so that it has no part in how the process ends."""
 
 
 class Engine(asyncio.Protocol):
@@ -227,8 +231,8 @@ class Engine(asyncio.Protocol):
         `on_thought` is called with the pieces of what the model thinks before, if it thinks.
         Cancelling the task cancels the request in the engine.
 
-        Raises BadRequest, BadPrompt, BadGrammar, PromptTooLong, BrokenModel, EngineDied, or what `on_text` or
-        `on_thought` raises.
+        Raises BadRequest, BadPrompt, BadGrammar, PromptTooLong, BrokenModel, EngineDied (NotStarted if the request was
+        still queued), or what `on_text` or `on_thought` raises.
         """
         self._check_kind("write")
         try:
@@ -385,7 +389,7 @@ class Engine(asyncio.Protocol):
         Raises EngineDied, BadRequest.
         """
         if self._ending is not None and not isinstance(command, Shutdown):
-            raise self.failure or self._ending
+            raise not_started(self.failure or self._ending)
         try:
             frame = encode(command)
         except UnicodeEncodeError as error:
@@ -429,13 +433,12 @@ class Engine(asyncio.Protocol):
 
     def _handle(self, reply: Reply) -> None:
         match reply:
-            case Texts(texts, thoughts, logprobs):
-                self._watchdog.set_limit(self.spec.hung_seconds)  # a step that takes longer is announced anew
-                for seq, text in thoughts:
-                    self._stream(seq, text, thought=True)
-                tokens = dict(logprobs)
-                for seq, text in texts:
-                    self._stream(seq, TextPiece(text, tokens[seq]) if seq in tokens else text)
+            case Queued(seqs):
+                self._note_queued(seqs, queued=True)
+            case Started(seqs):
+                self._note_queued(seqs, queued=False)
+            case Texts():
+                self._stream_texts(reply)
             case Finished(seq) | Counted(seq) | Tokenized(seq) | Rendered(seq) | Embedded(seq) | Stats(seq):
                 self._watchdog.set_limit(self.spec.hung_seconds)
                 self._resolve(seq, reply)
@@ -475,6 +478,19 @@ class Engine(asyncio.Protocol):
         except Exception as error:  # noqa: BLE001 (the caller's callback: its error is the caller's, not the engine's)
             waiting.future.set_exception(error)
             self._cancel(seq)
+
+    def _note_queued(self, seqs: Sequence[int], *, queued: bool) -> None:
+        for seq in seqs:
+            if (waiting := self._waiting.get(seq)) is not None:
+                waiting.queued = queued
+
+    def _stream_texts(self, reply: Texts) -> None:
+        self._watchdog.set_limit(self.spec.hung_seconds)  # a step that takes longer is announced anew
+        for seq, text in reply.thoughts:
+            self._stream(seq, text, thought=True)
+        tokens = dict(reply.logprobs)
+        for seq, text in reply.texts:
+            self._stream(seq, TextPiece(text, tokens[seq]) if seq in tokens else text)
 
     def _resolve(self, seq: int, reply: Reply) -> None:
         waiting = self._waiting.get(seq)
@@ -543,9 +559,12 @@ class Engine(asyncio.Protocol):
         self._watchdog.stop()
         if self._exit_timer is not None:
             self._exit_timer.cancel()
-        for future in [self._loading, *(waiting.future for waiting in self._waiting.values())]:
-            if not future.done():
-                future.set_exception(self.failure)
+        if not self._loading.done():
+            self._loading.set_exception(self.failure)
+        for waiting in self._waiting.values():
+            if not waiting.future.done():
+                failure = not_started(self.failure) if waiting.queued else self.failure
+                waiting.future.set_exception(failure)
         if self._loading.done() and not self._loading.cancelled():
             self._loading.exception()  # marks it as retrieved: `start` raises its own error
         self._child.release()

@@ -147,7 +147,9 @@ class Loop:
             self._own_seconds += time.monotonic() - started - (self._llama_seconds - llama_seconds)
 
     def _step(self) -> None:
-        self._sequences.admit()
+        if entered := self._sequences.admit():
+            self._outbox.add(protocol.Started(tuple(sequence.number for sequence in entered)))
+        self._outbox.flush()  # a process that dies in the step has said which requests it leaves in its queue
         calls = self._schedule()
         if self._sequences.queue and not (calls or self._sequences.decoding or self._sequences.prefilling):
             raise RuntimeError("requests are queued, but none can be admitted although nothing runs")
@@ -319,6 +321,7 @@ class Loop:
         sequence.arrived -= waited
         self._stop_measuring()
         self._sequences.add(sequence)
+        self._outbox.add(protocol.Queued((command.seq,)))
         self._counts["prompt_tokens"] += len(prompt)
 
     def _call_grammars(self, request: Generation, marks: Mapping[int, bytes]) -> CallGrammars | None:

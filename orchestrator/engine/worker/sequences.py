@@ -65,8 +65,8 @@ class Sequences:
         """Return the sequences whose deadline has passed at the time `now`."""
         return [one for one in self.all.values() if one.deadline is not None and one.deadline <= now]
 
-    def admit(self) -> None:
-        """Let queued sequences into the cache, in order of priority.
+    def admit(self) -> list[Sequence]:
+        """Let queued sequences into the cache, in order of priority, and return those that enter it.
 
         One that waits for a prefix which another one computes is passed over. One that waits for free cells is not, so
         that a long prompt is not starved by short ones. An interactive one does not wait for a slot that a sequence of
@@ -91,6 +91,7 @@ class Sequences:
             entered.append(sequence)
         for sequence in entered:
             self.queue.remove(sequence)
+        return entered
 
     def next_chunk_limit(self, sequence: Sequence) -> int:
         """Return how many tokens of a prefill may be computed next: up to where another sequence will fork, or all."""

@@ -6,7 +6,7 @@ import re
 import signal
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import httpx2
@@ -130,3 +130,30 @@ def test_a_report_has_one_sentence_on_how_an_engine_died(daemon: Running, client
     expected = sentence(daemon, model, "SIGKILL: the system may have run out of memory")
     assert messages[0] == expected
     assert "llama_" not in json.dumps(body)
+
+
+def test_a_chat_with_a_model_that_keeps_dying_is_told_when_to_try_again(daemon: Running, client: httpx2.Client) -> None:
+    chat = CHAT | {"model": "tiny-small"}
+    with ThreadPoolExecutor() as pool, daemon.client() as chatting:
+        answer = chatting.get("/health/live")
+        while answer.status_code != 503:
+            asked = pool.submit(chatting.post, "/v1/chat/completions", json=chat)
+            kill_unless_answered(client, asked)
+            answer = asked.result()
+            assert answer.status_code in (502, 503), answer.text
+    assert 30 <= int(answer.headers["Retry-After"]) <= 60
+    error = answer.json()["error"]
+    assert error["code"] == "model_broken"
+    assert "model tiny-small is broken: its engine failed 3 times within 60 s; next try in" in error["message"]
+    shown = next(one for one in client.get("/v1/pool").json()["models"] if one["model"] == "tiny-small")
+    assert shown["state"] == "broken"
+    assert "next try in" in shown["reason"]
+
+
+def kill_unless_answered(client: httpx2.Client, asked: Future[httpx2.Response]) -> None:
+    """Kill the engine that generates, if the request is not answered before."""
+    while not asked.done():
+        for model in client.get("/v1/pool").json()["models"]:
+            if model["active"]:
+                os.kill(model["pid"], signal.SIGKILL)
+                return

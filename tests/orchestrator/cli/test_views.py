@@ -26,6 +26,7 @@ from orchestrator.events import (
     Failure,
     FailureKind,
     GateResult,
+    ModelAwaited,
     PlanFinished,
     PlanningStarted,
     ReplanFinished,
@@ -140,6 +141,21 @@ def test_progress_shows_the_rate_of_a_running_step() -> None:
     assert "98 tok/s" in _text(render(run, 100.6, 20, "", ("", ""), UNICODE, heard))
     earlier = {"S2": Progress("S2", 0, 12, 98.4, "la")}
     assert "98 tok/s" not in _text(render(run, 100.6, 20, "", ("", ""), UNICODE, earlier)), "it is of another attempt"
+
+
+def test_a_step_that_waits_for_a_model_says_why_and_for_how_long() -> None:
+    reason = "model small is broken: its engine failed 3 times within 60 s; next try in 25 s; the last time: killed"
+    waits = ModelAwaited(at=100.2, step="S1", number=1, model="small", reason=reason, seconds=25.0)
+    events = [*_accepted(), _started("S1", 100.1), waits]
+    waiting = "waits for small, 24.6 s more: model small is broken"
+    assert waiting in _text(render(RunView.of(events), 100.6, 20, "", ("", ""), UNICODE), 160)
+    heard = {"S1": Progress("S1", 1, 12, 98.4, "la")}
+    assert waiting[:9] not in _text(render(RunView.of(events), 100.6, 20, "", ("", ""), UNICODE, heard), 160)
+    assert waiting[:9] not in _text(render(RunView.of(events), 126.0, 20, "", ("", ""), UNICODE), 160)
+    console, written = _console(160)
+    report = _report(events)
+    print_explanation(console, report, report.steps[0])
+    assert f"waited from 0.20 s on: {reason}" in " ".join(written.getvalue().split())
 
 
 def test_a_plain_terminal_gets_plain_characters() -> None:

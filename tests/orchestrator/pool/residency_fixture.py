@@ -13,7 +13,8 @@ from typing import Any, Self
 from benchmarks.simulate.clock import VirtualTimeLoop
 from benchmarks.simulate.engines import SimulatedEngine, model_info, words
 from orchestrator.engine.contract import EngineSpec
-from orchestrator.engine.errors import EngineDied, EngineError, EngineStopped, ModelLoadFailed
+from orchestrator.engine.errors import EngineDied, EngineError, EngineStopped, LoadFailure, ModelLoadFailed
+from orchestrator.engine.waits import waiting_for_models
 from orchestrator.pool.admission import PoolBudget
 from orchestrator.pool.decoding import Decoding
 from orchestrator.pool.errors import PoolError
@@ -205,7 +206,8 @@ class ResidencyFixture:
     async def _ask(self, request: Request) -> None:
         wanted = LeaseRequest(interactive=request.interactive, due=request.since)
         try:
-            request.replica = await self.residency.acquire(self.managed_models[request.model], wanted)
+            with waiting_for_models(lambda wait: None):
+                request.replica = await self.residency.acquire(self.managed_models[request.model], wanted)
         except (PoolError, EngineError) as error:
             request.error = error
 
@@ -216,9 +218,9 @@ class ResidencyFixture:
         self.requests.remove(request)
         self.do(lambda: self.residency.release(replica))
 
-    def fail_load(self, ended: asyncio.Future[None]) -> None:
+    def fail_load(self, ended: asyncio.Future[None], kind: LoadFailure = "died") -> None:
         """Let a load fail."""
-        ended.set_exception(ModelLoadFailed("file", "died", "as the test says"))
+        ended.set_exception(ModelLoadFailed("file", kind, "as the test says"))
         self.run(0)
 
     def kill(self, engine: HeldEngine) -> None:
@@ -266,7 +268,8 @@ class ResidencyFixture:
             assert not (managed.waiting and free), "nobody waits for an engine that has a free slot"
             assert not (one.draining and managed.pinned and not one.leaving), "what is pinned is not drained"
         for request in self.waiting:
-            assert self.managed_models[request.model].waiting, "whoever waits is known to"
+            managed = self.managed_models[request.model]
+            assert managed.waiting or managed.resting, "whoever waits is known to"
         if any(one.draining for _, one in self._instances()):
             overdue = (self.rules.patience, self.rules.batch_patience)
             assert any(self.now >= request.since + overdue[not request.interactive] for request in self.waiting), (

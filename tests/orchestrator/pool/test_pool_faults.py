@@ -19,6 +19,7 @@ from orchestrator.engine.errors import (
     EngineError,
     EngineStopped,
     ModelLoadFailed,
+    NotStarted,
     PromptTooLong,
 )
 from orchestrator.pool import ModelBroken, Pool, PoolClosed
@@ -38,6 +39,22 @@ async def test_a_killed_engine_is_reported_and_replaced(registry_of: LoadedRegis
         assert (await pool.generate("a", SHORT)).usage.output_tokens > 0
         assert pid_of(pool, "a") != pid
         assert (await bystander).usage.output_tokens == 60
+
+
+async def test_what_a_killed_engine_has_queued_moves_on_to_the_next_one(
+    registry_of: LoadedRegistry, tmp_path: Path
+) -> None:
+    async with Pool(registry_of(options="slots: 1", a="warm"), tmp_path) as pool:
+        running = await begin(pool, "a")
+        queued = [asyncio.create_task(pool.generate("a", SHORT)) for _ in range(3)]
+        async with asyncio.timeout(100):
+            while not any(one.counters and one.counters.queued == 3 for one in (await pool.survey()).models):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        os.kill(pid_of(pool, "a"), signal.SIGKILL)
+        with pytest.raises(EngineDied, match="SIGKILL") as caught:
+            await running
+        assert not isinstance(caught.value, NotStarted)
+        assert all(answer.usage.output_tokens for answer in await asyncio.gather(*queued))
 
 
 async def test_an_engine_that_dies_idle_is_replaced(registry_of: LoadedRegistry, tmp_path: Path) -> None:

@@ -212,7 +212,7 @@ def test_the_queue_of_a_model_that_cannot_be_loaded_gets_the_error() -> None:
     with ResidencyFixture([entry("a", 60)], 100, RULES) as fixture:
         requests: list[Request] = [fixture.ask("a", interactive=True) for _ in range(3)]
         (load,) = fixture.loading
-        fixture.fail_load(load)
+        fixture.fail_load(load, "corrupt")
         assert all(isinstance(request.error, EngineError) for request in requests)
 
 

@@ -11,7 +11,7 @@ from hypothesis.stateful import (
     rule,
 )
 
-from orchestrator.remote.breaker import CLOSED, FIRST_PAUSE, LONGEST_PAUSE, THRESHOLD, Breaker
+from orchestrator.remote.breaker import CLOSED, FIRST_PAUSE, GIVE_UP, LONGEST_PAUSE, THRESHOLD, Breaker
 
 
 def _opened(now: float = 0.0) -> Breaker:
@@ -51,6 +51,21 @@ def test_each_failed_probe_doubles_the_pause_up_to_a_limit(rounds: int) -> None:
         assert permit is not None
         breaker = breaker.failed(permit, now)
     assert breaker.open_seconds(now) == min(LONGEST_PAUSE, FIRST_PAUSE * 2**rounds)
+
+
+def test_there_is_hope_for_some_minutes_and_again_after_a_success() -> None:
+    breaker, now = _opened(), 0.0
+    while not breaker.hopeless:
+        now += breaker.open_seconds(now)
+        breaker, permit = breaker.ask(now)
+        assert permit is not None
+        breaker = breaker.failed(permit, now)
+    assert breaker.reopened == GIVE_UP
+    assert 300 < now < 900
+    now += breaker.open_seconds(now)
+    breaker, permit = breaker.ask(now)
+    assert permit is not None
+    assert not breaker.answered(permit).succeeded(permit).hopeless
 
 
 def test_an_answered_probe_closes_it_on_trial() -> None:

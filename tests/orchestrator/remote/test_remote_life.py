@@ -7,8 +7,9 @@ import pytest
 from orchestrator.engine.client.engine import Completion, StopGenerating
 from orchestrator.engine.contract import Generation, Message
 from orchestrator.engine.errors import EngineStopped
-from orchestrator.remote import RemoteBusy, RemoteFailed, RemoteRefused
-from orchestrator.remote.breaker import THRESHOLD, Breaker
+from orchestrator.engine.waits import ModelWait, waiting_for_models
+from orchestrator.remote import RemoteFailed, RemoteRefused, RemoteResting
+from orchestrator.remote.breaker import GIVE_UP, THRESHOLD, Breaker
 from tests.orchestrator.remote.conftest import Opened
 from tests.orchestrator.remote.remote_asking import HELLO, failing
 from tests.orchestrator.remote.server_answers import USAGE, does, error, ok, piece, stream
@@ -123,8 +124,8 @@ async def test_a_server_that_keeps_failing_is_left_alone(remote: Remote, opened:
         for _ in range(2):
             await failing(model, kind=RemoteFailed)
         assert len(remote.seen()) == THRESHOLD
-        resting = await failing(model, kind=RemoteBusy)
-        assert "failed too often" in str(resting)
+        resting = await failing(model, kind=RemoteResting)
+        assert "failed too often; next try in 3600 s" in str(resting)
         assert "HTTP 500: down" in str(resting)
         assert 0 < model.open_seconds(asyncio.get_running_loop().time()) <= 3600.0
         assert len(remote.seen()) == THRESHOLD
@@ -135,10 +136,48 @@ async def test_a_server_that_was_left_alone_is_probed_by_one_request(remote: Rem
     async with opened(breaker=Breaker(state="open")) as model:
         probe = asyncio.create_task(model.generate(HELLO))
         await asyncio.to_thread(remote.wait_seen, lambda seen: len(seen) == 1)
-        assert "one request is trying it now" in str(await failing(model, kind=RemoteBusy))
+        queued = asyncio.create_task(model.generate(HELLO))
+        await asyncio.sleep(0)
+        assert "one request is trying it now" in (model.why_resting(asyncio.get_running_loop().time()) or "")
         remote.open()
         assert (await probe).text == "up"
-        assert (await model.generate(HELLO)).text == "again"
+        assert (await queued).text == "again"
+
+
+async def test_requests_wait_until_the_server_is_asked_again(remote: Remote, opened: Opened) -> None:
+    remote.plays(*[error(500, "down")] * THRESHOLD, *[ok("up")] * 10)
+    waits: list[ModelWait | None] = []
+    hurried = Generation(messages=HELLO.messages, deadline_seconds=1.5)
+    async with opened(breaker=Breaker(pause=2.0)) as model:
+        for _ in range(2):
+            await failing(model, kind=RemoteFailed)
+        with waiting_for_models(waits.append):
+            answers = await asyncio.gather(*(model.generate(hurried) for _ in range(10)))
+    assert [answer.text for answer in answers] == ["up"] * 10, "the wait is longer than the deadline"
+    assert all(answer.usage.queued_seconds > 1.5 for answer in answers)
+    assert "HTTP 500: down" in next(wait.reason for wait in waits if wait is not None)
+    assert waits.count(None) == len(waits) / 2 >= 10
+
+
+async def test_requests_that_wait_for_the_server_can_be_cancelled_and_end_with_the_model(opened: Opened) -> None:
+    async with opened(breaker=Breaker(state="open", until=1e12)) as model:
+        with waiting_for_models(lambda wait: None):
+            cancelled, closed = (asyncio.create_task(model.generate(HELLO)) for _ in range(2))
+        await asyncio.sleep(0)
+        assert (model.requests, model.active) == (2, 0)
+        cancelled.cancel()
+        await asyncio.wait([cancelled])
+        assert cancelled.cancelled()
+    with pytest.raises(EngineStopped):
+        await closed
+
+
+async def test_nobody_waits_for_a_server_that_has_failed_for_minutes(opened: Opened) -> None:
+    async with opened(breaker=Breaker(state="open", until=1e12, reopened=GIVE_UP)) as model:
+        with waiting_for_models(lambda wait: None):
+            given_up = await failing(model, kind=RemoteResting)
+    assert isinstance(given_up, RemoteResting)
+    assert given_up.lasting
 
 
 async def test_a_probe_that_is_given_up_leaves_room_for_the_next(remote: Remote, opened: Opened) -> None:

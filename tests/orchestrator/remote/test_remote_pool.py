@@ -8,7 +8,7 @@ from orchestrator.engine.errors import EngineStopped
 from orchestrator.events import EscalationTarget, FailureKind
 from orchestrator.failures import EscalationChain, FailedAttempt, GiveUp, Retry, decide
 from orchestrator.pool import ModelRemote, ModelStatus, ModelUnavailable, Pool, UnknownModel
-from orchestrator.remote import RemoteBusy, RemoteFailed, RemoteRefused, probe
+from orchestrator.remote import RemoteBusy, RemoteFailed, RemoteRefused, RemoteResting, probe
 from orchestrator.remote.breaker import THRESHOLD
 from orchestrator.service.doctor import Check, examine
 from orchestrator.steps.errors import map_error
@@ -133,6 +133,8 @@ async def test_a_changed_registry_lets_requests_end_and_asks_the_new_server(
     ("failed", "kind", "follows"),
     [
         (RemoteBusy("later", retry_after=9.0), FailureKind.RESOURCE, Retry),
+        (RemoteResting("later", retry_after=9.0, lasting=False), FailureKind.INFRASTRUCTURE, Retry),
+        (RemoteResting("for long", retry_after=9.0, lasting=True), FailureKind.INFRASTRUCTURE, GiveUp),
         (RemoteFailed("broken"), FailureKind.INFRASTRUCTURE, Retry),
         (RemoteRefused("no", 404), FailureKind.INFRASTRUCTURE, GiveUp),
     ],

@@ -237,7 +237,8 @@ async def test_usage_is_reported_also_when_the_answer_is_worth_nothing() -> None
         (ModelLoadFailed("m.gguf", "memory", "too little"), FailureKind.RESOURCE, False),
         (ModelUnavailable("m", "cold"), FailureKind.INFRASTRUCTURE, True),
         (ModelTooLarge("m", "never fits", wanted=3, budget=2, pinned=1), FailureKind.RESOURCE, True),
-        (ModelBroken("m", "again and again", failures=3, retry_seconds=9.0), FailureKind.RESOURCE, False),
+        (ModelBroken("m", "again and again", retry_seconds=9.0), FailureKind.INFRASTRUCTURE, False),
+        (ModelBroken("m", "each time", retry_seconds=9.0, lasting=True), FailureKind.INFRASTRUCTURE, True),
     ],
 )
 async def test_engine_errors_are_not_the_models_fault(
