@@ -21,7 +21,7 @@ from benchmarks.gates.rows import ResultLog, Stamp, TaskResult, digest
 from benchmarks.gates.setups import FIRST, MODELS, SETUPS, WEIGHTS, GateSetup
 from benchmarks.gates.tasks import PATIENCE, make_tasks
 from benchmarks.goals import Goal, above, at_least, holds
-from orchestrator.gates import JobRunner, max_concurrent_jobs
+from orchestrator.gates import JobRunner
 from orchestrator.pool.machine import read_topology
 from orchestrator.sandbox import Sandbox
 
@@ -117,7 +117,7 @@ async def _guardrail(plan: BenchPlan, rounds: int) -> list[guardrail.Guardrail]:
         return sandbox
 
     code = next(task for task in plan.tasks if task.family == "code")
-    run = JobRunner(here, max_concurrent_jobs(cores)).run
+    run = JobRunner(here, cores).run
     decoders = await asyncio.to_thread(guardrail.decoders, plan.folder)
     return [await guardrail.measure(decoder, code, run, cores, rounds) for decoder in decoders]
 
