@@ -24,8 +24,8 @@ _START_SECONDS = 60.0
 _INFO = 4096
 _REASON = 2000
 _CHUNK = 64 * 1024
-_SET_UP = 5
-"""The niceness while a sandbox is set up, which is our own work and short."""
+SET_UP = 5
+"""The niceness while a sandbox is set up or taken down, which is our own work and short."""
 _PAUSE = 0.11
 _JOIN = 'for group in $1; do echo 0 >"$group" || exit 125; done; shift; exec "$@"'
 
@@ -155,7 +155,7 @@ async def _spawn(config: SandboxConfig, job: SandboxJob, confinement: Confinemen
         descriptors = (*given.all(), *([] if confinement.channel is None else [confinement.channel]))
         try:
             if confinement.group is not None:
-                confinement.group.set_niceness(_SET_UP)
+                confinement.group.set_niceness(SET_UP)
             child = await BubblewrapProcess.start(_command_joining(command, confinement.group), descriptors)
         except BaseException:
             os.close(info)
@@ -201,18 +201,19 @@ async def start_program(
     Raises ProgramMissing, InvalidJob if the files do not fit, or SandboxUnavailable if the launcher fails.
     """
     child = started.child
-    _bind_niceness(confinement, child.process.pid)
     try:
         write_files(started.work, job.files, confinement.uid)
     except OSError as error:
         raise InvalidJob(f"the files of the job do not fit into its work folder: {error}") from error
     request = json.dumps(_launch_request(config, job, confinement)).encode()
+    _set_session_niceness(child.process.pid, confinement.niceness)
     child.stdin.write(len(request).to_bytes(4, "big") + request)
     answer = await child.stdout.read(1)
     if answer == inside.MISSING:
         raise ProgramMissing(job.argv[0])
     if answer != inside.STARTED:
         raise SandboxUnavailable(f"its launcher failed: {await child.read_stderr()}")
+    _bind_niceness(confinement, child.process.pid)
 
 
 def _launch_request(config: SandboxConfig, job: SandboxJob, confinement: Confinement) -> Mapping[str, object]:

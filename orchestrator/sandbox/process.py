@@ -1,6 +1,7 @@
 """Watch one sandboxed program to its end or to a limit, and make sure that nothing of it is left."""
 
 import asyncio
+import contextlib
 import signal
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -10,7 +11,7 @@ from typing import Any
 from orchestrator.sandbox.contract import JobOutcome, LimitName, SandboxJob
 from orchestrator.sandbox.control_group import ControlGroup
 from orchestrator.sandbox.files import collect_files, is_full
-from orchestrator.sandbox.launch import Confinement, SandboxConfig, StartedSandbox, start, start_program
+from orchestrator.sandbox.launch import SET_UP, Confinement, SandboxConfig, StartedSandbox, start, start_program
 from orchestrator.sandbox.waiting import waited_seconds
 
 _SIGNAL_BASE = 128
@@ -44,7 +45,7 @@ class SandboxedProcess:
     def kill(self, limit: LimitName | None = None) -> None:
         """Kill every process of the sandbox now, because of a limit or because the job is no longer wanted."""
         self.limit = self.limit or limit
-        _kill(self.started.first)
+        _kill(self.started.first, self.group)
 
     async def outcome(self) -> JobOutcome:
         """Write the program's stdin, read its output until it ends or meets a limit, then read its files back."""
@@ -140,11 +141,11 @@ async def run_sandboxed(
         yield SandboxedProcess(job, started, confinement.group)
     finally:
         if starting.exception() is None:
-            await _clean_up(starting.result())
+            await _clean_up(starting.result(), confinement.group)
 
 
-async def _clean_up(started: StartedSandbox) -> None:
-    _kill(started.first)
+async def _clean_up(started: StartedSandbox, group: ControlGroup | None) -> None:
+    _kill(started.first, group)
     try:
         await wait_despite_cancellation(asyncio.ensure_future(_wait_and_close(started)))
     finally:
@@ -184,7 +185,11 @@ async def _ended(started: StartedSandbox) -> None:
     await started.child.process.wait()
 
 
-def _kill(pidfd: int) -> None:
+def _kill(pidfd: int, group: ControlGroup | None) -> None:
+    """Kill the first process of a sandbox and so all others, which need processor time to end."""
+    if group is not None:
+        with contextlib.suppress(OSError):  # the group has been removed
+            group.set_niceness(SET_UP)
     try:
         signal.pidfd_send_signal(pidfd, signal.SIGKILL)
     except ProcessLookupError:

@@ -102,11 +102,11 @@ class Sandbox:
             return await process.outcome()
 
     @asynccontextmanager
-    async def open(self, job: SandboxJob) -> AsyncIterator[Session]:
+    async def open(self, job: SandboxJob, niceness: Niceness | None = None) -> AsyncIterator[Session]:
         """Run a program and exchange messages with it while the block lasts, then kill it. Raises as `run` does."""
         ours, theirs = socket.socketpair()
         with ours, theirs:
-            async with self._process(job, theirs.fileno(), None) as process:
+            async with self._process(job, theirs.fileno(), niceness) as process:
                 theirs.close()
                 reader, writer = await asyncio.open_connection(sock=ours)
                 outcome = asyncio.create_task(process.outcome())  # awaited below, whatever happens

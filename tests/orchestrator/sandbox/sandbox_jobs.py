@@ -23,5 +23,5 @@ def own_groups(sandbox: Sandbox) -> list[Path]:
     if sandbox.groups is None:
         return []
     groups = sandbox.groups
-    parents = [parent for parent in (groups.memory, groups.pids, groups.cpu) if parent is not None]
+    parents = [parent for parent in (groups.memory, groups.pids, groups.cpu, groups.weight) if parent is not None]
     return [group for parent in parents for group in parent.glob(f"orchestrator-{os.getpid()}-*")]
