@@ -55,7 +55,7 @@ _PREPARATIONS = {
     "by the priority of its session": "os.setsid(); write('/proc/self/autogroup')",
     "by its scheduling class": "os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))",
     "by its niceness": "os.setpriority(os.PRIO_PROCESS, 0, 0)",
-    "by another group": "os.setpgid(0, 0); os.setsid()",
+    "by a session of its child": "os.setpgid(0, 0); os.fork() and os._exit(0); os.setsid()",
 }
 _BURN = """
 def burn(prepare, report):

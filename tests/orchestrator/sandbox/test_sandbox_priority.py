@@ -1,10 +1,6 @@
 """How much processor time a job gets, that no process of it can change that, and whether it got any."""
 
 import os
-import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +8,7 @@ import pytest
 
 from orchestrator.sandbox import Niceness, Sandbox
 from orchestrator.sandbox.niceness import DEFAULT, IDLE, LOWEST, niceness_of, weight
-from tests.orchestrator.sandbox.sandbox_jobs import QUICK, python, shell
+from tests.orchestrator.sandbox.sandbox_jobs import QUICK, busy_core, python, shell
 
 LEAVE = """
 import os, subprocess, sys, time
@@ -31,21 +27,6 @@ if not child:
     time.sleep(600)
 os.wait()
 """
-
-
-@contextmanager
-def busy_core() -> Iterator[int]:
-    """Keep one core busy with a loop, and yield its number."""
-    cpu = min(os.sched_getaffinity(0))
-    loop = f"import os\nos.sched_setaffinity(0, {{{cpu}}})\nprint(flush=True)\nwhile True: pass"
-    with ExitStack() as stack:
-        process = stack.enter_context(
-            subprocess.Popen([sys.executable, "-c", loop], stdout=subprocess.PIPE, start_new_session=True)
-        )
-        stack.callback(process.kill)
-        assert process.stdout is not None
-        process.stdout.readline()
-        yield cpu
 
 
 def weighed(sandbox: Sandbox) -> Path:
