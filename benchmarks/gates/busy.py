@@ -1,9 +1,9 @@
 """Measure gates on a busy machine: how long one takes next to busy loops, and how much speed they leave to decoding.
 
-`python -m benchmarks.gates.busy [--rounds N]`. Each round pairs what it compares. Rounds that are in the log are not run
-again, so the command continues where it stopped. Two models decode, each on all cores: the largest embedded one, whose
-steps are so short that every interruption matters, and one of 150 M parameters with random weights, whose steps are as
-long as those of a small real model.
+`python -m benchmarks.gates.busy [--rounds N]`. Each round pairs what it compares. Rounds that are in the log are not
+run again, so the command continues where it stopped. Two models decode, each on all cores: the largest embedded one,
+whose steps are so short that every interruption matters, and one of 150 M parameters with random weights, whose steps
+are as long as those of a small real model.
 """
 
 import argparse
@@ -12,7 +12,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -42,6 +42,8 @@ NEEDED = 0.6
 """The CPU time of the gate next to busy loops, in seconds."""
 WITHIN, KEPT, KEPT_WITH_SLACK = 5.0, 0.85, 0.9
 MUCH_SLACK = 3600.0
+AT_MOST = 20.0
+"""How long a job of low priority is measured, in seconds. It may take far longer."""
 BUSY_LOOP = (sys.executable, "-c", "while True: pass")
 _SOURCES = tuple(Path(str(module.__file__)) for module in (cores, shares_module))
 
@@ -116,7 +118,7 @@ async def _measure_next_to_loops() -> Row:
     run = JobRunner(partial(_same, sandbox), count, JobShares(NoEngines(count))).run
     lowest = SandboxJob(argv=gate.argv, limits=SandboxLimits(wall=300, processes=4, niceness=19))
     with _busy_loops(count):
-        return {"seconds": await _seconds(run, gate), "lowest": await _seconds(run, lowest)}
+        return {"seconds": await _seconds(run, gate), "lowest": await _seconds(run, lowest, AT_MOST)}
 
 
 @contextmanager
@@ -129,11 +131,13 @@ def _busy_loops(count: int) -> Iterator[None]:
         yield
 
 
-async def _seconds(run: RunJob, job: SandboxJob) -> float:
+async def _seconds(run: RunJob, job: SandboxJob, at_most: float | None = None) -> float:
     begun = perf_counter()
-    outcome = await run(job)
-    if outcome.exit_code != 0:
-        raise RuntimeError(f"the job failed: {outcome}")
+    with suppress(TimeoutError):
+        async with asyncio.timeout(at_most):
+            outcome = await run(job)
+            if outcome.exit_code != 0:
+                raise RuntimeError(f"the job failed: {outcome}")
     return perf_counter() - begun
 
 
@@ -143,7 +147,7 @@ def _decoding(log: RowLog, model: DecodingModel, task: BenchTask, folder: Path, 
 
 
 async def _measure_decoding(model: DecodingModel, task: BenchTask, folder: Path, number: int) -> Row:
-    """Return tokens per second alone, next to urgent gates and next to gates with slack, and how long these took."""
+    """Return tokens per second alone, next to urgent gates and next to gates with slack, and the seconds of these."""
     sandbox = await Sandbox.probe()
     async with Pool(load_registry(_registry(model, folder)), folder / "logs", step_costs=folder / "curves") as pool:
         jobs = JobRunner(partial(_same, sandbox), pool.decoding.cores, JobShares(pool.decoding))
@@ -153,10 +157,12 @@ async def _measure_decoding(model: DecodingModel, task: BenchTask, folder: Path,
         row = {"alone": await decoding.alone()}
         slacks = {"urgent": 0.0, "slack": MUCH_SLACK}
         for which in sorted(slacks, reverse=bool(number % 2)):
-            async with asyncio.TaskGroup() as group:
-                check = group.create_task(_check(task, jobs.with_slack(slacks[which])))
-                row[which] = await decoding.beside(check)
-            row[f"{which} check seconds"] = check.result()
+            check = asyncio.ensure_future(_check(task, jobs.with_slack(slacks[which])))
+            begun = perf_counter()
+            row[which] = await decoding.beside(check)
+            check.cancel()
+            await asyncio.wait([check])
+            row[f"{which} check seconds"] = perf_counter() - begun if check.cancelled() else check.result()
         row["alone"] = (row["alone"] + await decoding.alone()) / 2
     return row
 
@@ -185,10 +191,10 @@ class _Decoding:
         """Return the tokens per second of a few answers."""
         return _speed([await self._answer() for _ in range(ANSWERS_ALONE)])
 
-    async def beside(self, check: "asyncio.Task[float]") -> float:
-        """Return the tokens per second of answers, until the check has ended."""
-        answers = [await self._answer()]
-        while not check.done():
+    async def beside(self, check: "asyncio.Future[float]") -> float:
+        """Return the tokens per second of answers, until the check has ended, or for AT_MOST seconds."""
+        begun, answers = perf_counter(), [await self._answer()]
+        while not check.done() and perf_counter() - begun < AT_MOST:
             answers.append(await self._answer())
         return _speed(answers)
 

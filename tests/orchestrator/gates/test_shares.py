@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.simulate.clock import run_virtually
 from orchestrator.gates.shares import PATIENCE, JobShares, NoEngines, share_out
 from orchestrator.gates.turns import Turns
 from orchestrator.pool.cores import LENT_SHARE, lendable_cores
@@ -95,14 +96,30 @@ async def test_a_job_gives_way_when_an_engine_starts_to_decode() -> None:
         assert niceness.value == 0
 
 
-async def test_a_job_is_hurried_when_its_slack_is_over() -> None:
-    cores = machine(2)
-    async with decoding(cores), JobShares(cores).of(_now() + PATIENCE + 0.05) as niceness:
-        assert niceness.value == IDLE
-        async with asyncio.timeout(60):
-            while niceness.value == IDLE:
-                await asyncio.sleep(0)
-        assert niceness.value < IDLE
+def test_a_job_is_hurried_when_its_slack_is_over() -> None:
+    async def main() -> list[int]:
+        cores = machine(2)
+        async with decoding(cores), JobShares(cores).of(_now() + PATIENCE + 60) as niceness:
+            seen = [niceness.value]
+            for seconds in (59, 2):
+                await asyncio.sleep(seconds)
+                seen.append(niceness.value)
+            return seen
+
+    first, before, after = run_virtually(main)
+    assert (first, before) == (IDLE, IDLE)
+    assert after < IDLE
+
+
+def test_a_job_that_waits_for_its_turn_is_hurried_too() -> None:
+    async def main() -> float:
+        turns = Turns(urgent=2, patient=1)
+        async with turns.of(_now() + LONG):
+            asked = _now()
+            async with turns.of(_now() + PATIENCE + 60):
+                return _now() - asked
+
+    assert run_virtually(main) == pytest.approx(60)
 
 
 async def test_the_least_slack_comes_first() -> None:
