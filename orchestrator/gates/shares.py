@@ -2,7 +2,7 @@
 
 A job is *urgent* once it has no slack left: its run waits for it. Next to engines an urgent job gets a core of its own
 if one is free or lent, and otherwise so small a part of a core that decoding keeps its speed but for the share that it
-may lose. A job that still has slack is idle for so long.
+may lose. A job that still has slack stands back for so long.
 """
 
 import asyncio
@@ -71,7 +71,7 @@ def is_urgent(due: float, now: float) -> bool:
 def share_out(urgent: Sequence[bool], cores: DecodingCores) -> list[int]:
     """Return the niceness of each running job. `urgent` says of each whether it is, the most urgent ones first."""
     if not cores.engines:
-        return [0 if each or not any(urgent) else LOWEST for each in urgent]
+        return [0 if each else LOWEST for each in urgent]
     alone = max(0, cores.free)
     sharing = sum(urgent) - alone
     shared = _next_to_engines(max(1, sharing), cores)

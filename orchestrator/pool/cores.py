@@ -12,7 +12,7 @@ from orchestrator.pool.placement import ReplicaId, Topology
 
 TURN_SECONDS: Final = 0.25
 PATIENCE_SECONDS: Final = 2.0
-LENT_SHARE: Final = 0.15
+LENT_SHARE: Final = 0.125
 """The share of its speed that decoding may lose to urgent jobs, and so the share of the cores that they may borrow."""
 
 

@@ -90,9 +90,9 @@ class SandboxedProcess:
 
     async def _time_left(self, elapsed: float) -> float:
         """Return how long the program may still run: what it has waited for a core does not count in its limit."""
-        wall = self.job.limits.wall
+        wall, used = self.job.limits.wall, None if self.group is None else self.group.cpu_seconds()
         waited = await asyncio.to_thread(waited_seconds, self.started.pid)
-        left = wall - (elapsed - waited)
+        left = wall - (elapsed - waited) if used is None or used < self.job.limits.cpu else 0.0
         self.starved = left > 0 and elapsed >= _LONGEST * wall
         return 0.0 if self.starved or left <= 0 else min(max(left, _LEAST * wall), _LONGEST * wall - elapsed)
 

@@ -63,10 +63,10 @@ def test_urgent_jobs_together_take_no_more_than_decoding_may_lose(
 @given(st.lists(st.booleans(), min_size=1, max_size=20))
 def test_without_engines_only_jobs_with_slack_stand_back(urgent: list[bool]) -> None:
     for each, niceness in zip(urgent, share_out(urgent, NoEngines(4)), strict=True):
-        assert niceness == (0 if each or not any(urgent) else LOWEST)
+        assert niceness == (0 if each else LOWEST)
 
 
-@pytest.mark.parametrize(("cores", "lent"), [(1, 0), (2, 0), (6, 0), (7, 1), (16, 2), (64, 9)])
+@pytest.mark.parametrize(("cores", "lent"), [(1, 0), (2, 0), (7, 0), (8, 1), (16, 2), (64, 8)])
 def test_whole_cores_are_lent_where_they_are_a_small_part(cores: int, lent: int) -> None:
     assert lendable_cores(Topology.flat(cores, 1)) == lent
 
