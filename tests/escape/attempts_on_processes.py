@@ -204,11 +204,6 @@ while True:
         limits=ended("wall"),
         within=BRIEF,
     ),
-    attempt("write the priority of its session", "attempt(write, '/proc/self/autogroup')", "EROFS ENOENT"),
-    attempt("spare itself from the end of memory", "attempt(write, '/proc/self/oom_score_adj')", "EROFS"),
-    *(_gain_time(name, prepare) for name, prepare in _PREPARATIONS.items()),
-    attempt("take priority", "attempt(os.setpriority, os.PRIO_PROCESS, 0, -10)", "EACCES EPERM"),
-    attempt("run in real time", "attempt(os.sched_setscheduler, 0, os.SCHED_FIFO, os.sched_param(1))", "EPERM"),
     attempt(
         "raise its limits",
         """
@@ -218,6 +213,14 @@ for limit in (resource.RLIMIT_NPROC, resource.RLIMIT_AS, resource.RLIMIT_FSIZE, 
         "EPERM ValueError",
     ),
     attempt("type into a terminal", "attempt(fcntl.ioctl, 0, 0x5412, b'x')", "EPERM"),
+]
+
+PRIORITY = [
+    attempt("write the priority of its session", "attempt(write, '/proc/self/autogroup')", "EROFS ENOENT"),
+    attempt("spare itself from the end of memory", "attempt(write, '/proc/self/oom_score_adj')", "EROFS"),
+    *(_gain_time(name, prepare) for name, prepare in _PREPARATIONS.items()),
+    attempt("take priority", "attempt(os.setpriority, os.PRIO_PROCESS, 0, -10)", "EACCES EPERM"),
+    attempt("run in real time", "attempt(os.sched_setscheduler, 0, os.SCHED_FIFO, os.sched_param(1))", "EPERM"),
 ]
 
 RESOURCES = [
