@@ -31,7 +31,7 @@ from orchestrator.gates import Artifact, GateContext, JobRunner, JobShares, RunJ
 from orchestrator.gates import shares as shares_module
 from orchestrator.gates.shares import NoEngines
 from orchestrator.pool import Pool, cores, read_topology
-from orchestrator.sandbox import Sandbox, SandboxJob, SandboxLimits
+from orchestrator.sandbox import Sandbox, SandboxJob, SandboxLimits, launch
 from registry.load import load_registry
 
 FOLDER = Path(__file__).parents[2] / "build" / "gates"
@@ -45,7 +45,7 @@ MUCH_SLACK = 3600.0
 AT_MOST = 20.0
 """How long a job of low priority is measured, in seconds. It may take far longer."""
 BUSY_LOOP = (sys.executable, "-c", "while True: pass")
-_SOURCES = tuple(Path(str(module.__file__)) for module in (cores, shares_module))
+_SOURCES = tuple(Path(str(module.__file__)) for module in (cores, shares_module, launch))
 
 
 @dataclass(frozen=True, slots=True)

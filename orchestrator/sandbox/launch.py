@@ -9,6 +9,7 @@ import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 
 from orchestrator.sandbox import inside
 from orchestrator.sandbox.bubblewrap import NOBODY, Descriptors, command_line
@@ -24,8 +25,8 @@ _START_SECONDS = 60.0
 _INFO = 4096
 _REASON = 2000
 _CHUNK = 64 * 1024
-SET_UP = 5
-"""The niceness while a sandbox is set up or taken down, which is our own work and short."""
+_SET_UP = 14
+"""The most niceness while a sandbox is set up. That takes as much time as a short job, but must not take for ever."""
 _PAUSE = 0.11
 _JOIN = 'for group in $1; do echo 0 >"$group" || exit 125; done; shift; exec "$@"'
 
@@ -155,7 +156,7 @@ async def _spawn(config: SandboxConfig, job: SandboxJob, confinement: Confinemen
         descriptors = (*given.all(), *([] if confinement.channel is None else [confinement.channel]))
         try:
             if confinement.group is not None:
-                confinement.group.set_niceness(SET_UP)
+                confinement.niceness.bind(partial(_set_up_with, confinement.group))
             child = await BubblewrapProcess.start(_command_joining(command, confinement.group), descriptors)
         except BaseException:
             os.close(info)
@@ -232,6 +233,10 @@ def _launch_request(config: SandboxConfig, job: SandboxJob, confinement: Confine
         "niceness": _added_to_ours(DEFAULT if job.limits.niceness is None else job.limits.niceness),
         "idle": job.limits.idle,
     }
+
+
+def _set_up_with(group: ControlGroup, niceness: int) -> None:
+    group.set_niceness(min(_SET_UP, niceness))
 
 
 def _bind_niceness(confinement: Confinement, pid: int) -> None:

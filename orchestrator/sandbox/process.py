@@ -11,13 +11,15 @@ from typing import Any
 from orchestrator.sandbox.contract import JobOutcome, LimitName, SandboxJob
 from orchestrator.sandbox.control_group import ControlGroup
 from orchestrator.sandbox.files import collect_files, is_full
-from orchestrator.sandbox.launch import SET_UP, Confinement, SandboxConfig, StartedSandbox, start, start_program
+from orchestrator.sandbox.launch import Confinement, SandboxConfig, StartedSandbox, start, start_program
 from orchestrator.sandbox.waiting import waited_seconds
 
 _SIGNAL_BASE = 128
 _CHUNK = 64 * 1024
 _FLOOD_FACTOR = 16
 """A program that writes this many times more than is kept of its output is killed."""
+_TAKE_DOWN = 5
+"""The niceness of a job that is killed."""
 _LONGEST, _LEAST = 4.0, 0.1
 """How long a program may run if it waits for cores, and how often that is looked at, as multiples of `wall`."""
 
@@ -189,7 +191,7 @@ def _kill(pidfd: int, group: ControlGroup | None) -> None:
     """Kill the first process of a sandbox and so all others, which need processor time to end."""
     if group is not None:
         with contextlib.suppress(OSError):  # the group has been removed
-            group.set_niceness(SET_UP)
+            group.set_niceness(_TAKE_DOWN)
     try:
         signal.pidfd_send_signal(pidfd, signal.SIGKILL)
     except ProcessLookupError:
