@@ -73,8 +73,9 @@ adapter: $(READY)  ## train the frontdoor's adapter again from its seed, export 
 	$(BIN)/python -c "import peft, torch" 2> /dev/null || PIP_CONSTRAINT=requirements.lock $(BIN)/pip install -q -e '.[dev,train]'
 	$(BIN)/python -m benchmarks.adapter all $(if $(TOKENS),--tokens $(TOKENS) --folder build/adapter-$(TOKENS)) $(if $(COUNT),--count $(COUNT)) $(ARGS)
 
-bench-gates: $(READY)  ## what gates and escalation bring and cost, on 200 tasks
+bench-gates: $(READY)  ## what gates and escalation bring and cost, on 200 tasks; and gates on a busy machine; goes on where it stopped
 	$(BIN)/python -m benchmarks.gates $(ARGS)
+	$(BIN)/python -m benchmarks.gates.busy
 
 bench-engine: $(READY)  ## the engine against its peers; goes on where it stopped (one to three hours; ARGS="--budget 60"); `python -m benchmarks.engine further` for undecided cells
 	$(BIN)/python -m benchmarks.engine all $(ARGS)

@@ -132,6 +132,15 @@ def _gates(found: Results) -> str:
     )
 
 
+def _priority(found: Results) -> str:
+    seconds = next(one["value"] for one in found["goals"] if one["name"].startswith("seconds of a gate"))
+    kept = [one["value"] for one in found["goals"] if "next to urgent gates" in one["name"]]
+    return (
+        f"Next to a busy loop on each core, a gate that needs 0.6 s takes {seconds:.1f} s. Next to urgent gates, "
+        f"decoding keeps {min(kept):.2f} of its speed."
+    )
+
+
 def _routing(found: Results) -> str:
     rows = {row["router"]: row for row in found["parts"]["families"]["rows"] if row["price"] == 0.1}
 
@@ -255,6 +264,12 @@ SUBJECTS: Final[Mapping[str, BenchmarkSubject]] = {
     ),
     "gates": BenchmarkSubject(
         "Gates and escalation", "200 tasks of the embedded models whose answers can be checked.", _gates
+    ),
+    "priority": BenchmarkSubject(
+        "Gates on a busy machine",
+        "How long a gate takes next to busy loops, and how much speed gates leave to two models that decode on all "
+        "cores. A gate is urgent if its run waits for it.",
+        _priority,
     ),
     "routing": BenchmarkSubject(
         "Learned routing",

@@ -15,15 +15,12 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import results
-from benchmarks.gates import guardrail, recoveries, showcase
+from benchmarks.gates import recoveries, showcase
 from benchmarks.gates.measure import BenchPlan, SetupRow, deadline_of, rows_of, run_setup
 from benchmarks.gates.rows import ResultLog, Stamp, TaskResult, digest
 from benchmarks.gates.setups import FIRST, MODELS, SETUPS, WEIGHTS, GateSetup
 from benchmarks.gates.tasks import PATIENCE, make_tasks
 from benchmarks.goals import Goal, above, at_least, holds
-from orchestrator.gates import JobRunner, max_concurrent_jobs
-from orchestrator.pool.machine import read_topology
-from orchestrator.sandbox import Sandbox
 
 FOLDER = Path(__file__).parents[2] / "build" / "gates"
 RESULTS = results.FOLDER / "gates.json"
@@ -47,13 +44,12 @@ async def _run(plan: BenchPlan, options: argparse.Namespace) -> int:
             _say("the time was up; run again to go on")
             return 1
         deadline = deadline_of(ended[FIRST])
-    rails = await _guardrail(plan, options.rounds)
     rows = [row for setup in SETUPS for row in rows_of(setup, ended[setup])]
-    _print(rows, rails)
+    _print(rows)
     escalation = next(setup for setup in SETUPS if setup.escalation)
     escalated, tasks = ended[escalation], {task.name: task for task in plan.tasks}
     shown = await showcase.show(escalation, plan.folder, tasks, escalated, deadline)
-    results.write(options.out, _document(plan, deadline, rows, escalated, rails, shown))
+    results.write(options.out, _document(plan, deadline, rows, escalated, shown))
     _say(f"written to {options.out}")
     if shown is not None:
         report = options.out.with_suffix(".txt")
@@ -67,7 +63,6 @@ def _document(
     deadline: float,
     rows: list[SetupRow],
     escalated: list[TaskResult],
-    rails: list[guardrail.Guardrail],
     shown: showcase.Shown | None,
 ) -> dict[str, Any]:
     found = recoveries.find(escalated)
@@ -80,22 +75,18 @@ def _document(
         "failures": recoveries.frequencies(escalated),
         "recoveries": found,
         "showcase": shown.to_json() if shown else None,
-        "guardrail": [{**asdict(rail), "share": rail.share} for rail in rails],
-        "goals": [asdict(goal) for goal in _goals(rows, rails, found, shown)],
+        "goals": [asdict(goal) for goal in _goals(rows, found, shown)],
     }
 
 
 def _goals(
     rows: list[SetupRow],
-    rails: list[guardrail.Guardrail],
     found: Mapping[str, Sequence[object]],
     shown: showcase.Shown | None,
 ) -> Iterator[Goal]:
     bare, gated, escalated = [row.right / row.tasks for row in rows if row.family == "all"][:3]
     yield above("right with gates, of all tasks, against without", gated, bare)
     yield above("right with gates and escalation, against gates alone", escalated, gated)
-    for rail in rails:
-        yield at_least(f"speed that decoding keeps beside gates, {rail.model}", rail.share, guardrail.GOAL)
     for name, tasks in found.items():
         yield at_least(f"tasks in which {name} was seen", len(tasks), 1)
     yield holds("all of them seen in one report", shown is not None and all(shown.recoveries.values()))
@@ -110,19 +101,7 @@ def _stamp() -> Stamp:
     }
 
 
-async def _guardrail(plan: BenchPlan, rounds: int) -> list[guardrail.Guardrail]:
-    sandbox, cores = await Sandbox.probe(), read_topology().cores
-
-    async def here() -> Sandbox:
-        return sandbox
-
-    code = next(task for task in plan.tasks if task.family == "code")
-    run = JobRunner(here, max_concurrent_jobs(cores)).run
-    decoders = await asyncio.to_thread(guardrail.decoders, plan.folder)
-    return [await guardrail.measure(decoder, code, run, cores, rounds) for decoder in decoders]
-
-
-def _print(rows: list[SetupRow], rails: list[guardrail.Guardrail]) -> None:
+def _print(rows: list[SetupRow]) -> None:
     seconds = ("Engine s", "Gates s", "s a task")
     table = Table("GateSetup", "Family", "Right", "Wrong", "Refused", "Attempts", "Tokens", *seconds)
     for row in rows:
@@ -130,18 +109,12 @@ def _print(rows: list[SetupRow], rails: list[guardrail.Guardrail]) -> None:
         spent = [f"{number:.1f}" for number in (row.engine_seconds, row.gate_seconds, row.task_seconds)]
         counts = [f"{row.right}/{row.tasks}", *map(str, (row.wrong, row.refused, row.attempts))]
         table.add_row(row.setup, row.family, *counts, tokens, *spent)
-    console = Console(width=160)
-    console.print(table)
-    for rail in rails:
-        speed = f"{rail.share:.2f} of {rail.alone:.0f} tokens/s ({rail.threads} threads)"
-        console.print(f"beside gates {rail.model} decodes with {speed}")
-        console.print(f"a check takes {rail.check_alone:.1f} s alone, {rail.check_beside:.1f} s beside it")
+    Console(width=160).print(table)
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gates", description=__doc__)
     parser.add_argument("--tasks", type=int, default=200, help="how many tasks, 4 at least (default: %(default)s)")
-    parser.add_argument("--rounds", type=int, default=5, help="rounds of the guardrail (default: %(default)s)")
     parser.add_argument("--budget", type=float, metavar="MINUTES", help="begin no further task after so long")
     parser.add_argument("--folder", type=Path, default=FOLDER, help="keeps rows and runs (default: %(default)s)")
     parser.add_argument("--out", type=Path, default=RESULTS, help="where the results go (default: %(default)s)")

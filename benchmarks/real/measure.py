@@ -20,10 +20,9 @@ from orchestrator.engine.errors import EngineError
 from orchestrator.events import Usage
 from orchestrator.frontdoor import FrontdoorPlanner
 from orchestrator.frontdoor.planner import FRONTDOOR
-from orchestrator.gates import JobRunner, max_concurrent_jobs
+from orchestrator.gates import JobRunner, JobShares
 from orchestrator.planning import PlanContext, PlanError, PlannedPart
 from orchestrator.pool import Pool
-from orchestrator.pool.machine import read_topology
 from orchestrator.sandbox import Sandbox, SandboxUnavailable
 from orchestrator.steps.attempt import Attempt, Checks, Models, added
 from orchestrator.steps.errors import AttemptError
@@ -211,7 +210,7 @@ class _Asking:
         self._once = once
         self._planner = FrontdoorPlanner()
         self._sandbox = sandbox
-        self._jobs = JobRunner(self._get_sandbox, max_concurrent_jobs(read_topology().cores))
+        self._jobs = JobRunner(self._get_sandbox, pool.decoding.cores, JobShares(pool.decoding))
 
     async def _get_sandbox(self) -> Sandbox:
         if self._sandbox is None:

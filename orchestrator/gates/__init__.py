@@ -2,7 +2,9 @@
 
     contract  Gate: `check(artifacts, context) -> GateResult`, and what a gate is given
     pipeline  which gates run on a step, in which order, and which failure follows
-    jobs      runs tools and code as jobs of the sandbox, a few at once
+    jobs      runs tools and code as jobs of the sandbox
+    turns     which job runs next: the one with the least slack, a few at once
+    shares    how much processor time each running job gets next to engines
     findings  what tools found, shortened to what the next attempt can learn from
     ruff      ruff's command line and reports, for the gates format, lint and security
 
@@ -19,14 +21,16 @@ from orchestrator.gates.contract import (
     JudgeAnswer,
     Repaired,
     RunJob,
+    RunnerFor,
     Scope,
     as_first_child,
     file_name,
     is_json,
     no_judge,
+    no_runner,
     no_sandbox,
 )
-from orchestrator.gates.jobs import JobClock, JobRunner, max_concurrent_jobs
+from orchestrator.gates.jobs import JobClock, JobRunner
 from orchestrator.gates.pipeline import (
     BUILTIN_GATES,
     PipelineResult,
@@ -38,6 +42,7 @@ from orchestrator.gates.pipeline import (
     run_gates,
     scope_of,
 )
+from orchestrator.gates.shares import JobShares
 from orchestrator.gates.tests import unseen_tests
 from orchestrator.taskir.validation import BadSchema, OutputSchema, SchemaMismatch
 
@@ -51,6 +56,7 @@ __all__ = [
     "GateSkipped",
     "JobClock",
     "JobRunner",
+    "JobShares",
     "Judge",
     "JudgeAnswer",
     "OutputSchema",
@@ -58,6 +64,7 @@ __all__ = [
     "PlannedGate",
     "Repaired",
     "RunJob",
+    "RunnerFor",
     "SchemaMismatch",
     "Scope",
     "as_first_child",
@@ -65,8 +72,8 @@ __all__ = [
     "file_name",
     "gates_for_step",
     "is_json",
-    "max_concurrent_jobs",
     "no_judge",
+    "no_runner",
     "no_sandbox",
     "planned_gates",
     "requested_gates",

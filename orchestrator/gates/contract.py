@@ -100,6 +100,9 @@ RunJob = Callable[[SandboxJob], Awaitable[JobOutcome]]
 Raises `GateError` where the job cannot be run, or `GateSkipped` if the gate was only added by default.
 """
 
+RunnerFor = Callable[[float], RunJob]
+"""Returns what runs the jobs of a step that may be late by so many seconds without delaying its run."""
+
 
 @dataclass(frozen=True, slots=True)
 class JudgeAnswer:
@@ -122,6 +125,11 @@ Raises `GateError` if there is no answer.
 async def no_sandbox(job: SandboxJob) -> JobOutcome:
     """Default for `GateContext.run`, where there is no sandbox: raise `GateError`."""
     raise GateError("there is no sandbox to run tools in", final=True)
+
+
+def no_runner(slack: float) -> RunJob:
+    """Default for `RunnerFor`, where there is no sandbox: return `no_sandbox`."""
+    return no_sandbox
 
 
 async def no_judge(inputs: Sequence[tuple[str, str]], action: str, schema: Mapping[str, Any]) -> JudgeAnswer:

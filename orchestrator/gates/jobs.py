@@ -1,69 +1,86 @@
 """Run tools and artifacts as jobs of the sandbox, and tell a tool's verdict from a tool that did not work."""
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from math import ceil
 from time import perf_counter
 
 from orchestrator.events import FailureKind
 from orchestrator.gates.contract import Artifact, GateError, RunJob
 from orchestrator.gates.findings import output_tail
-from orchestrator.sandbox import MIB, JobOutcome, Sandbox, SandboxError, SandboxJob, SandboxLimits
+from orchestrator.gates.shares import JobShares, NoEngines
+from orchestrator.gates.turns import Turns
+from orchestrator.sandbox import MIB, JobOutcome, Sandbox, SandboxError, SandboxJob, SandboxLimits, StartTimeout
 
-TOOL_LIMITS = SandboxLimits(wall=600.0, cpu=60, memory=512 * MIB, processes=4, output=4 * MIB, idle=True)
+TOOL_LIMITS = SandboxLimits(wall=600.0, cpu=60, memory=512 * MIB, processes=4, output=4 * MIB)
 """Limits of a tool that only reads the artifacts. The output is large, as a long artifact may have many findings.
 
-Gates are idle jobs: beside an engine that decodes on both cores of a machine, checks of niceness 10 or 19 left the
-engine a fifth or a quarter of its speed, and idle ones 0.96. They then take 9 to 18 s instead of 0.6 s, hence `wall`.
+The limit is `cpu`. A busy machine may leave a job a tenth of a core, so `wall` is no less than ten times as long.
 """
 
-CODE_LIMITS = SandboxLimits(wall=300.0, cpu=20, memory=512 * MIB, processes=8, idle=True)
+CODE_LIMITS = SandboxLimits(wall=300.0, cpu=20, memory=512 * MIB, processes=8)
 """Limits of tests and commands, which run the artifacts."""
 
 _TIMES = ("wall", "cpu")
+_MOST_SLACK = 0.25
+"""A job waits for this share of its limit `wall` at most, whatever its slack, so that enough is left of it."""
 
 
 def bench_limits(threshold: float) -> SandboxLimits:
     """Return the limits of a program that is timed. They never end one that stays within `threshold` seconds.
 
-    Such a job is not idle, since its time would then depend on how busy the engines beside it are. The limit of CPU
-    time is for all of its threads together.
+    Such a job has the niceness 0, since its time would otherwise depend on how busy the engines next to it are. The
+    limit of CPU time is for all of its threads together.
     """
     wall = ceil(threshold) + 1
     cpu = wall * CODE_LIMITS.processes
-    return replace(CODE_LIMITS, wall=max(CODE_LIMITS.wall, wall), cpu=max(CODE_LIMITS.cpu, cpu), idle=False)
-
-
-def max_concurrent_jobs(cores: int) -> int:
-    """Return how many jobs of gates may run at once beside engines that decode on all `cores` physical cores.
-
-    Users wait for the engines, so gates get what time the engines leave: with a quarter as many jobs as cores, decoding
-    keeps nine tenths of its speed (`make bench-gates` measures it).
-    """
-    return max(1, cores // 4)
+    return replace(CODE_LIMITS, wall=max(CODE_LIMITS.wall, wall), cpu=max(CODE_LIMITS.cpu, cpu), niceness=0)
 
 
 class JobRunner:
-    """Runs jobs in the sandbox, at most `limit` of them at once.
+    """Runs jobs in the sandbox: at most `limit` urgent ones at once, and a quarter as many that have slack.
 
     Gates and the tools of steps each have a runner of their own: a tool's job counts against its step's deadline, so it
-    must not wait for jobs of gates.
+    must not wait for jobs of gates. They have `shares` in common.
     """
 
-    def __init__(self, sandbox: Callable[[], Awaitable[Sandbox]], limit: int) -> None:
-        """`sandbox` is called for each job, and raises `SandboxUnavailable` where there is no sandbox."""
-        self._sandbox = sandbox
-        self._slots = asyncio.Semaphore(limit)
+    def __init__(self, sandbox: Callable[[], Awaitable[Sandbox]], limit: int, shares: JobShares | None = None) -> None:
+        """`sandbox` is called for each job, and raises `SandboxUnavailable` where there is no sandbox.
 
-    async def run(self, job: SandboxJob) -> JobOutcome:
-        """Return how the job ended. Raises `GateError` for a job that could not be run."""
+        Without `shares` no engine is taken into account.
+        """
+        self._sandbox = sandbox
+        self._turns = Turns(limit, max(1, limit // 4))
+        self._shares = shares or JobShares(NoEngines(limit))
+
+    async def run(self, job: SandboxJob, slack: float = 0.0) -> JobOutcome:
+        """Return how the job ended, which may be late by `slack` seconds without delaying its run.
+
+        A job that hardly got a core is run again, before all others. Raises `GateError` for a job that could not be
+        run, also if that was for want of a core.
+        """
         try:
-            sandbox = await self._sandbox()
-            async with self._slots:
-                return await sandbox.run(job)
+            outcome = await self._run(job, min(slack, _MOST_SLACK * job.limits.wall))
+            if outcome.starved:
+                outcome = await self._run(job, -math.inf)
         except SandboxError as error:
-            raise GateError(str(error), final=True) from error
+            raise GateError(str(error), final=not isinstance(error, StartTimeout)) from error
+        if outcome.starved:
+            raise GateError(f"{job.argv[0]} hardly got a core in {outcome.seconds:.0f} s: this machine is too busy")
+        return outcome
+
+    def with_slack(self, slack: float) -> RunJob:
+        """Return what runs the jobs of a step with this slack, in seconds."""
+        return partial(self.run, slack=slack)
+
+    async def _run(self, job: SandboxJob, slack: float) -> JobOutcome:
+        sandbox = await self._sandbox()
+        due = asyncio.get_running_loop().time() + slack
+        async with self._turns.of(due), self._shares.of(due) as niceness:
+            return await sandbox.run(job, niceness if job.limits.niceness is None else None)
 
 
 class JobClock:

@@ -2,11 +2,11 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 
 from orchestrator.engine.errors import EngineDied
-from orchestrator.pool.cores import TURN_SECONDS, DecodingEngine, share_cores
+from orchestrator.pool.cores import LENT_SHARE, TURN_SECONDS, DecodingEngine, lendable_cores, share_cores
 from orchestrator.pool.managed_model import Replica
 from orchestrator.pool.placement import ReplicaId, Topology
 
@@ -20,17 +20,53 @@ class _Work:
     since: float
     """Since when it is running, or waiting for its turn."""
     running: bool = False
+    threads: int = 0
+    """How many threads it computes with."""
     due: list[float] = field(default_factory=list)
     """When each of its generations should be done."""
 
 
 class Decoding:
-    """Shares the cores of one machine among the engines that have work. The task `rotate` has to run all the time."""
+    """Shares the cores of one machine among the engines that have work. The task `rotate` has to run all the time.
+
+    Jobs of the sandbox compute on the same cores. `lend` leaves cores to them, and `subscribe` says when
+    the shares of the engines change.
+    """
+
+    lent_share = LENT_SHARE
 
     def __init__(self, topology: Topology) -> None:
         self.topology = topology
         self._work: dict[Replica, _Work] = {}
         self._turns_needed = asyncio.Event()
+        self._lent = 0
+        self._subscribers: list[Callable[[], None]] = []
+
+    @property
+    def cores(self) -> int:
+        """The cores of the machine."""
+        return self.topology.cores
+
+    @property
+    def engines(self) -> int:
+        """How many engines are computing."""
+        return sum(work.running for work in self._work.values())
+
+    @property
+    def free(self) -> int:
+        """How many cores no engine computes on."""
+        return self.cores - sum(work.threads for work in self._work.values())
+
+    async def lend(self, jobs: int) -> None:
+        """Leave a core to each of so many jobs, as far as engines may lend cores, until the next call."""
+        lent = min(jobs, lendable_cores(self.topology))
+        if lent != self._lent:
+            self._lent = lent
+            await self._share()
+
+    def subscribe(self, changed: Callable[[], None]) -> None:
+        """Call `changed` from now on whenever `engines` or `free` may have changed."""
+        self._subscribers.append(changed)
 
     @contextlib.asynccontextmanager
     async def of(self, replica: Replica, ceiling: int | None, due: float) -> AsyncIterator[None]:
@@ -91,12 +127,15 @@ class Decoding:
             )
             for replica, work in self._work.items()
         ]
-        shares = share_cores(self.topology, decoders, now)
+        shares = share_cores(self.topology, decoders, now, self._lent)
         for replica, work in self._work.items():
             threads = shares[replica.replica_id]
             if work.running != (threads > 0):
                 work.running, work.since = threads > 0, now
+            work.threads = threads
             await self._set_threads(replica, threads)
+        for changed in self._subscribers:
+            changed()
         if all(shares.values()):
             self._turns_needed.clear()
         else:

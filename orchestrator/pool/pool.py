@@ -233,6 +233,11 @@ class Pool:
             async with self._decoding.of(replica, managed.entry.options.threads, wanted.due):
                 return await engine.rank(query, texts)
 
+    @property
+    def decoding(self) -> Decoding:
+        """The cores that engines decode on, and lend to jobs of the sandbox."""
+        return self._decoding
+
     async def generate_batch(
         self, model: str, requests: Sequence[Generation]
     ) -> list[Completion | EngineError | PoolError]:

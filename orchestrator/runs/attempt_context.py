@@ -14,8 +14,9 @@ from orchestrator.events import (
     RunAccepted,
     ToolCalled,
 )
-from orchestrator.gates import RunJob
+from orchestrator.gates import RunnerFor
 from orchestrator.journal.home import Home
+from orchestrator.pool.pool import BATCH_SLACK
 from orchestrator.routing import Decision
 from orchestrator.runs.clock import Clock
 from orchestrator.steps.attempt import Attempt, StepRunner
@@ -49,8 +50,8 @@ class ToolDependencies:
     registry: Registry
     home: Home
     clock: Clock
-    run_tool: RunJob
-    """Runs the jobs of tools in the sandbox."""
+    tool_jobs: RunnerFor
+    """Returns what runs the jobs of a step's tools in the sandbox."""
     sessions: Open
     """Opens the sessions of interpreters in the sandbox."""
     batch: GenerateBatch
@@ -121,7 +122,8 @@ class AttemptContextFactory:
             return event
 
         notes, propose = Notes(self.notes, step.id, journal), partial(needs.propose, accepted.run)
-        context = ToolContext(workspace, notes, needs.run_tool, propose, f"{accepted.run}/{step.id}")
+        run = needs.tool_jobs(job_slack(attempt.slack, accepted.priority))
+        context = ToolContext(workspace, notes, run, propose, f"{accepted.run}/{step.id}")
         return Toolbox(step.tools, context, self._journal_calls(attempt, number, needs, emit), served)
 
     @staticmethod
@@ -143,6 +145,11 @@ class AttemptContextFactory:
             )
 
         return journal_call
+
+
+def job_slack(slack: float, priority: Priority) -> float:
+    """Return the slack of jobs of a step with this slack. Nobody waits for a batch, so it has more, as in an engine."""
+    return slack + (BATCH_SLACK if priority == "batch" else 0.0)
 
 
 def subcall_role(registry: Registry, role: str, persona: str | None, priority: Priority) -> ResolvedRole:

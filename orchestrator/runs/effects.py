@@ -33,7 +33,7 @@ from orchestrator.events import (
     Usage,
 )
 from orchestrator.failures import failures_shown_to
-from orchestrator.gates import GateSkipped, RunJob, no_sandbox, requested_gates, scope_of, unseen_tests
+from orchestrator.gates import GateSkipped, RunJob, RunnerFor, no_runner, requested_gates, scope_of, unseen_tests
 from orchestrator.journal import Journal, JournalError, publish, retry_when_disk_full
 from orchestrator.planning import PlanContext, PlanError, PlannedPart, Planner
 from orchestrator.routing import Decision, DecisionContext, Router
@@ -41,6 +41,7 @@ from orchestrator.runs.attempt_context import (
     AttemptContextFactory,
     RunProposes,
     ToolDependencies,
+    job_slack,
     no_procedures_of_runs,
 )
 from orchestrator.runs.clock import Clock
@@ -93,8 +94,10 @@ class Services:
     """Returns the models that need not be loaded first."""
     define_personas: Callable[[str, Sequence[PlanPersona]], None] = lambda run, personas: None
     """Puts the personas that the plan of a run defines into force."""
-    run_job: RunJob = no_sandbox
-    run_tool: RunJob = no_sandbox
+    gate_jobs: RunnerFor = no_runner
+    """Returns what runs the jobs of a step's gates in the sandbox."""
+    tool_jobs: RunnerFor = no_runner
+    """Returns what runs the jobs of a step's tools in the sandbox."""
     why_no_sandbox: Callable[[], Awaitable[str]] = sandbox_available
     propose: RunProposes = no_procedures_of_runs
     """Keeps the plans of procedures that runs propose."""
@@ -108,7 +111,7 @@ class Services:
             registry=self.registry,
             home=self.journal.home,
             clock=self.clock,
-            run_tool=self.run_tool,
+            tool_jobs=self.tool_jobs,
             sessions=self.sessions,
             batch=self.batch,
             servers=self.servers,
@@ -324,11 +327,15 @@ class RunEffects:
                 generated(meter.usage)
             raise
 
-    async def _run_where_possible(self, job: SandboxJob) -> JobOutcome:
-        """Run the job of a gate of a planned request. Without a sandbox the gate is skipped, and the plan goes on."""
-        if reason := await self._services.why_no_sandbox():
-            raise GateSkipped(reason)
-        return await self._services.run_job(job)
+    def _where_possible(self, run: RunJob) -> RunJob:
+        """Return what runs the jobs of gates of a planned request. Without a sandbox these are skipped."""
+
+        async def run_where_possible(job: SandboxJob) -> JobOutcome:
+            if reason := await self._services.why_no_sandbox():
+                raise GateSkipped(reason)
+            return await run(job)
+
+        return run_where_possible
 
     @contextmanager
     def _reporting_generated(
@@ -471,16 +478,17 @@ class RunEffects:
     def _read(self, command: StartAttempt, gates: tuple[str, ...]) -> tuple[tuple[StepInput, ...], Checks]:
         """Return what a step reads, and what its gates may use. Blocks on the disk. Raises `AttemptError`."""
         inputs = self._inputs.read(command.step, self._sources(command.step.id), command.item)
-        return inputs, self._checks(command.step, gates)
+        return inputs, self._checks(command.step, gates, job_slack(command.slack, self._accepted.priority))
 
-    def _checks(self, step: Step, gates: tuple[str, ...]) -> Checks:
+    def _checks(self, step: Step, gates: tuple[str, ...], slack: float) -> Checks:
         """Return what these gates may use. Blocks on the disk. Raises `AttemptError`."""
         if not gates:
             return Checks()
+        run = self._services.gate_jobs(slack)
         if self._task is None:
-            return Checks(run=self._run_where_possible)
+            return Checks(run=self._where_possible(run))
         tests = self._inputs.given(unseen_tests(scope_of(step, self._task))) if "unit" in gates else ()
-        return Checks(tests=tests, commands=self._task.commands, judge=self._judge(), run=self._services.run_job)
+        return Checks(tests=tests, commands=self._task.commands, judge=self._judge(), run=run)
 
     def _judge(self) -> ResolvedRole | None:
         """Return the role that judges in this installation, if there is one."""

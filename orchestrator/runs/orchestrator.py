@@ -29,7 +29,7 @@ from orchestrator.events import (
     RunBegun,
     StepsPlanned,
 )
-from orchestrator.gates import JobRunner, max_concurrent_jobs
+from orchestrator.gates import JobRunner, JobShares
 from orchestrator.history.cache import ViewCache
 from orchestrator.history.view import accepted_in, fresh_state
 from orchestrator.journal import Journal, JournalError
@@ -157,8 +157,8 @@ class Orchestrator:
             self._driving: set[asyncio.Task[None]] = set()
             stack.callback(self._interrupt)
             self._sandbox = SandboxOnDemand()
-            cores = pool.snapshot().cores
-            gates, tools = JobRunner(self._sandbox, max_concurrent_jobs(cores)), JobRunner(self._sandbox, cores)
+            cores, shares = pool.decoding.cores, JobShares(pool.decoding)
+            gates, tools = (JobRunner(self._sandbox, cores, shares) for _ in range(2))
             self._services = Services(
                 self._registry.with_personas(self._personas.kept),
                 pool,
@@ -171,8 +171,8 @@ class Orchestrator:
                 planner=self._ports.planner,
                 resident=lambda: pool.resident,
                 define_personas=self._define_personas,
-                run_job=gates.run,
-                run_tool=tools.run,
+                gate_jobs=gates.with_slack,
+                tool_jobs=tools.with_slack,
                 why_no_sandbox=partial(why_no_sandbox, self._sandbox),
                 propose=self._ports.propose,
             )

@@ -9,12 +9,21 @@ inside         the first program in the sandbox: sets limits and identity, then 
 filesystem     which files of this machine the sandbox shows
 files          copies files into the work folder and out of it
 control_group, rlimits, memory_budget, uid_pool    how memory, processes and identities are limited
+niceness, waiting    how much processor time a job gets, and whether it got any
 seccomp, syscalls    the system call filter, and the calls that it allows
 probe          checks that a sandbox really contains programs
 """
 
 from orchestrator.sandbox.contract import MIB, JobOutcome, LimitName, SandboxJob, SandboxLimits
-from orchestrator.sandbox.errors import ChannelBroken, InvalidJob, ProgramMissing, SandboxError, SandboxUnavailable
+from orchestrator.sandbox.errors import (
+    ChannelBroken,
+    InvalidJob,
+    ProgramMissing,
+    SandboxError,
+    SandboxUnavailable,
+    StartTimeout,
+)
+from orchestrator.sandbox.niceness import Niceness
 from orchestrator.sandbox.sandbox import Sandbox
 from orchestrator.sandbox.session import CHANNEL, MESSAGE_LIMIT, Session
 
@@ -26,6 +35,7 @@ __all__ = [
     "InvalidJob",
     "JobOutcome",
     "LimitName",
+    "Niceness",
     "ProgramMissing",
     "Sandbox",
     "SandboxError",
@@ -33,4 +43,5 @@ __all__ = [
     "SandboxLimits",
     "SandboxUnavailable",
     "Session",
+    "StartTimeout",
 ]

@@ -57,7 +57,7 @@ def _namespaces() -> list[str]:
 
 def _file_system(view: FilesystemView, launcher: str, disk: int, files: Mapping[str, int]) -> list[str]:
     """Return the mounts. The root becomes read-only last, so that only `/tmp` and the work folder can be written to."""
-    arguments = ["--proc", "/proc"]
+    arguments = ["--proc", "/proc", "--remount-ro", "/proc"]  # which has files that raise a priority (autogroup)
     for folder in ("/tmp", WORK):  # noqa: S108 - the sandbox's own; first, as an installation may lie in /tmp
         arguments += ["--perms", "0777", "--size", str(disk), "--tmpfs", folder]
     for folder in _parents([*view.readable, *view.devices, *view.links, *files, _LAUNCHER]):

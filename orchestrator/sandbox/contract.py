@@ -15,7 +15,8 @@ class SandboxLimits:
     """What one job may use. Times are in seconds, sizes in bytes."""
 
     wall: float = 60.0
-    """Wall-clock time, from the start of the program."""
+    """Wall-clock time, from the start of the program, without what it waits for a core; with that, four times as much.
+    """
     cpu: int = 60
     """CPU time of each process."""
     memory: int = 512 * MIB
@@ -27,10 +28,10 @@ class SandboxLimits:
     """Size of the work folder, and also of `/tmp`."""
     output: int = 256 * 1024
     """How much is kept of stdout, and also of stderr. A job that writes far more is ended."""
-    niceness: int = 10
-    """Added to our own niceness. The default gives engines (7) precedence."""
+    niceness: int | None = None
+    """The niceness of the job, see `Niceness`; None leaves it to whoever runs the job, or else to the default."""
     idle: bool = False
-    """Whether the job gets only CPU time that nobody else wants (SCHED_IDLE). It then needs a generous `wall`."""
+    """Whether the job gets only processor time that hardly anybody else wants. It then needs a generous `wall`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +64,8 @@ class JobOutcome:
     stderr: bytes = b""
     cut: bool = False
     """Whether stdout or stderr was cut at the limit, or a file of `keep` was left out."""
+    starved: bool = False
+    """Whether the limit `wall` ended a program because it hardly got a core, which is not its fault."""
     seconds: float = 0.0
     """Wall-clock time."""
     cpu_seconds: float | None = None

@@ -1,6 +1,7 @@
 """Limit the memory and number of all processes of a job together with a control group, version 1 or 2, if possible.
 
-The group also counts their processor time.
+The group also counts their processor time, and has a weight of its own for it. A process cannot change that weight, and
+the kernel groups no process of the group by its session (autogroup, sched(7)), so it cannot gain one by a new session.
 """
 
 import itertools
@@ -11,10 +12,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator.sandbox.contract import SandboxLimits
+from orchestrator.sandbox.niceness import IDLE, weight
 
 _OWN = Path("/proc/self/cgroup")
 _MOUNTS = Path("/proc/self/mounts")
 _PREFIX = "orchestrator-"
+_SHARES, _LEAST_SHARES = 1024, 2
+"""The weight of a process of niceness 0 in version 1, and the least weight of a group."""
+_WEIGHT = 100
+"""The weight of a process of niceness 0 in version 2."""
 _numbers = itertools.count(1)
 
 
@@ -30,11 +36,13 @@ class ControlGroup:
     """The folder that limits the number of processes: the same one in version 2; None if it cannot be limited."""
     cpu: Path | None = None
     """The folder that counts processor time: the same one in version 2; None if it is not counted."""
+    weight: Path | None = None
+    """The folder that weighs processor time: the same one in version 2; None if it cannot be weighed."""
 
     @property
     def folders(self) -> list[Path]:
         """The folders, each once."""
-        return [*dict.fromkeys(filter(None, (self.memory, self.pids, self.cpu)))]
+        return [*dict.fromkeys(filter(None, (self.memory, self.pids, self.cpu, self.weight)))]
 
     def join_files(self) -> list[str]:
         """Return the paths of the files to which a process writes its id to join the group."""
@@ -50,6 +58,18 @@ class ControlGroup:
             return int((self.cpu / "cpuacct.usage").read_text(encoding="ascii")) / 1e9
         except (OSError, ValueError):
             return None
+
+    def set_niceness(self, niceness: int) -> None:
+        """Give all processes of the group together the weight of one process of this niceness. Raises OSError."""
+        if self.weight is None:
+            return
+        _write(self.weight / "cpu.idle", int(niceness == IDLE), missing_ok=True)  # Linux 5.15
+        if niceness == IDLE and (self.weight / "cpu.idle").exists():
+            return  # its weight is fixed
+        if self.version == 2:
+            _write(self.weight / "cpu.weight", max(1, round(_WEIGHT * weight(niceness))))
+        else:
+            _write(self.weight / "cpu.shares", max(_LEAST_SHARES, round(_SHARES * weight(niceness))))
 
     def ran_out_of_memory(self) -> bool:
         """Return whether the kernel has ended a process of the group because of the memory limit."""
@@ -68,12 +88,13 @@ class ControlGroups:
     memory: Path
     pids: Path | None
     cpu: Path | None = None
+    weight: Path | None = None
 
     def create(self, limits: SandboxLimits, own_processes: int) -> ControlGroup:
         """Create a group with a job's limits. `own_processes` more are allowed for the sandbox. Raises OSError."""
         name = f"{_PREFIX}{os.getpid()}-{next(_numbers)}"
-        pids, cpu = (folder / name if folder else None for folder in (self.pids, self.cpu))
-        group = ControlGroup(self.version, self.memory / name, pids, cpu)
+        pids, cpu, weight = (folder / name if folder else None for folder in (self.pids, self.cpu, self.weight))
+        group = ControlGroup(self.version, self.memory / name, pids, cpu, weight)
         try:
             _limit(group, limits.memory, limits.processes + own_processes)
         except OSError:
@@ -83,7 +104,7 @@ class ControlGroups:
 
     def sweep(self) -> None:
         """Remove the groups of owners that were killed, and kill the processes in them."""
-        for parent in filter(None, (self.memory, self.pids, self.cpu)):
+        for parent in filter(None, (self.memory, self.pids, self.cpu, self.weight)):
             for folder in parent.glob(f"{_PREFIX}*-*"):
                 owner = folder.name.removeprefix(_PREFIX).split("-")[0]
                 if owner.isdigit() and not Path("/proc", owner).exists():
@@ -100,10 +121,9 @@ def find_control_groups(own: Path = _OWN, mounts: Path = _MOUNTS) -> ControlGrou
         return None  # the kernel was built without control groups
     if "memory" in roots:
         memory = _version_1(roots, paths, "memory")
-        pids, cpu = (_version_1(roots, paths, controller) for controller in ("pids", "cpuacct"))
-        return ControlGroups(1, memory, pids, cpu) if memory else None
-    unified = _version_2(roots[""], paths.get("", "/")) if "" in roots else None
-    return ControlGroups(2, *unified, cpu=unified[0]) if unified else None
+        pids, cpu, weight = (_version_1(roots, paths, controller) for controller in ("pids", "cpuacct", "cpu"))
+        return ControlGroups(1, memory, pids, cpu, weight) if memory else None
+    return _version_2(roots[""], paths.get("", "/")) if "" in roots else None
 
 
 def remove_quietly(group: ControlGroup) -> None:
@@ -156,8 +176,8 @@ def _version_1(roots: dict[str, Path], paths: dict[str, str], controller: str) -
     return next((place for place in places if os.access(place, os.W_OK)), None)
 
 
-def _version_2(root: Path, own: str) -> tuple[Path, Path | None] | None:
-    """Return the folders for memory and pids: the nearest one upwards from our own that can limit its children."""
+def _version_2(root: Path, own: str) -> ControlGroups | None:
+    """Return the nearest folder upwards from our own that can limit its children."""
     place = root / own.lstrip("/")
     for folder in (place, *place.parents):
         if not folder.is_relative_to(root):
@@ -167,7 +187,8 @@ def _version_2(root: Path, own: str) -> tuple[Path, Path | None] | None:
         except OSError:
             continue
         if "memory" in given and all(os.access(path, os.W_OK) for path in (folder, folder / "cgroup.procs")):
-            return folder, folder if "pids" in given else None
+            pids, weight = (folder if controller in given else None for controller in ("pids", "cpu"))
+            return ControlGroups(2, folder, pids, folder, weight)
     return None
 
 
@@ -184,6 +205,8 @@ def _limit(group: ControlGroup, memory: int, processes: int) -> None:
         _write(group.pids / "pids.max", processes)
     if group.cpu is not None:
         group.cpu.mkdir(exist_ok=group.cpu in (group.memory, group.pids))
+    if group.weight is not None:
+        group.weight.mkdir(exist_ok=group.weight in (group.memory, group.pids, group.cpu))
 
 
 def _write(file: Path, value: int, *, missing_ok: bool = False) -> None:

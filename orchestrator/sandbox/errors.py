@@ -2,6 +2,7 @@
 
     SandboxError
     ├── SandboxUnavailable   this machine has no working sandbox, so no code is run
+    │   └── StartTimeout     this machine was too busy to set a sandbox up in time
     ├── InvalidJob           the job's names, files or limits are not acceptable anywhere
     ├── ProgramMissing       the sandbox has no such program
     └── ChannelBroken        the program of a session sent something that is not a message
@@ -22,6 +23,10 @@ class SandboxUnavailable(SandboxError):
     def __init__(self, reason: str) -> None:
         super().__init__(f"there is no sandbox: {reason}")
         self.reason = reason
+
+
+class StartTimeout(SandboxUnavailable):
+    """This machine was too busy to set up a sandbox in time. Another try may succeed."""
 
 
 class InvalidJob(SandboxError):

@@ -6,7 +6,6 @@ descriptors belong to the job's program. The program cannot get back what the la
 dropped for good, and the limits are hard ones.
 """
 
-import contextlib
 import json
 import os
 import resource
@@ -28,8 +27,10 @@ def main() -> None:
     os.write(1, READY)
     request = _read_request()
     _connect(request["channel"])
-    os.setpgid(0, 0)  # it may signal its own group; it stays in bubblewrap's session, whose priority is lowered
-    lower_priority(0, request["niceness"], request["idle"])
+    os.setpgid(0, 0)  # it may signal its own group; it stays in bubblewrap's session, whose priority may be lowered
+    os.setpriority(os.PRIO_PROCESS, 0, request["niceness"])  # raising it again takes privileges
+    if request["idle"]:
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     if request["uid"] is not None:
         _drop_privileges(request["uid"])
     for name, soft, hard in request["limits"]:
@@ -45,17 +46,6 @@ def main() -> None:
     except OSError as error:
         os.write(2, f"{program}: {error.strerror}\n".encode())
         os._exit(_CANNOT_START)
-
-
-def lower_priority(pid: int, niceness: int, idle: bool) -> None:
-    """Lower the priority of a process (0: this one) and of what it starts. Raising it again takes privileges.
-
-    `idle` puts it into the scheduling class SCHED_IDLE, which gets less time than any niceness (sched(7)).
-    """
-    with contextlib.suppress(OSError):  # it has ended, or may not change its priority
-        os.setpriority(os.PRIO_PROCESS, pid, niceness)
-        if idle:
-            os.sched_setscheduler(pid, os.SCHED_IDLE, os.sched_param(0))
 
 
 def _read_request() -> Any:

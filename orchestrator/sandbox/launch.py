@@ -9,21 +9,24 @@ import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 
 from orchestrator.sandbox import inside
 from orchestrator.sandbox.bubblewrap import NOBODY, Descriptors, command_line
-from orchestrator.sandbox.contract import SandboxJob, SandboxLimits
+from orchestrator.sandbox.contract import SandboxJob
 from orchestrator.sandbox.control_group import ControlGroup
-from orchestrator.sandbox.errors import InvalidJob, ProgramMissing, SandboxUnavailable
+from orchestrator.sandbox.errors import InvalidJob, ProgramMissing, SandboxUnavailable, StartTimeout
 from orchestrator.sandbox.files import write_files
 from orchestrator.sandbox.filesystem import WORK, FilesystemView, environment, etc_files
+from orchestrator.sandbox.niceness import DEFAULT, LOWEST, Niceness
 from orchestrator.sandbox.rlimits import resource_limits
 
 _START_SECONDS = 60.0
 _INFO = 4096
 _REASON = 2000
 _CHUNK = 64 * 1024
-_NICEST = 19
+_SET_UP = 14
+"""The most niceness while a sandbox is set up. That takes as much time as a short job, but must not take for ever."""
 _PAUSE = 0.11
 _JOIN = 'for group in $1; do echo 0 >"$group" || exit 125; done; shift; exec "$@"'
 
@@ -48,6 +51,7 @@ class Confinement:
     uid: int | None
     """The job's uid, or None if it keeps ours, in a user namespace."""
     group: ControlGroup | None
+    niceness: Niceness
     channel: int | None = None
     """The descriptor of the program's end of a session's channel, if there is a session."""
 
@@ -62,10 +66,8 @@ class BubblewrapProcess:
     stderr: asyncio.StreamReader
 
     @classmethod
-    async def start(
-        cls, command: list[str], descriptors: tuple[int, ...], limits: SandboxLimits
-    ) -> "BubblewrapProcess":
-        """Run the command with an empty environment, these descriptors and the limits' priority. Raises OSError."""
+    async def start(cls, command: list[str], descriptors: tuple[int, ...]) -> "BubblewrapProcess":
+        """Run the command with an empty environment and these descriptors. Raises OSError."""
         pipe = asyncio.subprocess.PIPE
         process = await asyncio.create_subprocess_exec(
             *command,
@@ -77,8 +79,6 @@ class BubblewrapProcess:
             cwd="/",
             start_new_session=True,
         )
-        inside.lower_priority(process.pid, _priority(limits), limits.idle)  # setting up the sandbox takes CPU time too
-        _lower_session_priority(process.pid, _NICEST if limits.idle else _priority(limits))
         assert process.stdin is not None
         assert process.stdout is not None
         assert process.stderr is not None
@@ -113,6 +113,8 @@ class StartedSandbox:
     child: BubblewrapProcess
     first: int
     """A pidfd of the first process of the PID namespace."""
+    pid: int
+    """The process id of that process, as we see it."""
     work: int
     """A descriptor of the work folder."""
 
@@ -153,7 +155,9 @@ async def _spawn(config: SandboxConfig, job: SandboxJob, confinement: Confinemen
         command = command_line(config.bwrap, config.view, config.launcher, job.limits.disk, given)
         descriptors = (*given.all(), *([] if confinement.channel is None else [confinement.channel]))
         try:
-            child = await BubblewrapProcess.start(_command_joining(command, confinement.group), descriptors, job.limits)
+            if confinement.group is not None:
+                confinement.niceness.bind(partial(_set_up_with, confinement.group))
+            child = await BubblewrapProcess.start(_command_joining(command, confinement.group), descriptors)
         except BaseException:
             os.close(info)
             raise
@@ -167,7 +171,7 @@ async def _wait_until_ready(spawned: Spawned) -> StartedSandbox:
             if await child.stdout.read(1) != inside.READY:
                 raise SandboxUnavailable(await child.read_stderr() or "bubblewrap ended without a message")
     except TimeoutError:
-        raise SandboxUnavailable(f"bubblewrap did not start within {_START_SECONDS:.0f} s") from None
+        raise StartTimeout(f"bubblewrap did not start within {_START_SECONDS:.0f} s") from None
     # Bubblewrap has written it before anything in the sandbox started.
     pid = json.loads(os.read(spawned.info, _INFO))["child-pid"]
     try:
@@ -176,7 +180,7 @@ async def _wait_until_ready(spawned: Spawned) -> StartedSandbox:
         raise SandboxUnavailable(f"its first process has ended: {error}") from error
     try:
         return StartedSandbox(
-            child, first, os.open(f"/proc/{pid}/root{WORK}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            child, first, pid, os.open(f"/proc/{pid}/root{WORK}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         )
     except OSError as error:
         os.close(first)
@@ -203,12 +207,14 @@ async def start_program(
     except OSError as error:
         raise InvalidJob(f"the files of the job do not fit into its work folder: {error}") from error
     request = json.dumps(_launch_request(config, job, confinement)).encode()
+    _set_session_niceness(child.process.pid, confinement.niceness)
     child.stdin.write(len(request).to_bytes(4, "big") + request)
     answer = await child.stdout.read(1)
     if answer == inside.MISSING:
         raise ProgramMissing(job.argv[0])
     if answer != inside.STARTED:
         raise SandboxUnavailable(f"its launcher failed: {await child.read_stderr()}")
+    _bind_niceness(confinement, child.process.pid)
 
 
 def _launch_request(config: SandboxConfig, job: SandboxJob, confinement: Confinement) -> Mapping[str, object]:
@@ -224,28 +230,43 @@ def _launch_request(config: SandboxConfig, job: SandboxJob, confinement: Confine
         "uid": confinement.uid,
         "limits": limits,
         "channel": confinement.channel,
-        "niceness": _priority(job.limits),
+        "niceness": _added_to_ours(DEFAULT if job.limits.niceness is None else job.limits.niceness),
         "idle": job.limits.idle,
     }
 
 
-def _priority(limits: SandboxLimits) -> int:
-    """Return the niceness of a job's processes: ours plus that of its limits."""
-    return min(_NICEST, os.getpriority(os.PRIO_PROCESS, 0) + limits.niceness)
+def _set_up_with(group: ControlGroup, niceness: int) -> None:
+    group.set_niceness(min(_SET_UP, niceness))
 
 
-def _lower_session_priority(pid: int, niceness: int, tries: int = 4) -> None:
-    """Lower the priority of the session of a process, as the kernel may group processes by session (sched(7)).
+def _bind_niceness(confinement: Confinement, pid: int) -> None:
+    """Give a job its share of processor time by its control group, or else by the session of bubblewrap's process."""
+    niceness, group = confinement.niceness, confinement.group
 
-    Niceness and scheduling class then count only within a session. Without privileges the kernel accepts one such
-    change in a tenth of a second, hence the `tries`.
+    def apply(value: int) -> None:
+        if group is not None:
+            group.set_niceness(value)
+        _set_session_niceness(pid, niceness)
+
+    niceness.bind(apply)
+
+
+def _added_to_ours(niceness: int) -> int:
+    return min(LOWEST, os.getpriority(os.PRIO_PROCESS, 0) + niceness)
+
+
+def _set_session_niceness(pid: int, niceness: Niceness, tries: int = 4) -> None:
+    """Set the niceness of the session of a process, as the kernel may group processes by session (sched(7)).
+
+    The niceness of a process then counts only within its session. Without privileges the kernel accepts one such change
+    in a tenth of a second, hence the `tries`.
     """
     try:
         with open(f"/proc/{pid}/autogroup", "w", encoding="ascii") as group:
-            group.write(str(niceness))
+            group.write(str(_added_to_ours(niceness.value)))
     except BlockingIOError:
         if tries > 1:
-            asyncio.get_running_loop().call_later(_PAUSE, _lower_session_priority, pid, niceness, tries - 1)
+            asyncio.get_running_loop().call_later(_PAUSE, _set_session_niceness, pid, niceness, tries - 1)
     except OSError:
         return  # the process has ended, or the kernel does not group by session
 

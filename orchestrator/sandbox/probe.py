@@ -62,7 +62,8 @@ print(json.dumps({
     "refusal": refusal,
     "interfaces": [line.split(":")[0].strip() for line in list(open("/proc/net/dev"))[2:]],
     "processes": sum(name.isdigit() for name in os.listdir("/proc")),
-    "writable": [path for path in ("/x", "/usr/x", "/etc/x", "/dev/x", sys.prefix + "/x") if writes(path)],
+    "writable": [path for path in (
+        "/x", "/usr/x", "/etc/x", "/dev/x", "/proc/self/comm", sys.prefix + "/x") if writes(path)],
     "environment": sorted(set(os.environ) - set(json.loads(sys.argv[1]))),
     "disk": fills("/tmp", int(sys.argv[2])),
     "forks": forks(int(sys.argv[3])),

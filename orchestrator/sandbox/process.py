@@ -1,6 +1,7 @@
 """Watch one sandboxed program to its end or to a limit, and make sure that nothing of it is left."""
 
 import asyncio
+import contextlib
 import signal
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -11,11 +12,16 @@ from orchestrator.sandbox.contract import JobOutcome, LimitName, SandboxJob
 from orchestrator.sandbox.control_group import ControlGroup
 from orchestrator.sandbox.files import collect_files, is_full
 from orchestrator.sandbox.launch import Confinement, SandboxConfig, StartedSandbox, start, start_program
+from orchestrator.sandbox.waiting import waited_seconds
 
 _SIGNAL_BASE = 128
 _CHUNK = 64 * 1024
 _FLOOD_FACTOR = 16
 """A program that writes this many times more than is kept of its output is killed."""
+_TAKE_DOWN = 5
+"""The niceness of a job that is killed."""
+_LONGEST, _LEAST = 4.0, 0.1
+"""How long a program may run if it waits for cores, and how often that is looked at, as multiples of `wall`."""
 
 
 @dataclass(slots=True)
@@ -35,11 +41,13 @@ class SandboxedProcess:
     started: StartedSandbox
     group: ControlGroup | None
     limit: LimitName | None = None
+    starved: bool = False
+    """Whether it was killed because it hardly got a core."""
 
     def kill(self, limit: LimitName | None = None) -> None:
         """Kill every process of the sandbox now, because of a limit or because the job is no longer wanted."""
         self.limit = self.limit or limit
-        _kill(self.started.first)
+        _kill(self.started.first, self.group)
 
     async def outcome(self) -> JobOutcome:
         """Write the program's stdin, read its output until it ends or meets a limit, then read its files back."""
@@ -63,14 +71,32 @@ class SandboxedProcess:
 
     async def _wait_or_kill(self) -> None:
         """Wait until the program has ended or its time is over, then kill what is left in the sandbox."""
+        clock = asyncio.get_running_loop().time
+        begun, left = clock(), self.job.limits.wall
         try:
-            async with asyncio.timeout(self.job.limits.wall):
-                await self.started.child.process.wait()
-        except TimeoutError:
-            self.kill("wall")
+            while not await self._ends_within(left):
+                left = await self._time_left(clock() - begun)
+                if left <= 0:
+                    self.kill("wall")
         finally:
             self.kill()
         await _ended(self.started)
+
+    async def _ends_within(self, seconds: float) -> bool:
+        try:
+            async with asyncio.timeout(max(0.0, seconds)):
+                await self.started.child.process.wait()
+        except TimeoutError:
+            return self.limit is not None
+        return True
+
+    async def _time_left(self, elapsed: float) -> float:
+        """Return how long the program may still run: what it has waited for a core does not count in its limit."""
+        wall, used = self.job.limits.wall, None if self.group is None else self.group.cpu_seconds()
+        waited = await asyncio.to_thread(waited_seconds, self.started.pid)
+        left = wall - (elapsed - waited) if used is None or used < self.job.limits.cpu else 0.0
+        self.starved = left > 0 and elapsed >= _LONGEST * wall
+        return 0.0 if self.starved or left <= 0 else min(max(left, _LEAST * wall), _LONGEST * wall - elapsed)
 
     def _collect_outcome(self, stdout: CapturedStream, stderr: CapturedStream, seconds: float) -> JobOutcome:
         code, by_signal = (None, None) if self.limit else _exit(self.started.child.process.returncode)
@@ -82,6 +108,7 @@ class SandboxedProcess:
             stdout=bytes(stdout.text),
             stderr=bytes(stderr.text),
             cut=stdout.cut or stderr.cut or collected.left_out,
+            starved=self.starved,
             seconds=seconds,
             cpu_seconds=None if self.group is None else self.group.cpu_seconds(),
             files=collected.files,
@@ -116,11 +143,11 @@ async def run_sandboxed(
         yield SandboxedProcess(job, started, confinement.group)
     finally:
         if starting.exception() is None:
-            await _clean_up(starting.result())
+            await _clean_up(starting.result(), confinement.group)
 
 
-async def _clean_up(started: StartedSandbox) -> None:
-    _kill(started.first)
+async def _clean_up(started: StartedSandbox, group: ControlGroup | None) -> None:
+    _kill(started.first, group)
     try:
         await wait_despite_cancellation(asyncio.ensure_future(_wait_and_close(started)))
     finally:
@@ -160,7 +187,11 @@ async def _ended(started: StartedSandbox) -> None:
     await started.child.process.wait()
 
 
-def _kill(pidfd: int) -> None:
+def _kill(pidfd: int, group: ControlGroup | None) -> None:
+    """Kill the first process of a sandbox and so all others, which need processor time to end."""
+    if group is not None:
+        with contextlib.suppress(OSError):  # the group has been removed
+            group.set_niceness(_TAKE_DOWN)
     try:
         signal.pidfd_send_signal(pidfd, signal.SIGKILL)
     except ProcessLookupError:

@@ -10,6 +10,7 @@ import subprocess
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import psutil
 
@@ -22,12 +23,15 @@ from orchestrator.sandbox.files import check_names
 from orchestrator.sandbox.filesystem import environment, host_filesystem
 from orchestrator.sandbox.launch import Confinement, SandboxConfig, can_join
 from orchestrator.sandbox.memory_budget import MemoryBudget, fit_to_budget, memory_cost
+from orchestrator.sandbox.niceness import DEFAULT, IDLE, LOWEST, Niceness
 from orchestrator.sandbox.probe import ProbeResult, containment_job, evaluate, memory_job
 from orchestrator.sandbox.process import SandboxedProcess, run_sandboxed, wait_despite_cancellation
 from orchestrator.sandbox.rlimits import OWN_PROCESSES
 from orchestrator.sandbox.seccomp import filter_program
 from orchestrator.sandbox.session import Session
 from orchestrator.sandbox.uid_pool import UidPool
+
+_AUTOGROUP = Path("/proc/sys/kernel/sched_autogroup_enabled")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +54,12 @@ class Sandbox:
         `budget` is the memory of all jobs together, in bytes; the default is half of the machine's memory. Raises
         SandboxUnavailable with the reason if there is no working sandbox. Model-written code must not be run then.
         """
-        config = SandboxConfig(_find_bubblewrap(), host_filesystem(), filter_program(), inside.__file__)
+        bwrap, groups = _find_bubblewrap(), _working_groups()
+        allowed = filter_program(sessions=_sessions_are_harmless(groups))
+        config = SandboxConfig(bwrap, host_filesystem(), allowed, inside.__file__)
         uids = UidPool.for_this_machine() if os.geteuid() == 0 else None
         total = budget or psutil.virtual_memory().total // 2
-        sandbox = cls(config, _working_groups(), uids, MemoryBudget(total))
+        sandbox = cls(config, groups, uids, MemoryBudget(total))
         names = frozenset(environment(config.view))
         contained, memory = await sandbox.run(containment_job(names)), await sandbox.run(memory_job())
         return replace(sandbox, probe_result=evaluate(contained, memory))
@@ -65,7 +71,11 @@ class Sandbox:
         uid = f"uid {probed.uid}" if probed else "not probed"
         kind = "namespaces of root" if self.uids else "user namespace"
         budget = f"{self.budget.total // MIB} MiB together"
-        return f"{self.config.bwrap}: {kind}, no network, {uid}, seccomp filter, memory by {by} ({budget})"
+        contained = f"{self.config.bwrap}: {kind}, no network, {uid}, seccomp filter, memory by {by} ({budget})"
+        if self.groups is not None and self.groups.weight is not None:
+            return f"{contained}, processor time by control group"
+        sessions = "" if _sessions_are_harmless(self.groups) else ", no new sessions (setsid)"
+        return f"{contained}, processor time by niceness{sessions}"
 
     def showing(self, paths: Sequence[str]) -> "Sandbox":
         """Return this sandbox with further folders and files that its programs see, read-only, at their own paths.
@@ -82,22 +92,23 @@ class Sandbox:
         shown = (*view.readable, *(path for path in map(os.path.normpath, paths) if path not in view.readable))
         return replace(self, config=replace(self.config, view=replace(view, readable=shown)))
 
-    async def run(self, job: SandboxJob) -> JobOutcome:
+    async def run(self, job: SandboxJob, niceness: Niceness | None = None) -> JobOutcome:
         """Run a program until it ends or meets a limit, and return how it ended.
 
-        It starts as soon as the other running jobs leave enough memory in the budget. Raises InvalidJob, ProgramMissing
-        or SandboxUnavailable. If the awaiting task is cancelled, CancelledError is raised only after every process of
-        the job has ended.
+        `niceness` may be set while the program runs; without it, that of the job's limits counts. The program starts as
+        soon as the other running jobs leave enough memory in the budget. Raises InvalidJob, ProgramMissing or
+        SandboxUnavailable. If the awaiting task is cancelled, CancelledError is raised only after every process of the
+        job has ended.
         """
-        async with self._process(job, None) as process:
+        async with self._process(job, None, niceness) as process:
             return await process.outcome()
 
     @asynccontextmanager
-    async def open(self, job: SandboxJob) -> AsyncIterator[Session]:
+    async def open(self, job: SandboxJob, niceness: Niceness | None = None) -> AsyncIterator[Session]:
         """Run a program and exchange messages with it while the block lasts, then kill it. Raises as `run` does."""
         ours, theirs = socket.socketpair()
         with ours, theirs:
-            async with self._process(job, theirs.fileno()) as process:
+            async with self._process(job, theirs.fileno(), niceness) as process:
                 theirs.close()
                 reader, writer = await asyncio.open_connection(sock=ours)
                 outcome = asyncio.create_task(process.outcome())  # awaited below, whatever happens
@@ -109,7 +120,9 @@ class Sandbox:
                     writer.close()
 
     @asynccontextmanager
-    async def _process(self, job: SandboxJob, channel: int | None) -> AsyncIterator[SandboxedProcess]:
+    async def _process(
+        self, job: SandboxJob, channel: int | None, niceness: Niceness | None
+    ) -> AsyncIterator[SandboxedProcess]:
         _check(job)
         counted = self.groups is not None
         job = replace(job, limits=fit_to_budget(job.limits, self.budget.total, counted=counted))
@@ -117,7 +130,9 @@ class Sandbox:
             await stack.enter_async_context(self.budget.reserve(memory_cost(job.limits, counted=counted)))
             uid = stack.enter_context(self.uids.acquire()) if self.uids else None
             group = self._group(job, stack)
-            confinement = Confinement(uid, group, channel)
+            niceness = niceness or Niceness(_own_niceness(job.limits))
+            stack.callback(niceness.release)
+            confinement = Confinement(uid, group, niceness, channel)
             yield await stack.enter_async_context(run_sandboxed(self.config, job, confinement))
 
     def _group(self, job: SandboxJob, stack: AsyncExitStack) -> ControlGroup | None:
@@ -131,13 +146,19 @@ class Sandbox:
         return group
 
 
+def _own_niceness(limits: SandboxLimits) -> int:
+    if limits.idle:
+        return IDLE
+    return DEFAULT if limits.niceness is None else limits.niceness
+
+
 def _check(job: SandboxJob) -> None:
     if not job.argv or any("\0" in part for part in job.argv):
         raise InvalidJob("a job needs argv: the program and its arguments, without NUL bytes")
     limits = job.limits
     numbers = (limits.wall, limits.cpu, limits.memory, limits.processes, limits.disk, limits.output)
-    if min(numbers) <= 0 or not 0 <= limits.niceness <= 19:
-        raise InvalidJob(f"{limits} has a limit that is not above 0, or a niceness beyond 0 to 19")
+    if min(numbers) <= 0 or not 0 <= (limits.niceness or 0) <= LOWEST:
+        raise InvalidJob(f"{limits} has a limit that is not above 0, or a niceness beyond 0 to {LOWEST}")
     check_names(job.files, limits.disk)
 
 
@@ -161,13 +182,28 @@ def _find_bubblewrap() -> str:
 def _working_groups() -> ControlGroups | None:
     """Return where control groups can be created, after creating and joining one, or None if that fails.
 
-    The limits matter more than the count of processor time: where only that cannot be had, groups do without.
+    The limits matter more than the weight and the count of processor time: groups do without what cannot be had.
     """
     groups = find_control_groups()
     if groups is None:
         return None
     groups.sweep()
-    return next((one for one in (groups, replace(groups, cpu=None)) if _works(one)), None)
+    lesser = (groups, replace(groups, weight=None), replace(groups, weight=None, cpu=None))
+    return next(filter(_works, lesser), None)
+
+
+def _sessions_are_harmless(groups: ControlGroups | None) -> bool:
+    """Return whether a program in the sandbox gains no processor time by starting a session.
+
+    It does where the kernel shares the time among sessions (autogroup, sched(7)), which it does for the processes
+    outside all control groups that weigh it.
+    """
+    if groups is not None and groups.weight is not None:
+        return True
+    try:
+        return _AUTOGROUP.read_text(encoding="ascii").strip() != "1"
+    except OSError:
+        return True  # the kernel was built without it
 
 
 def _works(groups: ControlGroups) -> bool:

@@ -57,24 +57,27 @@ _RULES = (
     _Rule("mknodat", 2, 0xF000, _DEVICES, refused=True),
 )
 
+_NO_SESSIONS = _Rule("setsid", 0, 0, frozenset())
 
-def filter_program(machine: str | None = None) -> bytes:
+
+def filter_program(machine: str | None = None, *, sessions: bool = True) -> bytes:
     """Return the filter for a machine (default: this one) as an array of `struct sock_filter`.
 
-    Raises SandboxUnavailable if there is no filter for its architecture.
+    `sessions` says whether programs may start sessions; otherwise setsid fails with EPERM. Raises SandboxUnavailable if
+    there is no filter for its architecture.
     """
     machine = machine or platform.machine()
     if machine not in _AUDIT_ARCH:
         known = ", ".join(_AUDIT_ARCH)
         raise SandboxUnavailable(f"no system call filter for {machine}; there is one for {known}")
-    return b"".join(struct.pack("=HBBI", *instruction) for instruction in _assemble(machine))
+    return b"".join(struct.pack("=HBBI", *instruction) for instruction in _assemble(machine, sessions))
 
 
-def _assemble(machine: str) -> Iterator[Instruction]:
+def _assemble(machine: str, sessions: bool) -> Iterator[Instruction]:
     calls = allowed_calls(machine)
     yield from [(_LOAD, 0, 0, _ARCH), (_IF_EQUAL, 1, 0, _AUDIT_ARCH[machine]), (_RETURN, 0, 0, _KILL)]
     yield (_LOAD, 0, 0, _NUMBER)
-    for rule in _RULES:
+    for rule in _RULES if sessions else (*_RULES, _NO_SESSIONS):
         if rule.call in calls:
             yield from _conditional(calls[rule.call], rule)
     for first, last in _ranges(calls.values()):

@@ -3,8 +3,9 @@
 It is an allow list, because a deny list is incomplete as soon as the kernel gets a new call. It has what programs use
 for files, memory, threads, processes, signals, time and sockets. It leaves out what reaches beyond a process (ptrace,
 process_vm_readv, kcmp, pidfd_getfd), what changes the machine (mount, setns, unshare, chroot, bpf, kexec, modules,
-clocks, swap), what has been a source of vulnerabilities (io_uring, userfaultfd, perf_event_open, keyctl, personality),
-and memory that no limit counts (memfd_create, System V and POSIX queues).
+clocks, swap), what lengthens a time slice (sched_setattr), what has been a source of vulnerabilities (io_uring,
+userfaultfd, perf_event_open, keyctl, personality), and memory that no limit counts (memfd_create, System V and POSIX
+queues).
 """
 
 _COLUMNS = {"x86_64": 1, "aarch64": 2}
@@ -44,7 +45,7 @@ splice:275:76 tee:276:77 sync_file_range:277:84 utimensat:280:88 epoll_pwait:281
 timerfd_create:283:85 eventfd:284:- fallocate:285:47 timerfd_settime:286:86 timerfd_gettime:287:87 accept4:288:242
 signalfd4:289:74 eventfd2:290:19 epoll_create1:291:20 dup3:292:24 pipe2:293:59 inotify_init1:294:26 preadv:295:69
 pwritev:296:70 rt_tgsigqueueinfo:297:240 recvmmsg:299:243 prlimit64:302:261 syncfs:306:267 sendmmsg:307:269
-getcpu:309:168 sched_setattr:314:274 sched_getattr:315:275 renameat2:316:276 seccomp:317:277 getrandom:318:278
+getcpu:309:168 sched_getattr:315:275 renameat2:316:276 seccomp:317:277 getrandom:318:278
 execveat:322:281 membarrier:324:283 mlock2:325:284 copy_file_range:326:285 preadv2:327:286 pwritev2:328:287
 statx:332:291 rseq:334:293 pidfd_send_signal:424:424 pidfd_open:434:434 close_range:436:436 openat2:437:437
 faccessat2:439:439 epoll_pwait2:441:441 futex_waitv:449:449 fchmodat2:452:452

@@ -8,6 +8,7 @@ time, and how old plans and parts of the audit log are is told by the times that
 """
 
 import asyncio
+import math
 import os
 import secrets
 import shutil
@@ -491,7 +492,7 @@ class Operations:
             raise StepFailed(f"there is no gate {unknown[0]!r}; accepted: {', '.join(BUILTIN_GATES)}")
         artifacts = _artifacts(folder)
         step = Step(id="S1", actor="worker", action="check", outputs=tuple(one.name for one in artifacts))
-        context = GateContext(Scope(step), run=JobRunner(SandboxOnDemand(), 1).run)
+        context = GateContext(Scope(step), run=JobRunner(SandboxOnDemand(), 1).with_slack(math.inf))
         found = run_to_end(run_gates(names, artifacts, context), work)
         results = [{"gate": one.gate, "status": one.status, "evidence": one.evidence} for one in found.results]
         if found.failure is not None:

@@ -1,6 +1,8 @@
 """Attempts at the network, at processes, and at the machine's resources."""
 
-from tests.escape.attempt import BRIEF, attempt, ended
+from dataclasses import replace
+
+from tests.escape.attempt import BRIEF, SMALL, Attempt, attempt, ended
 
 NETWORK = [
     attempt(
@@ -46,6 +48,45 @@ with socket.socket() as connection:
         "EPERM",
     ),
 ]
+
+# How a process of a job of low priority may try to get more processor time than another one of the same job.
+_PREPARATIONS = {
+    "by a session of its own": "os.setsid()",
+    "by the priority of its session": "os.setsid(); write('/proc/self/autogroup')",
+    "by its scheduling class": "os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))",
+    "by its niceness": "os.setpriority(os.PRIO_PROCESS, 0, 0)",
+    "by a session of its child": "os.setpgid(0, 0); os.fork() and os._exit(0); os.setsid()",
+}
+_BURN = """
+def burn(prepare, report):
+    if os.fork():
+        return
+    try:
+        exec(prepare)
+    except OSError:
+        pass
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    end = time.monotonic() + 4
+    while time.monotonic() < end:
+        pass
+    os.write(report, struct.pack('d', time.process_time()))
+    os._exit(0)
+
+shares = []
+for prepare in ('pass', PREPARE):
+    shares.append(os.pipe())
+    burn(prepare, shares[-1][1])
+plain, prepared = (struct.unpack('d', os.read(share[0], 8))[0] for share in shares)
+say('ESCAPED' if prepared > 4 * plain + 0.1 else 'HELD', 'fair')
+"""
+
+
+def _gain_time(name: str, prepare: str) -> Attempt:
+    """Let two processes of a job compete for one core, of which one has tried to leave the job's low priority."""
+    return attempt(
+        f"gain time {name}", f"PREPARE = {prepare!r}\n{_BURN}", "fair", within=replace(SMALL, wall=60, niceness=19)
+    )
+
 
 PROCESSES = [
     attempt(
@@ -163,8 +204,6 @@ while True:
         limits=ended("wall"),
         within=BRIEF,
     ),
-    attempt("take priority", "attempt(os.setpriority, os.PRIO_PROCESS, 0, -10)", "EACCES EPERM"),
-    attempt("run in real time", "attempt(os.sched_setscheduler, 0, os.SCHED_FIFO, os.sched_param(1))", "EPERM"),
     attempt(
         "raise its limits",
         """
@@ -174,6 +213,14 @@ for limit in (resource.RLIMIT_NPROC, resource.RLIMIT_AS, resource.RLIMIT_FSIZE, 
         "EPERM ValueError",
     ),
     attempt("type into a terminal", "attempt(fcntl.ioctl, 0, 0x5412, b'x')", "EPERM"),
+]
+
+PRIORITY = [
+    attempt("write the priority of its session", "attempt(write, '/proc/self/autogroup')", "EROFS ENOENT"),
+    attempt("spare itself from the end of memory", "attempt(write, '/proc/self/oom_score_adj')", "EROFS"),
+    *(_gain_time(name, prepare) for name, prepare in _PREPARATIONS.items()),
+    attempt("take priority", "attempt(os.setpriority, os.PRIO_PROCESS, 0, -10)", "EACCES EPERM"),
+    attempt("run in real time", "attempt(os.sched_setscheduler, 0, os.SCHED_FIFO, os.sched_param(1))", "EPERM"),
 ]
 
 RESOURCES = [

@@ -6,20 +6,21 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
 from orchestrator.sandbox import JobOutcome, Sandbox, SandboxJob
+from orchestrator.sandbox.seccomp import filter_program
 from tests.escape.attempt import PRELUDE, Attempt
 from tests.escape.attempts_on_calls import CALLS
 from tests.escape.attempts_on_files import FILES, PRIVACY
-from tests.escape.attempts_on_processes import NETWORK, PROCESSES, RESOURCES
+from tests.escape.attempts_on_processes import NETWORK, PRIORITY, PROCESSES, RESOURCES
 
 pytestmark = pytest.mark.escape
 
-ATTEMPTS = [*FILES, *PRIVACY, *NETWORK, *PROCESSES, *RESOURCES, *CALLS]
+ATTEMPTS = [*FILES, *PRIVACY, *NETWORK, *PROCESSES, *PRIORITY, *RESOURCES, *CALLS]
 _WORTH_KEEPING = "escape-secret"
 _PROJECT = Path(__file__).parents[2]
 _SETTINGS = (
@@ -91,6 +92,16 @@ async def test_an_attempt_is_contained(attempt: Attempt, sandbox: Sandbox, world
     assert world.canary.poll() is None
     assert world.visitors() == 0
     assert _processes(world.token) == []
+
+
+@pytest.mark.parametrize("attempt", PRIORITY, ids=lambda attempt: attempt.name)
+async def test_an_attempt_at_priority_is_contained_without_control_groups(
+    attempt: Attempt, sandbox: Sandbox, world: World
+) -> None:
+    config = replace(sandbox.config, seccomp=filter_program(sessions=False))
+    ungrouped = replace(sandbox, config=config, groups=None)
+    argv = ("python", "-c", PRELUDE + attempt.code, *world.arguments())
+    _assert_held(attempt, await ungrouped.run(SandboxJob(argv=argv, limits=attempt.within)))
 
 
 @pytest.mark.parametrize("attempt", [a for a in ATTEMPTS if a.outside], ids=lambda attempt: attempt.name)

@@ -18,6 +18,7 @@ from orchestrator.sandbox import (
     SandboxLimits,
     SandboxUnavailable,
     Session,
+    StartTimeout,
 )
 from orchestrator.steps.errors import AttemptError
 from orchestrator.steps.repl.budget import ReplBudget
@@ -155,13 +156,15 @@ async def interpreter(sessions: Open, host: Host, outputs: Outputs, budget: Repl
         message = "the step's code sent a value that is nested too deep"
         raise AttemptError(Failure(FailureKind.CODE, message, message)) from error
     except SandboxError as error:
-        final = isinstance(error, SandboxUnavailable)
+        final = isinstance(error, SandboxUnavailable) and not isinstance(error, StartTimeout)
         raise AttemptError(Failure(FailureKind.INFRASTRUCTURE, str(error), final=final)) from error
 
 
 def _failure_of(outcome: JobOutcome, printed: Sequence[str]) -> Failure:
     said = "".join([*printed, outcome.stderr.decode(errors="replace")])[-EVIDENCE:]
     if outcome.limit:
+        if outcome.starved:
+            return Failure(FailureKind.INFRASTRUCTURE, "the step's code hardly got a core: this machine is too busy")
         kind = FailureKind.TIMEOUT if outcome.limit in _TIMES else FailureKind.RESOURCE
         return Failure(kind, f"the step's code ran into the limit of its sandbox: {outcome.limit}", said)
     how = f"signal {outcome.signal}" if outcome.signal is not None else f"exit code {outcome.exit_code}"

@@ -5,10 +5,14 @@ from collections.abc import Mapping
 import pytest
 
 from orchestrator.events import FailureKind
-from orchestrator.gates import RunJob
-from orchestrator.sandbox import JobOutcome, Sandbox, SandboxJob
+from orchestrator.gates import GateError, JobRunner, JobShares, RunJob
+from orchestrator.pool.decoding import Decoding
+from orchestrator.pool.managed_model import Replica
+from orchestrator.pool.placement import Topology
+from orchestrator.sandbox import JobOutcome, Sandbox, SandboxJob, SandboxLimits
 from orchestrator.taskir import Bench, Commands
 from tests.orchestrator.gates.gate_steps import check
+from tests.orchestrator.sandbox.sandbox_jobs import busy_core
 
 CODE, LOGIC, FORMAT, TIMEOUT, RESOURCE = (
     FailureKind.CODE,
@@ -219,7 +223,7 @@ async def test_limits_end_no_bench_that_its_threshold_accepts(threshold: float) 
     (limits,) = (job.limits for job in jobs)
     assert limits.wall > threshold
     assert limits.cpu > threshold * limits.processes, "its threads use CPU time side by side"
-    assert not limits.idle, "it would be as slow as the machine is busy"
+    assert limits.niceness == 0, "it would be as slow as the engines next to it are busy"
 
 
 async def test_a_missing_tool_is_no_pass_and_not_the_models_fault(run: RunJob) -> None:
@@ -231,3 +235,18 @@ async def test_a_missing_tool_is_no_pass_and_not_the_models_fault(run: RunJob) -
         True,
     )
     assert "no-such-program" in checked.failure.message
+
+
+async def test_a_starved_job_is_run_again_and_is_then_not_the_models_fault(sandbox: Sandbox) -> None:
+    async def here() -> Sandbox:
+        return sandbox
+
+    cores = Decoding(Topology.flat(2, 1 << 30))
+    jobs = JobRunner(here, 2, JobShares(cores))
+    with busy_core() as cpu:
+        code = f"import os\nos.sched_setaffinity(0, {{{cpu}}})\nwhile True: pass"
+        job = SandboxJob(argv=("python", "-I", "-c", code), limits=SandboxLimits(wall=0.5, cpu=20))
+        async with cores.of_loading(Replica(("a", 0)), None):
+            with pytest.raises(GateError, match="hardly got a core") as caught:
+                await jobs.run(job)
+    assert (caught.value.kind, caught.value.final) == (FailureKind.INFRASTRUCTURE, False)

@@ -31,6 +31,12 @@ def test_one_alone_has_all_cores_up_to_its_ceiling() -> None:
     assert _share(_flat(8)) == {}
 
 
+def test_what_is_lent_is_left_to_jobs() -> None:
+    assert share_cores(_flat(8), _engines(a=None), lent=1) == {("a", 0): 7}
+    assert share_cores(_flat(8), _engines(a=None, b=None), lent=1) == {("a", 0): 4, ("b", 0): 3}
+    assert share_cores(_flat(8), _engines(a=3), lent=1) == {("a", 0): 3}
+
+
 def test_shares_are_equal_and_the_rest_goes_to_the_most_urgent() -> None:
     assert _share(_flat(8), *_engines(a=None, b=None)) == {"a": 4, "b": 4}
     hurried = DecodingEngine(replica_id=("c", 0), due=-1.0)

@@ -112,3 +112,17 @@ async def test_unloading_ends_with_the_engines_that_were_there(registry_of: Load
             await unloading
         assert not psutil.pid_exists(pid)
         assert status_of(pool, "a").state == "ready"
+
+
+async def test_a_decoding_engine_lends_a_core_to_a_job(registry_of: LoadedRegistry, tmp_path: Path) -> None:
+    async with Pool(registry_of(threads=None, a="warm"), tmp_path, topology=flat(8)) as pool:
+        task = await begin(pool, "a")
+        changes: list[int] = []
+        pool.decoding.subscribe(lambda: changes.append(pool.decoding.free))
+        await pool.decoding.lend(3)
+        assert (status_of(pool, "a").threads, pool.decoding.free) == (7, 1)
+        await pool.decoding.lend(0)
+        assert (status_of(pool, "a").threads, pool.decoding.free) == (8, 0)
+        await cancel(task)
+        assert (pool.decoding.engines, pool.decoding.free) == (0, 8)
+        assert changes == [1, 0, 8]

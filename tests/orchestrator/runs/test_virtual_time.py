@@ -10,8 +10,12 @@ import pytest
 from benchmarks.simulate.clock import StillJournal, VirtualClock, run_virtually, virtual_loop
 from benchmarks.simulate.engines import SimulatedAnswer, SimulatedMachine, words
 from orchestrator.engine.contract import Generation
+from orchestrator.events import Priority
+from orchestrator.gates import JobRunner
 from orchestrator.history import Report
+from orchestrator.pool.pool import BATCH_SLACK
 from orchestrator.runs import Orchestrator, Ports
+from orchestrator.sandbox import JobOutcome, SandboxJob
 from tests.orchestrator.run_jobs import REGISTRY, execute, job, report_of, step
 
 WORDS = 99
@@ -114,3 +118,33 @@ def test_a_plan_that_has_run_twice_is_predicted_within_a_quarter(tmp_path: Path)
     paths = [report_of(tmp_path / "home", run).critical_path for run in run_virtually(main)]
     assert abs(paths[0].predicted_seconds / paths[0].seconds - 1) > 0.25, "it is no test if this is easily known"
     assert abs(paths[2].predicted_seconds / paths[2].seconds - 1) < 0.25
+
+
+@pytest.mark.parametrize(("priority", "more"), [("interactive", 0.0), ("batch", BATCH_SLACK)])
+def test_the_slack_of_a_step_reaches_the_jobs_of_its_gates(
+    priority: Priority, more: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slacks: dict[str, float] = {}
+
+    async def record(self: JobRunner, asked: SandboxJob, slack: float = 0.0) -> JobOutcome:
+        (name,) = asked.files
+        slacks[name] = slack
+        return JobOutcome(exit_code=0, stdout=b"[]")
+
+    monkeypatch.setattr(JobRunner, "run", record)
+    machine = SimulatedMachine(lambda file: lambda load: curve(load.sequences, load.threads), write)
+    steps = [
+        step("S1", "Write.", [], ["a.py"], gates=["lint"]),
+        step("S2", "Write on.", ["a.py"], ["b.py"], gates=["lint"]),
+        step("S3", "Write.", [], ["c.py"], gates=["lint"]),
+    ]
+
+    async def main() -> None:
+        running = virtual_loop()
+        ports = Ports(start_engine=machine.start, clock=lambda last: VirtualClock(running), journal=StillJournal.open)
+        async with Orchestrator.open(tmp_path / "home", REGISTRY, ports) as orchestrator:
+            await execute(orchestrator, replace(job(steps), priority=priority))
+
+    run_virtually(main)
+    assert slacks["a.py"] == slacks["b.py"] == more
+    assert slacks["c.py"] > more, "it is done long before the others"

@@ -1,6 +1,10 @@
 """What the tests of the sandbox share: jobs, and a look at what a job has left."""
 
 import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from orchestrator.sandbox import MIB, Sandbox, SandboxJob, SandboxLimits
@@ -18,10 +22,25 @@ def shell(code: str, limits: SandboxLimits = QUICK, **more: object) -> SandboxJo
     return SandboxJob(argv=("sh", "-c", code), limits=limits, **more)  # type: ignore[arg-type]
 
 
+@contextmanager
+def busy_core() -> Iterator[int]:
+    """Keep one core busy with a loop, and yield its number."""
+    cpu = min(os.sched_getaffinity(0))
+    loop = f"import os\nos.sched_setaffinity(0, {{{cpu}}})\nprint(flush=True)\nwhile True: pass"
+    with ExitStack() as stack:
+        process = stack.enter_context(
+            subprocess.Popen([sys.executable, "-c", loop], stdout=subprocess.PIPE, start_new_session=True)
+        )
+        stack.callback(process.kill)
+        assert process.stdout is not None
+        process.stdout.readline()
+        yield cpu
+
+
 def own_groups(sandbox: Sandbox) -> list[Path]:
     """Return the control groups of this process that are still there. One that holds a process cannot be removed."""
     if sandbox.groups is None:
         return []
     groups = sandbox.groups
-    parents = [parent for parent in (groups.memory, groups.pids, groups.cpu) if parent is not None]
+    parents = [parent for parent in (groups.memory, groups.pids, groups.cpu, groups.weight) if parent is not None]
     return [group for parent in parents for group in parent.glob(f"orchestrator-{os.getpid()}-*")]

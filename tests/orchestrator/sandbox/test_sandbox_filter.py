@@ -22,15 +22,17 @@ _CONDITIONAL = {"clone", "socket", "ioctl", "mknod", "mknodat"}
 
 
 @cache
-def _instructions(machine: str) -> list[tuple[int, int, int, int]]:
-    return list(struct.iter_unpack("=HBBI", filter_program(machine)))
+def _instructions(machine: str, sessions: bool) -> list[tuple[int, int, int, int]]:
+    return list(struct.iter_unpack("=HBBI", filter_program(machine, sessions=sessions)))
 
 
-def verdict(machine: str, number: int, arguments: tuple[int, ...] = (), arch: int | None = None) -> int:
+def verdict(
+    machine: str, number: int, arguments: tuple[int, ...] = (), arch: int | None = None, sessions: bool = True
+) -> int:
     """Return what the filter says to a call."""
     words = [*arguments, *[0] * (6 - len(arguments))]
     data = struct.pack("=iIQ6Q", number, _ARCH[machine] if arch is None else arch, 0, *words)
-    program = _instructions(machine)
+    program = _instructions(machine, sessions)
     value = position = 0
     while True:
         code, if_true, if_false, operand = program[position]
@@ -87,6 +89,20 @@ def test_calls_of_another_architecture_end_the_program(number: int, arch: int) -
 @pytest.mark.parametrize("machine", sorted(_ARCH))
 def test_some_calls_depend_on_an_argument(machine: str, call: str, arguments: tuple[int, ...], allowed: bool) -> None:
     assert verdict(machine, allowed_calls(machine)[call], arguments) == (_ALLOW if allowed else _REFUSED)
+
+
+@pytest.mark.parametrize("machine", sorted(_ARCH))
+def test_sessions_can_be_refused(machine: str) -> None:
+    calls = allowed_calls(machine)
+    assert verdict(machine, calls["setsid"]) == _ALLOW
+    assert verdict(machine, calls["setsid"], sessions=False) == _REFUSED
+    assert all(verdict(machine, calls[name], sessions=False) == _ALLOW for name in ("setpgid", "getsid", "execve"))
+
+
+@pytest.mark.parametrize("machine", sorted(_ARCH))
+def test_no_call_raises_a_priority_past_the_limits(machine: str) -> None:
+    """The kernel holds what the remaining calls set to the limits of nice and real-time priority (setrlimit(2))."""
+    assert not {"sched_setattr", "ioprio_set", "uclamp"} & set(allowed_calls(machine))
 
 
 def test_the_two_machines_differ_only_in_what_one_lacks() -> None:

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from orchestrator.sandbox import Sandbox, SandboxLimits
-from orchestrator.sandbox.control_group import ControlGroups, find_control_groups
+from orchestrator.sandbox.control_group import ControlGroup, ControlGroups, find_control_groups
+from orchestrator.sandbox.niceness import IDLE
 
 
 def _find(tmp_path: Path, own: str, mounts: str) -> ControlGroups | None:
@@ -25,7 +26,7 @@ def test_version_1_is_found_at_our_own_place(tmp_path: Path) -> None:
     mounts = f"cgroup {memory} cgroup rw,memory 0 0\ncgroup {pids} cgroup rw,pids 0 0\ntmpfs / tmpfs rw 0 0\n"
     assert _find(tmp_path, own, mounts) == ControlGroups(1, memory / "user" / "me", pids)
     counted = f"{mounts}cgroup {cpu} cgroup rw,cpu,cpuacct 0 0\n"
-    assert _find(tmp_path, own, counted) == ControlGroups(1, memory / "user" / "me", pids, cpu)
+    assert _find(tmp_path, own, counted) == ControlGroups(1, memory / "user" / "me", pids, cpu, cpu)
 
 
 def test_version_2_is_found_above_us_where_children_get_a_memory_limit(tmp_path: Path) -> None:
@@ -38,6 +39,9 @@ def test_version_2_is_found_above_us_where_children_get_a_memory_limit(tmp_path:
     mounts = f"cgroup2 {root} cgroup2 rw,nsdelegate 0 0\n"
     found = _find(tmp_path, "0::/app.slice/terminal.scope\n", mounts)
     assert found == ControlGroups(2, own.parent, own.parent, own.parent)
+    (own.parent / "cgroup.subtree_control").write_text("cpu memory pids")
+    found = _find(tmp_path, "0::/app.slice/terminal.scope\n", mounts)
+    assert found == ControlGroups(2, own.parent, own.parent, own.parent, own.parent)
     (own.parent / "cgroup.subtree_control").write_text("pids")
     assert _find(tmp_path, "0::/app.slice/terminal.scope\n", mounts) is None
 
@@ -80,6 +84,23 @@ def test_version_1_counts_processor_time_in_a_folder_of_its_own(tmp_path: Path) 
     assert group.cpu_seconds() is None, "nothing counts here"
     (group.cpu / "cpuacct.usage").write_text("2500000000\n")
     assert group.cpu_seconds() == 2.5
+
+
+@pytest.mark.parametrize(
+    ("version", "file", "weights"), [(1, "cpu.shares", ("1024", "110", "15")), (2, "cpu.weight", ("100", "11", "1"))]
+)
+def test_a_group_weighs_as_much_as_one_process(
+    version: int, file: str, weights: tuple[str, ...], tmp_path: Path
+) -> None:
+    group = ControlGroup(version, tmp_path, None, None, tmp_path)
+    for niceness, weight in zip((0, 10, 19), weights, strict=True):
+        group.set_niceness(niceness)
+        assert (tmp_path / file).read_text() == weight
+    (tmp_path / "cpu.idle").write_text("0")
+    group.set_niceness(IDLE)
+    assert (tmp_path / "cpu.idle").read_text() == "1"
+    group.set_niceness(0)
+    assert [(tmp_path / name).read_text() for name in ("cpu.idle", file)] == ["0", weights[0]]
 
 
 def test_sweeping_spares_what_is_not_in_our_namespace(tmp_path: Path) -> None:

@@ -120,6 +120,9 @@ def test_a_user_with_namespaces_has_a_sandbox(sandbox: Sandbox) -> None:
     if "new namespace" in done.stdout:
         pytest.skip(done.stdout)
     assert "user namespace, no network, uid 65534" in done.stdout, done
+    autogroup = Path("/proc/sys/kernel/sched_autogroup_enabled")
+    refused = "by niceness" in done.stdout and autogroup.exists() and autogroup.read_text().strip() == "1"
+    assert ("no new sessions" in done.stdout) == refused
 
 
 def test_a_job_dies_with_the_process_that_runs_it(sandbox: Sandbox) -> None:
