@@ -450,10 +450,12 @@ class RunEffects:
         """Return what these gates may use. Blocks on the disk. Raises `AttemptError`."""
         if not gates:
             return Checks()
+        users = frozenset(name for name, source in self._sources(step.id).items() if source.kind != "artifact")
         if self._task is None:
-            return Checks(run=self._run_where_possible)
+            return Checks(users=users, run=self._run_where_possible)
         tests = self._inputs.given(unseen_tests(scope_of(step, self._task))) if "unit" in gates else ()
-        return Checks(tests=tests, commands=self._task.commands, judge=self._judge(), run=self._services.run_job)
+        commands, run = self._task.commands, self._services.run_job
+        return Checks(tests=tests, users=users, commands=commands, judge=self._judge(), run=run)
 
     def _judge(self) -> ResolvedRole | None:
         """Return the role that judges in this installation, if there is one."""
