@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 from orchestrator.events import FailureKind, GateResult
 from orchestrator.gates.contract import Artifact, Gate, GateContext, Scope
-from orchestrator.gates.findings import output_tail
+from orchestrator.gates.findings import format_findings, output_tail
+from orchestrator.gates.guard import files_of_command, refused
 from orchestrator.gates.jobs import bench_limits, files_of, run_code
 
 RUNS = 3
@@ -24,11 +25,13 @@ class BenchGate(Gate):
     async def check(self, artifacts: Sequence[Artifact], context: GateContext) -> GateResult:
         bench = context.scope.commands.bench
         assert bench is not None, "the pipeline skips this gate without a command"
-        files = {**context.reads, **files_of(artifacts)}
+        files = files_of_command(artifacts, context)
+        if problems := await refused(files_of(artifacts), bench.run, context.run):
+            return self.failed(format_findings(problems, files), FailureKind.CODE)
         limits = bench_limits(bench.max_seconds)
         quickest = float("inf")
         for _ in range(RUNS):
-            outcome = await run_code(context.run, bench.run, files, " ".join(bench.run), limits=limits)
+            outcome = await run_code(context.run, bench.run, files, " ".join(bench.run), limits)
             if outcome.exit_code != 0:
                 return self.failed(
                     f"{' '.join(bench.run)} failed\n{output_tail(outcome.stderr or outcome.stdout)}".strip()

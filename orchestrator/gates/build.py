@@ -1,12 +1,13 @@
 """The gate build: run the task's build command on what a step made, or compile its Python if the task has none."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from orchestrator.events import FailureKind, GateResult
 from orchestrator.gates.contract import Artifact, Gate, GateContext, GateError, Scope
 from orchestrator.gates.findings import Finding, format_findings, output_tail
+from orchestrator.gates.guard import files_of_command, refused
 from orchestrator.gates.jobs import files_of, path_arguments, run_code, run_tool
 
 PROGRAM = (Path(__file__).parent / "inside" / "compile_all.py").read_text(encoding="utf-8")
@@ -34,7 +35,9 @@ class Build(Gate):
     async def _by_command(
         self, command: tuple[str, ...], artifacts: Sequence[Artifact], context: GateContext
     ) -> GateResult:
-        files: Mapping[str, bytes] = {**context.reads, **files_of(artifacts)}
+        files = files_of_command(artifacts, context)
+        if problems := await refused(files_of(artifacts), command, context.run):
+            return self.failed(format_findings(problems, files))
         outcome = await run_code(context.run, command, files, " ".join(command))
         if outcome.exit_code == 0:
             return self.passed()

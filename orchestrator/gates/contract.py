@@ -146,6 +146,8 @@ class GateContext:
     """The texts that the step has read, by name."""
     tests: Mapping[str, bytes] = field(default_factory=dict)
     """The tests among the task's inputs that belong to what the step writes, by name."""
+    users: frozenset[str] = frozenset()
+    """The names of those reads that the user gave; models wrote all others."""
     run: RunJob = no_sandbox
     judge: Judge = no_judge
 

@@ -126,13 +126,14 @@ async def run_tool(
     files: Mapping[str, bytes],
     accepted: Collection[int],
     keep: tuple[str, ...] = (),
+    stdin: bytes = b"",
 ) -> JobOutcome:
     """Run a tool that reads all `files`, and return how it ended.
 
     `accepted` are the exit codes with which the tool reports a verdict, and `keep` names files to read back. Raises
     `GateError` if a limit ended the tool, its output was cut, or it ended with another exit code.
     """
-    outcome = await run(SandboxJob(argv=argv, files=files, limits=TOOL_LIMITS, keep=keep))
+    outcome = await run(SandboxJob(argv=argv, files=files, stdin=stdin, limits=TOOL_LIMITS, keep=keep))
     name = argv[argv.index("-m") + 1] if "-m" in argv[:-1] else argv[0]
     refuse_stopped(name, outcome, TOOL_LIMITS)
     if outcome.exit_code not in accepted or outcome.cut:
@@ -145,14 +146,14 @@ async def run_code(
     argv: tuple[str, ...],
     files: Mapping[str, bytes],
     name: str,
-    keep: tuple[str, ...] = (),
     limits: SandboxLimits = CODE_LIMITS,
+    stdin: bytes = b"",
 ) -> JobOutcome:
     """Run a program that runs the artifacts, and return how it ended. Raises `GateError` if a limit ended it.
 
-    `name` is what messages call the program, and `keep` names files to read back.
+    `name` is what messages call the program.
     """
-    outcome = await run(SandboxJob(argv=argv, files=files, limits=limits, keep=keep))
+    outcome = await run(SandboxJob(argv=argv, files=files, stdin=stdin, limits=limits))
     refuse_stopped(name, outcome, limits)
     return outcome
 

@@ -9,29 +9,75 @@ from a model:
 """
 
 import json
+import secrets
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from orchestrator.events import FailureKind, GateResult
 from orchestrator.gates.contract import Artifact, Gate, GateContext, GateError, Scope, file_name
 from orchestrator.gates.findings import Finding, format_findings, output_tail
-from orchestrator.gates.jobs import files_of, path_arguments, run_code
+from orchestrator.gates.guard import guarded, read_problems
+from orchestrator.gates.jobs import files_of, run_code
+from orchestrator.gates.programs import BOOT, COMMAND, document, program
 from orchestrator.sandbox import JobOutcome
 
-PROGRAM = (Path(__file__).parent / "inside" / "run_tests.py").read_text(encoding="utf-8")
-SETTINGS, REPORT = ".gate.ini", ".tests.json"
-_OPTIONS = (f"--config-file={SETTINGS}", "--rootdir=.", "--noconftest", "--disable-plugin-autoload", "-q")
-PYTEST = ("python", "-I", "-c", PROGRAM, *_OPTIONS)
-"""The command that runs pytest. It reads the file SETTINGS, which has to be in the job, and writes the file REPORT.
+_JUDGING = ("values", "hiding", "canaries", "guard", "supervise")
+_RUNNING = ("values", "run_tests")
+_SETTINGS = ".gate.ini"
+_OPTIONS = (f"--config-file={_SETTINGS}", "--rootdir=.", "--noconftest", "--disable-plugin-autoload", "-pno:terminal")
+"""Settings, plugins and conftest.py files of whoever wrote the code are ignored."""
 
-Settings, plugins and conftest.py files of whoever wrote the code are ignored.
-"""
 
-SETTINGS_TEXT = b"[pytest]\npythonpath = .\naddopts = -p no:cacheprovider\n"
-"""What the file SETTINGS contains."""
+@dataclass(frozen=True, slots=True)
+class PytestRun:
+    """A run of tests as a job: two processes, of which the one that judges never imports the code under test."""
+
+    files: Mapping[str, bytes]
+    """The files of the job, in which those of tests are empty."""
+    stdin: bytes
+    secret: str
+    """What a report has to contain."""
+
+    argv = COMMAND
+
+    @classmethod
+    def plan(
+        cls, files: Mapping[str, bytes], tests: Sequence[str], checked: Collection[str], own: Collection[str] = ()
+    ) -> "PytestRun":
+        """Plan to run `tests`, which are among the files.
+
+        Of the Python that models wrote, `checked` is the code under test, which must not reach for the tests, and `own`
+        are tests, which must not reach for what runs them.
+        """
+        texts = {name: data for name, data in files.items() if name in tests or module_under_test(name) is not None}
+        secret = secrets.token_hex(16)
+        spec = {
+            "secret": secret,
+            "tests": {name: data.decode("utf-8", "replace") for name, data in texts.items()},
+            "run": list(tests),
+            "guarded": guarded(
+                {name: data for name, data in files.items() if name in checked or name in own}, tests=own
+            ),
+            "boot": BOOT,
+            "worker": program(_RUNNING, {"arguments": _OPTIONS}),
+        }
+        settings = {_SETTINGS: b"[pytest]\npythonpath = .\naddopts = -p no:cacheprovider\n"}
+        return cls({**files, **dict.fromkeys(texts, b""), **settings}, document(_JUDGING, spec), secret)
+
+    def read(self, outcome: JobOutcome) -> "PytestReport":
+        """Return the results. Without a report that has the secret, the tests have failed.
+
+        Raises `GateError` if pytest is not installed.
+        """
+        try:
+            report: Mapping[str, Any] = json.loads(outcome.stdout)
+            if report["secret"] != self.secret:
+                raise ValueError("it lacks their secret")
+        except (ValueError, KeyError, TypeError) as error:
+            return PytestReport(0, (Finding("the tests", 0, "", _without_report(outcome, error)),))
+        return _read(report, outcome)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,17 +102,20 @@ class PytestGate(Gate):
         """Return the names of the files that contain the tests."""
 
     async def check(self, artifacts: Sequence[Artifact], context: GateContext) -> GateResult:
-        files = {**context.reads, **context.tests, **files_of(artifacts)}
-        names = [file_name(name) for name in self.tests(context.scope)]
-        outcome = await run_code(
-            context.run, (*PYTEST, *path_arguments(names)), {**files, SETTINGS: SETTINGS_TEXT}, "pytest", (REPORT,)
-        )
-        report = read_report(outcome)
+        written = files_of(artifacts)
+        names = list(dict.fromkeys(file_name(name) for name in self.tests(context.scope)))
+        users = {name: data for name, data in {**context.reads, **context.tests}.items() if is_users(name, context)}
+        files = {**context.reads, **written, **users}
+        models = [name for name in files if name.endswith(".py") and name not in users and name not in context.users]
+        own = [name for name in models if module_under_test(name) is not None or _stem(name) == "conftest"]
+        run = PytestRun.plan(files, names, [name for name in models if name not in own], own)
+        outcome = await run_code(context.run, run.argv, run.files, "pytest", stdin=run.stdin)
+        report = run.read(outcome)
         if report.failed:
-            return self.failed(f"{format_findings(report.failed, files)}\n{_format_counts(report)}")
+            return self.failed(format_report(report, files))
         if not report.passed:
             return self.failed(f"{', '.join(names)}: no test has run")
-        return self.passed(_format_counts(report))
+        return self.passed("; ".join([format_report(report, files), *_notes(names, written, users)]))
 
 
 class Unit(PytestGate):
@@ -122,40 +171,50 @@ def integration_tests(scope: Scope) -> tuple[str, ...]:
 
 
 def unseen_tests(scope: Scope) -> tuple[str, ...]:
-    """Return the unit tests that the step neither reads nor writes: inputs of the task that only the gate reads."""
-    seen = {*scope.step.inputs, *scope.step.outputs}
-    return tuple(name for name in unit_tests(scope) if name not in seen)
+    """Return the unit tests among the inputs of the task that the step does not read.
 
-
-def read_report(outcome: JobOutcome) -> PytestReport:
-    """Return the results that a run of `PYTEST` wrote into the file REPORT.
-
-    Code that ended the process before all tests were done has failed them, and so has code that overwrote the report.
-    Raises `GateError` if pytest is not installed.
+    A step may write a file of the same name. The input counts then, not what the step wrote.
     """
-    if REPORT not in outcome.files:
-        how = f"exit code {outcome.exit_code}" if outcome.signal is None else f"signal {outcome.signal}"
-        output = output_tail(outcome.stderr or outcome.stdout)
-        return PytestReport(
-            0, (Finding("the tests", 0, "", f"the process ended before they were done: {how} {output}"),)
-        )
-    try:
-        report: Mapping[str, Any] = json.loads(outcome.files[REPORT])
-        if "missing" in report:
-            raise GateError(f"{report['missing']} is not installed", final=True)
-        failed = tuple(Finding(str(test), 0, "", str(message)) for test, message in report["failed"])
-        if (left := int(report["left"])) and not failed:
-            output = output_tail(outcome.stderr or outcome.stdout)
-            failed = (Finding("the tests", 0, "", f"they were broken off, {left} were left to run: {output}"),)
-        return PytestReport(int(report["passed"]), failed, int(report["skipped"]))
-    except (ValueError, KeyError, TypeError) as error:
-        return PytestReport(0, (Finding("the tests", 0, "", f"something has overwritten their report: {error}"),))
+    return tuple(name for name in unit_tests(scope) if name in scope.task_inputs and name not in scope.step.inputs)
 
 
-def _format_counts(report: PytestReport) -> str:
-    """Return the counts in pytest's own words: "1 failed, 2 passed"."""
+def is_users(name: str, context: GateContext) -> bool:
+    """Return whether a file is a test that the user gave, which no output of a step replaces."""
+    return module_under_test(name) is not None and (name in context.tests or name in context.users)
+
+
+def _read(report: Mapping[str, Any], outcome: JobOutcome) -> PytestReport:
+    if "missing" in report:
+        raise GateError(f"{report['missing']} is not installed", final=True)
+    if "refused" in report:
+        return PytestReport(0, tuple(read_problems(report["refused"])))
+    failed = [Finding(str(test), 0, "", str(message)) for test, message in report["failed"]]
+    if failed and failed[0].file == "the tests" and (output := output_tail(outcome.stderr)):
+        failed[0] = replace(failed[0], message=f"{failed[0].message}: {output}")
+    return PytestReport(int(report["passed"]), tuple(failed), int(report["skipped"]))
+
+
+def _without_report(outcome: JobOutcome, error: Exception) -> str:
+    if outcome.stdout:
+        return f"something else than the tests has written their report: {error}"
+    how = f"exit code {outcome.exit_code}" if outcome.signal is None else f"signal {outcome.signal}"
+    return f"the process ended before they were done: {how} {output_tail(outcome.stderr)}"
+
+
+def _notes(names: Sequence[str], written: Collection[str], users: Collection[str]) -> list[str]:
+    """Return what limits the weight of tests that have passed."""
+    replaced = [name for name in names if name in written and name in users]
+    notes = [f"{', '.join(replaced)}: the user's file counts, not the step's"] if replaced else []
+    if all(name in written and name not in users for name in names):
+        notes.append("all of them were written by the step itself")
+    return notes
+
+
+def format_report(report: PytestReport, files: Mapping[str, bytes]) -> str:
+    """Return the first failures and the counts in pytest's own words, such as "1 failed, 2 passed"."""
     counts = ((len(report.failed), "failed"), (report.passed, "passed"), (report.skipped, "skipped"))
-    return ", ".join(f"{count} {word}" for count, word in counts if count)
+    counted = ", ".join(f"{count} {word}" for count, word in counts if count)
+    return f"{format_findings(report.failed, files)}\n{counted}" if report.failed else counted
 
 
 def _stem(name: str) -> str:

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from orchestrator.events import FailureKind, GateResult
 from orchestrator.gates.contract import Artifact, Gate, GateContext, GateError, Scope
@@ -23,7 +23,9 @@ OPTIONS = (
     "--check-untyped-defs",
 )
 FOUND, UNREADABLE = 1, 2
-_DIRECTIVE = re.compile(rb"#(?=[ \t]*(?:mypy[ \t]*:|type[ \t]*:[ \t]*ignore))")
+_DIRECTIVE = re.compile(r"#(?=\s*(?:mypy\s*:|type\s*:\s*ignore))")
+"""Comments that would turn the checker off; any white space counts, not only blanks."""
+_UNCHECKED = re.compile(rb"\bno_type_check\w*")
 
 
 class Typecheck(Gate):
@@ -44,6 +46,8 @@ class Typecheck(Gate):
 
     async def check(self, artifacts: Sequence[Artifact], context: GateContext) -> GateResult:
         code = files_of(context.select(artifacts, "python"))
+        if unchecked := [finding for name, data in code.items() for finding in _unchecked(name, data)]:
+            return self.failed(format_findings(unchecked, code))
         read = {name: data for name, data in context.reads.items() if name.endswith(".py") and name not in code}
         files = {name: without_directives(data) for name, data in {**read, **code}.items()} | dict(self._cache)
         argv = ("python", "-I", "-m", "mypy", *OPTIONS, "--", *path_arguments(code))
@@ -59,7 +63,14 @@ class Typecheck(Gate):
 
 def without_directives(source: bytes) -> bytes:
     """Return the source with comments that would turn the checker off turned into plain comments."""
-    return _DIRECTIVE.sub(b"# -", source)
+    return _DIRECTIVE.sub("# -", source.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
+
+
+def _unchecked(name: str, source: bytes) -> Iterator[Finding]:
+    """Yield a finding for each mention of the decorators that turn the checker off."""
+    for found in _UNCHECKED.finditer(source):
+        line = source.count(b"\n", 0, found.start()) + 1
+        yield Finding(name, line, "", f"{found[0].decode()} turns the check off; accepted: types that fit, or none")
 
 
 def _findings(report: bytes) -> list[Finding]:

@@ -485,10 +485,11 @@ class RunEffects:
         if not gates:
             return Checks()
         run = self._services.gate_jobs(slack)
+        users = frozenset(name for name, source in self._sources(step.id).items() if source.kind != "artifact")
         if self._task is None:
-            return Checks(run=self._where_possible(run))
+            return Checks(users=users, run=self._where_possible(run))
         tests = self._inputs.given(unseen_tests(scope_of(step, self._task))) if "unit" in gates else ()
-        return Checks(tests=tests, commands=self._task.commands, judge=self._judge(), run=run)
+        return Checks(tests=tests, users=users, commands=self._task.commands, judge=self._judge(), run=run)
 
     def _judge(self) -> ResolvedRole | None:
         """Return the role that judges in this installation, if there is one."""

@@ -26,6 +26,8 @@ class Checks:
 
     tests: tuple[StepInput, ...] = ()
     """Inputs of the task that are tests of the step, though it does not read them."""
+    users: frozenset[str] = frozenset()
+    """The names of what the step reads that the user gave: inputs of the task and files."""
     commands: Commands = field(default_factory=Commands)
     """The commands of the task, such as the one that builds it."""
     judge: ResolvedRole | None = None

@@ -77,6 +77,7 @@ def gate_context(attempt: Attempt, models: Models) -> GateContext:
         Scope(attempt.step, tuple(test.name for test in checks.tests), checks.commands),
         reads={file_name(one.name): one.text.encode() for one in attempt.inputs if _FILE.fullmatch(one.name)},
         tests={one.name: one.text.encode() for one in checks.tests},
+        users=checks.users,
         run=checks.run,
         judge=judge_of(checks.judge, models, attempt.slack),
     )

@@ -1,7 +1,7 @@
-import json
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from math import inf
 from pathlib import Path
 
@@ -11,11 +11,12 @@ from benchmarks.gates.measure import DEADLINE_FACTOR, BenchPlan, deadline_of, ro
 from benchmarks.gates.recoveries import code_retry_then_escalation, find, format_retry, frequencies, timeout_escalation
 from benchmarks.gates.rows import ResultLog, TaskResult
 from benchmarks.gates.setups import FIRST, SETUPS
-from benchmarks.gates.tasks import SHARES, correct_answer, make_tasks
+from benchmarks.gates.tasks import SHARES, BenchTask, correct_answer, make_tasks
 from orchestrator.events import GateResult, Usage
 from orchestrator.gates import gates_for_step
-from orchestrator.gates.tests import PYTEST, REPORT, SETTINGS, SETTINGS_TEXT
+from orchestrator.gates.tests import PytestReport, PytestRun
 from orchestrator.history.view import AttemptRow
+from orchestrator.sandbox import JobOutcome
 
 
 def attempts(*moves: tuple[str, str]) -> tuple[AttemptRow, ...]:
@@ -63,16 +64,25 @@ def test_an_answer_that_is_not_right_fails_its_unit_test(tmp_path: Path) -> None
     answers = {task.name: correct_answer(task) for task in tasks}
     answers[raises.name] += "raise ValueError\n"
     answers[gives_none.name] = answers[gives_none.name].replace("return ", "return None and ")
-    for task in tasks:
-        (tmp_path / task.output).write_text(answers[task.name])
-        (tmp_path / task.inputs[0]["label"]).write_text(task.inputs[0]["value"])
-    (tmp_path / SETTINGS).write_bytes(SETTINGS_TEXT)
-    gate = [sys.executable, *PYTEST[1:], "--continue-on-collection-errors"]
-    subprocess.run([*gate, *(task.inputs[0]["label"] for task in tasks)], cwd=tmp_path, check=True)
-    report = json.loads((tmp_path / REPORT).read_text())
-    failed = {test.partition("::")[0] for test, _ in report["failed"]}
-    assert failed == {raises.inputs[0]["label"], gives_none.inputs[0]["label"]}
-    assert report["passed"] >= 4 * len(right), "there are samples enough where the reference has a value"
+    broken = run_tests(tmp_path / "broken", answers, [raises])
+    assert [finding.file for finding in broken.failed] == [raises.inputs[0]["label"]]
+    report = run_tests(tmp_path / "others", answers, [gives_none, *right])
+    failed = {finding.file.partition("::")[0] for finding in report.failed}
+    assert failed == {gives_none.inputs[0]["label"]}
+    assert report.passed >= 4 * len(right), "there are samples enough where the reference has a value"
+
+
+def run_tests(folder: Path, answers: Mapping[str, str], tasks: Sequence[BenchTask]) -> PytestReport:
+    """Run the unit tests of tasks on their answers, without a sandbox."""
+    tests = {task.inputs[0]["label"]: task.inputs[0]["value"].encode() for task in tasks}
+    code = {task.output: answers[task.name].encode() for task in tasks}
+    run = PytestRun.plan({**code, **tests}, list(tests), code)
+    folder.mkdir()
+    for name, data in run.files.items():
+        (folder / name).write_bytes(data)
+    command = [sys.executable, *run.argv[1:]]
+    ended = subprocess.run(command, cwd=folder, input=run.stdin, stdout=subprocess.PIPE, check=True)
+    return run.read(JobOutcome(exit_code=0, stdout=ended.stdout))
 
 
 def test_kinds_of_recovery_are_distinguished() -> None:

@@ -5,7 +5,6 @@ result of a tool, a line of text stands for what is no text, and so it does for 
 and their results; Claude Code sends both with every later request of a conversation.
 """
 
-import json
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, Final, Literal
 
@@ -329,7 +328,7 @@ def _line_of(block: Block) -> str:
         size = (source.media_type, size_of_base64(source.data)) if source.data else ()
         return unshown(block.type, block.title or "", *size, *about_address(source.url), source.file_id)
     if block.type.endswith("tool_use"):
-        return f"[{block.type}, {block.name}: {json.dumps(block.input or {}, ensure_ascii=False)}]"
+        return f"[{block.type}, {block.name}: {block.input}]"
     if block.type == "tool_reference":
         return f"[{block.type}, {block.tool_name or block.name}]"
     return _lines(block.content) or unshown(block.type, block.title or "", block.url or "")

@@ -4,12 +4,11 @@ import asyncio
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from types import MappingProxyType
 from typing import Any
 
 from orchestrator.events import Failure, FailureKind
 from orchestrator.gates import GateError
-from orchestrator.gates.tests import PYTEST, REPORT, SETTINGS, SETTINGS_TEXT, read_report
+from orchestrator.gates.tests import PytestRun, format_report, module_under_test
 from orchestrator.sandbox import MIB, JobOutcome, SandboxJob, SandboxLimits
 from orchestrator.steps.tools.contract import Tool, ToolContext, ToolError, ToolResult
 from orchestrator.taskir.fields import ARTIFACT
@@ -26,31 +25,39 @@ _LIMITED = {"wall": FailureKind.TIMEOUT, "cpu": FailureKind.TIMEOUT}
 
 async def _run_tests(context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
     """Run pytest as the gates do, so that no file of the step decides which tests run or whether they have passed."""
-    outcome = await _outcome(context, PYTEST, arguments, {SETTINGS: SETTINGS_TEXT}, (REPORT,))
-    failure = _failure(outcome) or _failed_tests(outcome)
-    made = _result(outcome, failure)
-    return replace(made, value={**made.value, "exit_code": outcome.exit_code or int(failure is not None)})
+    files = await _files(context, arguments)
+    tests = [name for name in files if module_under_test(name) is not None]
+    written = [name for name in context.workspace.written if name in files]
+    run = PytestRun.plan(files, tests, [name for name in written if name not in tests], [*set(written) & set(tests)])
+    outcome = await _outcome(context, SandboxJob(argv=run.argv, files=run.files, stdin=run.stdin), arguments)
+    try:
+        report = run.read(outcome)
+    except GateError as error:
+        raise ToolError(str(error)) from error
+    summary = format_report(report, files) or "no test has run"
+    passed = report.passed and not report.failed
+    failure = _failure(outcome) or (None if passed else Failure(FailureKind.CODE, summary.partition("\n")[0], summary))
+    return _result(replace(outcome, stdout=summary.encode(), exit_code=outcome.exit_code or int(not passed)), failure)
 
 
 async def _shell(context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
-    outcome = await _outcome(context, ("sh", "-c", arguments["command"]), arguments)
+    job = SandboxJob(argv=("sh", "-c", arguments["command"]), files=await _files(context, arguments))
+    outcome = await _outcome(context, job, arguments)
     return _result(outcome, _failure(outcome))
 
 
-async def _outcome(
-    context: ToolContext,
-    argv: tuple[str, ...],
-    arguments: Mapping[str, Any],
-    ours: Mapping[str, bytes] = MappingProxyType({}),
-    keep: tuple[str, ...] = (),
-) -> JobOutcome:
-    """Run a program on the files that the arguments name. `ours` are files that it gets beside them."""
+async def _files(context: ToolContext, arguments: Mapping[str, Any]) -> dict[str, bytes]:
+    """Return the files that the arguments name."""
     workspace = context.workspace
     names = arguments.get("files", [*workspace.inputs, *workspace.written])
-    files = await asyncio.to_thread(lambda: {name: workspace.read(name).encode() for name in _paths(names)})
+    return await asyncio.to_thread(lambda: {name: workspace.read(name).encode() for name in _paths(names)})
+
+
+async def _outcome(context: ToolContext, job: SandboxJob, arguments: Mapping[str, Any]) -> JobOutcome:
+    """Run a job within the limits of a tool."""
     seconds = arguments.get("seconds", 60)
     limits = SandboxLimits(wall=seconds, cpu=seconds, memory=MEMORY, processes=PROCESSES, disk=DISK)
-    return await context.run(SandboxJob(argv=argv, files={**files, **ours}, limits=limits, keep=keep))
+    return await context.run(replace(job, limits=limits))
 
 
 def _result(outcome: JobOutcome, failure: Failure | None) -> ToolResult:
@@ -83,18 +90,6 @@ def _failure(outcome: JobOutcome) -> Failure | None:
         return Failure(kind, f"it ran into its limit: {outcome.limit}", output)
     how = f"exit code {outcome.exit_code}" if outcome.signal is None else f"signal {outcome.signal}"
     return Failure(FailureKind.CODE, f"it ended with {how}", output)
-
-
-def _failed_tests(outcome: JobOutcome) -> Failure | None:
-    """Return the failure of tests whose process ended with 0, if one failed. Raises `ToolError` without pytest."""
-    try:
-        report = read_report(outcome)
-    except GateError as error:
-        raise ToolError(str(error)) from error
-    if report.passed and not report.failed:
-        return None
-    said = report.failed[0].message if report.failed else "no test has run"
-    return Failure(FailureKind.CODE, said, said)
 
 
 _COMMON: Mapping[str, Mapping[str, Any]] = {

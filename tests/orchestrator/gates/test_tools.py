@@ -25,6 +25,7 @@ ADD = "def add(a: int, b: int) -> int:\n    return a + b\n"
 TEST = "from add import add\n\n\ndef test_sum():\n    assert add(1, 2) == 3\n"
 DOCUMENTED = '"""Say so.\n```\nx = 1\n```\n"""\n'
 GIVES_UP = "import pytest\n\n\ndef add(a, b):\n    pytest.exit('enough', 0)\n"
+UNCHECKED = "import typing\n\n\n@typing.no_type_check\ndef f(a: int) -> str:\n    return a\n"
 
 
 @pytest.mark.parametrize(
@@ -41,14 +42,18 @@ GIVES_UP = "import pytest\n\n\ndef add(a, b):\n    pytest.exit('enough', 0)\n"
         ("build", "sub/a.py", "x = (\n", CODE, "sub/a.py:1: SyntaxError: '(' was never closed\n    x = ("),
         ("build", "a.py", "x = 1\0", CODE, "a.py"),
         ("typecheck", "a.py", "x = (\n", CODE, "[syntax]"),
+        ("typecheck", "a.py", "x: int = ''  # type:\x0cignore\n", CODE, "a.py:1: [assignment]"),
+        ("typecheck", "a.py", UNCHECKED, CODE, "a.py:4: no_type_check turns the check off"),
+        ("lint", "a.py", "# ruff: disable[F821]\ndef f(a):\n    return b  # ruff: ignore[F821]\n", CODE, "F821"),
+        ("shellcheck", "a.sh", "#\tshellcheck disable=all\nrm -rf $1/\n", CODE, "a.sh:2: SC2115"),
         ("security", "a.py", "def f(a):\n    return eval(a)  # noqa: S307\n", CODE, "a.py:2: S307"),
         ("security", "a.txt", "one\nAKIAIOSFODNN7EXAMPLE\n", CODE, "a.txt: line 2 holds an AWS access key"),
         ("shellcheck", "a.sh", "if true; then\n  ls\n", CODE, "a.sh:1: SC1046"),
         ("shellcheck", "a.sh", "# shellcheck disable=SC2115\nrm -rf $1/\n", CODE, "a.sh:2: SC2115"),
         ("unit", "add.py", ADD.replace("+", "-"), CODE, "test_add.py::test_sum: assert add(1, 2) == 3 assert -1 == 3"),
         ("unit", "add.py", "def add(a, b:\n", CODE, "test_add.py: "),
-        ("unit", "add.py", "import os\nos._exit(0)\n", CODE, "the process ended before they were done"),
-        ("unit", "add.py", GIVES_UP, CODE, "they were broken off, 1 were left to run"),
+        ("unit", "add.py", "import os\nos._exit(0)\n", CODE, "add.py:2: os._exit is not accepted"),
+        ("unit", "add.py", GIVES_UP, CODE, "add.py:1: import pytest is not accepted"),
     ],
 )
 async def test_what_is_wrong_is_found_and_reported(
@@ -107,7 +112,7 @@ async def test_good_code_passes_all_gates_and_is_formatted_on_the_way(run: RunJo
 async def test_nothing_is_found_where_nothing_is_wrong(run: RunJob, gate: str, made: Mapping[str, str]) -> None:
     checked = await check((gate,), run, made)
     assert [(result.status, result.evidence) for result in checked.results] == [
-        ("passed", "1 passed" if gate == "unit" else "")
+        ("passed", "1 passed; all of them were written by the step itself" if gate == "unit" else "")
     ]
 
 

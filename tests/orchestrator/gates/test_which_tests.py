@@ -28,6 +28,11 @@ def test_unit_tests_are_those_of_what_is_written() -> None:
     assert unseen_tests(scope) == ("test_add.py",)
 
 
+def test_an_output_does_not_hide_the_test_of_its_name() -> None:
+    scope = Scope(step("add.py", "test_add.py"), ("test_add.py",))
+    assert unit_tests(scope) == unseen_tests(scope) == ("test_add.py",)
+
+
 def test_a_child_of_a_fan_out_is_tested_under_the_name_of_the_list() -> None:
     assert unit_tests(Scope(step("fn.py[3]"), ("test_fn.py",))) == ("test_fn.py",)
 

@@ -1,0 +1,50 @@
+"""Refuse code that reaches for what runs or judges it, before a gate runs it."""
+
+import json
+import re
+from collections.abc import Collection, Mapping, Sequence
+
+from orchestrator.gates.contract import Artifact, GateContext, GateError, RunJob
+from orchestrator.gates.findings import Finding
+from orchestrator.gates.jobs import files_of, run_tool
+from orchestrator.gates.programs import COMMAND, document
+
+MODULES = ("guard",)
+_CHECKS = re.compile(r"(?:^|/)(?:test|bench)[^/]*\Z|[^/]*_(?:test|bench)\.[^/]*\Z")
+"""Names of files that check others."""
+
+
+def guarded(
+    files: Mapping[str, bytes], programs: Collection[str] = (), tests: Collection[str] = ()
+) -> dict[str, dict[str, object]]:
+    """Return the Python among files as the guard reads it; `programs` are those that a command starts."""
+    return {
+        name: {"text": data.decode("utf-8", "replace"), "program": name in programs, "tests": name in tests}
+        for name, data in files.items()
+        if name.endswith(".py")
+    }
+
+
+def files_of_command(artifacts: Sequence[Artifact], context: GateContext) -> dict[str, bytes]:
+    """Return the files on which a task's command runs. No output of a step replaces a test or bench of the user."""
+    users = {name: data for name, data in context.reads.items() if name in context.users and _CHECKS.search(name)}
+    return {**context.reads, **files_of(artifacts), **users}
+
+
+async def refused(files: Mapping[str, bytes], command: Sequence[str], run: RunJob) -> list[Finding]:
+    """Return what the guard finds in files that a command runs. Raises `GateError`."""
+    programs = {part.removeprefix("./") for argument in command for part in re.split(r"[\s;&|()]+", argument)}
+    tests = [name for name in files if _CHECKS.search(name)]
+    spec = {"guarded": guarded(files, programs, tests)}
+    if not spec["guarded"]:
+        return []
+    outcome = await run_tool(run, COMMAND, {}, (0,), stdin=document(MODULES, spec))
+    try:
+        return read_problems(json.loads(outcome.stdout))
+    except (ValueError, TypeError) as error:
+        raise GateError(f"the guard gave a report that cannot be read: {error}", final=True) from error
+
+
+def read_problems(rows: Sequence[tuple[str, int, str]]) -> list[Finding]:
+    """Return the guard's problems as findings."""
+    return [Finding(str(file), int(line), "", str(message)) for file, line, message in rows]
