@@ -1,7 +1,10 @@
 """The goals of a benchmark and their results, in the form in which they are written with all results. Pure."""
 
 import math
+import operator
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,6 +16,28 @@ class Goal:
     goal: str
     """The accepted values, such as "<= 0.02"."""
     met: bool
+
+
+State = Literal["met", "open", "missed"]
+_COMPARISONS: Mapping[str, Callable[[float, float], bool]] = {
+    "<=": operator.le, ">=": operator.ge, "<": operator.lt, ">": operator.gt, "=": operator.eq
+}  # fmt: skip
+
+
+def state(value: float | bool | None, goal: str, *, met: bool) -> State:
+    """Return how far a goal is reached: `met` by the value itself, or `open` if only its 95 % interval reaches it.
+
+    `met` is what the benchmark has written, which judges by the better end of the interval if there is one. A goal that
+    is no comparison with a number is met or missed as written.
+    """
+    comparison, _, limit = goal.partition(" ")
+    reaches = _COMPARISONS.get(comparison)
+    if not met or reaches is None or value is None:
+        return "met" if met else "missed"
+    try:
+        return "met" if reaches(value, float(limit)) else "open"
+    except ValueError:
+        return "met"
 
 
 def wilson(right: int, count: int, z: float = 1.96) -> tuple[float, float]:

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from benchmarks.goals import state
+
 Results = Mapping[str, Any]
 """The results of one benchmark as they are written."""
 
@@ -365,7 +367,7 @@ def _section(subject: BenchmarkSubject, name: str, found: Results) -> Iterator[s
     goals: Sequence[Results] = found.get("goals", ())
     if goals:
         yield ""
-        yield "| goal | measured | 95 % interval | wanted | met |"
+        yield "| goal | measured | 95 % interval | wanted | state |"
         yield "|---|---:|---:|---:|---|"
         for one in goals:
             interval = one.get("interval")
@@ -379,7 +381,8 @@ def _section(subject: BenchmarkSubject, name: str, found: Results) -> Iterator[s
 def _reached(one: Results) -> str:
     if "goal" not in one:
         return ""
-    told = "yes" if one["met"] else "**no**"
+    told = _state(one)
+    told = "**missed**" if told == "missed" else told
     if one["value"] is not None and one.get("cells", 1) > 1:
         told += f", {one['reached']} of {one['cells']}; worst: {one['where']}"
     return told
@@ -387,7 +390,11 @@ def _reached(one: Results) -> str:
 
 def _met(found: Results) -> str:
     goals = [one for one in found.get("goals", ()) if "goal" in one]
-    return f"{sum(bool(one['met']) for one in goals)} of {len(goals)}" if goals else ""
+    return f"{sum(_state(one) == 'met' for one in goals)} of {len(goals)}" if goals else ""
+
+
+def _state(one: Results) -> str:
+    return state(one["value"], one["goal"], met=bool(one["met"]))
 
 
 def _command(found: Results) -> str:

@@ -56,6 +56,5 @@ def test_a_body_that_is_compressed_or_not_utf8_is_told_so(client: httpx2.Client,
 def test_an_uploaded_file_may_have_any_bytes(client: httpx2.Client) -> None:
     files = {"file": ("a.txt", "café [[[[".encode("latin-1") * 70_000)}
     answer = client.post("/v1/files", files=files, data={"purpose": "user_data"})
-    assert answer.status_code in (200, 201, 400)
-    assert "UTF-8: byte" not in answer.text
-    assert "lists and objects" not in answer.text
+    assert answer.is_success, answer.text
+    client.delete(f"/v1/files/{answer.json()['id']}").raise_for_status()  # the tests share the daemon
