@@ -41,7 +41,7 @@ test-escape: $(READY)  ## the attempts to get out of the sandbox
 	$(BIN)/python -m pytest -m escape tests/escape
 
 test-crash: $(READY)  ## the daemon killed, its disk full, its files torn (20 minutes; CRASH_MOMENTS=20 for fewer kills); procedures killed at every write (half an hour)
-	$(BIN)/python -m pytest -m crash tests/crash tests/procedures/test_killed.py
+	$(BIN)/python -m pytest -m crash tests/crash tests/procedures/test_killed.py tests/benchmarks/test_chaos.py
 
 chaos: $(READY)  ## 200 runs with gates and fan-outs on SmolLM2 while engines, the daemon and the disk are harmed (20 minutes; as root, for the disk; ARGS="--runs 30 --minutes 2 --seed 7")
 	$(BIN)/python -m benchmarks.chaos $(ARGS)
