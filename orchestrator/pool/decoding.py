@@ -128,7 +128,7 @@ class Decoding:
             for replica, work in self._work.items()
         ]
         shares = share_cores(self.topology, decoders, now, self._lent)
-        for replica, work in self._work.items():
+        for replica, work in tuple(self._work.items()):  # work may begin or end while an engine is told its threads
             threads = shares[replica.replica_id]
             if work.running != (threads > 0):
                 work.running, work.since = threads > 0, now
