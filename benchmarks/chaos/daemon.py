@@ -50,6 +50,8 @@ class HarmedDaemon:
         """Start a daemon, and return when it accepts runs. Raises BenchmarkFailed."""
         self._daemon = await asyncio.to_thread(self._stack.enter_context, running_daemon(self.home, **self._settings))
         self.pids.append(self._daemon.process.pid)
+        if self._client is not None:
+            await self._client.aclose()
         self._client = self._daemon.client()
         self._up.set()
 
@@ -66,6 +68,8 @@ class HarmedDaemon:
         """End the daemon in order, and return its exit status."""
         daemon = self._running()
         self._up.clear()
+        if self._client is not None:
+            await self._client.aclose()
         await asyncio.to_thread(self._stack.close)
         return int(daemon.process.returncode)
 

@@ -3,11 +3,12 @@
 import asyncio
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -130,7 +131,15 @@ def _wait_ready(daemon: DaemonProcess) -> None:
 
 
 def _answers(daemon: DaemonProcess) -> bool:
-    transport = httpx2.HTTPTransport(uds=str(Home(daemon.home).socket))
+    path = str(Home(daemon.home).socket)
+    with socket.socket(socket.AF_UNIX) as listening, suppress(OSError):
+        listening.connect(path)  # the HTTP client leaves its socket open if nobody listens
+        return _is_ready(path)
+    return False
+
+
+def _is_ready(path: str) -> bool:
+    transport = httpx2.HTTPTransport(uds=path)
     with httpx2.Client(transport=transport, base_url=BASE, timeout=STARTING_SECONDS) as client:
         try:
             return client.get("/health/ready").is_success
