@@ -1,5 +1,6 @@
 """LlamaIndex: its model and vectors for servers that are like OpenAI's, and its agent."""
 
+import gc
 from itertools import islice
 from typing import Any
 
@@ -53,4 +54,5 @@ def cancel(case: Case) -> object:
     pieces = _model(case, LONG_TOKENS).stream_chat([ChatMessage(LONG_REQUEST)])
     read = len([*islice(pieces, READ_PIECES)])
     pieces.close()
+    gc.collect()  # the stream of OpenAI's library refers to itself, and closes its connection when it is collected
     return read

@@ -1,5 +1,6 @@
 """llm, the library behind the command of the same name."""
 
+import gc
 import json
 import os
 from itertools import islice
@@ -53,4 +54,5 @@ def cancel(case: Case) -> object:
     pieces = iter(_ask(case, LONG_REQUEST, max_tokens=LONG_TOKENS))
     read = len([*islice(pieces, READ_PIECES)])
     pieces.close()
+    gc.collect()  # the stream of OpenAI's library refers to itself, and closes its connection when it is collected
     return read

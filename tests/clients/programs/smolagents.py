@@ -1,5 +1,6 @@
 """smolagents."""
 
+import gc
 from itertools import islice
 from typing import Any
 
@@ -50,4 +51,5 @@ def cancel(case: Case) -> object:
     pieces = _model(case, LONG_TOKENS).generate_stream(_said(LONG_REQUEST))
     read = len([*islice(pieces, READ_PIECES)])
     pieces.close()
+    gc.collect()  # the stream of OpenAI's library refers to itself, and closes its connection when it is collected
     return read
