@@ -46,7 +46,7 @@ ROUNDS: Final = 3
 """How often it is looked at what the daemon holds, when all is over: each time after another tenth of the runs."""
 TOLD_SECONDS: Final = 15.0
 DONE_SHARE: Final = 0.75
-"""The share of the runs that is to be done: most of the others are cancelled."""
+"""The share of the runs that must be done. Most of the others are cancelled."""
 
 say = partial(print, flush=True)
 
@@ -66,7 +66,7 @@ class ChaosLoad:
         self._cancelled: set[str] = set()
 
     async def submit_all(self, count: int, seconds: float) -> None:
-        """Submit so many runs, spread over the time."""
+        """Submit `count` runs, spread over `seconds`."""
         begun, bodies = time.monotonic(), list(kinds().items())
         self._most_cancelled = count // 10
         for number in range(count):
@@ -76,7 +76,7 @@ class ChaosLoad:
             await self._submit(f"run {number}", kind, body | {"task": body["task"] | {"priority": _priority(number)}})
 
     async def submit_more(self, count: int, key: str) -> None:
-        """Submit so many runs at once, and wait until they have ended."""
+        """Submit `count` runs at once, and wait until they have ended."""
         for number, (kind, body) in zip(range(count), list(kinds().items()) * count, strict=False):
             await self._submit(f"{key} {number}", kind, body)
         await self.wait_ended(ENDING_SECONDS)
@@ -102,7 +102,7 @@ class ChaosLoad:
         return self._unended
 
     async def wait_ended(self, seconds: float) -> None:
-        """Wait until all accepted runs have ended, but no longer than so many seconds."""
+        """Wait until all accepted runs have ended, but at most for `seconds`."""
 
         async def none() -> bool:
             return not await self.unended()
@@ -195,7 +195,7 @@ async def _tell(load: ChaosLoad, begun: float) -> None:
 
 @asynccontextmanager
 async def _background(work: Any) -> AsyncIterator[None]:
-    """Have something go on beside the block."""
+    """Run a coroutine next to the block."""
     task = asyncio.ensure_future(work)
     try:
         yield

@@ -50,7 +50,7 @@ class Faults:
         }
 
     async def do(self, seconds: float, pause: float, say: Say) -> None:
-        """Carry out one fault after the other for so many seconds, with pauses of `pause` seconds in the mean."""
+        """Carry out faults for `seconds`, one after the other, with a mean pause of `pause` seconds between them."""
         order, end = fault_order(self._seed), asyncio.get_running_loop().time() + seconds
         while True:
             await asyncio.sleep(self._chance.uniform(0.5, 1.5) * pause)
