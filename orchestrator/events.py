@@ -12,10 +12,11 @@ from typing import Final, Literal
 
 from orchestrator.taskir import Level, Step, TaskIR
 
-Mode = Literal["as-planned", "discover", "serial"]
+Mode = Literal["as-planned", "discover", "serial", "direct"]
+"""How a run is carried out. "direct" is a plan of one step that answers the whole request."""
 RunStatus = Literal["queued", "planning", "running", "done", "failed", "cancelled"]
 Priority = Literal["interactive", "batch"]
-PlanOrigin = Literal["taskir", "planned", "repaired", "fallback", "procedure"]
+PlanOrigin = Literal["taskir", "planned", "repaired", "fallback", "procedure", "direct"]
 ReplanOutcome = Literal["planned", "repaired", "stopped"]
 CallOutcome = Literal["done", "refused", "failed"]
 NoteChange = Literal["added", "edited", "dropped"]
@@ -225,6 +226,16 @@ class RouteAdvice:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ModeForecast:
+    """What the two ways to answer a request were predicted to take, in seconds."""
+
+    direct_seconds: float
+    """The one step that answers the whole request."""
+    plan_seconds: float | None = None
+    """The critical path of the plan; None if the plan was not known when the choice was made."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModeChoice:
     """A router's choice of how the plan of a request is run."""
 
@@ -234,6 +245,8 @@ class ModeChoice:
     router: str
     advice: RouteAdvice | None = None
     """What the memory advised; None where it was not asked."""
+    forecast: ModeForecast | None = None
+    """What a direct answer was predicted to take; None in journals of early versions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -385,7 +398,9 @@ class PlanFinished:
     at: float
     origin: PlanOrigin
     reason: str = ""
-    """Why the plan had to be repaired or replaced, if it had."""
+    """Why the plan had to be repaired or replaced, or why the request is answered directly instead; empty otherwise."""
+    forecast: ModeForecast | None = None
+    """What the plan and a direct answer were predicted to take; None if they were not compared."""
     usage: Usage = field(default_factory=Usage)
     goes_on_after: str | None = None
     """The last step, if the frontdoor is to be asked for the rest of the plan when that step is done, unless the run's
@@ -432,6 +447,20 @@ class ReplanFinished:
     reasoning: str = ""
     """The SHA-256 digest of what the models have thought, which is an object; empty where they have not."""
     kind: Literal["replan_finished"] = "replan_finished"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanReplaced:
+    """All steps have ended, the plan has failed, and one more step answers the whole request directly.
+
+    The run then ends as this step does.
+    """
+
+    at: float
+    step: Step
+    reason: str
+    """Why the plan has failed."""
+    kind: Literal["plan_replaced"] = "plan_replaced"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -649,6 +678,7 @@ Event = (
     | PlanFailed
     | ReplanStarted
     | ReplanFinished
+    | PlanReplaced
     | StepExpanded
     | StepGathered
     | AttemptStarted

@@ -5,13 +5,13 @@ more: it is journaled, and its steps run while the rest is still being made. Aft
 and is given the parts that it had handed on.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from orchestrator.engine.client.engine import OnText
 from orchestrator.errors import OrchestratorError, Problem
-from orchestrator.events import Failure, PlanOrigin, PlanPersona, Priority, ReplanOutcome, Usage
+from orchestrator.events import Failure, Mode, ModeForecast, PlanOrigin, PlanPersona, Priority, ReplanOutcome, Usage
 from orchestrator.steps.attempt import Models
 from orchestrator.taskir import REQUEST_LABEL, Context, Plan, Step, TaskInput, TaskIR
 from registry.models import Registry
@@ -33,6 +33,9 @@ Accept = Callable[[PlannedPart], None]
 
 CheckSteps = Callable[[Sequence[Step]], object]
 """Raises InvalidTask for steps that do not fit behind those that were accepted or checked before."""
+
+Predict = Callable[[Sequence[Step]], float]
+"""Returns how many seconds the critical path of a plan with these steps is predicted to take."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +59,12 @@ class PlanContext:
     check: CheckSteps | None = None
     """The run's own check of steps that are to be handed on, which knows those of the known parts. Without it a planner
     analyses the plan by itself."""
+    mode: Mode = "as-planned"
+    """With "direct", the plan is one step that answers the whole request, and no model is asked for it."""
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    """The bytes of the files, by name, as far as they are known."""
+    predict: Predict | None = None
+    """If given, a plan that is predicted to be no better than a direct answer gives way to it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +73,13 @@ class Planned:
 
     origin: PlanOrigin
     reason: str
-    """Why it is not the first plan that was made; empty if it is."""
+    """Why it is not the first plan that was made, or why the request is answered directly; empty otherwise."""
     usage: Usage
     """What the models took for it."""
     goes_on_after: str | None = None
     """The last step, if the rest of the plan can be made when that step is done."""
+    forecast: ModeForecast | None = None
+    """What the plan and a direct answer were predicted to take, if they were compared."""
 
 
 @dataclass(frozen=True, slots=True)

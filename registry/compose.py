@@ -80,6 +80,8 @@ class RoleAdapter:
     file: Path
     system: str
     """The system prompt that it is trained with."""
+    plan_quality: float | None = None
+    """The share of the plans that are right with it, if that was measured."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -376,12 +378,21 @@ def _roles(
                 entry["sampling"] = {"dry_multiplier": DRY}
         if (adapter := one.adapters.get(role)) is not None:
             entry |= {"system": adapter.system, "lora": [{"file": file_name(adapter.file, registry)}]}
+        if role == FRONTDOOR and (quality := _plan_quality(one)) is not None:
+            entry["plan_quality"] = quality
         if above := _above(role, casting):
             entry["escalates_to"] = above
         entry["description"] = DOES[kind]
         if role in (ARCHITECT, JUDGE) and one.id in {casting.roles[WORKER].id, casting.roles[CODER].id}:
             entry["in_plans"] = False
         yield role, entry
+
+
+def _plan_quality(one: Candidate) -> float | None:
+    """Return the share of right plans: with the model's adapter, else as measured of the model; None if unmeasured."""
+    if FRONTDOOR in one.adapters:
+        return one.adapters[FRONTDOOR].plan_quality
+    return None if one.measured is None else one.measured.plans
 
 
 def _above(role: str, casting: _Casting) -> str | None:

@@ -153,6 +153,8 @@ class RoleForm(Form):
     """How much the model thinks before it answers in this role; None: as its entry says."""
     sampling: SamplingOptions | None = None
     """What keeps its answers from repeating themselves in this role, in place of what the model's entry says."""
+    plan_quality: Annotated[float, Field(ge=0.0, le=1.0)] | None = None
+    """Of the role that plans: the share of its plans that are right, as measured; None if that was not measured."""
 
 
 class DefaultsForm(Form):

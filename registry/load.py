@@ -177,6 +177,7 @@ class UncheckedRegistry:
             max_tokens=form.max_tokens or defaults.max_tokens,
             thinking=form.thinking,
             sampling=form.sampling,
+            plan_quality=form.plan_quality,
         )
 
     def _model(self, name: str, form: ModelForm) -> ModelEntry:

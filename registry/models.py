@@ -165,6 +165,8 @@ class RoleEntry:
     """How much the model thinks before it answers in this role; None: as the model's entry says."""
     sampling: SamplingOptions | None = None
     """What keeps answers from repeating themselves in this role; None: as the model's entry says."""
+    plan_quality: float | None = None
+    """Which share of the plans that the role writes is right, as measured; None if that was not measured."""
 
     @classmethod
     def plain(

@@ -97,6 +97,25 @@ class PlanAnalysis:
         )
         return self.graph
 
+    def add_apart(self, step: Step) -> StepGraph:
+        """Return the graph with a step that waits for none of the others, in a wave of its own, and keep it as `graph`.
+
+        It reads only labels and files, and may write what other steps were to write. Raises InvalidTask.
+        """
+        alone = analyze((step,), labels=self._labels, files=self._files, paths=self._paths, mode=self._mode)
+        graph = self.graph
+        self.graph = StepGraph(
+            steps={**graph.steps, **alone.steps},
+            edges=graph.edges,
+            before={**graph.before, **alone.before},
+            after={**graph.after, **alone.after},
+            order=(*graph.order, step.id),
+            waves=(*graph.waves, (step.id,)),
+            width=max(graph.width, 1),
+            sources={**graph.sources, **alone.sources},
+        )
+        return self.graph
+
 
 def analyze_task(task: TaskIR, *, files: Collection[str] = (), mode: Mode = "as-planned") -> StepGraph:
     """Return the graph of a task's plan. Raises InvalidTask as `analyze` does, and for inputs of the same name."""

@@ -14,6 +14,7 @@ from orchestrator.events import (
     PlanFailed,
     PlanFinished,
     PlanningStarted,
+    PlanReplaced,
     RatingGiven,
     ReplanFinished,
     ReplanStarted,
@@ -34,8 +35,10 @@ def progress_line(event: Event) -> str:
     match event:
         case AttemptStarted() | AttemptGenerated() | AttemptSucceeded() | AttemptFailed() | AttemptCancelled():
             return _attempt_line(event)
-        case PlanningStarted() | StepsPlanned() | PlanFinished() | PlanFailed() | ReplanStarted() | ReplanFinished():
+        case PlanningStarted() | StepsPlanned() | PlanFinished() | PlanFailed():
             return _plan_line(event)
+        case ReplanStarted() | ReplanFinished() | PlanReplaced():
+            return _later_plan_line(event)
         case ToolCalled() | NoteChanged() | ModelAwaited():
             return _work_line(event)
         case RunAccepted() | RunBegun() | RunFinished():
@@ -65,7 +68,8 @@ def _work_line(event: ToolCalled | NoteChanged | ModelAwaited) -> str:
 def _run_line(event: RunAccepted | RunBegun | RunFinished) -> str:
     match event:
         case RunAccepted():
-            return f"run {event.run} accepted, {event.mode}"
+            why = f": {one_line(event.mode_choice.reason)}" if event.mode == "direct" and event.mode_choice else ""
+            return f"run {event.run} accepted, {event.mode}{why}"
         case RunBegun():
             return "run begun"
         case RunFinished():
@@ -73,7 +77,7 @@ def _run_line(event: RunAccepted | RunBegun | RunFinished) -> str:
 
 
 def _plan_line(
-    event: PlanningStarted | StepsPlanned | PlanFinished | PlanFailed | ReplanStarted | ReplanFinished,
+    event: PlanningStarted | StepsPlanned | PlanFinished | PlanFailed,
 ) -> str:
     match event:
         case PlanningStarted():
@@ -84,6 +88,12 @@ def _plan_line(
             return f"plan {_end(event)}, {event.origin}" + (f": {event.reason}" if event.reason else "")
         case PlanFailed():
             return f"planning failed: {event.failure.message}"
+
+
+def _later_plan_line(event: ReplanStarted | ReplanFinished | PlanReplaced) -> str:
+    match event:
+        case PlanReplaced():
+            return f"the plan has failed, {event.step.id} answers directly: {one_line(event.reason)}"
         case ReplanStarted():
             return f"planning the rest, after {event.after}: {event.role} on {event.model}"
         case ReplanFinished():

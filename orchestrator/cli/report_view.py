@@ -82,7 +82,9 @@ def _print_head(console: Console, report: Report) -> None:
     console.print(line)
     for warning in report.warnings:
         console.print(Text(f"warning: {one_line(warning)}", style="yellow"))
-    if report.plan_reason:
+    if why := report.why_direct:
+        console.print(Text(f"answered directly: {one_line(why)}", style="dim"))
+    elif report.plan_reason:
         console.print(Text(f"plan {report.plan_origin}: {one_line(report.plan_reason)}", style="yellow"))
     for row in report.replans:
         console.print(Text(_replan(row), style="yellow" if row.reason or row.outcome == "stopped" else ""))

@@ -119,15 +119,6 @@ class PlanBuilder:
         same = (one for one in self.accepted if one.action == read.action and one.foreach == read.foreach)
         return any(_all_names(one) == _all_names(read) for one in same)
 
-    def fall_back(self, role: str, request: str) -> PlannedPart:
-        """Accept and return one step that does the whole request, with the files that the request mentions.
-
-        The request is its action, so it is no input too.
-        """
-        step = self._step(len(self.steps) + 1, role, request, self._files.mentioned(request))
-        self._take([step])
-        return PlannedPart((step,))
-
     def _step(
         self,
         number: int,

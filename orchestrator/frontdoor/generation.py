@@ -10,9 +10,10 @@ from orchestrator.engine.errors import EngineError, PromptTooLong
 from orchestrator.events import Failure, Usage
 from orchestrator.frontdoor.builder import PlanBuilder
 from orchestrator.frontdoor.compact import Part, PlanFlaw, PlanStream, plan_schema, plan_text
+from orchestrator.frontdoor.direct import DirectAnswer
 from orchestrator.frontdoor.listed import Listed
 from orchestrator.frontdoor.personas import asks_for_manner
-from orchestrator.planning import Accept, CheckSteps
+from orchestrator.planning import Accept, CheckSteps, Predict
 from orchestrator.pool.errors import PoolError
 from orchestrator.steps.attempt import Models, added
 from orchestrator.steps.errors import map_error
@@ -31,8 +32,10 @@ class PlanRequest:
     """The names that the request may refer to."""
     roles: tuple[str, ...]
     """The roles that steps may have."""
-    fallback_role: str
-    """The role that does the whole request if no plan can be made."""
+    direct: DirectAnswer
+    """The step that does the whole request if no plan can be made, or none that is better."""
+    predict: Predict | None = None
+    """As in `PlanContext`: the plan is compared with the direct answer; None for a plan that is wanted in any case."""
     role: ResolvedRole
     """The role that writes the plan. Without a `max_tokens` the plan may take what its prompt leaves of the context."""
     fit: int | None = None

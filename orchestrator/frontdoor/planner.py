@@ -7,10 +7,13 @@ from typing import Final
 from orchestrator.engine.client.engine import OnText
 from orchestrator.engine.errors import EngineError
 from orchestrator.errors import InputError, Problem
+from orchestrator.events import Usage
 from orchestrator.frontdoor.builder import PlanBuilder
 from orchestrator.frontdoor.compact import plan_text
+from orchestrator.frontdoor.direct import direct_answer, why_no_direct
 from orchestrator.frontdoor.generation import PlanGeneration, PlanRequest
 from orchestrator.frontdoor.personas import personas_hint
+from orchestrator.frontdoor.trial import PlanTrial
 from orchestrator.planning import Accept, Extended, PlanContext, PlanError, Planned, PlannedBy, PlannedPart
 from orchestrator.pool.errors import PoolError
 from orchestrator.routing import NO_MODEL
@@ -42,9 +45,7 @@ class FrontdoorPlanner:
             return Problem(f"{registry.path}: roles", f"there is no {FRONTDOOR}", "a role that plans requests")
         if reason := registry.why_not(FRONTDOOR):
             return Problem(f"{registry.path}: roles.{FRONTDOOR}", reason, "a model that is there")
-        if not registry.step_roles:
-            return Problem(f"{registry.path}: roles", "none can do steps", "one of tier B or C at least")
-        return None
+        return why_no_direct(registry)
 
     def planned_by(self, registry: Registry) -> PlannedBy:
         """Return the role `frontdoor`, and its model."""
@@ -52,7 +53,9 @@ class FrontdoorPlanner:
         return PlannedBy(FRONTDOOR, NO_MODEL if role is None else role.model)
 
     async def plan(self, context: PlanContext, accept: Accept, on_text: OnText) -> Planned:
-        """Plan the request as `make_plan` does. Raises InputError, PlanError."""
+        """Plan the request as `make_plan` does, or answer it directly. Raises InputError, PlanError."""
+        if context.mode == "direct" or (context.known and not context.known[-1].written):
+            return _answer_directly(context, accept)  # no model has written the last part: it is the direct answer
         return await make_plan(self._request(context), context.models, accept, on_text, context.known)
 
     async def extend(self, context: PlanContext, after: str, output: str, accept: Accept, on_text: OnText) -> Extended:
@@ -61,18 +64,17 @@ class FrontdoorPlanner:
         return await extend_plan(self._request(context), replan, context.models, accept, on_text)
 
     def _request(self, context: PlanContext) -> PlanRequest:
-        """Return what to ask. The first role of tier C is the one to fall back on."""
         registry = context.registry
         if (problem := self.why_not(registry)) is not None:
             raise InputError(problem)
         roles = registry.plan_roles
-        workers = [name for name in roles if registry.roles[name].tier == "C"]
         role = resolve_role(registry, FRONTDOOR, priority=context.priority)
         return PlanRequest(
             text=context.request,
             files=context.files,
             roles=roles,
-            fallback_role=(workers or roles)[0],
+            direct=direct_answer(context.request, context.files, context.sizes, registry),
+            predict=context.predict,
             role=replace(role, max_tokens=max(role.max_tokens or 0, PLAN_TOKENS)),
             fit=1,
             replans=context.replans,
@@ -92,8 +94,11 @@ async def make_plan(
 
     What is handed on is frozen, as are the `known` parts, which were handed on before a restart. A flawed plan is
     stopped at its first flaw; one repair, which is told the flaw, has to begin with the accepted parts and replaces
-    only the rest. If that is flawed too, one more step does the whole request by itself, beside those that were
-    accepted. Raises `PlanError` when the model cannot be asked at all.
+    only the rest. If that is flawed too, one more step does the whole request by itself, next to those that were
+    handed on.
+
+    If the request has `predict`, parts are held back until they promise more than a direct answer, and a plan that
+    never does gives way to it. Raises `PlanError` if the model cannot be asked, and a direct answer needs it too.
     """
     builder = PlanBuilder(
         request.files,
@@ -104,14 +109,32 @@ async def make_plan(
         personas=request.personas,
     )
     text = request.text + (personas_hint(request.personas) if request.offers_personas else "")
-    generation = PlanGeneration(request, text, builder, models, accept, on_text)
+    trial = None if request.predict is None or known else PlanTrial(request.direct, request.predict, accept)
+    generation = PlanGeneration(request, text, builder, models, trial or accept, on_text)
     outcome = await generation.run()
-    if outcome.failure is not None:
-        raise PlanError(outcome.failure)
-    if outcome.origin is not None:
+    handed_on = [] if trial is not None and not trial.kept else builder.steps
+    if outcome.origin is None:
+        if outcome.failure is not None and (handed_on or request.direct.model == request.role.model):
+            raise PlanError(outcome.failure)
+        accept(request.direct.part(handed_on))
+        return Planned("fallback", outcome.reason, generation.usage)
+    if trial is None:
         return Planned(outcome.origin, outcome.reason, generation.usage, builder.goes_on_after)
-    accept(builder.fall_back(request.fallback_role, request.text))
-    return Planned("fallback", outcome.reason, generation.usage)
+    forecast = trial.forecast(builder.steps)
+    if builder.goes_on_after is None and (why := trial.why_direct()):
+        accept(request.direct.part())
+        return Planned("direct", why, generation.usage, forecast=forecast)
+    trial.keep()
+    return Planned(outcome.origin, outcome.reason, generation.usage, builder.goes_on_after, forecast)
+
+
+def _answer_directly(context: PlanContext, accept: Accept) -> Planned:
+    """Hand on the step that answers the request, unless that was done before a restart. Raises InputError."""
+    if (problem := why_no_direct(context.registry)) is not None:
+        raise InputError(problem)
+    if not context.known:
+        accept(direct_answer(context.request, context.files, context.sizes, context.registry).part())
+    return Planned("direct", "", Usage())
 
 
 @dataclass(frozen=True, slots=True)

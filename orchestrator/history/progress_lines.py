@@ -15,6 +15,7 @@ from orchestrator.events import (
     PlanFailed,
     PlanFinished,
     PlanningStarted,
+    PlanReplaced,
     ReplanFinished,
     ReplanStarted,
     RunAccepted,
@@ -32,6 +33,8 @@ class ProgressLines:
 
     def __init__(self) -> None:
         self._steps = 0
+        self._plans = True
+        """Whether a plan is made; it is not for a request that is answered directly."""
         self._above: Mapping[str, EscalationTarget] = {}
         """The role that takes over from each role."""
         self._roles: dict[str, str] = {}
@@ -47,7 +50,10 @@ class ProgressLines:
         match event:
             case RunAccepted(run=run, rungs=rungs):
                 self._above = rungs
-                return (f"Run {run} is accepted.",)
+                chosen = event.mode_choice if event.mode == "direct" else None
+                why = () if chosen is None else (f"It is answered directly: {_in_line(chosen.reason)}",)
+                self._plans = event.mode != "direct"
+                return (f"Run {run} is accepted.", *why)
             case CancelRequested(step=step, reason=reason):
                 return (f"{step or 'The run'} is to be cancelled: {_in_line(reason)}",)
             case RunFinished(status=status, error=error):
@@ -80,13 +86,16 @@ class ProgressLines:
     def _of_plan(self, event: Event) -> tuple[str, ...]:
         match event:
             case PlanningStarted(role=role, model=model):
-                return (f"{role} plans, on {model}.",)
+                return (f"{role} plans, on {model}.",) if self._plans else ()
             case StepsPlanned(steps=steps):
                 return self._planned(steps, {persona.name: persona.text for persona in event.personas})
             case PlanFinished(origin=origin, reason=reason, goes_on_after=after):
                 how = f" ({origin}: {_in_line(reason)})" if reason else ""
                 rest = f", and goes on after {after}" if after is not None else ""
                 return (f"The plan has {_counted(self._steps)}{rest}{how}.",)
+            case PlanReplaced(step=step, reason=reason):
+                failed = f"The plan has failed: {_in_line(reason)}"
+                return (failed, f"The request is answered directly. {_planned_step(step)}")
             case PlanFailed(failure=failure):
                 return (f"There is no plan: {_in_line(failure.message)}",)
             case ReplanStarted(after=after, role=role, model=model):

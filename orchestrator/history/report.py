@@ -18,7 +18,7 @@ from orchestrator.critical_path import (
     measured_seconds,
     slack,
 )
-from orchestrator.events import MODEL_CALLS, Mode, PlanOrigin, RunStatus, Usage
+from orchestrator.events import MODEL_CALLS, Mode, ModeChoice, ModeForecast, PlanOrigin, RunStatus, Usage
 from orchestrator.gates import PlannedGate, gates_for_step
 from orchestrator.history.mispredictions import WRONG, Misprediction, misprediction
 from orchestrator.history.view import AttemptRow, RatingRow, ReplanRow, RunView
@@ -153,6 +153,19 @@ class Report:
     ratings: tuple[RatingRow, ...] = ()
     warnings: tuple[str, ...] = ()
     """What the task asked for that it did not get here, and can do without."""
+    mode_choice: ModeChoice | None = None
+    """How a router chose the mode; None if the user did, or nobody."""
+    forecast: ModeForecast | None = None
+    """What the plan and a direct answer were predicted to take, as far as they were compared."""
+    answered_by: str | None = None
+    """The step that has answered the request directly because the plan has failed."""
+
+    @property
+    def why_direct(self) -> str:
+        """Why the request was answered directly and not by a plan; empty if it was not, or if the user wanted it."""
+        if self.plan_origin == "direct" and self.plan_reason:
+            return self.plan_reason
+        return self.mode_choice.reason if self.mode == "direct" and self.mode_choice is not None else ""
 
     @property
     def mispredicted(self) -> tuple[Misprediction, ...]:
@@ -173,6 +186,9 @@ class Report:
             "run_id": self.run_id,
             "status": self.status,
             "mode": self.mode,
+            "mode_choice": _plain(self.mode_choice),
+            "forecast": _plain(self.forecast),
+            "answered_by": self.answered_by,
             "answer": self.answer,
             "error": self.error,
             "plan_origin": self.plan_origin,
@@ -210,6 +226,10 @@ def build_report(view: RunView, read: Read) -> Report:
     times = {step.id: view.times(step.id) for step in steps}
     seconds = _seconds_at_work(steps, times)
     before, order = _with_children(state)
+    direct = None if view.replaced is None else view.replaced.step.id
+    if direct is not None:  # it began when all others had ended
+        waited_for = {name for names in before.values() for name in names}
+        before[direct] = tuple(name for name in order if name not in (direct, *waited_for))
     pace = _with_pauses(before, order, view.replans, state)
     seconds |= pace.seconds
     expected = view.predictions_for(state.graph)
@@ -260,6 +280,9 @@ def build_report(view: RunView, read: Read) -> Report:
         ),
         artifacts={name: digest for step in steps for name, digest in view.outputs.get(step.id, {}).items()},
         ratings=view.ratings.get(None, ()),
+        mode_choice=view.accepted.mode_choice,
+        forecast=view.forecast,
+        answered_by=direct,
     )
 
 
@@ -418,9 +441,14 @@ def _gates(step: StepView, view: RunView) -> tuple[PlannedGate, ...]:
 
 
 def _answer(graph: StepGraph, view: RunView, read: Read) -> str:
-    """Return the outputs of the steps that no other step depends on: a single text, or each under its name."""
+    """Return the outputs of the steps that no other step depends on: a single text, or each under its name.
+
+    If a step has answered the request in the place of a failed plan, these are its outputs.
+    """
     planned_on = {row.after for row in view.replans if row.steps}
     last = [step for step in graph.steps if not graph.after[step] and step not in planned_on]
+    if view.replaced is not None:
+        last = [view.replaced.step.id]
     outputs = {name: digest for step in last for name, digest in view.outputs.get(step, {}).items()}
     texts = {name: read(digest).decode(errors="replace").strip() for name, digest in outputs.items()}
     if len(texts) == 1:

@@ -25,6 +25,7 @@ from orchestrator.events import (
     PlanFinished,
     PlanningStarted,
     PlanOrigin,
+    PlanReplaced,
     PromptDigests,
     RatingGiven,
     ReplanFinished,
@@ -146,6 +147,10 @@ class RunView:
         self.plan_usage = Usage()
         self.plannings = 0
         """How often the frontdoor was asked for a plan or for a part of one."""
+        self.forecast = accepted.mode_choice.forecast if accepted.mode_choice is not None else None
+        """What the plan and a direct answer were predicted to take, as far as they were compared."""
+        self.replaced: PlanReplaced | None = None
+        """The event by which a direct answer has taken the place of a failed plan."""
         self.replans: list[ReplanRow] = []
         self.attempts: dict[str, list[AttemptRow]] = {}
         self.outputs: dict[str, Mapping[str, str]] = {}
@@ -237,19 +242,16 @@ class RunView:
     def _apply_event(self, event: Event, at: float) -> None:
         match event:
             case PlanningStarted():
-                self.status, self.plannings = "planning", self.plannings + 1
+                self.status = "planning"
+                self.plannings += self.accepted.mode != "direct"
                 self._planning = (at, at)
             case StepsPlanned(steps=steps):
                 self._apply_new(tuple(step.id for step in steps), at)
-            case PlanFinished(origin=origin, reason=reason, usage=usage):
-                self.origin, self.plan_reason, self.plan_usage = origin, reason, usage
-                self.status = "running" if self.status == "planning" else self.status
-                self._planning = (self._planning[0], at)
-                self.plannings += origin in ("repaired", "fallback")
-                self._await(event.goes_on_after)
+            case PlanFinished():
+                self._apply_planned(event, at)
             case PlanFailed(failure=failure):
                 self.error = failure.message
-            case ReplanStarted() | ReplanFinished():
+            case ReplanStarted() | ReplanFinished() | PlanReplaced():
                 self._apply_replan(event, at)
             case StepExpanded(step=step):
                 self._fans[step] = (at, None)
@@ -257,13 +259,24 @@ class RunView:
                 self._fans[step] = (self._fans.get(step, (at, None))[0], at)
                 self.outputs[step] = outputs
             case RunFinished(status=status, error=error):
-                self.status, self.error = status, error or self._cut_short()
+                self.status, self.error = status, error or self._unplanned()
                 if self.replans and self.replans[-1].outcome in ("waiting", "planning"):
                     self._change_replan(outcome="cancelled")
             case _:
                 self._apply_attempt(event, at)
 
-    def _apply_replan(self, event: ReplanStarted | ReplanFinished, at: float) -> None:
+    def _apply_planned(self, event: PlanFinished, at: float) -> None:
+        self.origin, self.plan_reason, self.plan_usage = event.origin, event.reason, event.usage
+        self.forecast = event.forecast or self.forecast
+        self.status = "running" if self.status == "planning" else self.status
+        self._planning = (self._planning[0], at)
+        self.plannings += event.origin in ("repaired", "fallback")
+        self._await(event.goes_on_after)
+
+    def _apply_replan(self, event: ReplanStarted | ReplanFinished | PlanReplaced, at: float) -> None:
+        if isinstance(event, PlanReplaced):
+            self.replaced = event
+            return
         row = self.replans[-1]
         if isinstance(event, ReplanStarted):
             started = at if row.started is None else row.started
@@ -290,8 +303,12 @@ class RunView:
         else:
             self.replans.append(ReplanRow(step, "refused", f"max_replans is {most}"))
 
-    def _cut_short(self) -> str | None:
-        """Return after which steps the plan was cut short, and why; None if it is complete."""
+    def _unplanned(self) -> str | None:
+        """Return what of the plan was not carried out in a run that is done, and why; None if all of it was."""
+        if self.replaced is not None:
+            return (
+                f"the plan failed ({self.replaced.reason}), and {self.replaced.step.id} answered the request directly"
+            )
         short = (row for row in self.replans if row.outcome in ("stopped", "refused"))
         return "; ".join(f"the plan was cut short after {row.after}: {row.reason}" for row in short) or None
 
@@ -392,6 +409,7 @@ def fresh_state(
         paths=task.paths if task else (),
         estimate=lambda graph: {name: one.seconds for name, one in expected(graph).items()},
         max_replans=accepted.max_replans,
+        may_answer_directly=accepted.request is not None,
     )
 
 

@@ -55,7 +55,12 @@ NEIGHBOURS: Final = 100
 """How many similar episodes are looked at, over all actions."""
 LOAD_BYTES_PER_SECOND: Final = 5e8
 """How fast a model is assumed to be loaded that has to be loaded first."""
-MODES: Final[Mapping[Mode, str]] = {"as-planned": "planned", "discover": "discover", "serial": "serial"}
+MODES: Final[Mapping[Mode, str]] = {
+    "as-planned": "planned",
+    "discover": "discover",
+    "serial": "serial",
+    "direct": "direct",
+}
 """What the memory calls the modes."""
 NOT_FOR_STEPS: Final = frozenset({"judge"})
 """Roles that do no step unless they are asked for, though their tier would allow it."""

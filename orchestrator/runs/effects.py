@@ -6,13 +6,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from orchestrator.analysis import Source
+from orchestrator.analysis import Source, analyze
+from orchestrator.critical_path import critical_path
 from orchestrator.engine.waits import ModelWait, waiting_for_models
 from orchestrator.errors import InputError
 from orchestrator.events import (
     AttemptFailed,
     AttemptGenerated,
     AttemptSucceeded,
+    EscalationTarget,
     Event,
     Failure,
     FailureKind,
@@ -23,6 +25,7 @@ from orchestrator.events import (
     PlanFinished,
     PlanningStarted,
     PlanPersona,
+    PlanReplaced,
     PromptDigests,
     ReplanFinished,
     ReplanStarted,
@@ -33,7 +36,9 @@ from orchestrator.events import (
     Usage,
 )
 from orchestrator.failures import failures_shown_to
+from orchestrator.frontdoor.direct import direct_answer
 from orchestrator.gates import GateSkipped, RunJob, RunnerFor, no_runner, requested_gates, scope_of, unseen_tests
+from orchestrator.history.view import predictions
 from orchestrator.journal import Journal, JournalError, publish, retry_when_disk_full
 from orchestrator.planning import PlanContext, PlanError, PlannedPart, Planner
 from orchestrator.routing import Decision, DecisionContext, Router
@@ -50,7 +55,7 @@ from orchestrator.runs.prompts import prompt_digests
 from orchestrator.runs.thoughts import ThinkingModels, WatchedModels
 from orchestrator.runs.updates import Broadcast, Progress
 from orchestrator.sandbox import JobOutcome, SandboxJob
-from orchestrator.scheduler import ExpandStep, ExtendPlan, GatherStep, RunState, StartAttempt
+from orchestrator.scheduler import AnswerDirectly, ExpandStep, ExtendPlan, GatherStep, RunState, StartAttempt
 from orchestrator.steps.attempt import Attempt, Checks, Models, Produced
 from orchestrator.steps.errors import AttemptError
 from orchestrator.steps.foreach import gather
@@ -241,13 +246,15 @@ class RunEffects:
                 self._planned.append(PlannedPart(steps, event.written, event.personas))
                 if event.personas:
                     self._services.define_personas(self._accepted.run, event.personas)
+            case PlanReplaced(step=step):
+                self._inputs.planned((step,))
             case ReplanFinished():
                 self._replans_left -= 1
             case NoteChanged():
                 self._contexts.notes.apply(event)
-            case AttemptSucceeded(step=step, outputs=outputs) | StepGathered(step=step, outputs=outputs):
-                self._outputs[step] = outputs
-                self._inputs.produced(step, outputs)
+            case AttemptSucceeded(step=name, outputs=outputs) | StepGathered(step=name, outputs=outputs):
+                self._outputs[name] = outputs
+                self._inputs.produced(name, outputs)
 
     async def context(self, command: StartAttempt) -> DecisionContext:
         """Return what the router's choice for an attempt may depend on."""
@@ -394,10 +401,19 @@ class RunEffects:
             at=now(),
             origin=planned.origin,
             reason=planned.reason,
+            forecast=planned.forecast,
             usage=planned.usage,
             goes_on_after=planned.goes_on_after,
             reasoning=await self._store_thoughts(models),
         )
+
+    def replace(self, command: AnswerDirectly) -> PlanReplaced:
+        """Return the step that takes the place of a failed plan, by a stronger role if models failed at the plan."""
+        accepted = self._accepted
+        answer = direct_answer(accepted.request or "", accepted.files, accepted.sizes, self._services.registry)
+        role = strongest(answer.role, accepted.rungs) if command.stronger else answer.role
+        step = answer.step(len(self._state.graph.steps) + 1, role=role)
+        return PlanReplaced(at=self._services.clock.now(), step=step, reason=command.reason)
 
     def replanning(self, command: ExtendPlan) -> ReplanStarted:
         """Return the event that the rest of the plan begins with."""
@@ -440,7 +456,16 @@ class RunEffects:
             priority=self._accepted.priority,
             known=tuple(self._planned),
             check=self._state.check,
+            mode=self._accepted.mode,
+            sizes=self._accepted.sizes,
+            predict=self._predicted_seconds if is_compared(self._accepted) else None,
         )
+
+    def _predicted_seconds(self, steps: Sequence[Step]) -> float:
+        """Return how long a plan with these steps is predicted to take."""
+        graph = analyze(steps, labels=(REQUEST_LABEL,), files=self._accepted.files)
+        seconds = {name: one.seconds for name, one in predictions(graph, self._accepted).items()}
+        return critical_path(graph.before, graph.order, seconds).seconds
 
     def _accept(self, emit: Callable[[Event], None]) -> Callable[[PlannedPart], None]:
         now = self._services.clock.now
@@ -537,6 +562,20 @@ class RunEffects:
 def _final(message: str) -> Failure:
     """Return the failure of something that this installation cannot do, so that a retry would not help."""
     return Failure(FailureKind.INFRASTRUCTURE, message, final=True)
+
+
+def strongest(role: str, rungs: Mapping[str, EscalationTarget]) -> str:
+    """Return the role at the end of the escalation that starts with `role`."""
+    passed = {role}
+    while (target := rungs.get(role)) is not None and target.role not in passed:
+        role = target.role
+        passed.add(role)
+    return role
+
+
+def is_compared(accepted: RunAccepted) -> bool:
+    """Return whether the plan of a run is compared with a direct answer: nobody has forced its mode."""
+    return accepted.mode_choice is not None and accepted.mode != "direct"
 
 
 def inputs_of(accepted: RunAccepted) -> dict[str, TaskInput]:

@@ -9,12 +9,14 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
+from typing import get_args
 
 from orchestrator.analysis import StepGraph, analyze_task
 from orchestrator.engine.client.grammar import left_to_validator
 from orchestrator.errors import InputError, Problem
 from orchestrator.events import EscalationTarget, Mode, Priority, RoleRates, RunAccepted, RunLimits, RunOptions
 from orchestrator.frontdoor import FrontdoorPlanner
+from orchestrator.frontdoor.direct import mentioned, why_no_direct
 from orchestrator.gates import BUILTIN_GATES
 from orchestrator.history.prior import prior_artifacts
 from orchestrator.journal import JournalReader
@@ -39,7 +41,7 @@ NO_OPTIONS = RunOptions()
 NO_LISTING = Listing()
 MAX_REQUEST_BYTES = 1_000_000
 SIZED_FILES = 100
-"""How many files of a folder are measured for predictions, where the plan is not known yet that says which are read."""
+"""How many files of a folder are measured while no plan says which are read, those that the request mentions first."""
 FRONTDOOR_PLANNER = FrontdoorPlanner()
 JUDGE = "judge"
 """The gate that asks a model, and the role that it asks."""
@@ -177,9 +179,12 @@ def check_job_given(
         check_model(registry, job.model)
     files = (*prior, *(list_files(job.directory) if job.directory else ()))
     if job.task is None:
-        _check_request(job.request or "", planner.why_not(registry))
+        _check_request(job.request or "", (why_no_direct if job.mode == "direct" else planner.why_not)(registry))
         told = tuple(map(str, _base_models((planner.planned_by(registry).role,), registry)))
         return CheckedJob(files, prior, warnings=told, sizes=_sizes(job, files))
+    if job.mode == "direct":
+        accepted = ", ".join(mode for mode in get_args(Mode) if mode != "direct")
+        raise InputError(Problem("mode", "direct is for requests in words, and a document has its plan", accepted))
     able = capabilities(registry, no_sandbox, listing)
     problems = check_task(job.task, able)
     problems = problems or _unreadable(job.task, job.directory, prior)
@@ -207,7 +212,7 @@ def _sizes(job: Job, files: Sequence[str]) -> dict[str, int]:
         return sizes
     wanted = {one.label or one.value: one.value for one in given if one.type == "path"}
     if job.task is None:
-        wanted |= {name: name for name in files[:SIZED_FILES]}
+        wanted |= {name: name for name in (*mentioned(job.request or "", files), *files)[:SIZED_FILES]}
     else:
         there = set(files)
         wanted |= {name: name for step in job.task.plan.steps for name in step.inputs if name in there}

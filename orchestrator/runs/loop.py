@@ -23,6 +23,7 @@ from orchestrator.events import (
     FailureKind,
     PlanFailed,
     PlanningStarted,
+    PlanReplaced,
     PromptDigests,
     ReplanFinished,
     ReplanStarted,
@@ -36,6 +37,7 @@ from orchestrator.routing.checked import fall_back_to_rules
 from orchestrator.runs.clock import Clock
 from orchestrator.runs.updates import Broadcast, EventUpdate
 from orchestrator.scheduler import (
+    AnswerDirectly,
     CancelAttempt,
     Command,
     ExpandStep,
@@ -89,6 +91,9 @@ class Effects(Protocol):
 
     async def extend(self, command: ExtendPlan, emit: Callable[[Event], None]) -> Event:
         """Make the rest of the plan, and emit its steps as they come."""
+
+    def replace(self, command: AnswerDirectly) -> PlanReplaced:
+        """Return the step that takes the place of a failed plan."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,8 +183,12 @@ class RunLoop:
         ended = [RunFinished(at=now, status=c.status, error=c.error) for c in commands if isinstance(c, FinishRun)]
         choices = await self._choices(due, tasks)
         begun = self._start(commands, choices, now)
-        self._state.handle(*replanned, *ended)
-        happened: list[Event] = [*events, *begun, *replanned, *ended]
+        replaced = [self._effects.replace(c) for c in commands if isinstance(c, AnswerDirectly)]
+        for event in replaced:
+            self._effects.note(event)
+        for following in self._state.handle(*replanned, *replaced, *ended):
+            self._inbox.put_nowait(Due(following))
+        happened: list[Event] = [*events, *begun, *replanned, *replaced, *ended]
         if happened:
             await self._journal.append(self.run, happened)
         self._cancelled.update((c.step, c.number) for c in commands if isinstance(c, CancelAttempt))
@@ -287,8 +296,8 @@ class RunLoop:
                 self._planning = tasks.create_task(self._plan(rest, partial(self._no_rest, command)))
             case CancelAttempt(step_id, number):
                 self._cancel(step_id, number)
-            case FinishRun():
-                pass  # RunFinished is in the journal already
+            case AnswerDirectly() | FinishRun():
+                pass  # PlanReplaced or RunFinished is in the journal already
 
     async def _wait(self, command: StartAttempt) -> Due:
         await asyncio.sleep(command.delay_seconds)

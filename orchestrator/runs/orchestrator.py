@@ -20,6 +20,7 @@ from orchestrator.events import (
     Event,
     Mode,
     ModeChoice,
+    ModeForecast,
     PlanFailed,
     PlanFinished,
     PlanKey,
@@ -29,6 +30,7 @@ from orchestrator.events import (
     RunBegun,
     StepsPlanned,
 )
+from orchestrator.frontdoor.direct import direct_answer, fits, why_direct
 from orchestrator.gates import JobRunner, JobShares
 from orchestrator.history.cache import ViewCache
 from orchestrator.history.view import accepted_in, fresh_state
@@ -37,7 +39,7 @@ from orchestrator.personas import MadePersona, Placed
 from orchestrator.planning import PlanContext, PlannedPart, PlannedTask, Planner, planned_task
 from orchestrator.pool import Pool, PoolSnapshot, StartEngine
 from orchestrator.pool.placement import Topology
-from orchestrator.prediction import pace_of, plan_key
+from orchestrator.prediction import pace_of, plan_key, predict_step
 from orchestrator.routing import CheckedRouter, Decision, DecisionContext, Router, RuleRouter
 from orchestrator.runs.attempt_context import RunProposes, no_procedures_of_runs
 from orchestrator.runs.clock import Clock, SystemClock
@@ -65,6 +67,18 @@ from registry.models import Registry
 from registry.watch import Reload, Reloader, WatchStatus
 
 log = structlog.get_logger(__name__)
+
+
+def _prior_sizes(journal: Journal, prior: Mapping[str, str]) -> dict[str, int]:
+    """Return the bytes of artifacts of earlier runs, by name. Blocks on the disk."""
+    return {name: journal.objects.size(digest) for name, digest in prior.items()}
+
+
+def _mode_reason(why_usual: str, decision: Decision) -> str:
+    """Return why a mode was chosen: why it is the usual one, unless there is only what the router says."""
+    if not why_usual:
+        return decision.reason
+    return why_usual if decision.advice is None else f"{why_usual}; {decision.reason}"
 
 
 def plans_no_task(_task: TaskIR, _registry: Registry) -> bool:
@@ -304,8 +318,9 @@ class Orchestrator:
         if checked is None:
             ports = self._ports
             checked = await check_job(job, registry, journal, self._sandbox, ports.planner, ports.servers)
-        mode, chosen = await self._choose_mode(job)
         rates = await self._role_rates()
+        sizes = {**checked.sizes, **await asyncio.to_thread(_prior_sizes, journal, checked.prior)}
+        mode, chosen = await self._choose_mode(job, checked.files, sizes, rates)
         as_given = job.task is not None and not self._ports.plans_task(job.task, registry)
         compared: PlanKey | None = None
         if job.task is not None and as_given and checked.graph is not None:
@@ -324,7 +339,7 @@ class Orchestrator:
             rates=rates,
             plan_key=compared,
             pace=pace_of(compared, earlier),
-            sizes=checked.sizes,
+            sizes=sizes,
             max_replans=registry.defaults.max_replans if job.task is None else 0,
             prior=checked.prior,
             warnings=checked.warnings,
@@ -348,12 +363,19 @@ class Orchestrator:
             await journal.append(accepted.run, events)
         return events
 
-    async def _choose_mode(self, job: Job) -> tuple[Mode, ModeChoice | None]:
-        """Return how a job is run, and how the router chose that; None where it had no choice."""
+    async def _choose_mode(
+        self, job: Job, files: Sequence[str], sizes: Mapping[str, int], rates: Mapping[str, RoleRates]
+    ) -> tuple[Mode, ModeChoice | None]:
+        """Return how a job is run, and how the router chose that; None if it had no choice.
+
+        By the rules, a request is answered directly if no plan can be expected to be better, and else planned.
+        """
         planner, registry = self._ports.planner.planned_by(self._registry), self._registry
         if job.request is None or not job.any_mode or planner.role not in registry.roles:
             return job.mode, None
-        modes = (job.mode, *(mode for mode in get_args(Mode) if mode != job.mode))
+        answer = direct_answer(job.request, files, sizes, registry)
+        why = why_direct(answer, registry.roles[planner.role].plan_quality) if fits(answer, sizes, registry) else ""
+        usual: Mode = "direct" if why else job.mode
         decision = await self._router.choose(
             DecisionContext(
                 registry=registry,
@@ -362,13 +384,19 @@ class Orchestrator:
                 objective=job.request,
                 resident=self._pool.resident,
                 priority=job.urgency,
-                modes=modes,
+                modes=(usual, *(mode for mode in get_args(Mode) if mode != usual)),
             )
         )
+        mode = decision.mode or usual
+        read = sum(sizes.get(name, 0) for name in answer.inputs)
         chosen = ModeChoice(
-            reason=decision.reason, propensity=decision.propensity, router=decision.router, advice=decision.advice
+            reason=_mode_reason(why if mode == usual else "", decision),
+            propensity=decision.propensity,
+            router=decision.router,
+            advice=decision.advice,
+            forecast=ModeForecast(direct_seconds=predict_step(answer.step(), rates, read).seconds),
         )
-        return decision.mode or job.mode, chosen
+        return mode, chosen
 
     async def resume(self, run: str) -> str:
         """Go on with a run that waits or was interrupted, and return its id.

@@ -1,6 +1,7 @@
 """Decide what a run does next: `RunState.handle(*events) -> commands`, pure, without I/O or a clock."""
 
 from orchestrator.scheduler.commands import (
+    AnswerDirectly,
     CancelAttempt,
     Command,
     ExpandStep,
@@ -16,6 +17,7 @@ from orchestrator.scheduler.step import Cause, StepView
 __all__ = [
     "FINAL",
     "TRANSITIONS",
+    "AnswerDirectly",
     "CancelAttempt",
     "Cause",
     "Command",

@@ -65,6 +65,19 @@ class ExtendPlan:
 
 
 @dataclass(frozen=True, slots=True)
+class AnswerDirectly:
+    """Add a step that answers the whole request, now that all steps have ended and the plan has failed.
+
+    Answer: PlanReplaced.
+    """
+
+    reason: str
+    """Why the plan has failed."""
+    stronger: bool = False
+    """Whether models have failed at it for what they wrote, so that the most able role is to answer."""
+
+
+@dataclass(frozen=True, slots=True)
 class CancelAttempt:
     """Stop an attempt. Answers: AttemptCancelled, also where there is no such attempt, or the attempt's own outcome."""
 
@@ -80,4 +93,4 @@ class FinishRun:
     error: str | None = None
 
 
-Command = StartAttempt | ExpandStep | GatherStep | ExtendPlan | CancelAttempt | FinishRun
+Command = StartAttempt | ExpandStep | GatherStep | ExtendPlan | AnswerDirectly | CancelAttempt | FinishRun

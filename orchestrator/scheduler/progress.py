@@ -8,21 +8,23 @@ from typing import Literal
 from orchestrator.analysis import PlanAnalysis, StepGraph
 from orchestrator.events import (
     Event,
+    FailureKind,
     Mode,
     PlanFailed,
     PlanFinished,
+    PlanReplaced,
     ReplanFinished,
     ReplanStarted,
     RunFinished,
     StepsPlanned,
 )
-from orchestrator.scheduler.commands import FinishRun
+from orchestrator.scheduler.commands import AnswerDirectly, FinishRun
 from orchestrator.scheduler.queue import Rank, rank
 from orchestrator.scheduler.states import IllegalTransition, State
 from orchestrator.scheduler.step import Cause, StepRecord
 from orchestrator.taskir import Step
 
-Stage = Literal["planning", "waiting", "asked", "extending", "closed"]
+Stage = Literal["planning", "waiting", "asked", "extending", "closed", "replacing"]
 
 Estimate = Callable[[StepGraph], Mapping[str, float]]
 """Predicts how many seconds each step of a plan takes, by its id."""
@@ -31,14 +33,21 @@ Estimate = Callable[[StepGraph], Mapping[str, float]]
 class PlanProgress:
     """The plan of a run, as far as it is known.
 
-    It is in one of five stages. While it is "planning", steps are added. If it is to go on after its last step, it is
+    It is in one of six stages. While it is "planning", steps are added. If it is to go on after its last step, it is
     "waiting" for that step, then the planner is "asked" for the rest, and while it is "extending" more steps are added;
-    after that it may wait again. It may go on `most` times. When it is "closed", no more steps come.
+    after that it may wait again. It may go on `most` times. When it is "closed", no more steps come,
+    unless it fails: while it is "replacing", one step is awaited that does the whole request.
 
     Methods that take an event raise IllegalTransition for an event that cannot come now, and then nothing has changed.
     """
 
-    def __init__(self, analysis: PlanAnalysis, mode: Mode, estimate: Estimate, most: int) -> None:
+    def __init__(
+        self, analysis: PlanAnalysis, mode: Mode, estimate: Estimate, most: int, *, replaceable: bool = False
+    ) -> None:
+        self.replaceable = replaceable and mode != "direct"
+        """Whether one step that does the whole request may take the place of the plan if it fails."""
+        self.direct: str | None = None
+        """The step that has taken the place of the plan."""
         self._analysis = analysis
         self._checked: deque[StepGraph] = deque()
         self.graph = self._analysis.graph
@@ -65,6 +74,21 @@ class PlanProgress:
         """Wait for the step again: what the planner was asked for was lost in a restart."""
         if self.stage in ("asked", "extending"):
             self.stage = "waiting"
+        elif self.stage == "replacing":
+            self.stage = "closed"
+
+    def ask_directly(self) -> None:
+        """Take note that the plan has failed, and that a step was asked for that does the whole request."""
+        self.stage = "replacing"
+
+    def replace(self, event: PlanReplaced) -> Mapping[str, Rank]:
+        """Add the step that does the whole request, and return the ranks of all steps. It is the last one."""
+        if not self.replaceable:
+            raise IllegalTransition(event.step.id, "the plan cannot be replaced, or was replaced before")
+        self.graph = self._analysis.add_apart(event.step)
+        self.direct, self.replaceable = event.step.id, False
+        self.close()
+        return rank(self.graph, self._mode, self._estimate(self.graph))
 
     def close(self) -> None:
         """Take note that no more steps will come."""
@@ -96,6 +120,8 @@ class PlanProgress:
     def finish_first(self, event: PlanFinished | PlanFailed) -> None:
         """Take note that the first plan is complete, or that there is none."""
         self._require(event, "planning")
+        if isinstance(event, PlanFailed) or event.origin in ("direct", "fallback", "procedure"):
+            self.replaceable = False
         self._end(event.goes_on_after if isinstance(event, PlanFinished) else None)
 
     def begin_rest(self, event: ReplanStarted) -> None:
@@ -156,10 +182,14 @@ class Ending:
         self.cause = Cause(None, reason)
         return self.cause
 
-    def ask(self, steps: Sequence[StepRecord]) -> FinishRun:
-        """Return how the run is to end, now that all steps of the plan have ended."""
+    def ask(self, steps: Sequence[StepRecord], direct: str | None = None) -> FinishRun:
+        """Return how the run is to end, now that all steps of the plan have ended.
+
+        If the step `direct` has taken the place of a failed plan and is done, so is the run.
+        """
         self._asked = True
-        return self._stopped or outcome(steps)
+        answered = any(step.id == direct and step.state is State.DONE for step in steps)
+        return self._stopped or (FinishRun("done") if answered else outcome(steps))
 
     def ask_again(self) -> None:
         """Let the run be asked to finish once more: the first time was lost in a restart."""
@@ -178,3 +208,30 @@ def outcome(steps: Sequence[StepRecord]) -> FinishRun:
     if cancelled := [str(step.cause) for step in steps if step.state is State.CANCELLED]:
         return FinishRun("cancelled", "; ".join(dict.fromkeys(cancelled[:SHOWN_CAUSES])))
     return FinishRun("done")
+
+
+_OF_MODELS = frozenset({FailureKind.FORMAT, FailureKind.SCHEMA, FailureKind.CODE, FailureKind.LOGIC})
+"""Kinds of failure that come from what models wrote."""
+
+
+def answer_directly(steps: Sequence[StepRecord]) -> AnswerDirectly | None:
+    """Return the command by which a run goes on whose plan has failed; None if it has not, or if that would not help.
+
+    It helps if a list could not be run over, if something could not be read, or if all attempts wrote what the gates
+    refused. It does not help if models cannot run or have too little memory or time, or if the user cancelled a step.
+    """
+    failed = [step for step in steps if step.state is State.FAILED]
+    causes = {step.cause for step in failed}
+    if not failed or any(step.cause not in causes for step in steps if step.state is State.CANCELLED):
+        return None
+    failures = [(step.fans_out, step.failures[-1].failure) for step in map(_origin, failed) if step.failures]
+    of_models = [not structural and failure.kind in _OF_MODELS for structural, failure in failures]
+    for (structural, failure), of_model in zip(failures, of_models, strict=True):
+        if not (structural or of_model or (failure.final and failure.kind is FailureKind.RESOURCE)):
+            return None
+    return AnswerDirectly("; ".join(str(step.cause) for step in failed[:SHOWN_CAUSES]), stronger=any(of_models))
+
+
+def _origin(step: StepRecord) -> StepRecord:
+    """Return the step, or the child of it that failed first."""
+    return next((child for child in step.children or () if child.state is State.FAILED), step)

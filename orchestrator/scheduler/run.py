@@ -23,6 +23,7 @@ from orchestrator.events import (
     PlanFailed,
     PlanFinished,
     PlanningStarted,
+    PlanReplaced,
     ReplanFinished,
     ReplanStarted,
     RunAccepted,
@@ -36,7 +37,7 @@ from orchestrator.events import (
 )
 from orchestrator.failures import EscalationChain, FailureResponse, GiveUp, decide
 from orchestrator.scheduler.commands import CancelAttempt, Command, ExtendPlan
-from orchestrator.scheduler.progress import Ending, Estimate, PlanProgress
+from orchestrator.scheduler.progress import Ending, Estimate, PlanProgress, answer_directly
 from orchestrator.scheduler.queue import ConcurrencyLimits, Rank, ReadyQueue
 from orchestrator.scheduler.states import ACTIVE, FINAL, TRANSITIONS, IllegalTransition, State
 from orchestrator.scheduler.step import Cause, StepEvent, StepRecord, StepViews, expand_children, outcome_of_children
@@ -50,7 +51,7 @@ class RunState:
     first, so it may change between a run and its replay. `labels`, `files` and `paths` are what the steps may read
     beside artifacts, as in `analyze`.
     `escalation` says which role takes over from which, and `max_replans` how often the plan may go on after a step that
-    it ended with.
+    it ended with. With `may_answer_directly`, a plan that fails is replaced by one step that does the whole request.
     """
 
     def __init__(
@@ -65,10 +66,13 @@ class RunState:
         paths: Collection[str] = (),
         estimate: Estimate = lambda graph: dict.fromkeys(graph.order, 1.0),
         max_replans: int = 0,
+        may_answer_directly: bool = False,
     ) -> None:
         self.mode = mode
         self._escalation = escalation
-        self._plan = PlanProgress(PlanAnalysis(labels, files, mode, paths), mode, estimate, max_replans)
+        self._plan = PlanProgress(
+            PlanAnalysis(labels, files, mode, paths), mode, estimate, max_replans, replaceable=may_answer_directly
+        )
         self._steps: dict[str, StepRecord] = {}
         self._queue = ReadyQueue(ConcurrencyLimits.of(mode, parallelism or Parallelism(), agents))
         self._to_cancel: deque[tuple[StepRecord, Cause]] = deque()
@@ -85,6 +89,7 @@ class RunState:
             PlanFailed: self._on_plan_failed,
             ReplanStarted: self._plan.begin_rest,
             ReplanFinished: self._plan.finish_rest,
+            PlanReplaced: self._on_replaced,
             AttemptStarted: self._on_started,
             ToolCalled: lambda event: None,
             NoteChanged: lambda event: None,
@@ -160,7 +165,12 @@ class RunState:
     def _finish_when_over(self) -> None:
         if self._unfinished or self._ending.is_asked or (self._plan.is_open and not self._ending.is_due):
             return
-        self._commands.append(self._ending.ask([self._steps[step] for step in self.graph.steps]))
+        steps = [self._steps[step] for step in self.graph.steps]
+        if not self._ending.is_due and self._plan.replaceable and (command := answer_directly(steps)) is not None:
+            self._plan.ask_directly()
+            self._commands.append(command)
+        else:
+            self._commands.append(self._ending.ask(steps, self._plan.direct))
 
     def _move(self, record: StepRecord, to: State) -> None:
         """Change the state of a step, with all that follows from it. Nothing else changes states."""
@@ -200,8 +210,14 @@ class RunState:
         self._planning = True
 
     def _on_planned(self, event: StepsPlanned) -> None:
-        self._rank(event.steps, self._plan.grow(event))
-        for step in event.steps:
+        self._add(event.steps, self._plan.grow(event))
+
+    def _on_replaced(self, event: PlanReplaced) -> None:
+        self._add((event.step,), self._plan.replace(event))
+
+    def _add(self, steps: Sequence[Step], ranks: Mapping[str, Rank]) -> None:
+        self._rank(steps, ranks)
+        for step in steps:
             record = self._steps[step.id]
             before = [self._steps[earlier] for earlier in self.graph.before[step.id]]
             record.unmet = sum(earlier.state is not State.DONE for earlier in before)

@@ -18,6 +18,10 @@ class AdapterEntry(BaseModel):
     file: Annotated[str, Field(description="its file, relative to the catalogue")]
     sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$", description="the digest of its file")]
     system: Annotated[str, Field(description="the system prompt that it is trained with")]
+    plan_quality: Annotated[
+        float | None,
+        Field(ge=0, le=1, description="the share of plans that are right with it, of requests never looked at"),
+    ] = None
 
     @property
     def path(self) -> Path:

@@ -109,7 +109,10 @@ def as_candidate(
     """
     if listed is None:
         return Candidate(id=id, file=file, header=header, measured=measured)
-    trained = {role: RoleAdapter(adapter.path, adapter.system) for role, adapter in listed.adapters.items()}
+    trained = {
+        role: RoleAdapter(adapter.path, adapter.system, adapter.plan_quality)
+        for role, adapter in listed.adapters.items()
+    }
     return Candidate(id=id, file=file, header=header, known_for=listed.roles, adapters=trained, measured=measured)
 
 

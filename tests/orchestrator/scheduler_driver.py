@@ -27,6 +27,7 @@ from orchestrator.events import (
 )
 from orchestrator.failures import EscalationChain
 from orchestrator.scheduler import (
+    AnswerDirectly,
     CancelAttempt,
     Command,
     ExpandStep,
@@ -78,6 +79,8 @@ class Driver:
     done: set[str] = field(default_factory=set)
     extending: str | None = None
     """The step after which the plan is to be extended, until that is answered."""
+    replacing: AnswerDirectly | None = None
+    """What asks for a direct answer in the place of the plan, until that is answered."""
     finish: FinishRun | None = None
     latest: list[Command] = field(default_factory=list)
     crashed: bool = False
@@ -106,7 +109,7 @@ class Driver:
         assert outcomes(self.state) == outcomes(before), "nothing that ended is lost, whatever the estimates are"
         if same:
             assert views(self.state) == views(before), "and everything else too, unless there was a restart in between"
-        self.working, self.to_cancel, self.extending, self.finish = {}, {}, None, None
+        self.working, self.to_cancel, self.extending, self.replacing, self.finish = {}, {}, None, None, None
         self._note(self.state.resume())
 
     def _note(self, commands: list[Command]) -> None:
@@ -117,6 +120,9 @@ class Driver:
                 self.finish = command
             elif isinstance(command, CancelAttempt):
                 self.to_cancel[command.step] = command
+            elif isinstance(command, AnswerDirectly):
+                assert not self.working, "a plan is replaced when all of its steps have ended"
+                self.replacing = command
             elif isinstance(command, ExtendPlan):
                 assert self.extending is None, "a plan goes on once at a time"
                 assert command.after in self.done, "a plan goes on after what is done"

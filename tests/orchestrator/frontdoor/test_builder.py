@@ -176,13 +176,6 @@ def test_mentioned_files(request_text: str, mentioned: tuple[str, ...]) -> None:
     assert FileNames(FILES).mentioned(request_text) == mentioned
 
 
-def test_fallback_is_one_step_that_does_the_request() -> None:
-    builder = PlanBuilder(FILES, ("worker",))
-    step = Step(id="S1", actor="worker", action="Sum up a.txt", inputs=("a.txt",), outputs=("s1.txt",))
-    assert builder.fall_back("worker", "Sum up a.txt") == PlannedPart((step,))
-    assert builder.fall_back("worker", "Say hello").steps[0].inputs == (), "the request is the action already"
-
-
 @pytest.mark.parametrize("action", ["a.txt", "`a.txt`", "{each}", "a.txt, b.md", "P1", "other.md.", " *.txt "])
 def test_an_action_that_is_only_a_name_is_refused(action: str) -> None:
     builder = PlanBuilder(FILES, ("worker",))
@@ -278,7 +271,7 @@ def test_a_plan_that_is_taken_up_again_goes_on_as_if_nothing_had_happened() -> N
 
 
 def test_a_step_that_stood_in_for_a_plan_is_taken_up_as_it_is() -> None:
-    stood_in = PlanBuilder(FILES, ("worker",)).fall_back("worker", "Sum up a.txt")
-    builder = PlanBuilder(FILES, ("worker",), [stood_in])
+    step = Step(id="S1", actor="worker", action="Sum up a.txt", inputs=("a.txt",), outputs=("s1.txt",))
+    builder = PlanBuilder(FILES, ("worker",), [PlannedPart((step,))])
     assert builder.accepted == [part("Sum up a.txt", "a.txt", output="s1.txt")]
     assert builder.add(part("Go.", "P1")).steps[0].inputs == ("s1.txt",)

@@ -16,6 +16,7 @@ from orchestrator.events import Usage
 from orchestrator.frontdoor import PlanRequest, ReplanInput, extend_plan
 from orchestrator.frontdoor.builder import PlanBuilder
 from orchestrator.frontdoor.compact import Part
+from orchestrator.frontdoor.direct import DirectAnswer
 from orchestrator.frontdoor.planner import LEAST_PLAN_TOKENS, SHOWN_LENGTHS, clip
 from orchestrator.planning import Extended, PlannedPart
 from orchestrator.steps.role import ResolvedRole
@@ -87,7 +88,7 @@ class Script:
             text=TEXT,
             files=FILES,
             roles=("worker",),
-            fallback_role="worker",
+            direct=DirectAnswer(request=TEXT, role="worker", model="large"),
             role=ResolvedRole(model="large", system="Plan.", context=self.context, prompts=prompt_set("tiny")),
             replans=self.replans,
         )

@@ -11,6 +11,7 @@ from orchestrator.engine.contract import Finish, Generation, Message
 from orchestrator.engine.errors import BrokenModel, EngineDied, ModelLoadFailed, PromptTooLong
 from orchestrator.events import FailureKind, Usage
 from orchestrator.frontdoor import PlanRequest, make_plan
+from orchestrator.frontdoor.direct import DirectAnswer
 from orchestrator.planning import PlanError, Planned, PlannedPart
 from orchestrator.steps.role import ResolvedRole
 from orchestrator.taskir import Step
@@ -27,7 +28,9 @@ REQUEST = PlanRequest(
     text=TEXT,
     files=("a.txt", "b.txt"),
     roles=("worker", "coder"),
-    fallback_role="worker",
+    direct=DirectAnswer(
+        request=TEXT, role="worker", model="large", inputs=("a.txt", "b.txt"), files=("a.txt", "b.txt")
+    ),
     role=ResolvedRole(model="large", system="Plan the request as steps.", prompts=prompt_set("tiny")),
 )
 

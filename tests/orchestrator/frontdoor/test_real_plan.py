@@ -5,6 +5,7 @@ from pathlib import Path
 from orchestrator.engine.client.engine import Completion, OnText
 from orchestrator.engine.contract import Generation
 from orchestrator.frontdoor import PlanRequest, ReplanInput, extend_plan, make_plan
+from orchestrator.frontdoor.direct import direct_answer
 from orchestrator.planning import Planned, PlannedPart
 from orchestrator.pool import Pool
 from orchestrator.steps.role import ResolvedRole
@@ -19,7 +20,7 @@ def asking(text: str, files: tuple[str, ...], replans: int = 0) -> PlanRequest:
         text=text,
         files=files,
         roles=("worker", "coder", "judge"),
-        fallback_role="worker",
+        direct=direct_answer(text, files, {}, load_registry(find_registry(None))),
         role=ResolvedRole(
             model="tiny-large", system="Plan the request as steps.", context=2048, prompts=prompt_set("tiny")
         ),

@@ -19,6 +19,7 @@ from orchestrator.events import (
     PlanFailed,
     PlanFinished,
     PlanningStarted,
+    PlanReplaced,
     PromptDigests,
     ReplanStarted,
     RunAccepted,
@@ -31,7 +32,7 @@ from orchestrator.routing import Decision, DecisionContext, RuleRouter
 from orchestrator.runs.clock import SystemClock
 from orchestrator.runs.loop import RunLoop
 from orchestrator.runs.updates import Broadcast
-from orchestrator.scheduler import ExpandStep, ExtendPlan, GatherStep, StartAttempt
+from orchestrator.scheduler import AnswerDirectly, ExpandStep, ExtendPlan, GatherStep, StartAttempt
 from orchestrator.taskir import TaskIR, task_from
 from tests.orchestrator.run_jobs import REGISTRY, step
 
@@ -77,6 +78,9 @@ class Scripted:
         raise NotImplementedError
 
     async def extend(self, command: ExtendPlan, emit: Callable[[Event], None]) -> Event:
+        raise NotImplementedError
+
+    def replace(self, command: AnswerDirectly) -> PlanReplaced:
         raise NotImplementedError
 
 

@@ -1,0 +1,171 @@
+"""Answer a request directly: one step does all of it. Choose that if no plan can be expected to be better."""
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from math import inf
+from pathlib import PurePosixPath
+from typing import Final
+
+from orchestrator.errors import Problem
+from orchestrator.frontdoor.divisible import parts_in
+from orchestrator.frontdoor.listed import new_files
+from orchestrator.frontdoor.references import FileNames, default_output, names_file, with_folders
+from orchestrator.gates import default_gates
+from orchestrator.planning import PlannedPart
+from orchestrator.steps.answer import CODE_ENDINGS
+from orchestrator.taskir import REQUEST_LABEL, Step
+from registry.models import Registry
+
+LEAST_PLAN_QUALITY: Final = 0.5
+"""A frontdoor of whose plans fewer are right is not asked for one. A wrong plan costs the answer and the time for it; a
+right one saves at most time, or improves an answer that may have been right anyway. So plans that are wrong more often
+than right make answers worse, as was measured: with 22 % right plans, 3 of 25 answers instead of 11."""
+
+FEW_FILES: Final = 10
+"""If a request mentions no file, it is taken to be about all files of the folder if there are no more than this."""
+
+BYTES_PER_TOKEN: Final = 3
+"""How many bytes of a text a token stands for at least, in most texts: a token of code or of German is short."""
+
+CODE_ROLES: Final = ("coder", "architect")
+"""The roles that write code, the first choice first."""
+
+_WRITE = (
+    r"(?:please|bitte|por favor,?)?\s*(?:write|implement|create|make|give me|schreib\w*|erstell\w*|implementier\w*"
+    r"|écri\w*|crée\w*|implément\w*|escrib\w*|crea|implement\w*)\b"
+)
+_PROGRAM = (
+    r"(?:functions?|scripts?|programs?|class|module|funktion\w*|skript|programm|klasse|fonction|programme|classe|función"
+    r"|programa|clase)\b"
+)
+_IN_BETWEEN = r"[^.\n]{0,40}"
+
+
+def _program_in(language: str) -> re.Pattern[str]:
+    """Return a pattern of requests that begin with an order for a program in this language."""
+    named = rf"(?:\b{language}[- ]?{_PROGRAM}|\b{_PROGRAM}{_IN_BETWEEN}\b{language}\b)"
+    return re.compile(rf"\s*{_WRITE}{_IN_BETWEEN}{named}", re.IGNORECASE)
+
+
+_PROGRAMS: Final = {"part1.py": _program_in("python"), "part1.sh": _program_in("(?:bash|shell)")}
+"""Requests for a program that they give no name, by the name that it gets, so that gates check it."""
+_PROSE = re.compile(r"\b(?:explain|describe|erklär\w*|beschreib\w*|expli\w*|décri\w*|describ\w*)\b", re.IGNORECASE)
+"""What shows that prose is wanted with the program, which a file of code has no place for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DirectAnswer:
+    """The one step that answers a request, before it has a place in a plan."""
+
+    request: str
+    role: str
+    model: str
+    """The model of the role."""
+    inputs: tuple[str, ...] = ()
+    """What it reads: the files that the request mentions, else all if these are few, in the order of the folder."""
+    outputs: tuple[str, ...] = ()
+    """The names that the request gives to files that do not exist yet; a made-up one for a program without a name."""
+    files: tuple[str, ...] = ()
+    """All names that the request may refer to."""
+
+    def step(self, number: int = 1, written: Collection[str] = (), role: str | None = None) -> Step:
+        """Return the step with this number in its plan, of which other steps have `written` outputs.
+
+        `role` replaces the usual role.
+        """
+        taken = with_folders([*written, *self.files, REQUEST_LABEL])
+        outputs = tuple(name for name in self.outputs if name not in written)
+        step = Step(
+            id=f"S{number}",
+            actor=role or self.role,
+            action=self.request,
+            outputs=outputs or (default_output(number, False, taken),),
+            **({"inputs": self.inputs} if self.inputs else {}),
+        )
+        gates = default_gates(step)
+        return step.model_copy(update={"gates": gates}) if gates else step
+
+    def part(self, before: Sequence[Step] = ()) -> PlannedPart:
+        """Return the step as a part of a plan, behind the steps that the plan has already."""
+        written = with_folders(name for step in before for name in step.outputs)
+        return PlannedPart((self.step(len(before) + 1, written),))
+
+
+def why_no_direct(registry: Registry) -> Problem | None:
+    """Return why no request can be answered directly with this registry, or None."""
+    if registry.step_roles:
+        return None
+    return Problem(f"{registry.path}: roles", "none can do steps", "one of tier B or C at least")
+
+
+def direct_answer(request: str, files: Sequence[str], sizes: Mapping[str, int], registry: Registry) -> DirectAnswer:
+    """Return the step that answers a request directly.
+
+    `files` are the names that the request may refer to, and `sizes` their bytes as far as they are known. If the
+    request mentions no file, the step reads all of them if they are few and fit into the context of its model. The
+    registry has a role that does steps.
+    """
+    outputs = tuple(new_files(request, files)) or _unnamed_program(request)
+    role = _role(registry, any(PurePosixPath(name).suffix.lower() in CODE_ENDINGS for name in outputs))
+    inputs = mentioned(request, files)
+    if not inputs and 0 < len(files) <= FEW_FILES and _fit(files, request, sizes, registry, role):
+        inputs = tuple(files)
+    model = registry.roles[role].model
+    return DirectAnswer(request=request, role=role, model=model, inputs=inputs, outputs=outputs, files=tuple(files))
+
+
+def mentioned(request: str, files: Sequence[str]) -> tuple[str, ...]:
+    """Return the files that a request mentions, in the order of the folder.
+
+    A file is mentioned by its name or by a pattern. If no file is, the stems of names count too: one is often a word.
+    """
+    names = FileNames(files)
+    matched = {file for word in request.split() if "*" in word for file in names.find(word.strip("\"'`.,;:()[]"))}
+    last = [PurePosixPath(file).name for file in files]
+    by_name = tuple(
+        file
+        for file, name in zip(files, last, strict=True)
+        if file in matched or names_file(request, file) or (last.count(name) == 1 and names_file(request, name))
+    )
+    return by_name or names.mentioned(request)
+
+
+def fits(answer: DirectAnswer, sizes: Mapping[str, int], registry: Registry) -> bool:
+    """Return whether what a direct answer reads leaves half of its model's context free, for the answer."""
+    return _fit(answer.inputs, answer.request, sizes, registry, answer.role)
+
+
+def why_direct(answer: DirectAnswer, plan_quality: float | None) -> str:
+    """Return why a request is to be answered directly, without asking the frontdoor; empty if a plan may be better.
+
+    `plan_quality` is the share of the frontdoor's plans that are right; None if it has not been measured.
+    """
+    if not parts_in(answer.request, reads=len(answer.inputs), files=len(answer.files), writes=len(answer.outputs)):
+        return "the request has nothing to split"
+    if plan_quality is None:
+        return "the plans of the frontdoor's model have not been measured"
+    if plan_quality < LEAST_PLAN_QUALITY:
+        return f"only {plan_quality:.0%} of the frontdoor's plans are right, and {LEAST_PLAN_QUALITY:.0%} are needed"
+    return ""
+
+
+def _unnamed_program(request: str) -> tuple[str, ...]:
+    """Return a name for the program that a request asks for and does not name; none for other requests."""
+    if _PROSE.search(request):
+        return ()
+    return next(((name,) for name, pattern in _PROGRAMS.items() if pattern.match(request)), ())
+
+
+def _role(registry: Registry, code: bool) -> str:
+    """Return the role that answers: one that writes code, or the first worker, which is of tier C."""
+    roles = registry.plan_roles
+    coders = [name for name in CODE_ROLES if code and name in roles]
+    workers = [name for name in roles if registry.roles[name].tier == "C"]
+    return next(iter((*coders, *workers, *roles)))
+
+
+def _fit(names: Collection[str], request: str, sizes: Mapping[str, int], registry: Registry, role: str) -> bool:
+    context = registry.models[registry.roles[role].model].countable_context
+    read = len(request.encode(errors="replace")) + sum(sizes.get(name, inf) for name in names)
+    return context is None or read / BYTES_PER_TOKEN <= context / 2
