@@ -142,13 +142,19 @@ class PlannedTask:
     task: TaskIR
     goes_on_after: str | None = None
     """The last step, where the plan goes on after it; what follows it is not in the task."""
+    mode: Mode = "as-planned"
+    """How a run of the request would be carried out."""
+    reason: str = ""
+    """Why the request is answered directly, if nobody has forced that; or what was wrong with the plan."""
 
 
-def planned_task(request: str, steps: Sequence[Step], goes_on_after: str | None) -> PlannedTask:
+def planned_task(
+    request: str, steps: Sequence[Step], goes_on_after: str | None, mode: Mode = "as-planned", reason: str = ""
+) -> PlannedTask:
     """Return the plan of a request as a task. A task cannot grow, so one that lacks the rest says so in its notes."""
     given = (TaskInput(type="text", label=REQUEST_LABEL, value=request),)
     task = TaskIR(objective=request, inputs=given, plan=Plan(steps=tuple(steps)))
     if goes_on_after is None:
-        return PlannedTask(task)
+        return PlannedTask(task, None, mode, reason)
     notes = f"The plan of the request goes on after {goes_on_after}, when its output is known; that part is not here."
-    return PlannedTask(task.model_copy(update={"context": Context(notes=notes)}), goes_on_after)
+    return PlannedTask(task.model_copy(update={"context": Context(notes=notes)}), goes_on_after, mode, reason)

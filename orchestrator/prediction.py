@@ -372,6 +372,18 @@ def predict_plan(
     }
 
 
+def predict_seconds(
+    graph: StepGraph,
+    rates: Mapping[str, RoleRates],
+    sizes: Mapping[str, int],
+    mode: Mode = "as-planned",
+    pace: float = 1.0,
+) -> float:
+    """Return the seconds of a plan's critical path, with arguments as `predict_plan` has them."""
+    seconds = {name: one.seconds for name, one in predict_plan(graph, rates, sizes, mode, pace).items()}
+    return critical_path(graph.before, graph.order, seconds).seconds
+
+
 def predict_step(step: Step, rates: Mapping[str, RoleRates], input_bytes: float | None = None) -> Prediction:
     """Return what to expect of a step that runs alone, and reads so many bytes (None if nobody knows)."""
     kind = kind_of(step)

@@ -49,6 +49,7 @@ class PlanBody(StrictBody):
 
     request: str = Field(min_length=1, description="what to do, in plain language")
     directory: str | None = Field(default=None, description="an absolute path on the daemon's machine")
+    mode: Mode | None = Field(default=None, description="if left out, as a run of the request would be carried out")
 
 
 class RunBody(StrictBody):
@@ -59,7 +60,7 @@ class RunBody(StrictBody):
     directory: str | None = Field(
         default=None, description="an absolute path on the daemon's machine, which steps may read"
     )
-    mode: Mode | None = Field(default=None, description="if left out, as planned, or as the router has learned")
+    mode: Mode | None = Field(default=None, description="if left out, directly, as planned, or as learned")
     priority: Priority | None = Field(default=None, description="if left out, the task's own priority, or interactive")
     limits: LimitsBody = Field(default_factory=LimitsBody)
     prior_task_ids: list[str] = Field(
@@ -161,6 +162,10 @@ class PlannedBody(BaseModel):
     """A TaskIR document."""
     goes_on_after: str | None
     """The step whose output the rest of the plan would depend on; None for a plan that is complete."""
+    mode: Mode
+    """How a run of the request would be carried out."""
+    reason: str
+    """Why the request is answered directly, if nobody has forced that; or what was wrong with the plan."""
 
 
 IdempotencyKey = Annotated[
@@ -301,9 +306,12 @@ async def plan(
     body: PlanBody, request: Request, service: ServiceDep, access: AccessDep, limiter: LimiterDep
 ) -> PlannedBody:
     """Return the plan for a request as a TaskIR document, without running it."""
-    job = Job(body.request, None, _directory(body.directory, service, access), "as-planned")
+    folder = _directory(body.directory, service, access)
+    job = Job(body.request, None, folder, body.mode or "as-planned", any_mode=body.mode is None)
     planned: PlannedTask = await limiter.run_while_connected(request, lambda: service.orchestrator.plan(job))
-    return PlannedBody(task=dump_task(planned.task), goes_on_after=planned.goes_on_after)
+    return PlannedBody(
+        task=dump_task(planned.task), goes_on_after=planned.goes_on_after, mode=planned.mode, reason=planned.reason
+    )
 
 
 def job_from(body: RunBody, service: Service, access: Access, key: str | None) -> Job:

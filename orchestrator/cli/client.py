@@ -189,9 +189,11 @@ class DaemonBackend:
     async def plan(self, job: Job) -> PlannedTask:
         """Return the plan of a request, without running it. Raises InputError if the daemon uses another registry."""
         await self._check_registry()
-        asked = {"request": job.request, "directory": _text(job.directory)}
+        mode = None if job.any_mode else job.mode
+        asked = {"request": job.request, "directory": _text(job.directory), "mode": mode}
         planned = await self._ask("POST", "/v1/plans", json=asked)
-        return PlannedTask(task_from(planned["task"]), planned["goes_on_after"])
+        task = task_from(planned["task"])
+        return PlannedTask(task, planned["goes_on_after"], planned["mode"], planned["reason"])
 
     async def rate(self, run: str, rating: RatingGiven) -> RatingGiven:
         """Rate a run that has ended, and return the rating as it was journaled."""

@@ -14,6 +14,7 @@ from orchestrator.cli.report_view import MANY, counted, facts, format_path, head
 from orchestrator.cli.terminal import Glyphs, glyphs, one_line, seconds
 from orchestrator.critical_path import CriticalPath, best_seconds, critical_path, slack
 from orchestrator.events import Mode, RoleRates
+from orchestrator.planning import PlannedTask
 from orchestrator.prediction import CHANCE, Prediction, path_range, predict_plan
 from orchestrator.taskir import TaskIR, dump_task
 
@@ -36,15 +37,15 @@ class Forecast:
     """What the best schedule should take at least, as far as it is known how much the engines can overlap."""
     slack: Mapping[str, float]
     goes_on_after: str | None
+    reason: str = ""
+    """Why the request would be answered directly, or what was wrong with the plan; empty for neither."""
 
     @classmethod
     def of(
         cls,
-        task: TaskIR,
-        mode: Mode,
+        planned: PlannedTask,
         graph: StepGraph,
         rates: Mapping[str, RoleRates],
-        goes_on_after: str | None = None,
         sizes: Mapping[str, int] | None = None,
         pace: float = 1.0,
     ) -> "Forecast":
@@ -52,6 +53,7 @@ class Forecast:
 
         `pace` is how many times longer earlier runs of such plans took than these say, as `pace_of` returns it.
         """
+        task, mode, after = planned.task, planned.mode, planned.goes_on_after
         predicted = predict_plan(graph, rates, sizes, mode, pace)
         seconds = {name: one.seconds for name, one in predicted.items()}
         path = critical_path(graph.before, graph.order, seconds)
@@ -59,7 +61,7 @@ class Forecast:
         efforts = {name: one.effort for name, one in predicted.items()}
         best = best_seconds(graph.before, graph.order, efforts)
         spare = slack(graph.before, graph.order, seconds)
-        return cls(task, mode, graph, predicted, path, reach, best, spare, goes_on_after)
+        return cls(task, mode, graph, predicted, path, reach, best, spare, after, planned.reason)
 
     @property
     def serial_seconds(self) -> float:
@@ -105,6 +107,7 @@ class Forecast:
         return {
             "dry_run": True,
             "mode": self.mode,
+            "reason": self.reason,
             "steps": steps,
             "goes_on_after": self.goes_on_after,
             "edges": [asdict(edge) for edge in self.graph.edges],
@@ -130,6 +133,8 @@ def print_forecast(console: Console, forecast: Forecast, *, full: bool) -> None:
     console.print()
     console.print(Text(one_line(forecast.task.objective), style="bold"))
     console.print(f"dry run, nothing was run  {forecast.mode}  {counted(len(graph.steps), 'step')}")
+    if forecast.reason:
+        console.print(Text(one_line(forecast.reason), style="dim" if forecast.mode == "direct" else "yellow"))
     heading(console, "Steps", signs)
     _print_steps(console, forecast, signs, full=full)
     if forecast.goes_on_after:

@@ -17,12 +17,12 @@ from orchestrator.cli.live import choose_display
 from orchestrator.cli.procedure_backend import procedure_backend
 from orchestrator.cli.procedures import ask_about
 from orchestrator.cli.report_view import print_report
-from orchestrator.cli.settings import DirOption, JsonFlag, ModeOption, Settings, settings
+from orchestrator.cli.settings import DirectFlag, DirOption, JsonFlag, ModeOption, Settings, settings
 from orchestrator.cli.source import check_folder, read_source
 from orchestrator.cli.speedup import compare_with_serial
 from orchestrator.cli.task import dry_run as print_dry_run
 from orchestrator.cli.terminal import make_console, one_line, print_json, write
-from orchestrator.errors import OrchestratorError
+from orchestrator.errors import InputError, OrchestratorError, Problem
 from orchestrator.events import Mode, StepsPlanned
 from orchestrator.history.cache import ViewCache
 from orchestrator.history.report import Report
@@ -42,6 +42,7 @@ def run(
     task: Annotated[str, typer.Argument(metavar="TEXT|FILE", help="A request, a TaskIR file, or - for stdin.")],
     folder: DirOption = None,
     mode: ModeOption = None,
+    direct: DirectFlag = False,
     out: OutOption = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Plan and analyse, but run nothing.")] = False,
     compare_serial: Annotated[
@@ -56,6 +57,10 @@ def run(
     Ctrl-C cancels the run, and a second ctrl-C ends at once. Exit codes: 0 done, 1 failed, 2 bad input, 130 cancelled.
     """
     chosen = settings(context)
+    if direct:
+        mode = as_direct(mode)
+    if compare_serial and mode == "direct":
+        raise InputError(Problem("--compare-serial", "a direct answer is one step, which has no serial run", "a plan"))
     job = make_job(read_source(task), check_folder(folder), mode, any_mode=not compare_serial)
     if dry_run:
         print_dry_run(chosen, job, full=full, as_json=as_json)
@@ -67,6 +72,13 @@ def run(
         twin = Job(request=job.request, task=job.task, directory=job.directory, mode="serial")
         starts.append(lambda backend: backend.submit(twin))
     run_and_report(chosen, starts, out, job=job, full=full, as_json=as_json)
+
+
+def as_direct(mode: Mode | None) -> Mode:
+    """Return the mode that --direct stands for. Raises InputError if --mode names another one."""
+    if mode not in (None, "direct"):
+        raise InputError(Problem("--direct", f"--mode is {mode}", "one of the two"))
+    return "direct"
 
 
 def _ask_about_proposals(chosen: Settings, run: str) -> None:

@@ -20,9 +20,13 @@ DirOption = Annotated[
 ModeOption = Annotated[
     Mode | None,
     typer.Option(
-        help="as-planned: by the edges of the plan; discover: without edges that carry no data; serial: one by one. "
-        "Without it: as planned, or as the router has learned."
+        help="as-planned: by the edges of the plan; discover: without edges that carry no data; serial: one by one; "
+        "direct: one step answers the whole request. Without it: directly if no plan can be expected to be better, "
+        "else as planned; or as the router has learned."
     ),
+]
+DirectFlag = Annotated[
+    bool, typer.Option("--direct", help="Answer the request by one step, without a plan: --mode direct.")
 ]
 
 

@@ -100,14 +100,14 @@ def schema() -> None:
 
 def dry_run(chosen: Settings, job: Job, *, full: bool, as_json: bool) -> None:
     """Print the forecast of a job. A request is planned first, but no step runs."""
-    planned = plan_of(chosen, job) if job.task is None else PlannedTask(job.task)
-    found = check(planned.task, chosen, job)
+    planned = plan_of(chosen, job) if job.task is None else PlannedTask(job.task, mode=job.mode)
+    found = check(planned.task, chosen, replace(job, mode="as-planned") if planned.mode == "direct" else job)
     graph = graph_of(found)
     with JournalReader.open_to_read(chosen.home) as journal:
         rates = known_rates(journal, registry_of_jobs(chosen))
-        key = plan_key(graph, planned.task, rates, found.sizes, job.mode)
+        key = plan_key(graph, planned.task, rates, found.sizes, planned.mode)
         pace = pace_of(key, journal.earlier_runs(key.shape) if key is not None else [])
-    forecast = Forecast.of(planned.task, job.mode, graph, rates, planned.goes_on_after, found.sizes, pace)
+    forecast = Forecast.of(planned, graph, rates, found.sizes, pace)
     if as_json:
         print_json({**forecast.to_json(), "warnings": [*found.warnings]})
         return

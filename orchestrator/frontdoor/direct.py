@@ -32,26 +32,22 @@ CODE_ROLES: Final = ("coder", "architect")
 """The roles that write code, the first choice first."""
 
 _WRITE = (
-    r"(?:please|bitte|por favor,?)?\s*(?:write|implement|create|make|give me|schreib\w*|erstell\w*|implementier\w*"
+    r"(?:please|bitte|por favor,?)?\s*(?:write|implement|create|make|give me|fix|schreib\w*|erstell\w*|implementier\w*"
     r"|écri\w*|crée\w*|implément\w*|escrib\w*|crea|implement\w*)\b"
 )
-_PROGRAM = (
-    r"(?:functions?|scripts?|programs?|class|module|funktion\w*|skript|programm|klasse|fonction|programme|classe|función"
-    r"|programa|clase)\b"
+_LANGUAGE = (
+    r"(?:python|bash|shell|sql|java|javascript|typescript|rust|go|c|ruby|php|perl|lua|kotlin|swift|haskell|scala|html"
+    r"|css)"
 )
-_IN_BETWEEN = r"[^.\n]{0,40}"
-
-
-def _program_in(language: str) -> re.Pattern[str]:
-    """Return a pattern of requests that begin with an order for a program in this language."""
-    named = rf"(?:\b{language}[- ]?{_PROGRAM}|\b{_PROGRAM}{_IN_BETWEEN}\b{language}\b)"
-    return re.compile(rf"\s*{_WRITE}{_IN_BETWEEN}{named}", re.IGNORECASE)
-
-
-_PROGRAMS: Final = {"part1.py": _program_in("python"), "part1.sh": _program_in("(?:bash|shell)")}
-"""Requests for a program that they give no name, by the name that it gets, so that gates check it."""
-_PROSE = re.compile(r"\b(?:explain|describe|erklär\w*|beschreib\w*|expli\w*|décri\w*|describ\w*)\b", re.IGNORECASE)
-"""What shows that prose is wanted with the program, which a file of code has no place for."""
+_PROGRAM = (
+    r"(?:functions?|scripts?|programs?|class|module|query|funktion\w*|skript|programm|klasse|abfrage|fonction|programme"
+    r"|classe|requête|función|programa|clase|consulta)"
+)
+_WRITES_PROGRAM: Final = re.compile(
+    rf"\s*{_WRITE}[^.\n]{{0,40}}(?:\b{_LANGUAGE}[- ]?{_PROGRAM}\b|\b{_PROGRAM}\b[^.\n]{{0,40}}\b{_LANGUAGE}\b)",
+    re.IGNORECASE,
+)
+"""Requests that begin with an order for a program."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +61,7 @@ class DirectAnswer:
     inputs: tuple[str, ...] = ()
     """What it reads: the files that the request mentions, else all if these are few, in the order of the folder."""
     outputs: tuple[str, ...] = ()
-    """The names that the request gives to files that do not exist yet; a made-up one for a program without a name."""
+    """The names that the request gives to files that do not exist yet."""
     files: tuple[str, ...] = ()
     """All names that the request may refer to."""
 
@@ -106,8 +102,8 @@ def direct_answer(request: str, files: Sequence[str], sizes: Mapping[str, int], 
     request mentions no file, the step reads all of them if they are few and fit into the context of its model. The
     registry has a role that does steps.
     """
-    outputs = tuple(new_files(request, files)) or _unnamed_program(request)
-    role = _role(registry, any(PurePosixPath(name).suffix.lower() in CODE_ENDINGS for name in outputs))
+    outputs = tuple(new_files(request, files))
+    role = _role(registry, code=any(map(_is_code, outputs)) or _WRITES_PROGRAM.match(request) is not None)
     inputs = mentioned(request, files)
     if not inputs and 0 < len(files) <= FEW_FILES and _fit(files, request, sizes, registry, role):
         inputs = tuple(files)
@@ -150,14 +146,11 @@ def why_direct(answer: DirectAnswer, plan_quality: float | None) -> str:
     return ""
 
 
-def _unnamed_program(request: str) -> tuple[str, ...]:
-    """Return a name for the program that a request asks for and does not name; none for other requests."""
-    if _PROSE.search(request):
-        return ()
-    return next(((name,) for name, pattern in _PROGRAMS.items() if pattern.match(request)), ())
+def _is_code(name: str) -> bool:
+    return PurePosixPath(name).suffix.lower() in CODE_ENDINGS
 
 
-def _role(registry: Registry, code: bool) -> str:
+def _role(registry: Registry, *, code: bool) -> str:
     """Return the role that answers: one that writes code, or the first worker, which is of tier C."""
     roles = registry.plan_roles
     coders = [name for name in CODE_ROLES if code and name in roles]

@@ -51,9 +51,9 @@ class ProgressLines:
             case RunAccepted(run=run, rungs=rungs):
                 self._above = rungs
                 chosen = event.mode_choice if event.mode == "direct" else None
-                why = () if chosen is None else (f"It is answered directly: {_in_line(chosen.reason)}",)
                 self._plans = event.mode != "direct"
-                return (f"Run {run} is accepted.", *why)
+                direct = () if chosen is None else (f"It is answered directly: {_in_line(chosen.reason)}",)
+                return (f"Run {run} is accepted.", *direct)
             case CancelRequested(step=step, reason=reason):
                 return (f"{step or 'The run'} is to be cancelled: {_in_line(reason)}",)
             case RunFinished(status=status, error=error):

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from orchestrator.analysis import Source, analyze
-from orchestrator.critical_path import critical_path
 from orchestrator.engine.waits import ModelWait, waiting_for_models
 from orchestrator.errors import InputError
 from orchestrator.events import (
@@ -38,9 +37,9 @@ from orchestrator.events import (
 from orchestrator.failures import failures_shown_to
 from orchestrator.frontdoor.direct import direct_answer
 from orchestrator.gates import GateSkipped, RunJob, RunnerFor, no_runner, requested_gates, scope_of, unseen_tests
-from orchestrator.history.view import predictions
 from orchestrator.journal import Journal, JournalError, publish, retry_when_disk_full
 from orchestrator.planning import PlanContext, PlanError, PlannedPart, Planner
+from orchestrator.prediction import predict_seconds
 from orchestrator.routing import Decision, DecisionContext, Router
 from orchestrator.runs.attempt_context import (
     AttemptContextFactory,
@@ -463,9 +462,9 @@ class RunEffects:
 
     def _predicted_seconds(self, steps: Sequence[Step]) -> float:
         """Return how long a plan with these steps is predicted to take."""
-        graph = analyze(steps, labels=(REQUEST_LABEL,), files=self._accepted.files)
-        seconds = {name: one.seconds for name, one in predictions(graph, self._accepted).items()}
-        return critical_path(graph.before, graph.order, seconds).seconds
+        accepted = self._accepted
+        graph = analyze(steps, labels=(REQUEST_LABEL,), files=accepted.files)
+        return predict_seconds(graph, accepted.rates, accepted.sizes, accepted.mode, accepted.pace)
 
     def _accept(self, emit: Callable[[Event], None]) -> Callable[[PlannedPart], None]:
         now = self._services.clock.now

@@ -13,6 +13,7 @@ from typing import Any, Final, Self, get_args
 
 import structlog
 
+from orchestrator.analysis import analyze
 from orchestrator.engine.client.engine import Engine
 from orchestrator.errors import InputError, Problem
 from orchestrator.events import (
@@ -39,7 +40,7 @@ from orchestrator.personas import MadePersona, Placed
 from orchestrator.planning import PlanContext, PlannedPart, PlannedTask, Planner, planned_task
 from orchestrator.pool import Pool, PoolSnapshot, StartEngine
 from orchestrator.pool.placement import Topology
-from orchestrator.prediction import pace_of, plan_key, predict_step
+from orchestrator.prediction import pace_of, plan_key, predict_seconds, predict_step
 from orchestrator.routing import CheckedRouter, Decision, DecisionContext, Router, RuleRouter
 from orchestrator.runs.attempt_context import RunProposes, no_procedures_of_runs
 from orchestrator.runs.clock import Clock, SystemClock
@@ -62,7 +63,7 @@ from orchestrator.runs.updates import Broadcast, EventUpdate, Update
 from orchestrator.scheduler import Command
 from orchestrator.steps.prompt import system_messages
 from orchestrator.steps.tools.servers import Configured, ToolServers, no_servers
-from orchestrator.taskir import TaskIR
+from orchestrator.taskir import REQUEST_LABEL, Step, TaskIR
 from registry.models import Registry
 from registry.watch import Reload, Reloader, WatchStatus
 
@@ -472,21 +473,32 @@ class Orchestrator:
         A plan that depends on what one of its steps finds is returned up to that step. Raises InputError, and PlanError
         when the planner's model cannot be asked.
         """
-        registry = self._registry
+        registry, request, made = self._registry, job.request or "", list[PlannedPart]()
         checked = await asyncio.to_thread(check_job_given, job, registry, {}, planner=self._ports.planner)
-        request, made, replans = job.request or "", list[PlannedPart](), registry.defaults.max_replans
+        files, sizes, rates = checked.files, checked.sizes, await self._role_rates()
+        mode, chosen = await self._choose_mode(job, files, sizes, rates)
+        replans = registry.defaults.max_replans
+
+        def predict(steps: Sequence[Step]) -> float:
+            return predict_seconds(analyze(steps, labels=(REQUEST_LABEL,), files=files), rates, sizes, mode)
+
         asked = PlanContext(
             request=request,
-            files=checked.files,
+            files=files,
             registry=registry,
             models=self._services.models,
             replans=replans,
             priority=job.urgency,
+            mode=mode,
+            sizes=sizes,
+            predict=None if chosen is None else predict,
         )
         planned = await self._ports.planner.plan(asked, made.append, lambda piece: None)
         self._define_personas("", [one for part in made for one in part.personas])  # its task may be submitted
         goes_on_after = planned.goes_on_after if replans else None
-        return planned_task(request, [step for part in made for step in part.steps], goes_on_after)
+        reason = chosen.reason if mode == "direct" and chosen is not None else planned.reason
+        how: Mode = "direct" if planned.origin == "direct" else mode
+        return planned_task(request, [step for part in made for step in part.steps], goes_on_after, how, reason)
 
     def _begin(self, events: list[Event], cancel: CancelRequested | None = None) -> None:
         """Begin to drive a run from where its journaled events end; with `cancel`, only to cancel it."""

@@ -19,6 +19,7 @@ from orchestrator.critical_path import (
     slack,
 )
 from orchestrator.events import RoleRates
+from orchestrator.planning import PlannedTask
 from orchestrator.taskir import task_from
 
 BEFORE = {"S1": (), "S2": ("S1",), "S3": ("S1",), "S4": ("S2", "S3"), "S5": ()}
@@ -149,7 +150,7 @@ def test_predicted_and_measured_speedups_are_at_most_the_bound(
         )
         for name, effort in efforts.items()
     }
-    forecast = Forecast.of(task, "as-planned", analyze_task(task), rates, pace=pace)
+    forecast = Forecast.of(PlannedTask(task), analyze_task(task), rates, pace=pace)
     seconds, wall = run_in_waves(before, efforts, slots, waited)
     found = figures(before, [*before], seconds, efforts, wall)
     assert forecast.speedup <= forecast.bound * (1 + 1e-9)

@@ -316,7 +316,7 @@ def test_a_frame_says_that_more_steps_may_come() -> None:
 def test_a_dry_run_says_that_the_plan_goes_on() -> None:
     planned = planned_task("List and summarize", [_step(1, "List each file in a.txt.", "request")], "S1")
     graph = analyze_task(planned.task)
-    told = Forecast.of(planned.task, "as-planned", graph, {}, planned.goes_on_after)
+    told = Forecast.of(planned, graph, {})
     console, written = _console()
     print_forecast(console, told, full=False)
     assert "The plan goes on after S1, when its output is known; more steps may follow.\n" in written.getvalue()
@@ -377,16 +377,16 @@ def test_a_dry_run_shows_a_range_and_what_it_is_known_from() -> None:
     planned = planned_task("Say", [_step(1, "Say hello.", "request"), _step(2, "Say it again.", "s1.txt")], None)
     graph = analyze_task(planned.task)
     rates = {"worker": RoleRates(generations=20, spread=0.1)}
-    told = Forecast.of(planned.task, "as-planned", graph, rates).to_json()
+    told = Forecast.of(planned, graph, rates).to_json()
     low, high = told["critical_path"]["predicted_range"]
     assert 0.8 * told["critical_path"]["predicted_seconds"] < low < high
     assert told["steps"][0]["predicted_from"]["basis"] == "worker"
     console, written = _console()
-    print_forecast(console, Forecast.of(planned.task, "as-planned", graph, rates), full=False)
+    print_forecast(console, Forecast.of(planned, graph, rates), full=False)
     assert "in 9 of 10 cases" in " ".join(written.getvalue().split())
     assert "2 of 2 by others of their role" in " ".join(written.getvalue().split())
     console, written = _console()
-    print_forecast(console, Forecast.of(planned.task, "as-planned", graph, {}), full=False)
+    print_forecast(console, Forecast.of(planned, graph, {}), full=False)
     assert "2 of 2 by nothing but assumptions" in " ".join(written.getvalue().split())
 
 
