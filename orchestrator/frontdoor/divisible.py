@@ -17,6 +17,8 @@ _AND = r"(?:and|und|et|y|e|as well as|sowie|ainsi que|así como|&)"
 _ITEM = r"[^\s,;:.!?()]+(?:\s+[^\s,;:.!?()]+){0,4}?"
 _LIST = re.compile(rf"{_ITEM}\s*,\s*{_ITEM}\s*,?\s+{_AND}\s+\w", re.IGNORECASE)
 """Three things or more: `a, b and c`. Alternatives (`a, b or c`) are one choice."""
+_WITHIN = re.compile(r"\b(?:with|using|between|mit|aus|zwischen|avec|entre|con|usando)\b", re.IGNORECASE)
+"""What stands before a list of the ingredients of a single result."""
 _ATTRIBUTES = re.compile(
     r"\b(?:json|csv|yaml|table|tabelle|tableau|tabla|fields?|keys?|columns?|felder[n]?|schlüsseln?|spalten?|champs?|clés?"
     r"|colonnes?|campos?|claves?|columnas?|extract|extrahier\w*|extrai\w*|extrae\w*)\b",
@@ -104,7 +106,7 @@ def _signs(wanted: str) -> Iterator[str]:
         yield "it has a list of points"
     if _LANGUAGES.search(wanted):
         yield "it names several languages"
-    if _LIST.search(wanted) and not _ATTRIBUTES.search(wanted):
+    if _lists_things(wanted):
         yield "it lists several things"
     if (match := _DISTRIBUTIVE.search(wanted)) is not None:
         yield f"it says {match[0]!r}"
@@ -116,3 +118,11 @@ def _signs(wanted: str) -> Iterator[str]:
         yield "it asks for a second result"
     if len(_ORDER.findall(wanted)) > 1:
         yield "it has several orders"
+
+
+def _lists_things(wanted: str) -> bool:
+    """Return whether a text lists things that results are wanted for, and not what a single result is made of."""
+    if _ATTRIBUTES.search(wanted):
+        return False
+    clauses = (re.split(r"[.;:!?\n]", wanted[: match.end()])[-1] for match in _LIST.finditer(wanted))
+    return any(not _WITHIN.search(clause.partition(",")[0]) for clause in clauses)

@@ -17,6 +17,7 @@ from orchestrator.events import (
     Failure,
     FailureKind,
     PlanFinished,
+    PlanReplaced,
     ReplanFinished,
     ReplanStarted,
     RunFinished,
@@ -157,6 +158,12 @@ class Driver:
         after, self.extending = self.extending, None
         assert after is not None
         self.send(ReplanFinished(at=0, after=after, outcome="planned", goes_on_after=goes_on_after))
+
+    def replace(self, answer: Step) -> None:
+        """Let a step answer directly in the place of the plan, as was asked for."""
+        command, self.replacing = self.replacing, None
+        assert command is not None
+        self.send(PlanReplaced(at=0, step=answer, reason=command.reason))
 
     def start(self, step_id: str, role: str | None = None) -> None:
         """Begin an attempt, by another `role` than the one that is asked for if a router has chosen that."""

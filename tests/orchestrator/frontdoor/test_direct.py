@@ -1,0 +1,110 @@
+"""The step that answers a request directly, and when it is chosen without a plan."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from orchestrator.frontdoor.direct import LEAST_PLAN_QUALITY, direct_answer, fits, mentioned, why_direct
+from orchestrator.taskir import Step
+from registry.load import find_registry, load_registry
+from registry.models import Registry
+
+FILES = ("a.txt", "b.md", "docs/guide.md", "main.py", "summary.txt")
+
+
+@pytest.fixture(scope="module")
+def registry() -> Registry:
+    return load_registry(find_registry(None))
+
+
+def step_for(registry: Registry, request: str, files: tuple[str, ...] = FILES) -> Step:
+    return direct_answer(request, files, dict.fromkeys(files, 100), registry).step()
+
+
+@pytest.mark.parametrize(
+    ("request_text", "files"),
+    [
+        ("Summarize b.md and a.txt", ("a.txt", "b.md")),
+        ("Write a summary of a.txt", ("a.txt",)),
+        ("Read the guide", ("docs/guide.md",)),
+        ("Explain guide.md", ("docs/guide.md",)),
+        ("Explain docs/guide.md, please", ("docs/guide.md",)),
+        ("Join *.txt", ("a.txt", "summary.txt")),
+        ("Say hello", ()),
+    ],
+)
+def test_files_are_mentioned_by_name_or_pattern_and_else_by_stem(request_text: str, files: tuple[str, ...]) -> None:
+    assert mentioned(request_text, FILES) == files
+
+
+def test_the_step_does_the_whole_request_with_the_files_in_the_order_of_the_folder(registry: Registry) -> None:
+    request = "Compare b.md with a.txt"
+    expected = Step(id="S1", actor="worker", action=request, inputs=("a.txt", "b.md"), outputs=("s1.txt",))
+    assert step_for(registry, request) == expected
+
+
+def test_a_request_that_mentions_no_file_is_about_all_if_they_are_few_and_small(registry: Registry) -> None:
+    assert step_for(registry, "Say hello").inputs == FILES
+    many = tuple(f"f{number}.txt" for number in range(11))
+    assert step_for(registry, "Say hello", many).inputs == ()
+    assert step_for(registry, "Say hello", ()).inputs == ()
+    context = registry.models["tiny-large"].context
+    large = direct_answer("Say hello", ("x.txt",), {"x.txt": 3 * context}, registry)
+    assert large.inputs == ()
+    unknown = direct_answer("Say hello", ("x.txt",), {}, registry)
+    assert unknown.inputs == (), "its size is unknown"
+
+
+def test_files_that_the_request_names_and_that_do_not_exist_are_its_outputs(registry: Registry) -> None:
+    step = step_for(registry, "Write slugify.py and README.de.md for main.py")
+    assert step.outputs == ("slugify.py", "README.de.md")
+    assert step.inputs == ("main.py",)
+
+
+def test_code_goes_to_the_coder_and_through_the_gates_of_its_language(registry: Registry) -> None:
+    step = step_for(registry, "Write slugify.py", ())
+    assert step.actor == "coder"
+    assert "lint" in step.gates
+    unnamed = step_for(registry, "Write a Python function that reverses a list", ())
+    assert (unnamed.actor, unnamed.outputs) == ("coder", ("s1.txt",))
+    assert not unnamed.gates, "what it is called is not known, nor its language"
+    assert step_for(registry, "Explain what a Python function is", ()).actor == "worker"
+
+
+def test_it_takes_no_name_that_another_step_has(registry: Registry) -> None:
+    answer = direct_answer("Write report.md and s2.txt", (), {}, registry)
+    (step,) = answer.part([Step(id="S1", actor="worker", action="look", outputs=("report.md", "s2.txt"))]).steps
+    assert step.id == "S2"
+    assert step.outputs == ("s2-output.txt",)
+
+
+def test_what_it_reads_has_to_leave_half_of_the_context(registry: Registry) -> None:
+    context = registry.models["tiny-large"].context
+    answer = direct_answer("Summarize a.txt", ("a.txt",), {"a.txt": 10}, registry)
+    assert fits(answer, {"a.txt": 10}, registry)
+    assert not fits(answer, {"a.txt": 3 * context}, registry)
+    assert not fits(answer, {}, registry)
+
+
+@pytest.mark.parametrize(
+    ("request_text", "quality", "reason"),
+    [
+        ("Summarize a.txt", 1.0, "the request has nothing to split"),
+        ("Summarize a.txt and b.md", 1.0, ""),
+        ("Summarize a.txt and b.md", LEAST_PLAN_QUALITY, ""),
+        ("Summarize a.txt and b.md", 0.22, "only 22% of the frontdoor's plans are right, and 50% are needed"),
+        ("Summarize a.txt and b.md", None, "the plans of the frontdoor's model have not been measured"),
+    ],
+)
+def test_why_no_plan_is_asked_for(registry: Registry, request_text: str, quality: float | None, reason: str) -> None:
+    assert why_direct(direct_answer(request_text, FILES, {}, registry), quality) == reason
+
+
+def test_a_registry_without_workers_has_another_role_answer(registry: Registry, tmp_path: Path) -> None:
+    coder = replace(registry, roles={"coder": registry.roles["coder"]}, path=tmp_path)
+    assert direct_answer("Say hello", (), {}, coder).role == "coder"
+
+
+def test_the_shipped_frontdoors_were_measured(registry: Registry) -> None:
+    assert (registry.roles["frontdoor"].plan_quality or 0) >= LEAST_PLAN_QUALITY
