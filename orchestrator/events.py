@@ -457,7 +457,8 @@ class PlanReplaced:
     """
 
     at: float
-    step: Step
+    answer: Step
+    """The step."""
     reason: str
     """Why the plan has failed."""
     kind: Literal["plan_replaced"] = "plan_replaced"

@@ -93,7 +93,7 @@ def _plan_line(
 def _later_plan_line(event: ReplanStarted | ReplanFinished | PlanReplaced) -> str:
     match event:
         case PlanReplaced():
-            return f"the plan has failed, {event.step.id} answers directly: {one_line(event.reason)}"
+            return f"the plan has failed, {event.answer.id} answers directly: {one_line(event.reason)}"
         case ReplanStarted():
             return f"planning the rest, after {event.after}: {event.role} on {event.model}"
         case ReplanFinished():

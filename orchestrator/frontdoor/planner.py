@@ -10,7 +10,7 @@ from orchestrator.errors import InputError, Problem
 from orchestrator.events import Usage
 from orchestrator.frontdoor.builder import PlanBuilder
 from orchestrator.frontdoor.compact import plan_text
-from orchestrator.frontdoor.direct import direct_answer, why_no_direct
+from orchestrator.frontdoor.direct import direct_answer, fits, why_no_direct
 from orchestrator.frontdoor.generation import PlanGeneration, PlanRequest
 from orchestrator.frontdoor.personas import personas_hint
 from orchestrator.frontdoor.trial import PlanTrial
@@ -69,12 +69,13 @@ class FrontdoorPlanner:
             raise InputError(problem)
         roles = registry.plan_roles
         role = resolve_role(registry, FRONTDOOR, priority=context.priority)
+        direct = direct_answer(context.request, context.files, context.sizes, registry)
         return PlanRequest(
             text=context.request,
             files=context.files,
             roles=roles,
-            direct=direct_answer(context.request, context.files, context.sizes, registry),
-            predict=context.predict,
+            direct=direct,
+            predict=context.predict if fits(direct, context.sizes, registry) else None,
             role=replace(role, max_tokens=max(role.max_tokens or 0, PLAN_TOKENS)),
             fit=1,
             replans=context.replans,

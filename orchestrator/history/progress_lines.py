@@ -93,7 +93,7 @@ class ProgressLines:
                 how = f" ({origin}: {_in_line(reason)})" if reason else ""
                 rest = f", and goes on after {after}" if after is not None else ""
                 return (f"The plan has {_counted(self._steps)}{rest}{how}.",)
-            case PlanReplaced(step=step, reason=reason):
+            case PlanReplaced(answer=step, reason=reason):
                 failed = f"The plan has failed: {_in_line(reason)}"
                 return (failed, f"The request is answered directly. {_planned_step(step)}")
             case PlanFailed(failure=failure):

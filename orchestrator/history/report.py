@@ -226,7 +226,7 @@ def build_report(view: RunView, read: Read) -> Report:
     times = {step.id: view.times(step.id) for step in steps}
     seconds = _seconds_at_work(steps, times)
     before, order = _with_children(state)
-    direct = None if view.replaced is None else view.replaced.step.id
+    direct = None if view.replaced is None else view.replaced.answer.id
     if direct is not None:  # it began when all others had ended
         waited_for = {name for names in before.values() for name in names}
         before[direct] = tuple(name for name in order if name not in (direct, *waited_for))
@@ -448,7 +448,7 @@ def _answer(graph: StepGraph, view: RunView, read: Read) -> str:
     planned_on = {row.after for row in view.replans if row.steps}
     last = [step for step in graph.steps if not graph.after[step] and step not in planned_on]
     if view.replaced is not None:
-        last = [view.replaced.step.id]
+        last = [view.replaced.answer.id]
     outputs = {name: digest for step in last for name, digest in view.outputs.get(step, {}).items()}
     texts = {name: read(digest).decode(errors="replace").strip() for name, digest in outputs.items()}
     if len(texts) == 1:

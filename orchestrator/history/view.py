@@ -307,7 +307,7 @@ class RunView:
         """Return what of the plan was not carried out in a run that is done, and why; None if all of it was."""
         if self.replaced is not None:
             return (
-                f"the plan failed ({self.replaced.reason}), and {self.replaced.step.id} answered the request directly"
+                f"the plan failed ({self.replaced.reason}), and {self.replaced.answer.id} answered the request directly"
             )
         short = (row for row in self.replans if row.outcome in ("stopped", "refused"))
         return "; ".join(f"the plan was cut short after {row.after}: {row.reason}" for row in short) or None

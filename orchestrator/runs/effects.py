@@ -245,7 +245,7 @@ class RunEffects:
                 self._planned.append(PlannedPart(steps, event.written, event.personas))
                 if event.personas:
                     self._services.define_personas(self._accepted.run, event.personas)
-            case PlanReplaced(step=step):
+            case PlanReplaced(answer=step):
                 self._inputs.planned((step,))
             case ReplanFinished():
                 self._replans_left -= 1
@@ -412,7 +412,7 @@ class RunEffects:
         answer = direct_answer(accepted.request or "", accepted.files, accepted.sizes, self._services.registry)
         role = strongest(answer.role, accepted.rungs) if command.stronger else answer.role
         step = answer.step(len(self._state.graph.steps) + 1, role=role)
-        return PlanReplaced(at=self._services.clock.now(), step=step, reason=command.reason)
+        return PlanReplaced(at=self._services.clock.now(), answer=step, reason=command.reason)
 
     def replanning(self, command: ExtendPlan) -> ReplanStarted:
         """Return the event that the rest of the plan begins with."""

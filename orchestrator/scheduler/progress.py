@@ -84,9 +84,9 @@ class PlanProgress:
     def replace(self, event: PlanReplaced) -> Mapping[str, Rank]:
         """Add the step that does the whole request, and return the ranks of all steps. It is the last one."""
         if not self.replaceable:
-            raise IllegalTransition(event.step.id, "the plan cannot be replaced, or was replaced before")
-        self.graph = self._analysis.add_apart(event.step)
-        self.direct, self.replaceable = event.step.id, False
+            raise IllegalTransition(event.answer.id, "the plan cannot be replaced, or was replaced before")
+        self.graph = self._analysis.add_apart(event.answer)
+        self.direct, self.replaceable = event.answer.id, False
         self.close()
         return rank(self.graph, self._mode, self._estimate(self.graph))
 

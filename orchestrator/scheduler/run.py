@@ -213,7 +213,7 @@ class RunState:
         self._add(event.steps, self._plan.grow(event))
 
     def _on_replaced(self, event: PlanReplaced) -> None:
-        self._add((event.step,), self._plan.replace(event))
+        self._add((event.answer,), self._plan.replace(event))
 
     def _add(self, steps: Sequence[Step], ranks: Mapping[str, Rank]) -> None:
         self._rank(steps, ranks)

@@ -163,7 +163,7 @@ class Driver:
         """Let a step answer directly in the place of the plan, as was asked for."""
         command, self.replacing = self.replacing, None
         assert command is not None
-        self.send(PlanReplaced(at=0, step=answer, reason=command.reason))
+        self.send(PlanReplaced(at=0, answer=answer, reason=command.reason))
 
     def start(self, step_id: str, role: str | None = None) -> None:
         """Begin an attempt, by another `role` than the one that is asked for if a router has chosen that."""

@@ -99,7 +99,7 @@ def test_the_plan_of_a_document_is_not_replaced() -> None:
     driver.fail("S2", FailureKind.SCHEMA)
     assert driver.end().status == "failed"
     with pytest.raises(IllegalTransition):
-        Driver({}).send(PlanReplaced(at=0, step=ANSWER, reason=""))
+        Driver({}).send(PlanReplaced(at=0, answer=ANSWER, reason=""))
 
 
 def test_who_cancels_a_step_wants_no_direct_answer() -> None:

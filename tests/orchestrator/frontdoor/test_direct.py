@@ -65,6 +65,7 @@ def test_files_that_the_request_names_and_that_do_not_exist_are_its_outputs(regi
 def test_code_goes_to_the_coder_and_through_the_gates_of_its_language(registry: Registry) -> None:
     step = step_for(registry, "Write slugify.py", ())
     assert step.actor == "coder"
+    assert step.gates is not None
     assert "lint" in step.gates
     unnamed = step_for(registry, "Write a Python function that reverses a list", ())
     assert (unnamed.actor, unnamed.outputs) == ("coder", ("s1.txt",))

@@ -1,6 +1,7 @@
 """What the model writes is the input of these tests, so it is scripted."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 from orchestrator.engine.client.engine import Completion, OnText, StopGenerating
 from orchestrator.engine.contract import Finish, Generation, Message
 from orchestrator.engine.errors import BrokenModel, EngineDied, ModelLoadFailed, PromptTooLong
-from orchestrator.events import FailureKind, Usage
+from orchestrator.events import FailureKind, ModeForecast, Usage
 from orchestrator.frontdoor import PlanRequest, make_plan
 from orchestrator.frontdoor.direct import DirectAnswer
 from orchestrator.planning import PlanError, Planned, PlannedPart
@@ -282,3 +283,66 @@ async def test_a_plan_with_listed_names_ends_where_it_begins_to_repeat_itself() 
     script = Script([(plan(A, B, B, JOIN), "stop")])
     await script.run()
     assert len(script.accepted) == 4, "the embedded models are trained on plans that may repeat a part"
+
+
+def compared(direct_seconds: float = 1.0, **more: Any) -> PlanRequest:
+    """Return the request if nobody has forced a plan. Each step of a plan is predicted to take a second."""
+
+    def predict(steps: Sequence[Step]) -> float:
+        return direct_seconds if steps[0].action == TEXT else float(len(steps))
+
+    return replace(REQUEST, predict=predict, **more)
+
+
+SUM = {"role": "worker", "action": "Summarize both.", "inputs": ["a.txt", "b.txt"]}
+SHORTEN = {"role": "worker", "action": "Shorten the summary.", "inputs": ["P1"]}
+
+
+async def test_a_plan_of_one_step_gives_way_to_the_request_itself() -> None:
+    script = Script([(plan(SUM), "stop")], compared())
+    planned = await script.plan()
+    assert (planned.origin, planned.reason) == ("direct", "the plan has only one step")
+    assert planned.forecast == ModeForecast(direct_seconds=1.0, plan_seconds=1.0)
+    assert planned.usage.output_tokens, "it was asked for"
+    assert script.actions == [TEXT]
+
+
+async def test_a_chain_gives_way_unless_it_is_clearly_faster() -> None:
+    script = Script([(plan(SUM, SHORTEN), "stop")], compared())
+    assert (await script.plan()).origin == "direct"
+    assert script.actions == [TEXT]
+    script = Script([(plan(SUM, SHORTEN), "stop")], compared(direct_seconds=3.0))
+    assert (await script.plan()).origin == "planned"
+    assert script.actions == [SUM["action"], SHORTEN["action"]]
+
+
+async def test_a_plan_with_width_starts_as_soon_as_that_shows() -> None:
+    script = Script([(plan(A, B, JOIN), "stop")], compared())
+    planned = await script.plan()
+    assert planned.origin == "planned"
+    assert planned.forecast == ModeForecast(direct_seconds=1.0, plan_seconds=3.0)
+    assert list(dict.fromkeys(count for _, count in script.progress)) == [0, 2, 3]
+
+
+async def test_a_plan_that_goes_on_is_no_direct_answer() -> None:
+    script = Script([(plan({**SUM, "replan": True}), "stop")], compared(replans=1))
+    planned = await script.plan()
+    assert (planned.origin, planned.goes_on_after) == ("planned", "S1")
+
+
+async def test_a_plan_that_stays_flawed_is_replaced_as_a_whole_if_nothing_was_handed_on() -> None:
+    script = Script([(plan(A, BAD), "stop"), (plan(A, BAD), "stop")], compared())
+    assert (await script.plan()).origin == "fallback"
+    assert script.actions == [TEXT]
+    script = Script([(plan(A, B, BAD), "stop"), (plan(A, B, BAD), "stop")], compared())
+    assert (await script.plan()).origin == "fallback"
+    assert script.actions == [A["action"], B["action"], TEXT]
+
+
+async def test_a_model_that_cannot_plan_leaves_the_request_to_one_that_can_answer() -> None:
+    other = replace(REQUEST.direct, model="small")
+    script = Script([("", ModelLoadFailed("large.gguf", "missing", "there is no such file"))], compared(direct=other))
+    planned = await script.plan()
+    assert planned.origin == "fallback"
+    assert "no such file" in planned.reason
+    assert script.actions == [TEXT]
