@@ -101,7 +101,9 @@ def schema() -> None:
 def dry_run(chosen: Settings, job: Job, *, full: bool, as_json: bool) -> None:
     """Print the forecast of a job. A request is planned first, but no step runs."""
     planned = plan_of(chosen, job) if job.task is None else PlannedTask(job.task, mode=job.mode)
-    found = check(planned.task, chosen, replace(job, mode="as-planned") if planned.mode == "direct" else job)
+    if job.task is None and planned.mode == "direct":
+        job = replace(job, mode="as-planned")  # the one step is a document now
+    found = check(planned.task, chosen, job)
     graph = graph_of(found)
     with JournalReader.open_to_read(chosen.home) as journal:
         rates = known_rates(journal, registry_of_jobs(chosen))

@@ -291,6 +291,9 @@ def explanation_json(report: Report, step: StepRow) -> dict[str, Any]:
     planned = step.parent or step.id
     return {
         "run_id": report.run_id,
+        "mode": report.mode,
+        "why_direct": report.why_direct,
+        "forecast": _plain(report.forecast),
         "step": next(row for row in report.to_json()["steps"] if row["id"] == step.id),
         "waited_for": [asdict(edge) for edge in report.graph.edges if edge.after == planned],
         "last_dependency": last_dependency(report, step),

@@ -76,10 +76,11 @@ def _prior_sizes(journal: Journal, prior: Mapping[str, str]) -> dict[str, int]:
 
 
 def _mode_reason(why_usual: str, decision: Decision) -> str:
-    """Return why a mode was chosen: why it is the usual one, unless there is only what the router says."""
+    """Return why a mode was chosen: why it is the usual one, and what the memory says if its advice was followed."""
     if not why_usual:
         return decision.reason
-    return why_usual if decision.advice is None else f"{why_usual}; {decision.reason}"
+    followed = decision.advice is not None and decision.advice.followed
+    return f"{why_usual}; {decision.reason}" if followed else why_usual
 
 
 def plans_no_task(_task: TaskIR, _registry: Registry) -> bool:

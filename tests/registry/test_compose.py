@@ -193,3 +193,16 @@ def test_an_adapter_goes_to_its_role_with_the_prompt_that_it_is_trained_with(hea
     assert "small has the adapter plan.gguf as frontdoor, which is trained for that" in made.notes
     roles = yaml.safe_load(composed(small, model(header, "large", 8, family="b")).text)["roles"]
     assert not any("lora" in role for role in roles.values()), "another model plans"
+
+
+def test_the_frontdoor_s_entry_says_which_share_of_its_plans_is_right(header: GgufHeader) -> None:
+    plain = model(header, "small", 1)
+
+    def quality(candidate: Candidate) -> object:
+        return yaml.safe_load(composed(candidate).text)["roles"]["frontdoor"].get("plan_quality")
+
+    assert quality(plain) is None, "it was not measured"
+    measured = replace(plain, measured=MeasuredShares(plans=0.2, answers=0.5))
+    assert quality(measured) == 0.2
+    trained = RoleAdapter(Path("/package/plan.gguf"), "Plan it.", 0.7)
+    assert quality(replace(measured, adapters={"frontdoor": trained})) == 0.7, "with the adapter it plans better"

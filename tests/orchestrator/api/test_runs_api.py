@@ -10,7 +10,7 @@ import httpx2
 import pytest
 
 from orchestrator.service.callers import user_key
-from tests.orchestrator.api.daemon_process import executed, finished, lasting, submitted, summary
+from tests.orchestrator.api.daemon_process import RECORDS, executed, finished, lasting, submitted, summary
 
 
 def told_events(text: str) -> list[tuple[int, dict[str, Any]]]:
@@ -35,6 +35,25 @@ def test_a_run_is_accepted_streamed_and_answered(client: httpx2.Client) -> None:
     report = client.get(f"/v1/runs/{run}").json()
     assert [step["id"] for step in report["steps"]] == ["S1"]
     assert report["artifacts"] == result["artifacts"]
+
+
+def test_a_request_is_answered_directly_or_as_the_caller_says(client: httpx2.Client) -> None:
+    request = {"request": "Summarize a.txt.", "directory": str(RECORDS)}
+    for mode, made in ((None, "direct"), ("direct", "direct"), ("as-planned", "as-planned")):
+        run = submitted(client, {**request, "mode": mode})
+        events = told_events(client.get(f"/v1/runs/{run}/events").text)
+        assert (events[0][1]["mode"], events[-1][1]["status"]) == (made, "done")
+    refused = client.post("/v1/runs", json={**summary(), "mode": "direct"})
+    assert refused.status_code == 400
+    assert refused.json()["error"]["problems"][0]["where"] == "mode"
+
+
+def test_a_plan_says_how_a_run_would_be_carried_out(client: httpx2.Client) -> None:
+    request = {"request": "Summarize a.txt.", "directory": str(RECORDS)}
+    free = client.post("/v1/plans", json=request).json()
+    assert (free["mode"], free["reason"]) == ("direct", "the request has nothing to split")
+    assert [step["action"] for step in free["task"]["plan"]["steps"]] == [request["request"]]
+    assert client.post("/v1/plans", json={**request, "mode": "as-planned"}).json()["mode"] == "as-planned"
 
 
 def test_a_stream_resumes_after_the_last_event_that_was_seen(client: httpx2.Client) -> None:

@@ -120,6 +120,21 @@ def test_a_dry_run_of_a_task_foretells_and_runs_nothing(command: Cli, home: Path
     assert not home.exists()
 
 
+def test_a_direct_answer_is_for_requests_in_words(command: Cli, home: Path, tmp_path: Path) -> None:
+    for words in (("--direct",), ("--mode", "direct"), ("--direct", "--dry-run")):
+        refused = command("run", _write(tmp_path, TASK), *words)
+        assert refused.code == 2
+        told = (
+            "mode: direct is for requests in words, and a document has its plan; accepted: as-planned, discover, serial"
+        )
+        assert told in refused.err
+    both = command("run", "Say hello", "--direct", "--mode", "serial")
+    assert (both.code, "--direct: --mode is serial; accepted: one of the two" in both.err) == (2, True)
+    paired = command("run", "Say hello", "--direct", "--compare-serial")
+    assert (paired.code, "a direct answer is one step" in paired.err) == (2, True)
+    assert not home.exists()
+
+
 def test_help_and_versions(command: Cli) -> None:
     help_text = command().out
     assert help_text == command("--help").out

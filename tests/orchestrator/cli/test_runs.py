@@ -144,6 +144,25 @@ def test_a_dry_run_of_a_request_shows_the_plan(finished: Finished) -> None:
     assert finished.command("runs", "--json").json == before
 
 
+def test_a_request_with_nothing_to_split_is_answered_directly(finished: Finished) -> None:
+    foretold = finished.command("run", "Summarize b.txt.", "--dir", RECORDS, "--dry-run")
+    assert "dry run, nothing was run  direct  1 step\nthe request has nothing to split\n" in foretold.out
+    told = finished.command("run", "Summarize b.txt.", "--dir", RECORDS)
+    assert told.code == 0
+    assert "answered directly: the request has nothing to split" in told.out
+    explained = finished.command("explain", "last", "S1")
+    assert "Mode" in explained.out
+    assert "direct: the request has nothing to split; predicted: a direct answer" in " ".join(explained.out.split())
+
+
+def test_any_request_is_answered_directly_where_the_user_wants_it(finished: Finished) -> None:
+    told = finished.command("run", REQUEST, "--dir", RECORDS, "--direct", "--json").json
+    assert (told["status"], told["mode"], told["plan_origin"]) == ("done", "direct", "direct")
+    (only,) = told["steps"]
+    assert only["action"] == REQUEST
+    assert told["mode_choice"] is None
+
+
 def test_a_task_that_builds_on_a_run_can_be_checked_and_predicted(finished: Finished, tmp_path: Path) -> None:
     earlier = finished.command("show", "last", "--json").json
     name = next(iter(earlier["artifacts"]))

@@ -1,5 +1,7 @@
 """What is told of a run while its answer is waited for."""
 
+from dataclasses import replace
+
 from orchestrator.events import (
     AttemptFailed,
     AttemptGenerated,
@@ -10,9 +12,11 @@ from orchestrator.events import (
     Event,
     Failure,
     FailureKind,
+    ModeChoice,
     PlanFailed,
     PlanFinished,
     PlanningStarted,
+    PlanReplaced,
     ReplanFinished,
     ReplanStarted,
     RunAccepted,
@@ -59,6 +63,24 @@ def test_the_plan_is_told_step_by_step() -> None:
         "S1, worker: Sum up the text. Reads a.txt. Writes o.txt.",
         "S2, coder: Go on. Once for each item of list. After S1. Writes p.",
         "The plan has 2 steps.",
+    ]
+
+
+def test_a_direct_answer_is_told_with_its_reason() -> None:
+    choice = ModeChoice(reason="the request has nothing to split", propensity=1.0, router="rules")
+    lines = ProgressLines()
+    assert lines.lines(replace(ACCEPTED, mode="direct", mode_choice=choice)) == (
+        "Run r1 is accepted.",
+        "It is answered directly: the request has nothing to split",
+    )
+    assert lines.lines(PlanningStarted(at=0, role="frontdoor", model="m")) == (), "the frontdoor is not asked"
+
+
+def test_a_direct_answer_in_the_place_of_a_plan_is_told() -> None:
+    answer = Step(id="S3", actor="worker", action="Go.", outputs=("s3.txt",))
+    assert told(PlanReplaced(at=0, answer=answer, reason="S2: no list")) == [
+        "The plan has failed: S2: no list",
+        "The request is answered directly. S3, worker: Go. Writes s3.txt.",
     ]
 
 
