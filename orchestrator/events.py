@@ -370,11 +370,12 @@ class RunBegun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanningStarted:
-    """The frontdoor has been asked for a plan."""
+    """The frontdoor has been asked for a plan; with `direct`, it has not been, as one step answers the request."""
 
     at: float
     role: str
     model: str
+    direct: bool = False
     kind: Literal["planning_started"] = "planning_started"
 
 

@@ -81,7 +81,7 @@ def _plan_line(
 ) -> str:
     match event:
         case PlanningStarted():
-            return f"planning: {event.role} on {event.model}"
+            return "" if event.direct else f"planning: {event.role} on {event.model}"
         case StepsPlanned():
             return _planned_line(event)
         case PlanFinished():

@@ -13,6 +13,13 @@ SHORT: Final = 400
 
 _QUOTED = re.compile(r"```.*?```|`[^`]*`|\"[^\"\n]*\"|“[^”]*”|„[^“”]*[“”]|«[^»]*»|(?<!\w)'[^'\n]+'(?!\w)", re.DOTALL)
 """What the request is about, rather than what it asks for."""
+_FILE_NAME = re.compile(r"[\w./*-]*\.[A-Za-z]\w{0,7}\b")
+_QUESTION = re.compile(
+    r"[\s¿]*(?:who|whom|whose|what|when|where|which|why|how|wer|wen|wem|was|wann|wo|welche\w*|warum|wie|qui|que|quand|où"
+    r"|quel\w*|pourquoi|comment|combien|quién\w*|qué|cuándo|dónde|cuál\w*|por qué|cómo|cuánt\w*)\b",
+    re.IGNORECASE,
+)
+"""What a question begins with. What it lists is answered in one sentence or two."""
 _AND = r"(?:and|und|et|y|e|as well as|sowie|ainsi que|así como|&)"
 _ITEM = r"[^\s,;:.!?()]+(?:\s+[^\s,;:.!?()]+){0,4}?"
 _LIST = re.compile(rf"{_ITEM}\s*,\s*{_ITEM}\s*,?\s+{_AND}\s+\w", re.IGNORECASE)
@@ -94,14 +101,14 @@ def parts_in(request: str, *, reads: int, files: int, writes: int) -> str:
         return f"it is about {reads} files"
     if writes > 1:
         return f"it asks for {writes} files"
-    wanted = _QUOTED.sub("TEXT", request)
+    wanted = _FILE_NAME.sub("FILE", _QUOTED.sub("TEXT", request))
     if files > reads and _PLURAL_FILES.search(wanted):
         return "it may be about several files"
     return next(_signs(wanted), "")
 
 
 def _signs(wanted: str) -> Iterator[str]:
-    """Yield what the words of a request, without what they quote, name more than one of."""
+    """Yield what the words of a request, without quotations and names of files, mean more than one of."""
     if len(_BULLET.findall(wanted)) > 1 or len(_NUMBERED.findall(wanted)) > 1:
         yield "it has a list of points"
     if _LANGUAGES.search(wanted):
@@ -122,7 +129,7 @@ def _signs(wanted: str) -> Iterator[str]:
 
 def _lists_things(wanted: str) -> bool:
     """Return whether a text lists things that results are wanted for, and not what a single result is made of."""
-    if _ATTRIBUTES.search(wanted):
+    if _ATTRIBUTES.search(wanted) or _QUESTION.match(wanted):
         return False
     clauses = (re.split(r"[.;:!?\n]", wanted[: match.end()])[-1] for match in _LIST.finditer(wanted))
     return any(not _WITHIN.search(clause.partition(",")[0]) for clause in clauses)

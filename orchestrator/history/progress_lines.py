@@ -33,8 +33,6 @@ class ProgressLines:
 
     def __init__(self) -> None:
         self._steps = 0
-        self._plans = True
-        """Whether a plan is made; it is not for a request that is answered directly."""
         self._above: Mapping[str, EscalationTarget] = {}
         """The role that takes over from each role."""
         self._roles: dict[str, str] = {}
@@ -51,7 +49,6 @@ class ProgressLines:
             case RunAccepted(run=run, rungs=rungs):
                 self._above = rungs
                 chosen = event.mode_choice if event.mode == "direct" else None
-                self._plans = event.mode != "direct"
                 direct = () if chosen is None else (f"It is answered directly: {_in_line(chosen.reason)}",)
                 return (f"Run {run} is accepted.", *direct)
             case CancelRequested(step=step, reason=reason):
@@ -85,8 +82,8 @@ class ProgressLines:
 
     def _of_plan(self, event: Event) -> tuple[str, ...]:
         match event:
-            case PlanningStarted(role=role, model=model):
-                return (f"{role} plans, on {model}.",) if self._plans else ()
+            case PlanningStarted(role=role, model=model, direct=direct):
+                return () if direct else (f"{role} plans, on {model}.",)
             case StepsPlanned(steps=steps):
                 return self._planned(steps, {persona.name: persona.text for persona in event.personas})
             case PlanFinished(origin=origin, reason=reason, goes_on_after=after):

@@ -241,9 +241,9 @@ class RunView:
 
     def _apply_event(self, event: Event, at: float) -> None:
         match event:
-            case PlanningStarted():
+            case PlanningStarted(direct=direct):
                 self.status = "planning"
-                self.plannings += self.accepted.mode != "direct"
+                self.plannings += not direct
                 self._planning = (at, at)
             case StepsPlanned(steps=steps):
                 self._apply_new(tuple(step.id for step in steps), at)

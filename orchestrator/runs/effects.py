@@ -381,8 +381,8 @@ class RunEffects:
         """Return the event that the plan begins with; None where it began before a restart."""
         if self._planning:
             return None
-        planner = self._services.planner.planned_by(self._services.registry)
-        return PlanningStarted(at=self._services.clock.now(), role=planner.role, model=planner.model)
+        planner, direct = self._services.planner.planned_by(self._services.registry), self._accepted.mode == "direct"
+        return PlanningStarted(at=self._services.clock.now(), role=planner.role, model=planner.model, direct=direct)
 
     async def plan(self, emit: Callable[[Event], None]) -> Event:
         """Have the request planned, and emit the steps of each part as soon as it is complete."""

@@ -27,6 +27,7 @@ Translate from English into German: "Good morning, Anna and Tom"
 Compare Paris and London as places to live.
 Write an email to Bob that says that I am ill.
 Is this sentence correct? 'He go, she go and they go.'
+Who orders chairs, how many and when, according to notes.txt?
 Write a story with a dragon, a knight and a castle.
 Schreib ein Gedicht über den Herbst.
 Koche ein Gericht mit Reis, Bohnen und Mais.
@@ -35,12 +36,14 @@ Fasse notes.txt in drei Sätzen zusammen.
 Übersetze letter.txt ins Englische.
 Übersetze letter.txt vom Deutschen ins Französische.
 Formuliere mail.txt höflicher.
+Wer bestellt Stühle, wie viele und bis wann?
 Erkläre mir, was ein Hash ist.
 Schreibe eine Python-Funktion, die eine Liste umdreht.
 Lies config.yaml und sag mir, welcher Port benutzt wird.
 Finde den Fehler in main.py
 Lies rechnung.txt und gib Name, Datum und Betrag als JSON aus.
 Écris un poème sur la mer.
+Qui commande des chaises, combien et pour quand ?
 Quelle est la capitale du Canada ?
 Résume notes.txt en trois phrases.
 Traduis letter.txt en anglais.
@@ -48,6 +51,7 @@ Explique ce que fait main.py
 Extrais le nom, la date et le montant de facture.txt en JSON.
 Réécris mail.txt pour qu'il soit plus poli.
 Escribe un poema sobre el invierno.
+¿Quién pide sillas, cuántas y para cuándo?
 ¿Cuál es la capital de Perú?
 Resume notes.txt en tres frases.
 Traduce letter.txt al inglés.
@@ -133,6 +137,7 @@ def test_several_files_are_parts(reads: int, files: int, writes: int, part: str)
 def test_other_files_of_the_folder_may_be_meant(request_text: str) -> None:
     assert parts_in(request_text, reads=1, files=3, writes=0) == "it may be about several files"
     assert parts_in(request_text, reads=1, files=1, writes=0) == "", "the folder has no other file"
+    assert parts_in("Summarize notes.txt", reads=1, files=3, writes=0) == "", "it names the one that it is about"
 
 
 @given(st.text(min_size=SHORT + 1, max_size=SHORT + 50))

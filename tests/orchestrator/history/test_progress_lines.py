@@ -73,7 +73,7 @@ def test_a_direct_answer_is_told_with_its_reason() -> None:
         "Run r1 is accepted.",
         "It is answered directly: the request has nothing to split",
     )
-    assert lines.lines(PlanningStarted(at=0, role="frontdoor", model="m")) == (), "the frontdoor is not asked"
+    assert lines.lines(PlanningStarted(at=0, role="frontdoor", model="m", direct=True)) == ()
 
 
 def test_a_direct_answer_in_the_place_of_a_plan_is_told() -> None:
