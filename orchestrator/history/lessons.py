@@ -397,7 +397,7 @@ def _plan_verdict(run: _Run, events: Sequence[Event]) -> _LessonVerdict:
     machine = any(isinstance(event, PlanFailed) and event.failure.kind in NOT_THE_MODEL for event in events)
     if view.status == "cancelled" or machine:
         return _LessonVerdict(None, "run", "", 0.0)
-    done = view.status == "done"
+    done = view.status == "done" and view.replaced is None  # a direct answer says nothing for the plan that failed
     own = _LessonVerdict(float(done), "run", "", UNCHECKED_WEIGHT if done else RUN_FAILED_WEIGHT)
     if run.judged is not None and run.judge_weight > UNCHECKED_WEIGHT:
         own = _LessonVerdict(1.0, "judge", JUDGE, run.judge_weight, run.judged)

@@ -377,7 +377,8 @@ class Orchestrator:
             return job.mode, None
         answer = direct_answer(job.request, files, sizes, registry)
         why = why_direct(answer, registry.roles[planner.role].plan_quality) if fits(answer, sizes, registry) else ""
-        usual: Mode = "direct" if why else job.mode
+        planned: Mode = "as-planned" if job.mode == "direct" else job.mode  # an earlier run of it may have been direct
+        usual: Mode = "direct" if why else planned
         decision = await self._router.choose(
             DecisionContext(
                 registry=registry,

@@ -17,6 +17,7 @@ from orchestrator.events import (
     GateResult,
     PlanFinished,
     PlanningStarted,
+    PlanReplaced,
     RatingGiven,
     RunAccepted,
     RunBegun,
@@ -224,6 +225,22 @@ def test_the_plan_of_a_request_has_a_lesson_about_its_mode() -> None:
     assert (plan.key, plan.action) == (("R", "", 0), Action("frontdoor", "", "big", "", "planned"))
     assert (plan.situation.kind, plan.situation.text) == ("plan", "Names")
     assert (plan.outcome.success, plan.outcome.quality, plan.outcome.source) == (1.0, 0.5, "person")
+
+
+def test_a_direct_answer_is_a_mode_and_says_nothing_for_a_plan_that_it_replaces() -> None:
+    direct = lessons_of(owned(events(("done", ())), mode="direct"), 0.2)[0][0]
+    assert direct.action == Action("frontdoor", "", "big", "", "direct")
+    told = events(("logic", ()), ("logic", ()))
+    end = next(place for place, event in enumerate(told) if event.kind == "run_finished")
+    answer = Step(id="S2", actor="worker", action="Names", outputs=("s2.txt",))
+    done: list[Event] = [
+        PlanReplaced(at=8.0, answer=answer, reason="S1: wrong"),
+        AttemptStarted(at=8.0, step="S2", number=1, role="worker", persona=None, model="m", reason="r"),
+        AttemptSucceeded(at=9.0, step="S2", number=1, outputs={}),
+        RunFinished(at=9.0, status="done"),
+    ]
+    replaced = lessons_of([*told[:end], *done], 0.2)[0][0]
+    assert replaced.outcome.success == 0.0
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ from memrl.episodes import Action, Outcome
 from memrl.memory import Memory
 from memrl.policy import ExplorationSettings, Policy, PolicySettings
 from memrl.reward import staged
-from orchestrator.events import Failure, FailureKind, InputSize
+from orchestrator.events import Failure, FailureKind, InputSize, Mode
 from orchestrator.failures import FailedAttempt
 from orchestrator.lexical import DIMENSIONS, NAME, embed
 from orchestrator.routing import CheckedRouter, DecisionContext
@@ -193,11 +193,23 @@ async def test_a_plan_may_be_run_in_another_mode(registry: Registry, learned: Le
         role="worker",
         roles=("worker",),
         objective="Compare 99",
-        modes=("as-planned", "discover", "serial"),
+        modes=("as-planned", "discover", "serial", "direct"),
     )
     found = await CheckedRouter(router(learned)).choose(asked)
     assert (found.mode, found.role) == ("discover", "worker")
     assert (await router(learned, "shadow").choose(asked)).mode == "as-planned"
+
+
+async def test_a_direct_answer_is_learned_like_any_other_mode(registry: Registry, learned: Learned) -> None:
+    for number in range(60):
+        for mode, success in (("planned", 0.0), ("serial", 0.0), ("discover", 0.0), ("direct", 1.0)):
+            situation = situation_of(role="worker", objective=f"Compare {number}", task=None, step=None, plan=True)
+            vector, outcome = embed([situation.text])[0], Outcome(success=success, source="person")
+            learned.policy.observe(situation, vector, Action("worker", "", "far", "", mode), outcome)
+    asked = DecisionContext(
+        registry=registry, role="worker", roles=("worker",), objective="Compare 99", modes=get_args(Mode)
+    )
+    assert (await CheckedRouter(router(learned)).choose(asked)).mode == "direct"
 
 
 async def test_something_else_is_tried_while_somebody_waits_only_if_that_is_asked_for(
