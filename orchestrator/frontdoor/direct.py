@@ -1,8 +1,10 @@
 """Answer a request directly: one step does all of it. Choose that if no plan can be expected to be better."""
 
 import re
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from math import inf
 from pathlib import PurePosixPath
 from typing import Final
@@ -116,15 +118,16 @@ def mentioned(request: str, files: Sequence[str]) -> tuple[str, ...]:
 
     A file is mentioned by its name or by a pattern. If no file is, the stems of names count too: one is often a word.
     """
-    names = FileNames(files)
-    matched = {file for word in request.split() if "*" in word for file in names.find(word.strip("\"'`.,;:()[]"))}
-    last = [PurePosixPath(file).name for file in files]
+    patterns = [word.strip("\"'`.,;:()[]") for word in request.split() if "*" in word]
+    matched = {file for pattern in patterns for file in files if fnmatchcase(file, pattern)}
+    last = [file.rpartition("/")[2] for file in files]
+    count = Counter(last)
     by_name = tuple(
         file
         for file, name in zip(files, last, strict=True)
-        if file in matched or names_file(request, file) or (last.count(name) == 1 and names_file(request, name))
+        if file in matched or names_file(request, file) or (count[name] == 1 and names_file(request, name))
     )
-    return by_name or names.mentioned(request)
+    return by_name or FileNames(files).mentioned(request)
 
 
 def fits(answer: DirectAnswer, sizes: Mapping[str, int], registry: Registry) -> bool:

@@ -66,6 +66,7 @@ _PLURAL_FILES = re.compile(
     r"|fichiers|documents|textes|rapports|lettres|archivos|ficheros|documentos|textos|notas|informes|cartas)\b",
     re.IGNORECASE,
 )
+"""What may be about files of the folder that the request does not name."""
 _TESTS = re.compile(
     rf"\b(?:{_AND}|with|mit|avec|con|plus)\s+(?:\w+\s+){{0,2}}(?:unit ?tests?|tests?|pruebas?|testfälle\w*)\b",
     re.IGNORECASE,

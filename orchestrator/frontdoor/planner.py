@@ -1,5 +1,6 @@
 """Plan with the registry's role `frontdoor`: the implementation of the Planner port that asks a model."""
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -10,7 +11,7 @@ from orchestrator.errors import InputError, Problem
 from orchestrator.events import Usage
 from orchestrator.frontdoor.builder import PlanBuilder
 from orchestrator.frontdoor.compact import plan_text
-from orchestrator.frontdoor.direct import direct_answer, fits, why_no_direct
+from orchestrator.frontdoor.direct import DirectAnswer, direct_answer, fits, why_no_direct
 from orchestrator.frontdoor.generation import PlanGeneration, PlanRequest
 from orchestrator.frontdoor.personas import personas_hint
 from orchestrator.frontdoor.trial import PlanTrial
@@ -55,21 +56,23 @@ class FrontdoorPlanner:
     async def plan(self, context: PlanContext, accept: Accept, on_text: OnText) -> Planned:
         """Plan the request as `make_plan` does, or answer it directly. Raises InputError, PlanError."""
         if context.mode == "direct" or (context.known and not context.known[-1].written):
-            return _answer_directly(context, accept)  # no model has written the last part: it is the direct answer
-        return await make_plan(self._request(context), context.models, accept, on_text, context.known)
+            return await _answer_directly(
+                context, accept
+            )  # no model has written the last part: it is the direct answer
+        return await make_plan(await self._request(context), context.models, accept, on_text, context.known)
 
     async def extend(self, context: PlanContext, after: str, output: str, accept: Accept, on_text: OnText) -> Extended:
         """Go on with the plan as `extend_plan` does. Raises InputError."""
         replan = ReplanInput(after, output, context.known)
-        return await extend_plan(self._request(context), replan, context.models, accept, on_text)
+        return await extend_plan(await self._request(context), replan, context.models, accept, on_text)
 
-    def _request(self, context: PlanContext) -> PlanRequest:
+    async def _request(self, context: PlanContext) -> PlanRequest:
         registry = context.registry
         if (problem := self.why_not(registry)) is not None:
             raise InputError(problem)
         roles = registry.plan_roles
         role = resolve_role(registry, FRONTDOOR, priority=context.priority)
-        direct = direct_answer(context.request, context.files, context.sizes, registry)
+        direct = await _direct_answer(context)
         return PlanRequest(
             text=context.request,
             files=context.files,
@@ -129,12 +132,17 @@ async def make_plan(
     return Planned(outcome.origin, outcome.reason, generation.usage, builder.goes_on_after, forecast)
 
 
-def _answer_directly(context: PlanContext, accept: Accept) -> Planned:
+async def _direct_answer(context: PlanContext) -> DirectAnswer:
+    """Return the step that answers the request. It is made in a thread, since the request may have many files."""
+    return await asyncio.to_thread(direct_answer, context.request, context.files, context.sizes, context.registry)
+
+
+async def _answer_directly(context: PlanContext, accept: Accept) -> Planned:
     """Hand on the step that answers the request, unless that was done before a restart. Raises InputError."""
     if (problem := why_no_direct(context.registry)) is not None:
         raise InputError(problem)
     if not context.known:
-        accept(direct_answer(context.request, context.files, context.sizes, context.registry).part())
+        accept((await _direct_answer(context)).part())
     return Planned("direct", "", Usage())
 
 

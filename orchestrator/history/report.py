@@ -163,9 +163,9 @@ class Report:
     @property
     def why_direct(self) -> str:
         """Why the request was answered directly and not by a plan; empty if it was not, or if the user wanted it."""
-        if self.plan_origin == "direct" and self.plan_reason:
-            return self.plan_reason
-        return self.mode_choice.reason if self.mode == "direct" and self.mode_choice is not None else ""
+        if self.plan_origin != "direct":
+            return ""
+        return self.plan_reason or (self.mode_choice.reason if self.mode_choice is not None else "")
 
     @property
     def mispredicted(self) -> tuple[Misprediction, ...]:

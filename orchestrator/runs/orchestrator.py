@@ -375,7 +375,7 @@ class Orchestrator:
         planner, registry = self._ports.planner.planned_by(self._registry), self._registry
         if job.request is None or not job.any_mode or planner.role not in registry.roles:
             return job.mode, None
-        answer = direct_answer(job.request, files, sizes, registry)
+        answer = await asyncio.to_thread(direct_answer, job.request, files, sizes, registry)  # of maybe many files
         why = why_direct(answer, registry.roles[planner.role].plan_quality) if fits(answer, sizes, registry) else ""
         planned: Mode = "as-planned" if job.mode == "direct" else job.mode  # an earlier run of it may have been direct
         usual: Mode = "direct" if why else planned
@@ -498,8 +498,11 @@ class Orchestrator:
         planned = await self._ports.planner.plan(asked, made.append, lambda piece: None)
         self._define_personas("", [one for part in made for one in part.personas])  # its task may be submitted
         goes_on_after = planned.goes_on_after if replans else None
-        reason = chosen.reason if mode == "direct" and chosen is not None else planned.reason
-        how: Mode = "direct" if planned.origin == "direct" else mode
+        how, reason = mode, planned.reason
+        if planned.origin == "direct":
+            how, reason = "direct", planned.reason or (chosen.reason if chosen is not None else "")
+        elif mode == "direct":  # a procedure does it
+            how = "as-planned"
         return planned_task(request, [step for part in made for step in part.steps], goes_on_after, how, reason)
 
     def _begin(self, events: list[Event], cancel: CancelRequested | None = None) -> None:
