@@ -183,13 +183,9 @@ class Ending:
         return self.cause
 
     def ask(self, steps: Sequence[StepRecord], direct: str | None = None) -> FinishRun:
-        """Return how the run is to end, now that all steps of the plan have ended.
-
-        If the step `direct` has taken the place of a failed plan and is done, so is the run.
-        """
+        """Return how the run is to end, now that all steps of the plan have ended. `direct` is as in `outcome`."""
         self._asked = True
-        answered = any(step.id == direct and step.state is State.DONE for step in steps)
-        return self._stopped or (FinishRun("done") if answered else outcome(steps))
+        return self._stopped or outcome(steps, direct)
 
     def ask_again(self) -> None:
         """Let the run be asked to finish once more: the first time was lost in a restart."""
@@ -201,8 +197,13 @@ class Ending:
         return Cause(None, event.error or f"the run ended as {event.status}")
 
 
-def outcome(steps: Sequence[StepRecord]) -> FinishRun:
-    """Return the end of a run with these steps: failed if one failed, else cancelled if one was cancelled."""
+def outcome(steps: Sequence[StepRecord], direct: str | None = None) -> FinishRun:
+    """Return the end of a run with these steps: failed if one failed, else cancelled if one was cancelled.
+
+    If the step `direct` has taken the place of a failed plan and is done, so is the run.
+    """
+    if any(step.id == direct and step.state is State.DONE for step in steps):
+        return FinishRun("done")
     if failed := [str(step.cause) for step in steps if step.state is State.FAILED]:
         return FinishRun("failed", "; ".join(failed[:SHOWN_CAUSES]))
     if cancelled := [str(step.cause) for step in steps if step.state is State.CANCELLED]:
