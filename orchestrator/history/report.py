@@ -20,6 +20,7 @@ from orchestrator.critical_path import (
 )
 from orchestrator.events import MODEL_CALLS, Mode, PlanOrigin, RunStatus, Usage
 from orchestrator.gates import PlannedGate, gates_for_step
+from orchestrator.history.answer import answer_outputs, answer_text
 from orchestrator.history.mispredictions import WRONG, Misprediction, misprediction
 from orchestrator.history.view import AttemptRow, RatingRow, ReplanRow, RunView
 from orchestrator.journal import JournalReader
@@ -153,6 +154,8 @@ class Report:
     ratings: tuple[RatingRow, ...] = ()
     warnings: tuple[str, ...] = ()
     """What the task asked for that it did not get here, and can do without."""
+    doubt: str = ""
+    """Why the answer of a run that is done is doubtful; empty if nothing is known against it."""
 
     @property
     def mispredicted(self) -> tuple[Misprediction, ...]:
@@ -174,6 +177,7 @@ class Report:
             "status": self.status,
             "mode": self.mode,
             "answer": self.answer,
+            "doubt": self.doubt,
             "error": self.error,
             "plan_origin": self.plan_origin,
             "plan_reason": self.plan_reason,
@@ -237,8 +241,9 @@ def build_report(view: RunView, read: Read) -> Report:
         plan_reason=view.plan_reason,
         plan_usage=view.plan_usage,
         replans=tuple(view.replans),
-        answer=_answer(state.graph, view, read) if status == "done" else None,
+        answer=_answer(view, read) if status == "done" else None,
         error=view.error,
+        doubt=view.doubt,
         steps=rows,
         graph=state.graph,
         waves=waves,
@@ -417,15 +422,10 @@ def _gates(step: StepView, view: RunView) -> tuple[PlannedGate, ...]:
     return tuple(replace(plan, idle=plan.idle or why_not.get(plan.gate, "")) for plan in plans)
 
 
-def _answer(graph: StepGraph, view: RunView, read: Read) -> str:
-    """Return the outputs of the steps that no other step depends on: a single text, or each under its name."""
-    planned_on = {row.after for row in view.replans if row.steps}
-    last = [step for step in graph.steps if not graph.after[step] and step not in planned_on]
-    outputs = {name: digest for step in last for name, digest in view.outputs.get(step, {}).items()}
+def _answer(view: RunView, read: Read) -> str:
+    outputs = answer_outputs(view)
     texts = {name: read(digest).decode(errors="replace").strip() for name, digest in outputs.items()}
-    if len(texts) == 1:
-        return next(iter(texts.values()))
-    return "\n\n".join(f"[{name}]\n{text}" for name, text in texts.items())
+    return answer_text(texts, view.title)
 
 
 def _step_json(step: StepRow) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from typing import Any, Final
 from orchestrator.analysis import StepGraph
 from orchestrator.errors import InputError, Problem
 from orchestrator.events import (
+    AnswerChecked,
     AttemptCancelled,
     AttemptFailed,
     AttemptGenerated,
@@ -150,6 +151,14 @@ class RunView:
         self.attempts: dict[str, list[AttemptRow]] = {}
         self.outputs: dict[str, Mapping[str, str]] = {}
         """The outputs of each step that is done: artifact name to digest."""
+        self.wanted: tuple[str, ...] = accepted.task.plan.wanted if accepted.task is not None else ()
+        """The outputs that the user wants, in their order. If empty, those that no other step reads."""
+        self.checked: AnswerChecked | None = None
+        """The latest comparison of the answer with the request."""
+        self.before_repair: dict[str, Mapping[str, str]] = {}
+        """The outputs at the first comparison of the answer with the request, by step."""
+        self.doubt = ""
+        """Why the answer of a run that is done is doubtful; empty if nothing is known against it."""
         self.wall_seconds = 0.0
         """How long the run has taken, up to its latest event, or to its end."""
         self.ratings: dict[str | None, tuple[RatingRow, ...]] = {}
@@ -243,6 +252,7 @@ class RunView:
                 self._apply_new(tuple(step.id for step in steps), at)
             case PlanFinished(origin=origin, reason=reason, usage=usage):
                 self.origin, self.plan_reason, self.plan_usage = origin, reason, usage
+                self.wanted = event.wanted
                 self.status = "running" if self.status == "planning" else self.status
                 self._planning = (self._planning[0], at)
                 self.plannings += origin in ("repaired", "fallback")
@@ -256,8 +266,12 @@ class RunView:
             case StepGathered(step=step, outputs=outputs):
                 self._fans[step] = (self._fans.get(step, (at, None))[0], at)
                 self.outputs[step] = outputs
+            case AnswerChecked():
+                self.before_repair = self.before_repair or dict(self.outputs)
+                self.outputs |= event.restored
+                self.checked = event
             case RunFinished(status=status, error=error):
-                self.status, self.error = status, error or self._cut_short()
+                self.status, self.error, self.doubt = status, error or self._cut_short(), event.doubt
                 if self.replans and self.replans[-1].outcome in ("waiting", "planning"):
                     self._change_replan(outcome="cancelled")
             case _:
@@ -265,6 +279,8 @@ class RunView:
 
     def _apply_replan(self, event: ReplanStarted | ReplanFinished, at: float) -> None:
         row = self.replans[-1]
+        if isinstance(event, ReplanFinished) and event.wanted:
+            self.wanted = event.wanted
         if isinstance(event, ReplanStarted):
             started = at if row.started is None else row.started
             self._change_replan(outcome="planning", model=event.model, started=started)
@@ -392,6 +408,7 @@ def fresh_state(
         paths=task.paths if task else (),
         estimate=lambda graph: {name: one.seconds for name, one in expected(graph).items()},
         max_replans=accepted.max_replans,
+        checks_answer=task is None or task.plan.check_answer,
     )
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -10,6 +10,7 @@ from orchestrator.analysis import Source
 from orchestrator.engine.waits import ModelWait, waiting_for_models
 from orchestrator.errors import InputError
 from orchestrator.events import (
+    AnswerChecked,
     AttemptFailed,
     AttemptGenerated,
     AttemptSucceeded,
@@ -34,9 +35,11 @@ from orchestrator.events import (
 )
 from orchestrator.failures import failures_shown_to
 from orchestrator.gates import GateSkipped, RunJob, RunnerFor, no_runner, requested_gates, scope_of, unseen_tests
+from orchestrator.history.view import RunView
 from orchestrator.journal import Journal, JournalError, publish, retry_when_disk_full
 from orchestrator.planning import PlanContext, PlanError, PlannedPart, Planner
 from orchestrator.routing import Decision, DecisionContext, Router
+from orchestrator.runs.answer_check import check_answer
 from orchestrator.runs.attempt_context import (
     AttemptContextFactory,
     RunProposes,
@@ -246,8 +249,14 @@ class RunEffects:
             case NoteChanged():
                 self._contexts.notes.apply(event)
             case AttemptSucceeded(step=step, outputs=outputs) | StepGathered(step=step, outputs=outputs):
-                self._outputs[step] = outputs
-                self._inputs.produced(step, outputs)
+                self._produced(step, outputs)
+            case AnswerChecked(restored=restored):
+                for step, outputs in restored.items():
+                    self._produced(step, outputs)
+
+    def _produced(self, step: str, outputs: Mapping[str, str]) -> None:
+        self._outputs[step] = outputs
+        self._inputs.produced(step, outputs)
 
     async def context(self, command: StartAttempt) -> DecisionContext:
         """Return what the router's choice for an attempt may depend on."""
@@ -425,6 +434,28 @@ class RunEffects:
             goes_on_after=made.goes_on_after,
             reasoning=await self._store_thoughts(models),
         )
+
+    async def check_answer(self) -> AnswerChecked:
+        """Compare the answer with the request. Outputs that stand in place of a repair are published again."""
+        return await asyncio.to_thread(self._checked_answer)
+
+    def _checked_answer(self) -> AnswerChecked:
+        journal, run = self._services.journal, self._accepted.run
+        view = RunView.of(event for _, event in journal.events(run))
+        checked = check_answer(view, journal.get, self._texts_read(), self._services.clock.now())
+        for outputs in checked.restored.values():
+            publish(journal.home, journal.objects, run, outputs)
+        return checked
+
+    def _texts_read(self) -> dict[str, str]:
+        """Return the inputs and files that the steps have read, by name, as far as they can still be read."""
+        texts: dict[str, str] = {}
+        for sources in self._state.graph.sources.values():
+            for name, source in sources.items():
+                if source.step is None and name != REQUEST_LABEL and name not in texts:
+                    with suppress(AttemptError):
+                        texts[name] = self._inputs.text(name, source)
+        return texts
 
     def _plan_meter(self) -> "Meter":
         return Meter(self._broadcast, "", 0)

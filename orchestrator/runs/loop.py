@@ -14,6 +14,7 @@ import structlog
 
 from orchestrator.errors import Problem
 from orchestrator.events import (
+    AnswerChecked,
     AttemptCancelled,
     AttemptFailed,
     AttemptStarted,
@@ -37,6 +38,7 @@ from orchestrator.runs.clock import Clock
 from orchestrator.runs.updates import Broadcast, EventUpdate
 from orchestrator.scheduler import (
     CancelAttempt,
+    CheckAnswer,
     Command,
     ExpandStep,
     ExtendPlan,
@@ -89,6 +91,9 @@ class Effects(Protocol):
 
     async def extend(self, command: ExtendPlan, emit: Callable[[Event], None]) -> Event:
         """Make the rest of the plan, and emit its steps as they come."""
+
+    async def check_answer(self) -> AnswerChecked:
+        """Compare the answer with the request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +180,11 @@ class RunLoop:
             self._effects.note(event)
         now = self._clock.now()  # events that come into the inbox from here on are later than what begins
         replanned = [self._effects.replanning(c) for c in commands if isinstance(c, ExtendPlan)]
-        ended = [RunFinished(at=now, status=c.status, error=c.error) for c in commands if isinstance(c, FinishRun)]
+        ended = [
+            RunFinished(at=now, status=c.status, error=c.error, doubt=c.doubt)
+            for c in commands
+            if isinstance(c, FinishRun)
+        ]
         choices = await self._choices(due, tasks)
         begun = self._start(commands, choices, now)
         self._state.handle(*replanned, *ended)
@@ -285,6 +294,8 @@ class RunLoop:
             case ExtendPlan():
                 rest = self._effects.extend(command, self.emit)
                 self._planning = tasks.create_task(self._plan(rest, partial(self._no_rest, command)))
+            case CheckAnswer():
+                tasks.create_task(self._check_answer())
             case CancelAttempt(step_id, number):
                 self._cancel(step_id, number)
             case FinishRun():
@@ -327,6 +338,15 @@ class RunLoop:
         except Exception as error:
             log.exception("planning broke down", run=self.run)
             outcome = broken(f"internal error: {error!r}")
+        self.emit(outcome)
+
+    async def _check_answer(self) -> None:
+        """Have the answer compared with the request. If that breaks down, nothing is known against the answer."""
+        try:
+            outcome = await self._effects.check_answer()
+        except Exception:
+            log.exception("the check of the answer broke down", run=self.run)
+            outcome = AnswerChecked(at=self._clock.now())
         self.emit(outcome)
 
     def _no_plan(self, reason: str) -> PlanFailed:

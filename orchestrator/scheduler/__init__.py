@@ -2,6 +2,7 @@
 
 from orchestrator.scheduler.commands import (
     CancelAttempt,
+    CheckAnswer,
     Command,
     ExpandStep,
     ExtendPlan,
@@ -18,6 +19,7 @@ __all__ = [
     "TRANSITIONS",
     "CancelAttempt",
     "Cause",
+    "CheckAnswer",
     "Command",
     "ExpandStep",
     "ExtendPlan",

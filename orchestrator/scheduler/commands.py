@@ -65,6 +65,14 @@ class ExtendPlan:
 
 
 @dataclass(frozen=True, slots=True)
+class CheckAnswer:
+    """Compare the answer with the request, now that all steps are done. Answer: AnswerChecked.
+
+    After a repair, keep of its outputs only those that are better than what they replace.
+    """
+
+
+@dataclass(frozen=True, slots=True)
 class CancelAttempt:
     """Stop an attempt. Answers: AttemptCancelled, also where there is no such attempt, or the attempt's own outcome."""
 
@@ -78,6 +86,8 @@ class FinishRun:
 
     status: Literal["done", "failed", "cancelled"]
     error: str | None = None
+    doubt: str = ""
+    """As in RunFinished."""
 
 
-Command = StartAttempt | ExpandStep | GatherStep | ExtendPlan | CancelAttempt | FinishRun
+Command = StartAttempt | ExpandStep | GatherStep | ExtendPlan | CheckAnswer | CancelAttempt | FinishRun
