@@ -1,7 +1,7 @@
 """Compare an answer with the request that it answers, by code, and say what speaks against it.
 
-A doubt has to be certain: what a person might read otherwise is left out, because a doubt about a right answer costs more
-trust than a wrong answer without one.
+A doubt has to be certain: what a person might read otherwise is left out, because a doubt about a right answer costs
+more trust than a wrong answer without one.
 """
 
 import csv
@@ -53,7 +53,7 @@ class Answer:
 
 def doubts(request: str, files: tuple[str, ...], answer: Answer) -> tuple[Doubt, ...]:
     """Return what speaks against an answer to a request; nothing if it may be right. `files` were there before."""
-    found = [*_about_files(request, files, answer)]
+    found = list(_about_files(request, files, answer))
     for name, text in answer.outputs.items():
         if len(text) <= READ_BYTES and (doubt := _about_output(request, name, text, answer)):
             found.append(Doubt(doubt, name))
@@ -92,32 +92,41 @@ def _unreadable(name: str, text: str) -> str:
     return ""
 
 
-_DONE = frozenset(
-    "done ok okay sure yes|done finished completed task completed|task is done|task done|the task is completed fertig "
-    "erledigt|gemacht|fait|termine|c'est fait|hecho|listo|terminado|completed|n/a|none|null|todo|tbd|...".replace(
-        " ", "|"
-    ).split("|")
-) | {"task completed", "task is done", "the task is completed", "the task is done", "c est fait"}
-_PLACEHOLDER = re.compile(r"\[(?:insert|your|add|put|enter|write) [^\]]{3,60}\]", re.IGNORECASE)
+_DONE: Final = frozenset(
+    "done|ok|okay|sure|finished|completed|task completed|task is done|the task is completed|the task is done|n/a|none|"
+    "null|todo|tbd|fertig|erledigt|gemacht|fait|termine|c'est fait|hecho|listo|terminado".split("|")
+)
+_WANTS_A_WORD = re.compile(r"\?|\b(?:whether|if|words?|yes|done|ok|wort|ob|ja|mots?|oui|palabras?|si)\b")
 _REFUSAL = re.compile(
-    r"\s*(?:i['\u2019]?m sorry|i am sorry|sorry|i apologi[sz]e|unfortunately|as an ai|es tut mir leid|tut mir leid|leider|"
-    r"je suis desolee?|desolee?|malheureusement|lo siento|lamentablemente)\b.{0,120}?\b(?:can['\u2019]?t|cannot|can not|unable|"
-    r"not able|don['\u2019]?t have|do not have|kann (?:ich )?\w* ?\w* ?nicht|keinen zugriff|ne peux pas|n['\u2019]ai pas acces|"
+    r"\s*(?:i['\u2019]?m sorry|i am sorry|sorry|i apologi[sz]e|unfortunately|as an ai|es tut mir leid|tut mir leid|"
+    r"leider|"
+    r"je suis desolee?|desolee?|malheureusement|lo siento|lamentablemente)\b.{0,120}?\b(?:can['\u2019]?t|cannot|can "
+    r"not|unable|"
+    r"not able|don['\u2019]?t have|do not have|kann (?:ich )?\w* ?\w* ?nicht|keinen zugriff|ne peux pas|n['\u2019]ai "
+    r"pas acces|"
     r"no puedo|no tengo acceso)\b",
     re.DOTALL,
 )
 _ASKS_BACK = re.compile(
     r"\b(?:please (?:provide|share|upload|paste|send)|(?:could|can) you (?:please )?(?:provide|share|paste|tell me)|"
-    r"i (?:don['\u2019]?t|do not) have access|i (?:don['\u2019]?t|do not) see (?:any|the)|bitte (?:gib|stell|sende|schick|lade)\w* "
+    r"i (?:don['\u2019]?t|do not) have access|i (?:don['\u2019]?t|do not) see (?:any|the)|bitte (?:gib|stell|sende|"
+    r"schick|lade)\w* "
     r"(?:mir )?(?:den|die|das) (?:text|datei|inhalt)|veuillez fournir|por favor,? (?:proporciona|comparte|envia)\w*)\b"
 )
-_APOLOGY = re.compile(r"\b(?:apolog\w*|sorry|declin\w*|refus\w*|reject\w*|cancel\w*|repl(?:y|ies)|answer|respon\w*|mail|email|"
-                      r"letter|message|dialog\w*|story|entschuldig\w*|absag\w*|ablehn\w*|antwort\w*|brief|excus\w*|reponse|repond\w*|"
-                      r"lettre|disculp\w*|respuesta|respond\w*|carta|correo|mensaje|request\w*|invit\w*|einlad\w*)\b")  # fmt: skip
-_COPIES = re.compile(r"\b(?:repeat|say|print|copy|echo|quote|cite|translate|complete|continue|correct|fix|rewrite|wiederhol\w*|sag\w*|"
-                     r"kopier\w*|zitier\w*|ubersetz\w*|korrigier\w*|repete\w*|dis|copie\w*|corrige\w*|repite|di|copia)\b")  # fmt: skip
-_CHANGES = re.compile(r"\b(?:summari[sz]e|summary|shorten|condense|translate|translation|paraphrase|fasse?|zusammenfass\w*|"
-                      r"zusammenfassung|kurz(?:e|en)|ubersetz\w*|resume[rz]?|resumen|traduis\w*|traduire|raccourci\w*|traduc\w*|"
+_APOLOGY = re.compile(r"\b(?:apolog\w*|sorry|declin\w*|refus\w*|reject\w*|cancel\w*|repl(?:y|ies)|answer|respon\w*|"
+                      r"mail|email|"
+                      r"letter|message|dialog\w*|story|entschuldig\w*|absag\w*|ablehn\w*|antwort\w*|brief|excus\w*|"
+                      r"reponse|repond\w*|"
+                      r"lettre|disculp\w*|respuesta|respond\w*|carta|correo|mensaje|request\w*|invit\w*|"
+                      r"einlad\w*)\b")  # fmt: skip
+_COPIES = re.compile(r"\b(?:repeat|say|print|copy|echo|quote|cite|translate|complete|continue|correct|fix|rewrite|"
+                     r"wiederhol\w*|sag\w*|"
+                     r"kopier\w*|zitier\w*|ubersetz\w*|korrigier\w*|repete\w*|dis|copie\w*|corrige\w*|repite|di|"
+                     r"copia)\b")  # fmt: skip
+_CHANGES = re.compile(r"\b(?:summari[sz]e|summary|shorten|condense|translate|translation|paraphrase|fasse?|"
+                      r"zusammenfass\w*|"
+                      r"zusammenfassung|kurz(?:e|en)|ubersetz\w*|resume[rz]?|resumen|traduis\w*|traduire|raccourci\w*|"
+                      r"traduc\w*|"
                       r"acorta\w*|abrevia\w*)\b")  # fmt: skip
 
 
@@ -126,11 +135,11 @@ def _about_output(request: str, name: str, text: str, answer: Answer) -> str:
     which = "The answer" if len(answer.outputs) == 1 else name
     said, wanted = words(text), folded(instruction(request))
     if not re.search(r"[^\W_]", text) and not (
-        said or re.search(r"\S", text) and PurePosixPath(name).suffix not in PROSE
+        said or (re.search(r"\S", text) and PurePosixPath(name).suffix not in PROSE)
     ):
         return f"{which} is empty."
     plain = re.sub(r"[.!\s]+$", "", folded(text).strip())
-    if plain in _DONE and not wanted.rstrip().endswith("?") and plain not in wanted:
+    if plain in _DONE and not _WANTS_A_WORD.search(wanted):
         return f"{which} says only {text.strip()!r}."
     if PurePosixPath(name).suffix not in PROSE:
         return ""
@@ -160,7 +169,7 @@ def _about_form(request: str, answer: Answer) -> Iterator[Doubt]:
     if wishes.format and texts and not any(_has_format(wishes.format, text) for text in texts.values()):
         only = next(iter(texts)) if len(texts) == 1 else None
         yield Doubt(f"You asked for {wishes.format}; the answer is something else.", only)
-    if len(texts) != 1 or len(answer.written) > 1 and wishes.several:
+    if len(texts) != 1 or (len(answer.written) > 1 and wishes.several):
         return
     ((name, text),) = texts.items()
     if wishes.items and (problem := _miscounted(wishes.items, text)):
@@ -197,15 +206,16 @@ def _is_csv(text: str) -> bool:
     return bool(lines) and sum(any(mark in line for mark in ",;\t") for line in lines) >= max(1, len(lines) - 2)
 
 
-_LISTED = re.compile(r"(?m)^\s*(?:[-*•–]\s+\S|\d{1,3}[.)]\s+\S)")
+_LISTED = re.compile(r"(?m)^\s*(?:[-*•\u2013]\s+\S|\d{1,3}[.)]\s+\S)")
 _NUMBERED = re.compile(r"^ {0,3}(?:#+ *|[*_]{1,2}|[A-Z][a-z]+ )?(\d{1,3})[.):]")
-_BULLET = re.compile(r"^(\s*)[-*•–+]\s+\S")
+_BULLET = re.compile(r"^(\s*)[-*•\u2013+]\s+\S")
 
 
 def _miscounted(wanted: Amount, text: str) -> str:
     """Return how many items a text has if these are certainly too few or too many; else an empty string."""
     least, most = _items_in(text)
-    if most is not None and most < wanted.number and wanted.bound != "at most":
+    fewest = wanted.number / (2 if wanted.bound == "about" else 1)
+    if most is not None and most < fewest and wanted.bound != "at most":
         return str(most) if least == most else f"at most {most}"
     if least > wanted.number * (1.5 if wanted.bound == "about" else 1) and wanted.bound != "at least":
         return str(least)
@@ -255,12 +265,14 @@ def _measure(unit: str, text: str) -> int:
     return sum(max(1, _sentences(line)) for line in body)
 
 
-_ABBREVIATED = re.compile(r"\b(?:[A-Za-zÄÖÜ]|\d+|e\.g|i\.e|z\.\s?B|d\.\s?h|Dr|Mr|Mrs|Ms|Prof|St|No|Nr|vs|etc|ca|bzw|usw|approx|M|Mme|"
-                          r"Sr|Sra|Inc|Ltd|Co|Jan|Feb|Mar|Apr|Jun|Jul|Aug|Sept?|Oct|Nov|Dec|p\.\s?ej|p\.\s?m|a\.\s?m|U\.\s?S)\.$")  # fmt: skip
+_ABBREVIATED = re.compile(r"\b(?:[A-Za-zÄÖÜ]|\d+|e\.g|i\.e|z\.\s?B|d\.\s?h|Dr|Mr|Mrs|Ms|Prof|St|No|Nr|vs|etc|ca|bzw|"
+                          r"usw|approx|M|Mme|"
+                          r"Sr|Sra|Inc|Ltd|Co|Jan|Feb|Mar|Apr|Jun|Jul|Aug|Sept?|Oct|Nov|Dec|p\.\s?ej|p\.\s?m|a\.\s?m|"
+                          r"U\.\s?S)\.$")  # fmt: skip
 
 
 def _sentences(line: str) -> int:
-    ends = [match for match in re.finditer(r"[.!?…]+[\"'»”)*_]*(?=\s+[\"'«„“(*_¿¡]*[A-ZÄÖÜÉÈÀÇÁÍÓÚÑ])", line)]
+    ends = list(re.finditer(r"[.!?…]+[\"'»”)*_]*(?=\s+[\"'«„“(*_¿¡]*[A-ZÄÖÜÉÈÀÇÁÍÓÚÑ])", line))
     return 1 + sum(not _ABBREVIATED.search(line[: end.end()]) for end in ends)
 
 

@@ -13,22 +13,29 @@ LEAST_SHARE: Final = 0.15
 """Which part of a text's words the frequent words of its language are at least; in prose it is about a half."""
 
 _FREQUENT: Final = {
-    "en": "the of and to is that it was for on are with as his they be at have this from or had by but what we when your "
+    "en": "the of and to is that it was for on are with as his they be at have this from or had by but what we when "
+    "your "
     "can said there use each which their if will about many then them these some would into has more two could no been "
     "who its now than not you our an must only also",
-    "de": "der die das und ist nicht ein eine zu den von mit sich auf fur dem des im auch es an als werden aus er hat dass "
-    "sie nach wird bei einer um am sind noch wie einem uber einen so zum haben nur oder aber vor zur bis mehr durch wir "
+    "de": "der die das und ist nicht ein eine zu den von mit sich auf fur dem des im auch es an als werden aus er hat "
+    "dass "
+    "sie nach wird bei einer um am sind noch wie einem uber einen so zum haben nur oder aber vor zur bis mehr durch "
+    "wir "
     "ich kann wenn ihre sein wurde alle keine ihr",
-    "fr": "le la les de des et est un une du dans que pour qui sur pas par au avec il ce se plus ne sont vous nous je cette "
+    "fr": "le la les de des et est un une du dans que pour qui sur pas par au avec il ce se plus ne sont vous nous je "
+    "cette "
     "ou mais ses son sa elle ont aux leur etre fait tout comme aussi bien peut meme ces votre notre tres deux",
     "es": "el la los las de y que en un una es se no por con para su al lo como mas pero sus le ya este si porque esta "
     "entre cuando muy sin sobre tambien hasta hay donde quien desde todo nos durante todos uno les ni contra otros ese "
     "eso ante ellos e esto antes algunos unos son del tu puede",
-    "it": "il lo la gli le di e che un una per non sono con del della dei delle alla nel nella come piu ma anche si da al "
+    "it": "il lo la gli le di e che un una per non sono con del della dei delle alla nel nella come piu ma anche si "
+    "da al "
     "questo questa essere ha hanno suo sua loro ed dal dalla cui quando molto",
-    "pt": "o a os as de e que um uma em do da dos das nao para com por se na no mais como mas ao foi ele seu sua ou quando "
+    "pt": "o a os as de e que um uma em do da dos das nao para com por se na no mais como mas ao foi ele seu sua ou "
+    "quando "
     "muito nos ja esta eu tambem so pelo pela ate isso ela entre era depois sem mesmo aos seus",
-    "nl": "de het een en van is dat op te in voor met zijn niet aan er ook als maar om bij dan nog naar uit over door wordt "
+    "nl": "de het een en van is dat op te in voor met zijn niet aan er ook als maar om bij dan nog naar uit over door "
+    "wordt "
     "worden heeft hebben deze dit wij ze je was geen kan",
 }
 _WORDS: Final = {language: frozenset(text.split()) for language, text in _FREQUENT.items()}
@@ -48,7 +55,8 @@ _NAMED: Final = {
 }
 _ANY_NAMED = re.compile(rf"\b(?:{'|'.join(_NAMED.values())})\b")
 _OTHERS = re.compile(
-    r"\b(?:chinese|japanese|russian|latin|polish|turkish|arabic|hindi|korean|swedish|greek|bilingual\w*|multilingual\w*|"
+    r"\b(?:chinese|japanese|russian|latin|polish|turkish|arabic|hindi|korean|swedish|greek|bilingual\w*|"
+    r"multilingual\w*|"
     r"languages?|chinesisch|japanisch|russisch|latein\w*|polnisch|turkisch|sprachen?|zweisprachig\w*|langues?|chinois|"
     r"japonais|russe|bilingue|idiomas?|lenguas?|chino|japones|ruso|vocabular\w*|vokabel\w*|vocabulaire)\b"
 )
@@ -56,7 +64,8 @@ _TARGET = re.compile(
     rf"\b(?P<how>into|in|to|auf|ins|en|al|a la|a|vers l['\u2019]?|vers le)\s?(?:plain |simple |good |einfache[mns] )?"
     rf"(?P<name>{'|'.join(f'(?P<{code}>{names})' for code, names in _NAMED.items())})\b"
 )
-_WRITTEN = re.compile(r"\b(?:written|is|are|was|were|which|that|text|letter|mail|email|file|geschriebene\w*|verfasste\w*|"
+_WRITTEN = re.compile(r"\b(?:written|is|are|was|were|which|that|text|letter|mail|email|file|geschriebene\w*|"
+                      r"verfasste\w*|"
                       r"ecrite?s?|redigee?s?|escrit[oa]s?)\s*$")  # fmt: skip
 
 

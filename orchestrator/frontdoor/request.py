@@ -188,9 +188,7 @@ _RELATIVE = frozenset(
     "that which who whose reads reading loads loading takes taking parses uses welche welches welcher liest ladt qui que "
     "lit lisant charge cual lea lee carga".split()
 )
-_MODAL = frozenset(
-    "should must shall will would can soll sollte muss kann doit devrait peut debe deberia puede".split()
-)
+_MODAL = frozenset("should must shall will would can soll sollte muss kann doit devrait peut debe deberia puede".split())
 _PROGRAM = re.compile(
     r"\b(?:functions?|scripts?|programs?|class|module|tool|cli|app|application|command|server|library|parser|makefile|"
     r"dockerfile|workflow|pipeline|config(?:uration)?|code|funktion\w*|skripte?|programm\w*|klasse|modul|werkzeug|befehl|"
@@ -342,7 +340,9 @@ def _program_in(tokens: Iterable[_Token]) -> bool:
     return any(_PROGRAM.fullmatch(token.text) for token in tokens if not token.name)
 
 
-def _into(tokens: Sequence[_Token], link: int, at: int, preposition: str, *, writes: bool, in_program: bool) -> _Use:
+def _into(
+    tokens: Sequence[_Token], link: int, at: int, preposition: str, *, writes: bool, in_program: bool
+) -> _Use:
     """Return what is done with a name behind a preposition of place or direction."""
     behind = _verb_behind(tokens, at)
     if preposition in _INTO or behind or (link > 0 and tokens[link - 1].name):

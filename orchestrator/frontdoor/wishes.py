@@ -42,13 +42,17 @@ _NUMBER = rf"(?P<number>\d{{1,4}}|{'|'.join(sorted(_NUMBERS, key=len, reverse=Tr
 _BOUNDS: Final[dict[Bound, str]] = {
     "at least": "at least|no fewer than|mindestens|au moins|al menos|por lo menos",
     "at most": "at most|no more than|not more than|a maximum of|maximum of|maximum|max\\.?|up to|under|fewer than|"
-    "less than|within|hochstens|maximal|nicht mehr als|bis zu|unter|weniger als|au plus|au maximum|moins de|pas plus de|"
+    "less than|within|hochstens|maximal|nicht mehr als|bis zu|unter|weniger als|au plus|au maximum|moins de|pas plus "
+    "de|"
     "como maximo|como mucho|un maximo de|maximo|menos de|no mas de",
     "about": "about|around|roughly|approximately|circa|ca\\.?|etwa|ungefahr|rund|environ|aproximadamente|alrededor de",
     "exactly": "exactly|precisely|just|genau|exactement|exactamente",
 }
 _BOUND = rf"(?:(?P<bound>{'|'.join(_BOUNDS.values())})\s+)?"
-_AFTERWARDS = r"(?:\s*,?\s*(?P<after>or less|or fewer|at most|max(?:imum)?\b|oder weniger|hochstens|ou moins|o menos|como maximo))?"  # noqa: E501
+_AFTERWARDS = (
+    r"(?:\s*,?\s*(?P<after>or less|or fewer|at most|max(?:imum)?\b|oder weniger|hochstens|ou moins|o menos|"
+    r"como maximo))?"
+)
 
 _ORDERS = (
     "give write list name suggest propose create make generate provide tell invent brainstorm formulate draft add "
@@ -60,21 +64,26 @@ _ORDERS = (
 _ITEMS: Final = (
     "tips questions ideas names reasons examples steps points bullets titles headlines slogans arguments advantages "
     "disadvantages benefits drawbacks facts suggestions options keywords synonyms recommendations risks measures tasks "
-    "rules hints jokes proverbs quotes countries cities animals fruits vegetables books films movies hashtags topics items "
+    "rules hints jokes proverbs quotes countries cities animals fruits vegetables books films movies hashtags topics "
+    "items "
     "activities activity lessons goals mistakes gifts presents hobbies colors colours "
     "tipps fragen ideen namen grunde beispiele schritte punkte stichpunkte titel uberschriften argumente vorteile "
-    "nachteile fakten vorschlage moglichkeiten optionen stichworter stichworte synonyme empfehlungen risiken massnahmen "
+    "nachteile fakten vorschlage moglichkeiten optionen stichworter stichworte synonyme empfehlungen risiken "
+    "massnahmen "
     "aufgaben regeln hinweise witze sprichworter lander stadte tiere bucher filme themen ratschlage ziele "
     "conseils idees noms raisons exemples etapes titres avantages inconvenients faits mots-cles synonymes "
     "recommandations risques mesures taches regles astuces blagues pays villes animaux livres sujets proverbes "
     "consejos preguntas nombres razones ejemplos pasos puntos titulos lemas argumentos ventajas desventajas hechos "
-    "sugerencias opciones sinonimos recomendaciones riesgos medidas tareas reglas trucos chistes paises ciudades animales "
+    "sugerencias opciones sinonimos recomendaciones riesgos medidas tareas reglas trucos chistes paises ciudades "
+    "animales "
     "libros peliculas temas refranes"
 ).split()
 _COUNT = re.compile(
     rf"\b(?:{'|'.join(_ORDERS)})(?:[- ](?:me|us|mir|uns|moi|nous|nos))?"
-    rf"(?:\s(?:a|an|eine|une|una)\s(?:\w+\s)?(?:list|set|liste|lista)\s(?:of|von|mit|de|con))?\s(?:the top\s)?{_BOUND}{_NUMBER}\s"
-    rf"(?:(?!of\b|and\b|und\b|et\b|von\b)[\w-]+\s){{0,3}}?(?P<item>{'|'.join(_ITEMS)})\b(?!\s(?:and|und|et|y|or|oder|ou|o|e)\b)"
+    rf"(?:\s(?:a|an|eine|une|una)\s(?:\w+\s)?(?:list|set|liste|lista)\s(?:of|von|mit|de|con))?\s(?:the "
+    rf"top\s)?{_BOUND}{_NUMBER}\s"
+    rf"(?:(?!of\b|and\b|und\b|et\b|von\b)[\w-]+\s){{0,3}}?(?P<item>{'|'.join(_ITEMS)})\b(?!\s(?:and|und|et|y|or|oder|"
+    rf"ou|o|e)\b)"
 )
 _EACH = re.compile(r"\b(?:each|every|per|both|respectively|jede[mnrs]?|je|jeweils|pro|beide[nr]?|chacune?|chaque|par|"
                    r"cada|por|ambos|ambas)\b")  # fmt: skip
@@ -85,33 +94,41 @@ _UNITS: Final[dict[Unit, str]] = {
     "characters": "characters?|zeichen|caracteres?",
 }
 _LENGTH = re.compile(
-    rf"\b(?:(?P<in>in|en|auf|mit|with|of|of only|avec|con)\s)?{_BOUND}(?:only\s|just\s|nur\s|einem?\s(?=einzigen)|einzigen\s)?"
-    rf"{_NUMBER}[- ](?:short\s|simple\s|single\s|brief\s|kurzen?\s|einzigen?\s|einfachen\s|seule\s|sola\s|courtes?\s|clear\s)?"
+    rf"\b(?:(?P<in>in|en|auf|mit|with|of|of only|avec|con)\s)?{_BOUND}(?:only\s|just\s|nur\s|einem?\s(?=einzigen)|"
+    rf"einzigen\s)?"
+    rf"{_NUMBER}[- ](?:short\s|simple\s|single\s|brief\s|kurzen?\s|einzigen?\s|einfachen\s|seule\s|sola\s|courtes?\s|"
+    rf"clear\s)?"
     rf"(?:{'|'.join(f'(?P<{unit}>{words})' for unit, words in _UNITS.items())})\b{_AFTERWARDS}"
 )
 _OF_PARTS = re.compile(
-    r"\b(?:first|last|next|the|these|those|my|your|ersten?|letzten?|die|diese|den|premieres?|dernieres?|les|ces|primeras?|"
-    r"ultimas?|las|los|estas)\s*$|\b(?:sentences?|satzen?|phrases|frases|titles?|titel|headlines?|lines?|zeilen?|names?|"
+    r"\b(?:first|last|next|the|these|those|my|your|ersten?|letzten?|die|diese|den|premieres?|dernieres?|les|ces|"
+    r"primeras?|"
+    r"ultimas?|las|los|estas)\s*$|\b(?:sentences?|satzen?|phrases|frases|titles?|titel|headlines?|lines?|zeilen?|"
+    r"names?|"
     r"bullets?|points?|paragraphs?|absatz\w*|subject|betreff|slogans?|passwords?|sections?|titres?|titulos?)\b.{0,30}$"
 )
 _CODE = re.compile(
-    r"\b(?:functions?|scripts?|programs?|class(?:es)?|modules?|code|python|javascript|typescript|java|bash|shell|sql|regex|"
-    r"api|parser|unit ?tests?|tests?|cli|endpoint|schema|funktion(?:en)?|skripte?|programme?|klasse|fonctions?|programmes?|"
+    r"\b(?:functions?|scripts?|programs?|class(?:es)?|modules?|code|python|javascript|typescript|java|bash|shell|sql|"
+    r"regex|"
+    r"api|parser|unit ?tests?|tests?|cli|endpoint|schema|funktion(?:en)?|skripte?|programme?|klasse|fonctions?|"
+    r"programmes?|"
     r"classe|funcion(?:es)?|programas?|clase)\b"
 )
 _FORMATS: Final[dict[Format, re.Pattern[str]]] = {
     "JSON": re.compile(
-        r"\b(?:as|into|in|als|ins?|en|au format|como|en formato)\s(?:an?\s|valid\s|valides\s|un\s|ein(?:e)?\s|objeto\s|objet\s)*"
+        r"\b(?:as|into|in|als|ins?|en|au format|como|en formato)\s(?:an?\s|valid\s|valides\s|un\s|ein(?:e)?\s|"
+        r"objeto\s|objet\s)*"
         r"json(?!\s?(?:file|lines?|schema|l\b|datei))\b"
     ),
     "CSV": re.compile(
         r"\b(?:as|into|als|en|au format|como|en formato|in)\s(?:a\s|an\s|un\s|eine\s)?csv(?!\s?(?:file|datei)\b)\b"
-    ),  # noqa: E501
+    ),
     "a Markdown table": re.compile(
         r"\bmarkdown[- ]?(?:table|tabelle)\b|\b(?:table|tableau)(?: en)? markdown\b|\btabla(?: en)? markdown\b"
-    ),  # noqa: E501
+    ),
     "a list": re.compile(
-        r"\b(?:as|als|in|en|como|into)\s(?:an?\s|eine\s|einer\s|une\s|una\s)?(?:bullet(?:ed)?[- ](?:list|points?)|bullets|"
+        r"\b(?:as|als|in|en|como|into)\s(?:an?\s|eine\s|einer\s|une\s|una\s)?(?:bullet(?:ed)?[- ](?:list|points?)|"
+        r"bullets|"
         r"numbered list|stichpunkten?|aufzahlung|nummerierte liste|liste a puces|liste numerotee|lista con vinetas|"
         r"lista numerada)\b"
     ),
@@ -130,7 +147,8 @@ class Amount:
 
     def __str__(self) -> str:
         bound = "" if self.bound == "exactly" else f"{self.bound} "
-        return f"{bound}{self.number} {self.of}"
+        of = self.of.removesuffix("s") if self.number == 1 else self.of
+        return f"{bound}{self.number} {of}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +165,8 @@ class Wishes:
 
     @classmethod
     def of(cls, request: str) -> "Wishes":
-        """Return what a request says about the form of its answer. Of a long request only the first paragraph is read."""
+        """Return what a request says about the form of its answer. Of a long request only the first paragraph is "
+        "read."""
         text = folded(_own_words(request))
         code = _CODE.search(text) is not None
         if code or len(text) > MAX_INSTRUCTION:
@@ -198,6 +217,8 @@ def _amount(match: re.Match[str], of: str) -> Amount:
 
 
 def _format(text: str) -> Format | None:
+    if "?" in text:  # it may ask about a text in this format
+        return None
     found = [
         name
         for name, pattern in _FORMATS.items()

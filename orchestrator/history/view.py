@@ -266,16 +266,20 @@ class RunView:
             case StepGathered(step=step, outputs=outputs):
                 self._fans[step] = (self._fans.get(step, (at, None))[0], at)
                 self.outputs[step] = outputs
-            case AnswerChecked():
-                self.before_repair = self.before_repair or dict(self.outputs)
-                self.outputs |= event.restored
-                self.checked = event
-            case RunFinished(status=status, error=error):
-                self.status, self.error, self.doubt = status, error or self._cut_short(), event.doubt
-                if self.replans and self.replans[-1].outcome in ("waiting", "planning"):
-                    self._change_replan(outcome="cancelled")
+            case AnswerChecked() | RunFinished():
+                self._apply_end(event)
             case _:
                 self._apply_attempt(event, at)
+
+    def _apply_end(self, event: AnswerChecked | RunFinished) -> None:
+        if isinstance(event, AnswerChecked):
+            self.before_repair = self.before_repair or dict(self.outputs)
+            self.outputs |= event.restored
+            self.checked = event
+            return
+        self.status, self.error, self.doubt = event.status, event.error or self._cut_short(), event.doubt
+        if self.replans and self.replans[-1].outcome in ("waiting", "planning"):
+            self._change_replan(outcome="cancelled")
 
     def _apply_replan(self, event: ReplanStarted | ReplanFinished, at: float) -> None:
         row = self.replans[-1]

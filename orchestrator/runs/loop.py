@@ -276,17 +276,8 @@ class RunLoop:
 
     def _begin(self, command: Command, choices: Mapping[AttemptKey, Choice], tasks: asyncio.TaskGroup) -> None:
         match command:
-            case StartAttempt(step, number) if (step.id, number) in self._cancelled:
-                pass  # it was cancelled at the same time, and AttemptCancelled answers both commands
-            case StartAttempt(step, number) if command.delay_seconds:
-                work = self._carry(step.id, number, self._wait(command))
-                self._at_work[step.id, number] = tasks.create_task(work)
-            case StartAttempt(step, number) if (step.id, number) in choices:
-                chosen = choices[step.id, number].decision
-                attempt = self._effects.attempt(command, chosen, self.emit)
-                self._at_work[step.id, number] = tasks.create_task(self._carry(step.id, number, attempt))
             case StartAttempt():
-                pass  # it comes back when the router has chosen
+                self._begin_attempt(command, choices, tasks)
             case ExpandStep(step):
                 tasks.create_task(self._carry(step.id, 0, self._effects.expand(command)))
             case GatherStep(step):
@@ -300,6 +291,21 @@ class RunLoop:
                 self._cancel(step_id, number)
             case FinishRun():
                 pass  # RunFinished is in the journal already
+
+    def _begin_attempt(
+        self, command: StartAttempt, choices: Mapping[AttemptKey, Choice], tasks: asyncio.TaskGroup
+    ) -> None:
+        step, number = command.step.id, command.number
+        if (step, number) in self._cancelled:
+            return  # it was cancelled at the same time, and AttemptCancelled answers both commands
+        work: Awaitable[Event | Due]
+        if command.delay_seconds:
+            work = self._wait(command)
+        elif (step, number) in choices:
+            work = self._effects.attempt(command, choices[step, number].decision, self.emit)
+        else:
+            return  # it comes back when the router has chosen
+        self._at_work[step, number] = tasks.create_task(self._carry(step, number, work))
 
     async def _wait(self, command: StartAttempt) -> Due:
         await asyncio.sleep(command.delay_seconds)

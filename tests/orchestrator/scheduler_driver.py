@@ -127,7 +127,8 @@ class Driver:
                 assert command.after in self.done, "a plan goes on after what is done"
                 self.extending = command.after
             elif isinstance(command, CheckAnswer):
-                assert not self.checking and not self.working, "an answer is compared once at a time, when all is done"
+                assert not self.checking, "an answer is compared once at a time"
+                assert not self.working, "an answer is compared when all steps are done"
                 self.checking = True
             else:
                 assert command.step.id not in self.done, "no completed step runs again"

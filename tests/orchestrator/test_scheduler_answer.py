@@ -15,7 +15,8 @@ def answered(*steps: Step, **settings: Any) -> Driver:
     driver = planned(*steps, checks_answer=True, **settings)
     while driver.working:
         driver.succeed(next(iter(driver.working)))
-    assert driver.checking and driver.finish is None
+    assert driver.checking
+    assert driver.finish is None
     return driver
 
 
@@ -158,7 +159,8 @@ def test_a_run_that_has_failed_has_no_answer_to_compare() -> None:
     driver = planned(step(1), step(2), checks_answer=True)
     driver.succeed("S1")
     driver.fail("S2")
-    assert driver.finish is not None and driver.finish.status == "failed"
+    assert driver.finish is not None
+    assert driver.finish.status == "failed"
 
 
 def test_an_answer_is_not_compared_before_the_last_step_is_done() -> None:
