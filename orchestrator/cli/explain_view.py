@@ -37,6 +37,8 @@ def print_explanation(console: Console, report: Report, step: StepRow) -> None:
         table.add_row("Gates", Text(format_gates(step.gates)))
     for warning in report.warnings_of(step):
         table.add_row("Warning", Text(one_line(warning), style="yellow"))
+    for doubt in report.doubts_of(step):
+        table.add_row("Doubtful", Text(one_line(doubt), style="yellow"))
     if step.children:
         table.add_row("Items", Text(f"{len(step.children)}: {step.children[0]} to {step.children[-1]}"))
     for attempt in step.attempts:

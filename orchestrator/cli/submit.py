@@ -100,11 +100,13 @@ def result(context: typer.Context, run: RunArgument = "last", as_json: JsonFlag 
     if report.status not in STATUS_CODES:
         raise InputError(Problem(f"run {report.run_id}", f"has not ended: {report.status}", "a run that has"))
     if as_json:
-        names = ("run_id", "status", "answer", "error")
+        names = ("run_id", "status", "answer", "error", "doubt")
         print_json({name: getattr(report, name) for name in names} | {"artifacts": dict(report.artifacts)})
     elif report.answer is not None:
         answer = report.answer
         write(lambda: print(printable(answer)))
+        if report.doubt:
+            write(lambda: print(f"doubtful: {one_line(report.doubt)}", file=sys.stderr))
     else:
         write(lambda: print(f"error: {one_line(report.error or report.status)}", file=sys.stderr))
     raise typer.Exit(STATUS_CODES[report.status])

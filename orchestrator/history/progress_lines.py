@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 from orchestrator.events import (
+    AnswerChecked,
     AttemptCancelled,
     AttemptFailed,
     AttemptStarted,
@@ -50,9 +51,12 @@ class ProgressLines:
                 return (f"Run {run} is accepted.",)
             case CancelRequested(step=step, reason=reason):
                 return (f"{step or 'The run'} is to be cancelled: {_in_line(reason)}",)
-            case RunFinished(status=status, error=error):
+            case AnswerChecked(doubts=doubts):
+                return tuple(f"The answer is doubtful: {_in_line(doubt.text)}" for doubt in doubts)
+            case RunFinished(status=status, error=error, doubt=doubt):
                 why = f": {_in_line(error)}" if error else "."
-                return (f"The run is {status}{why}",)
+                doubtful = f", but its answer is doubtful: {_in_line(doubt)}" if doubt and not error else why
+                return (f"The run is {status}{doubtful}",)
             case ModelAwaited(step=step, reason=reason):
                 return (f"{step or 'The plan'} waits: {_in_line(reason)}",)
         return self._of_plan(event) or self._of_step(event)

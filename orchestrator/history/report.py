@@ -18,7 +18,7 @@ from orchestrator.critical_path import (
     measured_seconds,
     slack,
 )
-from orchestrator.events import MODEL_CALLS, Mode, PlanOrigin, RunStatus, Usage
+from orchestrator.events import MODEL_CALLS, AnswerDoubt, Mode, PlanOrigin, RunStatus, Usage
 from orchestrator.gates import PlannedGate, gates_for_step
 from orchestrator.history.answer import answer_outputs, answer_text
 from orchestrator.history.mispredictions import WRONG, Misprediction, misprediction
@@ -156,6 +156,8 @@ class Report:
     """What the task asked for that it did not get here, and can do without."""
     doubt: str = ""
     """Why the answer of a run that is done is doubtful; empty if nothing is known against it."""
+    doubts: tuple[AnswerDoubt, ...] = ()
+    """The reasons for that, each with the step that has written what is doubtful."""
 
     @property
     def mispredicted(self) -> tuple[Misprediction, ...]:
@@ -169,6 +171,10 @@ class Report:
         planned = [row.id for row in self.steps if row.parent is None]
         place = f"/plan/steps/{planned.index(step.parent or step.id)}/"
         return tuple(warning for warning in self.warnings if warning.startswith(place))
+
+    def doubts_of(self, step: StepRow) -> list[str]:
+        """Return what speaks against the output of a step."""
+        return [doubt.text for doubt in self.doubts if doubt.step == step.id]
 
     def to_json(self) -> dict[str, Any]:
         """Return the report as the one JSON object that `--json` prints."""
@@ -244,6 +250,7 @@ def build_report(view: RunView, read: Read) -> Report:
         answer=_answer(view, read) if status == "done" else None,
         error=view.error,
         doubt=view.doubt,
+        doubts=view.checked.doubts if view.checked is not None else (),
         steps=rows,
         graph=state.graph,
         waves=waves,
@@ -282,6 +289,7 @@ def explanation_json(report: Report, step: StepRow) -> dict[str, Any]:
         "misprediction": None if step.misprediction is None else asdict(step.misprediction),
         "mispredicted": [asdict(wrong) for wrong in report.mispredicted],
         "warnings": [*report.warnings_of(step)],
+        "doubts": report.doubts_of(step),
     }
 
 
