@@ -392,15 +392,19 @@ class PlanFinished:
     `max_replans` are used up. If it is None, there will be no more steps."""
     reasoning: str = ""
     """The SHA-256 digest of what the models have thought, which is an object; empty where they have not."""
+    wanted: tuple[str, ...] = ()
+    """The outputs that the user wants, in the order of the request. If empty, those that no other step reads."""
     kind: Literal["plan_finished"] = "plan_finished"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanFailed:
-    """There is no plan at all, because the frontdoor's engine could not run."""
+    """There is no plan at all, because the frontdoor's engine could not run or the request needs what is not here."""
 
     at: float
     failure: Failure
+    missing: tuple[str, ...] = ()
+    """What the request needs and is not here, a sentence for each thing; empty for any other failure."""
     kind: Literal["plan_failed"] = "plan_failed"
 
 
@@ -431,6 +435,8 @@ class ReplanFinished:
     """As in PlanFinished."""
     reasoning: str = ""
     """The SHA-256 digest of what the models have thought, which is an object; empty where they have not."""
+    wanted: tuple[str, ...] = ()
+    """As in PlanFinished, now for the whole plan."""
     kind: Literal["replan_finished"] = "replan_finished"
 
 

@@ -12,6 +12,7 @@ from enum import Enum
 from pathlib import PurePosixPath
 from typing import Final
 
+from orchestrator.frontdoor.orders import needed_tool
 from orchestrator.frontdoor.references import FileNames, names_file
 from orchestrator.frontdoor.words import folded
 from orchestrator.taskir import nearest
@@ -64,14 +65,19 @@ class RequestFiles:
         return cls(_named(text, files), written, tuple(missing) if len(request) <= MAX_INSTRUCTION else ())
 
 
-def missing_files(request: str, files: Sequence[str]) -> tuple[str, ...]:
-    """Return a sentence for each file that a request needs and that is not here: what is missing, what is accepted."""
-    return tuple(_missing(name, files) for name in RequestFiles.of(request, files).missing)
+def missing_needs(request: str, files: Sequence[str], has_tools: bool) -> tuple[str, ...]:
+    """Return a sentence for each thing that a request needs and that is not here: what is missing, what is accepted.
+
+    These are files, and, without tools, one that does what no model can.
+    """
+    read = RequestFiles.of(request, files)
+    tool = "" if has_tools else needed_tool(request, bool(read.named))
+    return tuple(_missing(name, files) for name in read.missing) + ((tool,) if tool else ())
 
 
 def _missing(name: str, files: Sequence[str]) -> str:
     if not files:
-        return f"{name} is not here, since the request came without files (--dir FOLDER gives it the files of a folder)"
+        return f"{name} is not here: the request came without files (--dir FOLDER gives it those of a folder)"
     near = nearest(name, files) or nearest(PurePosixPath(name).name, files)
     accepted = f"perhaps {near} is meant" if near else f"the files are {', '.join(files[:8])}"
     more = f" and {len(files) - 8} more" if not near and len(files) > 8 else ""
@@ -122,7 +128,7 @@ def _may_be_missing(name: str) -> bool:
 
 
 _NAME = re.compile(r"(?<![\w./*@-])[\w-][\w./-]*\.[A-Za-z]\w{0,7}(?![\w/*(@-])")
-_TOKEN = re.compile(r"[\w./'’-]*\w|[,;:]")
+_TOKEN = re.compile(r"[\w./'\u2019-]*\w|[,;:]")
 _SENTENCE_END = re.compile(r"[.!?;]+(?=\s|$)|\n{2,}|\n(?=\s*(?:[-*•]|\d+[.)])\s)")
 
 _WRITING = (
@@ -188,7 +194,9 @@ _RELATIVE = frozenset(
     "that which who whose reads reading loads loading takes taking parses uses welche welches welcher liest ladt qui que "
     "lit lisant charge cual lea lee carga".split()
 )
-_MODAL = frozenset("should must shall will would can soll sollte muss kann doit devrait peut debe deberia puede".split())
+_MODAL = frozenset(
+    "should must shall will would can soll sollte muss kann doit devrait peut debe deberia puede".split()
+)
 _PROGRAM = re.compile(
     r"\b(?:functions?|scripts?|programs?|class|module|tool|cli|app|application|command|server|library|parser|makefile|"
     r"dockerfile|workflow|pipeline|config(?:uration)?|code|funktion\w*|skripte?|programm\w*|klasse|modul|werkzeug|befehl|"
@@ -198,7 +206,7 @@ _HOW = re.compile(r"\s*(?:how (?:do|to|can|should|would)|what (?:is|are) an?\b|w
                   r"erstell)|was ist ein|comment|qu'est-ce qu|como (?:se|puedo|hago)|que es un)")  # fmt: skip
 _EXCLUDED = re.compile(
     r"\b(?:except|without|ignor\w*|exclud\w*|skip|not|never|don't|leave|untouched|other than|but|außer|ausser|ohne|nicht|"
-    r"nie|lass|sauf|sans|pas|hormis|excepto|sin|salvo|ignora\w*|menos|no)\b(?:\s+[\w'’]+){0,2}\s*[\"'`]?$"
+    r"nie|lass|sauf|sans|pas|hormis|excepto|sin|salvo|ignora\w*|menos|no)\b(?:\s+[\w'\u2019]+){0,2}\s*[\"'`]?$"
 )
 
 
@@ -249,7 +257,7 @@ def _tokens(sentence: str) -> Iterator[_Token]:
         if not named and any(at < start < match.end() for start in names):
             at += 1  # a quote or a bracket before the name
             continue
-        plain = text if named else re.sub(r"^[ldjn]['’]", "", folded(text))
+        plain = text if named else re.sub(r"^[ldjn]['\u2019]", "", folded(text))
         yield _Token(plain, named, text[:1].isupper() and not begins)
         begins = text in ",;:" or plain in _AND
         at = match.end()
@@ -340,9 +348,7 @@ def _program_in(tokens: Iterable[_Token]) -> bool:
     return any(_PROGRAM.fullmatch(token.text) for token in tokens if not token.name)
 
 
-def _into(
-    tokens: Sequence[_Token], link: int, at: int, preposition: str, *, writes: bool, in_program: bool
-) -> _Use:
+def _into(tokens: Sequence[_Token], link: int, at: int, preposition: str, *, writes: bool, in_program: bool) -> _Use:
     """Return what is done with a name behind a preposition of place or direction."""
     behind = _verb_behind(tokens, at)
     if preposition in _INTO or behind or (link > 0 and tokens[link - 1].name):

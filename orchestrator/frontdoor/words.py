@@ -9,8 +9,8 @@ import unicodedata
 from functools import lru_cache
 from typing import Final
 
-_WORD = re.compile(r"[^\W\d_]+(?:['’-][^\W\d_]+)*")
-_ELIDED = re.compile(r"^(?:[ldjmnstc]|qu)['’]")
+_WORD = re.compile(r"[^\W\d_]+(?:['\u2019-][^\W\d_]+)*")
+_ELIDED = re.compile(r"^(?:[ldjmnstc]|qu)['\u2019]")
 LEAST_COMMON: Final = 4
 """Words with fewer characters in common at their beginning are not related."""
 

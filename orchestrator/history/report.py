@@ -153,6 +153,8 @@ class Report:
     ratings: tuple[RatingRow, ...] = ()
     warnings: tuple[str, ...] = ()
     """What the task asked for that it did not get here, and can do without."""
+    missing: tuple[str, ...] = ()
+    """What the request needs and is not here, a sentence for each thing: why the run failed before any step."""
 
     @property
     def mispredicted(self) -> tuple[Misprediction, ...]:
@@ -175,6 +177,7 @@ class Report:
             "mode": self.mode,
             "answer": self.answer,
             "error": self.error,
+            "missing": [*self.missing],
             "plan_origin": self.plan_origin,
             "plan_reason": self.plan_reason,
             "plan_usage": _plain(self.plan_usage),
@@ -239,6 +242,7 @@ def build_report(view: RunView, read: Read) -> Report:
         replans=tuple(view.replans),
         answer=_answer(state.graph, view, read) if status == "done" else None,
         error=view.error,
+        missing=view.missing,
         steps=rows,
         graph=state.graph,
         waves=waves,

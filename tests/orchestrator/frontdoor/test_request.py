@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.frontdoor.request import RequestFiles, missing_files
+from orchestrator.frontdoor.request import RequestFiles, missing_needs
 
 FILES = ("notes.md", "guide.md", "src/app.py", "offer.txt")
 
@@ -121,12 +121,12 @@ def test_named_files_come_in_the_order_of_the_request() -> None:
 
 
 def test_missing_file_is_reported_with_what_would_be_accepted() -> None:
-    assert missing_files("Summarize note.md.", FILES) == (
+    assert missing_needs("Summarize note.md.", FILES, False) == (
         "note.md is not among the files of the request (perhaps notes.md is meant)",
     )
-    (alone,) = missing_files("Summarize note.md.", ())
+    (alone,) = missing_needs("Summarize note.md.", (), False)
     assert "--dir FOLDER" in alone
-    (others,) = missing_files("Summarize zzzzzz.csv.", FILES)
+    (others,) = missing_needs("Summarize zzzzzz.csv.", FILES, False)
     assert "notes.md, guide.md, src/app.py, offer.txt" in others
 
 
