@@ -116,11 +116,16 @@ async def make_plan(
     if outcome.failure is not None:
         raise PlanError(outcome.failure)
     if outcome.origin is not None:
-        wanted = wanted_outputs(request.text, request.files, builder.parts)
+        wanted = _wanted(request, builder)
         return Planned(outcome.origin, outcome.reason, generation.usage, builder.goes_on_after, wanted)
     direct = builder.fall_back(request.fallback_role, request.text)
     accept(direct)
     return Planned("fallback", outcome.reason, generation.usage, wanted=direct.steps[0].outputs)
+
+
+def _wanted(request: PlanRequest, builder: PlanBuilder) -> tuple[str, ...]:
+    replanned = [at for at, part in enumerate(builder.accepted) if part.replan]
+    return wanted_outputs(request.text, request.files, builder.parts, replanned)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +165,7 @@ async def extend_plan(
     generation = PlanGeneration(replace(request, fit=LEAST_PLAN_TOKENS), text, builder, models, accept, on_text)
     outcome = await generation.run()
     reason = "; ".join(part for part in (left_out, outcome.reason) if part)
-    wanted = wanted_outputs(request.text, request.files, builder.parts)
+    wanted = _wanted(request, builder)
     origin, after = outcome.origin or "stopped", builder.goes_on_after
     return Extended(origin, reason, generation.usage, generation.asked, after, wanted)
 

@@ -6,7 +6,7 @@ step reads, unless they were only made on the way. An output was made on the way
 step reads all that it was made from.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 
@@ -27,12 +27,20 @@ class _Part:
         return self.clause.start if self.clause is not None else inf
 
 
-def wanted_outputs(request: str, files: Sequence[str], parts: Sequence[tuple[Step, ...]]) -> tuple[str, ...]:
-    """Return the names of the outputs that the user wants. `parts` are the steps of the plan, part by part."""
-    named = [name for name in RequestFiles.of(request, files).outputs]
+def wanted_outputs(
+    request: str, files: Sequence[str], parts: Sequence[tuple[Step, ...]], replanned: Collection[int] = ()
+) -> tuple[str, ...]:
+    """Return the names of the outputs that the user wants.
+
+    `parts` are the steps of the plan, part by part. The outputs of those at the places `replanned` were read by the
+    frontdoor, for the rest of the plan.
+    """
+    named = RequestFiles.of(request, files).outputs
     clauses = clauses_of(request)
-    known = [_Part(steps, _clause_for(steps, clauses)) for steps in parts if steps]
+    known = [_Part(steps, _clause_for(steps, clauses)) for steps in parts]
     readers = _readers(known)
+    for at in replanned:
+        readers.update((name, [at + 1]) for name in _outputs(known[at]) if at + 1 < len(known))
     wanted = [part for at, part in enumerate(known) if _is_wanted(part, at, known, readers)]
     written = [name for part in sorted(wanted, key=lambda part: part.place) for name in _outputs(part)]
     all_written = {name for part in known for name in _outputs(part)}
@@ -51,7 +59,7 @@ def _clause_for(steps: Sequence[Step], clauses: Sequence[Clause]) -> Clause | No
     )
 
 
-def _readers(parts: Sequence[_Part]) -> Mapping[str, list[int]]:
+def _readers(parts: Sequence[_Part]) -> dict[str, list[int]]:
     readers: dict[str, list[int]] = {}
     for at, part in enumerate(parts):
         for step in part.steps:
