@@ -68,13 +68,13 @@ def made_by(text: str) -> tuple[str, ...]:
 
 _FASS: Final = frozenset("fass fasse fassen fasst".split())
 _POLITE: Final = frozenset(
-    "please bitte merci then first next finally also zuerst zuletzt auch d'abord enfin aussi primero tambien finalmente "
-    "can could you kannst du peux tu puedes and und et y then dann puis luego".split()
+    "please bitte merci first next finally also zuerst zuletzt auch d'abord enfin aussi primero tambien finalmente can "
+    "could you kannst du peux tu puedes and und et y then dann puis luego".split()
 )
 
 
 def clauses_of(request: str) -> tuple[Clause, ...]:
-    """Return the clauses of a request that make something, in their order. Lists and asides are part of no clause."""
+    """Return the clauses of a request that make something, in their order."""
     return tuple(_clauses(request))
 
 

@@ -47,8 +47,10 @@ class PlanRequest:
 
     @property
     def reviewed(self) -> bool:
-        """Whether the plan is repaired and checked against the request. The embedded models are trained on plans as they
-        write them, and their steps on what such plans read."""
+        """Whether the plan is repaired and checked against the request.
+
+        The embedded models are trained on plans as they write them, and to do steps that read what these say.
+        """
         return self.role.prompts.listed_names
 
     @property

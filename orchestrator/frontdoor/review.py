@@ -19,12 +19,12 @@ from pathlib import PurePosixPath
 from typing import Final
 
 from orchestrator.frontdoor.builder import EACH, PlanBuilder
-from orchestrator.frontdoor.clauses import Clause, clauses_of, made_by, speaks_of
+from orchestrator.frontdoor.clauses import MAKING, Clause, clauses_of, made_by, speaks_of
 from orchestrator.frontdoor.compact import MAX_ACTION, MAX_READS, Part, PlanFlaw
 from orchestrator.frontdoor.listed import CODE_ROLES
 from orchestrator.frontdoor.references import FileNames, names_file, referred_part
 from orchestrator.frontdoor.request import RequestFiles
-from orchestrator.frontdoor.words import STOP_WORDS, folded, related, words
+from orchestrator.frontdoor.words import STOP_WORDS, concept, folded, related, words
 from orchestrator.planning import Accept
 from orchestrator.steps.answer import CODE_ENDINGS
 from orchestrator.taskir import REQUEST_LABEL, Step
@@ -84,7 +84,7 @@ class PlanReview:
         self.place()
         number = len(self._stands) + 1
         part = self._renumbered(part)
-        if self._only_fetches(part):
+        if self._only_fetches(part) or self._only_repeats(part):
             self._unplaced[number] = part
             self._stands.append(self._sources_of(part))
             return
@@ -160,19 +160,35 @@ class PlanReview:
         """Return whether a part makes nothing that its sources do not have already."""
         if part.foreach is not None or part.replan or part.persona is not None or part.output is not None:
             return False
-        reads = self._sources_of(part)
-        return bool(reads) and self._fetches(part.action, reads)
+        return self._fetches(part.action, self._sources_of(part))
+
+    def _only_repeats(self, part: Part) -> bool:
+        """Return whether a part only says again, or saves, what the parts have made that it reads."""
+        if part.foreach is not None or part.replan or part.persona is not None or part.each:
+            return False
+        read = [name for name in part.inputs if referred_part(name) is not None]
+        if not read or any(name in part.action for name in self._unwritten()) or part.output in self._unwritten():
+            return False
+        actions = [self._builder.accepted[(referred_part(name) or 0) - 1].action for name in read]
+        made = [word for action in actions for word in words(action)]
+        spoken = words(_without_names(part.action, (EACH, *self._files, *self._written())))
+        if not spoken or not (spoken[0] in MAKING or concept(spoken[0]) in {concept(words(one)[0]) for one in actions}):
+            return False
+        rest = [word for word in spoken if word not in MAKING | _FETCHES | _ANYTHING | STOP_WORDS]
+        return all(any(related(word, other) for other in made) for word in rest)
+
+    def _written(self) -> set[str]:
+        return {name for step in self._builder.steps for name in step.outputs}
 
     def _sources_of(self, part: Part) -> tuple[str, ...]:
+        """Return what a part reads that makes nothing of it: without any names, all that was made before."""
         named = (file for file in self._files if names_file(part.action, file))
-        return tuple(dict.fromkeys((*part.each, *part.inputs, *named)))
+        made = (f"P{number}" for number in range(1, len(self._builder.accepted) + 1))
+        return tuple(dict.fromkeys((*part.each, *part.inputs, *named))) or tuple(made)
 
     def _fetches(self, action: str, reads: Sequence[str]) -> bool:
         """Return whether an action says nothing but to read or to collect what is read."""
-        unnamed = action
-        for name in (EACH, *self._files, *reads):
-            unnamed = unnamed.replace(name, " ")
-        spoken = words(re.sub(r"\bP\d+\b", " ", unnamed))
+        spoken = words(_without_names(action, (EACH, *self._files, *reads)))
         if not spoken or spoken[0] not in _FETCHES:
             return False
         sources = [*chain.from_iterable(words(PurePosixPath(name).stem) for name in reads), *self._made(reads)]
@@ -189,7 +205,20 @@ class PlanReview:
         part = self._with_originals(part)
         if part.output is None and not part.replan and len(self._expanded(part.each)) < 2:
             part = part.model_copy(update={"output": self._output_of(part)})
-        return self._by_coder(part)
+        return self._by_coder(self._with_tested(part))
+
+    def _with_tested(self, part: Part) -> Part:
+        """Return a part that writes tests with the module that they are for among its inputs, if it is written."""
+        output = PurePosixPath(part.output or "")
+        if not output.stem.startswith("test_") or output.suffix != ".py":
+            return part
+        module = str(output.with_name(f"{output.stem.removeprefix('test_')}.py"))
+        if module not in self._written() or any(module in step.outputs for step in self._read_steps(part)):
+            return part
+        return part.model_copy(update={"inputs": tuple(dict.fromkeys((*part.inputs, module)))})
+
+    def _read_steps(self, part: Part) -> list[Step]:
+        return [step for name in part.inputs for step in self._steps_of(name)]
 
     def _by_coder(self, part: Part) -> Part:
         """Return the part with a role that writes code, if that is what it writes."""
@@ -205,7 +234,7 @@ class PlanReview:
         single output they are added, since what was made last may be meant without being named.
         """
         read = [name for name in part.inputs if referred_part(name) is not None]
-        steps = [step for name in read for step in self._steps_of(name)]
+        steps = self._read_steps(part)
         written = [name for step in steps for name in step.outputs]
         if not steps or self._speaks_of(part.action, read, written):
             return part
@@ -261,9 +290,7 @@ class PlanReview:
         ]
 
     def _unwritten(self) -> list[str]:
-        written = {name for step in self._builder.steps for name in step.outputs}
-        if self._last is not None:
-            written.add(self._last.output or "")
+        written = self._written() | ({self._last.output} if self._last is not None else set())
         return [name for name in self._read.outputs if name not in written]
 
     def _output_of(self, part: Part) -> str | None:
@@ -273,11 +300,13 @@ class PlanReview:
         if len(named) == 1:
             return named[0]
         wanted = [name for name in unwritten if self._is_wanted_of(name, part.action)]
+        if len(wanted) != 1:
+            wanted = _best_named(wanted or unwritten, part.action)
         return wanted[0] if len(wanted) == 1 and not named else None
 
     def _is_wanted_of(self, output: str, action: str) -> bool:
         clause = self._clause_of(output)
-        return clause is not None and bool(clause.makes) and speaks_of(action, clause.makes)
+        return clause is not None and speaks_of(action, clause.makes)
 
     def _clause_of(self, output: str) -> Clause | None:
         """Return the clause that makes an output: the one that it is named in, or the one before "save it as"."""
@@ -325,6 +354,24 @@ class PlanReview:
             *([f"no part reads {', '.join(unread)}"] if unread else []),
             *([f"no part has the output {', '.join(unwritten)}"] if unwritten else []),
         ]
+
+
+def _without_names(text: str, names: Iterable[str]) -> str:
+    for name in sorted(names, key=len, reverse=True):
+        text = text.replace(name, " ")
+    return re.sub(r"\bP\d+\b", " ", text)
+
+
+def _best_named(outputs: Sequence[str], action: str) -> list[str]:
+    """Return the outputs with the most words of their names in an action: `test_slug.py` for "Write tests for slug"."""
+    spoken = words(action)
+    shares = dict[str, tuple[int, float]]()
+    for output in outputs:
+        named = [word for word in words(PurePosixPath(output).stem.replace("_", " ")) if word not in STOP_WORDS]
+        count = sum(any(related(word, other) for other in spoken) for word in named)
+        shares[output] = (count, count / len(named) if named else 0.0)
+    best = max(shares.values(), default=(0, 0.0))
+    return [output for output, share in shares.items() if share == best and best[0]]
 
 
 def _is_version(output: str, file: str, files: Sequence[str]) -> bool:

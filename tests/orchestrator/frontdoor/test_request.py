@@ -72,6 +72,7 @@ WRITTEN = [
     ("Resume notes.md y guárdalo como resumen.md.", "resumen.md"),
     ("Escribe un script copia.sh.", "copia.sh"),
     ("Traduce guide.md y guarda el resultado en guide.es.md.", "guide.es.md"),
+    ("Convierte notes.md a notes.html.", "notes.html"),
     ("Crea un archivo llamado plan.md.", "plan.md"),
 ]
 

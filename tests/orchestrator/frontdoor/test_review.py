@@ -71,6 +71,28 @@ def test_part_that_only_collects_outputs_is_no_step() -> None:
 
 
 @pytest.mark.parametrize(
+    ("request_text", "making", "repeating"),
+    [
+        ("Compare a.md and b.md.", "Compare the contents of a.md and b.md.", "Write a comparison of the contents."),
+        ("Translate guide.md into German.", "Translate guide.md into German.", "Write the German translation."),
+        ("Summarize a.md and save it as short.md.", "Summarize a.md.", "Save the summary as short.md."),
+        ("Answer a.md and write the answer to reply.txt.", "Answer a.md politely.", "Write the answer to reply.txt."),
+        ("Summarize a.md.", "Summarize a.md.", "Summarize the summary."),
+    ],
+)
+def test_part_that_repeats_what_it_reads_is_no_step(request_text: str, making: str, repeating: str) -> None:
+    plan = Answer(request_text).of(part(making), part(repeating, "P1"))
+    assert [step.action for step in plan.steps] == [making]
+
+
+@pytest.mark.parametrize(
+    "action", ["Put the limerick into Dutch.", "Make it shorter.", "Write a review of the limerick.", "Check it."]
+)
+def test_part_that_makes_something_else_of_what_it_reads_is_a_step(action: str) -> None:
+    assert len(Answer("Write a limerick.").of(part("Write a limerick about a cat."), part(action, "P1")).steps) == 2
+
+
+@pytest.mark.parametrize(
     "action", ["Read notes.md and list what is open.", "Collect the prices of notes.md.", "Get the date in notes.md."]
 )
 def test_part_that_finds_something_is_a_step(action: str) -> None:
@@ -153,6 +175,14 @@ def test_requested_file_is_written_under_its_name_by_a_coder_and_checked() -> No
         ("coder", ("test_slugify.py",)),
     ]
     assert all(step.gates for step in plan.steps)
+
+
+def test_tests_read_the_module_that_they_are_for() -> None:
+    plan = Answer("Write slugify.py with a function slugify(text), and tests for it in test_slugify.py.").of(
+        part("Write a function slugify(text).", role="coder"), part("Write tests for the slugify function.")
+    )
+    assert [step.outputs for step in plan.steps] == [("slugify.py",), ("test_slugify.py",)]
+    assert plan.reads == [(), ("slugify.py",)]
 
 
 def test_output_goes_to_the_part_that_the_request_wants_it_of() -> None:
