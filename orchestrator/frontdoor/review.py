@@ -59,6 +59,14 @@ _POINTS_BACK: Final = re.compile(
 """Folded words by which an action refers to outputs without saying what they are."""
 
 
+_OTHERS: Final = re.compile(
+    r"\b(?:others?|all|both|two|three|every|each|files|texts|documents|rest|against|them|these|those|alle[nrms]?|beide[nr]?"
+    r"|ander[en]+|dateien|texte|gegen|tous|toutes|autres?|deux|fichiers|textes|contre|todos|todas|otros?|otras?|ambos"
+    r"|archivos|textos|contra)\b"
+)
+"""Folded words by which an action may speak of files that it does not name."""
+
+
 class PlanReview:
     """Takes the parts of one answer of a model, and adds what they should be to the plan of a builder."""
 
@@ -77,6 +85,8 @@ class PlanReview:
         self._stands: list[tuple[str, ...]] = [(f"P{number}",) for number in range(1, len(builder.accepted) + 1)]
         self._unplaced: dict[int, Part] = {}
         """The parts that only read, by their number in the answer. One becomes a step if a `foreach` needs its list."""
+        self._lists: dict[int, str] = {}
+        """What these steps are called in the plan."""
         self._last: Part | None = None
 
     def take(self, part: Part) -> None:
@@ -143,15 +153,19 @@ class PlanReview:
         return self._stands[number - 1] if number is not None and number <= len(self._stands) else (name,)
 
     def _list_of(self, name: str) -> dict[str, object]:
-        """Return the fields of a part that runs once for each item of a list, or else for each file that was read."""
+        """Return the fields of a part that runs once for each item of a list, or for each of several files or outputs."""
         number = referred_part(name) or 0
         if (fetching := self._unplaced.get(number)) is not None:
             if len(files := tuple(chain.from_iterable(map(self._found, self._sources_of(fetching))))) > 1:
                 return {"foreach": None, "each": files}
-            self._accept(self._builder.add(fetching))
-            del self._unplaced[number]
-            self._stands[number - 1] = (f"P{len(self._builder.accepted)}",)
-        return {"foreach": self._standing_for(name)[0]}
+            if number not in self._lists:
+                self._accept(self._builder.add(fetching))
+                self._lists[number] = f"P{len(self._builder.accepted)}"
+            return {"foreach": self._lists[number]}
+        stands = self._standing_for(name)
+        if sum(len(self._steps_of(one)) for one in stands) > 1:
+            return {"foreach": None, "each": stands}
+        return {"foreach": next(iter(stands), name)}
 
     def _found(self, name: str) -> tuple[str, ...]:
         return self._names.find(name)
@@ -202,7 +216,7 @@ class PlanReview:
         return [*chain.from_iterable(made_by(known[number - 1].action) for number in numbers if number <= len(known))]
 
     def _repaired(self, part: Part) -> Part:
-        part = self._with_originals(part)
+        part = self._with_originals(self._without_unnamed(part))
         if part.output is None and not part.replan and len(self._expanded(part.each)) < 2:
             part = part.model_copy(update={"output": self._output_of(part)})
         return self._by_coder(self._with_tested(part))
@@ -227,20 +241,32 @@ class PlanReview:
             return part.model_copy(update={"role": CODER})
         return part
 
+    def _without_unnamed(self, part: Part) -> Part:
+        """Return the part without files that its action is not about, if it names others of its files."""
+        files = {name: self._found(name) for name in part.inputs if len(self._found(name)) == 1}
+        named = [name for name, (file,) in files.items() if names_file(part.action, file)]
+        if not named or len(named) == len(files) or _OTHERS.search(folded(part.action)):
+            return part
+        spoken = words(_without_names(part.action, self._files))
+        unnamed = {name for name, (file,) in files.items() if name not in named and not _is_called(file, spoken)}
+        return part.model_copy(update={"inputs": tuple(name for name in part.inputs if name not in unnamed)})
+
     def _with_originals(self, part: Part) -> Part:
         """Return the part with the originals of outputs that its action does not speak of.
 
         They replace several outputs, since one that joins them would see what was left of the originals. Next to a
-        single output they are added, since what was made last may be meant without being named.
+        single output they are added, since what was made last may be meant without being named. A check reads both,
+        since it compares what was made with what it was made from.
         """
         read = [name for name in part.inputs if referred_part(name) is not None]
         steps = self._read_steps(part)
         written = [name for step in steps for name in step.outputs]
-        if not steps or self._speaks_of(part.action, read, written):
+        checks = bool(spoken := words(part.action)) and concept(spoken[0]) == "check"
+        if not steps or (not checks and self._speaks_of(part.action, read, written)):
             return part
         originals = self._originals(written)
         others = [name for name in part.inputs if name not in read]
-        inputs = tuple(dict.fromkeys((*originals, *others, *(read if len(written) < 2 else ()))))
+        inputs = tuple(dict.fromkeys((*originals, *others, *(read if checks or len(written) < 2 else ()))))
         return part.model_copy(update={"inputs": inputs}) if originals and len(inputs) <= MAX_READS else part
 
     def _speaks_of(self, action: str, read: Sequence[str], written: Sequence[str]) -> bool:
@@ -354,6 +380,11 @@ class PlanReview:
             *([f"no part reads {', '.join(unread)}"] if unread else []),
             *([f"no part has the output {', '.join(unwritten)}"] if unwritten else []),
         ]
+
+
+def _is_called(file: str, spoken: Sequence[str]) -> bool:
+    """Return whether a text with these words speaks of a file by a word of its name."""
+    return any(related(word, other) for word in words(PurePosixPath(file).stem.replace("_", " ")) for other in spoken)
 
 
 def _without_names(text: str, names: Iterable[str]) -> str:

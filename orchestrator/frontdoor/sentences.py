@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from orchestrator.frontdoor.words import folded
+from orchestrator.frontdoor.words import concept, folded
 
 
 class Use(Enum):
@@ -91,6 +91,8 @@ _NOT = frozenset("not never without nicht ohne sans pas sin".split())
 _INTO = frozenset("into vers hacia".split())
 _IN = frozenset("in inside im within dans en nach under unter to a al au".split())
 _TO = frozenset("to a al au nach".split())
+_CHANGES = frozenset("translate summarize convert correct improve sort".split())
+"""Concepts of verbs that make a new text of a file."""
 _RELATIVE = frozenset(
     """
     that which who whose reads reading loads loading takes taking parses uses welche welches welcher liest ladt
@@ -254,7 +256,16 @@ def _into(tokens: Sequence[Token], link: int, at: int, *, in_program: bool) -> U
         return Use.UNSURE
     if any(_is_verb(tokens, place, _WRITES) for place in range(link)):
         return Use.WRITE if preposition in _TO else Use.UNSURE
-    return Use.READ
+    return Use.WRITE if _changes_file(tokens, at) else Use.READ
+
+
+def _changes_file(tokens: Sequence[Token], at: int) -> bool:
+    """Return whether the verb before a name makes a new text of another file: "Translate a.md for Anna in b.md"."""
+    verb, _ = _verb_before(tokens, at)
+    if verb is None or concept(tokens[verb].text) not in _CHANGES:
+        return False
+    name = next((place for place in range(verb + 1, at) if tokens[place].name), None)
+    return name is not None and _link(tokens, name) == verb
 
 
 def _relative_before(tokens: Sequence[Token], at: int) -> bool:

@@ -42,6 +42,7 @@ MISSING = [
     ("Escribe un resumen de informe.md.", "informe.md"),
     ("Encuentra los errores en calculo.py.", "calculo.py"),
     ("Check docs/setup.md for typos.", "docs/setup.md"),
+    ("Compare notes.md with the totals in sums.csv.", "sums.csv"),
     ("How many lines does access.log have?", "access.log"),
 ]
 
@@ -69,6 +70,7 @@ WRITTEN = [
     ("Écris un script sauvegarde.sh.", "sauvegarde.sh"),
     ("Traduis guide.md et mets-le dans guide.fr.md.", "guide.fr.md"),
     ("Crée un fichier nommé plan.md.", "plan.md"),
+    ("Traduis guide.md en anglais dans guide.en.md et résume-le.", "guide.en.md"),
     ("Resume notes.md y guárdalo como resumen.md.", "resumen.md"),
     ("Escribe un script copia.sh.", "copia.sh"),
     ("Traduce guide.md y guarda el resultado en guide.es.md.", "guide.es.md"),

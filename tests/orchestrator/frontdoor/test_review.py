@@ -107,6 +107,22 @@ def test_part_that_only_reads_is_kept_if_a_list_of_it_is_needed() -> None:
     assert [step.foreach for step in plan.steps] == [None, plan.steps[0].outputs[0]]
 
 
+def test_list_of_the_outputs_of_several_steps_becomes_one_step_an_output() -> None:
+    plan = Answer("Summarize a.md and b.md and translate each summary.").of(
+        part("Summarize {each}.", each=("a.md", "b.md")), part("Translate this summary.", foreach="P1")
+    )
+    assert plan.reads == [("a.md",), ("b.md",), plan.steps[0].outputs, plan.steps[1].outputs]
+
+
+def test_others_read_the_original_of_a_list_that_is_needed() -> None:
+    plan = Answer("Translate each sentence of guide.md, then summarize the guide.").of(
+        part("Collect the sentences in guide.md.", "guide.md"),
+        part("Translate this sentence.", foreach="P1"),
+        part("Summarize the guide.", "P1"),
+    )
+    assert plan.reads == [("guide.md",), (), ("guide.md",)]
+
+
 def test_list_of_files_that_were_only_read_becomes_one_step_a_file() -> None:
     plan = Answer("Summarize a.md and b.md.").of(
         part("Read {each}.", each=("a.md", "b.md")), part("Summarize this file.", foreach="P1")
@@ -157,6 +173,26 @@ def test_step_after_a_single_output_that_it_does_not_name_reads_the_original_too
         part("Write a limerick about a.md.", "a.md"), part("Put the limerick into Dutch.", "P1")
     )
     assert made.reads[-1] == made.steps[0].outputs
+
+
+@pytest.mark.parametrize(
+    ("action", "reads"),
+    [
+        ("Shorten guide.md to one sentence.", ("guide.md",)),
+        ("Compare guide.md with the notes.", ("guide.md", "notes.md")),
+        ("Compare guide.md with the other file.", ("guide.md", "notes.md")),
+        ("Compare the texts.", ("guide.md", "notes.md")),
+    ],
+)
+def test_step_reads_only_the_files_that_its_action_is_about(action: str, reads: tuple[str, ...]) -> None:
+    assert Answer("Tell me about the texts.").of(part(action, "guide.md", "notes.md")).reads == [reads]
+
+
+def test_check_reads_what_was_made_and_what_it_was_made_from() -> None:
+    plan = Answer("Write a report about a.md and b.md and check it against the notes.").of(
+        part("Write a report.", "a.md", "b.md"), part("Check the report against the notes.", "P1")
+    )
+    assert plan.reads[-1] == ("a.md", "b.md", *plan.steps[0].outputs)
 
 
 def test_independent_parts_do_not_wait_for_each_other() -> None:
