@@ -20,6 +20,7 @@ from orchestrator.steps.errors import map_error
 from orchestrator.steps.prompt import plan_messages
 from orchestrator.steps.role import ResolvedRole
 from registry.models import Persona
+from registry.options import StepContext
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +45,9 @@ class PlanRequest:
     """As in `PlanContext`."""
     personas: Mapping[str, Persona] = field(default_factory=dict)
     """The personas that steps may have, by name."""
+
+    step_context: Mapping[str, StepContext] = field(default_factory=dict)
+    """What the steps of each role read, by the model that has the role; "own" for a role that is not in it."""
 
     @property
     def reviewed(self) -> bool:
@@ -191,7 +195,9 @@ class _PlanReader:
         self._accept = accept
         self._repeated = list(builder.fresh)
         self._review = (
-            PlanReview(request.text, request.files, request.roles, builder, accept) if request.reviewed else None
+            PlanReview(request.text, request.files, request.roles, builder, accept, request.step_context)
+            if request.reviewed
+            else None
         )
         self._flaw: str | None = None
         self.looped = False

@@ -85,6 +85,7 @@ class FrontdoorPlanner:
             replans=context.replans,
             check=context.check,
             personas=registry.personas_in_use,
+            step_context={name: registry.models[registry.roles[name].model].step_context for name in roles},
         )
 
 

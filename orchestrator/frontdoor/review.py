@@ -13,7 +13,7 @@ a flaw.
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from pathlib import PurePosixPath
 from typing import Final
@@ -28,6 +28,7 @@ from orchestrator.frontdoor.words import STOP_WORDS, concept, folded, related, w
 from orchestrator.planning import Accept
 from orchestrator.steps.answer import CODE_ENDINGS
 from orchestrator.taskir import REQUEST_LABEL, Step
+from registry.options import StepContext
 
 CODER: Final = "coder"
 
@@ -71,7 +72,13 @@ class PlanReview:
     """Takes the parts of one answer of a model, and adds what they should be to the plan of a builder."""
 
     def __init__(
-        self, request: str, files: Sequence[str], roles: Sequence[str], builder: PlanBuilder, accept: Accept
+        self,
+        request: str,
+        files: Sequence[str],
+        roles: Sequence[str],
+        builder: PlanBuilder,
+        accept: Accept,
+        step_context: Mapping[str, StepContext] | None = None,
     ) -> None:
         """The answer begins with the parts that the builder has accepted already, which are not taken again."""
         self.looped = False
@@ -80,6 +87,7 @@ class PlanReview:
         self._files, self._names = files, FileNames(files)
         self._roles = roles
         self._builder, self._accept = builder, accept
+        self._step_context = step_context or {}
         self._read = RequestFiles.of(request, files)
         self._clauses = clauses_of(request)
         self._stands: list[tuple[str, ...]] = [(f"P{number}",) for number in range(1, len(builder.accepted) + 1)]
@@ -153,7 +161,7 @@ class PlanReview:
         return self._stands[number - 1] if number is not None and number <= len(self._stands) else (name,)
 
     def _list_of(self, name: str) -> dict[str, object]:
-        """Return the fields of a part that runs once for each item of a list, or for each of several files or outputs."""
+        """Return the fields of a part that runs once for each item of a list, or for each of several texts."""
         number = referred_part(name) or 0
         if (fetching := self._unplaced.get(number)) is not None:
             if len(files := tuple(chain.from_iterable(map(self._found, self._sources_of(fetching))))) > 1:
@@ -219,7 +227,20 @@ class PlanReview:
         part = self._with_originals(self._without_unnamed(part))
         if part.output is None and not part.replan and len(self._expanded(part.each)) < 2:
             part = part.model_copy(update={"output": self._output_of(part)})
-        return self._by_coder(self._with_tested(part))
+        return self._with_context(self._by_coder(self._with_tested(part)))
+
+    def _with_context(self, part: Part) -> Part:
+        """Return the part with the files that the model of its role reads next to its own sources."""
+        match self._step_context.get(part.role, "own"):
+            case "own":
+                return part
+            case "sources":
+                read = {name for step in self._builder.steps for name in step.inputs}
+                more = [file for file in self._files if file in read | {*self._expanded(part.each)}]
+            case "shared":
+                more = [*(self._read.named or self._names.mentioned(self._request) or self._files)]
+        inputs = tuple(dict.fromkeys((*more, *part.inputs)))
+        return part.model_copy(update={"inputs": inputs}) if len(inputs) <= MAX_READS else part
 
     def _with_tested(self, part: Part) -> Part:
         """Return a part that writes tests with the module that they are for among its inputs, if it is written."""

@@ -12,6 +12,7 @@ from orchestrator.frontdoor.compact import Part, PlanFlaw
 from orchestrator.frontdoor.review import PlanReview
 from orchestrator.planning import PlannedPart
 from orchestrator.taskir import Step
+from registry.options import StepContext
 
 ROLES = ("worker", "coder")
 FILES = ("guide.md", "notes.md", "inventory.txt", "a.md", "b.md")
@@ -24,10 +25,17 @@ def part(action: str, *inputs: str, **more: Any) -> Part:
 class Answer:
     """One answer of a model to a request, reviewed."""
 
-    def __init__(self, request: str, files: Sequence[str] = FILES, known: Sequence[PlannedPart] = ()) -> None:
+    def __init__(
+        self,
+        request: str,
+        files: Sequence[str] = FILES,
+        known: Sequence[PlannedPart] = (),
+        step_context: StepContext = "own",
+    ) -> None:
         self.accepted: list[PlannedPart] = []
         self.builder = PlanBuilder(files, ROLES, known, reads_named=True)
-        self.review = PlanReview(request, files, ROLES, self.builder, self.accepted.append)
+        context = dict.fromkeys(ROLES, step_context)
+        self.review = PlanReview(request, files, ROLES, self.builder, self.accepted.append, context)
 
     def of(self, *parts: Part) -> "Answer":
         for one in parts:
@@ -193,6 +201,21 @@ def test_check_reads_what_was_made_and_what_it_was_made_from() -> None:
         part("Write a report.", "a.md", "b.md"), part("Check the report against the notes.", "P1")
     )
     assert plan.reads[-1] == ("a.md", "b.md", *plan.steps[0].outputs)
+
+
+@pytest.mark.parametrize(
+    ("step_context", "reads"),
+    [
+        ("own", [("a.md",), ("b.md",), ("notes.md",)]),
+        ("sources", [("a.md", "b.md"), ("a.md", "b.md"), ("a.md", "b.md", "notes.md")]),
+        ("shared", [("a.md", "b.md", "notes.md")] * 3),
+    ],
+)
+def test_model_may_read_more_than_its_own_sources(step_context: StepContext, reads: list[tuple[str, ...]]) -> None:
+    plan = Answer("Summarize a.md and b.md and translate notes.md.", step_context=step_context).of(
+        part("Summarize {each}.", each=("a.md", "b.md")), part("Translate notes.md.", "notes.md")
+    )
+    assert plan.reads == reads
 
 
 def test_independent_parts_do_not_wait_for_each_other() -> None:
