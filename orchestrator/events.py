@@ -399,10 +399,12 @@ class PlanFinished:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanFailed:
-    """There is no plan at all, because the frontdoor's engine could not run."""
+    """There is no plan at all, because the frontdoor's engine could not run or the request needs what is not here."""
 
     at: float
     failure: Failure
+    missing: tuple[str, ...] = ()
+    """What the request needs and is not here, a sentence for each thing; empty for any other failure."""
     kind: Literal["plan_failed"] = "plan_failed"
 
 

@@ -87,7 +87,9 @@ def _plan_line(
         case PlanFinished():
             return f"plan {_end(event)}, {event.origin}" + (f": {event.reason}" if event.reason else "")
         case PlanFailed():
-            return f"planning failed: {event.failure.message}"
+            return (
+                f"missing: {'; '.join(event.missing)}" if event.missing else f"planning failed: {event.failure.message}"
+            )
         case ReplanStarted():
             return f"planning the rest, after {event.after}: {event.role} on {event.model}"
         case ReplanFinished():

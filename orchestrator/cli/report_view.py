@@ -168,8 +168,8 @@ def _format_retry(failed: AttemptRow, after: AttemptRow) -> str:
 
 
 def _print_problems(console: Console, report: Report) -> None:
-    if report.error:
-        console.print(Text(one_line(report.error), style="red"))
+    for line in map("missing: {}".format, report.missing) if report.missing else filter(None, [report.error]):
+        console.print(Text(one_line(line), style="red"))
     for step in report.steps:
         if step.state != State.FAILED or step.children:
             continue

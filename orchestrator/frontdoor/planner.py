@@ -6,11 +6,13 @@ from typing import Final
 
 from orchestrator.engine.client.engine import OnText
 from orchestrator.engine.errors import EngineError
-from orchestrator.errors import InputError, Problem
+from orchestrator.errors import InputError, Problem, RequestIncomplete
 from orchestrator.frontdoor.builder import PlanBuilder
 from orchestrator.frontdoor.compact import plan_text
 from orchestrator.frontdoor.generation import PlanGeneration, PlanRequest
 from orchestrator.frontdoor.personas import personas_hint
+from orchestrator.frontdoor.request import missing_needs
+from orchestrator.frontdoor.wanted import wanted_outputs
 from orchestrator.planning import Accept, Extended, PlanContext, PlanError, Planned, PlannedBy, PlannedPart
 from orchestrator.pool.errors import PoolError
 from orchestrator.routing import NO_MODEL
@@ -52,7 +54,12 @@ class FrontdoorPlanner:
         return PlannedBy(FRONTDOOR, NO_MODEL if role is None else role.model)
 
     async def plan(self, context: PlanContext, accept: Accept, on_text: OnText) -> Planned:
-        """Plan the request as `make_plan` does. Raises InputError, PlanError."""
+        """Plan the request as `make_plan` does, if nothing that it needs is missing.
+
+        Raises InputError, RequestIncomplete, PlanError.
+        """
+        if not context.known and (missing := missing_needs(context.request, context.files, context.has_tools)):
+            raise RequestIncomplete(*missing)
         return await make_plan(self._request(context), context.models, accept, on_text, context.known)
 
     async def extend(self, context: PlanContext, after: str, output: str, accept: Accept, on_text: OnText) -> Extended:
@@ -78,6 +85,7 @@ class FrontdoorPlanner:
             replans=context.replans,
             check=context.check,
             personas=registry.personas_in_use,
+            step_context={name: registry.models[registry.roles[name].model].step_context for name in roles},
         )
 
 
@@ -109,9 +117,16 @@ async def make_plan(
     if outcome.failure is not None:
         raise PlanError(outcome.failure)
     if outcome.origin is not None:
-        return Planned(outcome.origin, outcome.reason, generation.usage, builder.goes_on_after)
-    accept(builder.fall_back(request.fallback_role, request.text))
-    return Planned("fallback", outcome.reason, generation.usage)
+        wanted = _wanted(request, builder)
+        return Planned(outcome.origin, outcome.reason, generation.usage, builder.goes_on_after, wanted)
+    direct = builder.fall_back(request.fallback_role, request.text)
+    accept(direct)
+    return Planned("fallback", outcome.reason, generation.usage, wanted=direct.steps[0].outputs)
+
+
+def _wanted(request: PlanRequest, builder: PlanBuilder) -> tuple[str, ...]:
+    replanned = [at for at, part in enumerate(builder.accepted) if part.replan]
+    return wanted_outputs(request.text, request.files, builder.parts, replanned)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +166,9 @@ async def extend_plan(
     generation = PlanGeneration(replace(request, fit=LEAST_PLAN_TOKENS), text, builder, models, accept, on_text)
     outcome = await generation.run()
     reason = "; ".join(part for part in (left_out, outcome.reason) if part)
-    return Extended(outcome.origin or "stopped", reason, generation.usage, generation.asked, builder.goes_on_after)
+    wanted = _wanted(request, builder)
+    origin, after = outcome.origin or "stopped", builder.goes_on_after
+    return Extended(origin, reason, generation.usage, generation.asked, after, wanted)
 
 
 async def _question(request: PlanRequest, replan: ReplanInput, builder: PlanBuilder, models: Models) -> tuple[str, str]:

@@ -9,13 +9,13 @@ import unicodedata
 from functools import lru_cache
 from typing import Final
 
-_WORD = re.compile(r"[^\W\d_]+(?:['’-][^\W\d_]+)*")
-_ELIDED = re.compile(r"^(?:[ldjmnstc]|qu)['’]")
+_WORD = re.compile(r"[^\W\d_]+(?:['\u2019-][^\W\d_]+)*")
+_ELIDED = re.compile(r"^(?:[ldjmnstc]|qu)['\u2019]")
 LEAST_COMMON: Final = 4
 """Words with fewer characters in common at their beginning are not related."""
 
 _CONCEPTS: Final = {
-    "summarize": "summar zusammenfass zusammengefasst resum synthes",
+    "summarize": "summar zusammenfass zusammengefasst resum synthes shorten kurz condens",
     "translate": "translat ubersetz tradu traduz",
     "compare": "compar vergleich",
     "check": "check verif pruf uberpruf kontroll control revis comprueb comprob review relis",
@@ -27,9 +27,9 @@ _CONCEPTS: Final = {
     "correct": "correct corrig corrij korrig correg fix proofread",
     "improve": "improv verbesser amelior mejor",
     "count": "count zahl compt cuent contar",
-    "answer": "answer beantwort repond respond antwort",
+    "answer": "answer beantwort repon respon respuest antwort",
     "rate": "rate rating bewert evalu not(?:e|er|ez)$ punt",
-    "convert": "convert konvert umwandl transform",
+    "convert": "convert konvert umwandl transform turn$",
     "sort": "sort tri(?:e|er|ez)$ orden",
     "report": "report bericht rapport informe",
     "title": "title titl titel titre titul uberschrift",

@@ -91,6 +91,8 @@ class ProgressLines:
                 how = f" ({origin}: {_in_line(reason)})" if reason else ""
                 rest = f", and goes on after {after}" if after is not None else ""
                 return (f"The plan has {_counted(self._steps)}{rest}{how}.",)
+            case PlanFailed(missing=(_, *_) as missing):
+                return tuple(f"Missing: {_in_line(sentence)}." for sentence in missing)
             case PlanFailed(failure=failure):
                 return (f"There is no plan: {_in_line(failure.message)}",)
             case ReplanStarted(after=after, role=role, model=model):

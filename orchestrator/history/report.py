@@ -158,6 +158,8 @@ class Report:
     """Why the answer of a run that is done is doubtful; empty if nothing is known against it."""
     doubts: tuple[AnswerDoubt, ...] = ()
     """The reasons for that, each with the step that has written what is doubtful."""
+    missing: tuple[str, ...] = ()
+    """What the request needs and is not here, a sentence for each thing: why the run failed before any step."""
 
     @property
     def mispredicted(self) -> tuple[Misprediction, ...]:
@@ -185,6 +187,7 @@ class Report:
             "answer": self.answer,
             "doubt": self.doubt,
             "error": self.error,
+            "missing": [*self.missing],
             "plan_origin": self.plan_origin,
             "plan_reason": self.plan_reason,
             "plan_usage": _plain(self.plan_usage),
@@ -251,6 +254,7 @@ def build_report(view: RunView, read: Read) -> Report:
         error=view.error,
         doubt=view.doubt,
         doubts=view.checked.doubts if view.checked is not None else (),
+        missing=view.missing,
         steps=rows,
         graph=state.graph,
         waves=waves,

@@ -141,6 +141,8 @@ class RunView:
         """How many events were applied, RunAccepted included."""
         self.status: RunStatus = "queued"
         self.error: str | None = None
+        self.missing: tuple[str, ...] = ()
+        """What the request needs and is not here, which is why the run failed; empty if it is not."""
         self.origin: PlanOrigin | None = None
         """How the first part of the plan was made; None until it is complete."""
         self.plan_reason = ""
@@ -257,8 +259,8 @@ class RunView:
                 self._planning = (self._planning[0], at)
                 self.plannings += origin in ("repaired", "fallback")
                 self._await(event.goes_on_after)
-            case PlanFailed(failure=failure):
-                self.error = failure.message
+            case PlanFailed(failure=failure, missing=missing):
+                self.error, self.missing = failure.message, missing
             case ReplanStarted() | ReplanFinished():
                 self._apply_replan(event, at)
             case StepExpanded(step=step):

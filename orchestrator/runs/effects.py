@@ -8,7 +8,7 @@ from pathlib import Path
 
 from orchestrator.analysis import Source
 from orchestrator.engine.waits import ModelWait, waiting_for_models
-from orchestrator.errors import InputError
+from orchestrator.errors import InputError, RequestIncomplete
 from orchestrator.events import (
     AnswerChecked,
     AttemptFailed,
@@ -395,6 +395,8 @@ class RunEffects:
         try:
             with waiting_for_models(_Waits(None, 0, now, emit)):
                 planned = await self._services.planner.plan(asked, self._accept(emit), meter)
+        except RequestIncomplete as error:
+            return PlanFailed(at=now(), failure=_final("; ".join(error.missing)), missing=error.missing)
         except InputError as error:
             return PlanFailed(at=now(), failure=_final(str(error)))
         except PlanError as error:
@@ -405,6 +407,7 @@ class RunEffects:
             reason=planned.reason,
             usage=planned.usage,
             goes_on_after=planned.goes_on_after,
+            wanted=planned.wanted,
             reasoning=await self._store_thoughts(models),
         )
 
@@ -432,6 +435,7 @@ class RunEffects:
             usage=made.usage,
             asked=made.asked,
             goes_on_after=made.goes_on_after,
+            wanted=made.wanted,
             reasoning=await self._store_thoughts(models),
         )
 
@@ -470,6 +474,7 @@ class RunEffects:
             replans=replans,
             priority=self._accepted.priority,
             known=tuple(self._planned),
+            has_tools=self._services.servers.configured,
             check=self._state.check,
         )
 

@@ -342,7 +342,7 @@ class Orchestrator:
         if job.task is not None and as_given:
             events += [
                 StepsPlanned(at=accepted.at, steps=job.task.plan.steps),
-                PlanFinished(at=accepted.at, origin="taskir"),
+                PlanFinished(at=accepted.at, origin="taskir", wanted=job.task.plan.wanted),
             ]
         with journal.objects.holding(checked.prior.values()):  # the runs that made them may be deleted meanwhile
             await journal.append(accepted.run, events)
@@ -454,11 +454,13 @@ class Orchestrator:
             models=self._services.models,
             replans=replans,
             priority=job.urgency,
+            has_tools=self._services.servers.configured,
         )
         planned = await self._ports.planner.plan(asked, made.append, lambda piece: None)
         self._define_personas("", [one for part in made for one in part.personas])  # its task may be submitted
         goes_on_after = planned.goes_on_after if replans else None
-        return planned_task(request, [step for part in made for step in part.steps], goes_on_after)
+        steps = [step for part in made for step in part.steps]
+        return planned_task(request, steps, goes_on_after, planned.wanted)
 
     def _begin(self, events: list[Event], cancel: CancelRequested | None = None) -> None:
         """Begin to drive a run from where its journaled events end; with `cancel`, only to cancel it."""

@@ -237,7 +237,7 @@ class RunState:
 
     def _on_plan_failed(self, event: PlanFailed) -> None:
         self._plan.finish_first(event)
-        self._stop("failed", f"no plan: {event.failure.message}")
+        self._stop("failed", "; ".join(event.missing) or f"no plan: {event.failure.message}")
 
     def _on_started(self, event: AttemptStarted) -> None:
         if record := self._subject(event):

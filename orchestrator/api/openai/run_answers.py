@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any
 
 from fastapi import Response
 from pydantic import Field
@@ -123,17 +123,21 @@ def answer_by_run(service: Service, question: RunQuestion) -> Generate:
                         told.append(f"{line}\n")
                         on_thought(told[-1])
             report = await asyncio.to_thread(service.orchestrator.views.report, run)
-        if report.answer is None:
-            _fail(report)
+        answer = _answer(report)
         question.told.doubt = report.doubt or None
-        completion = await _limited(service, report, report.answer, question)
+        completion = await _limited(service, report, answer, question)
         on_text(completion.text)
         return replace(completion, reasoning="".join(told))
 
     return generate
 
 
-def _fail(report: Report) -> NoReturn:
+def _answer(report: Report) -> str:
+    """Return the answer of a run, or what its request lacks. Raises RunFailed for a run that has neither."""
+    if report.answer is not None:
+        return report.answer
+    if report.missing:
+        return "This cannot be done yet:\n" + "\n".join(f"- {sentence}" for sentence in report.missing)
     message = f"run {report.run_id} ended {report.status}: {report.error or 'without an answer'}"
     raise RunFailed(message, report.run_id)
 

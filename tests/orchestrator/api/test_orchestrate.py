@@ -83,6 +83,17 @@ def test_a_chat_says_which_run_answers_and_what_the_run_did(ai: OpenAI, client: 
         assert f"{step['id']} is done." in told
 
 
+def test_a_chat_that_needs_a_missing_file_says_so(ai: OpenAI, client: httpx2.Client) -> None:
+    raw = ai.chat.completions.with_raw_response.create(model="orchestrate", messages=asked(text="Summarize zebra.txt."))
+    content = raw.parse().choices[0].message.content
+    assert "zebra.txt is not here" in content
+    report = client.get(f"/v1/runs/{raw.headers['X-Run-Id']}").json()
+    assert (report["status"], report["steps"]) == ("failed", [])
+    assert report["missing"][0] in content
+    refused = client.post("/v1/plans", json={"request": "Summarize zebra.txt."})
+    assert (refused.status_code, refused.json()["error"]["code"]) == (400, "request_incomplete")
+
+
 def test_a_stream_tells_what_happens_before_the_answer_comes(ai: OpenAI, client: httpx2.Client) -> None:
     raw = ai.chat.completions.with_raw_response.create(model="orchestrate", messages=asked(), stream=True)
     run = raw.headers["X-Run-Id"]

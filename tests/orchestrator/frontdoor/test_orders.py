@@ -66,6 +66,18 @@ TEXTS = [
     "Écris un courriel à Paul.",
     "Explique comment réserver une table.",
     "Escribe un correo a Ana.",
+    "Send me a poem about rain.",
+    "Tell me about online shopping.",
+    "Buy or rent? List the advantages of both.",
+    "Book review of a novel about a train.",
+    "Remind me what a prime number is.",
+    "Call the new column total and explain it.",
+    "Google Maps: name three alternatives.",
+    "Set a timer in JavaScript.",
+    "What is the weather like in this text: it rained all day.",
+    "Kaufvertrag in einfachen Worten erklären.",
+    "Appelle la fonction deux fois.",
+    "Recuérdame qué es un número primo.",
     "Explica cómo comprar entradas.",
 ]
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.frontdoor.request import RequestFiles, missing_files
+from orchestrator.frontdoor.request import RequestFiles, missing_needs
 
 FILES = ("notes.md", "guide.md", "src/app.py", "offer.txt")
 
@@ -42,6 +42,7 @@ MISSING = [
     ("Escribe un resumen de informe.md.", "informe.md"),
     ("Encuentra los errores en calculo.py.", "calculo.py"),
     ("Check docs/setup.md for typos.", "docs/setup.md"),
+    ("Compare notes.md with the totals in sums.csv.", "sums.csv"),
     ("How many lines does access.log have?", "access.log"),
 ]
 
@@ -69,9 +70,11 @@ WRITTEN = [
     ("Écris un script sauvegarde.sh.", "sauvegarde.sh"),
     ("Traduis guide.md et mets-le dans guide.fr.md.", "guide.fr.md"),
     ("Crée un fichier nommé plan.md.", "plan.md"),
+    ("Traduis guide.md en anglais dans guide.en.md et résume-le.", "guide.en.md"),
     ("Resume notes.md y guárdalo como resumen.md.", "resumen.md"),
     ("Escribe un script copia.sh.", "copia.sh"),
     ("Traduce guide.md y guarda el resultado en guide.es.md.", "guide.es.md"),
+    ("Convierte notes.md a notes.html.", "notes.html"),
     ("Crea un archivo llamado plan.md.", "plan.md"),
 ]
 
@@ -121,12 +124,12 @@ def test_named_files_come_in_the_order_of_the_request() -> None:
 
 
 def test_missing_file_is_reported_with_what_would_be_accepted() -> None:
-    assert missing_files("Summarize note.md.", FILES) == (
+    assert missing_needs("Summarize note.md.", FILES, False) == (
         "note.md is not among the files of the request (perhaps notes.md is meant)",
     )
-    (alone,) = missing_files("Summarize note.md.", ())
+    (alone,) = missing_needs("Summarize note.md.", (), False)
     assert "--dir FOLDER" in alone
-    (others,) = missing_files("Summarize zzzzzz.csv.", FILES)
+    (others,) = missing_needs("Summarize zzzzzz.csv.", FILES, False)
     assert "notes.md, guide.md, src/app.py, offer.txt" in others
 
 
