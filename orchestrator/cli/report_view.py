@@ -164,6 +164,8 @@ def _format_retry(failed: AttemptRow, after: AttemptRow) -> str:
     """Return in words who makes the attempt `after` a failed one."""
     if after.role != failed.role:
         return f"{after.role} on {after.model} takes over"
+    if failed.outcome == "done":
+        return f"{after.role} repairs the answer"
     return "run again" if failed.outcome == "interrupted" else f"{after.role} tries again"
 
 
