@@ -2,7 +2,8 @@
 
     OrchestratorError
     ├── InputError          the user's input is wrong; exit code 2
-    │   └── InvalidTask     a TaskIR document, one Problem or more        orchestrator.taskir
+    │   ├── InvalidTask     a TaskIR document, one Problem or more        orchestrator.taskir
+    │   └── RequestIncomplete   a request needs what is not here; exit code 3
     ├── IllegalTransition   an event that a run's state does not allow    orchestrator.scheduler
     ├── EngineError         a llama.cpp process failed                    orchestrator.engine
     ├── PoolError           a model is not available                      orchestrator.pool
@@ -42,3 +43,11 @@ class InputError(OrchestratorError):
     def __init__(self, *problems: Problem) -> None:
         super().__init__("\n".join(map(str, problems)))
         self.problems = problems
+
+
+class RequestIncomplete(InputError):
+    """A request needs what is not here, such as a file that it names. `missing` has one sentence for each thing."""
+
+    def __init__(self, *missing: str) -> None:
+        super().__init__(*(Problem("request", sentence) for sentence in missing))
+        self.missing = missing

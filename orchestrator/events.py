@@ -408,15 +408,19 @@ class PlanFinished:
     `max_replans` are used up. If it is None, there will be no more steps."""
     reasoning: str = ""
     """The SHA-256 digest of what the models have thought, which is an object; empty where they have not."""
+    wanted: tuple[str, ...] = ()
+    """The outputs that the user wants, in the order of the request. If empty, those that no other step reads."""
     kind: Literal["plan_finished"] = "plan_finished"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanFailed:
-    """There is no plan at all, because the frontdoor's engine could not run."""
+    """There is no plan at all, because the frontdoor's engine could not run or the request needs what is not here."""
 
     at: float
     failure: Failure
+    missing: tuple[str, ...] = ()
+    """What the request needs and is not here, a sentence for each thing; empty for any other failure."""
     kind: Literal["plan_failed"] = "plan_failed"
 
 
@@ -447,6 +451,8 @@ class ReplanFinished:
     """As in PlanFinished."""
     reasoning: str = ""
     """The SHA-256 digest of what the models have thought, which is an object; empty where they have not."""
+    wanted: tuple[str, ...] = ()
+    """As in PlanFinished, now for the whole plan."""
     kind: Literal["replan_finished"] = "replan_finished"
 
 
@@ -645,6 +651,31 @@ class CancelRequested:
     kind: Literal["cancel_requested"] = "cancel_requested"
 
 
+@dataclass(frozen=True, slots=True)
+class AnswerDoubt:
+    """A reason to doubt that an answer does what was asked for."""
+
+    text: str
+    """One sentence, such as "You asked for 5 questions; the answer has 3."."""
+    step: str = ""
+    """The step that has written what is doubtful; empty if it is no single step."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerChecked:
+    """All steps are done, and the answer was compared with the request.
+
+    If there are doubts, the steps that they name run once more, each with the doubts about it as evidence, and the
+    answer is compared a second time.
+    """
+
+    at: float
+    doubts: tuple[AnswerDoubt, ...] = ()
+    restored: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """The outputs by step that stand although a repair has written others, because those are not better."""
+    kind: Literal["answer_checked"] = "answer_checked"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFinished:
     """The run has ended. Only ratings can follow this event."""
@@ -652,6 +683,8 @@ class RunFinished:
     at: float
     status: Literal["done", "failed", "cancelled"]
     error: str | None = None
+    doubt: str = ""
+    """Why the answer of a run that is done is doubtful, in one sentence for each reason; empty if nothing is known."""
     kind: Literal["run_finished"] = "run_finished"
 
 
@@ -692,6 +725,7 @@ Event = (
     | AttemptFailed
     | AttemptCancelled
     | CancelRequested
+    | AnswerChecked
     | RunFinished
     | RatingGiven
 )

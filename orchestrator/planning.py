@@ -56,6 +56,8 @@ class PlanContext:
     """The parts that were accepted before a restart, or before the step that the rest hangs on."""
     task: TaskIR | None = None
     """The task, if it is one whose steps a planner may replace: see `Ports.plans_task`. Otherwise they are its plan."""
+    has_tools: bool = False
+    """Whether the configuration has tools that may do what no model can, such as looking something up."""
     check: CheckSteps | None = None
     """The run's own check of steps that are to be handed on, which knows those of the known parts. Without it a planner
     analyses the plan by itself."""
@@ -80,6 +82,8 @@ class Planned:
     """The last step, if the rest of the plan can be made when that step is done."""
     forecast: ModeForecast | None = None
     """What the plan and a direct answer were predicted to take, if they were compared."""
+    wanted: tuple[str, ...] = ()
+    """As in PlanFinished."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +99,8 @@ class Extended:
     """How often a model was asked."""
     goes_on_after: str | None = None
     """As in `Planned`."""
+    wanted: tuple[str, ...] = ()
+    """As in `Planned`, for the whole plan."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +131,7 @@ class Planner(Protocol):
     async def plan(self, context: PlanContext, accept: Accept, on_text: OnText) -> Planned:
         """Plan the request, and hand each part to `accept`; `on_text` gets what a model writes, piece by piece.
 
-        Raises InputError where `why_not` has a reason, and PlanError where the model cannot answer.
+        Raises InputError where `why_not` has a reason, RequestIncomplete, and PlanError where the model cannot answer.
         """
 
     async def extend(self, context: PlanContext, after: str, output: str, accept: Accept, on_text: OnText) -> Extended:
@@ -149,11 +155,17 @@ class PlannedTask:
 
 
 def planned_task(
-    request: str, steps: Sequence[Step], goes_on_after: str | None, mode: Mode = "as-planned", reason: str = ""
+    request: str,
+    steps: Sequence[Step],
+    goes_on_after: str | None,
+    wanted: tuple[str, ...] = (),
+    mode: Mode = "as-planned",
+    reason: str = "",
 ) -> PlannedTask:
     """Return the plan of a request as a task. A task cannot grow, so one that lacks the rest says so in its notes."""
     given = (TaskInput(type="text", label=REQUEST_LABEL, value=request),)
-    task = TaskIR(objective=request, inputs=given, plan=Plan(steps=tuple(steps)))
+    plan = Plan(steps=tuple(steps), wanted=wanted) if wanted else Plan(steps=tuple(steps))
+    task = TaskIR(objective=request, inputs=given, plan=plan)
     if goes_on_after is None:
         return PlannedTask(task, None, mode, reason)
     notes = f"The plan of the request goes on after {goes_on_after}, when its output is known; that part is not here."

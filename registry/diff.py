@@ -10,7 +10,7 @@ from registry.models import ModelEntry, Registry
 
 V = TypeVar("V")
 NOT_FOR_THE_ENGINE: Final = frozenset(
-    {"id", "aliases", "description", "residency", "memory", "prompts", "thinking", "sampling"}
+    {"id", "aliases", "description", "residency", "memory", "prompts", "thinking", "sampling", "step_context"}
 )
 
 

@@ -20,7 +20,16 @@ from pydantic.dataclasses import dataclass as pydantic_dataclass
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from registry.errors import RegistryError, RegistryProblem
-from registry.options import MAX_CONTEXT, Adapters, ContextTokens, FileName, LoadOptions, SamplingOptions, SlotCount
+from registry.options import (
+    MAX_CONTEXT,
+    Adapters,
+    ContextTokens,
+    FileName,
+    LoadOptions,
+    SamplingOptions,
+    SlotCount,
+    StepContext,
+)
 from registry.strict_yaml import KeyPath, YamlDocument
 from registry.thinking import THINKING_WORDS, Thinking
 
@@ -125,6 +134,8 @@ class ModelForm(LoadOptions):
     """How much the model thinks before it answers, where a role or a request says nothing else; None: "auto"."""
     sampling: SamplingOptions = SamplingOptions()
     """What keeps its answers from repeating themselves, where a role says nothing else."""
+    step_context: StepContext = "own"
+    """Which files the steps of a planned request read that this model does: see `StepContext`."""
     tuned: Text = ""
     """What tuning has found of these settings, and where all that it has measured is. Nothing depends on it."""
     instances: Annotated[int, Field(ge=1, le=64)] = 1

@@ -206,6 +206,7 @@ class UncheckedRegistry:
             numa=form.numa,
             thinking="auto" if form.thinking is None else form.thinking,
             sampling=form.sampling,
+            step_context=form.step_context,
             instances=form.instances,
             prompts=prompts_for(header.name if header else "") if form.prompts is None else prompt_set(form.prompts),
             header=header,

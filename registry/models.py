@@ -17,7 +17,7 @@ from registry.call_syntax import REMOTE, CallSyntax, call_syntax
 from registry.forms import Level, ResidencyTier, Tier
 from registry.gguf import GgufHeader
 from registry.memory import MemoryEstimate
-from registry.options import DEFAULT_SAMPLING, Adapters, LoadOptions, SamplingOptions
+from registry.options import DEFAULT_SAMPLING, Adapters, LoadOptions, SamplingOptions, StepContext
 from registry.prompts import PromptSet, prompt_set
 from registry.thinking import Thinking
 
@@ -86,6 +86,8 @@ class ModelEntry:
     """How much it thinks before it answers, where neither role nor request says so."""
     sampling: SamplingOptions = DEFAULT_SAMPLING
     """What keeps its answers from repeating themselves, where neither role nor request says so."""
+    step_context: StepContext = "own"
+    """Which files the steps of a planned request read that it does."""
     header: GgufHeader | None = None
     """What the file says of the model; None for a remote one and for a file that cannot be read."""
     memory: MemoryEstimate | None = None

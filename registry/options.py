@@ -29,6 +29,10 @@ INVARIANT_MICRO_BATCH: Final = 60
 
 KvType = Literal["f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0"]
 FlashAttention = Literal["auto", "on", "off"]
+StepContext = Literal["own", "sources", "shared"]
+"""What the steps of a planned request read: "own", the files and outputs that the step is about; "sources", also the
+files of the steps before it; "shared", all files that the request is about, in one order, so that their prompts begin
+alike and an engine computes the beginning once. Small models do worse with anything that is not their own."""
 ContextTokens = Annotated[int, Ge(64), Le(MAX_CONTEXT)]
 SlotCount = Annotated[int, Ge(1), Le(MAX_SLOTS)]
 DraftTokens = Annotated[int, Ge(1), Le(64)]

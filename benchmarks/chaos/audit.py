@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from orchestrator.events import AttemptStarted, AttemptSucceeded, Event, RunFinished, StepGathered
+from orchestrator.events import AnswerChecked, AttemptStarted, AttemptSucceeded, Event, RunFinished, StepGathered
 from orchestrator.history.report import load_report
 from orchestrator.journal import JournalReader
 from orchestrator.sandbox.control_group import find_control_groups
@@ -64,6 +64,8 @@ def done_again(events: Sequence[Event]) -> Iterator[str]:
             yield f"{event.step} was done, and then: {event.kind}"
         if isinstance(event, AttemptSucceeded | StepGathered):
             done.add(event.step)
+        if isinstance(event, AnswerChecked):
+            done -= {doubt.step for doubt in event.doubts}  # they may be repaired
 
 
 def left_groups(pids: Sequence[int]) -> list[str]:

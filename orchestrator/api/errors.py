@@ -157,6 +157,7 @@ _SHOWN_CHARACTERS: Final = 80
 """How much of a value that is wrong a message shows."""
 
 RUN_HEADER: Final = "X-Run-Id"
+DOUBT_HEADER: Final = "X-Run-Doubt"
 """The header that names the run that answers a request, or has failed to."""
 
 CONTEXT_LENGTH: Final = "context_length_exceeded"

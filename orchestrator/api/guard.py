@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from orchestrator.api.auth import given_token
 from orchestrator.api.bodies import JsonBodies
-from orchestrator.api.errors import RUN_HEADER, error_response
+from orchestrator.api.errors import DOUBT_HEADER, RUN_HEADER, error_response
 from orchestrator.api.warnings import WARNINGS_HEADER
 from orchestrator.service.callers import NOBODY, Access, Callers
 from orchestrator.service.configuration import ServerSettings
@@ -81,7 +81,7 @@ class Cors(CORSMiddleware):
             app,
             allow_methods=METHODS,
             allow_headers=["*"],
-            expose_headers=[RUN_HEADER, WARNINGS_HEADER],
+            expose_headers=[RUN_HEADER, DOUBT_HEADER, WARNINGS_HEADER],
             allow_private_network=True,
         )
         self._service = service

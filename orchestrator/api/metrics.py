@@ -48,6 +48,7 @@ class _ServiceCollector(Collector):
         yield _counter("runs_accepted", "runs accepted", (), [((), totals.accepted)])
         yield _counter("runs_refused", "runs refused because the queue was full", (), [((), totals.refused)])
         yield _counter("runs_finished", "runs that ended", ("status",), _with_label(totals.runs))
+        yield _counter("runs_doubtful", "runs that were done with a doubtful answer", (), [((), totals.doubtful)])
         seconds = _with_label(totals.run_seconds)
         yield _counter("run_seconds", "seconds from the acceptance to the end of runs, summed", ("status",), seconds)
         yield _counter("attempts", "attempts that ended", ("model", "outcome"), totals.attempts.items())

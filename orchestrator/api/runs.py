@@ -105,6 +105,8 @@ class RunLine(BaseModel):
     accepted_at: float
     finished_at: float | None
     error: str | None
+    doubt: str
+    """Why the answer of a run that is done is doubtful; empty if nothing is known against it."""
     owner: str
     """Who submitted it, as `token:ann`; empty for runs of early versions."""
     position: int | None = None
@@ -151,6 +153,8 @@ class ResultBody(BaseModel):
     status: RunStatus
     answer: str | None
     error: str | None
+    doubt: str
+    """Why the answer of a run that is done is doubtful; empty if nothing is known against it."""
     artifacts: dict[str, str]
     """The SHA-256 digest of each artifact, by its name."""
 
@@ -232,6 +236,7 @@ async def result(run: str, service: ServiceDep) -> ResultBody:
         status=report.status,
         answer=report.answer,
         error=report.error,
+        doubt=report.doubt,
         artifacts=dict(report.artifacts),
     )
 
@@ -346,6 +351,7 @@ def run_line(row: RunRow, position: int | None) -> RunLine:
         accepted_at=row.accepted,
         finished_at=row.finished,
         error=row.error,
+        doubt=row.doubt,
         owner=row.owner,
         position=position,
     )

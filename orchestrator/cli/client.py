@@ -15,7 +15,7 @@ from urllib.parse import quote
 import httpx2
 
 from orchestrator.cli.settings import Settings
-from orchestrator.errors import InputError, OrchestratorError, Problem
+from orchestrator.errors import InputError, OrchestratorError, Problem, RequestIncomplete
 from orchestrator.events import RatingGiven, RunFinished
 from orchestrator.journal import ChatRated, Home
 from orchestrator.journal.codec import decode_event
@@ -31,6 +31,8 @@ CONNECT_SECONDS: Final = 5.0
 ATTEMPTS: Final = 3
 WAIT_FOREVER: Final = httpx2.Timeout(None, connect=CONNECT_SECONDS)
 LONGEST_KEY: Final = 200
+INCOMPLETE: Final = "request_incomplete"
+"""The code of an error about a request that needs what is not here."""
 
 
 class NoDaemon(OrchestratorError):
@@ -293,6 +295,8 @@ def read_answer(response: httpx2.Response) -> dict[str, Any]:
         return answer
     detail = answer.get("error", {}) if isinstance(answer, dict) else {}
     problems = [Problem(**problem) for problem in detail.get("problems", ())]
+    if problems and detail.get("code") == INCOMPLETE:
+        raise RequestIncomplete(*(problem.what for problem in problems))
     if problems:
         raise InputError(*problems)
     raise DaemonRefused(str(detail.get("message", f"the daemon answered {response.status_code}")))

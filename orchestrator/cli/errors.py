@@ -1,4 +1,6 @@
-"""Turn every way a command can end into an exit code and a message: 0 done, 1 failed, 2 bad input, 130 cancelled.
+"""Turn every way a command can end into an exit code and a message.
+
+Exit codes: 0 done, 1 failed, 2 bad input, 3 a request needs what is not here, 130 cancelled.
 
 A message goes to stderr. Under `--json` it is one JSON object on stdout instead: `error`, and `problems` for input.
 """
@@ -15,7 +17,7 @@ import typer
 from typer.core import TyperGroup
 
 from orchestrator.cli.terminal import discard_output, harden_streams, print_json, printable, write
-from orchestrator.errors import InputError, OrchestratorError, Problem
+from orchestrator.errors import InputError, OrchestratorError, Problem, RequestIncomplete
 from procedures.errors import ProcedureError, ProcedureInvalid, UnknownExecution, UnknownProcedure
 from registry.errors import GgufError, RegistryError, RegistryProblem
 
@@ -23,15 +25,24 @@ MAX_PROBLEMS = 20
 
 
 class ExitCode(IntEnum):
-    """The exit codes of commands. A usage error of the command line counts as bad input."""
+    """The exit codes of commands. A usage error of the command line counts as bad input.
+
+    A request is incomplete if it needs a file or a tool that is not here.
+    """
 
     DONE = 0
     FAILED = 1
     BAD_INPUT = 2
+    INCOMPLETE = 3
     CANCELLED = 130
 
 
 STATUS_CODES = {"done": ExitCode.DONE, "failed": ExitCode.FAILED, "cancelled": ExitCode.CANCELLED}
+
+
+def run_code(status: str, missing: Sequence[str]) -> ExitCode:
+    """Return the exit code for a run with this status, of which so much is `missing`."""
+    return ExitCode.INCOMPLETE if missing else STATUS_CODES.get(status, ExitCode.FAILED)
 
 
 class Cancelled(Exception):
@@ -127,6 +138,8 @@ def _lines(failure: CommandFailure) -> list[str]:
 def failure_of(error: BaseException) -> CommandFailure:
     """Return the failure that is printed for an exception."""
     match error:
+        case RequestIncomplete():
+            return CommandFailure(ExitCode.INCOMPLETE, "; ".join(error.missing), error.problems)
         case InputError():
             return CommandFailure(ExitCode.BAD_INPUT, str(error), error.problems)
         case RegistryError() | ProcedureInvalid():

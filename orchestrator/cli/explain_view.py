@@ -30,10 +30,7 @@ def print_explanation(console: Console, report: Report, step: StepRow) -> None:
     console.print()
     table.add_row("State", _state(step))
     table.add_row("Role", _role(step))
-    if step.id == report.answered_by:
-        table.add_row("Mode", Text("it answers the request directly, because the plan has failed", style="yellow"))
-    elif report.mode_choice is not None:
-        table.add_row("Mode", _mode(report))
+    _add_mode(table, report, step)
     _add_waiting(table, report, step)
     table.add_row("Time", _time(report, step))
     _add_prediction(table, report, step)
@@ -41,6 +38,8 @@ def print_explanation(console: Console, report: Report, step: StepRow) -> None:
         table.add_row("Gates", Text(format_gates(step.gates)))
     for warning in report.warnings_of(step):
         table.add_row("Warning", Text(one_line(warning), style="yellow"))
+    for doubt in report.doubts_of(step):
+        table.add_row("Doubtful", Text(one_line(doubt), style="yellow"))
     if step.children:
         table.add_row("Items", Text(f"{len(step.children)}: {step.children[0]} to {step.children[-1]}"))
     for attempt in step.attempts:
@@ -100,15 +99,19 @@ def _role(step: StepRow) -> Text:
     return Text(f"{last.role} on {last.model}{persona}: {one_line(last.reason)}")
 
 
-def _mode(report: Report) -> Text:
-    """Return how the request was carried out and why, with what the other way was predicted to take."""
-    assert report.mode_choice is not None, "a router has chosen it"
+def _add_mode(table: Table, report: Report, step: StepRow) -> None:
+    """Add how the request was carried out and why, with what the other way was predicted to take."""
+    if step.id == report.answered_by:
+        table.add_row("Mode", Text("it answers the request directly, because the plan has failed", style="yellow"))
+        return
+    if report.mode_choice is None:
+        return
     direct = report.why_direct
     text = Text("direct: " if direct else f"{report.mode}: ").append(one_line(direct or report.mode_choice.reason))
     if (forecast := report.forecast) is not None:
         planned = "" if forecast.plan_seconds is None else f", the plan {seconds(forecast.plan_seconds)}"
         text.append(f"; predicted: a direct answer {seconds(forecast.direct_seconds)}{planned}", style="dim")
-    return text
+    table.add_row("Mode", text)
 
 
 def _add_waiting(table: Table, report: Report, step: StepRow) -> None:

@@ -190,6 +190,7 @@ def _print_runs(console: Console, rows: Sequence[RunRow]) -> None:
     for row in rows:
         took = row.finished - row.accepted if row.finished is not None else None
         status = Text(row.status, style=STATE_STYLES.get(row.status, ""))
+        status.append(" ?" if row.doubt else "", style="yellow")
         table.add_row(row.run, status, _when(row.accepted), seconds(took), Text(one_line(row.title)))
     console.print(table)
 
@@ -207,5 +208,6 @@ def _run_json(row: RunRow) -> dict[str, Any]:
         "accepted_at": row.accepted,
         "finished_at": row.finished,
         "error": row.error,
+        "doubt": row.doubt,
         "owner": row.owner,
     }

@@ -2,6 +2,7 @@
 
 from orchestrator.cli.terminal import one_line
 from orchestrator.events import (
+    AnswerChecked,
     AttemptCancelled,
     AttemptFailed,
     AttemptGenerated,
@@ -41,7 +42,7 @@ def progress_line(event: Event) -> str:
             return _later_plan_line(event)
         case ToolCalled() | NoteChanged() | ModelAwaited():
             return _work_line(event)
-        case RunAccepted() | RunBegun() | RunFinished():
+        case RunAccepted() | RunBegun() | AnswerChecked() | RunFinished():
             return _run_line(event)
         case StepExpanded():
             return f"{event.step} expanded into {event.count} items"
@@ -65,15 +66,18 @@ def _work_line(event: ToolCalled | NoteChanged | ModelAwaited) -> str:
             return f"{event.step or 'plan'} waits: {one_line(event.reason)}"
 
 
-def _run_line(event: RunAccepted | RunBegun | RunFinished) -> str:
+def _run_line(event: RunAccepted | RunBegun | AnswerChecked | RunFinished) -> str:
     match event:
         case RunAccepted():
             why = f": {one_line(event.mode_choice.reason)}" if event.mode == "direct" and event.mode_choice else ""
             return f"run {event.run} accepted, {event.mode}{why}"
         case RunBegun():
             return "run begun"
+        case AnswerChecked():
+            return f"doubtful: {one_line(' '.join(doubt.text for doubt in event.doubts))}" if event.doubts else ""
         case RunFinished():
-            return f"run {event.status}" + (f": {event.error}" if event.error else "")
+            doubt = f", but doubtful: {one_line(event.doubt)}" if event.doubt else ""
+            return f"run {event.status}{doubt}" + (f": {event.error}" if event.error else "")
 
 
 def _plan_line(
@@ -87,7 +91,9 @@ def _plan_line(
         case PlanFinished():
             return f"plan {_end(event)}, {event.origin}" + (f": {event.reason}" if event.reason else "")
         case PlanFailed():
-            return f"planning failed: {event.failure.message}"
+            return (
+                f"missing: {'; '.join(event.missing)}" if event.missing else f"planning failed: {event.failure.message}"
+            )
 
 
 def _later_plan_line(event: ReplanStarted | ReplanFinished | PlanReplaced) -> str:

@@ -46,6 +46,8 @@ def print_report(console: Console, report: Report, run: RunView, speedup: Speedu
     if report.answer is not None:
         heading(console, "Answer", signs)
         console.print(Text(printable(report.answer)), soft_wrap=True)
+    if report.doubt:
+        console.print(Text(f"doubtful: {one_line(report.doubt)}", style="yellow"), soft_wrap=True)
     if rated := [(report.run_id, row) for row in report.ratings] + [
         (step.id, row) for step in report.steps for row in step.ratings
     ]:
@@ -74,6 +76,7 @@ def _print_head(console: Console, report: Report) -> None:
     console.print(Text(one_line(report.request), style="bold"))
     line = Text(f"{report.run_id}  " if report.run_id else "")
     line.append(report.status, style=STATE_STYLES.get(report.status, ""))
+    line.append(", doubtful" if report.doubt else "", style="yellow")
     line.append(f"  {report.mode}  {counted(sum(not step.parent for step in report.steps), 'step')}")
     if report.wall_seconds:
         line.append(f"  {seconds(report.wall_seconds)}")
@@ -163,12 +166,14 @@ def _format_retry(failed: AttemptRow, after: AttemptRow) -> str:
     """Return in words who makes the attempt `after` a failed one."""
     if after.role != failed.role:
         return f"{after.role} on {after.model} takes over"
+    if failed.outcome == "done":
+        return f"{after.role} repairs the answer"
     return "run again" if failed.outcome == "interrupted" else f"{after.role} tries again"
 
 
 def _print_problems(console: Console, report: Report) -> None:
-    if report.error:
-        console.print(Text(one_line(report.error), style="red"))
+    for line in map("missing: {}".format, report.missing) if report.missing else filter(None, [report.error]):
+        console.print(Text(one_line(line), style="red"))
     for step in report.steps:
         if step.state != State.FAILED or step.children:
             continue

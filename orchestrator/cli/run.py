@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from orchestrator.cli.errors import STATUS_CODES, ExitCode, leaves
+from orchestrator.cli.errors import ExitCode, leaves, run_code
 from orchestrator.cli.export import check_target, export
 from orchestrator.cli.foreground import Foreground, StartRun
 from orchestrator.cli.history import AllFlag, RunArgument, find_run
@@ -54,7 +54,8 @@ def run(
     """Run a request or a TaskIR document.
 
     The daemon of the state folder runs it, or this command itself if there is no daemon. Progress is shown meanwhile.
-    Ctrl-C cancels the run, and a second ctrl-C ends at once. Exit codes: 0 done, 1 failed, 2 bad input, 130 cancelled.
+    Ctrl-C cancels the run, and a second ctrl-C ends at once. Exit codes: 0 done, 1 failed, 2 bad input, 3 a file
+    or a tool is missing that the request needs, 130 cancelled.
     """
     chosen = settings(context)
     if direct:
@@ -180,7 +181,7 @@ def report_runs(
                 write(lambda: print_report(console, reports[0], view, speedup, full=full))
             if error:
                 write(lambda: make_console(sys.stderr).print(Text(f"error: {one_line(error)}"), soft_wrap=True))
-    codes = [STATUS_CODES.get(report.status, ExitCode.FAILED) for report in reports]
+    codes = [run_code(report.status, report.missing) for report in reports]
     raise typer.Exit(ExitCode.FAILED if error else max(codes))
 
 

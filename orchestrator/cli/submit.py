@@ -9,7 +9,7 @@ import typer
 
 from orchestrator.cli.backend import Backend
 from orchestrator.cli.client import DaemonClient, NoDaemon, answers, job_json, key_header
-from orchestrator.cli.errors import STATUS_CODES
+from orchestrator.cli.errors import STATUS_CODES, run_code
 from orchestrator.cli.history import AllFlag, RunArgument, complete_run, find_run
 from orchestrator.cli.run import report_runs, run_and_report
 from orchestrator.cli.settings import DirOption, JsonFlag, ModeOption, Settings, settings
@@ -93,21 +93,24 @@ def watch(context: typer.Context, run: RunArgument = "last", full: AllFlag = Fal
 def result(context: typer.Context, run: RunArgument = "last", as_json: JsonFlag = False) -> None:
     """Print the answer of a run.
 
-    Exits with 1 if it failed, with 130 if it was cancelled, and with 2 if it has not ended.
+    Exits with 1 if it failed, with 3 if a file or a tool is missing that it needs, with 130 if it was cancelled, and
+    with 2 if it has not ended.
     """
     with JournalReader.open_to_read(settings(context).home) as journal:
         report = load_report(journal, find_run(journal, run))
     if report.status not in STATUS_CODES:
         raise InputError(Problem(f"run {report.run_id}", f"has not ended: {report.status}", "a run that has"))
     if as_json:
-        names = ("run_id", "status", "answer", "error")
+        names = ("run_id", "status", "answer", "error", "doubt", "missing")
         print_json({name: getattr(report, name) for name in names} | {"artifacts": dict(report.artifacts)})
     elif report.answer is not None:
         answer = report.answer
         write(lambda: print(printable(answer)))
+        if report.doubt:
+            write(lambda: print(f"doubtful: {one_line(report.doubt)}", file=sys.stderr))
     else:
         write(lambda: print(f"error: {one_line(report.error or report.status)}", file=sys.stderr))
-    raise typer.Exit(STATUS_CODES[report.status])
+    raise typer.Exit(run_code(report.status, report.missing))
 
 
 def cancel(

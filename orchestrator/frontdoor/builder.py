@@ -102,7 +102,7 @@ class PlanBuilder:
         after = tuple(dict.fromkeys(chain.from_iterable(map(self._waited_for, part.after))))
         steps = list[Step]()
         for number, name in enumerate(each or ("",), len(self.steps) + 1):
-            reads = tuple(dict.fromkeys((name, *inputs))) if name else inputs
+            reads = (name, *inputs) if name and name not in inputs else inputs  # siblings then have one beginning
             about = action.replace(EACH, name)
             steps.append(self._step(number, part.role, about, reads, foreach, part.output, after, persona))
         self._take(steps)

@@ -153,6 +153,11 @@ class PlanStream:
         self._text = ""
         self._done = self._count = done
 
+    @property
+    def has_next(self) -> bool:
+        """Whether another part has begun behind those that were returned."""
+        return not self.closed and self._text.lstrip(_BETWEEN_PARTS).startswith("{")
+
     def feed(self, piece: str) -> list[Part]:
         """Return the parts that `piece` completes, in order. Raises `PlanFlaw` as soon as the text can be no plan."""
         self.length += len(piece)

@@ -1,7 +1,6 @@
 """Answer a request directly: one step does all of it. Choose that if no plan can be expected to be better."""
 
 import re
-from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -11,8 +10,8 @@ from typing import Final
 
 from orchestrator.errors import Problem
 from orchestrator.frontdoor.divisible import parts_in
-from orchestrator.frontdoor.listed import new_files
-from orchestrator.frontdoor.references import FileNames, default_output, names_file, with_folders
+from orchestrator.frontdoor.references import FileNames, default_output, with_folders
+from orchestrator.frontdoor.request import RequestFiles
 from orchestrator.gates import default_gates
 from orchestrator.planning import PlannedPart
 from orchestrator.steps.answer import CODE_ENDINGS
@@ -104,7 +103,7 @@ def direct_answer(request: str, files: Sequence[str], sizes: Mapping[str, int], 
     request mentions no file, the step reads all of them if they are few and fit into the context of its model. The
     registry has a role that does steps.
     """
-    outputs = tuple(new_files(request, files))
+    outputs = RequestFiles.of(request, files).outputs
     role = _role(registry, code=any(map(_is_code, outputs)) or _WRITES_PROGRAM.match(request) is not None)
     inputs = mentioned(request, files)
     if not inputs and 0 < len(files) <= FEW_FILES and _fit(files, request, sizes, registry, role):
@@ -120,14 +119,8 @@ def mentioned(request: str, files: Sequence[str]) -> tuple[str, ...]:
     """
     patterns = [word.strip("\"'`.,;:()[]") for word in request.split() if "*" in word]
     matched = {file for pattern in patterns for file in files if fnmatchcase(file, pattern)}
-    last = [file.rpartition("/")[2] for file in files]
-    count = Counter(last)
-    by_name = tuple(
-        file
-        for file, name in zip(files, last, strict=True)
-        if file in matched or names_file(request, file) or (count[name] == 1 and names_file(request, name))
-    )
-    return by_name or FileNames(files).mentioned(request)
+    named = matched.union(RequestFiles.of(request, files).named)
+    return tuple(file for file in files if file in named) or FileNames(files).mentioned(request)
 
 
 def fits(answer: DirectAnswer, sizes: Mapping[str, int], registry: Registry) -> bool:

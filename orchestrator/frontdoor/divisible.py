@@ -8,8 +8,10 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
+from orchestrator.frontdoor.request import instruction
+
 SHORT: Final = 400
-"""A request with more characters may have parts that no pattern here finds."""
+"""A request with more characters, without texts that it quotes, may have parts that no pattern here finds."""
 
 _QUOTED = re.compile(r"```.*?```|`[^`]*`|\"[^\"\n]*\"|“[^”]*”|„[^“”]*[“”]|«[^»]*»|(?<!\w)'[^'\n]+'(?!\w)", re.DOTALL)
 """What the request is about, rather than what it asks for."""
@@ -96,13 +98,14 @@ def parts_in(request: str, *, reads: int, files: int, writes: int) -> str:
     `reads` is how many files a direct answer would read of the `files` that there are, and `writes` how many files the
     request asks for.
     """
-    if len(request) > SHORT:
+    wanted = instruction(request)
+    if len(" ".join(wanted.split())) > SHORT:
         return "it is long"
     if reads > 1:
         return f"it is about {reads} files"
     if writes > 1:
         return f"it asks for {writes} files"
-    wanted = _FILE_NAME.sub("FILE", _QUOTED.sub("TEXT", request))
+    wanted = _FILE_NAME.sub("FILE", _QUOTED.sub("TEXT", wanted))
     if files > reads and _PLURAL_FILES.search(wanted):
         return "it may be about several files"
     return next(_signs(wanted), "")

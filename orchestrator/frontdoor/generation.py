@@ -13,6 +13,7 @@ from orchestrator.frontdoor.compact import Part, PlanFlaw, PlanStream, plan_sche
 from orchestrator.frontdoor.direct import DirectAnswer
 from orchestrator.frontdoor.listed import Listed
 from orchestrator.frontdoor.personas import asks_for_manner
+from orchestrator.frontdoor.review import PlanReview
 from orchestrator.planning import Accept, CheckSteps, Predict
 from orchestrator.pool.errors import PoolError
 from orchestrator.steps.attempt import Models, added
@@ -20,6 +21,7 @@ from orchestrator.steps.errors import map_error
 from orchestrator.steps.prompt import plan_messages
 from orchestrator.steps.role import ResolvedRole
 from registry.models import Persona
+from registry.options import StepContext
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +48,17 @@ class PlanRequest:
     """As in `PlanContext`."""
     personas: Mapping[str, Persona] = field(default_factory=dict)
     """The personas that steps may have, by name."""
+
+    step_context: Mapping[str, StepContext] = field(default_factory=dict)
+    """What the steps of each role read, by the model that has the role; "own" for a role that is not in it."""
+
+    @property
+    def reviewed(self) -> bool:
+        """Whether the plan is repaired and checked against the request.
+
+        The embedded models are trained on plans as they write them, and to do steps that read what these say.
+        """
+        return self.role.prompts.listed_names
 
     @property
     def offers_personas(self) -> bool:
@@ -134,7 +147,7 @@ class PlanGeneration:
 
         Raises EngineError, PoolError.
         """
-        reader = _PlanReader(self.builder, self._accept)
+        reader = _PlanReader(self._request, self.builder, self._accept)
 
         def read(piece: str) -> None:
             self._on_text(piece)
@@ -179,11 +192,16 @@ class PlanGeneration:
 class _PlanReader:
     """Reads one answer: passes over the parts that were accepted before, and has the others accepted."""
 
-    def __init__(self, builder: PlanBuilder, accept: Accept) -> None:
+    def __init__(self, request: PlanRequest, builder: PlanBuilder, accept: Accept) -> None:
         self._stream = PlanStream(builder.done)
         self._builder = builder
         self._accept = accept
         self._repeated = list(builder.fresh)
+        self._review = (
+            PlanReview(request.text, request.files, request.roles, builder, accept, request.step_context)
+            if request.reviewed
+            else None
+        )
         self._flaw: str | None = None
         self.looped = False
         """Whether a part has repeated an earlier one. The plan ends before it."""
@@ -194,10 +212,11 @@ class _PlanReader:
             return None
         try:
             for part in self._stream.feed(piece):
-                if not self._repeated and self._builder.repeats(part):
-                    self.looped = True
-                    return None
                 self._take(part)
+                if self.looped:
+                    return None
+            if self._review is not None and self._stream.has_next:
+                self._review.place()
         except PlanFlaw as error:
             self._flaw = str(error)
         return self._flaw
@@ -207,17 +226,28 @@ class _PlanReader:
         if self._flaw or self.feed(completion.text[self._stream.length :]):
             return self._flaw
         if self.looped:
-            return None
+            return self._closed()
         if completion.finish != "stop" and not self._stream.closed:
             return f"the plan was cut off ({completion.finish}) in P{len(self._builder.parts) + 1}"
         try:
             self._stream.finish()
         except PlanFlaw as error:
             return str(error)
+        return self._closed()
+
+    def _closed(self) -> str | None:
+        try:
+            if self._review is not None:
+                self._review.close()
+        except PlanFlaw as error:
+            return str(error)
         return None
 
     def _take(self, part: Part) -> None:
-        if not self._repeated:
+        if not self._repeated and self._review is not None:
+            self._review.take(part)
+            self.looped = self._review.looped
+        elif not self._repeated:
             self._accept(self._builder.add(part))
         elif part != self._repeated.pop(0):
             raise PlanFlaw("the plan does not begin with the parts that were accepted")

@@ -7,14 +7,16 @@ from typing import Final
 
 from orchestrator.engine.client.engine import OnText
 from orchestrator.engine.errors import EngineError
-from orchestrator.errors import InputError, Problem
+from orchestrator.errors import InputError, Problem, RequestIncomplete
 from orchestrator.events import Usage
 from orchestrator.frontdoor.builder import PlanBuilder
 from orchestrator.frontdoor.compact import plan_text
 from orchestrator.frontdoor.direct import DirectAnswer, direct_answer, fits, why_no_direct
 from orchestrator.frontdoor.generation import PlanGeneration, PlanRequest
 from orchestrator.frontdoor.personas import personas_hint
+from orchestrator.frontdoor.request import missing_needs
 from orchestrator.frontdoor.trial import PlanTrial
+from orchestrator.frontdoor.wanted import wanted_outputs
 from orchestrator.planning import Accept, Extended, PlanContext, PlanError, Planned, PlannedBy, PlannedPart
 from orchestrator.pool.errors import PoolError
 from orchestrator.routing import NO_MODEL
@@ -22,6 +24,7 @@ from orchestrator.steps.attempt import Models
 from orchestrator.steps.errors import map_error
 from orchestrator.steps.prompt import after_parts, plan_messages
 from orchestrator.steps.role import resolve_role
+from orchestrator.taskir import Step
 from registry.models import Registry
 
 FRONTDOOR: Final = "frontdoor"
@@ -54,11 +57,14 @@ class FrontdoorPlanner:
         return PlannedBy(FRONTDOOR, NO_MODEL if role is None else role.model)
 
     async def plan(self, context: PlanContext, accept: Accept, on_text: OnText) -> Planned:
-        """Plan the request as `make_plan` does, or answer it directly. Raises InputError, PlanError."""
+        """Plan the request as `make_plan` does, or answer it directly, if nothing that it needs is missing.
+
+        Raises InputError, RequestIncomplete, PlanError.
+        """
+        if not context.known and (missing := missing_needs(context.request, context.files, context.has_tools)):
+            raise RequestIncomplete(*missing)
         if context.mode == "direct" or (context.known and not context.known[-1].written):
-            return await _answer_directly(
-                context, accept
-            )  # no model has written the last part: it is the direct answer
+            return await _answer_directly(context, accept)  # the last part is not a model's: it is the direct answer
         return await make_plan(await self._request(context), context.models, accept, on_text, context.known)
 
     async def extend(self, context: PlanContext, after: str, output: str, accept: Accept, on_text: OnText) -> Extended:
@@ -84,6 +90,7 @@ class FrontdoorPlanner:
             replans=context.replans,
             check=context.check,
             personas=registry.personas_in_use,
+            step_context={name: registry.models[registry.roles[name].model].step_context for name in roles},
         )
 
 
@@ -120,16 +127,28 @@ async def make_plan(
     if outcome.origin is None:
         if outcome.failure is not None and (handed_on or request.direct.model == request.role.model):
             raise PlanError(outcome.failure)
-        accept(request.direct.part(handed_on))
-        return Planned("fallback", outcome.reason, generation.usage)
-    if trial is None:
-        return Planned(outcome.origin, outcome.reason, generation.usage, builder.goes_on_after)
-    forecast = trial.forecast(builder.steps)
-    if builder.goes_on_after is None and (why := trial.why_direct()):
-        accept(request.direct.part())
-        return Planned("direct", why, generation.usage, forecast=forecast)
-    trial.keep()
-    return Planned(outcome.origin, outcome.reason, generation.usage, builder.goes_on_after, forecast)
+        wanted = _accepted_directly(request.direct, accept, handed_on)
+        return Planned("fallback", outcome.reason, generation.usage, wanted=wanted)
+    wanted, forecast = _wanted(request, builder), None
+    if trial is not None:
+        forecast = trial.forecast(builder.steps)
+        if builder.goes_on_after is None and (why := trial.why_direct()):
+            wanted = _accepted_directly(request.direct, accept)
+            return Planned("direct", why, generation.usage, forecast=forecast, wanted=wanted)
+        trial.keep()
+    return Planned(outcome.origin, outcome.reason, generation.usage, builder.goes_on_after, forecast, wanted)
+
+
+def _accepted_directly(direct: DirectAnswer, accept: Accept, before: Sequence[Step] = ()) -> tuple[str, ...]:
+    """Hand on the step that answers the request, and return its outputs, which are what the user wants."""
+    part = direct.part(before)
+    accept(part)
+    return part.steps[0].outputs
+
+
+def _wanted(request: PlanRequest, builder: PlanBuilder) -> tuple[str, ...]:
+    replanned = [at for at, part in enumerate(builder.accepted) if part.replan]
+    return wanted_outputs(request.text, request.files, builder.parts, replanned)
 
 
 async def _direct_answer(context: PlanContext) -> DirectAnswer:
@@ -141,9 +160,9 @@ async def _answer_directly(context: PlanContext, accept: Accept) -> Planned:
     """Hand on the step that answers the request, unless that was done before a restart. Raises InputError."""
     if (problem := why_no_direct(context.registry)) is not None:
         raise InputError(problem)
-    if not context.known:
-        accept((await _direct_answer(context)).part())
-    return Planned("direct", "", Usage())
+    if context.known:
+        return Planned("direct", "", Usage(), wanted=context.known[-1].steps[0].outputs)
+    return Planned("direct", "", Usage(), wanted=_accepted_directly(await _direct_answer(context), accept))
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +202,9 @@ async def extend_plan(
     generation = PlanGeneration(replace(request, fit=LEAST_PLAN_TOKENS), text, builder, models, accept, on_text)
     outcome = await generation.run()
     reason = "; ".join(part for part in (left_out, outcome.reason) if part)
-    return Extended(outcome.origin or "stopped", reason, generation.usage, generation.asked, builder.goes_on_after)
+    wanted = _wanted(request, builder)
+    origin, after = outcome.origin or "stopped", builder.goes_on_after
+    return Extended(origin, reason, generation.usage, generation.asked, after, wanted)
 
 
 async def _question(request: PlanRequest, replan: ReplanInput, builder: PlanBuilder, models: Models) -> tuple[str, str]:

@@ -67,7 +67,7 @@ class ProcedurePlanner:
         if context.task is not None:
             if not context.known:
                 _accept(context.task.plan.steps, context, accept)
-            return Planned("taskir", choice.reason, choice.usage)
+            return Planned("taskir", choice.reason, choice.usage, wanted=context.task.plan.wanted)
         planned = await self._planner.plan(context, accept, on_text)
         return replace(planned, usage=added(choice.usage, planned.usage))
 

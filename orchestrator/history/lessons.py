@@ -5,7 +5,15 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from memrl.episodes import Action, Outcome, Situation, Source
-from memrl.reward import IN_PROCESS, IN_PROCESS_WEIGHT, JUDGE, UNCHECKED_WEIGHT, propensity_weight, success_weight
+from memrl.reward import (
+    FORM_WEIGHT,
+    IN_PROCESS,
+    IN_PROCESS_WEIGHT,
+    JUDGE,
+    UNCHECKED_WEIGHT,
+    propensity_weight,
+    success_weight,
+)
 from orchestrator.events import (
     AttemptStarted,
     Event,
@@ -29,6 +37,10 @@ SELF_RATING_WEIGHT: Final = IN_PROCESS_WEIGHT
 """How much a rating counts by whoever submitted the run or the chat. Where other evidence counts more, that stands."""
 RUN_FAILED_WEIGHT: Final = 0.3
 """How much a failed run counts against the way in which its plan was run: its steps may be to blame."""
+ANSWER: Final = "answer"
+"""Who says that an answer is doubtful: the comparison with its request."""
+DOUBTFUL: Final = 0.5
+"""How good the result of a run with a doubtful answer is, where nobody has rated it."""
 USUAL_MODE: Final[Mode] = "as-planned"
 """How a plan is run unless somebody chooses another mode."""
 INNER_STEP: Final = 0.5
@@ -196,7 +208,7 @@ def _lesson(run: _Run, started: AttemptStarted, attempt: AttemptRow) -> Lesson:
         interactive=view.accepted.priority == "interactive",
     )
     ratings = _ratings(run, started.step) if attempt is rows[-1] else ()
-    verdict = _verdict(run, attempt, ratings)
+    verdict = _verdict(run, started.step, attempt, ratings)
     forced = _forced_chance(run, started)
     return Lesson(
         key=(view.accepted.run, started.step, started.number),
@@ -272,7 +284,7 @@ class _StepRating:
         return _LessonVerdict(self.rating.score, source, self.rating.by, weight)
 
 
-def _verdict(run: _Run, attempt: AttemptRow, ratings: Sequence[_StepRating]) -> _LessonVerdict:
+def _verdict(run: _Run, step: str, attempt: AttemptRow, ratings: Sequence[_StepRating]) -> _LessonVerdict:
     """Return how an attempt turned out, by whoever knows best: a person, a checker, gates, the judge, or nobody.
 
     What the run's owner says of it stands only where nothing else counts more.
@@ -280,9 +292,17 @@ def _verdict(run: _Run, attempt: AttemptRow, ratings: Sequence[_StepRating]) -> 
     if attempt.outcome in NOT_THE_MODEL or attempt.outcome not in {"done", *FAILURES}:
         return _LessonVerdict(None, "run", "", 0.0)
     own = _own_verdict(attempt, run.judge_weight)
+    if attempt.outcome == "done" and own.weight <= FORM_WEIGHT and _is_doubtful(run, step, attempt):
+        own = _LessonVerdict(0.0, "gate", ANSWER, FORM_WEIGHT)
     if own.source != "judge" and run.judged is not None:
         own = replace(own, quality=1.0 - INNER_STEP * run.judge_weight * (1.0 - run.judged))
     return _stronger(own, ratings, attempt.outcome == "done")
+
+
+def _is_doubtful(run: _Run, step: str, attempt: AttemptRow) -> bool:
+    """Return whether the output of an attempt that was done spoke against the answer: it does, or it was repaired."""
+    repaired = any(row.number > attempt.number for row in run.view.attempts[step])
+    return repaired or any(doubt.step == step for doubt in run.report.doubts)
 
 
 def _own_verdict(attempt: AttemptRow, judge_weight: float) -> _LessonVerdict:
@@ -399,7 +419,9 @@ def _plan_verdict(run: _Run, events: Sequence[Event]) -> _LessonVerdict:
         return _LessonVerdict(None, "run", "", 0.0)
     done = view.status == "done" and view.replaced is None  # a direct answer says nothing for the plan that failed
     own = _LessonVerdict(float(done), "run", "", UNCHECKED_WEIGHT if done else RUN_FAILED_WEIGHT)
-    if run.judged is not None and run.judge_weight > UNCHECKED_WEIGHT:
+    if done and view.doubt:
+        own = _LessonVerdict(1.0, "gate", ANSWER, RUN_FAILED_WEIGHT, DOUBTFUL)
+    elif run.judged is not None and run.judge_weight > UNCHECKED_WEIGHT:
         own = _LessonVerdict(1.0, "judge", JUDGE, run.judge_weight, run.judged)
     owner = view.accepted.owner
     ratings = [_StepRating(row, True, 1.0, _is_own(row.by, owner)) for row in view.ratings.get(None, ())]

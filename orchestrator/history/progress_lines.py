@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 from orchestrator.events import (
+    AnswerChecked,
     AttemptCancelled,
     AttemptFailed,
     AttemptStarted,
@@ -53,9 +54,12 @@ class ProgressLines:
                 return (f"Run {run} is accepted.", *direct)
             case CancelRequested(step=step, reason=reason):
                 return (f"{step or 'The run'} is to be cancelled: {_in_line(reason)}",)
-            case RunFinished(status=status, error=error):
+            case AnswerChecked(doubts=doubts):
+                return tuple(f"The answer is doubtful: {_in_line(doubt.text)}" for doubt in doubts)
+            case RunFinished(status=status, error=error, doubt=doubt):
                 why = f": {_in_line(error)}" if error else "."
-                return (f"The run is {status}{why}",)
+                doubtful = f", but its answer is doubtful: {_in_line(doubt)}" if doubt and not error else why
+                return (f"The run is {status}{doubtful}",)
             case ModelAwaited(step=step, reason=reason):
                 return (f"{step or 'The plan'} waits: {_in_line(reason)}",)
         return self._of_plan(event) or self._of_step(event)
@@ -93,6 +97,8 @@ class ProgressLines:
             case PlanReplaced(answer=step, reason=reason):
                 failed = f"The plan has failed: {_in_line(reason)}"
                 return (failed, f"The request is answered directly. {_planned_step(step)}")
+            case PlanFailed(missing=(_, *_) as missing):
+                return tuple(f"Missing: {_in_line(sentence)}." for sentence in missing)
             case PlanFailed(failure=failure):
                 return (f"There is no plan: {_in_line(failure.message)}",)
             case ReplanStarted(after=after, role=role, model=model):

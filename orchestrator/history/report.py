@@ -18,8 +18,9 @@ from orchestrator.critical_path import (
     measured_seconds,
     slack,
 )
-from orchestrator.events import MODEL_CALLS, Mode, ModeChoice, ModeForecast, PlanOrigin, RunStatus, Usage
+from orchestrator.events import MODEL_CALLS, AnswerDoubt, Mode, ModeChoice, ModeForecast, PlanOrigin, RunStatus, Usage
 from orchestrator.gates import PlannedGate, gates_for_step
+from orchestrator.history.answer import answer_outputs, answer_text
 from orchestrator.history.mispredictions import WRONG, Misprediction, misprediction
 from orchestrator.history.view import AttemptRow, RatingRow, ReplanRow, RunView
 from orchestrator.journal import JournalReader
@@ -153,6 +154,12 @@ class Report:
     ratings: tuple[RatingRow, ...] = ()
     warnings: tuple[str, ...] = ()
     """What the task asked for that it did not get here, and can do without."""
+    doubt: str = ""
+    """Why the answer of a run that is done is doubtful; empty if nothing is known against it."""
+    doubts: tuple[AnswerDoubt, ...] = ()
+    """The reasons for that, each with the step that has written what is doubtful."""
+    missing: tuple[str, ...] = ()
+    """What the request needs and is not here, a sentence for each thing: why the run failed before any step."""
     mode_choice: ModeChoice | None = None
     """How a router chose the mode; None if the user did, or nobody."""
     forecast: ModeForecast | None = None
@@ -180,6 +187,10 @@ class Report:
         place = f"/plan/steps/{planned.index(step.parent or step.id)}/"
         return tuple(warning for warning in self.warnings if warning.startswith(place))
 
+    def doubts_of(self, step: StepRow) -> list[str]:
+        """Return what speaks against the output of a step."""
+        return [doubt.text for doubt in self.doubts if doubt.step == step.id]
+
     def to_json(self) -> dict[str, Any]:
         """Return the report as the one JSON object that `--json` prints."""
         return {
@@ -190,7 +201,9 @@ class Report:
             "forecast": _plain(self.forecast),
             "answered_by": self.answered_by,
             "answer": self.answer,
+            "doubt": self.doubt,
             "error": self.error,
+            "missing": [*self.missing],
             "plan_origin": self.plan_origin,
             "plan_reason": self.plan_reason,
             "plan_usage": _plain(self.plan_usage),
@@ -257,8 +270,11 @@ def build_report(view: RunView, read: Read) -> Report:
         plan_reason=view.plan_reason,
         plan_usage=view.plan_usage,
         replans=tuple(view.replans),
-        answer=_answer(state.graph, view, read) if status == "done" else None,
+        answer=_answer(view, read) if status == "done" else None,
         error=view.error,
+        doubt=view.doubt,
+        doubts=view.checked.doubts if view.checked is not None else (),
+        missing=view.missing,
         steps=rows,
         graph=state.graph,
         waves=waves,
@@ -303,6 +319,7 @@ def explanation_json(report: Report, step: StepRow) -> dict[str, Any]:
         "misprediction": None if step.misprediction is None else asdict(step.misprediction),
         "mispredicted": [asdict(wrong) for wrong in report.mispredicted],
         "warnings": [*report.warnings_of(step)],
+        "doubts": report.doubts_of(step),
     }
 
 
@@ -443,20 +460,10 @@ def _gates(step: StepView, view: RunView) -> tuple[PlannedGate, ...]:
     return tuple(replace(plan, idle=plan.idle or why_not.get(plan.gate, "")) for plan in plans)
 
 
-def _answer(graph: StepGraph, view: RunView, read: Read) -> str:
-    """Return the outputs of the steps that no other step depends on: a single text, or each under its name.
-
-    If a step has answered the request in the place of a failed plan, these are its outputs.
-    """
-    planned_on = {row.after for row in view.replans if row.steps}
-    last = [step for step in graph.steps if not graph.after[step] and step not in planned_on]
-    if view.replaced is not None:
-        last = [view.replaced.answer.id]
-    outputs = {name: digest for step in last for name, digest in view.outputs.get(step, {}).items()}
+def _answer(view: RunView, read: Read) -> str:
+    outputs = answer_outputs(view)
     texts = {name: read(digest).decode(errors="replace").strip() for name, digest in outputs.items()}
-    if len(texts) == 1:
-        return next(iter(texts.values()))
-    return "\n\n".join(f"[{name}]\n{text}" for name, text in texts.items())
+    return answer_text(texts, view.title)
 
 
 def _step_json(step: StepRow) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from typing import Any, Final
 from orchestrator.analysis import StepGraph
 from orchestrator.errors import InputError, Problem
 from orchestrator.events import (
+    AnswerChecked,
     AttemptCancelled,
     AttemptFailed,
     AttemptGenerated,
@@ -141,6 +142,8 @@ class RunView:
         """How many events were applied, RunAccepted included."""
         self.status: RunStatus = "queued"
         self.error: str | None = None
+        self.missing: tuple[str, ...] = ()
+        """What the request needs and is not here, which is why the run failed; empty if it is not."""
         self.origin: PlanOrigin | None = None
         """How the first part of the plan was made; None until it is complete."""
         self.plan_reason = ""
@@ -155,6 +158,14 @@ class RunView:
         self.attempts: dict[str, list[AttemptRow]] = {}
         self.outputs: dict[str, Mapping[str, str]] = {}
         """The outputs of each step that is done: artifact name to digest."""
+        self.wanted: tuple[str, ...] = accepted.task.plan.wanted if accepted.task is not None else ()
+        """The outputs that the user wants, in their order. If empty, those that no other step reads."""
+        self.checked: AnswerChecked | None = None
+        """The latest comparison of the answer with the request."""
+        self.before_repair: dict[str, Mapping[str, str]] = {}
+        """The outputs at the first comparison of the answer with the request, by step."""
+        self.doubt = ""
+        """Why the answer of a run that is done is doubtful; empty if nothing is known against it."""
         self.wall_seconds = 0.0
         """How long the run has taken, up to its latest event, or to its end."""
         self.ratings: dict[str | None, tuple[RatingRow, ...]] = {}
@@ -249,8 +260,8 @@ class RunView:
                 self._apply_new(tuple(step.id for step in steps), at)
             case PlanFinished():
                 self._apply_planned(event, at)
-            case PlanFailed(failure=failure):
-                self.error = failure.message
+            case PlanFailed(failure=failure, missing=missing):
+                self.error, self.missing = failure.message, missing
             case ReplanStarted() | ReplanFinished() | PlanReplaced():
                 self._apply_replan(event, at)
             case StepExpanded(step=step):
@@ -258,26 +269,36 @@ class RunView:
             case StepGathered(step=step, outputs=outputs):
                 self._fans[step] = (self._fans.get(step, (at, None))[0], at)
                 self.outputs[step] = outputs
-            case RunFinished(status=status, error=error):
-                self.status, self.error = status, error or self._unplanned()
-                if self.replans and self.replans[-1].outcome in ("waiting", "planning"):
-                    self._change_replan(outcome="cancelled")
+            case AnswerChecked() | RunFinished():
+                self._apply_end(event)
             case _:
                 self._apply_attempt(event, at)
 
     def _apply_planned(self, event: PlanFinished, at: float) -> None:
         self.origin, self.plan_reason, self.plan_usage = event.origin, event.reason, event.usage
-        self.forecast = event.forecast or self.forecast
+        self.forecast, self.wanted = event.forecast or self.forecast, event.wanted or self.wanted
         self.status = "running" if self.status == "planning" else self.status
         self._planning = (self._planning[0], at)
         self.plannings += event.origin in ("repaired", "fallback")
         self._await(event.goes_on_after)
 
+    def _apply_end(self, event: AnswerChecked | RunFinished) -> None:
+        if isinstance(event, AnswerChecked):
+            self.before_repair = self.before_repair or dict(self.outputs)
+            self.outputs |= event.restored
+            self.checked = event
+            return
+        self.status, self.error, self.doubt = event.status, event.error or self._unplanned(), event.doubt
+        if self.replans and self.replans[-1].outcome in ("waiting", "planning"):
+            self._change_replan(outcome="cancelled")
+
     def _apply_replan(self, event: ReplanStarted | ReplanFinished | PlanReplaced, at: float) -> None:
         if isinstance(event, PlanReplaced):
-            self.replaced = event
+            self.replaced, self.wanted = event, event.answer.outputs
             return
         row = self.replans[-1]
+        if isinstance(event, ReplanFinished) and event.wanted:
+            self.wanted = event.wanted
         if isinstance(event, ReplanStarted):
             started = at if row.started is None else row.started
             self._change_replan(outcome="planning", model=event.model, started=started)
@@ -409,6 +430,7 @@ def fresh_state(
         paths=task.paths if task else (),
         estimate=lambda graph: {name: one.seconds for name, one in expected(graph).items()},
         max_replans=accepted.max_replans,
+        checks_answer=task is None or task.plan.check_answer,
         may_answer_directly=accepted.request is not None,
     )
 

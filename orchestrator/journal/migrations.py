@@ -89,9 +89,14 @@ CREATE UNIQUE INDEX events_by_key ON events (body ->> '$.key', coalesce(body ->>
 CREATE INDEX chat_events_by_owner ON chat_events (body ->> '$.owner', number) WHERE kind = 'chat_routed';
 """
 
+# Lists of runs mark those whose answers are doubtful.
+_DOUBTS = """
+ALTER TABLE runs ADD COLUMN doubt TEXT NOT NULL DEFAULT '';
+"""
+
 MIGRATIONS: tuple[str, ...] = (
     *(_FIRST, _KEYS, _PARTS, _CHECKSUMS, _TASKS, _OUTCOMES, _PERSONAS, _CHATS, _SHAPES),
-    _OWNERS,
+    *(_OWNERS, _DOUBTS),
 )
 """SQL that leads from version n to version n + 1, at index n."""
 

@@ -62,6 +62,8 @@ class RunRow:
     error: str | None
     owner: str
     """Who submitted it, see `RunAccepted.owner`."""
+    doubt: str = ""
+    """Why its answer is doubtful, see `RunFinished.doubt`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -534,8 +536,8 @@ class Store:
         )
         if closes := row.closes:
             execute(
-                "UPDATE runs SET status = ?, finished = ?, error = ? WHERE run = ?",
-                (closes.status, closes.at, closes.error, row.run),
+                "UPDATE runs SET status = ?, finished = ?, error = ?, doubt = ? WHERE run = ?",
+                (closes.status, closes.at, closes.error, closes.doubt, row.run),
             )
         elif status := _STATUS_AFTER.get(row.kind):
             execute("UPDATE runs SET status = ? WHERE run = ? AND status != ?", (status, row.run, status))

@@ -2,14 +2,15 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from orchestrator.analysis import Source, analyze
 from orchestrator.engine.waits import ModelWait, waiting_for_models
-from orchestrator.errors import InputError
+from orchestrator.errors import InputError, RequestIncomplete
 from orchestrator.events import (
+    AnswerChecked,
     AttemptFailed,
     AttemptGenerated,
     AttemptSucceeded,
@@ -37,10 +38,12 @@ from orchestrator.events import (
 from orchestrator.failures import failures_shown_to
 from orchestrator.frontdoor.direct import direct_answer
 from orchestrator.gates import GateSkipped, RunJob, RunnerFor, no_runner, requested_gates, scope_of, unseen_tests
+from orchestrator.history.view import RunView
 from orchestrator.journal import Journal, JournalError, publish, retry_when_disk_full
 from orchestrator.planning import PlanContext, PlanError, PlannedPart, Planner
 from orchestrator.prediction import predict_seconds
 from orchestrator.routing import Decision, DecisionContext, Router
+from orchestrator.runs.answer_check import check_answer
 from orchestrator.runs.attempt_context import (
     AttemptContextFactory,
     RunProposes,
@@ -251,9 +254,15 @@ class RunEffects:
                 self._replans_left -= 1
             case NoteChanged():
                 self._contexts.notes.apply(event)
-            case AttemptSucceeded(step=name, outputs=outputs) | StepGathered(step=name, outputs=outputs):
-                self._outputs[name] = outputs
-                self._inputs.produced(name, outputs)
+            case AttemptSucceeded(step=step, outputs=outputs) | StepGathered(step=step, outputs=outputs):
+                self._produced(step, outputs)
+            case AnswerChecked(restored=restored):
+                for step, outputs in restored.items():
+                    self._produced(step, outputs)
+
+    def _produced(self, step: str, outputs: Mapping[str, str]) -> None:
+        self._outputs[step] = outputs
+        self._inputs.produced(step, outputs)
 
     async def context(self, command: StartAttempt) -> DecisionContext:
         """Return what the router's choice for an attempt may depend on."""
@@ -392,6 +401,8 @@ class RunEffects:
         try:
             with waiting_for_models(_Waits(None, 0, now, emit)):
                 planned = await self._services.planner.plan(asked, self._accept(emit), meter)
+        except RequestIncomplete as error:
+            return PlanFailed(at=now(), failure=_final("; ".join(error.missing)), missing=error.missing)
         except InputError as error:
             return PlanFailed(at=now(), failure=_final(str(error)))
         except PlanError as error:
@@ -403,6 +414,7 @@ class RunEffects:
             forecast=planned.forecast,
             usage=planned.usage,
             goes_on_after=planned.goes_on_after,
+            wanted=planned.wanted,
             reasoning=await self._store_thoughts(models),
         )
 
@@ -438,8 +450,31 @@ class RunEffects:
             usage=made.usage,
             asked=made.asked,
             goes_on_after=made.goes_on_after,
+            wanted=made.wanted,
             reasoning=await self._store_thoughts(models),
         )
+
+    async def check_answer(self) -> AnswerChecked:
+        """Compare the answer with the request. Outputs that stand in place of a repair are published again."""
+        return await asyncio.to_thread(self._checked_answer)
+
+    def _checked_answer(self) -> AnswerChecked:
+        journal, run = self._services.journal, self._accepted.run
+        view = RunView.of(event for _, event in journal.events(run))
+        checked = check_answer(view, journal.get, self._texts_read(), self._services.clock.now())
+        for outputs in checked.restored.values():
+            publish(journal.home, journal.objects, run, outputs)
+        return checked
+
+    def _texts_read(self) -> dict[str, str]:
+        """Return the inputs and files that the steps have read, by name, as far as they can still be read."""
+        texts: dict[str, str] = {}
+        for sources in self._state.graph.sources.values():
+            for name, source in sources.items():
+                if source.step is None and name != REQUEST_LABEL and name not in texts:
+                    with suppress(AttemptError):
+                        texts[name] = self._inputs.text(name, source)
+        return texts
 
     def _plan_meter(self) -> "Meter":
         return Meter(self._broadcast, "", 0)
@@ -454,6 +489,7 @@ class RunEffects:
             replans=replans,
             priority=self._accepted.priority,
             known=tuple(self._planned),
+            has_tools=self._services.servers.configured,
             check=self._state.check,
             mode=self._accepted.mode,
             sizes=self._accepted.sizes,

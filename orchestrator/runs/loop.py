@@ -14,6 +14,7 @@ import structlog
 
 from orchestrator.errors import Problem
 from orchestrator.events import (
+    AnswerChecked,
     AttemptCancelled,
     AttemptFailed,
     AttemptStarted,
@@ -39,6 +40,7 @@ from orchestrator.runs.updates import Broadcast, EventUpdate
 from orchestrator.scheduler import (
     AnswerDirectly,
     CancelAttempt,
+    CheckAnswer,
     Command,
     ExpandStep,
     ExtendPlan,
@@ -94,6 +96,9 @@ class Effects(Protocol):
 
     def replace(self, command: AnswerDirectly) -> PlanReplaced:
         """Return the step that takes the place of a failed plan."""
+
+    async def check_answer(self) -> AnswerChecked:
+        """Compare the answer with the request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +185,11 @@ class RunLoop:
             self._effects.note(event)
         now = self._clock.now()  # events that come into the inbox from here on are later than what begins
         replanned = [self._effects.replanning(c) for c in commands if isinstance(c, ExtendPlan)]
-        ended = [RunFinished(at=now, status=c.status, error=c.error) for c in commands if isinstance(c, FinishRun)]
+        ended = [
+            RunFinished(at=now, status=c.status, error=c.error, doubt=c.doubt)
+            for c in commands
+            if isinstance(c, FinishRun)
+        ]
         choices = await self._choices(due, tasks)
         begun = self._start(commands, choices, now)
         replaced = [self._effects.replace(c) for c in commands if isinstance(c, AnswerDirectly)]
@@ -276,17 +285,8 @@ class RunLoop:
 
     def _begin(self, command: Command, choices: Mapping[AttemptKey, Choice], tasks: asyncio.TaskGroup) -> None:
         match command:
-            case StartAttempt(step, number) if (step.id, number) in self._cancelled:
-                pass  # it was cancelled at the same time, and AttemptCancelled answers both commands
-            case StartAttempt(step, number) if command.delay_seconds:
-                work = self._carry(step.id, number, self._wait(command))
-                self._at_work[step.id, number] = tasks.create_task(work)
-            case StartAttempt(step, number) if (step.id, number) in choices:
-                chosen = choices[step.id, number].decision
-                attempt = self._effects.attempt(command, chosen, self.emit)
-                self._at_work[step.id, number] = tasks.create_task(self._carry(step.id, number, attempt))
             case StartAttempt():
-                pass  # it comes back when the router has chosen
+                self._begin_attempt(command, choices, tasks)
             case ExpandStep(step):
                 tasks.create_task(self._carry(step.id, 0, self._effects.expand(command)))
             case GatherStep(step):
@@ -294,10 +294,27 @@ class RunLoop:
             case ExtendPlan():
                 rest = self._effects.extend(command, self.emit)
                 self._planning = tasks.create_task(self._plan(rest, partial(self._no_rest, command)))
+            case CheckAnswer():
+                tasks.create_task(self._check_answer())
             case CancelAttempt(step_id, number):
                 self._cancel(step_id, number)
             case AnswerDirectly() | FinishRun():
                 pass  # PlanReplaced or RunFinished is in the journal already
+
+    def _begin_attempt(
+        self, command: StartAttempt, choices: Mapping[AttemptKey, Choice], tasks: asyncio.TaskGroup
+    ) -> None:
+        step, number = command.step.id, command.number
+        if (step, number) in self._cancelled:
+            return  # it was cancelled at the same time, and AttemptCancelled answers both commands
+        work: Awaitable[Event | Due]
+        if command.delay_seconds:
+            work = self._wait(command)
+        elif (step, number) in choices:
+            work = self._effects.attempt(command, choices[step, number].decision, self.emit)
+        else:
+            return  # it comes back when the router has chosen
+        self._at_work[step, number] = tasks.create_task(self._carry(step, number, work))
 
     async def _wait(self, command: StartAttempt) -> Due:
         await asyncio.sleep(command.delay_seconds)
@@ -336,6 +353,15 @@ class RunLoop:
         except Exception as error:
             log.exception("planning broke down", run=self.run)
             outcome = broken(f"internal error: {error!r}")
+        self.emit(outcome)
+
+    async def _check_answer(self) -> None:
+        """Have the answer compared with the request. If that breaks down, nothing is known against the answer."""
+        try:
+            outcome = await self._effects.check_answer()
+        except Exception:
+            log.exception("the check of the answer broke down", run=self.run)
+            outcome = AnswerChecked(at=self._clock.now())
         self.emit(outcome)
 
     def _no_plan(self, reason: str) -> PlanFailed:

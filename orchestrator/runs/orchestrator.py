@@ -359,7 +359,7 @@ class Orchestrator:
         if job.task is not None and as_given:
             events += [
                 StepsPlanned(at=accepted.at, steps=job.task.plan.steps),
-                PlanFinished(at=accepted.at, origin="taskir"),
+                PlanFinished(at=accepted.at, origin="taskir", wanted=job.task.plan.wanted),
             ]
         with journal.objects.holding(checked.prior.values()):  # the runs that made them may be deleted meanwhile
             await journal.append(accepted.run, events)
@@ -491,6 +491,7 @@ class Orchestrator:
             models=self._services.models,
             replans=replans,
             priority=job.urgency,
+            has_tools=self._services.servers.configured,
             mode=mode,
             sizes=sizes,
             predict=None if chosen is None else predict,
@@ -503,7 +504,8 @@ class Orchestrator:
             how, reason = "direct", planned.reason or (chosen.reason if chosen is not None else "")
         elif mode == "direct":  # a procedure does it
             how = "as-planned"
-        return planned_task(request, [step for part in made for step in part.steps], goes_on_after, how, reason)
+        steps = [step for part in made for step in part.steps]
+        return planned_task(request, steps, goes_on_after, planned.wanted, how, reason)
 
     def _begin(self, events: list[Event], cancel: CancelRequested | None = None) -> None:
         """Begin to drive a run from where its journaled events end; with `cancel`, only to cancel it."""

@@ -3,6 +3,7 @@
 from orchestrator.scheduler.commands import (
     AnswerDirectly,
     CancelAttempt,
+    CheckAnswer,
     Command,
     ExpandStep,
     ExtendPlan,
@@ -20,6 +21,7 @@ __all__ = [
     "AnswerDirectly",
     "CancelAttempt",
     "Cause",
+    "CheckAnswer",
     "Command",
     "ExpandStep",
     "ExtendPlan",

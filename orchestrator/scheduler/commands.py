@@ -78,6 +78,14 @@ class AnswerDirectly:
 
 
 @dataclass(frozen=True, slots=True)
+class CheckAnswer:
+    """Compare the answer with the request, now that all steps are done. Answer: AnswerChecked.
+
+    After a repair, keep of its outputs only those that are better than what they replace.
+    """
+
+
+@dataclass(frozen=True, slots=True)
 class CancelAttempt:
     """Stop an attempt. Answers: AttemptCancelled, also where there is no such attempt, or the attempt's own outcome."""
 
@@ -91,6 +99,8 @@ class FinishRun:
 
     status: Literal["done", "failed", "cancelled"]
     error: str | None = None
+    doubt: str = ""
+    """As in RunFinished."""
 
 
-Command = StartAttempt | ExpandStep | GatherStep | ExtendPlan | AnswerDirectly | CancelAttempt | FinishRun
+Command = StartAttempt | ExpandStep | GatherStep | ExtendPlan | AnswerDirectly | CheckAnswer | CancelAttempt | FinishRun

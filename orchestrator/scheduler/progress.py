@@ -2,11 +2,14 @@
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
 from typing import Literal
 
 from orchestrator.analysis import PlanAnalysis, StepGraph
 from orchestrator.events import (
+    AnswerChecked,
+    AnswerDoubt,
     Event,
     FailureKind,
     Mode,
@@ -182,10 +185,13 @@ class Ending:
         self.cause = Cause(None, reason)
         return self.cause
 
-    def ask(self, steps: Sequence[StepRecord], direct: str | None = None) -> FinishRun:
-        """Return how the run is to end, now that all steps of the plan have ended. `direct` is as in `outcome`."""
+    def ask(self, end: FinishRun, doubt: str) -> FinishRun:
+        """Return how the run is to end, now that all steps of the plan have ended: at `end`, unless it was stopped.
+
+        `doubt` is about its answer.
+        """
         self._asked = True
-        return self._stopped or outcome(steps, direct)
+        return self._stopped or replace(end, doubt=doubt)
 
     def ask_again(self) -> None:
         """Let the run be asked to finish once more: the first time was lost in a restart."""
@@ -195,6 +201,64 @@ class Ending:
         """Take note that the run has finished. Return why steps that have not ended are cancelled."""
         self.finished = event
         return Cause(None, event.error or f"the run ended as {event.status}")
+
+
+class AnswerCheck:
+    """The comparison of the answer with the request after the last step, and the repair that may follow from it.
+
+    It is "due", then "asked" for; then steps may be "repairing" the answer, after which it is asked for once more; and
+    then it is "over".
+    """
+
+    def __init__(self, *, due: bool) -> None:
+        self.doubts: tuple[AnswerDoubt, ...] = ()
+        """The doubts about the answer as it is now."""
+        self._stage: Literal["due", "asked", "repairing", "asked again", "over"] = "due" if due else "over"
+        self._stopped = False
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether all steps were done, so that the run has an answer which stands whatever happens now."""
+        return self._stage in ("asked", "repairing", "asked again")
+
+    @property
+    def doubt(self) -> str:
+        """The doubts in one text."""
+        return " ".join(dict.fromkeys(doubt.text for doubt in self.doubts))
+
+    def ask(self) -> bool:
+        """Return whether the answer is to be compared now that all steps are done. If so, take note that it is."""
+        if self._stage not in ("due", "repairing"):
+            return False
+        self._stage = "asked" if self._stage == "due" else "asked again"
+        return True
+
+    def ask_again(self) -> None:
+        """Let the answer be compared once more: the first time was lost in a restart."""
+        if self._stage == "asked":
+            self._stage = "due"
+        elif self._stage == "asked again":
+            self._stage = "repairing"
+
+    def skip(self) -> None:
+        """Take note that there is nothing to compare."""
+        self._stage = "over"
+
+    def stop(self) -> None:
+        """Take note that the run is to end, so that there is no repair."""
+        self._stopped = True
+
+    def take(self, event: AnswerChecked) -> bool:
+        """Take note of the doubts about the answer, and return whether it is to be repaired."""
+        if not self.has_begun:
+            raise IllegalTransition(None, f"{event.kind} came, but the answer was not to be checked")
+        first, self.doubts = self._stage == "asked", event.doubts
+        self._stage = "over"
+        return first and not self._stopped
+
+    def repair(self) -> None:
+        """Take note that steps repair the answer."""
+        self._stage = "repairing"
 
 
 def outcome(steps: Sequence[StepRecord], direct: str | None = None) -> FinishRun:

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from orchestrator.analysis import PlanAnalysis, StepGraph
 from orchestrator.events import (
+    AnswerChecked,
     AttemptCancelled,
     AttemptFailed,
     AttemptGenerated,
@@ -36,8 +37,8 @@ from orchestrator.events import (
     ToolCalled,
 )
 from orchestrator.failures import EscalationChain, FailureResponse, GiveUp, decide
-from orchestrator.scheduler.commands import CancelAttempt, Command, ExtendPlan
-from orchestrator.scheduler.progress import Ending, Estimate, PlanProgress, answer_directly
+from orchestrator.scheduler.commands import CancelAttempt, CheckAnswer, Command, ExtendPlan
+from orchestrator.scheduler.progress import AnswerCheck, Ending, Estimate, PlanProgress, answer_directly, outcome
 from orchestrator.scheduler.queue import ConcurrencyLimits, Rank, ReadyQueue
 from orchestrator.scheduler.states import ACTIVE, FINAL, TRANSITIONS, IllegalTransition, State
 from orchestrator.scheduler.step import Cause, StepEvent, StepRecord, StepViews, expand_children, outcome_of_children
@@ -52,6 +53,7 @@ class RunState:
     beside artifacts, as in `analyze`.
     `escalation` says which role takes over from which, and `max_replans` how often the plan may go on after a step that
     it ended with. With `may_answer_directly`, a plan that fails is replaced by one step that does the whole request.
+    With `checks_answer` the answer is compared with the request before the run ends.
     """
 
     def __init__(
@@ -67,6 +69,7 @@ class RunState:
         estimate: Estimate = lambda graph: dict.fromkeys(graph.order, 1.0),
         max_replans: int = 0,
         may_answer_directly: bool = False,
+        checks_answer: bool = False,
     ) -> None:
         self.mode = mode
         self._escalation = escalation
@@ -80,12 +83,13 @@ class RunState:
         self._unfinished = 0
         self._planning = False
         self._ending = Ending()
+        self._answer = AnswerCheck(due=checks_answer)
         self._take_in: Mapping[type[Event], Callable[[Any], None]] = {
             RunAccepted: lambda event: None,
             RunBegun: lambda event: None,
             PlanningStarted: self._on_planning,
             StepsPlanned: self._on_planned,
-            PlanFinished: self._plan.finish_first,
+            PlanFinished: self._on_plan_finished,
             PlanFailed: self._on_plan_failed,
             ReplanStarted: self._plan.begin_rest,
             ReplanFinished: self._plan.finish_rest,
@@ -101,6 +105,7 @@ class RunState:
             StepExpanded: self._on_expanded,
             StepGathered: self._on_done,
             CancelRequested: self._on_cancel,
+            AnswerChecked: self._on_answer_checked,
             RunFinished: self._on_finished,
         }
 
@@ -126,6 +131,7 @@ class RunState:
         self._commands = []
         self._plan.ask_again()
         self._ending.ask_again()
+        self._answer.ask_again()
         for record in self._steps.values():
             if record.state in ACTIVE:
                 self._ask_again(record)
@@ -166,11 +172,14 @@ class RunState:
         if self._unfinished or self._ending.is_asked or (self._plan.is_open and not self._ending.is_due):
             return
         steps = [self._steps[step] for step in self.graph.steps]
-        if not self._ending.is_due and self._plan.replaceable and (command := answer_directly(steps)) is not None:
+        end, stopped = outcome(steps, self._plan.direct), self._ending.is_due
+        if not stopped and self._plan.replaceable and (command := answer_directly(steps)) is not None:
             self._plan.ask_directly()
             self._commands.append(command)
-        else:
-            self._commands.append(self._ending.ask(steps, self._plan.direct))
+        elif not stopped and end.status == "done" and self._answer.ask():
+            self._commands.append(CheckAnswer())
+        elif not self._answer.has_begun:
+            self._commands.append(self._ending.ask(end, self._answer.doubt))
 
     def _move(self, record: StepRecord, to: State) -> None:
         """Change the state of a step, with all that follows from it. Nothing else changes states."""
@@ -237,9 +246,14 @@ class RunState:
         self._unfinished += len(new)
         self._queue.replace({step: self._steps[step].place for step in self._queue.ready})
 
+    def _on_plan_finished(self, event: PlanFinished) -> None:
+        self._plan.finish_first(event)
+        if event.origin == "procedure":
+            self._answer.skip()
+
     def _on_plan_failed(self, event: PlanFailed) -> None:
         self._plan.finish_first(event)
-        self._stop("failed", f"no plan: {event.failure.message}")
+        self._stop("failed", "; ".join(event.missing) or f"no plan: {event.failure.message}")
 
     def _on_started(self, event: AttemptStarted) -> None:
         if record := self._subject(event):
@@ -257,15 +271,19 @@ class RunState:
 
     def _on_done(self, event: AttemptSucceeded | StepGathered) -> None:
         if record := self._uncancelled(event):
+            record.repairing = False
             self._move(record, State.DONE)
 
     def _on_attempt_cancelled(self, event: AttemptCancelled) -> None:
         if record := self._subject(event):
-            self._move(record, State.CANCELLED)
+            self._end_cancelling(record)
 
     def _on_failed(self, event: AttemptFailed) -> None:
         record = self._uncancelled(event)
         if record is None:
+            return
+        if record.repairing:
+            self._end_repair(record)
             return
         failed, history = record.failed(event.failure), tuple(record.failures)
         record.failures.append(failed)
@@ -307,9 +325,36 @@ class RunState:
         """Return the step that the event is about, unless it was to be cancelled: then it is now."""
         record = self._subject(event)
         if record and record.cancelling:
-            self._move(record, State.CANCELLED)
+            self._end_cancelling(record)
             return None
         return record
+
+    def _end_cancelling(self, record: StepRecord) -> None:
+        """End a step that was to be cancelled. What it was to repair is done already, and stays so."""
+        if record.repairing:
+            self._end_repair(record)
+        else:
+            self._move(record, State.CANCELLED)
+
+    def _on_answer_checked(self, event: AnswerChecked) -> None:
+        """Repair the answer, once, if what is doubtful in it can be written once more and no other step has read it."""
+        if not self._answer.take(event):
+            return
+        doubts: dict[str, list[str]] = {}
+        for doubt in event.doubts:
+            doubts.setdefault(doubt.step, []).append(doubt.text)
+        for step, texts in doubts.items():
+            record = self._steps.get(step)
+            if record is not None and record.can_be_repaired and not self.graph.after[step]:
+                record.begin_repair(" ".join(texts))
+                self._unfinished += 1
+                self._answer.repair()
+                self._move(record, State.READY)
+
+    def _end_repair(self, record: StepRecord) -> None:
+        """Let the earlier output of a step stand, since there will be no better one."""
+        record.end_repair()
+        self._move(record, State.DONE)
 
     def _ask_again(self, record: StepRecord) -> None:
         """Ask once more for what a step was doing when the orchestrator was restarted."""
@@ -356,8 +401,15 @@ class RunState:
         self._commands.append(record.command())
 
     def _on_cancel(self, event: CancelRequested) -> None:
-        """Cancel the run or a step. To cancel a step that has ended already, or does not exist, is no error."""
-        if event.step is None:
+        """Cancel the run or a step. To cancel a step that has ended already, or does not exist, is no error.
+
+        A run whose steps were all done has an answer. It ends with that, and only what would repair it is cancelled.
+        """
+        if event.step is None and self._answer.has_begun:
+            self._answer.stop()
+            cause = Cause(None, event.reason)
+            self._to_cancel.extend((record, cause) for record in self._steps.values() if record.repairing)
+        elif event.step is None:
             self._stop("cancelled", event.reason)
         elif event.step in self._steps:
             self._to_cancel.append((self._steps[event.step], Cause(event.step, event.reason)))
@@ -373,7 +425,7 @@ class RunState:
             return
         record.cause = cause
         if record.state not in ACTIVE:
-            self._move(record, State.CANCELLED)
+            self._end_cancelling(record)
         elif record.fans_out:
             self._to_cancel.extend((child, cause) for child in record.children or ())
         else:
@@ -392,7 +444,7 @@ class RunState:
         """End what was to be cancelled, without waiting for it to stop."""
         for record in reversed(self._steps.values()):  # children before their parents
             if record.cancelling:
-                self._move(record, State.CANCELLED)
+                self._end_cancelling(record)
         self._settle()
 
     def check(self, steps: Sequence[Step]) -> None:
@@ -416,6 +468,11 @@ class RunState:
     def growing(self) -> bool:
         """Whether more steps may come."""
         return self._plan.is_open and not self._ending.finished
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether the run will be done whatever happens: all of its steps were, and its answer is only checked now."""
+        return self._answer.has_begun
 
     @property
     def steps(self) -> StepViews:

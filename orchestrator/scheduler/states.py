@@ -32,11 +32,13 @@ TRANSITIONS: Mapping[tuple[State, State], str] = {
     (State.RUNNING, State.FAILED): "no retry and no escalation is left, or a child failed",
     (State.RUNNING, State.CANCELLED): "the user asked, and its attempt has ended",
     (State.CHECKING, State.READY): "it is tried again: a gate failed, or after a restart",
+    (State.DONE, State.READY): "the answer is doubtful because of its output, which is repaired once",
+    (State.READY, State.DONE): "its repair is not wanted any more, and its output stands",
     (State.CHECKING, State.DONE): "its output is stored, no gate failed",
     (State.CHECKING, State.FAILED): "no retry and no escalation is left",
     (State.CHECKING, State.CANCELLED): "the user asked, and its attempt has ended",
 }
-"""Every legal change of state, and when it happens. What is final stays so: a completed step never runs again."""
+"""Every legal change of state, and when it happens. What is final stays so, but for the one repair of an answer."""
 
 
 class IllegalTransition(OrchestratorError):

@@ -10,6 +10,7 @@ from orchestrator.events import (
     AttemptStarted,
     AttemptSucceeded,
     Failure,
+    FailureKind,
     StepExpanded,
     StepGathered,
 )
@@ -95,6 +96,10 @@ class StepRecord:
     children: tuple["StepRecord", ...] | None = None
     pending: int = 0
     """How many children have not ended."""
+    repairing: bool = False
+    """Whether it was done, and runs once more because the answer is doubtful. Whatever that comes to, it is done."""
+    repaired: bool = False
+    """Whether such a repair has begun."""
 
     def __post_init__(self) -> None:
         self.role = self.asked = self.step.actor
@@ -176,6 +181,22 @@ class StepRecord:
             self.role, self.delay_seconds = decision.role, 0.0
         elif isinstance(decision, Retry):
             self.delay_seconds = decision.delay_seconds
+
+    @property
+    def can_be_repaired(self) -> bool:
+        """Whether its output may be written once more: it is done, by one attempt that did nothing but write."""
+        plain = not (self.fans_out or self.parent or self.step.tools) and self.step.kind == "generate"
+        return plain and self.state is State.DONE
+
+    def begin_repair(self, doubt: str) -> None:
+        """Let the next attempt repair the output, with the doubt as evidence of what is wrong."""
+        self.repairing = self.repaired = True
+        self.failures.append(self.failed(Failure(FailureKind.LOGIC, doubt, evidence=doubt)))
+        self.reason, self.delay_seconds = f"repair of the answer: {doubt}", 0.0
+
+    def end_repair(self) -> None:
+        """Take note that the repair is over, whatever came of it."""
+        self.repairing, self.cause, self.lost = False, None, False
 
     def lose(self) -> None:
         """Forget an attempt that a restart has interrupted. The same role is asked again.

@@ -45,6 +45,7 @@ class RunOperations:
             outputs={
                 "run": "the id of the run",
                 "answer": "its answer, or null",
+                "doubt": "why its answer is doubtful, or an empty text",
                 "texts": "its artifacts by name, the short ones that are texts",
                 "digests": "the SHA-256 of each artifact by name",
                 "seconds": "how long it took",
@@ -116,6 +117,7 @@ class RunOperations:
         return {
             "run": run,
             "answer": report.answer,
+            "doubt": report.doubt,
             "texts": texts,
             "digests": dict(report.artifacts),
             "seconds": round(report.wall_seconds, 3),

@@ -28,6 +28,8 @@ class Totals:
     """Runs that were refused because too many waited."""
     runs: Counter[str] = field(default_factory=Counter)
     """Runs that have ended, by status."""
+    doubtful: int = 0
+    """Runs that were done with a doubtful answer."""
     run_seconds: Counter[str] = field(default_factory=Counter)
     """The seconds from acceptance to end of the runs that have ended, by status."""
     attempts: Counter[tuple[str, str]] = field(default_factory=Counter)
@@ -66,6 +68,7 @@ class Totals:
                 self.attempts[models.pop((step, number), ""), "done"] += 1
             case AttemptFailed(step=step, number=number, failure=failure):
                 self.attempts[models.pop((step, number), ""), failure.kind.value] += 1
-            case RunFinished(status=status):
+            case RunFinished(status=status, doubt=doubt):
                 self.runs[status] += 1
+                self.doubtful += bool(doubt)
                 self.run_seconds[status] += event.at - accepted.at  # type: ignore[assignment]

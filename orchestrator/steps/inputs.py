@@ -71,7 +71,7 @@ class RunInputs:
         """
         names = [name for name in dict.fromkeys(step.inputs) if name != step.foreach or item is None]
         ordered = sorted(names, key=lambda name: name not in self._shared)
-        found = [StepInput(name, self._text(name, sources[name])) for name in ordered]
+        found = [StepInput(name, self.text(name, sources[name])) for name in ordered]
         if item is not None and step.foreach is not None:
             found.append(StepInput(f"{step.foreach}[{item}]", self.items(step, sources)[item]))
         return tuple(found)
@@ -111,7 +111,7 @@ class RunInputs:
 
     def given(self, labels: Iterable[str]) -> tuple[StepInput, ...]:
         """Return inputs of the task by their labels, whether or not a step reads them."""
-        return tuple(StepInput(label, self._text(label, Source("input"))) for label in labels)
+        return tuple(StepInput(label, self.text(label, Source("input"))) for label in labels)
 
     def items(self, step: Step, sources: Mapping[str, Source]) -> tuple[str, ...]:
         """Return the items of the list that a `foreach` step runs over, each as text."""
@@ -119,13 +119,14 @@ class RunInputs:
         assert name is not None, f"{step.id} has no foreach"
         key = (name, self._version(name, sources[name]))
         if key not in self._items:
-            self._items[key] = items_of(name, self._text(name, sources[name]))
+            self._items[key] = items_of(name, self.text(name, sources[name]))
         return self._items[key]
 
     def _version(self, name: str, source: Source) -> str:
         return self._outputs[source.step][name] if source.step is not None else source.kind
 
-    def _text(self, name: str, source: Source) -> str:
+    def text(self, name: str, source: Source) -> str:
+        """Return what a name stands for. Raises `AttemptError` where it cannot be read."""
         if source.step is not None:
             return self._artifact(self._outputs[source.step][name])
         if source.kind == "file":

@@ -67,6 +67,8 @@ def _problems(task: TaskIR, capabilities: Capabilities) -> Iterator[Problem]:
     yield from _check_all_known(("gates",), "gate", task.gates, capabilities.gates)
     for index, step in enumerate(task.plan.steps):
         yield from _step(index, step, capabilities)
+    written = dict.fromkeys(name for step in task.plan.steps for name in step.outputs)
+    yield from _check_all_known(("plan", "wanted"), "output", task.plan.wanted, written)
     yield from _output_schemas(task)
 
 

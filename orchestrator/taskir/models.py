@@ -79,6 +79,13 @@ class Plan(_Record):
 
     steps: Annotated[tuple[Step, ...], Field(min_length=1, max_length=MAX_STEPS)]
     parallelism: Parallelism = Field(default_factory=Parallelism)
+    wanted: Names = Field(
+        default=(),
+        description="the outputs that make the answer, in this order; without it those that no other step reads",
+    )
+    check_answer: bool = Field(
+        default=False, description="compare the answer with the objective when all steps are done, and repair it once"
+    )
 
 
 class TaskInput(_Record):

@@ -12,15 +12,16 @@ DROP INDEX chat_events_by_owner;
 DROP INDEX events_by_key;
 CREATE UNIQUE INDEX events_by_key ON events (body ->> '$.key') WHERE kind = 'run_accepted';
 ALTER TABLE runs DROP COLUMN owner;
+ALTER TABLE runs DROP COLUMN doubt;
 """
-"""Undoes the last migration."""
+"""Undoes the last two migrations."""
 
 
 def downgrade(database: Path) -> None:
-    """Make the database of a journal one of the schema version before this one."""
+    """Make the database of a journal one of a schema version before this one."""
     with closing(sqlite3.connect(database)) as connection:
         connection.executescript(WITHOUT_OWNERS)
-        connection.execute("DELETE FROM schema_version WHERE version = ?", (VERSION,))
+        connection.execute("DELETE FROM schema_version WHERE version > ?", (VERSION - 2,))
         connection.commit()
 
 

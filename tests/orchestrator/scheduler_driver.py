@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from orchestrator.events import (
+    AnswerChecked,
+    AnswerDoubt,
     AttemptCancelled,
     AttemptFailed,
     AttemptGenerated,
@@ -30,6 +32,7 @@ from orchestrator.failures import EscalationChain
 from orchestrator.scheduler import (
     AnswerDirectly,
     CancelAttempt,
+    CheckAnswer,
     Command,
     ExpandStep,
     ExtendPlan,
@@ -82,6 +85,8 @@ class Driver:
     """The step after which the plan is to be extended, until that is answered."""
     replacing: AnswerDirectly | None = None
     """What asks for a direct answer in the place of the plan, until that is answered."""
+    checking: bool = False
+    """Whether the answer is to be compared with the request, until that is answered."""
     finish: FinishRun | None = None
     latest: list[Command] = field(default_factory=list)
     crashed: bool = False
@@ -110,7 +115,8 @@ class Driver:
         assert outcomes(self.state) == outcomes(before), "nothing that ended is lost, whatever the estimates are"
         if same:
             assert views(self.state) == views(before), "and everything else too, unless there was a restart in between"
-        self.working, self.to_cancel, self.extending, self.replacing, self.finish = {}, {}, None, None, None
+        self.working, self.to_cancel = {}, {}
+        self.extending, self.replacing, self.finish, self.checking = None, None, None, False
         self._note(self.state.resume())
 
     def _note(self, commands: list[Command]) -> None:
@@ -128,6 +134,10 @@ class Driver:
                 assert self.extending is None, "a plan goes on once at a time"
                 assert command.after in self.done, "a plan goes on after what is done"
                 self.extending = command.after
+            elif isinstance(command, CheckAnswer):
+                assert not self.checking, "an answer is compared once at a time"
+                assert not self.working, "an answer is compared when all steps are done"
+                self.checking = True
             else:
                 assert command.step.id not in self.done, "no completed step runs again"
                 assert command.step.id not in self.working, "a step does one thing at a time"
@@ -136,6 +146,15 @@ class Driver:
             assert not self.working, "a run does not finish while something is at work"
             assert not self.extending or self.finish.status == "cancelled", "nor while its plan goes on"
         assert list(violations(self.state)) == []
+
+    def check(self, **doubts: str) -> None:
+        """Answer CheckAnswer with a doubt about each of these steps; those that repair their outputs are not done."""
+        assert self.checking
+        self.checking = False
+        found = tuple(AnswerDoubt(text, step_id) for step_id, text in doubts.items())
+        event = AnswerChecked(at=0, doubts=found)
+        self.done -= doubts.keys()
+        self.send(event)
 
     def attempt(self, step_id: str) -> StartAttempt:
         command = self.working[step_id]
@@ -223,12 +242,14 @@ class Driver:
                 self.stopped(next(iter(self.to_cancel)))
             elif self.working:
                 self.succeed(next(iter(self.working)))
+            elif self.checking:
+                self.check()
             elif self.extending:
                 self.begin_rest()
                 self.end_rest()
             else:
                 self.close()
-        event = self.end_event(self.finish.status, self.finish.error)
+        event = self.end_event(self.finish.status, self.finish.error, self.finish.doubt)
         self.send(event)
         for estimate in (self.estimate, lambda step: -self.estimate(step)):
             again = RunState(**self.settings, estimate=by_step(estimate))
@@ -237,8 +258,8 @@ class Driver:
         return event
 
     @staticmethod
-    def end_event(status: Literal["done", "failed", "cancelled"], error: str | None) -> RunFinished:
-        return RunFinished(at=0, status=status, error=error)
+    def end_event(status: Literal["done", "failed", "cancelled"], error: str | None, doubt: str = "") -> RunFinished:
+        return RunFinished(at=0, status=status, error=error, doubt=doubt)
 
     def states(self) -> Mapping[str, str]:
         return {step_id: view.state.value for step_id, view in self.state.steps.items()}

@@ -80,7 +80,8 @@ def test_the_states_of_a_step() -> None:
 
 
 def test_nothing_leaves_a_final_state() -> None:
-    assert not [pair for pair in TRANSITIONS if pair[0] in FINAL]
+    """But for the one repair of a doubtful answer, after which the step is done again whatever happens."""
+    assert [pair for pair in TRANSITIONS if pair[0] in FINAL] == [(State.DONE, State.READY)]
     assert {to for _, to in TRANSITIONS} == set(State) - {State.WAITING}
 
 

@@ -418,6 +418,16 @@ def test_which_tokens_are_sampled_is_bounded(folder: Path, sampling: str, where:
     assert words in problem
 
 
+def test_a_model_says_what_its_steps_read(folder: Path) -> None:
+    old = _load(folder)
+    new = _load(folder, GOOD.replace("threads: 2", "threads: 2\n    step_context: shared"))
+    assert [new.models[name].step_context for name in ("big", "little")] == ["shared", "own"]
+    assert not difference(old, new).retired
+    (problem,) = _problems(folder, GOOD.replace("threads: 2", "threads: 2\n    step_context: all"))
+    assert "models.big.step_context: is 'all'; accepted:" in problem
+    assert "'own', 'sources' or 'shared'" in problem
+
+
 @pytest.mark.parametrize("option", ["thinking: high", "sampling: {dry_multiplier: 0.8}"])
 def test_an_engine_goes_on_when_only_what_a_request_says_changes(folder: Path, option: str) -> None:
     before = _load(folder)

@@ -32,7 +32,7 @@ from orchestrator.api.openai.protocol import (
     may_be_continued,
     requested_thinking,
 )
-from orchestrator.api.openai.run_answers import AnsweringRun, RunId, run_event
+from orchestrator.api.openai.run_answers import AnsweringRun, RunDoubt, RunId, run_event
 from orchestrator.api.openai.sampling import (
     MaxTokens,
     SamplingBody,
@@ -189,6 +189,7 @@ class ChatAnswer(BaseModel):
     timings: Annotated[Timings | None, Field(exclude_if=lambda timings: timings is None)] = None
     """How long prompt and answers took, as llama-server has it; None where a run answers."""
     run_id: RunId = None
+    run_doubt: RunDoubt = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,6 +216,8 @@ class _Common:
         }
         if self.run.id is not None:
             chunk["run_id"] = self.run.id
+        if self.run.doubt is not None:
+            chunk["run_doubt"] = self.run.doubt
         if usage is not None:
             chunk["usage"] = usage.model_dump()
         return format_event(chunk | more)
@@ -313,6 +316,7 @@ def _answer(common: _Common, completions: Sequence[Completion], request: Complet
         usage=usage_of([completion.usage for completion in completions]),
         timings=None if common.run.id else timings_of([completion.usage for completion in completions]),
         run_id=common.run.id,
+        run_doubt=common.run.doubt,
     )
 
 

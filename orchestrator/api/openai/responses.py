@@ -19,10 +19,10 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from orchestrator.api.dependencies import Entries, LenientBody, StoredResponsesDep, at_most, read_body
 from orchestrator.api.errors import DOCUMENTED, error_detail
-from orchestrator.api.limiter import CallArguments, CallEnded, CallStarted, GenerationHandle, Piece, RunEvent, Thought
+from orchestrator.api.limiter import CallArguments, CallEnded, CallStarted, Piece, RunEvent, Thought
 from orchestrator.api.openai.calling import CUT_OFF
 from orchestrator.api.openai.chat import OutputDetails
-from orchestrator.api.openai.completion import AnsweringDep, CompletionRequest
+from orchestrator.api.openai.completion import AnsweringDep, CompletionRequest, StartedAnswers
 from orchestrator.api.openai.given_files import GivenFile
 from orchestrator.api.openai.logprobs import LogprobBody, logprobs_body, tokens_of_text
 from orchestrator.api.openai.protocol import (
@@ -37,7 +37,7 @@ from orchestrator.api.openai.protocol import (
     requested_thinking,
     text_of,
 )
-from orchestrator.api.openai.run_answers import RunId, run_event
+from orchestrator.api.openai.run_answers import RunDoubt, RunId, run_event
 from orchestrator.api.openai.sampling import (
     MaxTokens,
     SamplingBody,
@@ -278,6 +278,7 @@ class ResponseAnswer(BaseModel):
     tool_choice: str | dict[str, Any]
     tools: list[dict[str, Any]]
     run_id: RunId = None
+    run_doubt: RunDoubt = None
 
 
 class DeletedBody(BaseModel):
@@ -318,13 +319,14 @@ async def respond(
     functions = body.functions
     if not body.stream:
         (completion,) = await started.completions()
-        created = created.model_copy(update={"run_id": started.asked.run.id})
+        run = started.asked.run
+        created = created.model_copy(update={"run_id": run.id, "run_doubt": run.doubt})
         answer = _ended(created, _items(completion, functions), completion)
         await store(answer)
         return answer
     await started.wait_begun()
     created = created.model_copy(update={"run_id": started.asked.run.id})
-    return started.stream(_stream_events(created, started.handle, store, functions))
+    return started.stream(_stream_events(created, started, store, functions))
 
 
 @router.get("/responses/{response}")
@@ -680,7 +682,7 @@ class _EventBuilder:
 
 async def _stream_events(
     created: ResponseAnswer,
-    handle: GenerationHandle,
+    started: StartedAnswers,
     store: Callable[[ResponseAnswer], Awaitable[None]],
     functions: Functions,
 ) -> Events:
@@ -688,9 +690,10 @@ async def _stream_events(
     for event in builder.start():
         yield event
     try:
-        async for _, item in handle.items():
+        async for _, item in started.handle.items():
             for event in builder.end(item) if isinstance(item, Completion) else builder.piece(item):
                 yield event
+        builder.answer = builder.answer.model_copy(update={"run_doubt": started.asked.run.doubt})
         await store(builder.answer)
         yield builder.last()
     except OrchestratorError as error:

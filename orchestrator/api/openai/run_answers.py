@@ -9,12 +9,12 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any
 
 from fastapi import Response
 from pydantic import Field
 
-from orchestrator.api.errors import RUN_HEADER, RunFailed
+from orchestrator.api.errors import DOUBT_HEADER, RUN_HEADER, RunFailed
 from orchestrator.api.limiter import Generate, Piece, RunEvent
 from orchestrator.api.openai.names import role_named
 from orchestrator.engine.client.engine import Completion
@@ -36,6 +36,8 @@ class AnsweringRun:
 
     id: str | None = None
     """The id of the run; None before it is accepted, and where no run answers."""
+    doubt: str | None = None
+    """Why its answer is doubtful; None as long as nothing is known against it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,12 +69,18 @@ class RunQuestion:
 
 RunId = Annotated[str | None, Field(exclude_if=lambda run: run is None, description="the run that has answered")]
 """The field of an answer that names its run; it is left out where no run has answered."""
+RunDoubt = Annotated[
+    str | None, Field(exclude_if=lambda doubt: doubt is None, description="why the answer is doubtful")
+]
+"""The field of an answer that says why it is doubtful; it is left out where nothing is known against the answer."""
 
 
 def name_run(response: Response, run: AnsweringRun) -> None:
-    """Name the run that answers in a header of the response, where one does."""
+    """Name the run that answers in a header of the response, where one does. Another one says that it is doubtful."""
     if run.id is not None:
         response.headers[RUN_HEADER] = run.id
+    if run.doubt is not None:
+        response.headers[DOUBT_HEADER] = run.doubt.encode("ascii", "backslashreplace").decode()
 
 
 def run_event(event: RunEvent) -> dict[str, Any]:
@@ -115,16 +123,21 @@ def answer_by_run(service: Service, question: RunQuestion) -> Generate:
                         told.append(f"{line}\n")
                         on_thought(told[-1])
             report = await asyncio.to_thread(service.orchestrator.views.report, run)
-        if report.answer is None:
-            _fail(report)
-        completion = await _limited(service, report, report.answer, question)
+        answer = _answer(report)
+        question.told.doubt = report.doubt or None
+        completion = await _limited(service, report, answer, question)
         on_text(completion.text)
         return replace(completion, reasoning="".join(told))
 
     return generate
 
 
-def _fail(report: Report) -> NoReturn:
+def _answer(report: Report) -> str:
+    """Return the answer of a run, or what its request lacks. Raises RunFailed for a run that has neither."""
+    if report.answer is not None:
+        return report.answer
+    if report.missing:
+        return "This cannot be done yet:\n" + "\n".join(f"- {sentence}" for sentence in report.missing)
     message = f"run {report.run_id} ended {report.status}: {report.error or 'without an answer'}"
     raise RunFailed(message, report.run_id)
 

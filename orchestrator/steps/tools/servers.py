@@ -141,6 +141,11 @@ class ToolServers:
         self._sandbox = sandbox
         self._memory: MemoryBudget | None = None
 
+    @property
+    def configured(self) -> bool:
+        """Whether there is any server."""
+        return bool(self._configured())
+
     async def listing(self, names: Iterable[str]) -> Listing:
         """Return what the servers of these tools have, and why some of the names cannot be used. It never raises."""
         asked = [name for name in dict.fromkeys(names) if is_served(name)]

@@ -83,6 +83,17 @@ def test_a_chat_says_which_run_answers_and_what_the_run_did(ai: OpenAI, client: 
         assert f"{step['id']} is done." in told
 
 
+def test_a_chat_that_needs_a_missing_file_says_so(ai: OpenAI, client: httpx2.Client) -> None:
+    raw = ai.chat.completions.with_raw_response.create(model="orchestrate", messages=asked(text="Summarize zebra.txt."))
+    content = raw.parse().choices[0].message.content
+    assert "zebra.txt is not here" in content
+    report = client.get(f"/v1/runs/{raw.headers['X-Run-Id']}").json()
+    assert (report["status"], report["steps"]) == ("failed", [])
+    assert report["missing"][0] in content
+    refused = client.post("/v1/plans", json={"request": "Summarize zebra.txt."})
+    assert (refused.status_code, refused.json()["error"]["code"]) == (400, "request_incomplete")
+
+
 def test_a_stream_tells_what_happens_before_the_answer_comes(ai: OpenAI, client: httpx2.Client) -> None:
     raw = ai.chat.completions.with_raw_response.create(model="orchestrate", messages=asked(), stream=True)
     run = raw.headers["X-Run-Id"]
@@ -326,3 +337,37 @@ def test_what_is_no_upload_is_refused(client: httpx2.Client, body: dict[str, Any
     answer = client.post("/v1/files", **body)
     assert answer.status_code == 400
     assert message in answer.json()["error"]["message"]
+
+
+TIPS = "Give me 12 tips about a.txt."
+
+
+def test_a_doubtful_answer_is_marked_wherever_it_is_shown(ai: OpenAI, client: httpx2.Client) -> None:
+    raw = ai.chat.completions.with_raw_response.create(model="orchestrate", messages=asked(in_part("a.txt"), text=TIPS))
+    answer: Any = raw.parse()
+    run, doubt = answer.run_id, answer.run_doubt
+    assert doubt.startswith("You asked for 12 tips; the answer has ")
+    assert raw.headers["X-Run-Doubt"] == doubt
+    (choice,) = answer.choices
+    assert doubt not in choice.message.content, "the answer itself is as it was written"
+    told = choice.message.reasoning_content.splitlines()
+    assert told[-1] == f"The run is done, but its answer is doubtful: {doubt}"
+    result = client.get(f"/v1/runs/{run}/result").json()
+    assert (result["status"], result["doubt"], result["answer"]) == ("done", doubt, choice.message.content)
+    assert client.get(f"/v1/runs/{run}").json()["doubt"] == doubt
+    (line,) = [line for line in client.get("/v1/runs").json()["runs"] if line["run_id"] == run]
+    assert line["doubt"] == doubt
+    metrics = client.get("/metrics").text.splitlines()
+    (counted,) = [line for line in metrics if line.startswith("orchestrator_runs_doubtful_total ")]
+    assert float(counted.split()[1]) >= 1
+
+
+def test_streams_and_responses_say_that_an_answer_is_doubtful(ai: OpenAI) -> None:
+    chunks = list(ask(ai, in_part("a.txt"), text=TIPS, stream=True))
+    doubts = {getattr(chunk, "run_doubt", None) for chunk in chunks} - {None}
+    assert len(doubts) == 1
+    given: Any = [{"role": "user", "content": [{"type": "input_text", "text": f"{TIPS}\n\nThe text: it rains."}]}]
+    whole: Any = ai.responses.create(model="orchestrate", input=given)
+    assert whole.run_doubt.startswith("You asked for 12 tips; ")
+    events: list[Any] = list(ai.responses.create(model="orchestrate", input=given, stream=True))
+    assert events[-1].response.run_doubt.startswith("You asked for 12 tips; ")

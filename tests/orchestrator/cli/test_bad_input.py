@@ -202,3 +202,14 @@ def test_an_encoding_without_our_characters_is_no_obstacle(command: Cli, encodin
     assert (result.code, result.err) == (0, "")
     assert result.out.isascii()
     assert "S1 -> S2  data" in result.out
+
+
+def test_request_that_needs_a_missing_file_ends_with_code_3(command: Cli) -> None:
+    missing = "aa.txt is not among the files of the request (perhaps a.txt is meant)"
+    result = command("run", "Summarize aa.txt", "--dir", RECORDS, "--json")
+    assert (result.code, result.json["status"], result.json["missing"]) == (3, "failed", [missing])
+    shown = command("show", "last")
+    assert f"missing: {missing}" in " ".join(shown.out.split())
+    assert command("result").code == 3
+    dry = command("run", "Summarize aa.txt", "--dir", RECORDS, "--dry-run")
+    assert (dry.code, dry.err) == (3, f"error: request: {missing}\n")

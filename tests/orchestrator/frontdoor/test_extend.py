@@ -31,6 +31,8 @@ A = {"role": "worker", "action": "Summarize a.txt.", "inputs": ["a.txt"]}
 B = {"role": "worker", "action": "Summarize b.txt.", "inputs": ["b.txt"]}
 JOIN = {"role": "worker", "action": "Compare the summaries.", "inputs": ["P2", "P3"]}
 BAD = {"role": "worker", "action": "Summarize c.txt.", "inputs": ["c.txt"]}
+SUMMARIES = ("s2.txt", "s3.txt", "s4.txt")
+"""The outputs that the user wants: the list of files was only made on the way."""
 FOUND = '["a.txt","b.txt"]'
 ASKED = (
     f"Files: a.txt, b.txt, index.txt\nRequest: {TEXT}\n"
@@ -107,7 +109,9 @@ class Script:
 async def test_the_rest_is_asked_for_in_the_layout_the_models_know() -> None:
     script = Script([(rest(A, B, JOIN), "stop")])
     made = await script.extend(f"\n{FOUND}\n")
-    assert made == Extended("planned", "", Usage(prompt_tokens=10, output_tokens=len(rest(A, B, JOIN))), 1)
+    assert made == Extended(
+        "planned", "", Usage(prompt_tokens=10, output_tokens=len(rest(A, B, JOIN))), 1, None, SUMMARIES
+    )
     (asked,) = script.asked
     assert asked.messages == (Message("system", "Plan."), Message("user", ASKED))
     assert script.ids == ["S2", "S3", "S4"]
@@ -188,7 +192,7 @@ async def test_what_was_accepted_before_a_restart_is_not_accepted_again() -> Non
 async def test_a_rest_that_was_whole_before_a_restart_is_not_asked_for_again() -> None:
     script = Script([], replans=1)
     made = await script.extend(steps=known(LIST, {**A, "replan": True}))
-    assert made == Extended("planned", "", Usage(), 0, "S2")
+    assert made == Extended("planned", "", Usage(), 0, "S2", ("s2.txt",))
 
 
 async def test_a_long_output_is_shown_as_far_as_it_fits_and_the_gap_is_marked() -> None:

@@ -7,6 +7,8 @@ import pytest
 
 from memrl.episodes import Action
 from orchestrator.events import (
+    AnswerChecked,
+    AnswerDoubt,
     AttemptFailed,
     AttemptGenerated,
     AttemptStarted,
@@ -100,6 +102,33 @@ def test_whoever_knows_best_says_how_it_turned_out(
     (lesson,), _ = learned(events((outcome, gates), ratings=ratings))
     told = lesson.outcome
     assert (told.worth, told.source, told.by, told.weight) == pytest.approx(said)
+
+
+def doubted(*attempts: tuple[str, tuple[GateResult, ...]], still: bool) -> list[Event]:
+    """Return the events of a run whose answer was doubtful after the first attempt, and `still` is after the last."""
+    told, doubt = events(*attempts), AnswerDoubt("It has 3 of 5.", "S1")
+    first = next(at for at, event in enumerate(told) if isinstance(event, AttemptSucceeded))
+    told.insert(first + 1, AnswerChecked(at=told[first].at, doubts=(doubt,)))
+    end = RunFinished(at=9.0, status="done", doubt=doubt.text if still else "")
+    return [*told[:-1], AnswerChecked(at=9.0, doubts=(doubt,) if still else ()), end]
+
+
+def test_a_doubtful_answer_counts_less_than_one_without_doubt() -> None:
+    lessons, _ = lessons_of(doubted(("done", ()), ("done", ()), still=True), 0.2)
+    told = [(one.outcome.worth, one.outcome.by, one.outcome.weight) for one in lessons]
+    assert told == [(0.5, "answer", 0.3), (0.0, "answer", 0.4), (0.0, "answer", 0.4)]
+
+
+def test_a_repair_that_removes_the_doubt_counts_as_done() -> None:
+    plan, first, repair = (one.outcome for one in lessons_of(doubted(("done", ()), ("done", ()), still=False), 0.2)[0])
+    assert (plan.worth, plan.weight) == (1.0, 0.1)
+    assert (first.worth, first.by) == (0.0, "answer")
+    assert (repair.worth, repair.by, repair.weight) == (1.0, "", 0.1)
+
+
+def test_tests_that_have_passed_say_more_than_the_form_of_the_answer() -> None:
+    (_, first, _), _ = lessons_of(doubted(("done", (PASSED,)), ("done", ()), still=True), 0.2)
+    assert (first.outcome.worth, first.outcome.by) == (1.0, "unit")
 
 
 def chain(*gates: tuple[GateResult, ...], status: Any = "done", ratings: tuple[RatingGiven, ...] = ()) -> list[Event]:

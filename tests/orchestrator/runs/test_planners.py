@@ -6,11 +6,11 @@ import pytest
 
 from orchestrator.engine.client.engine import OnText
 from orchestrator.errors import InputError, Problem
-from orchestrator.events import PlanningStarted, Usage
+from orchestrator.events import PlanFinished, PlanningStarted, Usage
 from orchestrator.journal import JournalReader
 from orchestrator.planning import Accept, Extended, PlanContext, Planned, PlannedBy, PlannedPart
 from orchestrator.runs import Job, Orchestrator, Ports
-from orchestrator.taskir import Step
+from orchestrator.taskir import Plan, Step, TaskIR
 from registry.models import Registry
 from tests.orchestrator.run_jobs import RECORDS, REGISTRY, execute, report_of
 
@@ -55,6 +55,15 @@ async def test_a_stored_plan_is_run_and_goes_on(tmp_path: Path) -> None:
     with JournalReader.open_to_read(tmp_path / "home") as journal:
         (began,) = [event for _, event in journal.events(run) if isinstance(event, PlanningStarted)]
     assert (began.role, began.model) == ("procedure", "none")
+
+
+async def test_wanted_outputs_of_a_task_are_those_of_its_plan(tmp_path: Path) -> None:
+    task = TaskIR(objective="x", plan=Plan(steps=(summary(1, "a.txt"), summary(2, "b.txt")), wanted=("s2",)))
+    async with Orchestrator.open(tmp_path, REGISTRY) as orchestrator:
+        run = await execute(orchestrator, Job(None, task, RECORDS, "as-planned"))
+    with JournalReader.open_to_read(tmp_path) as journal:
+        (finished,) = [event for _, event in journal.events(run) if isinstance(event, PlanFinished)]
+    assert finished.wanted == ("s2",)
 
 
 async def test_a_plan_from_store_can_be_had_without_running_it(tmp_path: Path) -> None:

@@ -29,6 +29,13 @@ def test_what_the_installation_has_is_accepted() -> None:
     assert check_task(task(step, agents=[agent], inputs=inputs, gates=["lint"]), CAN) == ()
 
 
+def test_wanted_outputs_have_to_be_written() -> None:
+    wanted = task_from({"objective": "x", "plan": {"steps": [STEP], "wanted": ["a.txt"]}})
+    assert (check_task(wanted, CAN), wanted.plan.wanted) == ((), ("a.txt",))
+    (problem,) = check_task(task_from({"objective": "x", "plan": {"steps": [STEP], "wanted": ["b.txt"]}}), CAN)
+    assert str(problem).startswith('/plan/wanted/0: unknown output "b.txt"; accepted:')
+
+
 @pytest.mark.parametrize(
     ("step", "fields", "where", "what", "accepted"),
     [

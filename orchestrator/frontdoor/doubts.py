@@ -1,0 +1,322 @@
+"""Compare an answer with the request that it answers, by code, and say what speaks against it.
+
+A doubt has to be certain: what a person might read otherwise is left out, because a doubt about a right answer costs
+more trust than a wrong answer without one.
+"""
+
+import csv
+import io
+import json
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Final
+
+from orchestrator.frontdoor.languages import NAMES, language_of, languages_wanted, names_language
+from orchestrator.frontdoor.request import RequestFiles, instruction
+from orchestrator.frontdoor.wishes import Amount, Wishes
+from orchestrator.frontdoor.words import folded, words
+
+PROSE: Final = frozenset(("", ".md", ".txt", ".rst", ".adoc"))
+"""What the names of texts end in whose language and length count."""
+READ_BYTES: Final = 200_000
+"""A longer output is not read."""
+SLACK: Final = 1.1
+"""How much longer than wanted a text may be, because words are counted in different ways."""
+_LEAST_PROSE: Final = 12
+"""The language of an answer with fewer words is not doubted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """What speaks against an answer."""
+
+    text: str
+    """One sentence."""
+    output: str | None = None
+    """The name of the output that it is about; None if it is about no single one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An answer, and what there is besides it."""
+
+    outputs: Mapping[str, str]
+    """The outputs that are the answer, by name."""
+    written: Mapping[str, str]
+    """All outputs of the run, by name."""
+    inputs: Mapping[str, str]
+    """The texts that its steps have read, by name, as far as they are known."""
+
+
+def doubts(request: str, files: tuple[str, ...], answer: Answer) -> tuple[Doubt, ...]:
+    """Return what speaks against an answer to a request; nothing if it may be right. `files` were there before."""
+    found = list(_about_files(request, files, answer))
+    for name, text in answer.outputs.items():
+        if len(text) <= READ_BYTES and (doubt := _about_output(request, name, text, answer)):
+            found.append(Doubt(doubt, name))
+    doubted = {doubt.output for doubt in found}
+    if not doubted:
+        found += _about_form(request, answer)
+    if not found:
+        found += _about_language(request, answer)
+    return tuple(found)
+
+
+def _about_files(request: str, files: tuple[str, ...], answer: Answer) -> Iterator[Doubt]:
+    """Yield what is wrong with the files that the request certainly wants: those that are missing or do not parse."""
+    for name in RequestFiles.of(request, files).outputs:
+        text = answer.written.get(name)
+        if text is None:
+            if not any(PurePosixPath(other).name == PurePosixPath(name).name for other in answer.written):
+                yield Doubt(f"You asked for {name}; no step has written it.")
+        elif len(text) <= READ_BYTES and text.strip() and (problem := _unreadable(name, text)):
+            yield Doubt(f"{name} {problem}.", name)
+
+
+def _unreadable(name: str, text: str) -> str:
+    """Return what keeps a file from being of the type that its name says; empty if nothing does."""
+    try:
+        match PurePosixPath(name).suffix.lower():
+            case ".json":
+                json.loads(text)
+            case ".toml":
+                tomllib.loads(text)
+            case ".csv":
+                if len({len(row) for row in csv.reader(io.StringIO(text.strip())) if row}) > 1:
+                    return "has rows with different numbers of columns"
+    except (ValueError, RecursionError, csv.Error) as error:
+        return f"is not {PurePosixPath(name).suffix[1:].upper()}: {str(error).splitlines()[0][:100]}"
+    return ""
+
+
+_DONE: Final = frozenset(
+    "done|ok|okay|sure|finished|completed|task completed|task is done|the task is completed|the task is done|n/a|none|"
+    "null|todo|tbd|fertig|erledigt|gemacht|fait|termine|c'est fait|hecho|listo|terminado".split("|")
+)
+_WANTS_A_WORD = re.compile(r"\?|\b(?:whether|if|words?|yes|done|ok|wort|ob|ja|mots?|oui|palabras?|si)\b")
+_REFUSAL = re.compile(
+    r"\s*(?:i['\u2019]?m sorry|i am sorry|sorry|i apologi[sz]e|unfortunately|as an ai|es tut mir leid|tut mir leid|"
+    r"leider|"
+    r"je suis desolee?|desolee?|malheureusement|lo siento|lamentablemente)\b.{0,120}?\b(?:can['\u2019]?t|cannot|can "
+    r"not|unable|"
+    r"not able|don['\u2019]?t have|do not have|kann (?:ich )?\w* ?\w* ?nicht|keinen zugriff|ne peux pas|n['\u2019]ai "
+    r"pas acces|"
+    r"no puedo|no tengo acceso)\b",
+    re.DOTALL,
+)
+_ASKS_BACK = re.compile(
+    r"\b(?:please (?:provide|share|upload|paste|send)|(?:could|can) you (?:please )?(?:provide|share|paste|tell me)|"
+    r"i (?:don['\u2019]?t|do not) have access|i (?:don['\u2019]?t|do not) see (?:any|the)|bitte (?:gib|stell|sende|"
+    r"schick|lade)\w* "
+    r"(?:mir )?(?:den|die|das) (?:text|datei|inhalt)|veuillez fournir|por favor,? (?:proporciona|comparte|envia)\w*)\b"
+)
+_APOLOGY = re.compile(r"\b(?:apolog\w*|sorry|declin\w*|refus\w*|reject\w*|cancel\w*|repl(?:y|ies)|answer|respon\w*|"
+                      r"mail|email|"
+                      r"letter|message|dialog\w*|story|entschuldig\w*|absag\w*|ablehn\w*|antwort\w*|brief|excus\w*|"
+                      r"reponse|repond\w*|"
+                      r"lettre|disculp\w*|respuesta|respond\w*|carta|correo|mensaje|request\w*|invit\w*|"
+                      r"einlad\w*)\b")  # fmt: skip
+_COPIES = re.compile(r"\b(?:repeat|say|print|copy|echo|quote|cite|translate|complete|continue|correct|fix|rewrite|"
+                     r"wiederhol\w*|sag\w*|"
+                     r"kopier\w*|zitier\w*|ubersetz\w*|korrigier\w*|repete\w*|dis|copie\w*|corrige\w*|repite|di|"
+                     r"copia)\b")  # fmt: skip
+_CHANGES = re.compile(r"\b(?:summari[sz]e|summary|shorten|condense|translate|translation|paraphrase|fasse?|"
+                      r"zusammenfass\w*|"
+                      r"zusammenfassung|kurz(?:e|en)|ubersetz\w*|resume[rz]?|resumen|traduis\w*|traduire|raccourci\w*|"
+                      r"traduc\w*|"
+                      r"acorta\w*|abrevia\w*)\b")  # fmt: skip
+
+
+def _about_output(request: str, name: str, text: str, answer: Answer) -> str:
+    """Return what speaks against one output whatever form was wanted; empty if nothing does."""
+    which = "The answer" if len(answer.outputs) == 1 else name
+    said, wanted = words(text), folded(instruction(request))
+    if not re.search(r"[^\W_]", text) and not (
+        said or (re.search(r"\S", text) and PurePosixPath(name).suffix not in PROSE)
+    ):
+        return f"{which} is empty."
+    plain = re.sub(r"[.!\s]+$", "", folded(text).strip())
+    if plain in _DONE and not _WANTS_A_WORD.search(wanted):
+        return f"{which} says only {text.strip()!r}."
+    if PurePosixPath(name).suffix not in PROSE:
+        return ""
+    if _REFUSAL.match(folded(text)) and len(said) < 80 and not _APOLOGY.search(wanted):
+        return f"{which} says that this cannot be done."
+    if _ASKS_BACK.search(folded(text)) and len(said) < 50 and not _APOLOGY.search(wanted):
+        return f"{which} asks for something instead of answering."
+    return _about_repetition(which, said, wanted, request, answer)
+
+
+def _about_repetition(which: str, said: list[str], wanted: str, request: str, answer: Answer) -> str:
+    """Return whether an output only repeats the request, or a text that it was to change."""
+    asked = words(request)
+    if len(said) >= 5 and said == asked[: len(said)] and len(said) >= 0.8 * len(asked) and not _COPIES.search(wanted):
+        return f"{which} only repeats the request."
+    if len(said) >= 8 and _CHANGES.search(wanted):
+        for name, text in answer.inputs.items():
+            if said == words(text):
+                return f"{which} only repeats {name}."
+    return ""
+
+
+def _about_form(request: str, answer: Answer) -> Iterator[Doubt]:
+    """Yield what speaks against the form of an answer: the number of its items, its length, its format."""
+    wishes = Wishes.of(request)
+    texts = {name: text.strip() for name, text in answer.outputs.items() if len(text) <= READ_BYTES}
+    if wishes.format and texts and not any(_has_format(wishes.format, text) for text in texts.values()):
+        only = next(iter(texts)) if len(texts) == 1 else None
+        yield Doubt(f"You asked for {wishes.format}; the answer is something else.", only)
+    if len(texts) != 1 or (len(answer.written) > 1 and wishes.several):
+        return
+    ((name, text),) = texts.items()
+    if wishes.items and (problem := _miscounted(wishes.items, text)):
+        yield Doubt(f"You asked for {wishes.items}; the answer has {problem}.", name)
+    if wishes.length and not wishes.format and PurePosixPath(name).suffix in PROSE and "```" not in text:
+        measured = _measure(wishes.length.of, text)
+        if not _fits(wishes.length, measured, 2.0 if wishes.several else 1.0):
+            yield Doubt(f"You asked for {wishes.length}; the answer has {measured}.", name)
+
+
+_FENCED = re.compile(r"```[\w+-]*\n(.*?)(?:```|\Z)", re.DOTALL)
+
+
+def _has_format(wanted: str, text: str) -> bool:
+    candidates = [text, *(match[1] for match in _FENCED.finditer(text))]
+    if wanted == "JSON":
+        return any(_is_json(candidate) for candidate in candidates)
+    if wanted == "CSV":
+        return any(_is_csv(candidate) for candidate in candidates)
+    if wanted == "a Markdown table":
+        return re.search(r"(?m)^.*\|.*\n[ \t|:-]*-[ \t|:-]*\|?[ \t|:-]*$", text) is not None
+    return bool(_LISTED.search(text)) or len(text.split()) < 8
+
+
+def _is_json(text: str) -> bool:
+    try:
+        return isinstance(json.loads(text), dict | list)
+    except (ValueError, RecursionError):
+        return False
+
+
+def _is_csv(text: str) -> bool:
+    lines = [line for line in text.strip().splitlines() if line.strip()]
+    return bool(lines) and sum(any(mark in line for mark in ",;\t") for line in lines) >= max(1, len(lines) - 2)
+
+
+_LISTED = re.compile(r"(?m)^\s*(?:[-*•\u2013]\s+\S|\d{1,3}[.)]\s+\S)")
+_NUMBERED = re.compile(r"^ {0,3}(?:#+ *|[*_]{1,2}|[A-Z][a-z]+ )?(\d{1,3})[.):]")
+_BULLET = re.compile(r"^(\s*)[-*•\u2013+]\s+\S")
+
+
+def _miscounted(wanted: Amount, text: str) -> str:
+    """Return how many items a text has if these are certainly too few or too many; else an empty string."""
+    least, most = _items_in(text)
+    fewest = wanted.number / (2 if wanted.bound == "about" else 1)
+    if most is not None and most < fewest and wanted.bound != "at most":
+        return str(most) if least == most else f"at most {most}"
+    if least > wanted.number * (1.5 if wanted.bound == "about" else 1) and wanted.bound != "at least":
+        return str(least)
+    return ""
+
+
+def _items_in(text: str) -> tuple[int, int | None]:
+    """Return how many items a text has at least and at most; None if there may be any number."""
+    if _is_json(text):
+        return _items_in_json(json.loads(text))
+    if "```" in text or "|" in text:
+        return 0, None
+    lines = [line for line in text.splitlines() if line.strip()]
+    numbers = [int(match[1]) for line in lines if (match := _NUMBERED.match(line))]
+    if len(numbers) >= 2:
+        return (len(numbers), len(numbers)) if numbers == [*range(1, len(numbers) + 1)] else (0, None)
+    bullets = [at for at, line in enumerate(lines) if _BULLET.match(line)]
+    if bullets:
+        return _items_in_bullets(lines, bullets)
+    parts = len(re.findall(r"[,;:/&]|\b(?:and|or|und|oder|et|ou|y|o|e|then|dann|puis|luego)\b", folded(text))) + 1
+    return 0, max(len(lines), len(re.findall(r"[.!?]+(?:\s|$)", text)), parts)
+
+
+def _items_in_json(value: object) -> tuple[int, int | None]:
+    if isinstance(value, list):
+        return len(value), len(value)
+    lists = [each for each in value.values() if isinstance(each, list)] if isinstance(value, dict) else []
+    return (len(lists[0]), len(lists[0])) if len(lists) == 1 else (0, None)
+
+
+def _items_in_bullets(lines: list[str], bullets: list[int]) -> tuple[int, int | None]:
+    """Return how many bullets are at the outermost level; with other lines between them, that says nothing."""
+    if any(_BULLET.match(line) is None and line[:1].strip() for line in lines[bullets[0] : bullets[-1]]):
+        return 0, None
+    indents = [len(match[1].expandtabs(4)) for at in bullets if (match := _BULLET.match(lines[at]))]
+    outer = sum(indent == min(indents) for indent in indents)
+    return (outer, outer) if len(bullets) > 1 else (0, None)
+
+
+def _measure(unit: str, text: str) -> int:
+    if unit == "characters":
+        return len(text)
+    if unit == "words":
+        return len(re.findall(r"[^\W_]+(?:['\u2019.,-][^\W_]+)*", text))
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    body = [line for line in lines if line[-1] in ".!?…\"'»”)" or len(line.split()) > 10] or lines
+    return sum(max(1, _sentences(line)) for line in body)
+
+
+_ABBREVIATED = re.compile(r"\b(?:[A-Za-zÄÖÜ]|\d+|e\.g|i\.e|z\.\s?B|d\.\s?h|Dr|Mr|Mrs|Ms|Prof|St|No|Nr|vs|etc|ca|bzw|"
+                          r"usw|approx|M|Mme|"
+                          r"Sr|Sra|Inc|Ltd|Co|Jan|Feb|Mar|Apr|Jun|Jul|Aug|Sept?|Oct|Nov|Dec|p\.\s?ej|p\.\s?m|a\.\s?m|"
+                          r"U\.\s?S)\.$")  # fmt: skip
+
+
+def _sentences(line: str) -> int:
+    ends = list(re.finditer(r"[.!?…]+[\"'»”)*_]*(?=\s+[\"'«„“(*_¿¡]*[A-ZÄÖÜÉÈÀÇÁÍÓÚÑ])", line))
+    return 1 + sum(not _ABBREVIATED.search(line[: end.end()]) for end in ends)
+
+
+def _fits(wanted: Amount, measured: int, slack: float) -> bool:
+    most = wanted.number * slack * (SLACK if wanted.of != "sentences" else 1) + (2 if wanted.of == "words" else 0)
+    if wanted.bound == "at least":
+        return measured >= wanted.number / SLACK
+    if wanted.bound == "about":
+        return wanted.number / 2.5 <= measured <= 2 * most
+    return measured <= most
+
+
+def _about_language(request: str, answer: Answer) -> Iterator[Doubt]:
+    """Yield the outputs that are certainly in another language than the one that was wanted."""
+    prose = {name: text for name, text in answer.outputs.items() if _is_prose(name, text)}
+    spoken = {name: language for name, text in prose.items() if (language := language_of(_without_code(text)))}
+    wanted = languages_wanted(instruction(request))
+    for name, language in spoken.items():
+        by_name = re.search(r"[._-](en|de|fr|es|it|pt|nl)\.\w+$", name)
+        expected = by_name[1] if by_name else _expected(request, wanted, answer, language)
+        if expected is not None and language != expected:
+            which = "the answer" if len(answer.outputs) == 1 else name
+            asked = "for" if expected in wanted or by_name else "in"
+            yield Doubt(f"You asked {asked} {NAMES[expected]}; {which} is in {NAMES[language]}.", name)
+
+
+def _expected(request: str, wanted: tuple[str, ...], answer: Answer, language: str) -> str | None:
+    """Return the language in which an answer is expected; None if others may be right too."""
+    if len(wanted) == 1 and len(answer.outputs) == 1:
+        return wanted[0]
+    if wanted or names_language(request) or Wishes.of(request).code:
+        return None
+    own = language_of(request)
+    read = {language_of(_without_code(text)) for text in answer.inputs.values()}
+    return own if language not in read and read <= {own, None} else None
+
+
+def _is_prose(name: str, text: str) -> bool:
+    return (
+        PurePosixPath(name).suffix.lower() in PROSE
+        and len(text) <= READ_BYTES
+        and len(_without_code(text).split()) >= _LEAST_PROSE
+    )
+
+
+def _without_code(text: str) -> str:
+    return _FENCED.sub(" ", text)

@@ -1,0 +1,434 @@
+"""Repair the plan of a model against the request, by code, while it is written, and check it when it is complete.
+
+A part is repaired as it comes, by what is known of the request and of the parts before it:
+
+- a part that only reads, repeats or collects is no step: those that read it read its sources instead;
+- a part reads the originals that its action is about, and outputs of others only if its action speaks of them;
+- a part that writes a file of the request writes it under its name, and a program is written by a coder;
+- a part waits for others only if it reads what they write.
+
+The last part is held back until another one begins or the plan closes: it may still have to read a file that no part
+has read, or to write one that no part has written. So a step starts one token later at most. What code cannot repair is
+a flaw.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
+from pathlib import PurePosixPath
+from typing import Final
+
+from orchestrator.frontdoor.builder import EACH, PlanBuilder
+from orchestrator.frontdoor.clauses import MAKING, Clause, clauses_of, made_by, speaks_of
+from orchestrator.frontdoor.compact import MAX_ACTION, MAX_READS, Part, PlanFlaw
+from orchestrator.frontdoor.listed import CODE_ROLES
+from orchestrator.frontdoor.references import FileNames, names_file, referred_part
+from orchestrator.frontdoor.request import RequestFiles
+from orchestrator.frontdoor.words import STOP_WORDS, concept, folded, related, words
+from orchestrator.planning import Accept
+from orchestrator.steps.answer import CODE_ENDINGS
+from orchestrator.taskir import REQUEST_LABEL, Step
+from registry.options import StepContext
+
+CODER: Final = "coder"
+
+_FETCHES: Final = frozenset(
+    """
+    read open load fetch get take collect gather retrieve access receive provide copy repeat pass reread
+    lies lese lesen offne lade hole sammle sammeln kopiere wiederhole nimm
+    lis lire ouvre charge prends rassemble recueille collecte copie repete recupere
+    lee leer abre carga toma recoge reune recopila copia repite obten
+    """.split()
+)
+"""Verbs of actions that make nothing."""
+_ANYTHING: Final = frozenset(
+    """
+    content contents data input inputs output outputs result results sentence sentences line lines word words paragraph
+    paragraphs full whole entire complete information document documents above previous given provided named it them
+    inhalt inhalte daten ausgabe ausgaben ergebnis ergebnisse satz satze zeile zeilen wort worter ganze ganzen gesamten
+    contenu contenus donnees entree sortie sorties resultat resultats phrase phrases ligne lignes entier
+    contenido contenidos datos entrada salida salidas resultado resultados frase frases linea lineas completo
+    """.split()
+)
+"""Words for what such a verb may have as its object, whatever the text is about."""
+_POINTS_BACK: Final = re.compile(
+    r"\b(?:it|its|them|they|their|these|those|this|both|two|results?|outputs?|answers?|texts|parts|pieces|versions?|above|"
+    r"previous|together|combine|merge|join|es|sie|ihn|ihre|diese[nmrs]?|beide[nmr]?|ergebniss?e?|ausgaben?|fassungen|"
+    r"zusammen|obigen?|verbinde|elles?|ils|leurs?|ces|deux|resultats?|sorties?|reponses?|ensemble|fusionne|lo|los|ellos|"
+    r"estos|estas|ambos|ambas|dos|resultados?|salidas?|respuestas?|junta|une|combina)\b"
+)
+"""Folded words by which an action refers to outputs without saying what they are."""
+
+
+_OTHERS: Final = re.compile(
+    r"\b(?:others?|all|both|two|three|every|each|files|texts|documents|rest|against|them|these|those|alle[nrms]?|beide[nr]?"
+    r"|ander[en]+|dateien|texte|gegen|tous|toutes|autres?|deux|fichiers|textes|contre|todos|todas|otros?|otras?|ambos"
+    r"|archivos|textos|contra)\b"
+)
+"""Folded words by which an action may speak of files that it does not name."""
+
+
+class PlanReview:
+    """Takes the parts of one answer of a model, and adds what they should be to the plan of a builder."""
+
+    def __init__(
+        self,
+        request: str,
+        files: Sequence[str],
+        roles: Sequence[str],
+        builder: PlanBuilder,
+        accept: Accept,
+        step_context: Mapping[str, StepContext] | None = None,
+    ) -> None:
+        """The answer begins with the parts that the builder has accepted already, which are not taken again."""
+        self.looped = False
+        """Whether a part has repeated an earlier one. The plan ends before it."""
+        self._request = request
+        self._files, self._names = files, FileNames(files)
+        self._roles = roles
+        self._builder, self._accept = builder, accept
+        self._step_context = step_context or {}
+        self._read = RequestFiles.of(request, files)
+        self._clauses = clauses_of(request)
+        self._stands: list[tuple[str, ...]] = [(f"P{number}",) for number in range(1, len(builder.accepted) + 1)]
+        self._unplaced: dict[int, Part] = {}
+        """The parts that only read, by their number in the answer. One becomes a step if a `foreach` needs its list."""
+        self._lists: dict[int, str] = {}
+        """What these steps are called in the plan."""
+        self._last: Part | None = None
+
+    def take(self, part: Part) -> None:
+        """Take the next part of the answer. Raises `PlanFlaw` for a part that does not fit the plan."""
+        self.place()
+        number = len(self._stands) + 1
+        part = self._renumbered(part)
+        if self._only_fetches(part) or self._only_repeats(part):
+            self._unplaced[number] = part
+            self._stands.append(self._sources_of(part))
+            return
+        parts = [self._repaired(one) for one in self._one_for_each_output(part)]
+        if any(map(self._builder.repeats, parts)):
+            self.looped = True
+            return
+        first = len(self._builder.accepted) + 1
+        self._stands.append(tuple(f"P{at}" for at in range(first, first + len(parts))))
+        for at, one in enumerate(parts, 1):
+            self._last = one
+            if at < len(parts) or one.replan:
+                self.place()
+
+    def place(self) -> None:
+        """Add the part that was held back to the plan, since another one follows. Raises `PlanFlaw`."""
+        part, self._last = self._last, None
+        if part is not None:
+            self._accept(self._builder.add(part))
+
+    def close(self) -> None:
+        """Complete the plan, of which the answer has no more parts. Raises `PlanFlaw` if something is still lacking."""
+        if self._builder.goes_on_after:
+            return
+        if self._last is None and not self._builder.fresh and self._unplaced:
+            self._close_without_steps()
+            return
+        if self._last is not None:
+            self._last = self._completed(self._last)
+        if lacking := self._lacking():
+            self._last = None
+            raise PlanFlaw("; ".join(lacking))
+        self.place()
+
+    def _close_without_steps(self) -> None:
+        """Keep a part that only reads if that is what the request asks for."""
+        part = next(reversed(self._unplaced.values()))
+        if not self._builder.done and not self._fetches(self._request, ()):
+            raise PlanFlaw("no part does what the request asks for: to read or to collect texts is no step")
+        if not self._builder.done:
+            self._accept(self._builder.add(part))
+
+    def _renumbered(self, part: Part) -> Part:
+        """Return the part with names of the plan for the parts of the answer, and without orders that carry no data."""
+        changes: dict[str, object] = {"after": ()}
+        if part.foreach is not None:
+            changes |= self._list_of(part.foreach)
+        inputs = chain.from_iterable(map(self._standing_for, part.inputs))
+        changes["inputs"] = tuple(dict.fromkeys(inputs))
+        action = re.sub(r"\bP[1-9]\d*\b", lambda match: ", ".join(self._standing_for(match[0])), part.action)
+        changes["action"] = action if len(action) <= MAX_ACTION else part.action
+        return part.model_copy(update=changes)
+
+    def _standing_for(self, name: str) -> tuple[str, ...]:
+        number = referred_part(name)
+        return self._stands[number - 1] if number is not None and number <= len(self._stands) else (name,)
+
+    def _list_of(self, name: str) -> dict[str, object]:
+        """Return the fields of a part that runs once for each item of a list, or for each of several texts."""
+        number = referred_part(name) or 0
+        if (fetching := self._unplaced.get(number)) is not None:
+            if len(files := tuple(chain.from_iterable(map(self._found, self._sources_of(fetching))))) > 1:
+                return {"foreach": None, "each": files}
+            if number not in self._lists:
+                self._accept(self._builder.add(fetching))
+                self._lists[number] = f"P{len(self._builder.accepted)}"
+            return {"foreach": self._lists[number]}
+        stands = self._standing_for(name)
+        if sum(len(self._steps_of(one)) for one in stands) > 1:
+            return {"foreach": None, "each": stands}
+        return {"foreach": next(iter(stands), name)}
+
+    def _found(self, name: str) -> tuple[str, ...]:
+        return self._names.find(name)
+
+    def _only_fetches(self, part: Part) -> bool:
+        """Return whether a part makes nothing that its sources do not have already."""
+        if part.foreach is not None or part.replan or part.persona is not None or part.output is not None:
+            return False
+        return self._fetches(part.action, self._sources_of(part))
+
+    def _only_repeats(self, part: Part) -> bool:
+        """Return whether a part only says again, or saves, what the parts have made that it reads."""
+        if part.foreach is not None or part.replan or part.persona is not None or part.each:
+            return False
+        read = [name for name in part.inputs if referred_part(name) is not None]
+        if not read or any(name in part.action for name in self._unwritten()) or part.output in self._unwritten():
+            return False
+        actions = [self._builder.accepted[(referred_part(name) or 0) - 1].action for name in read]
+        made = [word for action in actions for word in words(action)]
+        spoken = words(_without_names(part.action, (EACH, *self._files, *self._written())))
+        if not spoken or not (spoken[0] in MAKING or concept(spoken[0]) in {concept(words(one)[0]) for one in actions}):
+            return False
+        rest = [word for word in spoken if word not in MAKING | _FETCHES | _ANYTHING | STOP_WORDS]
+        return all(any(related(word, other) for other in made) for word in rest)
+
+    def _written(self) -> set[str]:
+        return {name for step in self._builder.steps for name in step.outputs}
+
+    def _sources_of(self, part: Part) -> tuple[str, ...]:
+        """Return what a part reads that makes nothing of it: without any names, all that was made before."""
+        named = (file for file in self._files if names_file(part.action, file))
+        made = (f"P{number}" for number in range(1, len(self._builder.accepted) + 1))
+        return tuple(dict.fromkeys((*part.each, *part.inputs, *named))) or tuple(made)
+
+    def _fetches(self, action: str, reads: Sequence[str]) -> bool:
+        """Return whether an action says nothing but to read or to collect what is read."""
+        spoken = words(_without_names(action, (EACH, *self._files, *reads)))
+        if not spoken or spoken[0] not in _FETCHES:
+            return False
+        sources = [*chain.from_iterable(words(PurePosixPath(name).stem) for name in reads), *self._made(reads)]
+        rest = [word for word in spoken if word not in _FETCHES | _ANYTHING | STOP_WORDS]
+        return all(any(related(word, source) for source in sources) for word in rest)
+
+    def _made(self, names: Iterable[str]) -> list[str]:
+        """Return words for what the parts with these names make."""
+        numbers = [number for name in names if (number := referred_part(name)) is not None]
+        known = self._builder.accepted
+        return [*chain.from_iterable(made_by(known[number - 1].action) for number in numbers if number <= len(known))]
+
+    def _repaired(self, part: Part) -> Part:
+        part = self._with_originals(self._without_unnamed(part))
+        if part.output is None and not part.replan and len(self._expanded(part.each)) < 2:
+            part = part.model_copy(update={"output": self._output_of(part)})
+        return self._with_context(self._by_coder(self._with_tested(part)))
+
+    def _with_context(self, part: Part) -> Part:
+        """Return the part with the files that the model of its role reads next to its own sources."""
+        match self._step_context.get(part.role, "own"):
+            case "own":
+                return part
+            case "sources":
+                read = {name for step in self._builder.steps for name in step.inputs}
+                more = [file for file in self._files if file in read | {*self._expanded(part.each)}]
+            case "shared":
+                more = [*(self._read.named or self._names.mentioned(self._request) or self._files)]
+        inputs = tuple(dict.fromkeys((*more, *part.inputs)))
+        return part.model_copy(update={"inputs": inputs}) if len(inputs) <= MAX_READS else part
+
+    def _with_tested(self, part: Part) -> Part:
+        """Return a part that writes tests with the module that they are for among its inputs, if it is written."""
+        output = PurePosixPath(part.output or "")
+        if not output.stem.startswith("test_") or output.suffix != ".py":
+            return part
+        module = str(output.with_name(f"{output.stem.removeprefix('test_')}.py"))
+        if module not in self._written() or any(module in step.outputs for step in self._read_steps(part)):
+            return part
+        return part.model_copy(update={"inputs": tuple(dict.fromkeys((*part.inputs, module)))})
+
+    def _read_steps(self, part: Part) -> list[Step]:
+        return [step for name in part.inputs for step in self._steps_of(name)]
+
+    def _by_coder(self, part: Part) -> Part:
+        """Return the part with a role that writes code, if that is what it writes."""
+        code = part.output is not None and PurePosixPath(part.output).suffix.lower() in CODE_ENDINGS
+        if code and part.role not in CODE_ROLES and CODER in self._roles:
+            return part.model_copy(update={"role": CODER})
+        return part
+
+    def _without_unnamed(self, part: Part) -> Part:
+        """Return the part without files that its action is not about, if it names others of its files."""
+        files = {name: self._found(name) for name in part.inputs if len(self._found(name)) == 1}
+        named = [name for name, (file,) in files.items() if names_file(part.action, file)]
+        if not named or len(named) == len(files) or _OTHERS.search(folded(part.action)):
+            return part
+        spoken = words(_without_names(part.action, self._files))
+        unnamed = {name for name, (file,) in files.items() if name not in named and not _is_called(file, spoken)}
+        return part.model_copy(update={"inputs": tuple(name for name in part.inputs if name not in unnamed)})
+
+    def _with_originals(self, part: Part) -> Part:
+        """Return the part with the originals of outputs that its action does not speak of.
+
+        They replace several outputs, since one that joins them would see what was left of the originals. Next to a
+        single output they are added, since what was made last may be meant without being named. A check reads both,
+        since it compares what was made with what it was made from.
+        """
+        read = [name for name in part.inputs if referred_part(name) is not None]
+        steps = self._read_steps(part)
+        written = [name for step in steps for name in step.outputs]
+        checks = bool(spoken := words(part.action)) and concept(spoken[0]) == "check"
+        if not steps or (not checks and self._speaks_of(part.action, read, written)):
+            return part
+        originals = self._originals(written)
+        others = [name for name in part.inputs if name not in read]
+        inputs = tuple(dict.fromkeys((*originals, *others, *(read if checks or len(written) < 2 else ()))))
+        return part.model_copy(update={"inputs": inputs}) if originals and len(inputs) <= MAX_READS else part
+
+    def _speaks_of(self, action: str, read: Sequence[str], written: Sequence[str]) -> bool:
+        named = any(name in action for name in (*read, *written))
+        return named or bool(_POINTS_BACK.search(folded(action))) or speaks_of(action, self._made(read))
+
+    def _steps_of(self, name: str) -> tuple[Step, ...]:
+        number = referred_part(name) or 0
+        return self._builder.parts[number - 1] if 0 < number <= len(self._builder.parts) else ()
+
+    def _originals(self, written: Iterable[str]) -> tuple[str, ...]:
+        """Return the files that these outputs were made from, also by way of other outputs, in their order."""
+        writers = {name: step for step in self._builder.steps for name in step.outputs}
+        seen, left, found = set[str](), list(written), list[str]()
+        while left:
+            name = left.pop(0)
+            if name in seen:
+                continue
+            seen.add(name)
+            if (step := writers.get(name)) is not None:
+                left[:0] = [*step.inputs, *([step.foreach] if step.foreach else [])]
+            elif name != REQUEST_LABEL:
+                found.append(name)
+        return tuple(found)
+
+    def _expanded(self, each: Sequence[str]) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(chain.from_iterable(self._found(name) or (name,) for name in each)))
+
+    def _one_for_each_output(self, part: Part) -> list[Part]:
+        """Return one part for each file of `each`, if the request names an output for each of them; else the part."""
+        files, unwritten = self._expanded(part.each), self._unwritten()
+        if len(files) < 2 or part.output is not None:
+            return [part]
+        outputs = {file: [name for name in unwritten if _is_version(name, file, files)] for file in files}
+        if any(len(names) != 1 for names in outputs.values()):
+            return [part]
+        return [
+            part.model_copy(
+                update={
+                    "each": (),
+                    "inputs": tuple(dict.fromkeys((file, *part.inputs))),
+                    "action": part.action.replace(EACH, file),
+                    "output": names[0],
+                }
+            )
+            for file, names in outputs.items()
+        ]
+
+    def _unwritten(self) -> list[str]:
+        written = self._written() | ({self._last.output} if self._last is not None else set())
+        return [name for name in self._read.outputs if name not in written]
+
+    def _output_of(self, part: Part) -> str | None:
+        """Return the file of the request that a part writes: one that its action names, or that is wanted of it."""
+        unwritten = self._unwritten()
+        named = [name for name in unwritten if names_file(part.action, name) and name not in part.inputs]
+        if len(named) == 1:
+            return named[0]
+        wanted = [name for name in unwritten if self._is_wanted_of(name, part.action)]
+        if len(wanted) != 1:
+            wanted = _best_named(wanted or unwritten, part.action)
+        return wanted[0] if len(wanted) == 1 and not named else None
+
+    def _is_wanted_of(self, output: str, action: str) -> bool:
+        clause = self._clause_of(output)
+        return clause is not None and speaks_of(action, clause.makes)
+
+    def _clause_of(self, output: str) -> Clause | None:
+        """Return the clause that makes an output: the one that it is named in, or the one before "save it as"."""
+        at = self._request.find(output)
+        before = [clause for clause in self._clauses if clause.start <= at]
+        return before[-1] if before else None
+
+    def _completed(self, part: Part) -> Part:
+        """Return the last part with what no part has read, if it reads originals, and with what no part has written."""
+        unread = [name for name in self._unread() if name not in self._all_reads(part)]
+        if unread and self._may_read(part) and len(part.inputs) + len(unread) <= MAX_READS:
+            files = self._expanded(part.each)
+            more = "each" if len(files) > 1 and self._listed_together(files, unread) else "inputs"
+            part = part.model_copy(update={more: (*(files if more == "each" else part.inputs), *unread)})
+        unwritten = self._unwritten()
+        if part.output is None and len(unwritten) == 1 and len(self._expanded(part.each)) < 2:
+            if not any(self._is_wanted_of(unwritten[0], earlier.action) for earlier in self._builder.fresh):
+                part = self._by_coder(part.model_copy(update={"output": unwritten[0]}))
+        return part
+
+    def _may_read(self, part: Part) -> bool:
+        """Return whether files can be added to what a part reads: not if it is only about outputs of others."""
+        outputs = [name for name in (*part.inputs, part.foreach or "") if referred_part(name) is not None]
+        return not outputs or any(self._found(name) for name in part.inputs)
+
+    def _listed_together(self, files: Sequence[str], unread: Sequence[str]) -> bool:
+        return any({*files, *unread} <= set(listed) for listed in self._names.lists(self._request))
+
+    def _all_reads(self, part: Part) -> set[str]:
+        named = {file for file in self._files if names_file(part.action, file)}
+        return {*self._expanded((*part.each, *part.inputs)), *named}
+
+    def _unread(self) -> list[str]:
+        read = {name for step in self._builder.steps for name in step.inputs}
+        if self._last is not None:
+            read |= self._all_reads(self._last)
+        return [name for name in self._read.named if name not in read]
+
+    def _lacking(self) -> list[str]:
+        """Return what the plan lacks, if all of it is known. The rest of a plan is only made for what was found."""
+        if self._builder.done:
+            return []
+        unread, unwritten = self._unread(), self._unwritten()
+        return [
+            *([f"no part reads {', '.join(unread)}"] if unread else []),
+            *([f"no part has the output {', '.join(unwritten)}"] if unwritten else []),
+        ]
+
+
+def _is_called(file: str, spoken: Sequence[str]) -> bool:
+    """Return whether a text with these words speaks of a file by a word of its name."""
+    return any(related(word, other) for word in words(PurePosixPath(file).stem.replace("_", " ")) for other in spoken)
+
+
+def _without_names(text: str, names: Iterable[str]) -> str:
+    for name in sorted(names, key=len, reverse=True):
+        text = text.replace(name, " ")
+    return re.sub(r"\bP\d+\b", " ", text)
+
+
+def _best_named(outputs: Sequence[str], action: str) -> list[str]:
+    """Return the outputs with the most words of their names in an action: `test_slug.py` for "Write tests for slug"."""
+    spoken = words(action)
+    shares = dict[str, tuple[int, float]]()
+    for output in outputs:
+        named = [word for word in words(PurePosixPath(output).stem.replace("_", " ")) if word not in STOP_WORDS]
+        count = sum(any(related(word, other) for other in spoken) for word in named)
+        shares[output] = (count, count / len(named) if named else 0.0)
+    best = max(shares.values(), default=(0, 0.0))
+    return [output for output, share in shares.items() if share == best and best[0]]
+
+
+def _is_version(output: str, file: str, files: Sequence[str]) -> bool:
+    """Return whether an output is named after this one of several files: `a.de.md` or `a_short.txt` after `a.md`."""
+    stem = folded(PurePosixPath(file).stem)
+    name = folded(PurePosixPath(output).name)
+    others = [folded(PurePosixPath(other).stem) for other in files if other != file]
+    return stem in name and not any(len(other) > len(stem) and other in name for other in others)

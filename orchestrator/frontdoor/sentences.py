@@ -1,0 +1,280 @@
+"""Say by its verb and its preposition what a sentence does with the name of a file, in four languages.
+
+"Summarize a.md", "the numbers in a.csv" and "a summary of a.md" read it, "write a.md", "save it as a.md" and "a.md
+speichern" write it. What a program is to do with files ("a script that reads a.csv") says neither.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from orchestrator.frontdoor.words import concept, folded
+
+
+class Use(Enum):
+    """What is done with a file. What a program does with it, for example, is unsure."""
+
+    READ = "read"
+    WRITE = "write"
+    UNSURE = "unsure"
+
+
+_NAME = re.compile(r"(?<![\w./*@-])[\w-][\w./-]*\.[A-Za-z]\w{0,7}(?![\w/*(@-])")
+_TOKEN = re.compile(r"[\w./'\u2019-]*\w|[,;:]")
+_SENTENCE_END = re.compile(r"[.!?;]+(?=\s|$)|\n{2,}|\n(?=\s*(?:[-*•]|\d+[.)])\s)")
+
+_WRITING = """
+    write writes? save creates? produce generate store export output put implement develop draft compose prepare
+    build name call make schreib(?:e|en|st|t)? speicher(?:e|n|st|t)? erstell(?:e|en|t)? erzeug(?:e|en|t)?
+    generier(?:e|en)? ausgeben leg sicher(?:e|n) programmier(?:e|en)? implementier(?:e|en)? verfass(?:e|en|t)?
+    ableg(?:e|en|t) nenn exportier(?:e|en)? abspeicher(?:n|e) entwickl(?:e|t) ecri(?:s|re|vez|s-le|s-la)
+    enregistr(?:e|er|ez)(?:-l[ea]s?)? sauvegard(?:e|er|ez)(?:-l[ea]s?)? cre(?:e|er|ez) gener(?:e|er|ez)
+    mets(?:-l[ea]s?)? mettre redige(?:r|z)? exporte(?:r|z)? implement(?:e|er|ez)
+    escrib(?:e|ir|a|elo|ela|elos|elas) guard(?:a|ar|e|alo|ala|alos|alas) crea(?:r|lo)? gener(?:a|ar|alo)
+    pon(?:er|lo|la)? redact(?:a|ar) exporta(?:r)? implementa(?:r)? almacena(?:r)? llam(?:alo|ala) nombra(?:lo)?
+    """.split()
+_READING = """
+    read summari[sz]e translate compare check review fix list extract explain analy[sz]e count sort find look
+    use take open load parse describe classify rate proofread correct convert turn improve rewrite edit update
+    refactor merge combine join debug test run tell show answer validate verify rank group filter calculate
+    compute sum split rename copy move clean format shorten condense outline identify highlight pick choose
+    judge evaluate inspect examine search scan see quote paraphrase simplify transform change modify annotate
+    diff document say says mention mentions add append apply give get lies lest lesen fass fasse zusammenfassen
+    ubersetz(?:e|en|t)? vergleich(?:e|en|t)? (?:uber)?pruf(?:e|en|t)? liste auflisten extrahier(?:e|en)?
+    erklar(?:e|en|t)? analysier(?:e|en)? zahl(?:e|en)? sortier(?:e|en)? such(?:e|en)? find(?:e|en)? nimm nehmen
+    nutz(?:e|en)? verwend(?:e|en)? offn(?:e|en) beschreib(?:e|en)? klassifizier(?:e|en)? bewert(?:e|en)?
+    korrigier(?:e|en)? verbesser(?:e|n)? uberarbeit(?:e|en)? aktualisier(?:e|en)? konvertier(?:e|en)?
+    wandl(?:e)? formulier(?:e|en)? kurz(?:e|en) berechn(?:e|en) ordn(?:e|en) zeig(?:e|en)? sag(?:e|en)? nenne
+    steht gib li(?:s|re|sez) resum(?:e|er|ez) tradui(?:s|re|sez) compar(?:e|er|ez) verifi(?:e|er|ez) lister?
+    extrai(?:s|re|yez) expliqu(?:e|er|ez) analys(?:e|er|ez) compt(?:e|er|ez) tri(?:e|er|ez) trouv(?:e|er|ez)
+    cherch(?:e|er|ez) utilis(?:e|er|ez) prends decri(?:s|re|vez) class(?:e|er|ez) corrig(?:e|er|ez)
+    amelior(?:e|er|ez) convert(?:is|ir) transform(?:e|er|ez) calcul(?:e|er|ez) montr(?:e|er|ez) dis
+    regard(?:e|er|ez) reformul(?:e|er|ez) simplifi(?:e|er) fusionn(?:e|er) reli(?:s|re) lee leer resum(?:e|ir|a)
+    traduc(?:e|ir|elo) compar(?:a|ar) revis(?:a|ar) verific(?:a|ar) comprueba enumera(?:r)? extra(?:e|er)
+    explic(?:a|ar) analiz(?:a|ar) cuenta contar ordena(?:r)? encuentra busca(?:r)? usa(?:r)? utiliza(?:r)?
+    clasific(?:a|ar) corrige corregir mejora(?:r)? convierte transforma(?:r)? calcula(?:r)? muestra di mira
+    fusiona(?:r)? combina(?:r)? une
+    """.split()
+_WRITES = re.compile(rf"(?:{'|'.join(_WRITING)})")
+_READS = re.compile(rf"(?:{'|'.join(_READING)})")
+_ARTICLE = frozenset(
+    """
+    a an the this that my your our its his her their ein eine einen einem einer eines der die das den dem des
+    mein meine un une le la les du des ce cette mon ma mes el los las una unos unas mi mis su sus al del
+    """.split()
+)
+_INDEFINITE = frozenset("a an ein eine einen un une una".split())
+_FILLERS = _ARTICLE | frozenset(
+    """
+    file files new datei dateien neue neuen fichier fichiers nouveau archivo archivos fichero ficheros nuevo
+    document dokument documento both beide deux dos two
+    """.split()
+)
+"""Words that may stand between a preposition and the name that it belongs to."""
+_AND = frozenset("and or und oder sowie et ou y o e & , : as-well-as plus".split())
+_NAMING = frozenset(
+    """
+    as named called titled als namens genannt benannt comme nomme nommee appele appelee sous como llamado
+    llamada titulado
+    """.split()
+)
+_FROM = frozenset(
+    """
+    from of about for using on by per against via between von vom aus uber fur mithilfe laut anhand gegen
+    zwischen zu de du des d depuis pour sur par contre entre selon desde sobre para por segun del contra based
+    according regarding
+    """.split()
+)
+_WITH = frozenset("with mit avec con without ohne sans sin".split())
+_NOT = frozenset("not never without nicht ohne sans pas sin".split())
+_INTO = frozenset("into vers hacia".split())
+_IN = frozenset("in inside im within dans en nach under unter to a al au".split())
+_TO = frozenset("to a al au nach".split())
+_CHANGES = frozenset("translate summarize convert correct improve sort".split())
+"""Concepts of verbs that make a new text of a file."""
+_RELATIVE = frozenset(
+    """
+    that which who whose reads reading loads loading takes taking parses uses welche welches welcher liest ladt
+    qui que lit lisant charge cual lea lee carga
+    """.split()
+)
+_MODAL = frozenset(
+    """
+    should must shall will would can soll sollte muss kann doit devrait peut debe deberia puede
+    """.split()
+)
+_PROGRAM = re.compile(
+    r"\b(?:functions?|scripts?|programs?|class|module|tool|cli|app|application|command|server|library|parser|makefile|"
+    r"dockerfile|workflow|pipeline|config(?:uration)?|code|funktion\w*|skripte?|programm\w*|klasse|modul|werkzeug|befehl|"
+    r"fonctions?|programmes?|classe|outil|commande|funcion(?:es)?|programas?|clase|herramienta|comando)\b"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    text: str
+    """Folded, but names as they are."""
+    name: bool
+    capital: bool
+    """Whether it is a noun by its capital, as in German; not at the beginning of a clause."""
+
+
+def sentences_of(text: str) -> Iterator[tuple[int, int]]:
+    start = 0
+    for match in _SENTENCE_END.finditer(text):
+        yield start, match.end()
+        start = match.end()
+    yield start, len(text)
+
+
+def tokens_of(sentence: str) -> Iterator[Token]:
+    names = {match.start(): match for match in _NAME.finditer(sentence)}
+    at, begins = 0, True
+    while at < len(sentence):
+        match = names.get(at) or _TOKEN.match(sentence, at)
+        if match is None:
+            at += 1
+            continue
+        text, named = match[0], at in names
+        if not named and any(at < start < match.end() for start in names):
+            at += 1  # a quote or a bracket before the name
+            continue
+        plain = text if named else re.sub(r"^[ldjn]['\u2019]", "", folded(text))
+        yield Token(plain, named, text[:1].isupper() and not begins)
+        begins = text in ",;:" or plain in _AND
+        at = match.end()
+
+
+def orders_program(tokens: Sequence[Token]) -> bool:
+    """Return whether a sentence orders a program, so that the names that follow may be those that it works with."""
+    verb = next((at for at in range(len(tokens)) if _is_verb(tokens, at, _WRITES)), None)
+    rest = tokens[verb + 1 :] if verb is not None else ()
+    return any(_PROGRAM.fullmatch(token.text) for token in rest if not token.name)
+
+
+def _is_verb(tokens: Sequence[Token], at: int, verbs: re.Pattern[str]) -> bool:
+    token = tokens[at]
+    article = at > 0 and tokens[at - 1].text in _ARTICLE
+    return not (token.name or token.capital or article) and verbs.fullmatch(token.text) is not None
+
+
+def use_of(tokens: Sequence[Token], at: int, program: bool) -> Use:
+    """Return what a sentence does with the name at this place of it. `program`: an earlier one orders a program."""
+    link = _link(tokens, at)
+    if (listed := _listed_after(tokens, link)) is not None:
+        return use_of(tokens, listed, program)
+    preposition = "" if link < 0 or tokens[link].name else tokens[link].text
+    if preposition in _NAMING:
+        return Use.WRITE
+    if any(token.text in _NOT for token in tokens[max(0, at - 3) : at]):
+        return Use.UNSURE
+    in_program = program or _in_program(tokens, at)
+    if preposition in _INTO or preposition in _IN:
+        return _into(tokens, link, at, in_program=in_program)
+    return _object(tokens, at, preposition, in_program=in_program)
+
+
+def _link(tokens: Sequence[Token], at: int) -> int:
+    """Return the place of the word that ties a name to the sentence, such as a preposition; -1 for none."""
+    link = at - 1
+    while link >= 0 and tokens[link].text in _FILLERS and not tokens[link].name:
+        if tokens[link].text in _TO and link > 0 and tokens[link - 1].name:
+            break  # "a.md a b.md": no article, but Spanish or French for "to"
+        link -= 1
+    return link
+
+
+def _listed_after(tokens: Sequence[Token], link: int) -> int | None:
+    """Return the place of the name before a comma or an `and`, if this is the link of a list of names."""
+    if link < 0 or not (tokens[link].text in _AND or tokens[link].name):
+        return None
+    at = link
+    while at >= 0 and not tokens[at].name and (tokens[at].text in _AND or tokens[at].text in _FILLERS):
+        at -= 1
+    return at if at >= 0 and tokens[at].name else None
+
+
+def _object(tokens: Sequence[Token], at: int, preposition: str, *, in_program: bool) -> Use:
+    """Return what is done with a name that is the object of a verb, or belongs to it by a preposition of origin."""
+    verb, writes = _verb_before(tokens, at)
+    between = tokens[verb + 1 : at] if verb is not None else tokens[:at]
+    described = any(token.text in _RELATIVE or token.text in _MODAL for token in between)
+    if (writes and described) or (in_program and not writes):
+        return Use.UNSURE
+    if preposition in _WITH:
+        return Use.UNSURE if writes else Use.READ
+    if preposition in _FROM:
+        return Use.UNSURE if in_program and _program_in(between) else Use.READ
+    if verb is None:
+        return _without_verb(tokens, at)
+    if writes:
+        return Use.WRITE
+    return Use.UNSURE if tokens[at - 1].text in _INDEFINITE else Use.READ
+
+
+def _verb_before(tokens: Sequence[Token], at: int) -> tuple[int | None, bool]:
+    """Return the place of the verb that governs a name, if one stands before it, and whether it is one of writing."""
+    for place in range(at - 1, -1, -1):
+        if _is_verb(tokens, place, _WRITES):
+            return place, True
+        if _is_verb(tokens, place, _READS):
+            return place, False
+    return None, False
+
+
+def _verb_behind(tokens: Sequence[Token], at: int) -> bool | None:
+    """Return whether the verb that follows a name, as in German, is one of writing; None if none follows at once."""
+    for place in range(at + 1, min(len(tokens), at + 6)):
+        if tokens[place].text in _AND or tokens[place].name:
+            return None
+        if _is_verb(tokens, place, _WRITES):
+            return True
+        if _is_verb(tokens, place, _READS) or tokens[place].text in ("zusammen", "vor"):
+            return False
+    return None
+
+
+def _in_program(tokens: Sequence[Token], at: int) -> bool:
+    """Return whether a name is part of what a program is to do that the sentence orders."""
+    verb = next((place for place in range(at) if _is_verb(tokens, place, _WRITES)), None)
+    return verb is not None and _program_in(tokens[verb + 1 : at])
+
+
+def _program_in(tokens: Iterable[Token]) -> bool:
+    return any(_PROGRAM.fullmatch(token.text) for token in tokens if not token.name)
+
+
+def _into(tokens: Sequence[Token], link: int, at: int, *, in_program: bool) -> Use:
+    """Return what is done with a name behind a preposition of place or direction."""
+    preposition, (_, writes) = tokens[link].text, _verb_before(tokens, at)
+    if preposition in _INTO or _verb_behind(tokens, at) or (link > 0 and tokens[link - 1].name):
+        return Use.UNSURE if in_program and not writes else Use.WRITE
+    if writes:
+        return Use.UNSURE if in_program and _relative_before(tokens, at) else Use.WRITE
+    if in_program:
+        return Use.UNSURE
+    if any(_is_verb(tokens, place, _WRITES) for place in range(link)):
+        return Use.WRITE if preposition in _TO else Use.UNSURE
+    return Use.WRITE if _changes_file(tokens, at) else Use.READ
+
+
+def _changes_file(tokens: Sequence[Token], at: int) -> bool:
+    """Return whether the verb before a name makes a new text of another file: "Translate a.md for Anna in b.md"."""
+    verb, _ = _verb_before(tokens, at)
+    if verb is None or concept(tokens[verb].text) not in _CHANGES:
+        return False
+    name = next((place for place in range(verb + 1, at) if tokens[place].name), None)
+    return name is not None and _link(tokens, name) == verb
+
+
+def _relative_before(tokens: Sequence[Token], at: int) -> bool:
+    verb, _ = _verb_before(tokens, at)
+    return any(token.text in _RELATIVE for token in tokens[(verb or 0) : at])
+
+
+def _without_verb(tokens: Sequence[Token], at: int) -> Use:
+    """Return what is done with a name that no verb stands before, as in "a.md zusammenfassen" or "What is in a.md?"."""
+    if _verb_behind(tokens, at):
+        return Use.WRITE
+    return Use.UNSURE if at > 0 and tokens[at - 1].text in _INDEFINITE else Use.READ
