@@ -40,7 +40,7 @@ class Doubt:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class WrittenAnswer:
     """An answer, and what there is besides it."""
 
     outputs: Mapping[str, str]
@@ -51,7 +51,7 @@ class Answer:
     """The texts that its steps have read, by name, as far as they are known."""
 
 
-def doubts(request: str, files: tuple[str, ...], answer: Answer) -> tuple[Doubt, ...]:
+def doubts(request: str, files: tuple[str, ...], answer: WrittenAnswer) -> tuple[Doubt, ...]:
     """Return what speaks against an answer to a request; nothing if it may be right. `files` were there before."""
     found = list(_about_files(request, files, answer))
     for name, text in answer.outputs.items():
@@ -65,7 +65,7 @@ def doubts(request: str, files: tuple[str, ...], answer: Answer) -> tuple[Doubt,
     return tuple(found)
 
 
-def _about_files(request: str, files: tuple[str, ...], answer: Answer) -> Iterator[Doubt]:
+def _about_files(request: str, files: tuple[str, ...], answer: WrittenAnswer) -> Iterator[Doubt]:
     """Yield what is wrong with the files that the request certainly wants: those that are missing or do not parse."""
     for name in RequestFiles.of(request, files).outputs:
         text = answer.written.get(name)
@@ -130,7 +130,7 @@ _CHANGES = re.compile(r"\b(?:summari[sz]e|summary|shorten|condense|translate|tra
                       r"acorta\w*|abrevia\w*)\b")  # fmt: skip
 
 
-def _about_output(request: str, name: str, text: str, answer: Answer) -> str:
+def _about_output(request: str, name: str, text: str, answer: WrittenAnswer) -> str:
     """Return what speaks against one output whatever form was wanted; empty if nothing does."""
     which = "The answer" if len(answer.outputs) == 1 else name
     said, wanted = words(text), folded(instruction(request))
@@ -150,7 +150,7 @@ def _about_output(request: str, name: str, text: str, answer: Answer) -> str:
     return _about_repetition(which, said, wanted, request, answer)
 
 
-def _about_repetition(which: str, said: list[str], wanted: str, request: str, answer: Answer) -> str:
+def _about_repetition(which: str, said: list[str], wanted: str, request: str, answer: WrittenAnswer) -> str:
     """Return whether an output only repeats the request, or a text that it was to change."""
     asked = words(request)
     if len(said) >= 5 and said == asked[: len(said)] and len(said) >= 0.8 * len(asked) and not _COPIES.search(wanted):
@@ -162,7 +162,7 @@ def _about_repetition(which: str, said: list[str], wanted: str, request: str, an
     return ""
 
 
-def _about_form(request: str, answer: Answer) -> Iterator[Doubt]:
+def _about_form(request: str, answer: WrittenAnswer) -> Iterator[Doubt]:
     """Yield what speaks against the form of an answer: the number of its items, its length, its format."""
     wishes = Wishes.of(request)
     texts = {name: text.strip() for name, text in answer.outputs.items() if len(text) <= READ_BYTES}
@@ -285,7 +285,7 @@ def _fits(wanted: Amount, measured: int, slack: float) -> bool:
     return measured <= most
 
 
-def _about_language(request: str, answer: Answer) -> Iterator[Doubt]:
+def _about_language(request: str, answer: WrittenAnswer) -> Iterator[Doubt]:
     """Yield the outputs that are certainly in another language than the one that was wanted."""
     prose = {name: text for name, text in answer.outputs.items() if _is_prose(name, text)}
     spoken = {name: language for name, text in prose.items() if (language := language_of(_without_code(text)))}
@@ -299,7 +299,7 @@ def _about_language(request: str, answer: Answer) -> Iterator[Doubt]:
             yield Doubt(f"You asked {asked} {NAMES[expected]}; {which} is in {NAMES[language]}.", name)
 
 
-def _expected(request: str, wanted: tuple[str, ...], answer: Answer, language: str) -> str | None:
+def _expected(request: str, wanted: tuple[str, ...], answer: WrittenAnswer, language: str) -> str | None:
     """Return the language in which an answer is expected; None if others may be right too."""
     if len(wanted) == 1 and len(answer.outputs) == 1:
         return wanted[0]

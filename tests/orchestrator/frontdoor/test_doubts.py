@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.frontdoor.doubts import Answer, doubts
+from orchestrator.frontdoor.doubts import WrittenAnswer, doubts
 
 TIPS = "1. Keep a fixed bedtime.\n2. Avoid screens.\n3. Keep the room cool."
 BULLETS = "Here are some ideas:\n\n- Plant herbs.\n- Build a bench.\n- Paint the fence.\n- Hang a swing."
@@ -208,7 +208,7 @@ RIGHT = [
 
 
 def against(request: str, text: str, **inputs: str) -> list[str]:
-    answer = Answer({"s1.txt": text}, {"s1.txt": text}, inputs)
+    answer = WrittenAnswer({"s1.txt": text}, {"s1.txt": text}, inputs)
     return [doubt.text for doubt in doubts(request, ("notes.txt", "a.txt"), answer)]
 
 
@@ -266,14 +266,14 @@ def test_a_summary_that_repeats_its_input_is_doubted() -> None:
 def test_the_files_that_were_asked_for_are_there_and_are_what_their_names_say(
     request_text: str, written: dict[str, str], expected: list[str]
 ) -> None:
-    found = doubts(request_text, ("notes.txt",), Answer(written, written, {}))
+    found = doubts(request_text, ("notes.txt",), WrittenAnswer(written, written, {}))
     assert [doubt.text for doubt in found] == expected
     assert all(doubt.output in (None, *written) for doubt in found)
 
 
 @given(st.text(max_size=300), st.text(max_size=300))
 def test_any_texts_can_be_compared(request_text: str, text: str) -> None:
-    answer = Answer({"a.json": text, "b.txt": text}, {"a.json": text, "b.txt": text}, {"c.txt": text})
+    answer = WrittenAnswer({"a.json": text, "b.txt": text}, {"a.json": text, "b.txt": text}, {"c.txt": text})
     assert all(json.dumps(doubt.text) and doubt.text.endswith(".") for doubt in doubts(request_text, (), answer))
 
 
