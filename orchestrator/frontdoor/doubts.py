@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Final
 
-from orchestrator.frontdoor.languages import NAMES, language_of, languages_wanted, names_language
+from orchestrator.frontdoor.languages import NAMES, has_words_of, language_of, languages_wanted, names_language
 from orchestrator.frontdoor.request import RequestFiles, instruction
 from orchestrator.frontdoor.wishes import Amount, Wishes
 from orchestrator.frontdoor.words import folded, words
@@ -96,6 +96,9 @@ _DONE: Final = frozenset(
     "done|ok|okay|sure|finished|completed|task completed|task is done|the task is completed|the task is done|n/a|none|"
     "null|todo|tbd|fertig|erledigt|gemacht|fait|termine|c'est fait|hecho|listo|terminado".split("|")
 )
+_MAY_BE_EMPTY = re.compile(r"\b(?:draw|lines?|dash\w*|stars?|pattern|empty|zeichne|linien?|leere?n?|dessine|ligne|"
+                           r"vide|dibuja|"
+                           r"linea|vacio)\b|__init__\.py|\.gitkeep")  # fmt: skip
 _WANTS_A_WORD = re.compile(r"\?|\b(?:whether|if|words?|yes|done|ok|wort|ob|ja|mots?|oui|palabras?|si)\b")
 _REFUSAL = re.compile(
     r"\s*(?:i['\u2019]?m sorry|i am sorry|sorry|i apologi[sz]e|unfortunately|as an ai|es tut mir leid|tut mir leid|"
@@ -108,17 +111,21 @@ _REFUSAL = re.compile(
     re.DOTALL,
 )
 _ASKS_BACK = re.compile(
-    r"\b(?:please (?:provide|share|upload|paste|send)|(?:could|can) you (?:please )?(?:provide|share|paste|tell me)|"
+    r"\b(?:please (?:provide|share|upload|paste|send)|(?:could|can) you (?:please )?(?:provide|share|paste)|"
     r"i (?:don['\u2019]?t|do not) have access|i (?:don['\u2019]?t|do not) see (?:any|the)|bitte (?:gib|stell|sende|"
     r"schick|lade)\w* "
     r"(?:mir )?(?:den|die|das) (?:text|datei|inhalt)|veuillez fournir|por favor,? (?:proporciona|comparte|envia)\w*)\b"
 )
-_APOLOGY = re.compile(r"\b(?:apolog\w*|sorry|declin\w*|refus\w*|reject\w*|cancel\w*|repl(?:y|ies)|answer|respon\w*|"
-                      r"mail|email|"
-                      r"letter|message|dialog\w*|story|entschuldig\w*|absag\w*|ablehn\w*|antwort\w*|brief|excus\w*|"
-                      r"reponse|repond\w*|"
-                      r"lettre|disculp\w*|respuesta|respond\w*|carta|correo|mensaje|request\w*|invit\w*|"
-                      r"einlad\w*)\b")  # fmt: skip
+_SPEAKS = re.compile(
+    r"\b(?:apolog\w*|sorry|declin\w*|refus\w*|reject\w*|cancel\w*|repl(?:y|ies)|answer|respon\w*|mail|email|letter|"
+    r"message|"
+    r"dialog\w*|story|request\w*|invit\w*|question\w*|interview\w*|survey|phrases?|sentences?|translat\w*|prompt|"
+    r"chat\w*|"
+    r"entschuldig\w*|absag\w*|ablehn\w*|antwort\w*|brief|einlad\w*|frage\w*|ubersetz\w*|satz\w*|excus\w*|reponse|"
+    r"repond\w*|"
+    r"lettre|tradu\w*|disculp\w*|respuesta|respond\w*|carta|correo|mensaje|pregunta\w*)\b"
+)
+"""What asks for words that somebody says to somebody, who may apologise or ask for something in them."""
 _COPIES = re.compile(r"\b(?:repeat|say|print|copy|echo|quote|cite|translate|complete|continue|correct|fix|rewrite|"
                      r"wiederhol\w*|sag\w*|"
                      r"kopier\w*|zitier\w*|ubersetz\w*|korrigier\w*|repete\w*|dis|copie\w*|corrige\w*|repite|di|"
@@ -134,18 +141,16 @@ def _about_output(request: str, name: str, text: str, answer: WrittenAnswer) -> 
     """Return what speaks against one output whatever form was wanted; empty if nothing does."""
     which = "The answer" if len(answer.outputs) == 1 else name
     said, wanted = words(text), folded(instruction(request))
-    if not re.search(r"[^\W_]", text) and not (
-        said or (re.search(r"\S", text) and PurePosixPath(name).suffix not in PROSE)
-    ):
+    if not re.search(r"[^\s*_#|`-]", text) and not _MAY_BE_EMPTY.search(f"{wanted} {name}"):
         return f"{which} is empty."
     plain = re.sub(r"[.!\s]+$", "", folded(text).strip())
     if plain in _DONE and not _WANTS_A_WORD.search(wanted):
         return f"{which} says only {text.strip()!r}."
     if PurePosixPath(name).suffix not in PROSE:
         return ""
-    if _REFUSAL.match(folded(text)) and len(said) < 80 and not _APOLOGY.search(wanted):
+    if _REFUSAL.match(folded(text)) and len(said) < 80 and not _SPEAKS.search(wanted):
         return f"{which} says that this cannot be done."
-    if _ASKS_BACK.search(folded(text)) and len(said) < 50 and not _APOLOGY.search(wanted):
+    if _ASKS_BACK.search(folded(text)) and len(said) < 50 and not _SPEAKS.search(wanted):
         return f"{which} asks for something instead of answering."
     return _about_repetition(which, said, wanted, request, answer)
 
@@ -172,7 +177,7 @@ def _about_form(request: str, answer: WrittenAnswer) -> Iterator[Doubt]:
     if len(texts) != 1 or (len(answer.written) > 1 and wishes.several):
         return
     ((name, text),) = texts.items()
-    if wishes.items and (problem := _miscounted(wishes.items, text)):
+    if wishes.items and (problem := _miscounted(wishes.items, text, only=not wishes.several)):
         yield Doubt(f"You asked for {wishes.items}; the answer has {problem}.", name)
     if wishes.length and not wishes.format and PurePosixPath(name).suffix in PROSE and "```" not in text:
         measured = _measure(wishes.length.of, text)
@@ -211,13 +216,13 @@ _NUMBERED = re.compile(r"^ {0,3}(?:#+ *|[*_]{1,2}|[A-Z][a-z]+ )?(\d{1,3})[.):]")
 _BULLET = re.compile(r"^(\s*)[-*•\u2013+]\s+\S")
 
 
-def _miscounted(wanted: Amount, text: str) -> str:
-    """Return how many items a text has if these are certainly too few or too many; else an empty string."""
+def _miscounted(wanted: Amount, text: str, *, only: bool) -> str:
+    """Return how many items a text has if these are certainly too few or, where they are the `only` ones, too many."""
     least, most = _items_in(text)
     fewest = wanted.number / (2 if wanted.bound == "about" else 1)
     if most is not None and most < fewest and wanted.bound != "at most":
         return str(most) if least == most else f"at most {most}"
-    if least > wanted.number * (1.5 if wanted.bound == "about" else 1) and wanted.bound != "at least":
+    if only and least > wanted.number * (1.5 if wanted.bound == "about" else 1) and wanted.bound != "at least":
         return str(least)
     return ""
 
@@ -305,7 +310,9 @@ def _expected(request: str, wanted: tuple[str, ...], answer: WrittenAnswer, lang
         return wanted[0]
     if wanted or names_language(request) or Wishes.of(request).code:
         return None
-    own = language_of(request)
+    own = language_of(instruction(request))
+    if own is None or (own != language and has_words_of(language, request, own)):
+        return None
     read = {language_of(_without_code(text)) for text in answer.inputs.values()}
     return own if language not in read and read <= {own, None} else None
 

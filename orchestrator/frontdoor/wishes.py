@@ -85,6 +85,10 @@ _COUNT = re.compile(
     rf"(?:(?!of\b|and\b|und\b|et\b|von\b)[\w-]+\s){{0,3}}?(?P<item>{'|'.join(_ITEMS)})\b(?!\s(?:and|und|et|y|or|oder|"
     rf"ou|o|e)\b)"
 )
+_POINTS = re.compile(
+    rf"\b(?:in|as|als|mit|en|con)\s{_BOUND}{_NUMBER}\s(?:[\w-]+\s)?"
+    r"(?P<item>bullet points|bullets|key points|stichpunkten?|points cles|puntos)\b"
+)
 _EACH = re.compile(r"\b(?:each|every|per|both|respectively|jede[mnrs]?|je|jeweils|pro|beide[nr]?|chacune?|chaque|par|"
                    r"cada|por|ambos|ambas)\b")  # fmt: skip
 
@@ -187,7 +191,7 @@ def _own_words(request: str) -> str:
 
 
 def _items(text: str) -> Amount | None:
-    matches = list(_COUNT.finditer(text))
+    matches = [*_COUNT.finditer(text), *_POINTS.finditer(text)]
     return _amount(matches[0], matches[0]["item"]) if len(matches) == 1 else None
 
 
