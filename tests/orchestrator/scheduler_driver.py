@@ -144,7 +144,7 @@ class Driver:
         assert list(violations(self.state)) == []
 
     def check(self, **doubts: str) -> None:
-        """Answer CheckAnswer with a doubt about each of these steps. Those that may repair their outputs begin again."""
+        """Answer CheckAnswer with a doubt about each of these steps. Those that may repair it begin again."""
         assert self.checking
         self.checking = False
         found = tuple(AnswerDoubt(text, step_id) for step_id, text in doubts.items())
