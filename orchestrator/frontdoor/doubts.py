@@ -96,45 +96,41 @@ _DONE: Final = frozenset(
     "done|ok|okay|sure|finished|completed|task completed|task is done|the task is completed|the task is done|n/a|none|"
     "null|todo|tbd|fertig|erledigt|gemacht|fait|termine|c'est fait|hecho|listo|terminado".split("|")
 )
-_MAY_BE_EMPTY = re.compile(r"\b(?:draw|lines?|dash\w*|stars?|pattern|empty|zeichne|linien?|leere?n?|dessine|ligne|"
-                           r"vide|dibuja|"
-                           r"linea|vacio)\b|__init__\.py|\.gitkeep")  # fmt: skip
+_MAY_BE_EMPTY = re.compile(
+    r"\b(?:draw|lines?|dash\w*|stars?|pattern|empty|zeichne|linien?|leere?n?|dessine|ligne|vide|dibuja|linea|vacio)\b|"
+    r"__init__\.py|\.gitkeep"
+)
 _WANTS_A_WORD = re.compile(r"\?|\b(?:whether|if|words?|yes|done|ok|wort|ob|ja|mots?|oui|palabras?|si)\b")
 _REFUSAL = re.compile(
     r"\s*(?:i['\u2019]?m sorry|i am sorry|sorry|i apologi[sz]e|unfortunately|as an ai|es tut mir leid|tut mir leid|"
-    r"leider|"
-    r"je suis desolee?|desolee?|malheureusement|lo siento|lamentablemente)\b.{0,120}?\b(?:can['\u2019]?t|cannot|can "
-    r"not|unable|"
-    r"not able|don['\u2019]?t have|do not have|kann (?:ich )?\w* ?\w* ?nicht|keinen zugriff|ne peux pas|n['\u2019]ai "
-    r"pas acces|"
+    r"leider|je suis desolee?|desolee?|malheureusement|lo siento|lamentablemente)\b.{0,120}?\b(?:can['\u2019]?t|cannot|"
+    r"can not|unable|not able|don['\u2019]?t have|do not have|kann (?:ich )?\w* ?\w* ?nicht|keinen zugriff|ne peux pas|"
+    r"n['\u2019]ai pas acces|"
     r"no puedo|no tengo acceso)\b",
     re.DOTALL,
 )
 _ASKS_BACK = re.compile(
-    r"\b(?:please (?:provide|share|upload|paste|send)|(?:could|can) you (?:please )?(?:provide|share|paste)|"
-    r"i (?:don['\u2019]?t|do not) have access|i (?:don['\u2019]?t|do not) see (?:any|the)|bitte (?:gib|stell|sende|"
-    r"schick|lade)\w* "
-    r"(?:mir )?(?:den|die|das) (?:text|datei|inhalt)|veuillez fournir|por favor,? (?:proporciona|comparte|envia)\w*)\b"
+    r"\b(?:please (?:provide|share|upload|paste|send)|(?:could|can) you (?:please )?(?:provide|share|paste)|i "
+    r"(?:don['\u2019]?t|do not) have access|i (?:don['\u2019]?t|do not) see (?:any|the)|bitte (?:gib|stell|sende|"
+    r"schick|lade)\w* (?:mir )?(?:den|die|das) (?:text|datei|inhalt)|veuillez fournir|por favor,? (?:proporciona|"
+    r"comparte|envia)\w*)\b"
 )
 _SPEAKS = re.compile(
     r"\b(?:apolog\w*|sorry|declin\w*|refus\w*|reject\w*|cancel\w*|repl(?:y|ies)|answer|respon\w*|mail|email|letter|"
-    r"message|"
-    r"dialog\w*|story|request\w*|invit\w*|question\w*|interview\w*|survey|phrases?|sentences?|translat\w*|prompt|"
-    r"chat\w*|"
-    r"entschuldig\w*|absag\w*|ablehn\w*|antwort\w*|brief|einlad\w*|frage\w*|ubersetz\w*|satz\w*|excus\w*|reponse|"
-    r"repond\w*|"
-    r"lettre|tradu\w*|disculp\w*|respuesta|respond\w*|carta|correo|mensaje|pregunta\w*)\b"
+    r"message|dialog\w*|story|request\w*|invit\w*|question\w*|interview\w*|survey|phrases?|sentences?|translat\w*|"
+    r"prompt|chat\w*|entschuldig\w*|absag\w*|ablehn\w*|antwort\w*|brief|einlad\w*|frage\w*|ubersetz\w*|satz\w*|"
+    r"excus\w*|reponse|repond\w*|lettre|tradu\w*|disculp\w*|respuesta|respond\w*|carta|correo|mensaje|pregunta\w*)\b"
 )
 """What asks for words that somebody says to somebody, who may apologise or ask for something in them."""
-_COPIES = re.compile(r"\b(?:repeat|say|print|copy|echo|quote|cite|translate|complete|continue|correct|fix|rewrite|"
-                     r"wiederhol\w*|sag\w*|"
-                     r"kopier\w*|zitier\w*|ubersetz\w*|korrigier\w*|repete\w*|dis|copie\w*|corrige\w*|repite|di|"
-                     r"copia)\b")  # fmt: skip
-_CHANGES = re.compile(r"\b(?:summari[sz]e|summary|shorten|condense|translate|translation|paraphrase|fasse?|"
-                      r"zusammenfass\w*|"
-                      r"zusammenfassung|kurz(?:e|en)|ubersetz\w*|resume[rz]?|resumen|traduis\w*|traduire|raccourci\w*|"
-                      r"traduc\w*|"
-                      r"acorta\w*|abrevia\w*)\b")  # fmt: skip
+_COPIES = re.compile(
+    r"\b(?:repeat|say|print|copy|echo|quote|cite|translate|complete|continue|correct|fix|rewrite|wiederhol\w*|sag\w*|"
+    r"kopier\w*|zitier\w*|ubersetz\w*|korrigier\w*|repete\w*|dis|copie\w*|corrige\w*|repite|di|copia)\b"
+)
+_CHANGES = re.compile(
+    r"\b(?:summari[sz]e|summary|shorten|condense|translate|translation|paraphrase|fasse?|zusammenfass\w*|"
+    r"zusammenfassung|kurz(?:e|en)|ubersetz\w*|resume[rz]?|resumen|traduis\w*|traduire|raccourci\w*|traduc\w*|"
+    r"acorta\w*|abrevia\w*)\b"
+)
 
 
 def _about_output(request: str, name: str, text: str, answer: WrittenAnswer) -> str:
@@ -270,10 +266,10 @@ def _measure(unit: str, text: str) -> int:
     return sum(max(1, _sentences(line)) for line in body)
 
 
-_ABBREVIATED = re.compile(r"\b(?:[A-Za-zÄÖÜ]|\d+|e\.g|i\.e|z\.\s?B|d\.\s?h|Dr|Mr|Mrs|Ms|Prof|St|No|Nr|vs|etc|ca|bzw|"
-                          r"usw|approx|M|Mme|"
-                          r"Sr|Sra|Inc|Ltd|Co|Jan|Feb|Mar|Apr|Jun|Jul|Aug|Sept?|Oct|Nov|Dec|p\.\s?ej|p\.\s?m|a\.\s?m|"
-                          r"U\.\s?S)\.$")  # fmt: skip
+_ABBREVIATED = re.compile(
+    r"\b(?:[A-Za-zÄÖÜ]|\d+|e\.g|i\.e|z\.\s?B|d\.\s?h|Dr|Mr|Mrs|Ms|Prof|St|No|Nr|vs|etc|ca|bzw|usw|approx|M|Mme|Sr|Sra|"
+    r"Inc|Ltd|Co|Jan|Feb|Mar|Apr|Jun|Jul|Aug|Sept?|Oct|Nov|Dec|p\.\s?ej|p\.\s?m|a\.\s?m|U\.\s?S)\.$"
+)
 
 
 def _sentences(line: str) -> int:

@@ -14,13 +14,12 @@ LEAST_SHARE: Final = 0.15
 
 _FREQUENT: Final = {
     "en": "the of and to is that it was for on are with as his they be at have this from or had by but what we when "
-    "your "
-    "can said there use each which their if will about many then them these some would into has more two could no been "
+    "your can said there use each which their if will about many then them these some would into has more two could no "
+    "been "
     "who its now than not you our an must only also",
     "de": "der die das und ist nicht ein eine zu den von mit sich auf fur dem des im auch es an als werden aus er hat "
-    "dass "
-    "sie nach wird bei einer um am sind noch wie einem uber einen so zum haben nur oder aber vor zur bis mehr durch "
-    "wir "
+    "dass sie nach wird bei einer um am sind noch wie einem uber einen so zum haben nur oder aber vor zur bis mehr "
+    "durch wir "
     "ich kann wenn ihre sein wurde alle keine ihr",
     "fr": "le la les de des et est un une du dans que pour qui sur pas par au avec il ce se plus ne sont vous nous je "
     "cette "
@@ -56,9 +55,9 @@ _NAMED: Final = {
 _ANY_NAMED = re.compile(rf"\b(?:{'|'.join(_NAMED.values())})\b")
 _OTHERS = re.compile(
     r"\b(?:chinese|japanese|russian|latin|polish|turkish|arabic|hindi|korean|swedish|greek|bilingual\w*|"
-    r"multilingual\w*|"
-    r"languages?|chinesisch|japanisch|russisch|latein\w*|polnisch|turkisch|sprachen?|zweisprachig\w*|langues?|chinois|"
-    r"japonais|russe|bilingue|idiomas?|lenguas?|chino|japones|ruso|vocabular\w*|vokabel\w*|vocabulaire)\b"
+    r"multilingual\w*|languages?|chinesisch|japanisch|russisch|latein\w*|polnisch|turkisch|sprachen?|zweisprachig\w*|"
+    r"langues?|chinois|japonais|russe|bilingue|idiomas?|lenguas?|chino|japones|ruso|vocabular\w*|vokabel\w*|"
+    r"vocabulaire)\b"
 )
 _NAME = "|".join(f"(?P<{code}>{names})" for code, names in _NAMED.items())
 _TARGET = re.compile(
@@ -71,8 +70,7 @@ _WRITTEN = re.compile(r"\b(?:written|is|are|was|were|which|that|text|letter|mail
                       r"ecrite?s?|redigee?s?|escrit[oa]s?)\s*$")  # fmt: skip
 _ABOUT_WORDS = re.compile(
     r"\b(?:how (?:do|would|can|to)\b.{0,20}\bsay|what does|what do|what is|mean(?:s|ing)?|called|words? for|phrases? "
-    r"for|"
-    r"wie sagt man|was heisst|bedeutet|bedeutung|comment dit-on|que veut dire|signifie|como se dice|que significa|"
+    r"for|wie sagt man|was heisst|bedeutet|bedeutung|comment dit-on|que veut dire|signifie|como se dice|que significa|"
     r"order)\b"
 )
 """What asks about words of a language, in whatever language."""
