@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Final
 
-from orchestrator.frontdoor.languages import NAMES, language_of, languages_wanted, names_language
+from orchestrator.frontdoor.languages import NAMES, has_words_of, language_of, languages_wanted, names_language
 from orchestrator.frontdoor.request import RequestFiles, instruction
 from orchestrator.frontdoor.wishes import Amount, Wishes
 from orchestrator.frontdoor.words import folded, words
@@ -40,7 +40,7 @@ class Doubt:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class WrittenAnswer:
     """An answer, and what there is besides it."""
 
     outputs: Mapping[str, str]
@@ -51,7 +51,7 @@ class Answer:
     """The texts that its steps have read, by name, as far as they are known."""
 
 
-def doubts(request: str, files: tuple[str, ...], answer: Answer) -> tuple[Doubt, ...]:
+def doubts(request: str, files: tuple[str, ...], answer: WrittenAnswer) -> tuple[Doubt, ...]:
     """Return what speaks against an answer to a request; nothing if it may be right. `files` were there before."""
     found = list(_about_files(request, files, answer))
     for name, text in answer.outputs.items():
@@ -65,7 +65,7 @@ def doubts(request: str, files: tuple[str, ...], answer: Answer) -> tuple[Doubt,
     return tuple(found)
 
 
-def _about_files(request: str, files: tuple[str, ...], answer: Answer) -> Iterator[Doubt]:
+def _about_files(request: str, files: tuple[str, ...], answer: WrittenAnswer) -> Iterator[Doubt]:
     """Yield what is wrong with the files that the request certainly wants: those that are missing or do not parse."""
     for name in RequestFiles.of(request, files).outputs:
         text = answer.written.get(name)
@@ -96,61 +96,62 @@ _DONE: Final = frozenset(
     "done|ok|okay|sure|finished|completed|task completed|task is done|the task is completed|the task is done|n/a|none|"
     "null|todo|tbd|fertig|erledigt|gemacht|fait|termine|c'est fait|hecho|listo|terminado".split("|")
 )
+_MAY_BE_EMPTY = re.compile(
+    r"\b(?:draw|lines?|dash\w*|stars?|pattern|empty|zeichne|linien?|leere?n?|dessine|ligne|vide|dibuja|linea|vacio)\b|"
+    r"__init__\.py|\.gitkeep"
+)
 _WANTS_A_WORD = re.compile(r"\?|\b(?:whether|if|words?|yes|done|ok|wort|ob|ja|mots?|oui|palabras?|si)\b")
 _REFUSAL = re.compile(
     r"\s*(?:i['\u2019]?m sorry|i am sorry|sorry|i apologi[sz]e|unfortunately|as an ai|es tut mir leid|tut mir leid|"
-    r"leider|"
-    r"je suis desolee?|desolee?|malheureusement|lo siento|lamentablemente)\b.{0,120}?\b(?:can['\u2019]?t|cannot|can "
-    r"not|unable|"
-    r"not able|don['\u2019]?t have|do not have|kann (?:ich )?\w* ?\w* ?nicht|keinen zugriff|ne peux pas|n['\u2019]ai "
-    r"pas acces|"
+    r"leider|je suis desolee?|desolee?|malheureusement|lo siento|lamentablemente)\b.{0,120}?\b(?:can['\u2019]?t|cannot|"
+    r"can not|unable|not able|don['\u2019]?t have|do not have|kann (?:ich )?\w* ?\w* ?nicht|keinen zugriff|ne peux pas|"
+    r"n['\u2019]ai pas acces|"
     r"no puedo|no tengo acceso)\b",
     re.DOTALL,
 )
 _ASKS_BACK = re.compile(
-    r"\b(?:please (?:provide|share|upload|paste|send)|(?:could|can) you (?:please )?(?:provide|share|paste|tell me)|"
-    r"i (?:don['\u2019]?t|do not) have access|i (?:don['\u2019]?t|do not) see (?:any|the)|bitte (?:gib|stell|sende|"
-    r"schick|lade)\w* "
-    r"(?:mir )?(?:den|die|das) (?:text|datei|inhalt)|veuillez fournir|por favor,? (?:proporciona|comparte|envia)\w*)\b"
+    r"\b(?:please (?:provide|share|upload|paste|send)|(?:could|can) you (?:please )?(?:provide|share|paste)|i "
+    r"(?:don['\u2019]?t|do not) have access|i (?:don['\u2019]?t|do not) see (?:any|the)|bitte (?:gib|stell|sende|"
+    r"schick|lade)\w* (?:mir )?(?:den|die|das) (?:text|datei|inhalt)|veuillez fournir|por favor,? (?:proporciona|"
+    r"comparte|envia)\w*)\b"
 )
-_APOLOGY = re.compile(r"\b(?:apolog\w*|sorry|declin\w*|refus\w*|reject\w*|cancel\w*|repl(?:y|ies)|answer|respon\w*|"
-                      r"mail|email|"
-                      r"letter|message|dialog\w*|story|entschuldig\w*|absag\w*|ablehn\w*|antwort\w*|brief|excus\w*|"
-                      r"reponse|repond\w*|"
-                      r"lettre|disculp\w*|respuesta|respond\w*|carta|correo|mensaje|request\w*|invit\w*|"
-                      r"einlad\w*)\b")  # fmt: skip
-_COPIES = re.compile(r"\b(?:repeat|say|print|copy|echo|quote|cite|translate|complete|continue|correct|fix|rewrite|"
-                     r"wiederhol\w*|sag\w*|"
-                     r"kopier\w*|zitier\w*|ubersetz\w*|korrigier\w*|repete\w*|dis|copie\w*|corrige\w*|repite|di|"
-                     r"copia)\b")  # fmt: skip
-_CHANGES = re.compile(r"\b(?:summari[sz]e|summary|shorten|condense|translate|translation|paraphrase|fasse?|"
-                      r"zusammenfass\w*|"
-                      r"zusammenfassung|kurz(?:e|en)|ubersetz\w*|resume[rz]?|resumen|traduis\w*|traduire|raccourci\w*|"
-                      r"traduc\w*|"
-                      r"acorta\w*|abrevia\w*)\b")  # fmt: skip
+_SPEAKS = re.compile(
+    r"\b(?:apolog\w*|sorry|declin\w*|refus\w*|reject\w*|cancel\w*|repl(?:y|ies)|answer|respon\w*|mail|email|letter|"
+    r"message|dialog\w*|story|request\w*|invit\w*|question\w*|interview\w*|survey|phrases?|sentences?|translat\w*|"
+    r"prompt|chat\w*|entschuldig\w*|absag\w*|ablehn\w*|antwort\w*|brief|einlad\w*|frage\w*|ubersetz\w*|satz\w*|"
+    r"excus\w*|reponse|repond\w*|lettre|tradu\w*|disculp\w*|respuesta|respond\w*|carta|correo|mensaje|pregunta\w*)\b"
+)
+"""What asks for words that somebody says to somebody, who may apologise or ask for something in them."""
+_COPIES = re.compile(
+    r"\b(?:repeat|say|print|copy|echo|quote|cite|translate|complete|continue|correct|fix|rewrite|wiederhol\w*|sag\w*|"
+    r"kopier\w*|zitier\w*|ubersetz\w*|korrigier\w*|repete\w*|dis|copie\w*|corrige\w*|repite|di|copia)\b"
+)
+_CHANGES = re.compile(
+    r"\b(?:summari[sz]e|summary|shorten|condense|translate|translation|paraphrase|fasse?|zusammenfass\w*|"
+    r"zusammenfassung|kurz(?:e|en)|ubersetz\w*|resume[rz]?|resumen|traduis\w*|traduire|raccourci\w*|traduc\w*|"
+    r"acorta\w*|abrevia\w*)\b"
+)
 
 
-def _about_output(request: str, name: str, text: str, answer: Answer) -> str:
+def _about_output(request: str, name: str, text: str, answer: WrittenAnswer) -> str:
     """Return what speaks against one output whatever form was wanted; empty if nothing does."""
     which = "The answer" if len(answer.outputs) == 1 else name
     said, wanted = words(text), folded(instruction(request))
-    if not re.search(r"[^\W_]", text) and not (
-        said or (re.search(r"\S", text) and PurePosixPath(name).suffix not in PROSE)
-    ):
+    if not re.search(r"[^\s*_#|`-]", text) and not _MAY_BE_EMPTY.search(f"{wanted} {name}"):
         return f"{which} is empty."
     plain = re.sub(r"[.!\s]+$", "", folded(text).strip())
     if plain in _DONE and not _WANTS_A_WORD.search(wanted):
         return f"{which} says only {text.strip()!r}."
     if PurePosixPath(name).suffix not in PROSE:
         return ""
-    if _REFUSAL.match(folded(text)) and len(said) < 80 and not _APOLOGY.search(wanted):
+    if _REFUSAL.match(folded(text)) and len(said) < 80 and not _SPEAKS.search(wanted):
         return f"{which} says that this cannot be done."
-    if _ASKS_BACK.search(folded(text)) and len(said) < 50 and not _APOLOGY.search(wanted):
+    if _ASKS_BACK.search(folded(text)) and len(said) < 50 and not _SPEAKS.search(wanted):
         return f"{which} asks for something instead of answering."
     return _about_repetition(which, said, wanted, request, answer)
 
 
-def _about_repetition(which: str, said: list[str], wanted: str, request: str, answer: Answer) -> str:
+def _about_repetition(which: str, said: list[str], wanted: str, request: str, answer: WrittenAnswer) -> str:
     """Return whether an output only repeats the request, or a text that it was to change."""
     asked = words(request)
     if len(said) >= 5 and said == asked[: len(said)] and len(said) >= 0.8 * len(asked) and not _COPIES.search(wanted):
@@ -162,7 +163,7 @@ def _about_repetition(which: str, said: list[str], wanted: str, request: str, an
     return ""
 
 
-def _about_form(request: str, answer: Answer) -> Iterator[Doubt]:
+def _about_form(request: str, answer: WrittenAnswer) -> Iterator[Doubt]:
     """Yield what speaks against the form of an answer: the number of its items, its length, its format."""
     wishes = Wishes.of(request)
     texts = {name: text.strip() for name, text in answer.outputs.items() if len(text) <= READ_BYTES}
@@ -172,7 +173,7 @@ def _about_form(request: str, answer: Answer) -> Iterator[Doubt]:
     if len(texts) != 1 or (len(answer.written) > 1 and wishes.several):
         return
     ((name, text),) = texts.items()
-    if wishes.items and (problem := _miscounted(wishes.items, text)):
+    if wishes.items and (problem := _miscounted(wishes.items, text, only=not wishes.several)):
         yield Doubt(f"You asked for {wishes.items}; the answer has {problem}.", name)
     if wishes.length and not wishes.format and PurePosixPath(name).suffix in PROSE and "```" not in text:
         measured = _measure(wishes.length.of, text)
@@ -211,13 +212,13 @@ _NUMBERED = re.compile(r"^ {0,3}(?:#+ *|[*_]{1,2}|[A-Z][a-z]+ )?(\d{1,3})[.):]")
 _BULLET = re.compile(r"^(\s*)[-*•\u2013+]\s+\S")
 
 
-def _miscounted(wanted: Amount, text: str) -> str:
-    """Return how many items a text has if these are certainly too few or too many; else an empty string."""
+def _miscounted(wanted: Amount, text: str, *, only: bool) -> str:
+    """Return how many items a text has if these are certainly too few or, where they are the `only` ones, too many."""
     least, most = _items_in(text)
     fewest = wanted.number / (2 if wanted.bound == "about" else 1)
     if most is not None and most < fewest and wanted.bound != "at most":
         return str(most) if least == most else f"at most {most}"
-    if least > wanted.number * (1.5 if wanted.bound == "about" else 1) and wanted.bound != "at least":
+    if only and least > wanted.number * (1.5 if wanted.bound == "about" else 1) and wanted.bound != "at least":
         return str(least)
     return ""
 
@@ -265,10 +266,10 @@ def _measure(unit: str, text: str) -> int:
     return sum(max(1, _sentences(line)) for line in body)
 
 
-_ABBREVIATED = re.compile(r"\b(?:[A-Za-zÄÖÜ]|\d+|e\.g|i\.e|z\.\s?B|d\.\s?h|Dr|Mr|Mrs|Ms|Prof|St|No|Nr|vs|etc|ca|bzw|"
-                          r"usw|approx|M|Mme|"
-                          r"Sr|Sra|Inc|Ltd|Co|Jan|Feb|Mar|Apr|Jun|Jul|Aug|Sept?|Oct|Nov|Dec|p\.\s?ej|p\.\s?m|a\.\s?m|"
-                          r"U\.\s?S)\.$")  # fmt: skip
+_ABBREVIATED = re.compile(
+    r"\b(?:[A-Za-zÄÖÜ]|\d+|e\.g|i\.e|z\.\s?B|d\.\s?h|Dr|Mr|Mrs|Ms|Prof|St|No|Nr|vs|etc|ca|bzw|usw|approx|M|Mme|Sr|Sra|"
+    r"Inc|Ltd|Co|Jan|Feb|Mar|Apr|Jun|Jul|Aug|Sept?|Oct|Nov|Dec|p\.\s?ej|p\.\s?m|a\.\s?m|U\.\s?S)\.$"
+)
 
 
 def _sentences(line: str) -> int:
@@ -285,7 +286,7 @@ def _fits(wanted: Amount, measured: int, slack: float) -> bool:
     return measured <= most
 
 
-def _about_language(request: str, answer: Answer) -> Iterator[Doubt]:
+def _about_language(request: str, answer: WrittenAnswer) -> Iterator[Doubt]:
     """Yield the outputs that are certainly in another language than the one that was wanted."""
     prose = {name: text for name, text in answer.outputs.items() if _is_prose(name, text)}
     spoken = {name: language for name, text in prose.items() if (language := language_of(_without_code(text)))}
@@ -299,13 +300,15 @@ def _about_language(request: str, answer: Answer) -> Iterator[Doubt]:
             yield Doubt(f"You asked {asked} {NAMES[expected]}; {which} is in {NAMES[language]}.", name)
 
 
-def _expected(request: str, wanted: tuple[str, ...], answer: Answer, language: str) -> str | None:
+def _expected(request: str, wanted: tuple[str, ...], answer: WrittenAnswer, language: str) -> str | None:
     """Return the language in which an answer is expected; None if others may be right too."""
     if len(wanted) == 1 and len(answer.outputs) == 1:
         return wanted[0]
     if wanted or names_language(request) or Wishes.of(request).code:
         return None
-    own = language_of(request)
+    own = language_of(instruction(request))
+    if own is None or (own != language and has_words_of(language, request, own)):
+        return None
     read = {language_of(_without_code(text)) for text in answer.inputs.values()}
     return own if language not in read and read <= {own, None} else None
 

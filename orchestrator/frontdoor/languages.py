@@ -14,13 +14,12 @@ LEAST_SHARE: Final = 0.15
 
 _FREQUENT: Final = {
     "en": "the of and to is that it was for on are with as his they be at have this from or had by but what we when "
-    "your "
-    "can said there use each which their if will about many then them these some would into has more two could no been "
+    "your can said there use each which their if will about many then them these some would into has more two could no "
+    "been "
     "who its now than not you our an must only also",
     "de": "der die das und ist nicht ein eine zu den von mit sich auf fur dem des im auch es an als werden aus er hat "
-    "dass "
-    "sie nach wird bei einer um am sind noch wie einem uber einen so zum haben nur oder aber vor zur bis mehr durch "
-    "wir "
+    "dass sie nach wird bei einer um am sind noch wie einem uber einen so zum haben nur oder aber vor zur bis mehr "
+    "durch wir "
     "ich kann wenn ihre sein wurde alle keine ihr",
     "fr": "le la les de des et est un une du dans que pour qui sur pas par au avec il ce se plus ne sont vous nous je "
     "cette "
@@ -56,17 +55,25 @@ _NAMED: Final = {
 _ANY_NAMED = re.compile(rf"\b(?:{'|'.join(_NAMED.values())})\b")
 _OTHERS = re.compile(
     r"\b(?:chinese|japanese|russian|latin|polish|turkish|arabic|hindi|korean|swedish|greek|bilingual\w*|"
-    r"multilingual\w*|"
-    r"languages?|chinesisch|japanisch|russisch|latein\w*|polnisch|turkisch|sprachen?|zweisprachig\w*|langues?|chinois|"
-    r"japonais|russe|bilingue|idiomas?|lenguas?|chino|japones|ruso|vocabular\w*|vokabel\w*|vocabulaire)\b"
+    r"multilingual\w*|languages?|chinesisch|japanisch|russisch|latein\w*|polnisch|turkisch|sprachen?|zweisprachig\w*|"
+    r"langues?|chinois|japonais|russe|bilingue|idiomas?|lenguas?|chino|japones|ruso|vocabular\w*|vokabel\w*|"
+    r"vocabulaire)\b"
 )
+_NAME = "|".join(f"(?P<{code}>{names})" for code, names in _NAMED.items())
 _TARGET = re.compile(
-    rf"\b(?P<how>into|in|to|auf|ins|en|al|a la|a|vers l['\u2019]?|vers le)\s?(?:plain |simple |good |einfache[mns] )?"
-    rf"(?P<name>{'|'.join(f'(?P<{code}>{names})' for code, names in _NAMED.items())})\b"
+    rf"\b(?:(?:into|auf|ins|al|a la|vers l['\u2019]?|vers le)\s?(?:plain |simple |good )?(?:{_NAME})\b"
+    rf"|(?P<loose>in|to|en|a)\s(?:plain |simple |good )?(?P<name>{'|'.join(_NAMED.values())})\b"
+    r"(?=\s*(?:$|[.,;:!?)\n]|(?:and|und|et|y|please|bitte|with|mit|for|but|using|as|instead)\b)))"
 )
 _WRITTEN = re.compile(r"\b(?:written|is|are|was|were|which|that|text|letter|mail|email|file|geschriebene\w*|"
                       r"verfasste\w*|"
                       r"ecrite?s?|redigee?s?|escrit[oa]s?)\s*$")  # fmt: skip
+_ABOUT_WORDS = re.compile(
+    r"\b(?:how (?:do|would|can|to)\b.{0,20}\bsay|what does|what do|what is|mean(?:s|ing)?|called|words? for|phrases? "
+    r"for|wie sagt man|was heisst|bedeutet|bedeutung|comment dit-on|que veut dire|signifie|como se dice|que significa|"
+    r"order)\b"
+)
+"""What asks about words of a language, in whatever language."""
 
 
 def language_of(text: str) -> str | None:
@@ -89,8 +96,16 @@ def languages_wanted(request: str) -> tuple[str, ...]:
     wanted = []
     for match in _TARGET.finditer(text):
         if not _WRITTEN.search(text[: match.start()]):
-            wanted.append(next(code for code in NAMES if match[code]))
-    return tuple(dict.fromkeys(wanted))
+            wanted.append(
+                next(code for code in NAMES if match[code] or re.fullmatch(_NAMED[code], match["name"] or ""))
+            )
+    return tuple(dict.fromkeys(wanted)) if not _ABOUT_WORDS.search(text) else ()
+
+
+def has_words_of(language: str, text: str, besides: str) -> bool:
+    """Return whether a text in the language `besides` may also contain a text in another language."""
+    own = _WORDS[language] - _WORDS[besides]
+    return sum(word in own for word in set(re.findall(r"[^\W\d_]+", folded(text)))) >= 2
 
 
 def names_language(request: str) -> bool:

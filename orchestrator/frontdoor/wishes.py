@@ -65,25 +65,23 @@ _ITEMS: Final = (
     "tips questions ideas names reasons examples steps points bullets titles headlines slogans arguments advantages "
     "disadvantages benefits drawbacks facts suggestions options keywords synonyms recommendations risks measures tasks "
     "rules hints jokes proverbs quotes countries cities animals fruits vegetables books films movies hashtags topics "
-    "items "
-    "activities activity lessons goals mistakes gifts presents hobbies colors colours "
-    "tipps fragen ideen namen grunde beispiele schritte punkte stichpunkte titel uberschriften argumente vorteile "
-    "nachteile fakten vorschlage moglichkeiten optionen stichworter stichworte synonyme empfehlungen risiken "
-    "massnahmen "
-    "aufgaben regeln hinweise witze sprichworter lander stadte tiere bucher filme themen ratschlage ziele "
-    "conseils idees noms raisons exemples etapes titres avantages inconvenients faits mots-cles synonymes "
-    "recommandations risques mesures taches regles astuces blagues pays villes animaux livres sujets proverbes "
-    "consejos preguntas nombres razones ejemplos pasos puntos titulos lemas argumentos ventajas desventajas hechos "
-    "sugerencias opciones sinonimos recomendaciones riesgos medidas tareas reglas trucos chistes paises ciudades "
-    "animales "
-    "libros peliculas temas refranes"
+    "items activities lessons goals mistakes gifts presents hobbies colors colours tipps fragen ideen namen "
+    "grunde beispiele schritte punkte stichpunkte titel uberschriften argumente vorteile nachteile fakten vorschlage "
+    "moglichkeiten optionen stichworter stichworte synonyme empfehlungen risiken massnahmen aufgaben regeln hinweise "
+    "witze sprichworter lander stadte tiere bucher filme themen ratschlage ziele conseils idees noms raisons exemples "
+    "etapes titres avantages inconvenients faits mots-cles synonymes recommandations risques mesures taches regles "
+    "astuces blagues pays villes animaux livres sujets proverbes consejos preguntas nombres razones ejemplos pasos "
+    "puntos titulos lemas argumentos ventajas desventajas hechos sugerencias opciones sinonimos recomendaciones "
+    "riesgos medidas tareas reglas trucos chistes paises ciudades animales libros peliculas temas refranes"
 ).split()
 _COUNT = re.compile(
-    rf"\b(?:{'|'.join(_ORDERS)})(?:[- ](?:me|us|mir|uns|moi|nous|nos))?"
-    rf"(?:\s(?:a|an|eine|une|una)\s(?:\w+\s)?(?:list|set|liste|lista)\s(?:of|von|mit|de|con))?\s(?:the "
-    rf"top\s)?{_BOUND}{_NUMBER}\s"
-    rf"(?:(?!of\b|and\b|und\b|et\b|von\b)[\w-]+\s){{0,3}}?(?P<item>{'|'.join(_ITEMS)})\b(?!\s(?:and|und|et|y|or|oder|"
-    rf"ou|o|e)\b)"
+    rf"\b(?:{'|'.join(_ORDERS)})(?:[- ](?:me|us|mir|uns|moi|nous|nos))?(?:\s(?:a|an|eine|une|una)\s(?:\w+\s)?(?:list|"
+    rf"set|liste|lista)\s(?:of|von|mit|de|con))?\s(?:the top\s)?{_BOUND}{_NUMBER}\s(?:(?!of\b|and\b|und\b|et\b|"
+    rf"von\b)[\w-]+\s){{0,3}}?(?P<item>{'|'.join(_ITEMS)})\b(?!\s(?:and|und|et|y|or|oder|ou|o|e)\b)"
+)
+_POINTS = re.compile(
+    rf"\b(?:in|as|als|mit|en|con)\s{_BOUND}{_NUMBER}\s(?:[\w-]+\s)?"
+    r"(?P<item>bullet points|bullets|key points|stichpunkten?|points cles|puntos)\b"
 )
 _EACH = re.compile(r"\b(?:each|every|per|both|respectively|jede[mnrs]?|je|jeweils|pro|beide[nr]?|chacune?|chaque|par|"
                    r"cada|por|ambos|ambas)\b")  # fmt: skip
@@ -95,30 +93,24 @@ _UNITS: Final[dict[Unit, str]] = {
 }
 _LENGTH = re.compile(
     rf"\b(?:(?P<in>in|en|auf|mit|with|of|of only|avec|con)\s)?{_BOUND}(?:only\s|just\s|nur\s|einem?\s(?=einzigen)|"
-    rf"einzigen\s)?"
-    rf"{_NUMBER}[- ](?:short\s|simple\s|single\s|brief\s|kurzen?\s|einzigen?\s|einfachen\s|seule\s|sola\s|courtes?\s|"
-    rf"clear\s)?"
-    rf"(?:{'|'.join(f'(?P<{unit}>{words})' for unit, words in _UNITS.items())})\b{_AFTERWARDS}"
+    rf"einzigen\s)?{_NUMBER}[- ](?:short\s|simple\s|single\s|brief\s|kurzen?\s|einzigen?\s|einfachen\s|seule\s|sola\s|"
+    rf"courtes?\s|clear\s)?(?:{'|'.join(f'(?P<{unit}>{words})' for unit, words in _UNITS.items())})\b{_AFTERWARDS}"
 )
 _OF_PARTS = re.compile(
     r"\b(?:first|last|next|the|these|those|my|your|ersten?|letzten?|die|diese|den|premieres?|dernieres?|les|ces|"
-    r"primeras?|"
-    r"ultimas?|las|los|estas)\s*$|\b(?:sentences?|satzen?|phrases|frases|titles?|titel|headlines?|lines?|zeilen?|"
-    r"names?|"
-    r"bullets?|points?|paragraphs?|absatz\w*|subject|betreff|slogans?|passwords?|sections?|titres?|titulos?)\b.{0,30}$"
+    r"primeras?|ultimas?|las|los|estas)\s*$|\b(?:sentences?|satzen?|phrases|frases|titles?|titel|headlines?|lines?|"
+    r"zeilen?|names?|bullets?|points?|paragraphs?|absatz\w*|subject|betreff|slogans?|passwords?|sections?|titres?|"
+    r"titulos?)\b.{0,30}$"
 )
 _CODE = re.compile(
     r"\b(?:functions?|scripts?|programs?|class(?:es)?|modules?|code|python|javascript|typescript|java|bash|shell|sql|"
-    r"regex|"
-    r"api|parser|unit ?tests?|tests?|cli|endpoint|schema|funktion(?:en)?|skripte?|programme?|klasse|fonctions?|"
-    r"programmes?|"
-    r"classe|funcion(?:es)?|programas?|clase)\b"
+    r"regex|api|parser|unit ?tests?|tests?|cli|endpoint|schema|funktion(?:en)?|skripte?|programme?|klasse|fonctions?|"
+    r"programmes?|classe|funcion(?:es)?|programas?|clase)\b"
 )
 _FORMATS: Final[dict[Format, re.Pattern[str]]] = {
     "JSON": re.compile(
-        r"\b(?:as|into|in|als|ins?|en|au format|como|en formato)\s(?:an?\s|valid\s|valides\s|un\s|ein(?:e)?\s|"
-        r"objeto\s|objet\s)*"
-        r"json(?!\s?(?:file|lines?|schema|l\b|datei))\b"
+        r"\b(?:as|into|in|als|ins?|en|au format|como|en formato)\s(?:an?\s|valid\s|valides\s|un\s|ein(?:e)?\s|objeto\s|"
+        r"objet\s)*json(?!\s?(?:file|lines?|schema|l\b|datei))\b"
     ),
     "CSV": re.compile(
         r"\b(?:as|into|als|en|au format|como|en formato|in)\s(?:a\s|an\s|un\s|eine\s)?csv(?!\s?(?:file|datei)\b)\b"
@@ -128,9 +120,8 @@ _FORMATS: Final[dict[Format, re.Pattern[str]]] = {
     ),
     "a list": re.compile(
         r"\b(?:as|als|in|en|como|into)\s(?:an?\s|eine\s|einer\s|une\s|una\s)?(?:bullet(?:ed)?[- ](?:list|points?)|"
-        r"bullets|"
-        r"numbered list|stichpunkten?|aufzahlung|nummerierte liste|liste a puces|liste numerotee|lista con vinetas|"
-        r"lista numerada)\b"
+        r"bullets|numbered list|stichpunkten?|aufzahlung|nummerierte liste|liste a puces|liste numerotee|lista con "
+        r"vinetas|lista numerada)\b"
     ),
 }
 _ABOUT_INPUT = re.compile(r"\b(?:is|are|was|which|that|stored|written|given|liegt|steht|ist)\s*$")
@@ -165,8 +156,7 @@ class Wishes:
 
     @classmethod
     def of(cls, request: str) -> "Wishes":
-        """Return what a request says about the form of its answer. Of a long request only the first paragraph is "
-        "read."""
+        """Return what a request says about the form of its answer. Of a long one, only the first paragraph is read."""
         text = folded(_own_words(request))
         code = _CODE.search(text) is not None
         if code or len(text) > MAX_INSTRUCTION:
@@ -187,7 +177,7 @@ def _own_words(request: str) -> str:
 
 
 def _items(text: str) -> Amount | None:
-    matches = list(_COUNT.finditer(text))
+    matches = [*_COUNT.finditer(text), *_POINTS.finditer(text)]
     return _amount(matches[0], matches[0]["item"]) if len(matches) == 1 else None
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 
 from orchestrator.events import AnswerChecked, AnswerDoubt
-from orchestrator.frontdoor.doubts import Answer, doubts
+from orchestrator.frontdoor.doubts import WrittenAnswer, doubts
 from orchestrator.history.answer import answer_outputs
 from orchestrator.history.view import RunView
 
@@ -39,5 +39,5 @@ def _doubts(
     writers = {name: step for step in view.graph.steps for name in outputs.get(step, {})}
     texts = {name: read(outputs[step][name]).decode(errors="replace") for name, step in writers.items()}
     answer = {name: texts[name] for name in answer_outputs(view)}
-    found = doubts(view.title, view.accepted.files, Answer(answer, texts, inputs))
+    found = doubts(view.title, view.accepted.files, WrittenAnswer(answer, texts, inputs))
     return tuple(AnswerDoubt(doubt.text, writers.get(doubt.output or "", "")) for doubt in found)

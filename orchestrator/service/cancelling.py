@@ -15,12 +15,16 @@ class Cancellation:
     steps: tuple[str, ...] = ()
     """The steps that are cancelled: the one that was named, then what depends on it; or all of a run that had not
     ended."""
+    answered: bool = False
+    """Whether all steps of the run were done, so that it ends with the answer that it has."""
 
     def describe(self, run: str, step: str | None) -> str:
         """Return what was done in a sentence."""
         what = f"run {run}" if step is None else f"step {step} of run {run}"
         if self.ended is not None:
             return f"{what} had ended before: {self.ended}"
+        if self.answered and step is None:
+            return f"{what} ends with the answer that it has, and its repair is cancelled"
         others = [name for name in self.steps if name != step] if step is not None else []
         return f"{what} is cancelled" + (f", and what depends on it: {', '.join(others)}" if others else "")
 
@@ -38,7 +42,8 @@ def cancellation(view: RunView, step: str | None) -> Cancellation:
     if view.ended:
         return Cancellation(view.status)
     concerned = list(states) if step is None else _with_dependents(view, step)
-    return Cancellation(None, tuple(name for name in concerned if states.state_of(name) not in FINAL))
+    ends = tuple(name for name in concerned if states.state_of(name) not in FINAL)
+    return Cancellation(None, ends, view.state.is_answered)
 
 
 def _with_dependents(view: RunView, step: str) -> list[str]:

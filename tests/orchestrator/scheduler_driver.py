@@ -81,6 +81,8 @@ class Driver:
     to_cancel: dict[str, CancelAttempt] = field(default_factory=dict)
     started: Counter[str] = field(default_factory=Counter)
     done: set[str] = field(default_factory=set)
+    repairing: set[str] = field(default_factory=set)
+    """The steps that were done and write their outputs once more, because of a doubtful answer."""
     extending: str | None = None
     """The step after which the plan is to be extended, until that is answered."""
     replacing: AnswerDirectly | None = None
@@ -121,6 +123,8 @@ class Driver:
 
     def _note(self, commands: list[Command]) -> None:
         self.latest = commands
+        self.done |= {step_id for step_id in self.repairing if self.state.steps.state_of(step_id) is State.DONE}
+        self.repairing -= self.done
         for command in commands:
             if isinstance(command, FinishRun):
                 assert self.finish is None, "a run finishes once"
@@ -148,11 +152,12 @@ class Driver:
         assert list(violations(self.state)) == []
 
     def check(self, **doubts: str) -> None:
-        """Answer CheckAnswer with a doubt about each of these steps; those that repair their outputs are not done."""
+        """Answer CheckAnswer with a doubt about each of these steps. Those that may repair it begin again."""
         assert self.checking
         self.checking = False
         found = tuple(AnswerDoubt(text, step_id) for step_id, text in doubts.items())
         event = AnswerChecked(at=0, doubts=found)
+        self.repairing = self.done & doubts.keys()
         self.done -= doubts.keys()
         self.send(event)
 

@@ -46,6 +46,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         hurry=st.booleans(),
         seed=st.integers(0, 9),
         replans=st.integers(0, 2),
+        checks=st.booleans(),
     )
     def accept(
         self,
@@ -55,6 +56,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         coders: int | None,
         seed: int,
         replans: int,
+        checks: bool,
         **escalation: Any,
     ) -> None:
         self.serial, self.drops = mode == "serial", mode == "discover"
@@ -69,6 +71,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             "parallelism": Parallelism(max_concurrent_steps=all_steps, max_concurrent_workers=workers),
             "agents": (Agent(tier="C", role="coder", max_concurrency=coders),),
             "max_replans": replans,
+            "checks_answer": checks,
         }
         self.driver = Driver(run, times(seed))
 
@@ -156,6 +159,14 @@ class SchedulerMachine(RuleBasedStateMachine):
     def stop(self, data: st.DataObject) -> None:
         step_id = self._pick(data, self.driver.to_cancel)
         self._do(lambda: self.driver.stopped(step_id))
+
+    @precondition(lambda self: self.driver.checking)
+    @rule(data=st.data())
+    def check_answer(self, data: st.DataObject) -> None:
+        some = st.lists(st.sampled_from(sorted(self.steps)), max_size=3, unique=True) if self.steps else st.just([])
+        doubtful = data.draw(some)
+        self._do(lambda: self.driver.check(**dict.fromkeys(doubtful, "It is doubtful.")))
+        assert self.driver.repairing <= set(doubtful), "nothing else is repaired"
 
     @precondition(lambda self: len(self.steps) > 3)
     @rule(data=st.data())

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.orchestrator.cli.cli_command import FANOUT, RECORDS, REQUEST, Finished
+from tests.orchestrator.cli.cli_command import FANOUT, RECORDS, REQUEST, Cli, Finished
 
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 KEYS = {
@@ -56,7 +56,10 @@ def test_the_request_is_planned_run_and_answered(finished: Finished) -> None:
     for number, summary in enumerate(SUMMARIES, start=1):
         assert (finished.out / f"s{number}.txt").read_text().strip() == summary
     values = "Zilthir 214, Koldin 187 (new low), Haklon 405 (new high), Tromco 96 (new low)"
-    assert told["answer"].strip() == f"length: {values}; highest Haklon, lowest Tromco."
+    texts = [*SUMMARIES, f"length: {values}; highest Haklon, lowest Tromco."]
+    wanted = [f"[s{number}.txt]\n{text}" for number, text in enumerate(texts, start=1)]
+    assert told["answer"].strip() == "\n\n".join(wanted), "the summaries were asked for too"
+    assert told["doubt"] == ""
 
 
 def test_the_figures_agree_with_the_steps(finished: Finished) -> None:
@@ -80,7 +83,8 @@ def test_the_artifacts_are_exported(finished: Finished) -> None:
     exported = {path.name: path.read_text() for path in finished.out.iterdir()}
     assert exported.keys() == told["artifacts"].keys()
     shown = finished.command("show", told["run_id"], "--artifact", list(told["artifacts"])[-1])
-    assert shown.out == exported[list(told["artifacts"])[-1]] == told["answer"]
+    assert shown.out == exported[list(told["artifacts"])[-1]]
+    assert told["answer"].endswith(shown.out.strip())
 
 
 def test_the_report_of_the_fan_out_reads_well_in_a_pipe(finished: Finished) -> None:
@@ -200,3 +204,18 @@ def test_a_run_that_fails_exits_with_1_and_says_why(finished: Finished, tmp_path
     shown = finished.command("show", "last").out
     assert "── What went wrong ─" in shown
     assert "attempts 1 to 4" in shown
+
+
+def test_a_doubtful_answer_is_marked_and_is_no_failure(home: Path, command: Cli) -> None:
+    result = command("run", "Give me 12 tips about a.txt.", "--dir", RECORDS)
+    assert result.code == 0, result
+    assert re.search(r"^doubtful: You asked for 12 tips; the answer has at most \d+\.$", result.out, re.MULTILINE)
+    assert "done, doubtful" in result.out
+    assert "worker repairs the answer" in result.out
+    assert re.search(r"done \?", command("runs").out)
+    (row,) = command("runs", "--json").json["runs"]
+    assert row["doubt"].startswith("You asked for 12 tips;")
+    shown = command("result")
+    assert shown.code == 0
+    assert shown.err.strip() == f"doubtful: {row['doubt']}"
+    assert "Doubtful" in command("explain", "last", "S1").out

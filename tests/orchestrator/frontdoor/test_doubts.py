@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.frontdoor.doubts import Answer, doubts
+from orchestrator.frontdoor.doubts import WrittenAnswer, doubts
 
 TIPS = "1. Keep a fixed bedtime.\n2. Avoid screens.\n3. Keep the room cool."
 BULLETS = "Here are some ideas:\n\n- Plant herbs.\n- Build a bench.\n- Paint the fence.\n- Hang a swing."
@@ -53,6 +53,7 @@ DOUBTFUL = [
     ("Make a list of four reasons to cycle.", '["health", "money"]', "You asked for 4 reasons; the answer has 2."),
     ("Nenne mir fünf Tipps gegen Stress.", TIPS, "You asked for 5 tipps; the answer has 3."),
     ("Schreibe vier Fragen zum Thema Wald.", "1. Was?\n2. Wer?\n3. Wo?", "You asked for 4 fragen; the answer has 3."),
+    ("Summarize notes.txt in four bullet points.", "- a\n- b", "You asked for 4 bullet points; the answer has 2."),
     ("Gib mir genau zwei Beispiele.", BULLETS, "You asked for 2 beispiele; the answer has 4."),
     ("Donne-moi cinq conseils pour dormir.", TIPS, "You asked for 5 conseils; the answer has 3."),
     ("Propose trois titres pour mon article.", "Le vent", "You asked for 3 titres; the answer has at most 1."),
@@ -202,13 +203,26 @@ RIGHT = [
     ("Draw a line.", "-----x-----"),
     ("Which sign is used for addition?", "The sign +"),
     ("Propose un titre.", "Le vent d'hiver"),
+    ("How do I order a coffee in French?", ENGLISH),
+    ("Compare the prices in Spanish shops with ours.", ENGLISH),
+    ("Summarize the letter in French.", ENGLISH),
+    (
+        "Correct this sentence and tell me what is wrong with it: Ich habe nach Hause gegangen, weil es spät war.",
+        GERMAN,
+    ),
+    ("Write five interview questions for a cook.", "- Can you share a recipe?\n- Why?\n- How?\n- When?\n- Who?"),
+    ("Give me three reasons to cycle, then put them into German.", "- a\n- b\n- c\n\n- d\n- e\n- f"),
+    ("Draw a line of ten dashes.", "----------"),
+    ("user: Give me five tips.\nassistant: 1. Read.\nuser: Now only the shortest one.", "Read."),
+    ("Fasse notes.txt in drei Stichpunkten zusammen.", "- a\n- b\n- c"),
+    ("Describe the tour in 3 steps.", "Go. Look. Come back."),
     ("Nombra dos animales.", "El gato y el perro"),
     ("Write ten words about spring.", "Green leaves, warm air, birds singing, children playing outside, rain."),
 ]
 
 
 def against(request: str, text: str, **inputs: str) -> list[str]:
-    answer = Answer({"s1.txt": text}, {"s1.txt": text}, inputs)
+    answer = WrittenAnswer({"s1.txt": text}, {"s1.txt": text}, inputs)
     return [doubt.text for doubt in doubts(request, ("notes.txt", "a.txt"), answer)]
 
 
@@ -266,14 +280,14 @@ def test_a_summary_that_repeats_its_input_is_doubted() -> None:
 def test_the_files_that_were_asked_for_are_there_and_are_what_their_names_say(
     request_text: str, written: dict[str, str], expected: list[str]
 ) -> None:
-    found = doubts(request_text, ("notes.txt",), Answer(written, written, {}))
+    found = doubts(request_text, ("notes.txt",), WrittenAnswer(written, written, {}))
     assert [doubt.text for doubt in found] == expected
     assert all(doubt.output in (None, *written) for doubt in found)
 
 
 @given(st.text(max_size=300), st.text(max_size=300))
 def test_any_texts_can_be_compared(request_text: str, text: str) -> None:
-    answer = Answer({"a.json": text, "b.txt": text}, {"a.json": text, "b.txt": text}, {"c.txt": text})
+    answer = WrittenAnswer({"a.json": text, "b.txt": text}, {"a.json": text, "b.txt": text}, {"c.txt": text})
     assert all(json.dumps(doubt.text) and doubt.text.endswith(".") for doubt in doubts(request_text, (), answer))
 
 

@@ -9,6 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.events import (
+    AnswerChecked,
+    AnswerDoubt,
     AttemptFailed,
     AttemptGenerated,
     AttemptStarted,
@@ -77,7 +79,8 @@ def story() -> list[Event]:
         AttemptSucceeded(at=9.0, step="S1", number=2, outputs={"hello.txt": "0" * 64}),
         ReplanStarted(at=9.5, after="S1", role="frontdoor", model="large"),
         ReplanFinished(at=9.75, after="S1", outcome="stopped", reason="why", usage=USAGE, asked=2),
-        RunFinished(at=10.0, status="done"),
+        AnswerChecked(at=9.9, doubts=(AnswerDoubt("It is empty.", "S1"),), restored={"S1": {"hello.txt": "0" * 64}}),
+        RunFinished(at=10.0, status="done", doubt="It is empty."),
     ]
 
 
@@ -175,11 +178,12 @@ async def test_run_rows_follow_the_events(home: Path) -> None:
         for event in story():
             await journal.append("R", [event])
             seen.append(journal.run("R").status)
-        assert seen == ["queued", *["planning"] * 3, *["running"] * 9, "done"]
+        assert seen == ["queued", *["planning"] * 3, *["running"] * 10, "done"]
         await journal.append("T", [RunAccepted(at=20.0, run="T", mode="serial", task=TASK)])
         newest, oldest = journal.runs()
         assert (newest.run, newest.title, newest.mode, newest.finished) == ("T", "Say hello.", "serial", None)
         assert (oldest.run, oldest.title, oldest.accepted, oldest.finished) == ("R", "Say hello.", 1.0, 10.0)
+        assert (oldest.doubt, newest.doubt) == ("It is empty.", "")
         assert [row.run for row in journal.unfinished()] == ["T"]
         assert [row.run for row in journal.runs(limit=1)] == ["T"]
 

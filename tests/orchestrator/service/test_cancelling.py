@@ -4,6 +4,8 @@ import pytest
 
 from orchestrator.errors import InputError
 from orchestrator.events import (
+    AnswerChecked,
+    AnswerDoubt,
     AttemptStarted,
     AttemptSucceeded,
     Event,
@@ -68,3 +70,10 @@ def test_the_parent_of_a_child_that_is_cancelled_and_what_waits_for_it_end_too()
 def test_an_unknown_step_is_refused() -> None:
     with pytest.raises(InputError, match="has no step 'S9'"):
         cancellation(RunView.of(CHAIN), "S9")
+
+
+def test_a_run_that_repairs_its_answer_ends_with_the_answer_that_it_has() -> None:
+    doubted = AnswerChecked(at=2.0, doubts=(AnswerDoubt("You asked for 5 tips; the answer has 3.", "S1"),))
+    found = cancellation(RunView.of([*planned(step("S1")), *done("S1"), doubted]), None)
+    assert found == Cancellation(None, ("S1",), answered=True)
+    assert found.describe("R", None) == "run R ends with the answer that it has, and its repair is cancelled"
