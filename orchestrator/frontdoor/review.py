@@ -150,8 +150,10 @@ class PlanReview:
         changes: dict[str, object] = {"after": ()}
         if part.foreach is not None:
             changes |= self._list_of(part.foreach)
-        inputs = chain.from_iterable(map(self._standing_for, part.inputs))
-        changes["inputs"] = tuple(dict.fromkeys(inputs))
+        for field in ("each", "inputs"):
+            if field not in changes:
+                names = chain.from_iterable(map(self._standing_for, getattr(part, field)))
+                changes[field] = tuple(dict.fromkeys(names))
         action = re.sub(r"\bP[1-9]\d*\b", lambda match: ", ".join(self._standing_for(match[0])), part.action)
         changes["action"] = action if len(action) <= MAX_ACTION else part.action
         return part.model_copy(update=changes)
@@ -188,13 +190,14 @@ class PlanReview:
         """Return whether a part only says again, or saves, what the parts have made that it reads."""
         if part.foreach is not None or part.replan or part.persona is not None or part.each:
             return False
-        read = [name for name in part.inputs if referred_part(name) is not None]
-        if not read or any(name in part.action for name in self._unwritten()) or part.output in self._unwritten():
+        actions = [words(earlier.action) for earlier in self._parts_of(part.inputs)]
+        unwritten = self._unwritten()
+        if not actions or part.output in unwritten or any(name in part.action for name in unwritten):
             return False
-        actions = [self._builder.accepted[(referred_part(name) or 0) - 1].action for name in read]
-        made = [word for action in actions for word in words(action)]
+        made = [*chain.from_iterable(actions)]
         spoken = words(_without_names(part.action, (EACH, *self._files, *self._written())))
-        if not spoken or not (spoken[0] in MAKING or concept(spoken[0]) in {concept(words(one)[0]) for one in actions}):
+        verbs = {concept(action[0]) for action in actions if action}
+        if not spoken or not (spoken[0] in MAKING or concept(spoken[0]) in verbs):
             return False
         rest = [word for word in spoken if word not in MAKING | _FETCHES | _ANYTHING | STOP_WORDS]
         return all(any(related(word, other) for other in made) for word in rest)
@@ -219,12 +222,18 @@ class PlanReview:
 
     def _made(self, names: Iterable[str]) -> list[str]:
         """Return words for what the parts with these names make."""
-        numbers = [number for name in names if (number := referred_part(name)) is not None]
-        known = self._builder.accepted
-        return [*chain.from_iterable(made_by(known[number - 1].action) for number in numbers if number <= len(known))]
+        return [*chain.from_iterable(made_by(part.action) for part in self._parts_of(names))]
+
+    def _parts_of(self, names: Iterable[str]) -> list[Part]:
+        """Return the parts of the plan that are among these names."""
+        accepted = self._builder.accepted
+        numbers = (number for name in names if (number := referred_part(name)) is not None)
+        return [accepted[number - 1] for number in numbers if number <= len(accepted)]
 
     def _repaired(self, part: Part) -> Part:
         part = self._with_originals(self._without_unnamed(part))
+        if part.output in self._written():  # the part that the request wants it of has it already
+            part = part.model_copy(update={"output": None})
         if part.output is None and not part.replan and len(self._expanded(part.each)) < 2:
             part = part.model_copy(update={"output": self._output_of(part)})
         return self._with_context(self._by_coder(self._with_tested(part)))

@@ -299,6 +299,33 @@ def test_accepted_parts_are_the_same_after_a_restart() -> None:
     assert again.builder.accepted == [Part.model_validate_json(made.written) for made in whole.accepted]
 
 
+REFERENCES = st.sampled_from([*FILES, "P1", "P2", "P3", "P99", "request", "*", "none.txt"])
+WORDS = st.sampled_from(
+    "read collect save it the results summaries P1 a.md {each} short.md and list . write fix".split()
+)
+PARTS = st.builds(
+    Part,
+    role=st.sampled_from(ROLES),
+    action=st.one_of(st.lists(WORDS, min_size=1, max_size=6).map(" ".join), st.text(min_size=1, max_size=20)),
+    each=st.lists(REFERENCES, max_size=2),
+    inputs=st.lists(REFERENCES, max_size=3),
+    foreach=st.one_of(st.none(), REFERENCES),
+    output=st.one_of(st.none(), st.sampled_from(["short.md", "part1.py"])),
+    replan=st.booleans(),
+)
+
+
+@given(st.lists(PARTS, max_size=5))
+def test_every_answer_is_a_plan_or_a_flaw(parts: list[Part]) -> None:
+    answer = Answer("Summarize a.md and b.md, save it as short.md, and list what is open in notes.md.")
+    try:
+        answer.of(*parts)
+    except PlanFlaw:
+        pass
+    written = [Part.model_validate_json(made.written) for made in answer.accepted]
+    assert written == answer.builder.accepted, "a restart knows the same plan"
+
+
 ACTIONS = st.sampled_from(
     ["Read {f}.", "Summarize {f}.", "List what is open.", "Collect the results.", "Write short.md.", "Compare them."]
 )
