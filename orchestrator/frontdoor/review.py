@@ -44,7 +44,8 @@ _FETCHES: Final = frozenset(
 _ANYTHING: Final = frozenset(
     """
     content contents data input inputs output outputs result results sentence sentences line lines word words paragraph
-    paragraphs full whole entire complete information document documents above previous given provided named it them
+    paragraphs version versions full whole entire complete information document documents above previous given provided
+    named it them
     inhalt inhalte daten ausgabe ausgaben ergebnis ergebnisse satz satze zeile zeilen wort worter ganze ganzen gesamten
     contenu contenus donnees entree sortie sorties resultat resultats phrase phrases ligne lignes entier
     contenido contenidos datos entrada salida salidas resultado resultados frase frases linea lineas completo
@@ -106,16 +107,18 @@ class PlanReview:
             self._unplaced[number] = part
             self._stands.append(self._sources_of(part))
             return
-        parts = [self._repaired(one) for one in self._one_for_each_output(part)]
-        if any(map(self._builder.repeats, parts)):
-            self.looped = True
-            return
-        first = len(self._builder.accepted) + 1
-        self._stands.append(tuple(f"P{at}" for at in range(first, first + len(parts))))
-        for at, one in enumerate(parts, 1):
-            self._last = one
-            if at < len(parts) or one.replan:
-                self.place()
+        stands = list[str]()
+        for one in self._one_for_each_output(part):
+            self.place()
+            repaired = self._repaired(one)
+            if self._builder.repeats(repaired):
+                self.looped = True
+                return
+            self._last = repaired
+            stands.append(f"P{len(self._builder.accepted) + 1}")
+        self._stands.append(tuple(stands))
+        if part.replan:
+            self.place()
 
     def place(self) -> None:
         """Add the part that was held back to the plan, since another one follows. Raises `PlanFlaw`."""
@@ -285,18 +288,20 @@ class PlanReview:
         """Return the part with the originals of outputs that its action does not speak of.
 
         They replace several outputs, since one that joins them would see what was left of the originals. Next to a
-        single output they are added, since what was made last may be meant without being named. A check reads both,
-        since it compares what was made with what it was made from.
+        single output they are added, since what was made last may be meant without being named, unless the action
+        names files. A check reads both, since it compares what was made with what it was made from.
         """
         read = [name for name in part.inputs if referred_part(name) is not None]
         steps = self._read_steps(part)
         written = [name for step in steps for name in step.outputs]
         checks = bool(spoken := words(part.action)) and concept(spoken[0]) == "check"
+        named = any(names_file(part.action, file) for file in self._files)
         if not steps or (not checks and self._speaks_of(part.action, read, written)):
             return part
         originals = self._originals(written)
         others = [name for name in part.inputs if name not in read]
-        inputs = tuple(dict.fromkeys((*originals, *others, *(read if checks or len(written) < 2 else ()))))
+        stay = checks or (len(written) < 2 and not named)
+        inputs = tuple(dict.fromkeys((*originals, *others, *(read if stay else ()))))
         return part.model_copy(update={"inputs": inputs}) if originals and len(inputs) <= MAX_READS else part
 
     def _speaks_of(self, action: str, read: Sequence[str], written: Sequence[str]) -> bool:
@@ -326,8 +331,13 @@ class PlanReview:
         return tuple(dict.fromkeys(chain.from_iterable(self._found(name) or (name,) for name in each)))
 
     def _one_for_each_output(self, part: Part) -> list[Part]:
-        """Return one part for each file of `each`, if the request names an output for each of them; else the part."""
+        """Return one part for each output of the request that the part is to write; the part itself if that is one."""
         files, unwritten = self._expanded(part.each), self._unwritten()
+        named = [name for name in unwritten if names_file(part.action, name)]
+        single = len(files) < 2 and part.foreach is None and not part.replan
+        if len(named) > 1 and single and part.output in (None, *named):
+            only = {name: f"{part.action} Write only {name}."[-MAX_ACTION:] for name in named}
+            return [part.model_copy(update={"action": action, "output": name}) for name, action in only.items()]
         if len(files) < 2 or part.output is not None:
             return [part]
         outputs = {file: [name for name in unwritten if _is_version(name, file, files)] for file in files}

@@ -56,6 +56,14 @@ _READING = """
     clasific(?:a|ar) corrige corregir mejora(?:r)? convierte transforma(?:r)? calcula(?:r)? muestra di mira
     fusiona(?:r)? combina(?:r)? une
     """.split()
+_NOUNS = frozenset(
+    """
+    list check review test use look sort rate count answer open load show rank group filter format outline highlight
+    judge search quote change edit run scan copy move draft build store call name make document split turn say
+    liste zahl compte classe corrige resume cuenta muestra lista mira usa
+    """.split()
+)
+"""Verbs that are nouns or participles as well, if they do not begin a clause: "a packing list"."""
 _WRITES = re.compile(rf"(?:{'|'.join(_WRITING)})")
 _READS = re.compile(rf"(?:{'|'.join(_READING)})")
 _ARTICLE = frozenset(
@@ -73,6 +81,17 @@ _FILLERS = _ARTICLE | frozenset(
 )
 """Words that may stand between a preposition and the name that it belongs to."""
 _AND = frozenset("and or und oder sowie et ou y o e & , : as-well-as plus".split())
+_BEFORE_VERB = (
+    _AND
+    | frozenset(
+        """
+        then please to also you i we finally next first just now can could should must shall will would let me
+        bitte dann danach zuletzt zuerst auch jetzt du sie zu puis ensuite enfin aussi d'abord veuillez
+        luego despues tambien primero ahora ( ;
+        """.split()
+    )
+)  # fmt: skip
+"""Words after which a verb may begin a clause."""
 _NAMING = frozenset(
     """
     as named called titled als namens genannt benannt comme nomme nommee appele appelee sous como llamado
@@ -165,9 +184,12 @@ def orders_program(tokens: Sequence[Token]) -> bool:
 
 
 def _is_verb(tokens: Sequence[Token], at: int, verbs: re.Pattern[str]) -> bool:
-    token = tokens[at]
-    article = at > 0 and tokens[at - 1].text in _ARTICLE
-    return not (token.name or token.capital or article) and verbs.fullmatch(token.text) is not None
+    token, before = tokens[at], tokens[at - 1].text if at else ""
+    if token.name or token.capital or before in _ARTICLE:
+        return False
+    if token.text in _NOUNS and before and before not in _BEFORE_VERB and not tokens[at - 1].name:
+        return False
+    return verbs.fullmatch(token.text) is not None
 
 
 def use_of(tokens: Sequence[Token], at: int, program: bool) -> Use:

@@ -108,6 +108,8 @@ NEITHER = [
 
 FOLDER = ("a.md", "b.md", "notes.md", "offer.txt", "app.py", "guide.md")
 NOT_MISSING = [
+    "Write a packing list for each trip and one overall budget in budget.json.",
+    "Write a short test plan and a check list in checks.md.",
     "Split notes.md into part1.md and part2.md.",
     "Split notes.md in two files: intro.md and rest.md.",
     "Convert offer.txt to sales.json and sales.yaml.",

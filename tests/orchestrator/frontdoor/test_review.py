@@ -177,6 +177,10 @@ def test_step_after_a_single_output_that_it_does_not_name_reads_the_original_too
         part("Extract the prices of a.md.", "a.md"), part("Compute the total.", "P1")
     )
     assert plan.reads == [("a.md",), ("a.md", plan.steps[0].outputs[0])]
+    named = Answer("Shorten a.md, then say how a.md and b.md differ.").of(
+        part("Shorten a.md.", "a.md"), part("Say how a.md and b.md differ.", "P1")
+    )
+    assert named.reads == [("a.md",), ("a.md", "b.md")]
     made = Answer("Write a limerick about a.md and put it into Dutch.").of(
         part("Write a limerick about a.md.", "a.md"), part("Put the limerick into Dutch.", "P1")
     )
@@ -257,6 +261,21 @@ def test_each_file_gets_the_output_that_is_named_after_it() -> None:
     )
     assert [step.outputs[0] for step in plan.steps][:2] == ["a.de.md", "b.de.md"]
     assert plan.reads == [("a.md",), ("b.md",), ("a.de.md", "b.de.md")]
+
+
+def test_part_that_is_to_write_several_files_becomes_one_step_a_file() -> None:
+    plan = Answer("Write slugify.py and test_slugify.py.").of(part("Write slugify.py and tests in test_slugify.py."))
+    assert [(step.actor, step.outputs) for step in plan.steps] == [
+        ("coder", ("slugify.py",)),
+        ("coder", ("test_slugify.py",)),
+    ]
+    assert plan.steps[0].action.endswith("Write only slugify.py.")
+    assert plan.reads == [(), ("slugify.py",)]
+    languages = Answer("Translate guide.md into German (guide.de.md) and French (guide.fr.md).").of(
+        part("Translate guide.md into German (guide.de.md) and French (guide.fr.md).", "guide.md"),
+        part("Write the translated versions.", "P1"),
+    )
+    assert [step.outputs for step in languages.steps] == [("guide.de.md",), ("guide.fr.md",)]
 
 
 def test_named_file_that_no_part_reads_is_read_by_the_last_part() -> None:
