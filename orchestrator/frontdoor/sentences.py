@@ -100,7 +100,7 @@ _NAMING = frozenset(
 )
 _FROM = frozenset(
     """
-    from of about for using on by per against via between von vom aus uber fur mithilfe laut anhand gegen
+    from of about for using on by per against via between von vom aus uber fur auf mithilfe laut anhand gegen
     zwischen zu de du des d depuis pour sur par contre entre selon desde sobre para por segun del contra based
     according regarding
     """.split()
@@ -119,6 +119,7 @@ _RESULT = frozenset(
     """.split()
 )
 """Words for what is made."""
+_REPLY = frozenset("answer reply response antwort reponse respuesta contestacion".split())
 _NEW = frozenset("new neue neuen neues nouveau nouvelle nuevo nueva".split())
 _PLURAL = frozenset("files dateien fichiers archivos ficheros".split())
 _SO_THAT = frozenset("so that which to damit dass sodass um pour qui que para".split())
@@ -219,8 +220,13 @@ def _link(tokens: Sequence[Token], at: int) -> int:
     link = at - 1
     while link >= 0 and not tokens[link].name:
         filler = tokens[link].text in _FILLERS
-        if filler and tokens[link].text in _TO and link > 0 and tokens[link - 1].name:
-            break  # "a.md a b.md": no article, but Spanish or French for "to"
+        if (
+            filler
+            and tokens[link].text in _TO
+            and link > 0
+            and (tokens[link - 1].name or tokens[link - 1].text in _REPLY)
+        ):
+            break  # "a.md a b.md", "una respuesta a a.md": no article, but Spanish or French for "to"
         if not filler and not (tokens[link].text == ":" and link > 0 and tokens[link - 1].text in _FILLERS):
             break  # a colon belongs to "in two files: a.md and b.md"
         link -= 1
@@ -292,6 +298,8 @@ def _program_in(tokens: Iterable[Token]) -> bool:
 def _into(tokens: Sequence[Token], link: int, at: int, *, in_program: bool) -> Use:
     """Return what is done with a name behind a preposition of place or direction."""
     preposition, (_, writes) = tokens[link].text, _verb_before(tokens, at)
+    if preposition in _TO and link > 1 and tokens[link - 1].text in _REPLY and tokens[link - 2].text in _INDEFINITE:
+        return Use.READ  # "a reply to mail.txt", but "write the reply to reply.txt"
     if preposition in _INTO or _verb_behind(tokens, at) or (link > 0 and tokens[link - 1].name):
         return Use.UNSURE if in_program and not writes else Use.WRITE
     if writes:
@@ -309,10 +317,10 @@ def _place(tokens: Sequence[Token], begins: int, at: int) -> Use:
 
     If the sentence has named another file before, this may be where the result goes, unless the two are compared.
     """
-    clause = tokens[begins:at]
+    verb, _ = _verb_before(tokens, at)
+    clause = tokens[max(begins, -1 if verb is None else verb + 1) : at]
     if _changes_file(tokens, at) or any(token.text in _RESULT for token in clause):
         return Use.WRITE
-    verb, _ = _verb_before(tokens, at)
     compared = verb is not None and concept(tokens[verb].text) == "compare"
     doubtful = any(token.text in _MODAL for token in clause) or any(token.name for token in tokens[:at])
     return Use.UNSURE if doubtful and not compared else Use.READ

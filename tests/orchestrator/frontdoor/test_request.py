@@ -44,6 +44,13 @@ MISSING = [
     ("Check docs/setup.md for typos.", "docs/setup.md"),
     ("Compare notes.md with the totals in sums.csv.", "sums.csv"),
     ("How many lines does access.log have?", "access.log"),
+    ("Answer the questions in questions.txt.", "questions.txt"),
+    ("Write a reply to mail.txt.", "mail.txt"),
+    ("Schreibe eine Antwort auf mail.txt.", "mail.txt"),
+    ("Écris une réponse à mail.txt.", "mail.txt"),
+    ("Escribe una respuesta a correo.txt.", "correo.txt"),
+    ("Which of x.txt and y.txt is longer?", "x.txt y.txt"),
+    ("Do what todo.md says.", "todo.md"),
 ]
 
 WRITTEN = [
