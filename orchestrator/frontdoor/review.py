@@ -53,10 +53,10 @@ _ANYTHING: Final = frozenset(
 )
 """Words for what such a verb may have as its object, whatever the text is about."""
 _POINTS_BACK: Final = re.compile(
-    r"\b(?:it|its|them|they|their|these|those|this|both|two|results?|outputs?|answers?|texts|parts|pieces|versions?|above|"
-    r"previous|together|combine|merge|join|es|sie|ihn|ihre|diese[nmrs]?|beide[nmr]?|ergebniss?e?|ausgaben?|fassungen|"
-    r"zusammen|obigen?|verbinde|elles?|ils|leurs?|ces|deux|resultats?|sorties?|reponses?|ensemble|fusionne|lo|los|ellos|"
-    r"estos|estas|ambos|ambas|dos|resultados?|salidas?|respuestas?|junta|une|combina)\b"
+    r"\b(?:it|them|these|those|this|both|the two|results?|outputs?|answers?|texts|parts|pieces|versions?|above|previous"
+    r"|together|combine|merge|join|es(?= (?:in|ins|und|zu|auf|als)\b|[.!]?$)|sie|diese[nmrs]?|beide[nmr]?|ergebniss?e?"
+    r"|ausgaben?|fassungen|zusammen|obigen?|verbinde|elles?|ils|ces|les deux|resultats?|sorties?|reponses?|ensemble"
+    r"|fusionne|ellos|estos|estas|ambos|ambas|los dos|las dos|resultados?|salidas?|respuestas?|junta|combina)\b"
 )
 """Folded words by which an action refers to outputs without saying what they are."""
 
@@ -363,12 +363,18 @@ class PlanReview:
         """Return the file of the request that a part writes: one that its action names, or that is wanted of it."""
         unwritten = self._unwritten()
         named = [name for name in unwritten if names_file(part.action, name) and name not in part.inputs]
+        named = named or [name for name in self._written_by(part.action) if name not in part.inputs]
         if len(named) == 1:
             return named[0]
         wanted = [name for name in unwritten if self._is_wanted_of(name, part.action)]
         if len(wanted) != 1:
             wanted = _best_named(wanted or unwritten, part.action)
         return wanted[0] if len(wanted) == 1 and not named else None
+
+    def _written_by(self, action: str) -> list[str]:
+        """Return the files that an action certainly writes, of those that the request speaks of."""
+        outputs = RequestFiles.of(action, self._files).outputs
+        return [name for name in outputs if name in self._request and name not in self._written()]
 
     def _is_wanted_of(self, output: str, action: str) -> bool:
         clause = self._clause_of(output)

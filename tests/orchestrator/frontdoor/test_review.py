@@ -181,6 +181,10 @@ def test_step_after_a_single_output_that_it_does_not_name_reads_the_original_too
         part("Shorten a.md.", "a.md"), part("Say how a.md and b.md differ.", "P1")
     )
     assert named.reads == [("a.md",), ("a.md", "b.md")]
+    french = Answer("Résume a.md et b.md, puis écris une lettre sur b.md.").of(
+        part("Résume a.md et b.md.", "a.md", "b.md"), part("Écris une lettre sur b.md.", "P1")
+    )
+    assert french.reads[-1] == ("a.md", "b.md")
     made = Answer("Write a limerick about a.md and put it into Dutch.").of(
         part("Write a limerick about a.md.", "a.md"), part("Put the limerick into Dutch.", "P1")
     )
@@ -246,6 +250,16 @@ def test_tests_read_the_module_that_they_are_for() -> None:
     )
     assert [step.outputs for step in plan.steps] == [("slugify.py",), ("test_slugify.py",)]
     assert plan.reads == [(), ("slugify.py",)]
+
+
+def test_file_that_an_action_writes_is_its_output_if_the_request_names_it() -> None:
+    plan = Answer(
+        "Write a function title(text) in title.py that uses the words of a.md, with tests in test_title.py."
+    ).of(
+        part("Write a function title(text).", "a.md", role="coder"),
+        part("Write tests for the title function in test_title.py.", "P1"),
+    )
+    assert [step.outputs for step in plan.steps] == [("title.py",), ("test_title.py",)]
 
 
 def test_output_goes_to_the_part_that_the_request_wants_it_of() -> None:
