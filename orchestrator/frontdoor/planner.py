@@ -109,6 +109,7 @@ async def make_plan(
         known,
         check=request.check,
         reads_named=request.role.prompts.listed_names,
+        request=request.text,
         personas=request.personas,
     )
     text = request.text + (personas_hint(request.personas) if request.offers_personas else "")
@@ -157,6 +158,7 @@ async def extend_plan(
         done,
         request.check,
         reads_named=request.role.prompts.listed_names,
+        request=request.text,
         personas=request.personas,
     )
     try:

@@ -18,9 +18,10 @@ from itertools import chain
 from pathlib import PurePosixPath
 from typing import Final
 
-from orchestrator.frontdoor.builder import EACH, PlanBuilder
+from orchestrator.frontdoor.builder import PlanBuilder
 from orchestrator.frontdoor.clauses import MAKING, Clause, clauses_of, made_by, speaks_of
 from orchestrator.frontdoor.compact import MAX_ACTION, MAX_READS, Part, PlanFlaw
+from orchestrator.frontdoor.each_words import EACH
 from orchestrator.frontdoor.listed import CODE_ROLES
 from orchestrator.frontdoor.references import FileNames, names_file, referred_part
 from orchestrator.frontdoor.request import RequestFiles
@@ -59,6 +60,13 @@ _POINTS_BACK: Final = re.compile(
 )
 """Folded words by which an action refers to outputs without saying what they are."""
 
+
+_LISTS: Final = re.compile(
+    r"\b(?:lists?|find|extract|collect|gather|name|split|divide|identify|get|take|pick|suggest|think|brainstorm|every|all|"
+    r"liste|listen?|finde|suche|nenne|sammle|teile|zerlege|ermittle|alle|jede[nrs]?|trouve|releve|extrais|enumere|donne|"
+    r"tous|toutes|enumera|saca|busca|extrae|nombra|divide|todos|todas)\b"
+)
+"""Folded words of actions that may make a list."""
 
 _OTHERS: Final = re.compile(
     r"\b(?:others?|all|both|two|three|every|each|files|texts|documents|rest|against|them|these|those|alle[nrms]?|beide[nr]?"
@@ -99,7 +107,7 @@ class PlanReview:
 
     def take(self, part: Part) -> None:
         """Take the next part of the answer. Raises `PlanFlaw` for a part that does not fit the plan."""
-        self.place()
+        self._place(as_list=part.foreach is not None and self._is_last(part.foreach))
         number = len(self._stands) + 1
         part = self._renumbered(part)
         if self._only_fetches(part) or self._only_repeats(part):
@@ -115,13 +123,27 @@ class PlanReview:
         for at, one in enumerate(parts, 1):
             self._last = one
             if at < len(parts) or one.replan:
-                self.place()
+                self._place()
 
-    def place(self) -> None:
-        """Add the part that was held back to the plan, since another one follows. Raises `PlanFlaw`."""
+    def next_begins(self) -> None:
+        """Add the part that was held back to the plan, since another one follows. Raises `PlanFlaw`.
+
+        A part that lists something waits for the whole of the next one, which may run over its list.
+        """
+        if self._last is not None and not _LISTS.search(folded(self._last.action)):
+            self._place()
+
+    def _place(self, *, as_list: bool = False) -> None:
         part, self._last = self._last, None
         if part is not None:
-            self._accept(self._builder.add(part))
+            self._accept(self._builder.add(part, as_list=as_list))
+
+    def _is_last(self, name: str) -> bool:
+        """Return whether a name stands for the part that was held back, which is one step without a named output."""
+        part = self._last
+        if part is None or part.output is not None or len(self._expanded(part.each)) > 1:
+            return False
+        return referred_part(name) == len(self._stands) and len(self._stands[-1]) == 1
 
     def close(self) -> None:
         """Complete the plan, of which the answer has no more parts. Raises `PlanFlaw` if something is still lacking."""
@@ -135,7 +157,7 @@ class PlanReview:
         if lacking := self._lacking():
             self._last = None
             raise PlanFlaw("; ".join(lacking))
-        self.place()
+        self._place()
 
     def _close_without_steps(self) -> None:
         """Keep a part that only reads if that is what the request asks for."""
@@ -167,7 +189,7 @@ class PlanReview:
             if len(files := tuple(chain.from_iterable(map(self._found, self._sources_of(fetching))))) > 1:
                 return {"foreach": None, "each": files}
             if number not in self._lists:
-                self._accept(self._builder.add(fetching))
+                self._accept(self._builder.add(fetching, as_list=True))
                 self._lists[number] = f"P{len(self._builder.accepted)}"
             return {"foreach": self._lists[number]}
         stands = self._standing_for(name)

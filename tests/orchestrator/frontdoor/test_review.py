@@ -282,7 +282,7 @@ def test_last_part_is_held_back_until_another_begins() -> None:
     answer = Answer("Summarize a.md and b.md.")
     answer.review.take(part("Summarize a.md.", "a.md"))
     assert answer.steps == []
-    answer.review.place()
+    answer.review.next_begins()
     assert len(answer.steps) == 1
 
 
