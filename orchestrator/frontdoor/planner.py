@@ -1,5 +1,6 @@
 """Plan with the registry's role `frontdoor`: the implementation of the Planner port that asks a model."""
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -58,7 +59,7 @@ class FrontdoorPlanner:
 
         Raises InputError, RequestIncomplete, PlanError.
         """
-        if not context.known and (missing := lacks(context)):
+        if not context.known and (missing := await asyncio.to_thread(lacks, context)):
             raise RequestIncomplete(*missing)
         return await make_plan(self._request(context), context.models, accept, on_text, context.known)
 
@@ -114,6 +115,7 @@ async def make_plan(
         known,
         check=request.check,
         reads_named=request.role.prompts.listed_names,
+        request=request.text,
         personas=request.personas,
     )
     text = request.text + (personas_hint(request.personas) if request.offers_personas else "")
@@ -162,6 +164,7 @@ async def extend_plan(
         done,
         request.check,
         reads_named=request.role.prompts.listed_names,
+        request=request.text,
         personas=request.personas,
     )
     try:

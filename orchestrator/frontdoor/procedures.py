@@ -80,7 +80,10 @@ class ProcedurePlanner:
         match = await asyncio.to_thread(find_procedure, context.request, library, context.files)
         if match is not None:
             return ProcedureChoice(match)
-        if not offers_procedures(context.registry) or (context.task is None and lacks(context)):
+        if not offers_procedures(context.registry):
+            return ProcedureChoice()
+        missing = () if context.task is not None else await asyncio.to_thread(lacks, context)
+        if missing:
             return ProcedureChoice()
         offered = await asyncio.to_thread(_offered, context, library)
         return await choose_procedure(offered, context, on_text) if offered else ProcedureChoice()

@@ -12,11 +12,11 @@ from pathlib import PurePosixPath
 from typing import Final
 
 from orchestrator.frontdoor.orders import needed_tool
-from orchestrator.frontdoor.references import FileNames, names_file
+from orchestrator.frontdoor.references import names_file
 from orchestrator.frontdoor.sentences import Use, orders_program, sentences_of, tokens_of, use_of
 from orchestrator.frontdoor.words import folded
 from orchestrator.taskir import nearest
-from orchestrator.taskir.names import compose_name
+from orchestrator.taskir.names import compose_name, find_name
 
 MAX_INSTRUCTION: Final = 1500
 """The most characters of a request that is read."""
@@ -117,7 +117,7 @@ def _named(text: str, files: Sequence[str], present: Sequence[tuple[str, Use]]) 
 
     `present` are names of the text that are those of files. One that is only to be written is not among them.
     """
-    last = [PurePosixPath(file).name for file in files]
+    last = [_last_name(file) for file in files]
     counts = Counter(last)
     written = {name for name, use in present if use is Use.WRITE} - {name for name, use in present if use is Use.READ}
     places = {}
@@ -147,13 +147,16 @@ _EXCLUDED = re.compile(
 """What, before the name of a file, leaves the file out."""
 
 
+def _last_name(file: str) -> str:
+    return file.rpartition("/")[2]
+
+
 _Uses = list[tuple[str, Use]]
 
 
 def _uses(text: str, files: Sequence[str]) -> tuple[_Uses, _Uses]:
     """Return the names in a text that look like those of files, with their uses: those that are there, and others."""
-    names = FileNames(files)
-    by_case = {folded(file) for file in files} | {folded(PurePosixPath(file).name) for file in files}
+    by_case = {name.casefold() for file in files for name in (file, _last_name(file))}
     spaced = [compose_name(file) for file in files if " " in file and compose_name(file) in text]
     present, absent, program = _Uses(), _Uses(), False
     for start, end in sentences_of(text):
@@ -162,7 +165,7 @@ def _uses(text: str, files: Sequence[str]) -> tuple[_Uses, _Uses]:
         for at, token in enumerate(tokens):
             if token.name and not any(token.text in file for file in spaced):
                 use = Use.UNSURE if is_question else use_of(tokens, at, program)
-                is_there = folded(token.text) in by_case or bool(names.find(token.text))
+                is_there = token.text.casefold() in by_case or find_name(token.text, files) is not None
                 (present if is_there else absent).append((token.text, use))
         program = program or orders_program(tokens)
     return present, absent

@@ -18,9 +18,10 @@ from itertools import chain
 from pathlib import PurePosixPath
 from typing import Final
 
-from orchestrator.frontdoor.builder import EACH, PlanBuilder
+from orchestrator.frontdoor.builder import PlanBuilder
 from orchestrator.frontdoor.clauses import MAKING, Clause, clauses_of, made_by, speaks_of
 from orchestrator.frontdoor.compact import MAX_ACTION, MAX_READS, Part, PlanFlaw
+from orchestrator.frontdoor.each_words import EACH, name_for
 from orchestrator.frontdoor.listed import CODE_ROLES
 from orchestrator.frontdoor.references import FileNames, names_file, referred_part
 from orchestrator.frontdoor.request import RequestFiles
@@ -61,6 +62,13 @@ _POINTS_BACK: Final = re.compile(
 """Folded words by which an action refers to outputs without saying what they are."""
 
 
+_LISTS: Final = re.compile(
+    r"\b(?:lists?|find|extract|collect|gather|name|split|divide|identify|get|take|pick|suggest|think|brainstorm|every|all|"
+    r"liste|listen?|finde|suche|nenne|sammle|teile|zerlege|ermittle|alle|jede[nrs]?|trouve|releve|extrais|enumere|donne|"
+    r"tous|toutes|enumera|saca|busca|extrae|nombra|divide|todos|todas)\b"
+)
+"""Folded words of actions that may make a list."""
+
 _OTHERS: Final = re.compile(
     r"\b(?:others?|all|both|two|three|every|each|files|texts|documents|rest|against|them|these|those|alle[nrms]?|beide[nr]?"
     r"|ander[en]+|dateien|texte|gegen|tous|toutes|autres?|deux|fichiers|textes|contre|todos|todas|otros?|otras?|ambos"
@@ -100,7 +108,7 @@ class PlanReview:
 
     def take(self, part: Part) -> None:
         """Take the next part of the answer. Raises `PlanFlaw` for a part that does not fit the plan."""
-        self.place()
+        self._place(as_list=part.foreach is not None and self._is_last(part.foreach))
         number = len(self._stands) + 1
         part = self._renumbered(part)
         if self._only_fetches(part) or self._only_repeats(part):
@@ -109,7 +117,7 @@ class PlanReview:
             return
         stands = list[str]()
         for one in self._one_for_each_output(part):
-            self.place()
+            self._place()
             repaired = self._repaired(one)
             if self._builder.repeats(repaired):
                 self.looped = True
@@ -118,13 +126,27 @@ class PlanReview:
             stands.append(f"P{len(self._builder.accepted) + 1}")
         self._stands.append(tuple(stands))
         if part.replan:
-            self.place()
+            self._place()
 
-    def place(self) -> None:
-        """Add the part that was held back to the plan, since another one follows. Raises `PlanFlaw`."""
+    def next_begins(self) -> None:
+        """Add the part that was held back to the plan, since another one follows. Raises `PlanFlaw`.
+
+        A part that lists something waits for the whole of the next one, which may run over its list.
+        """
+        if self._last is not None and not _LISTS.search(folded(self._last.action)):
+            self._place()
+
+    def _place(self, *, as_list: bool = False) -> None:
         part, self._last = self._last, None
         if part is not None:
-            self._accept(self._builder.add(part))
+            self._accept(self._builder.add(part, as_list=as_list))
+
+    def _is_last(self, name: str) -> bool:
+        """Return whether a name stands for the part that was held back, which is one step without a named output."""
+        part = self._last
+        if part is None or _outputs(part) or len(self._expanded(part.each)) > 1:
+            return False
+        return referred_part(name) == len(self._stands) and len(self._stands[-1]) == 1
 
     def close(self) -> None:
         """Complete the plan, of which the answer has no more parts. Raises `PlanFlaw` if something is still lacking."""
@@ -138,7 +160,7 @@ class PlanReview:
         if lacking := self._lacking():
             self._last = None
             raise PlanFlaw("; ".join(lacking))
-        self.place()
+        self._place()
 
     def _close_without_steps(self) -> None:
         """Keep a part that only reads if that is what the request asks for."""
@@ -172,7 +194,7 @@ class PlanReview:
             if len(files := tuple(chain.from_iterable(map(self._found, self._sources_of(fetching))))) > 1:
                 return {"foreach": None, "each": files}
             if number not in self._lists:
-                self._accept(self._builder.add(fetching))
+                self._accept(self._builder.add(fetching, as_list=True))
                 self._lists[number] = f"P{len(self._builder.accepted)}"
             return {"foreach": self._lists[number]}
         stands = self._standing_for(name)
@@ -185,7 +207,7 @@ class PlanReview:
 
     def _only_fetches(self, part: Part) -> bool:
         """Return whether a part makes nothing that its sources do not have already."""
-        if part.foreach is not None or part.replan or part.persona is not None or part.output is not None:
+        if part.foreach is not None or part.replan or part.persona is not None or _outputs(part):
             return False
         return self._fetches(part.action, self._sources_of(part))
 
@@ -195,7 +217,7 @@ class PlanReview:
             return False
         actions = [words(earlier.action) for earlier in self._parts_of(part.inputs)]
         unwritten = self._unwritten()
-        if not actions or part.output in unwritten or any(name in part.action for name in unwritten):
+        if not actions or any(name in part.action or name in _outputs(part) for name in unwritten):
             return False
         made = [*chain.from_iterable(actions)]
         spoken = words(_without_names(part.action, (EACH, *self._files, *self._written())))
@@ -212,7 +234,8 @@ class PlanReview:
         """Return what a part reads that makes nothing of it: without any names, all that was made before."""
         named = (file for file in self._files if names_file(part.action, file))
         made = (f"P{number}" for number in range(1, len(self._builder.accepted) + 1))
-        return tuple(dict.fromkeys((*part.each, *part.inputs, *named))) or tuple(made)
+        each = (name for name in part.each if referred_part(name) is not None or self._found(name))
+        return tuple(dict.fromkeys((*each, *part.inputs, *named))) or tuple(made)
 
     def _fetches(self, action: str, reads: Sequence[str]) -> bool:
         """Return whether an action says nothing but to read or to collect what is read."""
@@ -235,9 +258,10 @@ class PlanReview:
 
     def _repaired(self, part: Part) -> Part:
         part = self._with_originals(self._without_unnamed(part))
-        if part.output in self._written():  # the part that the request wants it of has it already
+        read = {name for step in self._read_steps(part) for name in step.outputs} | {*part.inputs}
+        if part.output in self._written() - read:  # the part that the request wants it of has it already
             part = part.model_copy(update={"output": None})
-        if part.output is None and not part.replan and len(self._expanded(part.each)) < 2:
+        if not _outputs(part) and not part.replan and len(self._expanded(part.each)) < 2:
             part = part.model_copy(update={"output": self._output_of(part)})
         return self._with_context(self._by_coder(self._with_tested(part)))
 
@@ -269,7 +293,7 @@ class PlanReview:
 
     def _by_coder(self, part: Part) -> Part:
         """Return the part with a role that writes code, if that is what it writes."""
-        code = part.output is not None and PurePosixPath(part.output).suffix.lower() in CODE_ENDINGS
+        code = any(PurePosixPath(name).suffix.lower() in CODE_ENDINGS for name in _outputs(part))
         if code and part.role not in CODE_ROLES and CODER in self._roles:
             return part.model_copy(update={"role": CODER})
         return part
@@ -334,11 +358,11 @@ class PlanReview:
         """Return one part for each output of the request that the part is to write; the part itself if that is one."""
         files, unwritten = self._expanded(part.each), self._unwritten()
         named = [name for name in unwritten if names_file(part.action, name)]
-        single = len(files) < 2 and part.foreach is None and not part.replan
+        single = len(files) < 2 and part.foreach is None and not part.replan and not part.outputs
         if len(named) > 1 and single and part.output in (None, *named):
             only = {name: f"{part.action} Write only {name}."[-MAX_ACTION:] for name in named}
             return [part.model_copy(update={"action": action, "output": name}) for name, action in only.items()]
-        if len(files) < 2 or part.output is not None:
+        if len(files) < 2 or _outputs(part):
             return [part]
         outputs = {file: [name for name in unwritten if _is_version(name, file, files)] for file in files}
         if any(len(names) != 1 for names in outputs.values()):
@@ -356,7 +380,7 @@ class PlanReview:
         ]
 
     def _unwritten(self) -> list[str]:
-        written = self._written() | ({self._last.output} if self._last is not None else set())
+        written = self._written() | set(_outputs(self._last) if self._last is not None else ())
         return [name for name in self._read.outputs if name not in written]
 
     def _output_of(self, part: Part) -> str | None:
@@ -394,7 +418,7 @@ class PlanReview:
             more = "each" if len(files) > 1 and self._listed_together(files, unread) else "inputs"
             part = part.model_copy(update={more: (*(files if more == "each" else part.inputs), *unread)})
         unwritten = self._unwritten()
-        if part.output is None and len(unwritten) == 1 and len(self._expanded(part.each)) < 2:
+        if not _outputs(part) and len(unwritten) == 1 and len(self._expanded(part.each)) < 2:
             if not any(self._is_wanted_of(unwritten[0], earlier.action) for earlier in self._builder.fresh):
                 part = self._by_coder(part.model_copy(update={"output": unwritten[0]}))
         return part
@@ -426,6 +450,13 @@ class PlanReview:
             *([f"no part reads {', '.join(unread)}"] if unread else []),
             *([f"no part has the output {', '.join(unwritten)}"] if unwritten else []),
         ]
+
+
+def _outputs(part: Part) -> tuple[str, ...]:
+    """Return the names of what a part writes, as far as it says them; one for each of its things if they differ."""
+    said = (part.output,) if part.output is not None else part.outputs
+    things = [name for thing in part.each for name in (thing, name_for(thing))]
+    return tuple(name.replace(EACH, thing) for name in said for thing in (things if EACH in name else [""]))
 
 
 def _is_called(file: str, spoken: Sequence[str]) -> bool:

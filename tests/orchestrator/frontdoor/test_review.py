@@ -292,6 +292,18 @@ def test_part_that_is_to_write_several_files_becomes_one_step_a_file() -> None:
     assert [step.outputs for step in languages.steps] == [("guide.de.md",), ("guide.fr.md",)]
 
 
+def test_new_version_of_an_output_keeps_its_name() -> None:
+    plan = Answer("Write slug.py, then add type hints to it.").of(
+        part("Write slug.py.", output="slug.py"), part("Add type hints to the code.", "P1", output="slug.py")
+    )
+    assert [step.outputs for step in plan.steps] == [("slug.py",), ("slug.py",)]
+
+
+def test_part_with_several_outputs_is_written_by_a_coder() -> None:
+    plan = Answer("Write a.py and b.py.").of(part("Write both modules.", outputs=("a.py", "b.py")))
+    assert [(step.actor, step.outputs) for step in plan.steps] == [("coder", ("a.py", "b.py"))]
+
+
 def test_named_file_that_no_part_reads_is_read_by_the_last_part() -> None:
     plan = Answer("Compare a.md with b.md.").of(part("Compare both files.", "a.md"))
     assert plan.reads == [("a.md", "b.md")]
@@ -315,7 +327,7 @@ def test_last_part_is_held_back_until_another_begins() -> None:
     answer = Answer("Summarize a.md and b.md.")
     answer.review.take(part("Summarize a.md.", "a.md"))
     assert answer.steps == []
-    answer.review.place()
+    answer.review.next_begins()
     assert len(answer.steps) == 1
 
 
