@@ -70,9 +70,9 @@ _LISTS: Final = re.compile(
 """Folded words of actions that may make a list."""
 
 _OTHERS: Final = re.compile(
-    r"\b(?:others?|all|both|two|three|every|each|files|texts|documents|rest|against|them|these|those|alle[nrms]?|beide[nr]?"
-    r"|ander[en]+|dateien|texte|gegen|tous|toutes|autres?|deux|fichiers|textes|contre|todos|todas|otros?|otras?|ambos"
-    r"|archivos|textos|contra)\b"
+    r"\b(?:others?|both|two|three|files|texts|documents|rest|against|them|these|those|(?:each|every) (?:file|text|document)"
+    r"|beide[nr]?|ander[en]+|dateien|texte[n]?|dokumente[n]?|gegen|jede[rns]? (?:datei|text|dokument)|autres?|deux|fichiers"
+    r"|textes|contre|chaque (?:fichier|texte)|otr[oa]s?|ambos|ambas|archivos|textos|contra|cada (?:archivo|texto))\b"
 )
 """Folded words by which an action may speak of files that it does not name."""
 

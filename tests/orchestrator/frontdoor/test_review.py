@@ -195,6 +195,8 @@ def test_step_after_a_single_output_that_it_does_not_name_reads_the_original_too
     ("action", "reads"),
     [
         ("Shorten guide.md to one sentence.", ("guide.md",)),
+        ("Classify each sentence in guide.md as good or bad.", ("guide.md",)),
+        ("Compare guide.md with each file.", ("guide.md", "notes.md")),
         ("Compare guide.md with the notes.", ("guide.md", "notes.md")),
         ("Compare guide.md with the other file.", ("guide.md", "notes.md")),
         ("Compare the texts.", ("guide.md", "notes.md")),
