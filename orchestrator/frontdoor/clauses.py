@@ -34,9 +34,6 @@ _ABOUT = re.compile(
 _BREAK = re.compile(
     r"[.!?;:]+(?=\s|$)|\n+|,\s*(?!\w+[.]\w)|\b(?:and|then|und|dann|danach|anschliessend|et|puis|ensuite|y|luego|despues)\b"
 )
-_ARTICLES = frozenset(
-    "the a an der die das den dem ein eine einen le la les un une des el los las una unos unas".split()
-)
 
 
 @dataclass(frozen=True, slots=True)

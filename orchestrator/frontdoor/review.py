@@ -70,9 +70,10 @@ _LISTS: Final = re.compile(
 """Folded words of actions that may make a list."""
 
 _OTHERS: Final = re.compile(
-    r"\b(?:others?|both|two|three|files|texts|documents|rest|against|them|these|those|(?:each|every) (?:file|text|document)"
-    r"|beide[nr]?|ander[en]+|dateien|texte[n]?|dokumente[n]?|gegen|jede[rns]? (?:datei|text|dokument)|autres?|deux|fichiers"
-    r"|textes|contre|chaque (?:fichier|texte)|otr[oa]s?|ambos|ambas|archivos|textos|contra|cada (?:archivo|texto))\b"
+    r"\b(?:others?|both|two|three|files|texts|documents|rest|against|them|these|those"
+    r"|(?:each|every) (?:file|text|document)|beide[nr]?|ander[en]+|dateien|texte[n]?|dokumente[n]?|gegen"
+    r"|jede[rns]? (?:datei|text|dokument)|autres?|deux|fichiers|textes|contre|chaque (?:fichier|texte)"
+    r"|otr[oa]s?|ambos|ambas|archivos|textos|contra|cada (?:archivo|texto))\b"
 )
 """Folded words by which an action may speak of files that it does not name."""
 

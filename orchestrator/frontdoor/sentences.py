@@ -81,16 +81,13 @@ _FILLERS = _ARTICLE | frozenset(
 )
 """Words that may stand between a preposition and the name that it belongs to."""
 _AND = frozenset("and or und oder sowie et ou y o e & , : as-well-as plus".split())
-_BEFORE_VERB = (
-    _AND
-    | frozenset(
-        """
-        then please to also you i we finally next first just now can could should must shall will would let me
-        bitte dann danach zuletzt zuerst auch jetzt du sie zu puis ensuite enfin aussi d'abord veuillez
-        luego despues tambien primero ahora ( ;
-        """.split()
-    )
-)  # fmt: skip
+_BEFORE_VERB = _AND | frozenset(
+    """
+    then please to also you i we finally next first just now can could should must shall will would let me
+    bitte dann danach zuletzt zuerst auch jetzt du sie zu puis ensuite enfin aussi d'abord veuillez
+    luego despues tambien primero ahora ( ;
+    """.split()
+)
 """Words after which a verb may begin a clause."""
 _NAMING = frozenset(
     """
@@ -144,6 +141,8 @@ _PROGRAM = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Token:
+    """A word, a sign or the name of a file in a sentence."""
+
     text: str
     """Folded, but names as they are."""
     name: bool
@@ -152,6 +151,7 @@ class Token:
 
 
 def sentences_of(text: str) -> Iterator[tuple[int, int]]:
+    """Yield where each sentence of a text begins and ends. Items of a list are sentences too."""
     start = 0
     for match in _SENTENCE_END.finditer(text):
         yield start, match.end()
@@ -160,6 +160,7 @@ def sentences_of(text: str) -> Iterator[tuple[int, int]]:
 
 
 def tokens_of(sentence: str) -> Iterator[Token]:
+    """Yield the words and signs of a sentence, and the words that look like names of files."""
     names = {match.start(): match for match in _NAME.finditer(sentence)}
     at, begins = 0, True
     while at < len(sentence):

@@ -68,11 +68,6 @@ def words(text: str) -> list[str]:
     return [_ELIDED.sub("", word) for word in _WORD.findall(folded(text))]
 
 
-def content_words(text: str) -> list[str]:
-    """Return the words that say what a text is about, folded, in order, each once."""
-    return list(dict.fromkeys(word for word in words(text) if len(word) > 1 and word not in STOP_WORDS))
-
-
 @lru_cache(maxsize=4096)
 def concept(word: str) -> str:
     """Return what a folded word says in any of the languages; the word itself if it is in no list."""
