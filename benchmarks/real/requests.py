@@ -9,8 +9,9 @@ from pydantic import ConfigDict, TypeAdapter
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from benchmarks.real.structure import CODER, Structure, structure
-from orchestrator.frontdoor.builder import EACH, PlanBuilder
+from orchestrator.frontdoor.builder import PlanBuilder
 from orchestrator.frontdoor.compact import Part
+from orchestrator.frontdoor.each_words import EACH
 from orchestrator.taskir import Step
 from registry.strict_yaml import parse_file
 

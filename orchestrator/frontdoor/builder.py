@@ -2,13 +2,17 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import chain
+from pathlib import PurePosixPath
+from typing import Final
 
 from pydantic import ValidationError
 
 from orchestrator.analysis import PlanAnalysis
 from orchestrator.events import PlanPersona
 from orchestrator.frontdoor.compact import Part, PersonaPart, PlanFlaw
+from orchestrator.frontdoor.each_words import EACH, is_said, name_for
 from orchestrator.frontdoor.personas import PersonaFlaw, PlanPersonas
 from orchestrator.frontdoor.references import (
     FileNames,
@@ -21,14 +25,17 @@ from orchestrator.frontdoor.references import (
 from orchestrator.gates import default_gates
 from orchestrator.planning import CheckSteps, PlannedPart
 from orchestrator.taskir import REQUEST_LABEL, InvalidTask, Step, nearest
+from orchestrator.taskir.fields import JsonObject
 from registry.models import Persona
-
-EACH = "{each}"
-"""Stands in the action of a part for the name of the one thing that a step of it is about."""
 
 _FILE_NAME = re.compile(r"[\w./*{}-]*\.[A-Za-z][A-Za-z0-9]{0,4}")
 """A word that can only be the name of a file or a pattern for names."""
 _PART = re.compile(r"\bP[1-9][0-9]{0,5}\b")
+
+LIST_OF_TEXTS: Final[JsonObject] = {"type": "array", "items": {"type": "string", "minLength": 1}, "minItems": 1}
+"""What a step writes that a `foreach` runs over."""
+
+_PROSE_ENDINGS: Final = frozenset((".md", ".txt", ".rst", ".html", ".tex", ".adoc"))
 
 MAX_EACH = 1000
 """The most steps that one part may stand for."""
@@ -40,7 +47,8 @@ class PlanBuilder:
     `known` are the parts that were accepted before now. If some are `done`, only the rest of the plan is being written:
     it depends on what the last done part has found, so each of its steps waits for that part. `check` is as in
     `PlanContext`. `personas` are those of the registry. With `reads_named`, a step reads what its action names, even if
-    the part does not list that: files by their whole names, and earlier parts.
+    the part does not list that: files by their whole names, and earlier parts. Words in `each` are words of the
+    `request`, if that is given.
     """
 
     def __init__(
@@ -52,6 +60,7 @@ class PlanBuilder:
         check: CheckSteps | None = None,
         *,
         reads_named: bool = False,
+        request: str | None = None,
         personas: Mapping[str, Persona] | None = None,
     ) -> None:
         self.parts: list[tuple[Step, ...]] = []
@@ -60,6 +69,7 @@ class PlanBuilder:
         self._files = FileNames(files)
         self._roles = roles
         self._reads_named = reads_named
+        self._request = request
         self._taken = with_folders([*files, REQUEST_LABEL])
         self._personas = PlanPersonas(personas or {}, [one for planned in known for one in planned.personas])
         analysis = PlanAnalysis([REQUEST_LABEL], files)
@@ -84,8 +94,11 @@ class PlanBuilder:
         """The last step, if the plan is to go on after it; None if not."""
         return self.parts[-1][0].id if self.fresh and self.fresh[-1].replan else None
 
-    def add(self, part: Part) -> PlannedPart:
-        """Accept a part and return its steps. Raises `PlanFlaw` for a part that does not fit; the plan is unchanged."""
+    def add(self, part: Part, *, as_list: bool = False) -> PlannedPart:
+        """Accept a part and return its steps. Raises `PlanFlaw` for a part that does not fit; the plan is unchanged.
+
+        With `as_list` its output is a JSON list of texts, which a later part runs over.
+        """
         if last := self.goes_on_after:
             raise self._flaw(f"nothing may follow {last}, whose replan ends the plan for now")
         if part.role not in self._roles:
@@ -95,16 +108,23 @@ class PlanBuilder:
         if self._reads_named:
             part = self._with_named_reads(part)
         persona, defined = self._persona(part)
-        each, inputs = self._resolve_all(part.each), self._resolve_all(part.inputs)
+        each, inputs = self._things(part.each), self._resolve_all(part.inputs)
         self._check_action(part.action)
         self._check_each(part, each)
         action, foreach = self._action(part), self._list_of(part)
+        if each and not any(thing.reads for thing in each) and EACH not in action:
+            action = f"{action.rstrip('.')}: {EACH}."
         after = tuple(dict.fromkeys(chain.from_iterable(map(self._waited_for, part.after))))
         steps = list[Step]()
-        for number, name in enumerate(each or ("",), len(self.steps) + 1):
-            reads = (name, *inputs) if name and name not in inputs else inputs  # siblings then have one beginning
-            about = action.replace(EACH, name)
-            steps.append(self._step(number, part.role, about, reads, foreach, part.output, after, persona))
+        for number, thing in enumerate(each or (_Thing(),), len(self.steps) + 1):
+            reads = inputs if thing.name in inputs else (*thing.reads, *inputs)  # siblings then have one beginning
+            if self._reads_named:
+                reads = _request_last(reads)
+            outputs = tuple(name.replace(EACH, thing.file_name) for name in _outputs(part))
+            if not outputs and thing.name and not thing.reads:
+                outputs = self._outputs_for(thing, inputs)
+            about = action.replace(EACH, thing.name)
+            steps.append(self._step(number, part.role, about, reads, foreach, outputs, after, persona, as_list=as_list))
         self._take(steps)
         self.accepted.append(part)
         for one in defined:
@@ -126,21 +146,29 @@ class PlanBuilder:
         action: str,
         inputs: tuple[str, ...],
         foreach: str | None = None,
-        output: str | None = None,
+        outputs: tuple[str, ...] = (),
         after: tuple[str, ...] = (),
         persona: str | None = None,
+        *,
+        as_list: bool = False,
     ) -> Step:
-        """Return the step with this number. Without an `output` its output gets a default name."""
-        if output is not None:
-            self._check_output(output)
+        """Return the step with this number. Without `outputs` its output gets a default name."""
+        for output in outputs:
+            self._check_output(output, inputs)
         depends_on = after + self._awaited({*inputs, foreach}, after)
-        fields = {"inputs": inputs, "depends_on": depends_on, "foreach": foreach, "persona": persona}
+        fields = {
+            "inputs": inputs,
+            "depends_on": depends_on,
+            "foreach": foreach,
+            "persona": persona,
+            "output_schema": LIST_OF_TEXTS if as_list else None,
+        }
         try:
             step = Step(
                 id=f"S{number}",
                 actor=role,
                 action=action,
-                outputs=(output or default_output(number, foreach is not None, self._taken),),
+                outputs=outputs or (default_output(number, foreach is not None or as_list, self._taken),),
                 **{field: value for field, value in fields.items() if value},
             )
         except ValidationError as error:
@@ -189,15 +217,18 @@ class PlanBuilder:
             or _FILE_NAME.fullmatch(word) is not None
         )
 
-    def _check_each(self, part: Part, each: tuple[str, ...]) -> None:
+    def _check_each(self, part: Part, each: tuple["_Thing", ...]) -> None:
         if EACH in part.action and not each:
             raise self._flaw(f"its action speaks of {EACH}, and `each` names nothing")
+        if part.output is not None and part.outputs:
+            raise self._flaw("it has `output` and `outputs`: the first is for one output, the second for several")
         if each and part.foreach is not None:
             raise self._flaw("it has `each`, for what is known now, and `foreach`, for a list to come")
         if len(each) > MAX_EACH:
             raise self._flaw(f"`each` stands for {len(each):,} steps; at most {MAX_EACH:,}")
-        if len(each) > 1 and (part.output is not None or part.replan):
-            said = "replan" if part.replan else f"the output {part.output!r}"
+        fixed = [name for name in _outputs(part) if EACH not in name]
+        if len(each) > 1 and (fixed or part.replan):
+            said = "replan" if part.replan else f"the output {fixed[0]!r}"
             raise self._flaw(f"{said} needs a part of one step, and `each` stands for {len(each)}")
 
     def _with_named_reads(self, part: Part) -> Part:
@@ -205,20 +236,55 @@ class PlanBuilder:
 
         What it reads anyway is not added.
         """
-        each = self._resolve_all(part.each)
+        things = self._things(part.each)
+        each = tuple(thing.name for thing in things)
         action = in_place_of_list(part.action, each, EACH) if len(each) > 1 and EACH not in part.action else part.action
-        known = {*each, *self._resolve_all(part.inputs), part.foreach}
+        read = chain.from_iterable(thing.reads for thing in things)
+        known = {*read, *self._resolve_all(part.inputs), part.foreach}
         files = [file for file in self._files.files if file not in known and names_file(action, file)]
         parts = [name for name in _PART.findall(action) if name not in {*part.inputs, part.foreach}]
         numbers = [name for name in parts if int(name[1:]) <= len(self.parts)]
-        added = [name for name in dict.fromkeys([*files, *numbers]) if name != part.output]
+        added = [name for name in dict.fromkeys([*files, *numbers]) if name not in _outputs(part)]
         return part.model_copy(update={"action": action, "inputs": (*part.inputs, *added)})
 
-    def _check_output(self, output: str) -> None:
+    def _check_output(self, output: str, inputs: Sequence[str]) -> None:
+        """Refuse the name of something else. A step that reads it writes a new version."""
+        if output == REQUEST_LABEL:
+            raise self._flaw(f"the output {output!r} is the name of the request")
+        if output in inputs:
+            return
         if any(output in step.outputs for step in self.steps):
-            raise self._flaw(f"the output {output!r} is written by an earlier step already")
-        if output == REQUEST_LABEL or output in self._files.files:
-            raise self._flaw(f"the output {output!r} is the name of what can be read")
+            raise self._flaw(f"the output {output!r} is written by an earlier step already, which it does not read")
+        if output in self._files.files:
+            raise self._flaw(f"the output {output!r} is the name of a file, which it does not read")
+
+    def _things(self, each: Sequence[str]) -> tuple["_Thing", ...]:
+        """Return what the names in `each` stand for: what can be read, or words if one of them is only a word."""
+        if all(self._stands_for_something(name) for name in each):
+            return tuple(_Thing(name, (name,)) for name in self._resolve_all(each))
+        words = [name for name in each if not self._stands_for_something(name, exactly=True)]
+        for word in words:
+            said = self._request is None or is_said(self._request, word)
+            if not said or "*" in word or _FILE_NAME.fullmatch(word):
+                raise self._flaw(f"{word!r} is no earlier part, no file and no word of the request")
+        read = self._resolve_all([name for name in each if name not in words])
+        things = [*(_Thing(name, (name,)) for name in read), *(_Thing(" ".join(word.split())) for word in words)]
+        return tuple({thing.name.casefold(): thing for thing in things}.values())
+
+    def _stands_for_something(self, name: str, *, exactly: bool = False) -> bool:
+        """Return whether a name stands for what can be read; a stem of a file does not do so `exactly`."""
+        if referred_part(name) is not None or name == REQUEST_LABEL or any(name in step.outputs for step in self.steps):
+            return True
+        files = self._files.find(name)
+        return bool(files) and not (exactly and "*" not in name and name not in files)
+
+    def _outputs_for(self, thing: "_Thing", inputs: Sequence[str]) -> tuple[str, ...]:
+        """Return the output of the step for a word, which its name shows; none if that name is taken."""
+        files = [PurePosixPath(name) for name in inputs if name in self._files.files]
+        stem = f"{files[0].stem}." if len(files) == 1 else ""
+        ending = files[0].suffix if len(files) == 1 and files[0].suffix in _PROSE_ENDINGS else ".txt"
+        name = f"{stem}{thing.file_name}{ending}"
+        return (name,) if thing.file_name and name not in self._taken else ()
 
     def _resolve_all(self, written: Sequence[str]) -> tuple[str, ...]:
         """Return the artifacts, labels and files that the names in a part stand for, each once."""
@@ -277,6 +343,30 @@ class PlanBuilder:
 
     def _flaw(self, what: str) -> PlanFlaw:
         return PlanFlaw(f"P{len(self.parts) + 1}: {what}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Thing:
+    """One of the things that a part does something for."""
+
+    name: str = ""
+    """What it is called in the action; empty if the part is a single step."""
+    reads: tuple[str, ...] = ()
+    """What the step reads because of it; nothing for a word."""
+
+    @property
+    def file_name(self) -> str:
+        """The name in the name of an output."""
+        return self.name if self.reads else name_for(self.name)
+
+
+def _outputs(part: Part) -> tuple[str, ...]:
+    return (part.output,) if part.output is not None else part.outputs
+
+
+def _request_last(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the names with the request behind the others: a small model follows what it reads first."""
+    return tuple(sorted(names, key=lambda name: name == REQUEST_LABEL))
 
 
 def _all_names(part: Part) -> tuple[frozenset[str], frozenset[str]]:

@@ -3,8 +3,11 @@
     {"plan":[{"role":"worker","action":"Summarize {each}.","each":["a.txt","b","*.md"]},
              {"role":"worker","action":"Compare the summaries.","inputs":["P1"],"output":"report.md"}]}
 
-Each entry is a part of the plan. A part is one step, or with `each` one step for each thing that is named there: the
-step reads it, and its name replaces `{each}`. `P1` stands for all outputs of the first part. Other names are files, as
+Each entry is a part of the plan. A part is one step, or with `each` one step for each thing that is named there: its
+name replaces `{each}` in the action and in the output, and the step reads it if it is a file or an output. Other things
+are words of the request, such as languages: `"each":["German","French"],"inputs":["letter.md"]`. A part that writes
+several files has them as `outputs`. An output may have the name of an input, of which it then is a new version.
+`P1` stands for all outputs of the first part. Other names are files, as
 the request calls them (by name, by stem, or by a pattern for several), or `request` for the text of the request.
 A part may have a `persona`, which says how it is done: `"persona":"terse"` for one that there is, or
 `"persona":{"name":"harbour historian","text":"You know ships, tides and trade."}` for one that the plan defines.
@@ -73,6 +76,8 @@ class Part(BaseModel):
     inputs: _Names = ()
     foreach: _Name | None = None
     output: _Name | None = None
+    outputs: _Names = ()
+    """The outputs of a part that writes several."""
     after: _Names = ()
     replan: Annotated[bool, Field(strict=True)] = False
 
@@ -130,6 +135,7 @@ def _free_part(roles: Collection[str], replan: bool) -> dict[str, Any]:
             "inputs": names,
             "foreach": name,
             "output": name,
+            "outputs": names,
             "after": names,
             **({"replan": {"const": True}} if replan else {}),
         },

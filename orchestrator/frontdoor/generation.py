@@ -216,7 +216,7 @@ class _PlanReader:
                 if self.looped:
                     return None
             if self._review is not None and self._stream.has_next:
-                self._review.place()
+                self._review.next_begins()
         except PlanFlaw as error:
             self._flaw = str(error)
         return self._flaw

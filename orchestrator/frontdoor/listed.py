@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any, Final
 
+from orchestrator.frontdoor.each_words import EACH, items_in
 from orchestrator.frontdoor.references import FileNames
 from orchestrator.taskir import REQUEST_LABEL
 
@@ -33,6 +34,14 @@ _WITHOUT_EACH: Final = rf"^(?:[^{{]|\{{[^e{{]){{{MIN_ACTION},{MAX_ACTION}}}$"
 _WITHOUT_BRACES: Final = rf"^[^{{}}]{{{MIN_ACTION},{MAX_ACTION}}}$"
 """What the action of a part may be whose files are not named one by one. Small models write `{each}` there too."""
 
+_CHANGES = re.compile(
+    r"\b(?:fix|correct|update|edit|change|improve|rewrite|refactor|rename|reformat|clean|proofread|add|remove|replace|"
+    r"korrigier|verbesser|änder|überarbeit|ersetz|aktualisier|ergänz|corrige|modifie|améliore|remplace|ajoute|"
+    r"cambia|modifica|mejora|reemplaza|añade|actualiza)\w*",
+    re.IGNORECASE,
+)
+"""Verbs of requests that want a new version of a file."""
+
 _NEW_FILE = re.compile(r"(?<![\w./-])[\w-][\w./-]*\.[A-Za-z]\w{0,7}(?![\w/-])")
 
 
@@ -48,6 +57,10 @@ class Listed:
     """The files that the request lists one after the other, list by list."""
     outputs: tuple[str, ...]
     """What the request calls files that do not exist yet."""
+    items: tuple[str, ...]
+    """What may be items of lists in the request that are no files: languages, places, aspects."""
+    changes: bool
+    """Whether the request asks for files to be changed, so that outputs may have the names of inputs."""
     braces: bool
     """Whether the request has a brace in it, so that actions may need some too."""
 
@@ -57,7 +70,8 @@ class Listed:
         if len(files) > MAX_LISTED:
             return None
         lists, outputs = FileNames(files).lists(request), tuple(new_files(request, files))
-        return cls(tuple(files), tuple(_patterns(files)), lists, outputs, "{" in request)
+        items, changes = items_in(request, (*files, *outputs)), _CHANGES.search(request) is not None
+        return cls(tuple(files), tuple(_patterns(files)), lists, outputs, items, changes, "{" in request)
 
 
 def listed_part(
@@ -67,23 +81,26 @@ def listed_part(
 
     `persona` is the schema of its persona, if it may have one.
 
-    A part says what it reads in one of three ways: `each` for one step a file, `inputs`, or `foreach`. Where nothing
-    can be read but the request, it need not say anything.
+    A part says what it reads in one of four ways: `each` for one step a file or earlier output; `each` for one step a
+    word, with what all of them read as `inputs`; `inputs`; or `foreach`. If nothing can be read but the request, it
+    need not say anything.
     """
     earlier = [f"P{before}" for before in range(1, number)]
     everything = [*listed.files, *listed.patterns, REQUEST_LABEL]
     reading = [{"inputs": _some([*earlier, *everything])}]
-    if len(listed.files) > 1:
-        reading.insert(0, {"each": _each(listed)})
+    if len(listed.items) > 1:
+        reading.insert(0, {"each": _some(listed.items, least=2), "inputs": _some([*earlier, *everything])})
+    if len(listed.files) > 1 or earlier:
+        reading.insert(0, {"each": _each(listed, earlier)})
     if earlier:
         reading.append({"foreach": {"enum": earlier}, "inputs": _some([*earlier, *everything])})
     must_read = bool(listed.files or earlier)
     coders = [role for role in roles if role in CODE_ROLES]
     others = [role for role in roles if role not in CODE_ROLES]
-    kinds = [(others, listed.outputs), (coders, _code_outputs(listed.outputs, number))]
+    kinds = [(others, list(listed.outputs)), (coders, _code_outputs(listed.outputs, number))]
     return {
         "anyOf": [
-            _part(some_roles, read, outputs, persona, must_read=must_read, replan=replan, braces=listed.braces)
+            _part(some_roles, read, outputs, listed, persona, must_read=must_read, replan=replan)
             for some_roles, outputs in kinds
             if some_roles
             for read in reading
@@ -95,39 +112,46 @@ def _part(
     roles: Sequence[str],
     reading: dict[str, Any],
     outputs: Sequence[str],
+    listed: Listed,
     persona: dict[str, Any] | None,
     *,
     must_read: bool,
     replan: bool,
-    braces: bool,
 ) -> dict[str, Any]:
     action: dict[str, Any] = {"type": "string", "minLength": MIN_ACTION, "maxLength": MAX_ACTION}
     if "each" not in reading:  # there is nothing that `{each}` could stand for
-        action["pattern"] = _WITHOUT_EACH if braces else _WITHOUT_BRACES
+        action["pattern"] = _WITHOUT_EACH if listed.braces else _WITHOUT_BRACES
+        versions = listed.files if listed.changes else ()
+    else:
+        outputs, versions = (), (EACH,) if listed.changes and "inputs" not in reading else ()
     properties = {
         "role": {"enum": [*roles]},
         **reading,
         "action": action,
         **({} if persona is None else {"persona": persona}),
-        **({"output": {"enum": [*outputs]}} if outputs else {}),
+        **({"output": {"enum": [*outputs, *versions]}} if outputs or versions else {}),
+        **({"outputs": _some(listed.outputs, least=2)} if outputs and len(listed.outputs) > 1 else {}),
         **({"replan": {"const": True}} if replan and [*reading] == ["inputs"] else {}),
     }
     required = ["role", "action", *([next(iter(reading))] if must_read else [])]
     return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
 
 
-def _each(listed: Listed) -> dict[str, Any]:
-    """Return the schema of what is done file by file: files of a pattern, or those that the request lists as a whole.
+def _each(listed: Listed, earlier: Sequence[str]) -> dict[str, Any]:
+    """Return the schema of what is done one by one: files of a pattern, those that the request lists, or outputs.
 
-    Where it lists none, any of the files.
+    If the request lists none, any of the files. The outputs are all those of one earlier part.
     """
+    outputs = [{"const": [name]} for name in earlier]
+    if len(listed.files) < 2:
+        return {"anyOf": outputs}
     patterns = [_some([pattern]) for pattern in listed.patterns]
     lists = [{"const": [*files]} for files in listed.lists]
-    return {"anyOf": [*patterns, *(lists or [_some(listed.files)])]}
+    return {"anyOf": [*patterns, *(lists or [_some(listed.files)]), *outputs]}
 
 
-def _some(names: Sequence[str]) -> dict[str, Any]:
-    return {"type": "array", "items": {"enum": [*names]}, "minItems": 1, "maxItems": len(names)}
+def _some(names: Sequence[str], least: int = 1) -> dict[str, Any]:
+    return {"type": "array", "items": {"enum": [*names]}, "minItems": least, "maxItems": len(names)}
 
 
 def _patterns(files: Sequence[str]) -> Iterable[str]:

@@ -61,7 +61,7 @@ class FrontdoorPlanner:
 
         Raises InputError, RequestIncomplete, PlanError.
         """
-        if not context.known and (missing := missing_needs(context.request, context.files, context.has_tools)):
+        if not context.known and (missing := await asyncio.to_thread(lacks, context)):
             raise RequestIncomplete(*missing)
         if context.mode == "direct" or (context.known and not context.known[-1].written):
             return await _answer_directly(context, accept)  # the last part is not a model's: it is the direct answer
@@ -94,6 +94,11 @@ class FrontdoorPlanner:
         )
 
 
+def lacks(context: PlanContext) -> tuple[str, ...]:
+    """Return what the request needs and is not here, one sentence for each thing."""
+    return missing_needs(context.request, context.files, context.has_tools)
+
+
 async def make_plan(
     request: PlanRequest,
     models: Models,
@@ -117,6 +122,7 @@ async def make_plan(
         known,
         check=request.check,
         reads_named=request.role.prompts.listed_names,
+        request=request.text,
         personas=request.personas,
     )
     text = request.text + (personas_hint(request.personas) if request.offers_personas else "")
@@ -193,6 +199,7 @@ async def extend_plan(
         done,
         request.check,
         reads_named=request.role.prompts.listed_names,
+        request=request.text,
         personas=request.personas,
     )
     try:

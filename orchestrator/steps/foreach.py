@@ -10,6 +10,12 @@ from orchestrator.taskir import Step
 from orchestrator.taskir.json_text import compact_json, read_json
 
 MAX_CHILDREN = 10_000
+MAX_LINE: Final = 200
+"""A text with longer lines has no line for each item."""
+LEAST_ITEMS: Final = 3
+"""A text with fewer items between commas is a sentence."""
+MAX_WORDS: Final = 3
+"""An item between commas has no more words."""
 
 _KINDS: Final[Mapping[object, str]] = {dict: "an object", str: "a text", bool: "true or false", type(None): "null"}
 """What JSON calls values that are neither lists nor numbers."""
@@ -20,12 +26,13 @@ _MARKED = re.compile(r" ?(?:[-*+•]|\d{1,4}[.)])\s+(.*\S)")
 def items_of(name: str, text: str) -> tuple[str, ...]:
     """Return the items of a list as texts: of a JSON list strings as they are, and anything else as compact JSON.
 
-    A model that is asked for a list often writes a bulleted or numbered one, which is read, too. `name` is what errors
-    call the list. Raises `AttemptError` for a text that is no list, and for a list of more than `MAX_CHILDREN` items.
+    A model that is asked for a list often writes another one, which is read, too: a bulleted or numbered list, a line
+    for each item, or items between commas. Any other text is a list of one item. `name` is what errors call the list.
+    Raises `AttemptError` for a text that begins as JSON and is no list, and for more than `MAX_CHILDREN` items.
     """
     value, problems = read_json(text.strip())
-    if problems and (marked := _marked_items(text)):
-        value, problems = marked, []
+    if problems and (items := _plain_items(text)):
+        value, problems = items, []
     if problems:
         raise _no_list(f"{name} is no JSON list to run over: {problems[0]}")
     if not isinstance(value, list):
@@ -33,6 +40,22 @@ def items_of(name: str, text: str) -> tuple[str, ...]:
     if len(value) > MAX_CHILDREN:
         raise unusable_input(f"{name} has {len(value)} items; a step may run over {MAX_CHILDREN}")
     return tuple(item if isinstance(item, str) else compact_json(item) for item in value)
+
+
+def _plain_items(text: str) -> list[str]:
+    """Return the items of a list that is not JSON; none for an empty text, and for one that begins as JSON."""
+    text = text.strip()
+    if not text or text[0] in "[{":
+        return []
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    if marked := _marked_items(text):
+        return marked
+    if len(lines) > 1 and all(len(line) <= MAX_LINE for line in lines):
+        return lines[1:] if lines[0].endswith(":") and len(lines) > 2 else lines
+    between_commas = [item.strip(" .") for item in text.split(",")]
+    if len(between_commas) >= LEAST_ITEMS and all(0 < len(item.split()) <= MAX_WORDS for item in between_commas):
+        return between_commas
+    return [text]
 
 
 def _marked_items(text: str) -> list[str]:

@@ -89,8 +89,11 @@ def test_a_part_over_as_many_files_as_it_may_name_makes_a_step_for_each() -> Non
         ([part(each=["*.md"], replan=True)], "P1: replan needs a part of one step, and `each` stands for 2"),
         ([part(), part(each=["a"], foreach="P1")], "P2: it has `each`, for what is known now, and `foreach`"),
         ([part(each=["a", "b"]), part(foreach="P1")], "P2: foreach needs a list, and 'P1' stands for 2 outputs"),
-        ([part(output="request")], "P1: the output 'request' is the name of what can be read"),
-        ([part("Go.", "a.txt"), part(output="a.txt")], "P2: the output 'a.txt' is the name of what can be read"),
+        ([part(output="request")], "P1: the output 'request' is the name of the request"),
+        (
+            [part("Go.", "a.txt"), part(output="a.txt")],
+            "P2: the output 'a.txt' is the name of a file",
+        ),
         ([part(output="../up")], "P1: outputs/0: "),
         ([part(output="o"), part(output="o/p")], "P2: "),
     ],

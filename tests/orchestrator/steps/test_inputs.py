@@ -106,6 +106,26 @@ def test_a_bulleted_or_numbered_text_is_a_list(objects: ObjectStore, text: str, 
     assert run.items(step(2, foreach="o1"), {"o1": Source("artifact", "S1")}) == items
 
 
+@pytest.mark.parametrize(
+    ("text", "items"),
+    [
+        ("Rome\nOslo\n\nLima\n", ("Rome", "Oslo", "Lima")),
+        ("The cities are:\nRome\nOslo", ("Rome", "Oslo")),
+        ("Rome, Oslo, New Delhi.", ("Rome", "Oslo", "New Delhi")),
+        ("A.\nB.\n- a", ("A.", "B.", "- a")),
+        ("a and b", ("a and b",)),
+        (SENTENCE := "We met in Rome, which is old, and left for the north.", (SENTENCE,)),
+        (LONG := f"{'long ' * 50}\n{'text ' * 49}text", (LONG,)),
+    ],
+)
+def test_a_text_that_is_no_json_is_read_as_the_list_that_it_may_be(
+    objects: ObjectStore, text: str, items: tuple[str, ...]
+) -> None:
+    run = RunInputs({}, None, objects.get)
+    run.produced("S1", {"o1": objects.put(text.encode())})
+    assert run.items(step(2, foreach="o1"), {"o1": Source("artifact", "S1")}) == items
+
+
 def test_items_follow_a_list_that_is_written_again(objects: ObjectStore) -> None:
     run = RunInputs({}, None, objects.get)
     fan = step(2, foreach="o1")
@@ -118,8 +138,8 @@ def test_items_follow_a_list_that_is_written_again(objects: ObjectStore) -> None
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("a and b", "the document is not JSON"),
-        ("A.\nB.\n- a", "not JSON"),
+        ("", "the document is not JSON"),
+        ('["a", "b"', "not JSON"),
         ('{"a": 1}', "but an object"),
         ("7.5", "but a number"),
     ],
