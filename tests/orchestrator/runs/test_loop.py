@@ -9,6 +9,7 @@ import pytest
 
 from orchestrator import failures
 from orchestrator.events import (
+    AnswerChecked,
     AttemptFailed,
     AttemptStarted,
     AttemptSucceeded,
@@ -77,6 +78,9 @@ class Scripted:
         raise NotImplementedError
 
     async def extend(self, command: ExtendPlan, emit: Callable[[Event], None]) -> Event:
+        raise NotImplementedError
+
+    async def check_answer(self) -> AnswerChecked:
         raise NotImplementedError
 
 
