@@ -58,8 +58,8 @@ class ProgressLines:
                 return tuple(f"The answer is doubtful: {_in_line(doubt.text)}" for doubt in doubts)
             case RunFinished(status=status, error=error, doubt=doubt):
                 why = f": {_in_line(error)}" if error else "."
-                doubtful = f", but its answer is doubtful: {_in_line(doubt)}" if doubt and not error else why
-                return (f"The run is {status}{doubtful}",)
+                doubtful = (f"Its answer is doubtful: {_in_line(doubt)}",) if doubt else ()
+                return (f"The run is {status}{why}", *doubtful)
             case ModelAwaited(step=step, reason=reason):
                 return (f"{step or 'The plan'} waits: {_in_line(reason)}",)
         return self._of_plan(event) or self._of_step(event)

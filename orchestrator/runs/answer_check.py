@@ -11,12 +11,14 @@ Outputs = Mapping[str, Mapping[str, str]]
 """The outputs by step: artifact name to digest."""
 
 
-def check_answer(view: RunView, read: Callable[[str], bytes], inputs: Mapping[str, str], at: float) -> AnswerChecked:
+def check_answer(view: RunView, read: Callable[[str], bytes], inputs: Mapping[str, str]) -> AnswerChecked:
     """Return the doubts about the answer of a run whose steps are all done. `inputs` are the texts that they have read.
 
-    After a repair, an output of it stands only if there are fewer doubts about it than before.
+    The time of the event is that of the latest event of the run. After a repair, an output of it stands only if there
+    are fewer doubts about it than before.
     """
     found = _doubts(view, view.outputs, read, inputs)
+    at = view.accepted.at + view.wall_seconds
     if view.checked is None:
         return AnswerChecked(at=at, doubts=found)
     restored = {

@@ -456,12 +456,13 @@ class RunEffects:
 
     async def check_answer(self) -> AnswerChecked:
         """Compare the answer with the request. Outputs that stand in place of a repair are published again."""
-        return await asyncio.to_thread(self._checked_answer)
+        checked = await asyncio.to_thread(self._checked_answer)
+        return replace(checked, at=self._services.clock.now())  # later than whatever came into the inbox meanwhile
 
     def _checked_answer(self) -> AnswerChecked:
         journal, run = self._services.journal, self._accepted.run
         view = RunView.of(event for _, event in journal.events(run))
-        checked = check_answer(view, journal.get, self._texts_read(), self._services.clock.now())
+        checked = check_answer(view, journal.get, self._texts_read())
         for outputs in checked.restored.values():
             publish(journal.home, journal.objects, run, outputs)
         return checked

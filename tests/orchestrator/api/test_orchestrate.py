@@ -351,7 +351,7 @@ def test_a_doubtful_answer_is_marked_wherever_it_is_shown(ai: OpenAI, client: ht
     (choice,) = answer.choices
     assert doubt not in choice.message.content, "the answer itself is as it was written"
     told = choice.message.reasoning_content.splitlines()
-    assert told[-1] == f"The run is done, but its answer is doubtful: {doubt}"
+    assert told[-2:] == ["The run is done.", f"Its answer is doubtful: {doubt}"]
     result = client.get(f"/v1/runs/{run}/result").json()
     assert (result["status"], result["doubt"], result["answer"]) == ("done", doubt, choice.message.content)
     assert client.get(f"/v1/runs/{run}").json()["doubt"] == doubt

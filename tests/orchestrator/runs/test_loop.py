@@ -9,6 +9,7 @@ import pytest
 
 from orchestrator import failures
 from orchestrator.events import (
+    AnswerChecked,
     AttemptFailed,
     AttemptStarted,
     AttemptSucceeded,
@@ -81,6 +82,9 @@ class Scripted:
         raise NotImplementedError
 
     def replace(self, command: AnswerDirectly) -> PlanReplaced:
+        raise NotImplementedError
+
+    async def check_answer(self) -> AnswerChecked:
         raise NotImplementedError
 
 
