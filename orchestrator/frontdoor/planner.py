@@ -1,5 +1,6 @@
 """Plan with the registry's role `frontdoor`: the implementation of the Planner port that asks a model."""
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -58,7 +59,7 @@ class FrontdoorPlanner:
 
         Raises InputError, RequestIncomplete, PlanError.
         """
-        if not context.known and (missing := missing_needs(context.request, context.files, context.has_tools)):
+        if not context.known and (missing := await asyncio.to_thread(lacks, context)):
             raise RequestIncomplete(*missing)
         return await make_plan(self._request(context), context.models, accept, on_text, context.known)
 
@@ -87,6 +88,11 @@ class FrontdoorPlanner:
             personas=registry.personas_in_use,
             step_context={name: registry.models[registry.roles[name].model].step_context for name in roles},
         )
+
+
+def lacks(context: PlanContext) -> tuple[str, ...]:
+    """Return what the request needs and is not here, one sentence for each thing."""
+    return missing_needs(context.request, context.files, context.has_tools)
 
 
 async def make_plan(

@@ -15,7 +15,7 @@ from orchestrator.engine.client.engine import OnText
 from orchestrator.engine.errors import EngineError
 from orchestrator.errors import Problem
 from orchestrator.events import Usage
-from orchestrator.frontdoor.planner import FRONTDOOR
+from orchestrator.frontdoor.planner import FRONTDOOR, lacks
 from orchestrator.planning import Accept, Extended, PlanContext, Planned, PlannedBy, PlannedPart, Planner
 from orchestrator.pool.errors import PoolError
 from orchestrator.steps.attempt import added
@@ -81,6 +81,9 @@ class ProcedurePlanner:
         if match is not None:
             return ProcedureChoice(match)
         if not offers_procedures(context.registry):
+            return ProcedureChoice()
+        missing = () if context.task is not None else await asyncio.to_thread(lacks, context)
+        if missing:
             return ProcedureChoice()
         offered = await asyncio.to_thread(_offered, context, library)
         return await choose_procedure(offered, context, on_text) if offered else ProcedureChoice()
