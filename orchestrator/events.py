@@ -16,6 +16,9 @@ Mode = Literal["as-planned", "discover", "serial", "direct"]
 """How a run is carried out. "direct" is a plan of one step that answers the whole request."""
 RunStatus = Literal["queued", "planning", "running", "done", "failed", "cancelled"]
 Priority = Literal["interactive", "batch"]
+ListReading = Literal["json", "text", "asked", "whole"]
+"""What the list of a `foreach` step was: a JSON list, another text that is a list, one that was asked for again, or no
+list: then the whole text is its one item."""
 PlanOrigin = Literal["taskir", "planned", "repaired", "fallback", "procedure", "direct"]
 ReplanOutcome = Literal["planned", "repaired", "stopped"]
 CallOutcome = Literal["done", "refused", "failed"]
@@ -473,11 +476,20 @@ class PlanReplaced:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepExpanded:
-    """The list of a `foreach` step exists and has `count` items. The step runs as that many children."""
+    """The list of a `foreach` step exists and has `count` items. The step runs as that many children.
+
+    Journals of earlier versions do not have the fields from `read_as` on.
+    """
 
     at: float
     step: str
     count: int
+    read_as: ListReading = "json"
+    """How the list was read."""
+    items: tuple[str, ...] = ()
+    """The items, if the list was asked for again."""
+    usage: Usage = field(default_factory=Usage)
+    """What asking again took."""
     kind: Literal["step_expanded"] = "step_expanded"
 
 

@@ -24,16 +24,13 @@ from orchestrator.frontdoor.references import (
 )
 from orchestrator.gates import default_gates
 from orchestrator.planning import CheckSteps, PlannedPart
+from orchestrator.steps.foreach import LIST_OF_TEXTS
 from orchestrator.taskir import REQUEST_LABEL, InvalidTask, Step, nearest
-from orchestrator.taskir.fields import JsonObject
 from registry.models import Persona
 
 _FILE_NAME = re.compile(r"[\w./*{}-]*\.[A-Za-z][A-Za-z0-9]{0,4}")
 """A word that can only be the name of a file or a pattern for names."""
 _PART = re.compile(r"\bP[1-9][0-9]{0,5}\b")
-
-LIST_OF_TEXTS: Final[JsonObject] = {"type": "array", "items": {"type": "string", "minLength": 1}, "minItems": 1}
-"""What a step writes that a `foreach` runs over."""
 
 _PROSE_ENDINGS: Final = frozenset((".md", ".txt", ".rst", ".html", ".tex", ".adoc"))
 

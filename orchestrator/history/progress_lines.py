@@ -75,8 +75,11 @@ class ProgressLines:
                 return (f"{step} is done.",)
             case AttemptCancelled(step=step):
                 return (f"{step} is cancelled.",)
+            case StepExpanded(step=step, read_as="whole"):
+                return (f"{step} runs once for all of the text, which is no list.",)
             case StepExpanded(step=step, count=count):
-                return (f"{step} runs {count} times, once for each item of its list.",)
+                asked = " The list was asked for again, as the first text was none." if event.read_as == "asked" else ""
+                return (f"{step} runs {count} times, once for each item of its list.{asked}",)
             case ToolCalled(step=step, tool=tool, outcome=outcome):
                 why = f": {_in_line(event.message)}" if event.message else ""
                 return (f"{step} has called {tool}: {outcome}{why}",)

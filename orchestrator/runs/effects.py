@@ -60,7 +60,8 @@ from orchestrator.sandbox import JobOutcome, SandboxJob
 from orchestrator.scheduler import AnswerDirectly, ExpandStep, ExtendPlan, GatherStep, RunState, StartAttempt
 from orchestrator.steps.attempt import Attempt, Checks, Models, Produced
 from orchestrator.steps.errors import AttemptError
-from orchestrator.steps.foreach import gather
+from orchestrator.steps.foreach import LIST_OF_TEXTS, gather, items_of, writes_text
+from orchestrator.steps.generate import GenerateRunner
 from orchestrator.steps.inputs import RunInputs
 from orchestrator.steps.prompt import StepInput
 from orchestrator.steps.repl.session import Open
@@ -259,6 +260,8 @@ class RunEffects:
             case AnswerChecked(restored=restored):
                 for step, outputs in restored.items():
                     self._produced(step, outputs)
+            case StepExpanded(step=step, items=items) if items:
+                self._inputs.listed(self._state.graph.steps[step], self._sources(step), items)
 
     def _produced(self, step: str, outputs: Mapping[str, str]) -> None:
         self._outputs[step] = outputs
@@ -373,13 +376,40 @@ class RunEffects:
             reporting.flush()
 
     async def expand(self, command: ExpandStep) -> Event:
-        """Read the list of a `foreach` step."""
+        """Read the list of a `foreach` step. A text that is no list is asked for again, as one."""
         step, now = command.step, self._services.clock.now
         try:
             items = await asyncio.to_thread(self._inputs.items, step, self._sources(step.id))
         except AttemptError as error:
             return AttemptFailed(at=now(), step=step.id, number=0, failure=error.failure)
-        return StepExpanded(at=now(), step=step.id, count=len(items))
+        again = await self._listed_again(step) if items.read_as == "whole" else None
+        if again is not None:
+            texts, usage = again
+            return StepExpanded(at=now(), step=step.id, count=len(texts), read_as="asked", items=texts, usage=usage)
+        return StepExpanded(at=now(), step=step.id, count=len(items.texts), read_as=items.read_as)
+
+    async def _listed_again(self, step: Step) -> tuple[tuple[str, ...], Usage] | None:
+        """Have the step that wrote the text of a `foreach` step write it as a JSON list, under a grammar.
+
+        Return the items, and what the model took. None if no model wrote the text, or if it makes no list this time.
+        """
+        assert step.foreach is not None, f"{step.id} has no foreach"
+        source = self._sources(step.id)[step.foreach]
+        writer = self._state.graph.steps[source.step] if source.step is not None else None
+        registry = self._services.registry
+        if writer is None or not writes_text(writer) or writer.actor not in registry.usable_roles:
+            return None
+        listing = writer.model_copy(update={"outputs": (step.foreach,), "output_schema": LIST_OF_TEXTS, "gates": ()})
+        model = self._accepted.model or registry.roles[writer.actor].model
+        why = f"{step.foreach} is no list, and {step.id} runs over it"
+        chosen = Decision(role=writer.actor, persona=writer.persona, model=model, reason=why)
+        try:
+            attempt = await self._prepared(StartAttempt(listing, 0, writer.actor), chosen, ())
+            made = await GenerateRunner().run(attempt, WatchedModels(self._services.models, lambda piece: None))
+            items = items_of(step.foreach, made.outputs[step.foreach].decode())
+        except AttemptError:
+            return None
+        return items.texts, made.usage
 
     async def gather(self, command: GatherStep) -> Event:
         """Join the outputs of a `foreach` step's children."""

@@ -2,12 +2,17 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
-from orchestrator.events import Failure, FailureKind
-from orchestrator.steps.errors import AttemptError, unusable_input
+from orchestrator.events import ListReading
+from orchestrator.steps.errors import unusable_input
 from orchestrator.taskir import Step
+from orchestrator.taskir.fields import JsonObject
 from orchestrator.taskir.json_text import compact_json, read_json
+
+LIST_OF_TEXTS: Final[JsonObject] = {"type": "array", "items": {"type": "string", "minLength": 1}, "minItems": 1}
+"""What a step writes that a `foreach` runs over."""
 
 MAX_CHILDREN = 10_000
 MAX_LINE: Final = 200
@@ -17,34 +22,46 @@ LEAST_ITEMS: Final = 3
 MAX_WORDS: Final = 3
 """An item between commas has no more words."""
 
-_KINDS: Final[Mapping[object, str]] = {dict: "an object", str: "a text", bool: "true or false", type(None): "null"}
-"""What JSON calls values that are neither lists nor numbers."""
 _MARKED = re.compile(r" ?(?:[-*+•]|\d{1,4}[.)])\s+(.*\S)")
 """A line that begins an item of a list in plain text."""
 
 
-def items_of(name: str, text: str) -> tuple[str, ...]:
-    """Return the items of a list as texts: of a JSON list strings as they are, and anything else as compact JSON.
+@dataclass(frozen=True, slots=True)
+class Items:
+    """The items of a list as texts, and how the list was read."""
+
+    texts: tuple[str, ...]
+    read_as: ListReading
+
+
+def items_of(name: str, text: str) -> Items:
+    """Return the items of a list as texts: strings of a JSON list as they are, and anything else as compact JSON.
 
     A model that is asked for a list often writes another one, which is read, too: a bulleted or numbered list, a line
-    for each item, or items between commas. Any other text is a list of one item. `name` is what errors call the list.
-    Raises `AttemptError` for a text that begins as JSON and is no list, and for more than `MAX_CHILDREN` items.
+    for each item, items between commas, or a JSON object that holds nothing but one list. Any other text is a list of
+    one item, and an empty one has no items. `name` is what errors call the list. Raises `AttemptError` for a list of
+    more than `MAX_CHILDREN` items.
     """
-    value, problems = read_json(text.strip())
-    if problems and (items := _plain_items(text)):
-        value, problems = items, []
-    if problems:
-        raise _no_list(f"{name} is no JSON list to run over: {problems[0]}")
-    if not isinstance(value, list):
-        raise _no_list(f"{name} is no JSON list to run over, but {_KINDS.get(type(value), 'a number')}")
-    if len(value) > MAX_CHILDREN:
-        raise unusable_input(f"{name} has {len(value)} items; a step may run over {MAX_CHILDREN}")
-    return tuple(item if isinstance(item, str) else compact_json(item) for item in value)
+    text = text.strip()
+    value, problems = read_json(text)
+    items = Items((text,), "whole") if text else Items((), "text")
+    if problems and (plain := _plain_items(text)):
+        items = Items(tuple(plain), "text")
+    elif isinstance(value, list):
+        items = Items(_texts(value), "json")
+    elif isinstance(value, dict) and len(value) == 1 and isinstance(inner := next(iter(value.values())), list):
+        items = Items(_texts(inner), "text")
+    if len(items.texts) > MAX_CHILDREN:
+        raise unusable_input(f"{name} has {len(items.texts)} items; a step may run over {MAX_CHILDREN}")
+    return items
+
+
+def _texts(values: Sequence[object]) -> tuple[str, ...]:
+    return tuple(value if isinstance(value, str) else compact_json(value) for value in values)
 
 
 def _plain_items(text: str) -> list[str]:
-    """Return the items of a list that is not JSON; none for an empty text, and for one that begins as JSON."""
-    text = text.strip()
+    """Return the items of a list that is not JSON; none for a text that is no list, or begins as JSON."""
     if not text or text[0] in "[{":
         return []
     lines = [line.strip() for line in text.splitlines() if line.strip()]
@@ -53,9 +70,10 @@ def _plain_items(text: str) -> list[str]:
     if len(lines) > 1 and all(len(line) <= MAX_LINE for line in lines):
         return lines[1:] if lines[0].endswith(":") and len(lines) > 2 else lines
     between_commas = [item.strip(" .") for item in text.split(",")]
-    if len(between_commas) >= LEAST_ITEMS and all(0 < len(item.split()) <= MAX_WORDS for item in between_commas):
+    short = all(0 < len(item.split()) <= MAX_WORDS for item in between_commas)
+    if len(between_commas) >= LEAST_ITEMS and short and ":" not in text:  # a colon makes it a statement about something
         return between_commas
-    return [text]
+    return []
 
 
 def _marked_items(text: str) -> list[str]:
@@ -77,6 +95,11 @@ def _marked_items(text: str) -> list[str]:
     return items
 
 
+def writes_text(step: Step) -> bool:
+    """Return whether a step has a model write an answer in whatever form, which may then be a list."""
+    return step.kind == "generate" and not step.tools and step.output_schema is None
+
+
 def gather(step: Step, children: Sequence[Mapping[str, bytes]]) -> dict[str, bytes]:
     """Return the outputs of a `foreach` step: for each a JSON list of what its children made, in order.
 
@@ -89,7 +112,3 @@ def gather(step: Step, children: Sequence[Mapping[str, bytes]]) -> dict[str, byt
             text = outputs[f"{name}[{index}]"].decode()
             values.append(text if step.output_schema is None else read_json(text)[0])
     return {name: compact_json(values).encode() for name, values in lists.items()}
-
-
-def _no_list(message: str) -> AttemptError:
-    return AttemptError(Failure(FailureKind.SCHEMA, message, final=True))

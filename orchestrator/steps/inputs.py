@@ -8,7 +8,7 @@ from orchestrator.events import Failure, FailureKind, InputSize
 from orchestrator.journal import JournalError
 from orchestrator.steps.errors import AttemptError, unusable_input
 from orchestrator.steps.files import UnreadableFile, read_text, size_of
-from orchestrator.steps.foreach import items_of
+from orchestrator.steps.foreach import Items, items_of
 from orchestrator.steps.prompt import StepInput
 from orchestrator.taskir import Step, TaskInput
 from orchestrator.taskir.names import find_name
@@ -40,7 +40,7 @@ class RunInputs:
         self._outputs: dict[str, Mapping[str, str]] = {}
         self._read_once: set[str] = set()
         self._shared: set[str] = set()
-        self._items: dict[tuple[str, str], tuple[str, ...]] = {}
+        self._items: dict[tuple[str, str], Items] = {}
 
     def planned(self, steps: Iterable[Step]) -> None:
         """Take note of steps that were added to the plan. What several steps read comes first in their prompts."""
@@ -73,7 +73,7 @@ class RunInputs:
         ordered = sorted(names, key=lambda name: name not in self._shared)
         found = [StepInput(name, self.text(name, sources[name])) for name in ordered]
         if item is not None and step.foreach is not None:
-            found.append(StepInput(f"{step.foreach}[{item}]", self.items(step, sources)[item]))
+            found.append(StepInput(f"{step.foreach}[{item}]", self.items(step, sources).texts[item]))
         return tuple(found)
 
     def sizes(self, step: Step, sources: Mapping[str, Source], item: int | None = None) -> tuple[InputSize, ...]:
@@ -87,7 +87,7 @@ class RunInputs:
     def _sized(self, name: str, step: Step, sources: Mapping[str, Source], item: int | None) -> InputSize:
         try:
             if item is not None and name == step.foreach:
-                return InputSize(f"{name}[{item}]", len(self.items(step, sources)[item].encode()))
+                return InputSize(f"{name}[{item}]", len(self.items(step, sources).texts[item].encode()))
             return InputSize(name, self._bytes(name, sources[name]))
         except (AttemptError, JournalError, UnreadableFile):
             return InputSize(name, None)
@@ -113,14 +113,20 @@ class RunInputs:
         """Return inputs of the task by their labels, whether or not a step reads them."""
         return tuple(StepInput(label, self.text(label, Source("input"))) for label in labels)
 
-    def items(self, step: Step, sources: Mapping[str, Source]) -> tuple[str, ...]:
-        """Return the items of the list that a `foreach` step runs over, each as text."""
+    def items(self, step: Step, sources: Mapping[str, Source]) -> Items:
+        """Return the items of the list that a `foreach` step runs over."""
         name = step.foreach
         assert name is not None, f"{step.id} has no foreach"
         key = (name, self._version(name, sources[name]))
         if key not in self._items:
             self._items[key] = items_of(name, self.text(name, sources[name]))
         return self._items[key]
+
+    def listed(self, step: Step, sources: Mapping[str, Source], texts: tuple[str, ...]) -> None:
+        """Take note of the items that a `foreach` step runs over in place of a text that is no list."""
+        name = step.foreach
+        assert name is not None, f"{step.id} has no foreach"
+        self._items[name, self._version(name, sources[name])] = Items(texts, "asked")
 
     def _version(self, name: str, source: Source) -> str:
         return self._outputs[source.step][name] if source.step is not None else source.kind

@@ -118,6 +118,8 @@ def test_what_else_happens_to_steps_is_told() -> None:
     called = ToolCalled(at=0, step="S1", number=1, tool="shell", arguments="{}", outcome="failed", message="exit 1")
     assert told(
         StepExpanded(at=0, step="S2", count=3),
+        StepExpanded(at=0, step="S2", count=2, read_as="asked", items=("a", "b")),
+        StepExpanded(at=0, step="S2", count=1, read_as="whole"),
         called,
         AttemptGenerated(at=0, step="S1", number=1, usage=Usage()),
         AttemptSucceeded(at=0, step="S1", number=1, outputs={}),
@@ -127,6 +129,8 @@ def test_what_else_happens_to_steps_is_told() -> None:
         RunFinished(at=0, status="done"),
     ) == [
         "S2 runs 3 times, once for each item of its list.",
+        "S2 runs 2 times, once for each item of its list. The list was asked for again, as the first text was none.",
+        "S2 runs once for all of the text, which is no list.",
         "S1 has called shell: failed: exit 1",
         "S1 is done.",
         "S2 is done.",

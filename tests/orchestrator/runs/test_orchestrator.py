@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 
 from orchestrator.errors import InputError
-from orchestrator.events import AttemptFailed, AttemptStarted, AttemptSucceeded, StepsPlanned
+from orchestrator.events import AttemptFailed, AttemptStarted, AttemptSucceeded, StepExpanded, StepsPlanned
 from orchestrator.journal import JournalReader, UnknownRun
 from orchestrator.runs import EventUpdate, Job, Orchestrator, Progress
 from orchestrator.taskir import InvalidTask
@@ -112,6 +112,34 @@ async def test_foreach_runs_once_for_each_item_of_a_list(orchestrator: Orchestra
 
 def name_list() -> dict[str, Any]:
     return {"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems": 8}
+
+
+async def test_a_text_that_is_no_list_is_asked_for_again_as_one(orchestrator: Orchestrator, home: Path) -> None:
+    text = step("S1", "Summarize a.txt.", ["a.txt"], ["names"])
+    each = step("S2", "Summarize the item.", [], ["told"], foreach="names")
+    run = await execute(orchestrator, job([text, each]))
+    report = report_of(home, run)
+    assert report.status == "done"
+    with JournalReader.open_to_read(home) as journal:
+        (expanded,) = [event for _, event in journal.events(run) if isinstance(event, StepExpanded)]
+    children = [row.id for row in report.steps if row.parent]
+    assert children == [f"S2[{index}]" for index in range(expanded.count)]
+    assert expanded.read_as == "asked"
+    assert expanded.count == len(expanded.items) > 0
+    assert expanded.usage.output_tokens > 0
+
+
+@pytest.mark.parametrize("value", ['{"name": "Brim"}', "It is one sentence, and there is no list in it at all."])
+async def test_a_text_of_the_user_that_is_no_list_is_one_item(
+    orchestrator: Orchestrator, home: Path, value: str
+) -> None:
+    given = {"type": "text", "label": "items", "value": value}
+    each = step("S1", "Summarize the item.", [], ["told"], foreach="items")
+    run = await execute(orchestrator, job([each], inputs=[given]))
+    assert report_of(home, run).status == "done"
+    with JournalReader.open_to_read(home) as journal:
+        (expanded,) = [event for _, event in journal.events(run) if isinstance(event, StepExpanded)]
+    assert (expanded.read_as, expanded.count, expanded.items) == ("whole", 1, ())
 
 
 async def test_an_empty_list_is_done_with_an_empty_list(orchestrator: Orchestrator, home: Path) -> None:

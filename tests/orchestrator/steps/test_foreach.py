@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.steps.errors import AttemptError
-from orchestrator.steps.foreach import MAX_CHILDREN, gather, items_of
+from orchestrator.steps.foreach import MAX_CHILDREN, Items, gather, items_of
 from orchestrator.taskir import Step
 from orchestrator.taskir.json_text import compact_json
 
@@ -19,7 +19,7 @@ def fan(*outputs: str, schema: dict[str, object] | None = None) -> Step:
 
 @given(values=st.lists(VALUES, max_size=5))
 def test_items_are_texts_as_they_are_and_the_rest_as_json(values: list[object]) -> None:
-    items = items_of("o", f"  {json.dumps(values, indent=2)}\n")
+    items = items_of("o", f"  {json.dumps(values, indent=2)}\n").texts
     assert [
         value if isinstance(value, str) else json.loads(item) for value, item in zip(values, items, strict=True)
     ] == values
@@ -31,7 +31,7 @@ def test_items_are_texts_as_they_are_and_the_rest_as_json(values: list[object]) 
 @given(texts=st.lists(st.text(max_size=10), max_size=5))
 def test_gathered_texts_can_be_run_over_again(texts: list[str]) -> None:
     made = gather(fan("all.json"), [{f"all.json[{i}]": text.encode()} for i, text in enumerate(texts)])
-    assert items_of("all.json", made["all.json"].decode()) == tuple(texts)
+    assert items_of("all.json", made["all.json"].decode()) == Items(tuple(texts), "json")
 
 
 def test_no_children_make_empty_lists() -> None:
@@ -49,6 +49,6 @@ def test_json_of_children_with_a_schema_stays_json() -> None:
 
 
 def test_list_that_is_too_long_is_refused() -> None:
-    assert len(items_of("o", compact_json([0] * MAX_CHILDREN))) == MAX_CHILDREN
+    assert len(items_of("o", compact_json([0] * MAX_CHILDREN)).texts) == MAX_CHILDREN
     with pytest.raises(AttemptError, match=f"has {MAX_CHILDREN + 1} items; a step may run over {MAX_CHILDREN}"):
         items_of("o", compact_json([0] * (MAX_CHILDREN + 1)))
