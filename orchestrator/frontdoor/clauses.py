@@ -18,10 +18,10 @@ CHANGING: Final = frozenset(
 MAKING: Final = frozenset(
     """
     write make create produce generate find name give tell say show put save store prepare compose develop build do
-    implement provide return decide identify determine add use
-    schreib schreibe schreiben erstelle erstellen mache finde nenne gib sag zeige speichere verfasse bestimme
-    ecris ecrire cree creer fais trouve nomme donne dis montre mets enregistre redige
-    escribe escribir crea crear haz encuentra nombra da di muestra pon guarda redacta
+    implement provide return decide identify determine add use calculate compute
+    schreib schreibe schreiben erstelle erstellen mache finde nenne gib sag zeige speichere verfasse bestimme berechne
+    ecris ecrire cree creer fais trouve nomme donne dis montre mets enregistre redige calcule
+    escribe escribir crea crear haz encuentra nombra da di muestra pon guarda redacta calcula
     """.split()
 )
 """Verbs that say nothing about what is made."""

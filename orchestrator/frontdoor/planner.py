@@ -58,7 +58,7 @@ class FrontdoorPlanner:
 
         Raises InputError, RequestIncomplete, PlanError.
         """
-        if not context.known and (missing := missing_needs(context.request, context.files, context.has_tools)):
+        if not context.known and (missing := lacks(context)):
             raise RequestIncomplete(*missing)
         return await make_plan(self._request(context), context.models, accept, on_text, context.known)
 
@@ -87,6 +87,11 @@ class FrontdoorPlanner:
             personas=registry.personas_in_use,
             step_context={name: registry.models[registry.roles[name].model].step_context for name in roles},
         )
+
+
+def lacks(context: PlanContext) -> tuple[str, ...]:
+    """Return what the request needs and is not here, one sentence for each thing."""
+    return missing_needs(context.request, context.files, context.has_tools)
 
 
 async def make_plan(

@@ -15,7 +15,7 @@ from orchestrator.engine.client.engine import OnText
 from orchestrator.engine.errors import EngineError
 from orchestrator.errors import Problem
 from orchestrator.events import Usage
-from orchestrator.frontdoor.planner import FRONTDOOR
+from orchestrator.frontdoor.planner import FRONTDOOR, lacks
 from orchestrator.planning import Accept, Extended, PlanContext, Planned, PlannedBy, PlannedPart, Planner
 from orchestrator.pool.errors import PoolError
 from orchestrator.steps.attempt import added
@@ -80,7 +80,7 @@ class ProcedurePlanner:
         match = await asyncio.to_thread(find_procedure, context.request, library, context.files)
         if match is not None:
             return ProcedureChoice(match)
-        if not offers_procedures(context.registry):
+        if not offers_procedures(context.registry) or (context.task is None and lacks(context)):
             return ProcedureChoice()
         offered = await asyncio.to_thread(_offered, context, library)
         return await choose_procedure(offered, context, on_text) if offered else ProcedureChoice()

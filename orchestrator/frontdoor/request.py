@@ -5,7 +5,8 @@ English, German, French and Spanish are read.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Final
@@ -18,7 +19,7 @@ from orchestrator.taskir import nearest
 from orchestrator.taskir.names import compose_name
 
 MAX_INSTRUCTION: Final = 1500
-"""A request with more characters has texts in it, and names of files there are not the user's own: none is missing."""
+"""The most characters of a request that is read."""
 
 ENDINGS: Final = frozenset(
     """
@@ -49,13 +50,18 @@ class RequestFiles:
 
     @classmethod
     def of(cls, request: str, files: Sequence[str]) -> "RequestFiles":
-        """Return the files that a request is about. `files` are those of the folder, and texts that came with it."""
+        """Return the files that a request is about. `files` are those of the folder, and texts that came with it.
+
+        None are named in a request that is too long: it has texts in it, whose names of files are not the user's own.
+        """
+        if len(request) > MAX_INSTRUCTION:
+            return cls()
         text = _instruction(compose_name(request))
-        uses = list(_uses(text, files))
-        written = tuple(dict.fromkeys(name for name, use in uses if use is Use.WRITE))
-        read = dict.fromkeys(name for name, use in uses if use is Use.READ and name not in written)
+        present, absent = _uses(text, files)
+        written = [name for name, use in absent if use is Use.WRITE]
+        read = [name for name, use in absent if use is Use.READ and name not in written]
         missing = (name for name in read if _may_be_missing(name) and not _stands_in(name, request))
-        return cls(_named(text, files), written, tuple(missing) if len(request) <= MAX_INSTRUCTION else ())
+        return cls(_named(text, files, present), _once(written), _once(missing))
 
 
 def missing_needs(request: str, files: Sequence[str], has_tools: bool) -> tuple[str, ...]:
@@ -102,17 +108,26 @@ def _stands_in(name: str, request: str) -> bool:
     return re.search(rf"(?m){re.escape(name)}\W{{0,12}}$\n\s*\S", request) is not None
 
 
-def _named(text: str, files: Sequence[str]) -> tuple[str, ...]:
-    """Return the files whose names, with or without the folder, are in a text, in the order of the text."""
+def _once(names: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(names))
+
+
+def _named(text: str, files: Sequence[str], present: Sequence[tuple[str, Use]]) -> tuple[str, ...]:
+    """Return the files whose names, with or without the folder, are in a text, in the order of the text.
+
+    `present` are names of the text that are those of files. One that is only to be written is not among them.
+    """
     last = [PurePosixPath(file).name for file in files]
-    once = {name for name in last if last.count(name) == 1} if len(files) <= MAX_INSTRUCTION else set()
+    counts = Counter(last)
+    written = {name for name, use in present if use is Use.WRITE} - {name for name, use in present if use is Use.READ}
     places = {}
     for file, name in zip(files, last, strict=True):
-        written = compose_name(file) if names_file(text, compose_name(file)) else name
-        if (written != name or name in once) and (written in text and names_file(text, compose_name(written))):
-            start = re.search(rf"(?<![\w./-]){re.escape(written)}(?![\w/-])", text)
-            if start is not None and not _EXCLUDED.search(folded(text[max(0, start.start() - 40) : start.start()])):
-                places[file] = start.start()
+        called = next((one for one in (file, name) if names_file(text, compose_name(one))), "")
+        if not called or called in written or (called != file and counts[name] > 1):
+            continue
+        at = text.find(compose_name(called))
+        if not _EXCLUDED.search(folded(text[max(0, at - 40) : at])):
+            places[file] = at
     return tuple(sorted(places, key=lambda file: places[file]))
 
 
@@ -121,7 +136,7 @@ def _may_be_missing(name: str) -> bool:
 
 
 _HOW = re.compile(
-    r"\s*(?:how (?:do|to|can|should|would)|what (?:is|are) an?\b|why (?:do|does|is)|wie (?:kann|schreib|erstell)"
+    r"\s*(?:how (?:do|to|can|should|would)|what (?:is|are) an?\b|why\b|warum\b|pourquoi\b|wie (?:kann|schreib|erstell)"
     r"|was ist ein|comment|qu'est-ce qu|como (?:se|puedo|hago)|que es un)"
 )
 """Questions about files in general."""
@@ -132,19 +147,22 @@ _EXCLUDED = re.compile(
 """What, before the name of a file, leaves the file out."""
 
 
-def _uses(text: str, files: Sequence[str]) -> Iterator[tuple[str, Use]]:
-    """Yield the names in a text that look like those of files and are none of the folder, with their uses."""
+_Uses = list[tuple[str, Use]]
+
+
+def _uses(text: str, files: Sequence[str]) -> tuple[_Uses, _Uses]:
+    """Return the names in a text that look like those of files, with their uses: those that are there, and others."""
     names = FileNames(files)
     by_case = {folded(file) for file in files} | {folded(PurePosixPath(file).name) for file in files}
-    spaced = [compose_name(file) for file in files if " " in file]
-    program = False
+    spaced = [compose_name(file) for file in files if " " in file and compose_name(file) in text]
+    present, absent, program = _Uses(), _Uses(), False
     for start, end in sentences_of(text):
-        sentence = text[start:end]
-        tokens = list(tokens_of(sentence))
+        tokens = list(tokens_of(text[start:end]))
+        is_question = _HOW.match(folded(text[start:end])) is not None
         for at, token in enumerate(tokens):
-            if token.name and not any(token.text in file and file in text for file in spaced):
-                there = folded(token.text) in by_case or names.find(token.text)
-                use = Use.UNSURE if _HOW.match(folded(sentence)) else use_of(tokens, at, program)
-                if not there:
-                    yield token.text, use
+            if token.name and not any(token.text in file for file in spaced):
+                use = Use.UNSURE if is_question else use_of(tokens, at, program)
+                is_there = folded(token.text) in by_case or bool(names.find(token.text))
+                (present if is_there else absent).append((token.text, use))
         program = program or orders_program(tokens)
+    return present, absent

@@ -45,7 +45,8 @@ _FETCHES: Final = frozenset(
 _ANYTHING: Final = frozenset(
     """
     content contents data input inputs output outputs result results sentence sentences line lines word words paragraph
-    paragraphs full whole entire complete information document documents above previous given provided named it them
+    paragraphs version versions full whole entire complete information document documents above previous given provided
+    named it them
     inhalt inhalte daten ausgabe ausgaben ergebnis ergebnisse satz satze zeile zeilen wort worter ganze ganzen gesamten
     contenu contenus donnees entree sortie sorties resultat resultats phrase phrases ligne lignes entier
     contenido contenidos datos entrada salida salidas resultado resultados frase frases linea lineas completo
@@ -53,10 +54,10 @@ _ANYTHING: Final = frozenset(
 )
 """Words for what such a verb may have as its object, whatever the text is about."""
 _POINTS_BACK: Final = re.compile(
-    r"\b(?:it|its|them|they|their|these|those|this|both|two|results?|outputs?|answers?|texts|parts|pieces|versions?|above|"
-    r"previous|together|combine|merge|join|es|sie|ihn|ihre|diese[nmrs]?|beide[nmr]?|ergebniss?e?|ausgaben?|fassungen|"
-    r"zusammen|obigen?|verbinde|elles?|ils|leurs?|ces|deux|resultats?|sorties?|reponses?|ensemble|fusionne|lo|los|ellos|"
-    r"estos|estas|ambos|ambas|dos|resultados?|salidas?|respuestas?|junta|une|combina)\b"
+    r"\b(?:it|them|these|those|this|both|the two|results?|outputs?|answers?|texts|parts|pieces|versions?|above|previous"
+    r"|together|combine|merge|join|es(?= (?:in|ins|und|zu|auf|als)\b|[.!]?$)|sie|diese[nmrs]?|beide[nmr]?|ergebniss?e?"
+    r"|ausgaben?|fassungen|zusammen|obigen?|verbinde|elles?|ils|ces|les deux|resultats?|sorties?|reponses?|ensemble"
+    r"|fusionne|ellos|estos|estas|ambos|ambas|los dos|las dos|resultados?|salidas?|respuestas?|junta|combina)\b"
 )
 """Folded words by which an action refers to outputs without saying what they are."""
 
@@ -114,16 +115,18 @@ class PlanReview:
             self._unplaced[number] = part
             self._stands.append(self._sources_of(part))
             return
-        parts = [self._repaired(one) for one in self._one_for_each_output(part)]
-        if any(map(self._builder.repeats, parts)):
-            self.looped = True
-            return
-        first = len(self._builder.accepted) + 1
-        self._stands.append(tuple(f"P{at}" for at in range(first, first + len(parts))))
-        for at, one in enumerate(parts, 1):
-            self._last = one
-            if at < len(parts) or one.replan:
-                self._place()
+        stands = list[str]()
+        for one in self._one_for_each_output(part):
+            self._place()
+            repaired = self._repaired(one)
+            if self._builder.repeats(repaired):
+                self.looped = True
+                return
+            self._last = repaired
+            stands.append(f"P{len(self._builder.accepted) + 1}")
+        self._stands.append(tuple(stands))
+        if part.replan:
+            self._place()
 
     def next_begins(self) -> None:
         """Add the part that was held back to the plan, since another one follows. Raises `PlanFlaw`.
@@ -172,8 +175,10 @@ class PlanReview:
         changes: dict[str, object] = {"after": ()}
         if part.foreach is not None:
             changes |= self._list_of(part.foreach)
-        inputs = chain.from_iterable(map(self._standing_for, part.inputs))
-        changes["inputs"] = tuple(dict.fromkeys(inputs))
+        for field in ("each", "inputs"):
+            if field not in changes:
+                names = chain.from_iterable(map(self._standing_for, getattr(part, field)))
+                changes[field] = tuple(dict.fromkeys(names))
         action = re.sub(r"\bP[1-9]\d*\b", lambda match: ", ".join(self._standing_for(match[0])), part.action)
         changes["action"] = action if len(action) <= MAX_ACTION else part.action
         return part.model_copy(update=changes)
@@ -210,13 +215,14 @@ class PlanReview:
         """Return whether a part only says again, or saves, what the parts have made that it reads."""
         if part.foreach is not None or part.replan or part.persona is not None or part.each:
             return False
-        read = [name for name in part.inputs if referred_part(name) is not None]
-        if not read or any(name in part.action for name in self._unwritten()) or part.output in self._unwritten():
+        actions = [words(earlier.action) for earlier in self._parts_of(part.inputs)]
+        unwritten = self._unwritten()
+        if not actions or part.output in unwritten or any(name in part.action for name in unwritten):
             return False
-        actions = [self._builder.accepted[(referred_part(name) or 0) - 1].action for name in read]
-        made = [word for action in actions for word in words(action)]
+        made = [*chain.from_iterable(actions)]
         spoken = words(_without_names(part.action, (EACH, *self._files, *self._written())))
-        if not spoken or not (spoken[0] in MAKING or concept(spoken[0]) in {concept(words(one)[0]) for one in actions}):
+        verbs = {concept(action[0]) for action in actions if action}
+        if not spoken or not (spoken[0] in MAKING or concept(spoken[0]) in verbs):
             return False
         rest = [word for word in spoken if word not in MAKING | _FETCHES | _ANYTHING | STOP_WORDS]
         return all(any(related(word, other) for other in made) for word in rest)
@@ -241,12 +247,18 @@ class PlanReview:
 
     def _made(self, names: Iterable[str]) -> list[str]:
         """Return words for what the parts with these names make."""
-        numbers = [number for name in names if (number := referred_part(name)) is not None]
-        known = self._builder.accepted
-        return [*chain.from_iterable(made_by(known[number - 1].action) for number in numbers if number <= len(known))]
+        return [*chain.from_iterable(made_by(part.action) for part in self._parts_of(names))]
+
+    def _parts_of(self, names: Iterable[str]) -> list[Part]:
+        """Return the parts of the plan that are among these names."""
+        accepted = self._builder.accepted
+        numbers = (number for name in names if (number := referred_part(name)) is not None)
+        return [accepted[number - 1] for number in numbers if number <= len(accepted)]
 
     def _repaired(self, part: Part) -> Part:
         part = self._with_originals(self._without_unnamed(part))
+        if part.output in self._written():  # the part that the request wants it of has it already
+            part = part.model_copy(update={"output": None})
         if part.output is None and not part.replan and len(self._expanded(part.each)) < 2:
             part = part.model_copy(update={"output": self._output_of(part)})
         return self._with_context(self._by_coder(self._with_tested(part)))
@@ -298,18 +310,20 @@ class PlanReview:
         """Return the part with the originals of outputs that its action does not speak of.
 
         They replace several outputs, since one that joins them would see what was left of the originals. Next to a
-        single output they are added, since what was made last may be meant without being named. A check reads both,
-        since it compares what was made with what it was made from.
+        single output they are added, since what was made last may be meant without being named, unless the action
+        names files. A check reads both, since it compares what was made with what it was made from.
         """
         read = [name for name in part.inputs if referred_part(name) is not None]
         steps = self._read_steps(part)
         written = [name for step in steps for name in step.outputs]
         checks = bool(spoken := words(part.action)) and concept(spoken[0]) == "check"
+        named = any(names_file(part.action, file) for file in self._files)
         if not steps or (not checks and self._speaks_of(part.action, read, written)):
             return part
         originals = self._originals(written)
         others = [name for name in part.inputs if name not in read]
-        inputs = tuple(dict.fromkeys((*originals, *others, *(read if checks or len(written) < 2 else ()))))
+        stay = checks or (len(written) < 2 and not named)
+        inputs = tuple(dict.fromkeys((*originals, *others, *(read if stay else ()))))
         return part.model_copy(update={"inputs": inputs}) if originals and len(inputs) <= MAX_READS else part
 
     def _speaks_of(self, action: str, read: Sequence[str], written: Sequence[str]) -> bool:
@@ -339,8 +353,13 @@ class PlanReview:
         return tuple(dict.fromkeys(chain.from_iterable(self._found(name) or (name,) for name in each)))
 
     def _one_for_each_output(self, part: Part) -> list[Part]:
-        """Return one part for each file of `each`, if the request names an output for each of them; else the part."""
+        """Return one part for each output of the request that the part is to write; the part itself if that is one."""
         files, unwritten = self._expanded(part.each), self._unwritten()
+        named = [name for name in unwritten if names_file(part.action, name)]
+        single = len(files) < 2 and part.foreach is None and not part.replan
+        if len(named) > 1 and single and part.output in (None, *named):
+            only = {name: f"{part.action} Write only {name}."[-MAX_ACTION:] for name in named}
+            return [part.model_copy(update={"action": action, "output": name}) for name, action in only.items()]
         if len(files) < 2 or part.output is not None:
             return [part]
         outputs = {file: [name for name in unwritten if _is_version(name, file, files)] for file in files}
@@ -366,12 +385,18 @@ class PlanReview:
         """Return the file of the request that a part writes: one that its action names, or that is wanted of it."""
         unwritten = self._unwritten()
         named = [name for name in unwritten if names_file(part.action, name) and name not in part.inputs]
+        named = named or [name for name in self._written_by(part.action) if name not in part.inputs]
         if len(named) == 1:
             return named[0]
         wanted = [name for name in unwritten if self._is_wanted_of(name, part.action)]
         if len(wanted) != 1:
             wanted = _best_named(wanted or unwritten, part.action)
         return wanted[0] if len(wanted) == 1 and not named else None
+
+    def _written_by(self, action: str) -> list[str]:
+        """Return the files that an action certainly writes, of those that the request speaks of."""
+        outputs = RequestFiles.of(action, self._files).outputs
+        return [name for name in outputs if name in self._request and name not in self._written()]
 
     def _is_wanted_of(self, output: str, action: str) -> bool:
         clause = self._clause_of(output)

@@ -21,7 +21,7 @@ class Use(Enum):
 
 
 _NAME = re.compile(r"(?<![\w./*@-])[\w-][\w./-]*\.[A-Za-z]\w{0,7}(?![\w/*(@-])")
-_TOKEN = re.compile(r"[\w./'\u2019-]*\w|[,;:]")
+_TOKEN = re.compile(r"[\w./'\u2019-]*\w|[,;:(]")
 _SENTENCE_END = re.compile(r"[.!?;]+(?=\s|$)|\n{2,}|\n(?=\s*(?:[-*•]|\d+[.)])\s)")
 
 _WRITING = """
@@ -56,6 +56,14 @@ _READING = """
     clasific(?:a|ar) corrige corregir mejora(?:r)? convierte transforma(?:r)? calcula(?:r)? muestra di mira
     fusiona(?:r)? combina(?:r)? une
     """.split()
+_NOUNS = frozenset(
+    """
+    list check review test use look sort rate count answer open load show rank group filter format outline highlight
+    judge search quote change edit run scan copy move draft build store call name make document split turn say
+    liste zahl compte classe corrige resume cuenta muestra lista mira usa
+    """.split()
+)
+"""Verbs that are nouns or participles as well, if they do not begin a clause: "a packing list"."""
 _WRITES = re.compile(rf"(?:{'|'.join(_WRITING)})")
 _READS = re.compile(rf"(?:{'|'.join(_READING)})")
 _ARTICLE = frozenset(
@@ -73,6 +81,17 @@ _FILLERS = _ARTICLE | frozenset(
 )
 """Words that may stand between a preposition and the name that it belongs to."""
 _AND = frozenset("and or und oder sowie et ou y o e & , : as-well-as plus".split())
+_BEFORE_VERB = (
+    _AND
+    | frozenset(
+        """
+        then please to also you i we finally next first just now can could should must shall will would let me
+        bitte dann danach zuletzt zuerst auch jetzt du sie zu puis ensuite enfin aussi d'abord veuillez
+        luego despues tambien primero ahora ( ;
+        """.split()
+    )
+)  # fmt: skip
+"""Words after which a verb may begin a clause."""
 _NAMING = frozenset(
     """
     as named called titled als namens genannt benannt comme nomme nommee appele appelee sous como llamado
@@ -81,7 +100,7 @@ _NAMING = frozenset(
 )
 _FROM = frozenset(
     """
-    from of about for using on by per against via between von vom aus uber fur mithilfe laut anhand gegen
+    from of about for using on by per against via between von vom aus uber fur auf mithilfe laut anhand gegen
     zwischen zu de du des d depuis pour sur par contre entre selon desde sobre para por segun del contra based
     according regarding
     """.split()
@@ -91,8 +110,20 @@ _NOT = frozenset("not never without nicht ohne sans pas sin".split())
 _INTO = frozenset("into vers hacia".split())
 _IN = frozenset("in inside im within dans en nach under unter to a al au".split())
 _TO = frozenset("to a al au nach".split())
-_CHANGES = frozenset("translate summarize convert correct improve sort".split())
+_CHANGES = frozenset("translate summarize convert correct improve sort rewrite edit refactor simplify format".split())
 """Concepts of verbs that make a new text of a file."""
+_RESULT = frozenset(
+    """
+    result results output answer translation summary ergebnis ergebnisse ausgabe antwort ubersetzung zusammenfassung
+    resultat sortie reponse traduction resultado salida respuesta traduccion
+    """.split()
+)
+"""Words for what is made."""
+_REPLY = frozenset("answer reply response antwort reponse respuesta contestacion".split())
+_NEW = frozenset("new neue neuen neues nouveau nouvelle nuevo nueva".split())
+_PLURAL = frozenset("files dateien fichiers archivos ficheros".split())
+_SO_THAT = frozenset("so that which to damit dass sodass um pour qui que para".split())
+_CODE = re.compile(r".*\.(?:py|js|ts|sh|java|c|cpp|cs|go|rs|rb|php|kt|swift)", re.IGNORECASE)
 _RELATIVE = frozenset(
     """
     that which who whose reads reading loads loading takes taking parses uses welche welches welcher liest ladt
@@ -154,9 +185,12 @@ def orders_program(tokens: Sequence[Token]) -> bool:
 
 
 def _is_verb(tokens: Sequence[Token], at: int, verbs: re.Pattern[str]) -> bool:
-    token = tokens[at]
-    article = at > 0 and tokens[at - 1].text in _ARTICLE
-    return not (token.name or token.capital or article) and verbs.fullmatch(token.text) is not None
+    token, before = tokens[at], tokens[at - 1].text if at else ""
+    if token.name or token.capital or before in _ARTICLE:
+        return False
+    if token.text in _NOUNS and before and before not in _BEFORE_VERB and not tokens[at - 1].name:
+        return False
+    return verbs.fullmatch(token.text) is not None
 
 
 def use_of(tokens: Sequence[Token], at: int, program: bool) -> Use:
@@ -169,7 +203,13 @@ def use_of(tokens: Sequence[Token], at: int, program: bool) -> Use:
         return Use.WRITE
     if any(token.text in _NOT for token in tokens[max(0, at - 3) : at]):
         return Use.UNSURE
+    if at + 1 < len(tokens) and tokens[at + 1].text in _PLURAL:
+        return Use.UNSURE  # "README.md files" are any such files
+    if any(token.text in _NEW for token in tokens[link + 1 : at]):
+        return Use.WRITE
     in_program = program or _in_program(tokens, at)
+    if preposition == "(" or (link >= 0 and tokens[link].name):
+        return Use.WRITE if _makes_text(tokens, at) else Use.UNSURE
     if preposition in _INTO or preposition in _IN:
         return _into(tokens, link, at, in_program=in_program)
     return _object(tokens, at, preposition, in_program=in_program)
@@ -178,16 +218,24 @@ def use_of(tokens: Sequence[Token], at: int, program: bool) -> Use:
 def _link(tokens: Sequence[Token], at: int) -> int:
     """Return the place of the word that ties a name to the sentence, such as a preposition; -1 for none."""
     link = at - 1
-    while link >= 0 and tokens[link].text in _FILLERS and not tokens[link].name:
-        if tokens[link].text in _TO and link > 0 and tokens[link - 1].name:
-            break  # "a.md a b.md": no article, but Spanish or French for "to"
+    while link >= 0 and not tokens[link].name:
+        filler = tokens[link].text in _FILLERS
+        if (
+            filler
+            and tokens[link].text in _TO
+            and link > 0
+            and (tokens[link - 1].name or tokens[link - 1].text in _REPLY)
+        ):
+            break  # "a.md a b.md", "una respuesta a a.md": no article, but Spanish or French for "to"
+        if not filler and not (tokens[link].text == ":" and link > 0 and tokens[link - 1].text in _FILLERS):
+            break  # a colon belongs to "in two files: a.md and b.md"
         link -= 1
     return link
 
 
 def _listed_after(tokens: Sequence[Token], link: int) -> int | None:
     """Return the place of the name before a comma or an `and`, if this is the link of a list of names."""
-    if link < 0 or not (tokens[link].text in _AND or tokens[link].name):
+    if link < 0 or tokens[link].name or tokens[link].text not in _AND:
         return None
     at = link
     while at >= 0 and not tokens[at].name and (tokens[at].text in _AND or tokens[at].text in _FILLERS):
@@ -238,7 +286,9 @@ def _verb_behind(tokens: Sequence[Token], at: int) -> bool | None:
 def _in_program(tokens: Sequence[Token], at: int) -> bool:
     """Return whether a name is part of what a program is to do that the sentence orders."""
     verb = next((place for place in range(at) if _is_verb(tokens, place, _WRITES)), None)
-    return verb is not None and _program_in(tokens[verb + 1 : at])
+    code = next((place for place in range(at) if tokens[place].name and _CODE.fullmatch(tokens[place].text)), None)
+    changed = code is not None and any(token.text in _SO_THAT for token in tokens[code + 1 : at - 1])
+    return changed or (verb is not None and _program_in(tokens[verb + 1 : at]))
 
 
 def _program_in(tokens: Iterable[Token]) -> bool:
@@ -248,21 +298,44 @@ def _program_in(tokens: Iterable[Token]) -> bool:
 def _into(tokens: Sequence[Token], link: int, at: int, *, in_program: bool) -> Use:
     """Return what is done with a name behind a preposition of place or direction."""
     preposition, (_, writes) = tokens[link].text, _verb_before(tokens, at)
+    if preposition in _TO and link > 1 and tokens[link - 1].text in _REPLY and tokens[link - 2].text in _INDEFINITE:
+        return Use.READ  # "a reply to mail.txt", but "write the reply to reply.txt"
     if preposition in _INTO or _verb_behind(tokens, at) or (link > 0 and tokens[link - 1].name):
         return Use.UNSURE if in_program and not writes else Use.WRITE
     if writes:
         return Use.UNSURE if in_program and _relative_before(tokens, at) else Use.WRITE
     if in_program:
         return Use.UNSURE
-    if any(_is_verb(tokens, place, _WRITES) for place in range(link)):
-        return Use.WRITE if preposition in _TO else Use.UNSURE
-    return Use.WRITE if _changes_file(tokens, at) else Use.READ
+    begins = max((place + 1 for place in range(link) if tokens[place].text in _AND), default=0)
+    if any(_is_verb(tokens, place, _WRITES) for place in range(begins, link)):
+        return Use.WRITE
+    return _place(tokens, begins, at)
+
+
+def _place(tokens: Sequence[Token], begins: int, at: int) -> Use:
+    """Return what is done with a name behind a preposition of place, in a clause that has no verb of writing.
+
+    If the sentence has named another file before, this may be where the result goes, unless the two are compared.
+    """
+    verb, _ = _verb_before(tokens, at)
+    clause = tokens[max(begins, -1 if verb is None else verb + 1) : at]
+    if _changes_file(tokens, at) or any(token.text in _RESULT for token in clause):
+        return Use.WRITE
+    compared = verb is not None and concept(tokens[verb].text) == "compare"
+    doubtful = any(token.text in _MODAL for token in clause) or any(token.name for token in tokens[:at])
+    return Use.UNSURE if doubtful and not compared else Use.READ
+
+
+def _makes_text(tokens: Sequence[Token], at: int) -> bool:
+    """Return whether the verb before a name makes a text, as to write and to translate do."""
+    verb, writes = _verb_before(tokens, at)
+    return writes or (verb is not None and concept(tokens[verb].text) in _CHANGES)
 
 
 def _changes_file(tokens: Sequence[Token], at: int) -> bool:
     """Return whether the verb before a name makes a new text of another file: "Translate a.md for Anna in b.md"."""
     verb, _ = _verb_before(tokens, at)
-    if verb is None or concept(tokens[verb].text) not in _CHANGES:
+    if verb is None or not _makes_text(tokens, at):
         return False
     name = next((place for place in range(verb + 1, at) if tokens[place].name), None)
     return name is not None and _link(tokens, name) == verb

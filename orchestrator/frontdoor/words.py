@@ -30,7 +30,7 @@ _CONCEPTS: Final = {
     "answer": "answer beantwort repon respon respuest antwort",
     "rate": "rate rating bewert evalu not(?:e|er|ez)$ punt",
     "convert": "convert konvert umwandl transform turn$",
-    "sort": "sort tri(?:e|er|ez)$ orden",
+    "sort": "sort ordn tri(?:e|er|ez)$ orden",
     "report": "report bericht rapport informe",
     "title": "title titl titel titre titul uberschrift",
     "letter": "letter brief lettre carta",
@@ -50,8 +50,8 @@ STOP_WORDS: Final = frozenset(
     dateien text texte schreib schreibe erstelle mache gib
     le la les l un une des du de d et ou mais puis ensuite dans en a au aux pour avec par sur comme chaque tout tous
     toutes est sont ne pas si qui que quoi ce cet cette ces fichier fichiers texte textes ecris fais cree donne
-    el los las unos unas y o pero luego despues del al por para con sobre como cada todo todos todas es son no que se lo
-    este esta estos estas archivo archivos texto textos escribe haz crea da
+    el los las una unos unas y o pero luego despues del al por para con sobre como cada todo todos todas es son no que
+    se lo este esta estos estas archivo archivos texto textos escribe haz crea da
     """.split()
 )
 """Words that say nothing about what a sentence is about, without accents."""

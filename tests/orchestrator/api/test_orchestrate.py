@@ -85,7 +85,7 @@ def test_a_chat_says_which_run_answers_and_what_the_run_did(ai: OpenAI, client: 
 
 def test_a_chat_that_needs_a_missing_file_says_so(ai: OpenAI, client: httpx2.Client) -> None:
     raw = ai.chat.completions.with_raw_response.create(model="orchestrate", messages=asked(text="Summarize zebra.txt."))
-    content = raw.parse().choices[0].message.content
+    content = str(raw.parse().choices[0].message.content)
     assert "zebra.txt is not here" in content
     report = client.get(f"/v1/runs/{raw.headers['X-Run-Id']}").json()
     assert (report["status"], report["steps"]) == ("failed", [])

@@ -152,6 +152,7 @@ async def test_a_request_about_a_file_and_one_to_an_embedded_model_are_not_asked
     request = "Remove the model that nobody likes from notes.txt"
     assert (await planned(registry_of(tmp_path), request, files=("notes.txt",)))[2].asked == []
     assert (await planned(registry_of(tmp_path, "tiny"), request))[2].asked == []
+    assert (await planned(registry_of(tmp_path), request))[2].asked == [], "the file is missing"
 
 
 async def test_where_the_model_chooses_none_the_request_is_planned(tmp_path: Path) -> None:

@@ -44,6 +44,13 @@ MISSING = [
     ("Check docs/setup.md for typos.", "docs/setup.md"),
     ("Compare notes.md with the totals in sums.csv.", "sums.csv"),
     ("How many lines does access.log have?", "access.log"),
+    ("Answer the questions in questions.txt.", "questions.txt"),
+    ("Write a reply to mail.txt.", "mail.txt"),
+    ("Schreibe eine Antwort auf mail.txt.", "mail.txt"),
+    ("Écris une réponse à mail.txt.", "mail.txt"),
+    ("Escribe una respuesta a correo.txt.", "correo.txt"),
+    ("Which of x.txt and y.txt is longer?", "x.txt y.txt"),
+    ("Do what todo.md says.", "todo.md"),
 ]
 
 WRITTEN = [
@@ -70,6 +77,9 @@ WRITTEN = [
     ("Écris un script sauvegarde.sh.", "sauvegarde.sh"),
     ("Traduis guide.md et mets-le dans guide.fr.md.", "guide.fr.md"),
     ("Crée un fichier nommé plan.md.", "plan.md"),
+    ("Corrige notes.md et enregistre le texte corrigé dans notes_corr.md.", "notes_corr.md"),
+    ("Translate guide.md into German (guide.de.md), French (guide.fr.md).", "guide.de.md guide.fr.md"),
+    ("Translate guide.md -> guide.de.md", "guide.de.md"),
     ("Traduis guide.md en anglais dans guide.en.md et résume-le.", "guide.en.md"),
     ("Resume notes.md y guárdalo como resumen.md.", "resumen.md"),
     ("Escribe un script copia.sh.", "copia.sh"),
@@ -79,6 +89,7 @@ WRITTEN = [
 ]
 
 NEITHER = [
+    "Summarize the minutes (minutes.md).",
     "Write a Python script that reads data.csv and prints the sum.",
     "Write convert.py, which reads input.csv and writes output.json.",
     "Write a program to read data.csv. It should store its results in results.json.",
@@ -102,6 +113,77 @@ NEITHER = [
 ]
 
 
+FOLDER = ("a.md", "b.md", "notes.md", "offer.txt", "app.py", "guide.md")
+NOT_MISSING = [
+    "Write a packing list for each trip and one overall budget in budget.json.",
+    "Write a short test plan and a check list in checks.md.",
+    "Split notes.md into part1.md and part2.md.",
+    "Split notes.md in two files: intro.md and rest.md.",
+    "Convert offer.txt to sales.json and sales.yaml.",
+    "Rename the functions in app.py and give me the new app2.py.",
+    "Write a Dockerfile and a docker-compose.yml for app.py.",
+    "Make a package.json for a small web app.",
+    "Give me an index.html with a red button.",
+    "Give me a Makefile and a requirements.txt for app.py.",
+    "I need a README.md for app.py.",
+    "Create main.py, utils.py and tests/test_utils.py for a todo list.",
+    "Add a docstring to app.py and return it as app_doc.py.",
+    "Merge a.md and b.md into all.md.",
+    "Combine a.md, b.md to c.md",
+    "The result should be in out.json.",
+    "Output: result.csv",
+    "Summarize notes.md. Output file: summary.txt",
+    "Answer in a file named answer.txt: what is in notes.md?",
+    "Translate notes.md; the translation goes to notes.fr.md.",
+    "Extract all dates of notes.md to dates.json.",
+    "Extract the names from notes.md into names.txt, one per line.",
+    "List the open points of notes.md in todo.md.",
+    "Collect all prices from offer.txt in prices.txt.",
+    "Sort offer.txt and store as sorted.csv",
+    "Schreibe die Summen aus offer.txt nach summen.json.",
+    "Erstelle aus notes.md eine Liste (liste.md).",
+    "Gib mir eine index.html mit einem roten Knopf.",
+    "Ich brauche eine README.md für app.py.",
+    "Teile notes.md in teil1.md und teil2.md auf.",
+    "Wandle offer.txt in sales.json um.",
+    "Das Ergebnis soll in ergebnis.txt stehen.",
+    "Fasse notes.md in kurz.md zusammen.",
+    "Extrahiere die Namen aus notes.md in namen.txt.",
+    "Convertis offer.txt en sales.json.",
+    "J'ai besoin d'un README.md pour app.py.",
+    "Extrais les dates de notes.md dans dates.json.",
+    "Fusionne a.md et b.md en tout.md.",
+    "Le résultat doit être dans sortie.txt.",
+    "Convierte offer.txt en sales.json.",
+    "Necesito un README.md para app.py.",
+    "Extrae las fechas de notes.md en fechas.json.",
+    "Une a.md y b.md en todo.md.",
+    "El resultado debe estar en salida.txt.",
+    "Write unit tests for app.py using pytest in test_app.py",
+    "Fix app.py so that it also reads config.yaml.",
+    "Change app.py to load its settings from settings.toml.",
+    "Extend app.py: it should write a log to app.log.",
+    "Write a .gitignore and a setup.cfg.",
+    "Explain what a pyproject.toml is for.",
+    "Why would someone use a requirements.txt instead of setup.py?",
+    "Write an essay about README.md files.",
+    "Write a story in which a hacker finds secret.txt.",
+    "Generate three variants: v1.md, v2.md, v3.md.",
+    "Generate test data as users.csv with 10 rows.",
+    "Invent a menu and save it under menu.txt.",
+    "Draft an email to bob@firm.com about notes.md.",
+    "Write the German version of guide.md to guide_de.md, and the French one to guide_fr.md.",
+    "Rewrite notes.md as a poem in poem.txt.",
+    "From offer.txt, make report.md.",
+    "Take notes.md and produce slides.md.",
+    "Use offer.txt to create chart.svg.",
+    "Turn notes.md into checklist.md.",
+    "Improve guide.md, save as guide2.md, and describe the changes in changes.md.",
+    "Review app.py and put your findings in review.md.",
+    "Check a.md against b.md, result in check.md.",
+]
+
+
 @pytest.mark.parametrize(("request_text", "missing"), MISSING)
 def test_name_that_is_to_be_read_and_that_the_folder_lacks_is_missing(request_text: str, missing: str) -> None:
     assert RequestFiles.of(request_text, FILES).missing == tuple(missing.split())
@@ -118,9 +200,24 @@ def test_name_that_may_be_anything_is_not_missing(request_text: str) -> None:
     assert RequestFiles.of(request_text, FILES).missing == ()
 
 
+@pytest.mark.parametrize("request_text", NOT_MISSING)
+def test_request_that_can_be_done_is_not_refused(request_text: str) -> None:
+    assert missing_needs(request_text, FOLDER, False) == ()
+
+
 def test_named_files_come_in_the_order_of_the_request() -> None:
     read = RequestFiles.of("Compare offer.txt with notes.md, see app.py, and ignore guide.md.", FILES)
     assert read.named == ("offer.txt", "notes.md", "src/app.py")
+
+
+def test_file_that_is_only_to_be_written_need_not_be_read() -> None:
+    read = RequestFiles.of("Summarize guide.md and save it as notes.md.", FILES)
+    assert (read.named, read.outputs) == (("guide.md",), ())
+    assert RequestFiles.of("Correct notes.md and save it as notes.md.", FILES).named == ("notes.md",)
+
+
+def test_names_in_a_long_text_are_not_those_of_the_user() -> None:
+    assert RequestFiles.of("Summarize this: " + "Read report.md and write b.md. " * 60, FILES) == RequestFiles()
 
 
 def test_missing_file_is_reported_with_what_would_be_accepted() -> None:

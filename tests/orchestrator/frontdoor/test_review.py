@@ -177,6 +177,14 @@ def test_step_after_a_single_output_that_it_does_not_name_reads_the_original_too
         part("Extract the prices of a.md.", "a.md"), part("Compute the total.", "P1")
     )
     assert plan.reads == [("a.md",), ("a.md", plan.steps[0].outputs[0])]
+    named = Answer("Shorten a.md, then say how a.md and b.md differ.").of(
+        part("Shorten a.md.", "a.md"), part("Say how a.md and b.md differ.", "P1")
+    )
+    assert named.reads == [("a.md",), ("a.md", "b.md")]
+    french = Answer("Résume a.md et b.md, puis écris une lettre sur b.md.").of(
+        part("Résume a.md et b.md.", "a.md", "b.md"), part("Écris une lettre sur b.md.", "P1")
+    )
+    assert french.reads[-1] == ("a.md", "b.md")
     made = Answer("Write a limerick about a.md and put it into Dutch.").of(
         part("Write a limerick about a.md.", "a.md"), part("Put the limerick into Dutch.", "P1")
     )
@@ -244,6 +252,16 @@ def test_tests_read_the_module_that_they_are_for() -> None:
     assert plan.reads == [(), ("slugify.py",)]
 
 
+def test_file_that_an_action_writes_is_its_output_if_the_request_names_it() -> None:
+    plan = Answer(
+        "Write a function title(text) in title.py that uses the words of a.md, with tests in test_title.py."
+    ).of(
+        part("Write a function title(text).", "a.md", role="coder"),
+        part("Write tests for the title function in test_title.py.", "P1"),
+    )
+    assert [step.outputs for step in plan.steps] == [("title.py",), ("test_title.py",)]
+
+
 def test_output_goes_to_the_part_that_the_request_wants_it_of() -> None:
     plan = Answer("Summarize notes.md and save it as short.md. Then list the open points.").of(
         part("Summarize notes.md.", "notes.md"), part("List the open points of notes.md.", "notes.md")
@@ -257,6 +275,21 @@ def test_each_file_gets_the_output_that_is_named_after_it() -> None:
     )
     assert [step.outputs[0] for step in plan.steps][:2] == ["a.de.md", "b.de.md"]
     assert plan.reads == [("a.md",), ("b.md",), ("a.de.md", "b.de.md")]
+
+
+def test_part_that_is_to_write_several_files_becomes_one_step_a_file() -> None:
+    plan = Answer("Write slugify.py and test_slugify.py.").of(part("Write slugify.py and tests in test_slugify.py."))
+    assert [(step.actor, step.outputs) for step in plan.steps] == [
+        ("coder", ("slugify.py",)),
+        ("coder", ("test_slugify.py",)),
+    ]
+    assert plan.steps[0].action.endswith("Write only slugify.py.")
+    assert plan.reads == [(), ("slugify.py",)]
+    languages = Answer("Translate guide.md into German (guide.de.md) and French (guide.fr.md).").of(
+        part("Translate guide.md into German (guide.de.md) and French (guide.fr.md).", "guide.md"),
+        part("Write the translated versions.", "P1"),
+    )
+    assert [step.outputs for step in languages.steps] == [("guide.de.md",), ("guide.fr.md",)]
 
 
 def test_named_file_that_no_part_reads_is_read_by_the_last_part() -> None:
@@ -297,6 +330,33 @@ def test_accepted_parts_are_the_same_after_a_restart() -> None:
     again.of(part("List what is still open.", "P1"))
     assert [*whole.accepted[:1], *again.accepted] == whole.accepted
     assert again.builder.accepted == [Part.model_validate_json(made.written) for made in whole.accepted]
+
+
+REFERENCES = st.sampled_from([*FILES, "P1", "P2", "P3", "P99", "request", "*", "none.txt"])
+WORDS = st.sampled_from(
+    "read collect save it the results summaries P1 a.md {each} short.md and list . write fix".split()
+)
+PARTS = st.builds(
+    Part,
+    role=st.sampled_from(ROLES),
+    action=st.one_of(st.lists(WORDS, min_size=1, max_size=6).map(" ".join), st.text(min_size=1, max_size=20)),
+    each=st.lists(REFERENCES, max_size=2),
+    inputs=st.lists(REFERENCES, max_size=3),
+    foreach=st.one_of(st.none(), REFERENCES),
+    output=st.one_of(st.none(), st.sampled_from(["short.md", "part1.py"])),
+    replan=st.booleans(),
+)
+
+
+@given(st.lists(PARTS, max_size=5))
+def test_every_answer_is_a_plan_or_a_flaw(parts: list[Part]) -> None:
+    answer = Answer("Summarize a.md and b.md, save it as short.md, and list what is open in notes.md.")
+    try:
+        answer.of(*parts)
+    except PlanFlaw:
+        pass
+    written = [Part.model_validate_json(made.written) for made in answer.accepted]
+    assert written == answer.builder.accepted, "a restart knows the same plan"
 
 
 ACTIONS = st.sampled_from(
