@@ -1,0 +1,123 @@
+"""Checks of answers: each accepts right answers, however they are worded, and refuses wrong ones."""
+
+import pytest
+
+from benchmarks.jobs import checks
+from benchmarks.jobs.checks import code_blocks, language_of, list_items
+from benchmarks.jobs.job import Answer, Check
+
+JSON = '```json\n{"name": "Ada", "age": "36", "tags": ["x", "y"], "more": null}\n```'
+MARKDOWN = "| Item | Price |\n|---|---:|\n| Desk lamp | **24.50** |\n| Chair | 1,120.00 |"
+CSV = "item,price\nDesk lamp,24.50\nChair,1120\n"
+TEST_OF_ADD = "from add import add\n\n\ndef test_add():\n    assert add(2, 3) == 5\n"
+
+CASES: dict[str, tuple[Check, list[str], list[str]]] = {
+    "mentions": (
+        checks.mentions(("don't ship", "do not ship"), "cancel*", "12"),
+        ["We do **not ship** on\nday 12. Cancelled.", "Don\u2019t ship: cancellation, 12."],
+        ["We ship on 12. Cancelled.", "do not ship 120, cancelled", "do not ship 12.5 cancelled"],
+    ),
+    "mentions some": (checks.mentions_some(2, "red", "green", "blue"), ["Red, blue"], ["redder, blue"]),
+    "lacks": (checks.lacks("Bob"), ["Bobby came"], ["It was bob."]),
+    "number": (
+        checks.number(1234.5),
+        ["1,234.50 EUR", "1.234,5 €", "1 234,50", "about 1234.5."],
+        ["1234", "-1234.5", "12345"],
+    ),
+    "number near": (checks.number(3, near="total"), ["Total: three", "a 4\ntotal 3"], ["total 4\nother 3"]),
+    "negative number": (checks.number(-5, 0), ["a loss of -$5", "\u22125"], ["5", "3-5"]),
+    "JSON": (
+        checks.json_with({"name": ("Ada", "Ada L."), "age": 36, "tags": ["x", "y"], "more": None}),
+        [JSON, f"Here it is:\n{JSON}\nDone.", JSON.strip("`json")],
+        ['{"name": "Ada"', '{"name": "Ada"}', JSON.replace("36", "37"), JSON.replace('"x", ', "")],
+    ),
+    "table": (
+        checks.table(("Desk lamp", 24.5), ("Chair", 1120), count=2, header=("item", "price")),
+        [f"So:\n\n{MARKDOWN}\n\nDone."],
+        [MARKDOWN.replace("24.50", "25.50"), MARKDOWN + "\n| Sofa | 1 |", "Desk lamp 24.50", CSV],
+    ),
+    "rows in order": (
+        checks.rows_in_order("lamp", "chair"),
+        [MARKDOWN],
+        ["| Chair |\n|---|\n| Lamp |", "| lamp |\n|---|"],
+    ),
+    "in order": (checks.in_order("one", "two"), ["One, then two"], ["two, one", "one"]),
+    "items": (
+        checks.items(2),
+        ["Intro:\n\n- a\n- b", "1. a\n2) b", "a\nb", "# Title\na\nb"],
+        ["- a", "- a\n- b\n- c", "text"],
+    ),
+    "lines": (checks.lines(1, 2), ["a", "a\n\nb\n"], ["a\nb\nc"]),
+    "words": (checks.words(2, 3), ["it's well-made", "a b c."], ["a", "a b c d"]),
+    "language": (
+        checks.language("de"),
+        ["Die Lieferung ist noch nicht da, bitte haben Sie Geduld."],
+        ["The delivery is late, please wait for it.", "Lieferung", "La livraison n'est pas là, nous sommes désolés."],
+    ),
+    "languages": (
+        checks.languages("fr", "es"),
+        ["- Le train est en retard pour nous.\n- El tren no llega a la hora, lo sentimos."],
+        ["Le train est en retard pour nous."],
+    ),
+    "no chatter": (
+        checks.no_chatter(),
+        ["Dear Ms Ode,\nthe parcel [1](x) is late."],
+        ["Sure! Dear", "Here is the mail:\nDear", "```\nDear\n```", "Dear [Your Name]", "Hier ist der Text"],
+    ),
+    "reworded": (
+        checks.reworded("the cat sat on the mat and slept"),
+        ["A cat slept on a mat."],
+        ["The cat sat on the mat, and slept", "the cat sat on the mat and slept"],
+    ),
+    "holds": (checks.holds(str.isupper, "it is not in capitals"), ["HELLO"], ["Hello"]),
+    "either": (
+        checks.either(checks.mentions("a", "b"), checks.mentions("c")),
+        ["a b", "c"],
+        ["a"],
+    ),
+    "every": (checks.every(checks.mentions("a"), checks.lacks("b")), ["a"], ["a b", "b"]),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_check_accepts_right_texts_and_refuses_wrong_ones(name: str) -> None:
+    check, right, wrong = CASES[name]
+    for text in right:
+        assert check(Answer(text)) == [], text
+    for text in [*wrong, "", " \n"]:
+        assert check(Answer(text)), text
+
+
+def test_check_of_a_file_reads_that_file_only() -> None:
+    check = checks.table(("Desk lamp", 24.5), ("Chair", 1120), count=2, header=("item",), file="prices.csv")
+    assert check(Answer("", {"prices.csv": CSV})) == []
+    assert check(Answer("", {"prices.csv": CSV.replace(",", ";")})) == []
+    assert check(Answer(MARKDOWN, {"other.csv": CSV})) == ["there is no prices.csv"]
+    assert checks.json_with({"name": "Ada"}, "ada.json")(Answer("", {"ada.json": JSON}))  # a fence is no JSON
+    assert checks.has_file("a.txt")(Answer("", {"a.txt": "x"})) == []
+    assert checks.has_file("a.txt", str.isdigit, "no number")(Answer("", {"a.txt": "x"})) == ["a.txt: no number"]
+
+
+def test_hidden_tests_judge_code_without_trusting_it() -> None:
+    check = checks.passes("from add import add\ndef test_sum():\n    assert add(2, 3) == 5\n", "add.py")
+    right = "def add(a, b):\n    return a + b\n"
+    assert check(Answer("", {"add.py": right})) == []
+    assert check(Answer(f"Use this:\n```python\n{right}```\nIt adds.")) == []
+    assert check(Answer(right)) == ["there is no add.py"]
+    wrong = ["def add(a, b):\n    return a", "def add(a, b)", "import os\nos._exit(0)", "raise SystemExit(0)"]
+    assert [check(Answer("", {"add.py": code})) for code in wrong].count([]) == 0
+
+
+def test_tests_of_an_answer_must_pass_for_right_code_and_fail_for_wrong_code() -> None:
+    right, wrong = ({"add.py": f"def add(a, b):\n    return a {sign} b\n"} for sign in "+-")
+    check = checks.every(checks.passes_own("test_add.py", right), checks.refuses("test_add.py", wrong))
+    assert check(Answer("", {"test_add.py": TEST_OF_ADD})) == []
+    assert check(Answer("", {"test_add.py": "def test_nothing():\n    pass\n"}))
+    assert check(Answer("", {"test_add.py": TEST_OF_ADD.replace("5", "6")}))
+    assert check(Answer(""))
+
+
+def test_parts_of_a_text() -> None:
+    assert code_blocks("a\n```py\nx = 1\n```\n~~~\ny\n~~~\n```\nopen") == ["x = 1\n", "y\n", "open"]
+    assert list_items("To do:\n* a\n  - b\n3. c") == ["a", "b", "c"]
+    assert language_of("La reunión es el lunes y no el martes.") == "es"
