@@ -219,9 +219,8 @@ def reworded(source: str, most: float = 0.9, file: str = "") -> Check:
     """Return a check that a text does more than repeat this source: that its likeness (0 to 1) is `most` at most."""
 
     def faults(text: str) -> list[str]:
-        likeness = SequenceMatcher(
-            None, *(re.findall(r"\w+", plain(it)) for it in (source, text)), autojunk=False
-        ).ratio()
+        before, after = (re.findall(r"\w+", plain(it)) for it in (source, text))
+        likeness = SequenceMatcher(None, before, after, autojunk=False).ratio()
         return [] if likeness <= most else ["it only repeats what was given"]
 
     return _of_text(file, faults)
