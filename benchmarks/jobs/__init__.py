@@ -1,1 +1,9 @@
-"""Requests as people write them, with small files and checks by code: one chat, a direct answer and a plan compared."""
+"""Measure whether the orchestrator answers requests better than one chat: 60 jobs whose answers are checked by code.
+
+job            a request, its files, and the check of its answer
+checks         small checks that compose; hidden_tests: runs tests of code in the sandbox
+one_call, parts, code    the jobs by group; every second one is held out
+chat_files     what a chat is asked, and the files in its answer
+arms           one chat, a direct answer, or a plan
+measure        runs jobs in pairs, keeps answers, judges them, and counts
+"""

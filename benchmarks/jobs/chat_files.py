@@ -1,0 +1,60 @@
+"""Find the files in the text of a chat. Pure."""
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from benchmarks.jobs.job import Job
+
+HOW_TO_MARK_FILES: Final = "Write each file that is asked for in a fenced code block below a line with its name."
+_FENCE: Final = re.compile(r"^[ \t]*(`{3,}|~{3,})([^\n]*)\n(.*?)(?:^[ \t]*\1[ \t]*$|\Z)", re.MULTILINE | re.DOTALL)
+_COMMENT: Final = re.compile(
+    r"\s*(?:#|//|--|<!--|/\*|;)+\s*(?:file(?:name)?:?\s*)?(.*?)\s*(?:-->|\*/)?\s*$", re.IGNORECASE
+)
+
+
+def question_of(job: Job) -> str:
+    """Return the one message that asks a chat: the files under their names, then the request."""
+    pasted = (f"{name}:\n```\n{text.rstrip()}\n```" for name, text in job.files.items())
+    marking = [HOW_TO_MARK_FILES] if job.outputs else []
+    return "\n\n".join([*pasted, job.request, *marking])
+
+
+def files_in(text: str, names: Sequence[str]) -> dict[str, str]:
+    """Return the files of these names that a text has.
+
+    A block of code belongs to the name in the line above it, in its info string, or in a comment in its first line. If
+    only one file is wanted, then the last block is that file, or all of the text if it has no block.
+    """
+    files = {name: block for block, named in _blocks(text, names) for name in named}
+    if len(names) == 1 and not files:
+        blocks = [match.group(3) for match in _FENCE.finditer(text)]
+        content = blocks[-1] if blocks else _without_name(text, names[0])
+        return {names[0]: content} if content.strip() else {}
+    return files
+
+
+def _blocks(text: str, names: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
+    """Yield each block of code with the names that it belongs to, at most one."""
+    end = 0
+    for match in _FENCE.finditer(text):
+        above = text[end : match.start()].strip().rpartition("\n")[2]
+        content, end = match.group(3), match.end()
+        first, _, rest = content.partition("\n")
+        if named := _named(match.group(2), names) or _named(above, names):
+            yield content, named
+        elif (comment := _COMMENT.fullmatch(first)) and (named := _named(comment.group(1), names)):
+            yield rest if content.count("\n") > 1 else content, named
+
+
+def _named(line: str, names: Sequence[str]) -> list[str]:
+    """Return the name that a line has; of several the last, since that is nearest to the block."""
+    places = {
+        name: match.start() for name in names if (match := re.search(rf"(?<![\w./-]){re.escape(name)}(?!\w)", line))
+    }
+    return sorted(places, key=places.__getitem__)[-1:]
+
+
+def _without_name(text: str, name: str) -> str:
+    first, _, rest = text.strip().partition("\n")
+    return f"{rest.strip()}\n" if _named(first, [name]) and len(first) < len(name) + 8 else text
