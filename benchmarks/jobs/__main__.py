@@ -26,7 +26,10 @@ SMALL_ENV, LARGE_ENV = "JOBS_05B", "JOBS_15B"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run what is not in the log yet, print the counts, and write the results if asked to. Returns 1 if a goal is missed."""
+    """Run what is not in the log yet, print the counts, and write the results if asked to.
+
+    Returns 1 if a goal is missed, and 2 for a job that does not exist.
+    """
     options = _parser().parse_args(arguments)
     setups = _setups(options)
     try:
@@ -59,9 +62,8 @@ def _setups(options: argparse.Namespace) -> Mapping[str, ModelSetup]:
 
 
 def _print(runs: Sequence[JudgedRun], goals: Sequence[Goal]) -> None:
-    print(
-        f"\n{'model':8} {'group':9} {'arm':13} {'right':>9} {'seconds':>8} {'in':>7} {'out':>6} {'failed':>7} {'false ✓':>8}"
-    )
+    costs = f"{'seconds':>8} {'in':>7} {'out':>6} {'failed':>7} {'false ✓':>8}"
+    print(f"\n{'model':8} {'group':9} {'arm':13} {'right':>9} {costs}")
     for row in table(runs):
         right, tokens = f"{row['right']} of {row['of']}", f"{row['input_tokens']:7.0f} {row['output_tokens']:6.0f}"
         names = f"{row['model']:8} {row['group']:9} {row['arm']:13}"

@@ -120,9 +120,8 @@ class JobBench:
                 home = self.folder / setup.name / f"round-{number}"
                 started.append(stack.enter_context(job_daemon(setup, home)))
             row = started[0].run(arm, job)
-            self.say(
-                f"{setup.name} round {number} {job.name} {arm}: {_verdict(self._judge(setup.name, arm, job, number, row))}"
-            )
+            verdict = _verdict(self._judge(setup.name, arm, job, number, row))
+            self.say(f"{setup.name} round {number} {job.name} {arm}: {verdict}")
             return row
 
         try:
