@@ -53,7 +53,7 @@ _STOP_WORDS: Final[Mapping[Language, frozenset[str]]] = {
 
 def every(*checks: Check) -> Check:
     """Return a check that accepts what all of these accept."""
-    return lambda answer: [fault for check in checks for fault in check(answer)]
+    return lambda answer: [*dict.fromkeys(fault for check in checks for fault in check(answer))]
 
 
 def either(*checks: Check) -> Check:
@@ -129,10 +129,17 @@ def json_with(expected: object, file: str = "") -> Check:
     return _of_text(file, faults)
 
 
-def table(*rows: Sequence[object], count: int | None = None, header: Sequence[Fact] = (), file: str = "") -> Check:
+def table(
+    *rows: Sequence[object],
+    count: int | None = None,
+    header: Sequence[Fact] = (),
+    columns: int | None = None,
+    file: str = "",
+) -> Check:
     """Return a check that a text is CSV, or has a Markdown table, with these rows; `count`: of so many rows in all.
 
-    A row has these cells, in this order, and may have others between them. `header`: the names of columns, in order.
+    A row has these cells, in this order, and may have others between them, unless `columns` says how many it has.
+    `header`: the names of columns, in order.
     """
 
     def faults(text: str) -> Iterator[str]:
@@ -145,6 +152,8 @@ def table(*rows: Sequence[object], count: int | None = None, header: Sequence[Fa
             yield f"the header is {lines[0]}, not {list(map(_name, header))}"
         if count is not None and len(body) != count:
             yield f"there are {len(body)} rows, not {count}"
+        if columns is not None and any(len(line) != columns for line in lines):
+            yield f"there are rows that do not have {columns} columns"
         yield from (f"the row {list(row)} is missing" for row in rows if not any(_has_cells(row, it) for it in body))
 
     return _of_text(file, lambda text: list(faults(text)))

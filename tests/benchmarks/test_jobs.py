@@ -2,9 +2,10 @@
 
 import pytest
 
-from benchmarks.jobs import checks
+from benchmarks.jobs import checks, one_call
 from benchmarks.jobs.checks import code_blocks, language_of, list_items
-from benchmarks.jobs.job import Answer, Check
+from benchmarks.jobs.job import Answer, Check, Job
+from tests.benchmarks.job_answers import ANSWERS
 
 JSON = '```json\n{"name": "Ada", "age": "36", "tags": ["x", "y"], "more": null}\n```'
 MARKDOWN = "| Item | Price |\n|---|---:|\n| Desk lamp | **24.50** |\n| Chair | 1,120.00 |"
@@ -121,3 +122,21 @@ def test_parts_of_a_text() -> None:
     assert code_blocks("a\n```py\nx = 1\n```\n~~~\ny\n~~~\n```\nopen") == ["x = 1\n", "y\n", "open"]
     assert list_items("To do:\n* a\n  - b\n3. c") == ["a", "b", "c"]
     assert language_of("La reunión es el lunes y no el martes.") == "es"
+
+
+@pytest.mark.parametrize("job", one_call.JOBS, ids=lambda job: job.name)
+def test_check_of_a_job_is_fair(job: Job) -> None:
+    answers = ANSWERS[job.name]
+    assert len(answers.right) >= 1
+    assert len(answers.wrong) >= 1
+    for answer in answers.right:
+        assert job.check(answer) == [], answer
+    for answer in (*answers.wrong, *worthless(job)):
+        assert job.check(answer), answer
+
+
+def worthless(job: Job) -> list[Answer]:
+    """Return answers without content: empty ones, and ones that repeat the input."""
+    repeated = "\n".join([*job.files.values(), job.request])
+    texts = ["", *job.files.values(), job.request, repeated]
+    return [Answer(text, dict.fromkeys(job.outputs, text)) for text in texts]
