@@ -49,10 +49,10 @@ def _blocks(text: str, names: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
 
 def _named(line: str, names: Sequence[str]) -> list[str]:
     """Return the name that a line has; of several the last, since that is nearest to the block."""
-    places = {
-        name: match.start() for name in names if (match := re.search(rf"(?<![\w./-]){re.escape(name)}(?!\w)", line))
+    ends = {
+        name: [match.end() for match in re.finditer(rf"(?<![\w./-]){re.escape(name)}(?!\w)", line)] for name in names
     }
-    return sorted(places, key=places.__getitem__)[-1:]
+    return sorted((name for name in names if ends[name]), key=lambda name: ends[name][-1])[-1:]
 
 
 def _without_name(text: str, name: str) -> str:

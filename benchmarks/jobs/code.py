@@ -58,8 +58,8 @@ _CART: Final = '''\
 class Cart:
     """A shopping cart. Prices are in cents."""
 
-    def __init__(self, items=[]):
-        self.items = items
+    def __init__(self):
+        self.items = []
 
     def add(self, name, price, quantity=1):
         self.items.append((name, price, quantity))
@@ -71,9 +71,7 @@ class Cart:
         return total
 
     def remove(self, name):
-        for item in self.items:
-            if item[0] == name:
-                self.items.remove(item)
+        self.items = [item for item in self.items if item[0] != name]
 
     def count(self):
         return len(self.items)
@@ -148,7 +146,7 @@ def page(items, number, size):
 
 def page_links(current, last):
     """Numbers of the pages to link to: the neighbours of the current one and itself, within 1 to last."""
-    return [current - 1, current, current + 1]
+    return [number for number in range(current - 1, current + 2) if 1 <= number <= last]
 '''
 _PAGES_GIVEN_TESTS: Final = """\
 from pages import page, page_count, page_links
@@ -403,7 +401,7 @@ def test_stack():
     assert stack.is_empty()
     stack.push(1)
     stack.push(2)
-    assert stack.pop() == 2 and stack.peek() == 1 and len(stack) == 1
+    assert stack.pop() == 2 and stack.peek() == 1
     assert not stack.is_empty()
 
 def test_empty_stack():
@@ -414,9 +412,6 @@ def test_evaluate():
     assert evaluate("5 1 2 + 4 * + 3 -") == 14
     assert evaluate("8 2 /") == 4
     assert evaluate("2 8 -") == -6
-
-def test_errors():
-    assert _raises(ValueError, evaluate, "1 +") and _raises(ValueError, evaluate, "1 2")
 
 def test_uses_the_stack():
     with open("rpn.py", encoding="utf-8") as file:
@@ -432,17 +427,9 @@ def test_shapes():
     assert abs(Circle(2).area() - 4 * math.pi) < 1e-9
     assert Rectangle(2, 3).name == "rectangle" and Circle(1).name == "circle"
 
-def test_negative_sizes():
-    for make in (lambda: Circle(-1), lambda: Rectangle(-1, 2), lambda: Rectangle(1, -2)):
-        try:
-            make()
-        except ValueError:
-            continue
-        raise AssertionError("accepted")
-
 def test_report():
     lines = report([Rectangle(1, 2), Circle(1), Rectangle(3, 3)]).strip().split("\\n")
-    assert lines == ["rectangle: 9.00", "circle: 3.14", "rectangle: 2.00", "total: 14.14"]
+    assert lines == ["rectangle: 2.00", "circle: 3.14", "rectangle: 9.00", "total: 14.14"]
 
 def test_empty_report():
     assert report([]).strip() == "total: 0.00"
@@ -469,33 +456,22 @@ def test_wrong_amounts():
     assert _fails(konto.einzahlen, 0) and _fails(konto.einzahlen, -5) and _fails(konto.abheben, -1)
     assert konto.stand == 0
 
-def test_credit():
-    konto = Konto("Ayla", dispo=50)
-    konto.abheben(50)
-    assert konto.stand == -50
-    assert _fails(konto.abheben, 1) and konto.stand == -50
-    assert _fails(Konto("Bo").abheben, 1)
-
-def test_journal():
+def test_never_negative():
     konto = Konto("Ayla")
-    konto.einzahlen(100)
-    konto.abheben(30)
-    assert konto.bewegungen() == [100, -30]
+    konto.einzahlen(50)
+    assert _fails(konto.abheben, 51) and konto.stand == 50
+    konto.abheben(50)
+    assert konto.stand == 0
 """
 _ANAGRAM_TESTS: Final = """\
 from anagrammes import grouper
 
 def test_groups():
-    assert grouper(["chien", "niche", "rat", "chat", "art", "tar"]) == [["chien", "niche"], ["art", "rat", "tar"]]
-
-def test_case():
-    assert grouper(["Marie", "aimer", "x"]) == [["Marie", "aimer"]]
+    groups = grouper(["chien", "niche", "rat", "chat", "art", "tar"])
+    assert sorted(groups) == [["art", "rat", "tar"], ["chien", "niche"]]
 
 def test_none():
     assert grouper([]) == [] and grouper(["un", "deux"]) == []
-
-def test_same_word_twice():
-    assert grouper(["non", "non", "nez"]) == []
 """
 _TODO: Final = '''\
 class TodoList:
@@ -616,8 +592,8 @@ JOBS: Final[tuple[Job, ...]] = (
         "roman-with-tests",
         "code",
         "Put a function to_roman(number) into roman.py that gives Roman numerals for 1 to 3999 and raises ValueError "
-        "for everything outside. Also write pytest tests for it in test_roman.py, at least including 4, 9, 1994 and "
-        "the two limits.",
+        "for everything outside. Also write pytest tests in test_roman.py: one for 4, 9 and 1994, and one that 0 and "
+        "4000 are refused.",
         every(
             passes(_ROMAN_TESTS, "roman.py"),
             passes_own("test_roman.py", {"roman.py": _ROMAN}),
@@ -642,8 +618,9 @@ JOBS: Final[tuple[Job, ...]] = (
     Job(
         "prices-refactored",
         "code",
-        "prices.py has the same code three times. Refactor: the check, the rounding and the minimum should be there "
-        "once. The three functions must keep their names and behave exactly as before. Same file name please.",
+        "prices.py has the same code three times. Please move what they share into one helper function "
+        "_reduced(price, discount) that the three functions call. They keep their names and behave exactly as before. "
+        "Same file name please.",
         every(
             passes(_PRICES_TESTS, "prices.py"),
             has_file("prices.py", _parsed(lambda tree: _count(tree, ast.Raise) == 1), "the check is not there once"),
@@ -690,9 +667,9 @@ JOBS: Final[tuple[Job, ...]] = (
     Job(
         "calculator-in-two-files",
         "code",
-        "Two files please. stack.py: class Stack with push, pop, peek, is_empty and len(); pop and peek on an empty "
-        "stack raise IndexError. rpn.py: evaluate(expression) for reverse polish notation like '3 4 +' with + - * /, "
-        "using Stack from stack.py; raise ValueError if operands are missing or something is left over.",
+        "Two files please. stack.py: class Stack with push, pop, peek and is_empty; pop and peek on an empty stack "
+        "raise IndexError. rpn.py: a function evaluate(expression) for reverse polish notation like '3 4 +' with + - * "
+        "and /; it imports and uses Stack from stack.py.",
         passes(_RPN_TESTS, "rpn.py", "stack.py"),
         outputs=("stack.py", "rpn.py"),
     ),
@@ -700,9 +677,9 @@ JOBS: Final[tuple[Job, ...]] = (
         "shapes-in-two-files",
         "code",
         "I want shapes.py with the classes Circle(radius) and Rectangle(width, height) - both with a method area() and "
-        "an attribute name ('circle', 'rectangle'), negative sizes raise ValueError - and report.py with a function "
-        "report(shapes) that returns a text: one line per shape, `name: area` with two decimals, largest area first, "
-        "and as last line `total: ...`, two decimals as well.",
+        "an attribute name ('circle', 'rectangle') - and report.py with a function report(shapes) that returns a text: "
+        "one line per shape, `name: area` with two decimals, in the order of the list, and as last line `total: ...`, "
+        "two decimals as well.",
         passes(_SHAPES_TESTS, "report.py", "shapes.py"),
         outputs=("shapes.py", "report.py"),
         held_out=True,
@@ -710,10 +687,9 @@ JOBS: Final[tuple[Job, ...]] = (
     Job(
         "bank-account",
         "code",
-        "Schreib mir bitte in konto.py eine Klasse Konto(inhaber, dispo=0) mit den Attributen inhaber und stand (am "
-        "Anfang 0) und den Methoden einzahlen(betrag), abheben(betrag) und bewegungen(). Beträge müssen größer als 0 "
-        "sein, und der Stand darf nie unter -dispo fallen, sonst ValueError und der Stand bleibt wie er ist. "
-        "bewegungen() gibt die Liste aller Beträge zurück, Abhebungen negativ.",
+        "Schreib mir bitte in konto.py eine Klasse Konto(inhaber) mit den Attributen inhaber und stand (am Anfang 0) "
+        "und den Methoden einzahlen(betrag) und abheben(betrag). Beträge müssen größer als 0 sein, und der Stand darf nie "
+        "negativ werden, sonst ValueError und der Stand bleibt, wie er ist.",
         passes(_ACCOUNT_TESTS, "konto.py"),
         outputs=("konto.py",),
     ),
@@ -721,9 +697,8 @@ JOBS: Final[tuple[Job, ...]] = (
         "anagrams",
         "code",
         "Écris une fonction grouper(mots) dans anagrammes.py : elle regroupe les mots qui sont des anagrammes les uns "
-        "des autres (sans tenir compte de la casse) et renvoie une liste de listes. Chaque groupe est trié avec "
-        "sorted(), sans doublons, les groupes sont dans l'ordre de leur premier mot dans la liste, et seuls les "
-        "groupes d'au moins deux mots différents comptent.",
+        "des autres et renvoie une liste de listes. Chaque groupe est trié avec sorted(), et seuls les groupes d'au "
+        "moins deux mots comptent.",
         passes(_ANAGRAM_TESTS, "anagrammes.py"),
         outputs=("anagrammes.py",),
         held_out=True,

@@ -25,6 +25,12 @@ try:
 except BaseException as error:
     print(f"failed to import: {type(error).__name__}: {error}")
 """
+_PYTEST: Final = """
+import os, sys
+os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # the plugins of this installation take seconds to load
+import pytest
+sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", "--rootdir", ".", sys.argv[1]]))
+"""
 
 
 def failures_of(
@@ -40,7 +46,7 @@ def failures_of(
     """
     sources = {file: content.encode() for file, content in files.items()}
     if framework == "pytest":
-        return _of_pytest(_run(("python", "-m", "pytest", "-q", "-p", "no:cacheprovider", name), sources, name, tests))
+        return _of_pytest(_run(("python", "-c", _PYTEST, name), sources, name, tests))
     sources["hidden_runner.py"] = _RUNNER.encode()
     return _of_functions(_run(("python", "hidden_runner.py"), sources, "hidden_cases.py", tests), _count(tests))
 

@@ -13,13 +13,13 @@ from statistics import median
 from typing import Any, Final, Literal
 
 from benchmarks.goals import Goal, at_least, at_most
-from benchmarks.jobs import code, one_call
+from benchmarks.jobs import code, one_call, parts
 from benchmarks.jobs.arms import Arm, ArmMissing, JobDaemon, ModelSetup, Row, job_daemon
 from benchmarks.jobs.job import Answer, Group, Job
 from benchmarks.routing.rows import RowLog
 
 Half = Literal["tuning", "held-out", "all"]
-JOBS: Final[tuple[Job, ...]] = (*one_call.JOBS, *code.JOBS)
+JOBS: Final[tuple[Job, ...]] = (*one_call.JOBS, *parts.JOBS, *code.JOBS)
 GROUPS: Final[tuple[Group, ...]] = ("one-call", "parts", "code")
 ARMS: Final[tuple[Arm, ...]] = ("chat", "direct", "orchestrator")
 MAIN, LADDER = "1.5b", "ladder"
@@ -80,8 +80,12 @@ class JobBench:
     jobs: Sequence[Job]
     arms: Sequence[Arm]
     say: Callable[[str], None] = print
+    _log: RowLog = field(init=False)
     _judged: dict[str, tuple[str, ...]] = field(default_factory=dict)
     _missing: set[Arm] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self._log = RowLog(self.folder / "rows.jsonl", say=lambda text: None)
 
     def run(self, setup: ModelSetup, rounds: int) -> None:
         """Do the jobs that are not in the log yet, with all arms of a job one after the other. Raises BenchmarkFailed.
@@ -103,14 +107,14 @@ class JobBench:
                 for job in self.jobs:
                     for arm in self.arms:
                         try:
-                            row = self._log.get(_key(model, arm, job, number), _not_measured)
+                            row = self.row(model, arm, job, number, _not_measured)
                         except _NotMeasured:
                             continue
                         yield self._judge(model, arm, job, number, row)
 
-    @property
-    def _log(self) -> RowLog:
-        return RowLog(self.folder / "rows.jsonl", say=lambda text: None)
+    def row(self, model: str, arm: Arm, job: Job, number: int, make: Callable[[], Row]) -> Row:
+        """Return the row of the log, made now unless it is there."""
+        return self._log.get(_key(model, arm, job, number), make)
 
     def _do(
         self, setup: ModelSetup, number: int, job: Job, arm: Arm, started: list[JobDaemon], stack: ExitStack
@@ -125,7 +129,7 @@ class JobBench:
             return row
 
         try:
-            self._log.get(_key(setup.name, arm, job, number), make)
+            self.row(setup.name, arm, job, number, make)
         except ArmMissing as missing:
             self._missing.add(arm)
             self.say(f"the arm {arm} is left out: {missing}")

@@ -1,11 +1,15 @@
 """Checks of answers: each accepts right answers, however they are worded, and refuses wrong ones."""
 
+from collections import Counter
+
 import pytest
 
-from benchmarks.jobs import checks, one_call
+from benchmarks.jobs import checks, code, one_call
 from benchmarks.jobs.checks import code_blocks, language_of, list_items
 from benchmarks.jobs.job import Answer, Check, Job
+from benchmarks.jobs.measure import GROUPS, JOBS
 from tests.benchmarks.job_answers import ANSWERS
+from tests.benchmarks.job_code_answers import CODE_ANSWERS
 
 JSON = '```json\n{"name": "Ada", "age": "36", "tags": ["x", "y"], "more": null}\n```'
 MARKDOWN = "| Item | Price |\n|---|---:|\n| Desk lamp | **24.50** |\n| Chair | 1,120.00 |"
@@ -133,6 +137,24 @@ def test_check_of_a_job_is_fair(job: Job) -> None:
         assert job.check(answer) == [], answer
     for answer in (*answers.wrong, *worthless(job)):
         assert job.check(answer), answer
+
+
+@pytest.mark.parametrize("job", code.JOBS, ids=lambda job: job.name)
+def test_check_of_a_code_job_is_fair(job: Job) -> None:
+    answers = CODE_ANSWERS[job.name]
+    assert job.check(answers.right) == []
+    for answer in (*answers.wrong, *worthless(job)):
+        assert job.check(answer), answer
+
+
+def test_halves_are_equal_and_nothing_is_asked_twice() -> None:
+    halves = Counter((job.group, job.held_out) for job in JOBS)
+    assert [halves[group, False] - halves[group, True] for group in GROUPS] == [0, 1, 1]
+    for jobs in (one_call.JOBS, code.JOBS):
+        assert [job.held_out for job in jobs] == [bool(index % 2) for index in range(len(jobs))]
+    assert len({job.name for job in JOBS}) == len({job.request for job in JOBS}) == 60
+    for job in JOBS:
+        assert all(name in job.request for name in job.outputs), job.name
 
 
 def worthless(job: Job) -> list[Answer]:
