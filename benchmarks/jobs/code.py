@@ -688,8 +688,8 @@ JOBS: Final[tuple[Job, ...]] = (
         "bank-account",
         "code",
         "Schreib mir bitte in konto.py eine Klasse Konto(inhaber) mit den Attributen inhaber und stand (am Anfang 0) "
-        "und den Methoden einzahlen(betrag) und abheben(betrag). Beträge müssen größer als 0 sein, und der Stand darf nie "
-        "negativ werden, sonst ValueError und der Stand bleibt, wie er ist.",
+        "und den Methoden einzahlen(betrag) und abheben(betrag). Beträge müssen größer als 0 sein, und der Stand darf "
+        "nie negativ werden, sonst ValueError und der Stand bleibt, wie er ist.",
         passes(_ACCOUNT_TESTS, "konto.py"),
         outputs=("konto.py",),
     ),
