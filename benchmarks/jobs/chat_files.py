@@ -23,15 +23,28 @@ def question_of(job: Job) -> str:
 def files_in(text: str, names: Sequence[str]) -> dict[str, str]:
     """Return the files of these names that a text has.
 
-    A block of code belongs to the name in the line above it, in its info string, or in a comment in its first line. If
-    only one file is wanted, then the last block is that file, or all of the text if it has no block.
+    A block of code belongs to the name in the line above it, in its info string, or in a comment in its first line. A
+    line that is nothing but a name starts a file inside a block or in a text without blocks. If only one file is
+    wanted, then the last block is that file, or all of the text if it has no block.
     """
+    blocks = [match.group(3) for match in _FENCE.finditer(text)]
     files = {name: block for block, named in _blocks(text, names) for name in named}
+    for part in [*blocks, *([] if blocks else [text])]:
+        files |= _sections(part, names)
     if len(names) == 1 and not files:
-        blocks = [match.group(3) for match in _FENCE.finditer(text)]
-        content = blocks[-1] if blocks else _without_name(text, names[0])
+        content = blocks[-1] if blocks else text
         return {names[0]: content} if content.strip() else {}
     return files
+
+
+def _sections(text: str, names: Sequence[str]) -> dict[str, str]:
+    """Return the parts of a text that follow lines with nothing but a name."""
+    starts = re.compile(rf"^[#*`\s]*({'|'.join(map(re.escape, names)) or '(?!)'})[:*`\s]*$", re.MULTILINE)
+    places = [*starts.finditer(text)]
+    ends = [*(place.start() for place in places[1:]), len(text)]
+    parts = {place.group(1): text[place.end() : end] for place, end in zip(places, ends, strict=False)}
+    # A line of hyphens that parts two files belongs to neither.
+    return {name: re.sub(r"\n-{3,}\s*$", "\n", part).lstrip("\n") for name, part in parts.items() if part.strip()}
 
 
 def _blocks(text: str, names: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
@@ -53,8 +66,3 @@ def _named(line: str, names: Sequence[str]) -> list[str]:
         name: [match.end() for match in re.finditer(rf"(?<![\w./-]){re.escape(name)}(?!\w)", line)] for name in names
     }
     return sorted((name for name in names if ends[name]), key=lambda name: ends[name][-1])[-1:]
-
-
-def _without_name(text: str, name: str) -> str:
-    first, _, rest = text.strip().partition("\n")
-    return f"{rest.strip()}\n" if _named(first, [name]) and len(first) < len(name) + 8 else text

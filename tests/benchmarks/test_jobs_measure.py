@@ -21,6 +21,8 @@ NAMES = ("a.py", "docs/b.md")
         "### `a.py`\n\n```\nx = 1\n```\n\n**docs/b.md**\n```md\n# B\n```\nThat is all.",
         "```python title=a.py\nx = 1\n```\n```md:docs/b.md\n# B\n```",
         "```python\n# a.py\nx = 1\n```\n```\n<!-- docs/b.md -->\n# B\n```",
+        "```\n# a.py\nx = 1\n\n---\n\n# docs/b.md\n# B\n```",
+        "Here they are.\n\n**a.py**:\nx = 1\n\n`docs/b.md`\n\n# B\n",
         "First a.py, then docs/b.md. This is a.py:\n```\nx = 1\n```\ndocs/b.md\n```\n# B",
     ],
 )
@@ -31,7 +33,7 @@ def test_files_of_a_chat_are_known_by_their_names(text: str) -> None:
 
 def test_one_wanted_file_needs_no_name() -> None:
     assert files_in("Sure:\n```\nx = 1\n```\n", ["a.py"]) == {"a.py": "x = 1\n"}
-    assert files_in("a.py\n\nx = 1", ["a.py"]) == {"a.py": "x = 1\n"}
+    assert files_in("a.py\n\nx = 1", ["a.py"]) == {"a.py": "x = 1"}
     assert files_in("x = 1\n", ["a.py"]) == {"a.py": "x = 1\n"}
     assert files_in("", ["a.py"]) == {}
     assert files_in("```\nx = 1\n```", NAMES) == {}
