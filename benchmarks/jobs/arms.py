@@ -16,8 +16,8 @@ import httpx2
 import yaml
 
 from benchmarks.daemon.process import BASE, BenchmarkFailed, DaemonProcess, running_daemon
-from benchmarks.jobs.chat_files import files_in, question_of
-from benchmarks.jobs.job import Job
+from benchmarks.jobs.chat_files import question_of
+from benchmarks.jobs.job import BenchJob
 from orchestrator.journal import Home
 
 Row = dict[str, Any]
@@ -64,6 +64,7 @@ class JobRun:
 
     text: str
     files: Mapping[str, str]
+    """The files that a run has exported; those of a chat are in its text."""
     seconds: float
     input_tokens: int
     output_tokens: int
@@ -85,7 +86,7 @@ class JobDaemon:
         self._model = model
         """The id of the model that chats."""
 
-    def run(self, arm: Arm, job: Job) -> Row:
+    def run(self, arm: Arm, job: BenchJob) -> Row:
         """Let the job be done and return the row. Raises ArmMissing."""
         if arm == "chat":
             return asdict(self._chat(job))
@@ -97,7 +98,7 @@ class JobDaemon:
         """Let the model answer once, so that it is loaded before anything is measured."""
         self._ask("Hello", max_tokens=1)
 
-    def _chat(self, job: Job) -> JobRun:
+    def _chat(self, job: BenchJob) -> JobRun:
         begun = time.perf_counter()
         answer = self._ask(question_of(job), CHAT_TOKENS)
         seconds = time.perf_counter() - begun
@@ -106,7 +107,7 @@ class JobDaemon:
         document = answer.json()
         text, usage = document["choices"][0]["message"]["content"] or "", document["usage"]
         tokens = usage["prompt_tokens"], usage["completion_tokens"]
-        return JobRun(text, files_in(text, job.outputs), seconds, *tokens, "done", 0)
+        return JobRun(text, {}, seconds, *tokens, "done", 0)
 
     def _ask(self, question: str, max_tokens: int) -> httpx2.Response:
         messages = [{"role": "user", "content": question}]
@@ -115,7 +116,7 @@ class JobDaemon:
         with httpx2.Client(transport=transport, base_url=BASE, timeout=RUN_SECONDS) as client:
             return client.post("/v1/chat/completions", json=body)
 
-    def _orchestrated(self, job: Job, options: tuple[str, ...]) -> JobRun:
+    def _orchestrated(self, job: BenchJob, options: tuple[str, ...]) -> JobRun:
         """Run the command that a user runs. The seconds are those of the run, without the start of the command."""
         with tempfile.TemporaryDirectory() as place:
             files, out = Path(place) / "files", Path(place) / "out"

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from benchmarks.jobs.job import Job
+from benchmarks.jobs.job import BenchJob
 
 HOW_TO_MARK_FILES: Final = "Write each file that is asked for in a fenced code block below a line with its name."
 _FENCE: Final = re.compile(r"^[ \t]*(`{3,}|~{3,})([^\n]*)\n(.*?)(?:^[ \t]*\1[ \t]*$|\Z)", re.MULTILINE | re.DOTALL)
@@ -13,7 +13,7 @@ _COMMENT: Final = re.compile(
 )
 
 
-def question_of(job: Job) -> str:
+def question_of(job: BenchJob) -> str:
     """Return the one message that asks a chat: the files under their names, then the request."""
     pasted = (f"{name}:\n```\n{text.rstrip()}\n```" for name, text in job.files.items())
     marking = [HOW_TO_MARK_FILES] if job.outputs else []

@@ -14,7 +14,7 @@ from difflib import SequenceMatcher
 from typing import Any, Final
 
 from benchmarks.jobs.hidden_tests import failures_of
-from benchmarks.jobs.job import Answer, Check
+from benchmarks.jobs.job import Check, JobAnswer
 
 Fact = str | tuple[str, ...]
 Language = str
@@ -59,7 +59,7 @@ def every(*checks: Check) -> Check:
 def either(*checks: Check) -> Check:
     """Return a check that accepts what one of these accepts. The faults are those of the check that comes nearest."""
 
-    def check(answer: Answer) -> list[str]:
+    def check(answer: JobAnswer) -> list[str]:
         return min((single(answer) for single in checks), key=len)
 
     return check
@@ -242,7 +242,7 @@ def passes(tests: str, *files: str, given: Mapping[str, str] | None = None) -> C
     answer that has only one block of code in its text may do without a name for it if one file is wanted.
     """
 
-    def check(answer: Answer) -> list[str]:
+    def check(answer: JobAnswer) -> list[str]:
         found = {name: _code(answer, name, lone=len(files) == 1) for name in files}
         missing = [f"there is no {name}" for name, content in found.items() if not content.strip()]
         return missing or failures_of(tests, {**(given or {}), **found})
@@ -256,7 +256,7 @@ def refuses(tests: str, broken: Mapping[str, str]) -> Check:
     It judges tests that an answer wrote. Whether they pass for a right module is a matter of `passes_own`.
     """
 
-    def check(answer: Answer) -> list[str]:
+    def check(answer: JobAnswer) -> list[str]:
         if not (content := answer.file(tests)).strip():
             return [f"there is no {tests}"]
         failing = failures_of(content, dict(broken), framework="pytest", name=tests)
@@ -268,7 +268,7 @@ def refuses(tests: str, broken: Mapping[str, str]) -> Check:
 def passes_own(tests: str, given: Mapping[str, str]) -> Check:
     """Return a check that the tests in the file `tests` of the answer pass for a right module."""
 
-    def check(answer: Answer) -> list[str]:
+    def check(answer: JobAnswer) -> list[str]:
         if not (content := answer.file(tests)).strip():
             return [f"there is no {tests}"]
         return failures_of(content, dict(given), framework="pytest", name=tests)
@@ -305,7 +305,7 @@ def plain(text: str) -> str:
 
 
 def _of_text(file: str, faults: Callable[[str], list[str]]) -> Check:
-    def check(answer: Answer) -> list[str]:
+    def check(answer: JobAnswer) -> list[str]:
         text = answer.file(file) if file else answer.text
         if not text.strip():
             return [f"there is no {file}" if file else "the answer is empty"]
@@ -441,7 +441,7 @@ def _disorder(places: Sequence[int | None], facts: Sequence[Fact]) -> list[str]:
     return [] if there == sorted(there) else [f"the order is not {', '.join(map(_name, facts))}"]
 
 
-def _code(answer: Answer, name: str, *, lone: bool) -> str:
+def _code(answer: JobAnswer, name: str, *, lone: bool) -> str:
     if answer.file(name) or not lone:
         return answer.file(name)
     blocks = code_blocks(answer.text)

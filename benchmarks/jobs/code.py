@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Final
 
 from benchmarks.jobs.checks import every, has_file, passes, passes_own, refuses
-from benchmarks.jobs.job import Job
+from benchmarks.jobs.job import BenchJob
 
 _SLUG_TESTS: Final = """\
 from slugify import slugify
@@ -550,8 +550,8 @@ def _count(tree: ast.AST, *kinds: type[ast.AST]) -> int:
     return sum(isinstance(node, kinds) for node in ast.walk(tree))
 
 
-JOBS: Final[tuple[Job, ...]] = (
-    Job(
+JOBS: Final[tuple[BenchJob, ...]] = (
+    BenchJob(
         "slugify",
         "code",
         "Write a Python function slugify(text) in slugify.py. Lower case; ä ö ü ß become ae oe ue ss; every run of "
@@ -560,7 +560,7 @@ JOBS: Final[tuple[Job, ...]] = (
         passes(_SLUG_TESTS, "slugify.py"),
         outputs=("slugify.py",),
     ),
-    Job(
+    BenchJob(
         "durations",
         "code",
         "i need parse_duration(text) -> int in durations.py, it returns seconds. understands things like '45s', "
@@ -570,7 +570,7 @@ JOBS: Final[tuple[Job, ...]] = (
         outputs=("durations.py",),
         held_out=True,
     ),
-    Job(
+    BenchJob(
         "cart-bugs",
         "code",
         "The tests in test_cart.py fail. Fix cart.py so that all of them pass; don't touch the tests. Give me the "
@@ -579,7 +579,7 @@ JOBS: Final[tuple[Job, ...]] = (
         {"cart.py": _CART, "test_cart.py": _CART_GIVEN_TESTS},
         ("cart.py",),
     ),
-    Job(
+    BenchJob(
         "pages-bugs",
         "code",
         "pages.py is buggy, see test_pages.py. Please repair it and give me the full new pages.py.",
@@ -588,7 +588,7 @@ JOBS: Final[tuple[Job, ...]] = (
         ("pages.py",),
         held_out=True,
     ),
-    Job(
+    BenchJob(
         "roman-with-tests",
         "code",
         "Put a function to_roman(number) into roman.py that gives Roman numerals for 1 to 3999 and raises ValueError "
@@ -601,7 +601,7 @@ JOBS: Final[tuple[Job, ...]] = (
         ),
         outputs=("roman.py", "test_roman.py"),
     ),
-    Job(
+    BenchJob(
         "luhn-with-tests",
         "code",
         "Credit card checksum (Luhn): write luhn.py with is_valid(number: str) -> bool. Spaces and hyphens in the "
@@ -615,7 +615,7 @@ JOBS: Final[tuple[Job, ...]] = (
         outputs=("luhn.py", "test_luhn.py"),
         held_out=True,
     ),
-    Job(
+    BenchJob(
         "prices-refactored",
         "code",
         "prices.py has the same code three times. Please move what they share into one helper function "
@@ -628,7 +628,7 @@ JOBS: Final[tuple[Job, ...]] = (
         {"prices.py": _PRICES},
         ("prices.py",),
     ),
-    Job(
+    BenchJob(
         "shipping-refactored",
         "code",
         "Nobody can read shipping.py any more with all those nested ifs. Can you rewrite it with a dictionary so that "
@@ -645,7 +645,7 @@ JOBS: Final[tuple[Job, ...]] = (
         ("shipping.py",),
         held_out=True,
     ),
-    Job(
+    BenchJob(
         "top-words-script",
         "code",
         "A small command line script, top_words.py: `python top_words.py FILE` prints the three most frequent words of "
@@ -654,7 +654,7 @@ JOBS: Final[tuple[Job, ...]] = (
         passes(_TOP_WORDS_TESTS, "top_words.py"),
         outputs=("top_words.py",),
     ),
-    Job(
+    BenchJob(
         "sums-script",
         "code",
         "sums.py should read CSV with the header category,amount from stdin and print the sum per category like "
@@ -664,7 +664,7 @@ JOBS: Final[tuple[Job, ...]] = (
         outputs=("sums.py",),
         held_out=True,
     ),
-    Job(
+    BenchJob(
         "calculator-in-two-files",
         "code",
         "Two files please. stack.py: class Stack with push, pop, peek and is_empty; pop and peek on an empty stack "
@@ -673,7 +673,7 @@ JOBS: Final[tuple[Job, ...]] = (
         passes(_RPN_TESTS, "rpn.py", "stack.py"),
         outputs=("stack.py", "rpn.py"),
     ),
-    Job(
+    BenchJob(
         "shapes-in-two-files",
         "code",
         "I want shapes.py with the classes Circle(radius) and Rectangle(width, height) - both with a method area() and "
@@ -684,7 +684,7 @@ JOBS: Final[tuple[Job, ...]] = (
         outputs=("shapes.py", "report.py"),
         held_out=True,
     ),
-    Job(
+    BenchJob(
         "bank-account",
         "code",
         "Schreib mir bitte in konto.py eine Klasse Konto(inhaber) mit den Attributen inhaber und stand (am Anfang 0) "
@@ -693,7 +693,7 @@ JOBS: Final[tuple[Job, ...]] = (
         passes(_ACCOUNT_TESTS, "konto.py"),
         outputs=("konto.py",),
     ),
-    Job(
+    BenchJob(
         "anagrams",
         "code",
         "Écris une fonction grouper(mots) dans anagrammes.py : elle regroupe les mots qui sont des anagrammes les uns "
@@ -703,7 +703,7 @@ JOBS: Final[tuple[Job, ...]] = (
         outputs=("anagrammes.py",),
         held_out=True,
     ),
-    Job(
+    BenchJob(
         "todo-with-priorities",
         "code",
         "Please extend todo.py: add() gets an optional priority from 1 (urgent) to 3 (can wait), default 2, anything "

@@ -9,7 +9,7 @@ Group = Literal["one-call", "parts", "code"]
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class JobAnswer:
     """What somebody who asked has in their hands at the end."""
 
     text: str
@@ -22,12 +22,12 @@ class Answer:
         return self.files.get(name, "")
 
 
-Check = Callable[[Answer], list[str]]
+Check = Callable[[JobAnswer], list[str]]
 """Return what is wrong with an answer, one sentence each; nothing for a right answer."""
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class BenchJob:
     """A request with a known right answer."""
 
     name: str

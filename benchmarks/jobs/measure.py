@@ -15,11 +15,12 @@ from typing import Any, Final, Literal
 from benchmarks.goals import Goal, at_least, at_most
 from benchmarks.jobs import code, one_call, parts
 from benchmarks.jobs.arms import Arm, ArmMissing, JobDaemon, ModelSetup, Row, job_daemon
-from benchmarks.jobs.job import Answer, Group, Job
+from benchmarks.jobs.chat_files import files_in
+from benchmarks.jobs.job import BenchJob, Group, JobAnswer
 from benchmarks.routing.rows import RowLog
 
 Half = Literal["tuning", "held-out", "all"]
-JOBS: Final[tuple[Job, ...]] = (*one_call.JOBS, *parts.JOBS, *code.JOBS)
+JOBS: Final[tuple[BenchJob, ...]] = (*one_call.JOBS, *parts.JOBS, *code.JOBS)
 GROUPS: Final[tuple[Group, ...]] = ("one-call", "parts", "code")
 ARMS: Final[tuple[Arm, ...]] = ("chat", "direct", "orchestrator")
 MAIN, LADDER = "1.5b", "ladder"
@@ -77,7 +78,7 @@ class JobBench:
     """Runs jobs and keeps their rows in a folder."""
 
     folder: Path
-    jobs: Sequence[Job]
+    jobs: Sequence[BenchJob]
     arms: Sequence[Arm]
     say: Callable[[str], None] = print
     _log: RowLog = field(init=False)
@@ -112,12 +113,12 @@ class JobBench:
                             continue
                         yield self._judge(model, arm, job, number, row)
 
-    def row(self, model: str, arm: Arm, job: Job, number: int, make: Callable[[], Row]) -> Row:
+    def row(self, model: str, arm: Arm, job: BenchJob, number: int, make: Callable[[], Row]) -> Row:
         """Return the row of the log, made now unless it is there."""
         return self._log.get(_key(model, arm, job, number), make)
 
     def _do(
-        self, setup: ModelSetup, number: int, job: Job, arm: Arm, started: list[JobDaemon], stack: ExitStack
+        self, setup: ModelSetup, number: int, job: BenchJob, arm: Arm, started: list[JobDaemon], stack: ExitStack
     ) -> None:
         def make() -> Row:
             if not started:
@@ -134,21 +135,22 @@ class JobBench:
             self._missing.add(arm)
             self.say(f"the arm {arm} is left out: {missing}")
 
-    def _judge(self, model: str, arm: Arm, job: Job, number: int, row: Row) -> JudgedRun:
-        faults = self._faults(job, Answer(row["text"], row["files"]))
+    def _judge(self, model: str, arm: Arm, job: BenchJob, number: int, row: Row) -> JudgedRun:
+        files = files_in(row["text"], job.outputs) if arm == "chat" else row["files"]
+        faults = self._faults(job, JobAnswer(row["text"], files))
         if row["status"] != "done":
             faults = (f"it {row['status']}: {row['error'][:200]}", *faults)
         costs = {key: value for key, value in row.items() if key not in ("text", "files")}
         return JudgedRun(model, arm, job.name, job.group, job.held_out, number, faults, **costs)
 
-    def _faults(self, job: Job, answer: Answer) -> tuple[str, ...]:
+    def _faults(self, job: BenchJob, answer: JobAnswer) -> tuple[str, ...]:
         key = json.dumps([job.name, answer.text, dict(answer.files)])
         if key not in self._judged:
             self._judged[key] = tuple(job.check(answer))
         return self._judged[key]
 
 
-def choose(half: Half, names: Sequence[str] = ()) -> list[Job]:
+def choose(half: Half, names: Sequence[str] = ()) -> list[BenchJob]:
     """Return the jobs of a half, or those of these names or groups in it. Raises KeyError for an unknown name."""
     known = {job.name for job in JOBS} | {*GROUPS}
     if unknown := [name for name in names if name not in known]:
@@ -242,7 +244,7 @@ def _verdict(run: JudgedRun) -> str:
     return f"{'right' if run.right else 'WRONG'} in {run.seconds:.1f} s {'; '.join(run.faults)[:300]}"
 
 
-def _key(model: str, arm: Arm, job: Job, number: int) -> tuple[str, ...]:
+def _key(model: str, arm: Arm, job: BenchJob, number: int) -> tuple[str, ...]:
     """Return the key of a row. A job whose request or files have changed is another one."""
     asked: Any = [job.request, dict(job.files), job.outputs]
     return model, arm, job.name, str(number), hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:12]

@@ -19,7 +19,7 @@ from benchmarks.jobs.checks import (
     table,
     words,
 )
-from benchmarks.jobs.job import Job
+from benchmarks.jobs.job import BenchJob
 
 _REMINDER: Final = "Your invoice 4471 is 12 days overdue. Pay until Friday or we stop all deliveries. This is annoying."
 _NOTICE: Final = """\
@@ -167,8 +167,8 @@ The rooms are lovely and the staff could not have been kinder. Sadly we hardly s
 three, and the breakfast was cold and over before ten. Beautiful place, but for us this was not a holiday.
 """
 
-JOBS: Final[tuple[Job, ...]] = (
-    Job(
+JOBS: Final[tuple[BenchJob, ...]] = (
+    BenchJob(
         "friendlier-reminder",
         "one-call",
         f'Can you make this sound friendlier? I don\'t want to lose the customer. Keep the facts.\n\n"{_REMINDER}"',
@@ -180,7 +180,7 @@ JOBS: Final[tuple[Job, ...]] = (
             language("en"),
         ),
     ),
-    Job(
+    BenchJob(
         "shorter-notice",
         "one-call",
         "notice.txt is far too long, nobody will read it. make it max 45 words but ppl need to know when, that there "
@@ -212,7 +212,7 @@ JOBS: Final[tuple[Job, ...]] = (
         {"notice.txt": _NOTICE},
         held_out=True,
     ),
-    Job(
+    BenchJob(
         "mail-addresses",
         "one-call",
         "Give me all the e-mail addresses in guests.txt, one per line, nothing else. I want to paste them into the BCC "
@@ -230,7 +230,7 @@ JOBS: Final[tuple[Job, ...]] = (
         ),
         {"guests.txt": _GUESTS},
     ),
-    Job(
+    BenchJob(
         "dates-in-minutes",
         "one-call",
         "Which full dates (day, month, year) are in minutes.txt? List them in the form YYYY-MM-DD, earliest first.",
@@ -241,7 +241,7 @@ JOBS: Final[tuple[Job, ...]] = (
         {"minutes.txt": _MINUTES},
         held_out=True,
     ),
-    Job(
+    BenchJob(
         "order-as-json",
         "one-call",
         "Turn the mail in order.txt into JSON and save it as order.json. Keys: customer, order_number, city, items. "
@@ -262,7 +262,7 @@ JOBS: Final[tuple[Job, ...]] = (
         {"order.txt": _ORDER},
         ("order.json",),
     ),
-    Job(
+    BenchJob(
         "booking-as-json",
         "one-call",
         "I need the booking in booking.txt as a JSON object with guest, reference, arrival, departure, nights, total "
@@ -281,7 +281,7 @@ JOBS: Final[tuple[Job, ...]] = (
         {"booking.txt": _BOOKING},
         held_out=True,
     ),
-    Job(
+    BenchJob(
         "lift-notice-in-german",
         "one-call",
         'Übersetz mir das bitte ins Deutsche, es kommt als Aushang in den Flur: "The lift is out of order until '
@@ -305,7 +305,7 @@ JOBS: Final[tuple[Job, ...]] = (
             mentions_some(1, "entschuldig*", "Unannehmlichkeit*", "Umstände", "tut uns leid", "bedauern", "Verzeihung"),
         ),
     ),
-    Job(
+    BenchJob(
         "letter-from-french",
         "one-call",
         "translate lettre.txt into english pls and put it in letter.txt",
@@ -329,7 +329,7 @@ JOBS: Final[tuple[Job, ...]] = (
         ("letter.txt",),
         held_out=True,
     ),
-    Job(
+    BenchJob(
         "worn-shoes",
         "one-call",
         "Question about returns.md: a customer has worn her shoes outside for a week and doesn't like them. How many "
@@ -341,7 +341,7 @@ JOBS: Final[tuple[Job, ...]] = (
         ),
         {"returns.md": _RETURNS},
     ),
-    Job(
+    BenchJob(
         "pool-on-a-holiday",
         "one-call",
         "Pfingstmontag ist ja Feiertag. Hat das Bad da auf, und wenn ja von wann bis wann? steht in bad.txt",
@@ -356,7 +356,7 @@ JOBS: Final[tuple[Job, ...]] = (
         {"bad.txt": _POOL},
         held_out=True,
     ),
-    Job(
+    BenchJob(
         "incident-in-three-points",
         "one-call",
         "Read incident.md and write summary.md for the management: exactly three bullet points - what happened, why, "
@@ -381,7 +381,7 @@ JOBS: Final[tuple[Job, ...]] = (
         {"incident.md": _INCIDENT},
         ("summary.md",),
     ),
-    Job(
+    BenchJob(
         "tent-in-one-sentence",
         "one-call",
         "Sum up the review in tent.txt in ONE sentence, at most 40 words. It has to say what's good, what's bad, and "
@@ -401,7 +401,7 @@ JOBS: Final[tuple[Job, ...]] = (
         {"tent.txt": _REVIEW},
         held_out=True,
     ),
-    Job(
+    BenchJob(
         "stock-as-markdown",
         "one-call",
         "Kannst du stock.csv als Markdown-Tabelle ausgeben? Spalten: Artikel, Bestand, Preis (das Regal brauche ich "
@@ -420,7 +420,7 @@ JOBS: Final[tuple[Job, ...]] = (
         ),
         {"stock.csv": _STOCK},
     ),
-    Job(
+    BenchJob(
         "team-as-csv",
         "one-call",
         "Make a CSV file out of the table in team.md, team.csv, with header. Only name, team and room are needed.",
@@ -443,14 +443,14 @@ JOBS: Final[tuple[Job, ...]] = (
         ("team.csv",),
         held_out=True,
     ),
-    Job(
+    BenchJob(
         "kind-of-ticket",
         "one-call",
         "Is ticket.txt about billing, a bug or a feature request? Answer with one of the words billing, bug, feature.",
         every(mentions("billing"), lacks("bug", "feature"), words(1, 40)),
         {"ticket.txt": _TICKET},
     ),
-    Job(
+    BenchJob(
         "mood-of-a-comment",
         "one-call",
         "Would you say the guest in comment.txt is positive, negative or mixed about the hotel? One word.",
@@ -458,7 +458,7 @@ JOBS: Final[tuple[Job, ...]] = (
         {"comment.txt": _COMMENT},
         held_out=True,
     ),
-    Job(
+    BenchJob(
         "sentence-with-mistakes",
         "one-call",
         "fix the mistakes, change nothing else: \"Their is to many people which doesn't knows about you're new adress, "
@@ -476,7 +476,7 @@ JOBS: Final[tuple[Job, ...]] = (
             words(15, 90),
         ),
     ),
-    Job(
+    BenchJob(
         "german-mistakes",
         "one-call",
         "Bitte nur die Fehler korrigieren, sonst nichts ändern: „Das der Zug verspätung hat, wussten wir garnicht, den "
@@ -497,7 +497,7 @@ JOBS: Final[tuple[Job, ...]] = (
         ),
         held_out=True,
     ),
-    Job(
+    BenchJob(
         "what-a-command-does",
         "one-call",
         "A colleague sent me this and says I should put it into cron. What does it do, and is anything lost?\n\n"
@@ -535,7 +535,7 @@ JOBS: Final[tuple[Job, ...]] = (
             reworded("find /var/log/app -name '*.log' -mtime +7 -delete", 0.8),
         ),
     ),
-    Job(
+    BenchJob(
         "what-a-pattern-accepts",
         "one-call",
         "Explain this regular expression to somebody who doesn't program, and give two examples it accepts:  "

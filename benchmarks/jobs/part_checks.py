@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Final
 
 from benchmarks.jobs.checks import every, holds, plain
-from benchmarks.jobs.job import Answer, Check
+from benchmarks.jobs.job import Check, JobAnswer
 
 TABLE_ROW: Final = re.compile(r"^[^\n]*\|[^\n]*\|[^\n]*$", re.MULTILINE)
 """A row of a Markdown table."""
@@ -21,10 +21,12 @@ def each_part(parts: Mapping[str, tuple[str, Check]], file: str = "") -> Check:
     """
     patterns = {name: pattern for name, (pattern, _) in parts.items()}
 
-    def check(answer: Answer) -> list[str]:
+    def check(answer: JobAnswer) -> list[str]:
         passages = passages_about(patterns, answer.file(file) if file else answer.text)
         return [
-            f"{name}: {fault}" for name, (_, judge) in parts.items() for fault in judge(Answer(passages.get(name, "")))
+            f"{name}: {fault}"
+            for name, (_, judge) in parts.items()
+            for fault in judge(JobAnswer(passages.get(name, "")))
         ]
 
     return check
@@ -33,9 +35,9 @@ def each_part(parts: Mapping[str, tuple[str, Check]], file: str = "") -> Check:
 def ending(size: int, *checks: Check) -> Check:
     """Return a check that the last words of the answer, so many of them, pass these checks."""
 
-    def check(answer: Answer) -> list[str]:
+    def check(answer: JobAnswer) -> list[str]:
         tail = "".join(re.findall(r"\S+\s*", answer.text)[-size:])
-        return [f"at the end: {fault}" for fault in every(*checks)(Answer(tail))]
+        return [f"at the end: {fault}" for fault in every(*checks)(JobAnswer(tail))]
 
     return check
 
@@ -43,7 +45,7 @@ def ending(size: int, *checks: Check) -> Check:
 def only(right: Sequence[str], among: Sequence[str]) -> Check:
     """Return a check that the answer mentions exactly these names."""
 
-    def check(answer: Answer) -> list[str]:
+    def check(answer: JobAnswer) -> list[str]:
         mentioned = {name for name in among if name in plain(answer.text)}
         missing = [f"{name} is missing" for name in right if name not in mentioned]
         return missing + [f"{name} is wrong" for name in sorted(mentioned.difference(right))]

@@ -21,7 +21,7 @@ from benchmarks.jobs.checks import (
     table,
     words,
 )
-from benchmarks.jobs.job import Answer, Check, Job
+from benchmarks.jobs.job import BenchJob, Check, JobAnswer
 from benchmarks.jobs.part_checks import attributes, each_part, ending, json_list, only
 
 COMMENT_LABELS: Final = (
@@ -48,7 +48,7 @@ def _not_a_copy(files: dict[str, str], most: float = 0.75, file: str = "") -> Ch
     return reworded("\n".join(files.values()), most, file)
 
 
-def _labels(answer: Answer) -> list[str]:
+def _labels(answer: JobAnswer) -> list[str]:
     """Require 20 rows, and 17 right ones: some comments can be read in two ways."""
     rows = [row for row in csv.reader(io.StringIO(answer.file("labels.csv"))) if len(row) == 2]
     labels = {number.strip(" ."): label.strip().casefold() for number, label in rows if number.strip(" .").isdigit()}
@@ -96,7 +96,7 @@ def _subject_lines() -> Check:
         "zoo": r"zoo|panda|cub|name|night",
     }
 
-    def check(answer: Answer) -> list[str]:
+    def check(answer: JobAnswer) -> list[str]:
         listed = [line for line in answer.text.splitlines() if re.search(r"\w", line) and not heading.match(line)]
         marked = [line for line in listed if re.match(r'\W*([-*•"“]|\d+[.)])', line)]
         subjects = [label.sub("", line) for line in (listed if len(listed) == 12 else marked)]
@@ -112,7 +112,7 @@ def _subject_lines() -> Check:
     return check
 
 
-def _quiz(answer: Answer) -> list[str]:
+def _quiz(answer: JobAnswer) -> list[str]:
     """Require six questions with an answer after each."""
     _, *answers = re.split(r"\?", answer.file("quiz.md"))
     faults = [] if len(answers) == 6 else [f"quiz.md: there are {len(answers)} questions, not 6"]
@@ -124,10 +124,10 @@ def _quiz(answer: Answer) -> list[str]:
 def _glossary_line(term: str, *facts: str) -> Check:
     """Require a line of at most 20 words that starts with a term and has one of the facts."""
 
-    def check(answer: Answer) -> list[str]:
+    def check(answer: JobAnswer) -> list[str]:
         start = re.compile(rf"\W*((the|a) )?{term}\b\W*\w", re.I)
         line = next((line for line in answer.file("glossary.md").splitlines() if start.match(line)), "")
-        return [f"{term}: {fault}" for fault in every(words(5, 21), mentions(facts))(Answer(line))]
+        return [f"{term}: {fault}" for fault in every(words(5, 21), mentions(facts))(JobAnswer(line))]
 
     return check
 
@@ -157,8 +157,8 @@ def _invitation(name: str, seat: str, dish: str) -> Check:
     )
 
 
-JOBS: Final[tuple[Job, ...]] = (
-    Job(
+JOBS: Final[tuple[BenchJob, ...]] = (
+    BenchJob(
         "three-minutes",
         "parts",
         "Summarise each of these three meeting notes in two or three sentences, then list what is still open.",
@@ -171,7 +171,7 @@ JOBS: Final[tuple[Job, ...]] = (
         ),
         given.MINUTES,
     ),
-    Job(
+    BenchJob(
         "notice-languages",
         "parts",
         "could you translate notice.txt into german, french and spanish pls? notice.de.txt, notice.fr.txt, "
@@ -185,7 +185,7 @@ JOBS: Final[tuple[Job, ...]] = (
         ("notice.de.txt", "notice.fr.txt", "notice.es.txt"),
         held_out=True,
     ),
-    Job(
+    BenchJob(
         "boiler-notes",
         "parts",
         "I'm looking for everything we have about the boiler. Which of these notes mention it? Just the names of the "
@@ -193,7 +193,7 @@ JOBS: Final[tuple[Job, ...]] = (
         only(("note02", "note05", "note10"), [name.removesuffix(".txt") for name in given.HOUSE_NOTES]),
         given.HOUSE_NOTES,
     ),
-    Job(
+    BenchJob(
         "comment-labels",
         "parts",
         "Sort the 20 comments into delivery, billing or praise. Write the result as labels.csv with the columns "
@@ -203,7 +203,7 @@ JOBS: Final[tuple[Job, ...]] = (
         ("labels.csv",),
         held_out=True,
     ),
-    Job(
+    BenchJob(
         "recall-audiences",
         "parts",
         "recall.txt has to go out in three versions. customers.md: friendly, what they have to do and how they get "
@@ -222,7 +222,7 @@ JOBS: Final[tuple[Job, ...]] = (
         given.KETTLE,
         ("customers.md", "dealers.md", "press.md"),
     ),
-    Job(
+    BenchJob(
         "desk-offers",
         "parts",
         "Compare the three offers on price, delivery and warranty. A table please, and below it which one is the "
@@ -259,7 +259,7 @@ JOBS: Final[tuple[Job, ...]] = (
         given.OFFERS,
         held_out=True,
     ),
-    Job(
+    BenchJob(
         "contract-terms",
         "parts",
         "For every contract in this folder I need two things: how long is the notice period, and does it renew "
@@ -280,7 +280,7 @@ JOBS: Final[tuple[Job, ...]] = (
         ),
         given.CONTRACTS,
     ),
-    Job(
+    BenchJob(
         "invoice-table",
         "parts",
         "pull supplier, date and total out of all the invoices -> invoices.csv (supplier,date,amount; dates like "
@@ -303,7 +303,7 @@ JOBS: Final[tuple[Job, ...]] = (
         given.INVOICES,
         ("invoices.csv",),
     ),
-    Job(
+    BenchJob(
         "rainy-cities",
         "parts",
         "Schreib mir bitte für Wien, Lissabon und Oslo je einen Absatz (50 bis 100 Wörter) darüber, was man dort an "
@@ -319,7 +319,7 @@ JOBS: Final[tuple[Job, ...]] = (
         ),
         held_out=True,
     ),
-    Job(
+    BenchJob(
         "lamp-texts",
         "parts",
         "We launch the lamp in facts.txt on Tuesday. I need description.md (about 80 words for the shop), post.txt (a "
@@ -340,7 +340,7 @@ JOBS: Final[tuple[Job, ...]] = (
         ("description.md", "post.txt", "specs.md"),
         held_out=True,
     ),
-    Job(
+    BenchJob(
         "module-review",
         "parts",
         "Review each of the three modules: the worst problem of each in one or two sentences. End with one verdict "
@@ -390,7 +390,7 @@ JOBS: Final[tuple[Job, ...]] = (
         given.MODULES,
         held_out=True,
     ),
-    Job(
+    BenchJob(
         "shopping-lists",
         "parts",
         "Merge our three shopping lists into shopping.txt: alphabetical, one thing a line, everything only once and "
@@ -410,7 +410,7 @@ JOBS: Final[tuple[Job, ...]] = (
         given.LISTS,
         ("shopping.txt",),
     ),
-    Job(
+    BenchJob(
         "two-interviews",
         "parts",
         "Please boil the two interviews down to three bullet points each. The other stuff in the folder has nothing "
@@ -439,7 +439,7 @@ JOBS: Final[tuple[Job, ...]] = (
         given.INTERVIEWS,
         held_out=True,
     ),
-    Job(
+    BenchJob(
         "avis-hotel",
         "parts",
         "Résume chacun des avis en une phrase et dis-moi à la fin lequel des quatre est le plus négatif.",
@@ -469,7 +469,7 @@ JOBS: Final[tuple[Job, ...]] = (
         ),
         given.REVIEWS_FR,
     ),
-    Job(
+    BenchJob(
         "recetas-json",
         "parts",
         "Saca de cada receta el nombre, para cuántas personas es, los minutos y los ingredientes, y guárdalo en "
@@ -490,7 +490,7 @@ JOBS: Final[tuple[Job, ...]] = (
         ("recetas.json",),
         held_out=True,
     ),
-    Job(
+    BenchJob(
         "kundenmails",
         "parts",
         "Beantworte bitte jede der drei Mails kurz und höflich, höchstens 80 Wörter. Was du wissen musst, steht in "
@@ -503,7 +503,7 @@ JOBS: Final[tuple[Job, ...]] = (
         given.MAILS_DE,
         ("antwort_keller.txt", "antwort_oezcan.txt", "antwort_wolff.txt"),
     ),
-    Job(
+    BenchJob(
         "subject-lines",
         "parts",
         "i need 3 subject lines for each of our 4 newsletters (the txt files), max 8 words each and no emojis!!",
@@ -511,7 +511,7 @@ JOBS: Final[tuple[Job, ...]] = (
         given.NEWSLETTERS,
         held_out=True,
     ),
-    Job(
+    BenchJob(
         "guestbook-english",
         "parts",
         "r1 to r4 are from our guest book. What do they say in English? Put the name of the language that each was "
@@ -534,7 +534,7 @@ JOBS: Final[tuple[Job, ...]] = (
         ),
         given.GUESTBOOK,
     ),
-    Job(
+    BenchJob(
         "applicants-json",
         "parts",
         "Make candidates.json from the CVs: a list with an object per applicant, keys name, years (years of "
@@ -550,7 +550,7 @@ JOBS: Final[tuple[Job, ...]] = (
         given.APPLICANTS,
         ("candidates.json",),
     ),
-    Job(
+    BenchJob(
         "first-errors",
         "parts",
         "What was the first ERROR in each of the log files and at what time did it happen? If a log has none, say "
@@ -570,7 +570,7 @@ JOBS: Final[tuple[Job, ...]] = (
         given.LOGS,
         held_out=True,
     ),
-    Job(
+    BenchJob(
         "glossary",
         "parts",
         "Explain probe, hub, reading, zone, threshold and valve the way manual.txt uses them. One sentence per term, "
@@ -586,7 +586,7 @@ JOBS: Final[tuple[Job, ...]] = (
         given.TERMS,
         ("glossary.md",),
     ),
-    Job(
+    BenchJob(
         "heating-options",
         "parts",
         "We can't decide between a heat pump, a pellet stove and district heating. Give me two advantages and two "
@@ -616,7 +616,7 @@ JOBS: Final[tuple[Job, ...]] = (
             ),
         ),
     ),
-    Job(
+    BenchJob(
         "chapter-quiz",
         "parts",
         "My pupils read three chapters. Two quiz questions with their answers for each chapter, all in quiz.md please.",
@@ -631,7 +631,7 @@ JOBS: Final[tuple[Job, ...]] = (
         ("quiz.md",),
         held_out=True,
     ),
-    Job(
+    BenchJob(
         "travel-claims",
         "parts",
         "Go through claim1 to claim6 and check each against policy.txt. Do we pay it or not, and why? Half a sentence "
@@ -654,7 +654,7 @@ JOBS: Final[tuple[Job, ...]] = (
         ),
         given.CLAIMS,
     ),
-    Job(
+    BenchJob(
         "dinner-invitations",
         "parts",
         "Everybody in guests.csv gets a short invitation of their own (2-3 sentences) to the dinner on 9 May at 19:00 "

@@ -2,24 +2,24 @@
 
 from dataclasses import dataclass
 
-from benchmarks.jobs.job import Answer
+from benchmarks.jobs.job import JobAnswer
 
 
 @dataclass(frozen=True, slots=True)
 class HandWritten:
     """Answers to a job that its check has to accept, and others that it has to refuse."""
 
-    right: tuple[Answer, ...]
-    wrong: tuple[Answer, ...]
+    right: tuple[JobAnswer, ...]
+    wrong: tuple[JobAnswer, ...]
 
 
 def _texts(right: list[str], wrong: list[str]) -> HandWritten:
-    return HandWritten(tuple(map(Answer, right)), tuple(map(Answer, wrong)))
+    return HandWritten(tuple(map(JobAnswer, right)), tuple(map(JobAnswer, wrong)))
 
 
 def _files(name: str, right: list[str], wrong: list[str]) -> HandWritten:
-    made = [tuple(Answer("", {name: text}) for text in texts) for texts in (right, wrong)]
-    return HandWritten(made[0], (*made[1], *(Answer(text) for text in right)))
+    made = [tuple(JobAnswer("", {name: text}) for text in texts) for texts in (right, wrong)]
+    return HandWritten(made[0], (*made[1], *(JobAnswer(text) for text in right)))
 
 
 _SUMMARY = """\

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from benchmarks.jobs.job import Answer
+from benchmarks.jobs.job import JobAnswer
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,14 +13,16 @@ class WrittenCode:
     faults: tuple[tuple[str, str], ...]
 
     @property
-    def right(self) -> Answer:
+    def right(self) -> JobAnswer:
         """Return the right answer."""
-        return Answer("", self.files)
+        return JobAnswer("", self.files)
 
     @property
-    def wrong(self) -> list[Answer]:
+    def wrong(self) -> list[JobAnswer]:
         """Return the wrong answers."""
-        return [Answer("", {name: text.replace(*fault) for name, text in self.files.items()}) for fault in self.faults]
+        return [
+            JobAnswer("", {name: text.replace(*fault) for name, text in self.files.items()}) for fault in self.faults
+        ]
 
 
 _SLUGIFY = """\

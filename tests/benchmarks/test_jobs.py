@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks.jobs import checks, code, one_call
 from benchmarks.jobs.checks import code_blocks, language_of, list_items
-from benchmarks.jobs.job import Answer, Check, Job
+from benchmarks.jobs.job import BenchJob, Check, JobAnswer
 from benchmarks.jobs.measure import GROUPS, JOBS
 from tests.benchmarks.job_answers import ANSWERS
 from tests.benchmarks.job_code_answers import CODE_ANSWERS
@@ -88,38 +88,38 @@ CASES: dict[str, tuple[Check, list[str], list[str]]] = {
 def test_check_accepts_right_texts_and_refuses_wrong_ones(name: str) -> None:
     check, right, wrong = CASES[name]
     for text in right:
-        assert check(Answer(text)) == [], text
+        assert check(JobAnswer(text)) == [], text
     for text in [*wrong, "", " \n"]:
-        assert check(Answer(text)), text
+        assert check(JobAnswer(text)), text
 
 
 def test_check_of_a_file_reads_that_file_only() -> None:
     check = checks.table(("Desk lamp", 24.5), ("Chair", 1120), count=2, header=("item",), file="prices.csv")
-    assert check(Answer("", {"prices.csv": CSV})) == []
-    assert check(Answer("", {"prices.csv": CSV.replace(",", ";")})) == []
-    assert check(Answer(MARKDOWN, {"other.csv": CSV})) == ["there is no prices.csv"]
-    assert checks.json_with({"name": "Ada"}, "ada.json")(Answer("", {"ada.json": JSON}))  # a fence is no JSON
-    assert checks.has_file("a.txt")(Answer("", {"a.txt": "x"})) == []
-    assert checks.has_file("a.txt", str.isdigit, "no number")(Answer("", {"a.txt": "x"})) == ["a.txt: no number"]
+    assert check(JobAnswer("", {"prices.csv": CSV})) == []
+    assert check(JobAnswer("", {"prices.csv": CSV.replace(",", ";")})) == []
+    assert check(JobAnswer(MARKDOWN, {"other.csv": CSV})) == ["there is no prices.csv"]
+    assert checks.json_with({"name": "Ada"}, "ada.json")(JobAnswer("", {"ada.json": JSON}))  # a fence is no JSON
+    assert checks.has_file("a.txt")(JobAnswer("", {"a.txt": "x"})) == []
+    assert checks.has_file("a.txt", str.isdigit, "no number")(JobAnswer("", {"a.txt": "x"})) == ["a.txt: no number"]
 
 
 def test_hidden_tests_judge_code_without_trusting_it() -> None:
     check = checks.passes("from add import add\ndef test_sum():\n    assert add(2, 3) == 5\n", "add.py")
     right = "def add(a, b):\n    return a + b\n"
-    assert check(Answer("", {"add.py": right})) == []
-    assert check(Answer(f"Use this:\n```python\n{right}```\nIt adds.")) == []
-    assert check(Answer(right)) == ["there is no add.py"]
+    assert check(JobAnswer("", {"add.py": right})) == []
+    assert check(JobAnswer(f"Use this:\n```python\n{right}```\nIt adds.")) == []
+    assert check(JobAnswer(right)) == ["there is no add.py"]
     wrong = ["def add(a, b):\n    return a", "def add(a, b)", "import os\nos._exit(0)", "raise SystemExit(0)"]
-    assert [check(Answer("", {"add.py": code})) for code in wrong].count([]) == 0
+    assert [check(JobAnswer("", {"add.py": code})) for code in wrong].count([]) == 0
 
 
 def test_tests_of_an_answer_must_pass_for_right_code_and_fail_for_wrong_code() -> None:
     right, wrong = ({"add.py": f"def add(a, b):\n    return a {sign} b\n"} for sign in "+-")
     check = checks.every(checks.passes_own("test_add.py", right), checks.refuses("test_add.py", wrong))
-    assert check(Answer("", {"test_add.py": TEST_OF_ADD})) == []
-    assert check(Answer("", {"test_add.py": "def test_nothing():\n    pass\n"}))
-    assert check(Answer("", {"test_add.py": TEST_OF_ADD.replace("5", "6")}))
-    assert check(Answer(""))
+    assert check(JobAnswer("", {"test_add.py": TEST_OF_ADD})) == []
+    assert check(JobAnswer("", {"test_add.py": "def test_nothing():\n    pass\n"}))
+    assert check(JobAnswer("", {"test_add.py": TEST_OF_ADD.replace("5", "6")}))
+    assert check(JobAnswer(""))
 
 
 def test_parts_of_a_text() -> None:
@@ -129,7 +129,7 @@ def test_parts_of_a_text() -> None:
 
 
 @pytest.mark.parametrize("job", one_call.JOBS, ids=lambda job: job.name)
-def test_check_of_a_job_is_fair(job: Job) -> None:
+def test_check_of_a_job_is_fair(job: BenchJob) -> None:
     answers = ANSWERS[job.name]
     assert len(answers.right) >= 1
     assert len(answers.wrong) >= 1
@@ -140,7 +140,7 @@ def test_check_of_a_job_is_fair(job: Job) -> None:
 
 
 @pytest.mark.parametrize("job", code.JOBS, ids=lambda job: job.name)
-def test_check_of_a_code_job_is_fair(job: Job) -> None:
+def test_check_of_a_code_job_is_fair(job: BenchJob) -> None:
     answers = CODE_ANSWERS[job.name]
     assert job.check(answers.right) == []
     for answer in (*answers.wrong, *worthless(job)):
@@ -157,8 +157,8 @@ def test_halves_are_equal_and_nothing_is_asked_twice() -> None:
         assert all(name in job.request for name in job.outputs), job.name
 
 
-def worthless(job: Job) -> list[Answer]:
+def worthless(job: BenchJob) -> list[JobAnswer]:
     """Return answers without content: empty ones, and ones that repeat the input."""
     repeated = "\n".join([*job.files.values(), job.request])
     texts = ["", *job.files.values(), job.request, repeated]
-    return [Answer(text, dict.fromkeys(job.outputs, text)) for text in texts]
+    return [JobAnswer(text, dict.fromkeys(job.outputs, text)) for text in texts]

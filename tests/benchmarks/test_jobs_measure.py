@@ -8,7 +8,7 @@ import pytest
 from benchmarks.jobs.__main__ import main
 from benchmarks.jobs.arms import Arm
 from benchmarks.jobs.chat_files import files_in, question_of
-from benchmarks.jobs.job import Group, Job
+from benchmarks.jobs.job import BenchJob, Group
 from benchmarks.jobs.measure import ARMS, JobBench, JudgedRun, choose, goals_of, table
 
 NAMES = ("a.py", "docs/b.md")
@@ -41,10 +41,10 @@ def test_one_wanted_file_needs_no_name() -> None:
 
 
 def test_a_chat_sees_the_files_then_the_request() -> None:
-    job = Job("j", "code", "Fix a.py.", lambda answer: [], {"a.py": "x = 1\n"}, ("a.py",))
+    job = BenchJob("j", "code", "Fix a.py.", lambda answer: [], {"a.py": "x = 1\n"}, ("a.py",))
     question = question_of(job)
     assert question.startswith("a.py:\n```\nx = 1\n```\n\nFix a.py.\n\nWrite each file")
-    assert question_of(Job("j", "one-call", "Say hello.", lambda answer: [])) == "Say hello."
+    assert question_of(BenchJob("j", "one-call", "Say hello.", lambda answer: [])) == "Say hello."
 
 
 def _run(
@@ -113,7 +113,9 @@ def test_halves_and_names_choose_jobs() -> None:
 
 
 def test_answers_in_the_log_are_judged_again_by_changed_checks(tmp_path: Path) -> None:
-    job = Job("greet", "one-call", "Say hello.", lambda answer: [] if answer.text == "Hello" else ["it is no greeting"])
+    job = BenchJob(
+        "greet", "one-call", "Say hello.", lambda answer: [] if answer.text == "Hello" else ["it is no greeting"]
+    )
     seen: list[str] = []
     bench = JobBench(tmp_path, [job], ["chat"], seen.append)
     assert [*bench.judged(["m"], 1)] == []
@@ -121,14 +123,14 @@ def test_answers_in_the_log_are_judged_again_by_changed_checks(tmp_path: Path) -
     (run,) = bench.judged(["m"], 2)
     assert run.right
     assert run.seconds == 2.0
-    stricter = Job(job.name, job.group, job.request, lambda answer: ["no name"])
+    stricter = BenchJob(job.name, job.group, job.request, lambda answer: ["no name"])
     (again,) = JobBench(tmp_path, [stricter], ["chat"]).judged(["m"], 1)
     assert again.faults == ("no name",)
-    other = Job(job.name, job.group, "Say hello to Ida.", job.check)
+    other = BenchJob(job.name, job.group, "Say hello to Ida.", job.check)
     assert [*JobBench(tmp_path, [other], ["chat"]).judged(["m"], 1)] == []
 
 
-def _write_row(bench: JobBench, job: Job) -> None:
+def _write_row(bench: JobBench, job: BenchJob) -> None:
     row = {"text": "Hello", "files": {}, "seconds": 2.0, "input_tokens": 3, "output_tokens": 1, "status": "done"}
     row |= {"exit_code": 0, "doubt": "", "error": "", "plan": {}}
     bench.row("m", "chat", job, 0, lambda: row)

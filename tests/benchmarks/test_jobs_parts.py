@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from benchmarks.jobs.job import Answer, Job
+from benchmarks.jobs.job import BenchJob, JobAnswer
 from benchmarks.jobs.part_checks import attributes, each_part, only
 from benchmarks.jobs.part_files import folder
 from benchmarks.jobs.parts import COMMENT_LABELS, JOBS, SHOPPING
@@ -342,49 +342,51 @@ WRONG: dict[str, tuple[str, str]] = {
 """By job, what is replaced in the right answer, and by what."""
 
 
-def _right(job: Job) -> Answer:
-    return Answer(TEXTS.get(job.name, "Done."), FILES.get(job.name, {}))
+def _right(job: BenchJob) -> JobAnswer:
+    return JobAnswer(TEXTS.get(job.name, "Done."), FILES.get(job.name, {}))
 
 
 @pytest.fixture(params=JOBS, ids=lambda job: job.name)
-def job(request: pytest.FixtureRequest) -> Job:
-    job: Job = request.param
+def job(request: pytest.FixtureRequest) -> BenchJob:
+    job: BenchJob = request.param
     return job
 
 
-def test_each_right_answer_is_accepted(job: Job) -> None:
+def test_each_right_answer_is_accepted(job: BenchJob) -> None:
     assert job.check(_right(job)) == []
 
 
 @pytest.mark.parametrize(("name", "text"), OTHER_WORDS.items())
 def test_other_words_for_the_same_are_accepted(name: str, text: str) -> None:
     job = next(job for job in JOBS if job.name == name)
-    assert job.check(Answer(text, FILES.get(name, {}))) == []
+    assert job.check(JobAnswer(text, FILES.get(name, {}))) == []
 
 
-def test_a_wrong_detail_is_refused(job: Job) -> None:
+def test_a_wrong_detail_is_refused(job: BenchJob) -> None:
     old, new = WRONG[job.name]
     right = _right(job)
-    wrong = Answer(re.sub(old, new, right.text), {name: re.sub(old, new, text) for name, text in right.files.items()})
+    wrong = JobAnswer(
+        re.sub(old, new, right.text), {name: re.sub(old, new, text) for name, text in right.files.items()}
+    )
     assert wrong != right
     assert job.check(wrong)
 
 
-def test_an_empty_answer_is_refused(job: Job) -> None:
-    assert job.check(Answer(""))
-    assert job.check(Answer("Done.", dict.fromkeys(job.outputs, "Done.")))
+def test_an_empty_answer_is_refused(job: BenchJob) -> None:
+    assert job.check(JobAnswer(""))
+    assert job.check(JobAnswer("Done.", dict.fromkeys(job.outputs, "Done.")))
 
 
-def test_what_was_given_is_no_answer(job: Job) -> None:
+def test_what_was_given_is_no_answer(job: BenchJob) -> None:
     copied = "\n".join(f"{name}\n{text}" for name, text in job.files.items())
-    assert job.check(Answer(copied, dict.fromkeys(job.outputs, copied)))
-    assert job.check(Answer(job.request, dict.fromkeys(job.outputs, job.request)))
+    assert job.check(JobAnswer(copied, dict.fromkeys(job.outputs, copied)))
+    assert job.check(JobAnswer(job.request, dict.fromkeys(job.outputs, job.request)))
 
 
-def test_an_answer_without_one_of_its_files_is_refused(job: Job) -> None:
+def test_an_answer_without_one_of_its_files_is_refused(job: BenchJob) -> None:
     right = _right(job)
     for name in job.outputs:
-        assert job.check(Answer(right.text, {other: text for other, text in right.files.items() if other != name}))
+        assert job.check(JobAnswer(right.text, {other: text for other, text in right.files.items() if other != name}))
 
 
 def test_jobs_differ_and_both_halves_are_alike() -> None:
@@ -398,18 +400,18 @@ def test_jobs_differ_and_both_halves_are_alike() -> None:
 
 def test_a_part_is_read_from_prose_rows_and_columns() -> None:
     check = each_part({"A": (r"\bA\b", lambda it: [] if "1" in it.text else ["no 1"]), "B": (r"\bB\b", lambda it: [])})
-    assert check(Answer("A has 1. B has 2.")) == []
-    assert check(Answer("A has 2. B has 1.")) == ["A: no 1"]
-    assert check(Answer("| A | 1 |\n|---|---|\n| B | 2 |")) == []
-    assert check(Answer("| | B | A |\n|---|---|---|\n| size | 1 | 2 |")) == ["A: no 1"]
-    assert check(Answer("| | B | A |\n|---|---|---|\n| size | 2 | 1 |")) == []
+    assert check(JobAnswer("A has 1. B has 2.")) == []
+    assert check(JobAnswer("A has 2. B has 1.")) == ["A: no 1"]
+    assert check(JobAnswer("| A | 1 |\n|---|---|\n| B | 2 |")) == []
+    assert check(JobAnswer("| | B | A |\n|---|---|---|\n| size | 1 | 2 |")) == ["A: no 1"]
+    assert check(JobAnswer("| | B | A |\n|---|---|---|\n| size | 2 | 1 |")) == []
 
 
 def test_a_choice_mentions_nothing_else() -> None:
     check = only(["n1"], ["n1", "n2"])
-    assert check(Answer("It is **n1.txt**.")) == []
-    assert check(Answer("n1.txt and n2.txt")) == ["n2 is wrong"]
-    assert check(Answer("None.")) == ["n1 is missing"]
+    assert check(JobAnswer("It is **n1.txt**.")) == []
+    assert check(JobAnswer("n1.txt and n2.txt")) == ["n2 is wrong"]
+    assert check(JobAnswer("None.")) == ["n1 is missing"]
 
 
 @pytest.mark.parametrize(
@@ -425,4 +427,4 @@ def test_a_choice_mentions_nothing_else() -> None:
 )
 def test_a_quality_belongs_to_the_name_in_its_clause(text: str, accepted: bool) -> None:
     check = attributes("cheapest", "x", ["x", "y"])
-    assert (check(Answer(text)) == []) is accepted
+    assert (check(JobAnswer(text)) == []) is accepted
