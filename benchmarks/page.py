@@ -245,9 +245,9 @@ SUBJECTS: Final[Mapping[str, BenchmarkSubject]] = {
     "jobs": BenchmarkSubject(
         "Better than one call",
         "Sixty requests as people write them, with small files, and checks of the answers by code: 20 for which one "
-        "call is enough, 25 with independent parts, 15 with code. One chat with the files pasted, a direct answer "
-        "and the orchestrator alternate, with the same models at temperature 0. Seconds and tokens are medians. False done: "
-        "wrong, and neither failed nor marked as doubtful.",
+        "call is enough, 25 with independent parts, 15 with code. One chat with the files pasted, a direct answer and "
+        "the orchestrator alternate, with the same models at temperature 0. Seconds and tokens are medians. False "
+        "done: wrong, and neither failed nor marked as doubtful.",
         _jobs,
         _job_counts,
     ),

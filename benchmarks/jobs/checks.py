@@ -56,6 +56,11 @@ def every(*checks: Check) -> Check:
     return lambda answer: [*dict.fromkeys(fault for check in checks for fault in check(answer))]
 
 
+def in_turn(*checks: Check) -> Check:
+    """Return a check that accepts what all of these accept, and stops at the first one that does not."""
+    return lambda answer: next((faults for check in checks if (faults := check(answer))), [])
+
+
 def either(*checks: Check) -> Check:
     """Return a check that accepts what one of these accepts. The faults are those of the check that comes nearest."""
 

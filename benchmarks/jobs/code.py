@@ -4,7 +4,7 @@ import ast
 from collections.abc import Callable
 from typing import Final
 
-from benchmarks.jobs.checks import every, has_file, passes, passes_own, refuses
+from benchmarks.jobs.checks import every, has_file, in_turn, passes, passes_own, refuses
 from benchmarks.jobs.job import BenchJob
 
 _SLUG_TESTS: Final = """\
@@ -594,7 +594,7 @@ JOBS: Final[tuple[BenchJob, ...]] = (
         "Put a function to_roman(number) into roman.py that gives Roman numerals for 1 to 3999 and raises ValueError "
         "for everything outside. Also write pytest tests in test_roman.py: one for 4, 9 and 1994, and one that 0 and "
         "4000 are refused.",
-        every(
+        in_turn(
             passes(_ROMAN_TESTS, "roman.py"),
             passes_own("test_roman.py", {"roman.py": _ROMAN}),
             refuses("test_roman.py", {"roman.py": _ROMAN.replace('(4, "IV"), ', "")}),
@@ -607,7 +607,7 @@ JOBS: Final[tuple[BenchJob, ...]] = (
         "Credit card checksum (Luhn): write luhn.py with is_valid(number: str) -> bool. Spaces and hyphens in the "
         "number are ignored; other characters, an empty string or a single digit are simply not valid. And add "
         "test_luhn.py with pytest tests - 4539148803436467 is a valid number, 4539148803436466 is not.",
-        every(
+        in_turn(
             passes(_LUHN_TESTS, "luhn.py"),
             passes_own("test_luhn.py", {"luhn.py": _LUHN}),
             refuses("test_luhn.py", {"luhn.py": "def is_valid(number):\n    return True\n"}),

@@ -8,7 +8,7 @@ from typing import Final, Literal
 
 from orchestrator.sandbox import JobOutcome, Sandbox, SandboxJob, SandboxLimits
 
-_LIMITS: Final = SandboxLimits(wall=60, cpu=10)
+_LIMITS: Final = SandboxLimits(wall=60, cpu=10, niceness=0)
 _SAID: Final = 200
 _RUNNER: Final = """
 import sys, traceback
@@ -44,11 +44,24 @@ def failures_of(
     `functions`: plain functions whose names start with `test_`. `pytest`: whatever pytest collects from `name`.
     Raises SandboxUnavailable.
     """
+    if unparsed := [
+        fault for file, content in {**files, name: tests}.items() for fault in _syntax_faults(file, content)
+    ]:
+        return unparsed
     sources = {file: content.encode() for file, content in files.items()}
     if framework == "pytest":
         return _of_pytest(_run(("python", "-c", _PYTEST, name), sources, name, tests))
     sources["hidden_runner.py"] = _RUNNER.encode()
     return _of_functions(_run(("python", "hidden_runner.py"), sources, "hidden_cases.py", tests), _count(tests))
+
+
+def _syntax_faults(file: str, content: str) -> list[str]:
+    try:
+        if file.endswith(".py"):
+            ast.parse(content)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        return [f"{file} is no Python: {error}"]
+    return []
 
 
 def _count(tests: str) -> int:

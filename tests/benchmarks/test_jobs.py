@@ -80,6 +80,7 @@ CASES: dict[str, tuple[Check, list[str], list[str]]] = {
         ["a b", "c"],
         ["a"],
     ),
+    "in turn": (checks.in_turn(checks.mentions("a"), checks.lacks("b")), ["a"], ["a b", "b"]),
     "every": (checks.every(checks.mentions("a"), checks.lacks("b")), ["a"], ["a b", "b"]),
 }
 
@@ -115,7 +116,7 @@ def test_hidden_tests_judge_code_without_trusting_it() -> None:
 
 def test_tests_of_an_answer_must_pass_for_right_code_and_fail_for_wrong_code() -> None:
     right, wrong = ({"add.py": f"def add(a, b):\n    return a {sign} b\n"} for sign in "+-")
-    check = checks.every(checks.passes_own("test_add.py", right), checks.refuses("test_add.py", wrong))
+    check = checks.in_turn(checks.passes_own("test_add.py", right), checks.refuses("test_add.py", wrong))
     assert check(JobAnswer("", {"test_add.py": TEST_OF_ADD})) == []
     assert check(JobAnswer("", {"test_add.py": "def test_nothing():\n    pass\n"}))
     assert check(JobAnswer("", {"test_add.py": TEST_OF_ADD.replace("5", "6")}))
@@ -161,4 +162,4 @@ def worthless(job: BenchJob) -> list[JobAnswer]:
     """Return answers without content: empty ones, and ones that repeat the input."""
     repeated = "\n".join([*job.files.values(), job.request])
     texts = ["", *job.files.values(), job.request, repeated]
-    return [JobAnswer(text, dict.fromkeys(job.outputs, text)) for text in texts]
+    return [JobAnswer(text, dict.fromkeys(job.outputs, text)) for text in dict.fromkeys(texts)]
