@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks import results
+from benchmarks.daemon.process import BenchmarkFailed
 from benchmarks.goals import Goal
 from benchmarks.jobs.arms import ModelSetup
 from benchmarks.jobs.measure import ARMS, JobBench, JudgedRun, choose, goals_of, table
@@ -41,7 +42,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     models = options.model or [*setups]
     if not options.judge:
         for model in models:
-            bench.run(setups[model], options.rounds)
+            try:
+                bench.run(setups[model], options.rounds)
+            except BenchmarkFailed as failure:
+                print(f"the model {model} is left out: {failure}", file=sys.stderr)
     runs = [*bench.judged(models, options.rounds)]
     before = [] if options.before is None else [*JobBench(options.before, jobs, ARMS).judged(models, options.rounds)]
     goals = goals_of(runs, before)
