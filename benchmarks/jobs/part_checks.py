@@ -3,10 +3,10 @@
 import json
 import re
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
+from itertools import combinations, pairwise
 from typing import Final
 
-from benchmarks.jobs.checks import every, holds, plain
+from benchmarks.jobs.checks import every, holds, plain, reworded
 from benchmarks.jobs.job import Check, JobAnswer
 
 TABLE_ROW: Final = re.compile(r"^[^\n]*\|[^\n]*\|[^\n]*$", re.MULTILINE)
@@ -28,6 +28,21 @@ def each_part(parts: Mapping[str, tuple[str, Check]], file: str = "") -> Check:
             for name, (_, judge) in parts.items()
             for fault in judge(JobAnswer(passages.get(name, "")))
         ]
+
+    return check
+
+
+def unlike(patterns: Mapping[str, str], most: float = 0.8) -> Check:
+    """Return a check that a text does not say the same of two parts: that no likeness (0 to 1) is above `most`.
+
+    `patterns` are those of the parts' names, by the part's name.
+    """
+
+    def check(answer: JobAnswer) -> list[str]:
+        passages = passages_about(patterns, answer.text)
+        said = {name: re.sub(pattern, "", plain(passages.get(name, ""))) for name, pattern in patterns.items()}
+        same = [(a, b) for a, b in combinations(patterns, 2) if said[b] and reworded(said[a], most)(JobAnswer(said[b]))]
+        return [f"it says the same of {a} and {b}" for a, b in same]
 
     return check
 

@@ -22,13 +22,18 @@ from benchmarks.jobs.checks import (
     words,
 )
 from benchmarks.jobs.job import BenchJob, Check, JobAnswer
-from benchmarks.jobs.part_checks import attributes, each_part, ending, json_list, only
+from benchmarks.jobs.part_checks import attributes, each_part, ending, json_list, only, unlike
 
 COMMENT_LABELS: Final = (
     "delivery billing praise delivery billing praise delivery billing praise delivery "
     "billing praise delivery billing praise delivery billing praise delivery billing"
 ).split()
 SHOPPING: Final = ("apples", "bread", "coffee", "eggs", "lemons", "milk", "rice", "soap", "tomatoes")
+HEATINGS: Final = {
+    "heat pump": "heat pumps?",
+    "pellet stove": "pellet( stoves?)?",
+    "district heating": r"district heat\w*",
+}
 SECOND_REVIEW: Final = r"deuxi|avis ?2\b|second|cafard|(n°|num[ée]ro) ?2"
 LAMP_FACTS: Final = (
     "800",
@@ -596,16 +601,9 @@ JOBS: Final[tuple[BenchJob, ...]] = (
                 ("advantage*", "pro", "pros", "benefit*", "upside*"),
                 ("disadvantage*", "con", "cons", "drawback*", "downside*"),
             ),
-            each_part(
-                {
-                    name: (pattern, words(12, 260))
-                    for name, pattern in (
-                        ("heat pump", "heat pumps?"),
-                        ("pellet stove", "pellet( stoves?)?"),
-                        ("district heating", r"district heat\w*"),
-                    )
-                }
-            ),
+            each_part({name: (pattern, words(12, 260)) for name, pattern in HEATINGS.items()}),
+            unlike(HEATINGS),
+            words(50, 330),
             ending(
                 60,
                 mentions(

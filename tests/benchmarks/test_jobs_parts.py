@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 
 from benchmarks.jobs.job import BenchJob, JobAnswer
-from benchmarks.jobs.part_checks import attributes, each_part, only
+from benchmarks.jobs.part_checks import attributes, each_part, only, unlike
 from benchmarks.jobs.part_files import folder
 from benchmarks.jobs.parts import COMMENT_LABELS, JOBS, SHOPPING
 
@@ -428,3 +428,11 @@ def test_a_choice_mentions_nothing_else() -> None:
 def test_a_quality_belongs_to_the_name_in_its_clause(text: str, accepted: bool) -> None:
     check = attributes("cheapest", "x", ["x", "y"])
     assert (check(JobAnswer(text)) == []) is accepted
+
+
+def test_two_parts_of_which_the_same_is_said_are_refused() -> None:
+    check = unlike({"cat": r"cats?\b", "dog": r"dogs?\b"})
+    assert check(JobAnswer("The cat is quiet and cheap. The dog is loud, but it watches the house.")) == []
+    assert check(JobAnswer("A cat is nice and costs little. A dog is nice and costs little.")) == [
+        "it says the same of cat and dog"
+    ]
