@@ -29,6 +29,7 @@ COMMENT_LABELS: Final = (
     "billing praise delivery billing praise delivery billing praise delivery billing"
 ).split()
 SHOPPING: Final = ("apples", "bread", "coffee", "eggs", "lemons", "milk", "rice", "soap", "tomatoes")
+CITIES_DE: Final = {city: rf"\b{city.casefold()}\w*" for city in ("Wien", "Lissabon", "Oslo")}
 HEATINGS: Final = {
     "heat pump": "heat pumps?",
     "pellet stove": "pellet( stoves?)?",
@@ -315,12 +316,8 @@ JOBS: Final[tuple[BenchJob, ...]] = (
         "einem Regentag machen kann.",
         every(
             language("de"),
-            each_part(
-                {
-                    city: (rf"\b{city}\w*", every(words(45, 120), language("de")))
-                    for city in ("Wien", "Lissabon", "Oslo")
-                }
-            ),
+            each_part({name: (pattern, every(words(45, 120), language("de"))) for name, pattern in CITIES_DE.items()}),
+            unlike(CITIES_DE),
         ),
         held_out=True,
     ),
