@@ -203,6 +203,8 @@ def _times(runs: Sequence[JudgedRun]) -> Iterator[Goal]:
 
 def _false_done(runs: Sequence[JudgedRun], before: Sequence[JudgedRun]) -> Iterator[Goal]:
     now, then = (_some(some, MAIN, "orchestrator", "all") for some in (runs, before))
+    measured_then = {run.job for run in then}
+    now = [run for run in now if run.job in measured_then]
     wrong_then = sum(run.false_done for run in then)
     if now and wrong_then:
         share = (sum(run.false_done for run in now) / len(now)) / (wrong_then / len(then))

@@ -96,7 +96,8 @@ def test_false_done_is_wrong_without_any_sign_of_it() -> None:
     ]
     assert [run.false_done for run in wrong] == [True, False, False, False]
     before = [_run(name, "orchestrator", "bad") for name in "abcd"]
-    (goal,) = (goal for goal in goals_of(wrong, before) if "false" in goal.name)
+    new = _run("e", "orchestrator", "bad")  # was not measured before
+    (goal,) = (goal for goal in goals_of([*wrong, new], before) if "false" in goal.name)
     assert (goal.value, goal.met) == (0.25, True)
     (row,) = (row for row in table(wrong) if row["group"] == "all")
     assert (row["right"], row["of"], row["doubted"], row["failed"], row["false_done"]) == (1, 4, 1, 1, 1)
