@@ -43,7 +43,7 @@ class ModelSetup:
     init: tuple[str, ...]
     """The options of `orchestrator init` that make the registry."""
     frontdoor: str | None = None
-    """The file of the model that plans; None: whichever `init` chooses."""
+    """The model that plans, as `init --model` names it; None: whichever `init` chooses."""
 
     def registry(self, folder: Path) -> Path:
         """Write the registry of this setup, and return its file. Raises BenchmarkFailed."""
@@ -100,7 +100,10 @@ class JobDaemon:
 
     def _chat(self, job: BenchJob) -> JobRun:
         begun = time.perf_counter()
-        answer = self._ask(question_of(job), CHAT_TOKENS)
+        try:
+            answer = self._ask(question_of(job), CHAT_TOKENS)
+        except httpx2.TransportError as error:
+            return JobRun("", {}, time.perf_counter() - begun, 0, 0, "failed", 1, error=repr(error))
         seconds = time.perf_counter() - begun
         if not answer.is_success:
             return JobRun("", {}, seconds, 0, 0, "failed", 1, error=answer.text[:500])
@@ -120,10 +123,9 @@ class JobDaemon:
         """Run the command that a user runs. The seconds are those of the run, without the start of the command."""
         with tempfile.TemporaryDirectory() as place:
             files, out = Path(place) / "files", Path(place) / "out"
-            for name, text in {".keep": "", **job.files}.items():
-                (files / name).parent.mkdir(parents=True, exist_ok=True)
+            files.mkdir()
+            for name, text in job.files.items():
                 (files / name).write_text(text, encoding="utf-8")
-            (files / ".keep").unlink()
             named = ("--dir", str(files), "--out", str(out), "--json", *options)
             done = _command("run", job.request, *named, home=self._daemon.home)
             return _job_run(done, _files_of(out))
@@ -192,8 +194,12 @@ def _files_of(folder: Path) -> dict[str, str]:
 def _set_frontdoor(file: Path, model: str) -> None:
     """Let a model of the registry plan. Raises BenchmarkFailed if the registry does not have it."""
     document = yaml.safe_load(file.read_text(encoding="utf-8"))
-    named = [name for name, entry in document["models"].items() if Path(entry["file"]).name == Path(model).name]
+    models, role = document["models"], document["roles"]["frontdoor"]
+    named = [name for name, entry in models.items() if name == model or Path(entry["file"]) == Path(model)]
     if not named:
-        raise BenchmarkFailed(f"--frontdoor {model}: init has not put it into {file}")
-    document["roles"]["frontdoor"]["model"] = named[0]
+        raise BenchmarkFailed(f"--frontdoor {model}: init has not put it into {file}, but only {', '.join(models)}")
+    if role["model"] == named[0]:
+        return
+    role.pop("adapter", None)  # belongs to the model that is replaced
+    role["model"] = named[0]
     file.write_text(yaml.safe_dump(document, sort_keys=False), encoding="utf-8")

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Final
 
 from benchmarks.jobs.checks import every, has_file, in_turn, passes, passes_own, refuses
+from benchmarks.jobs.hidden_tests import parse_python
 from benchmarks.jobs.job import BenchJob
 
 _SLUG_TESTS: Final = """\
@@ -539,8 +540,8 @@ def _parsed(accepts: Callable[[ast.Module], bool]) -> Callable[[str], bool]:
 
     def check(source: str) -> bool:
         try:
-            return accepts(ast.parse(source))
-        except SyntaxError:
+            return accepts(parse_python(source))
+        except ValueError:
             return False
 
     return check

@@ -2,6 +2,7 @@
 
 import ast
 import asyncio
+import warnings
 from collections.abc import Mapping
 from functools import cache
 from typing import Final, Literal
@@ -55,11 +56,21 @@ def failures_of(
     return _of_functions(_run(("python", "hidden_runner.py"), sources, "hidden_cases.py", tests), _count(tests))
 
 
+def parse_python(source: str) -> ast.Module:
+    """Return the tree of model-written Python. Raises ValueError for what is none."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return ast.parse(source)
+    except (SyntaxError, RecursionError, MemoryError) as error:
+        raise ValueError(str(error)) from error
+
+
 def _syntax_faults(file: str, content: str) -> list[str]:
     try:
         if file.endswith(".py"):
-            ast.parse(content)
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+            parse_python(content)
+    except ValueError as error:
         return [f"{file} is no Python: {error}"]
     return []
 

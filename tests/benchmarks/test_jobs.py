@@ -110,7 +110,9 @@ def test_hidden_tests_judge_code_without_trusting_it() -> None:
     assert check(JobAnswer("", {"add.py": right})) == []
     assert check(JobAnswer(f"Use this:\n```python\n{right}```\nIt adds.")) == []
     assert check(JobAnswer(right)) == ["there is no add.py"]
-    wrong = ["def add(a, b):\n    return a", "def add(a, b)", "import os\nos._exit(0)", "raise SystemExit(0)"]
+    odd = '"""A \\d is a digit."""\n'  # Python warns of it
+    assert check(JobAnswer("", {"add.py": odd + right})) == []
+    wrong = ["def add(a, b):\n    return a", "\0", "def add(a, b)", "import os\nos._exit(0)", "raise SystemExit(0)"]
     assert [check(JobAnswer("", {"add.py": code})) for code in wrong].count([]) == 0
 
 
