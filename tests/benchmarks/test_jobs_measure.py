@@ -82,9 +82,15 @@ def test_goals_compare_the_arms_of_the_same_jobs() -> None:
         "points more right than one chat, 1.5b, code": (0.0, True),
         "points more right, code, ladder against one chat": (100.0, True),
         "times as long, code, ladder against one chat": (1.1, False),
-        "times as long as one chat, 1.5b, parts": (0.6, True),
+        "times as long as one chat, 1.5b, parts, both right": (0.6, True),
         "times as long as one chat, 1.5b, one-call": (1.05, True),
     }
+
+
+def test_times_of_parts_are_compared_although_no_job_is_right_by_both() -> None:
+    runs = [_run("p", "chat", "bad", group="parts"), _run("p", "orchestrator", group="parts", seconds=5)]
+    goals = {goal.name: goal.value for goal in goals_of(runs)}
+    assert goals["times as long as one chat, 1.5b, parts, no job right by both"] == 0.5
 
 
 def test_false_done_is_wrong_without_any_sign_of_it() -> None:
