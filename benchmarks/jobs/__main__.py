@@ -81,7 +81,7 @@ def _document(
     options: argparse.Namespace, runs: Sequence[JudgedRun], before: Sequence[JudgedRun], goals: Sequence[Goal]
 ) -> dict[str, Any]:
     return {
-        "command": "python -m benchmarks.jobs",
+        "command": f"python -m benchmarks.jobs --half {options.half} --out benchmarks/results/jobs.json",
         "machine": results.machine(),
         "versions": results.versions("llama-cpp-python"),
         "half": options.half,
