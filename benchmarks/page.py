@@ -83,6 +83,25 @@ def _advice(found: Results) -> Iterator[str]:
         yield f"| {' | '.join(map(str, told))} | {row['times_one_agent']:.1f} | {twice} |"
 
 
+def _jobs(found: Results) -> str:
+    rows = {(row["model"], row["group"], row["arm"]): row for row in found["table"]}
+    chat, ours = (rows["1.5b", "all", arm] for arm in ("chat", "orchestrator"))
+    return (
+        f"Qwen2.5-Coder-1.5B answers {100 * ours['right'] / ours['of']:.0f} % of the requests correctly with the "
+        f"orchestrator, and {100 * chat['right'] / chat['of']:.0f} % in one chat."
+    )
+
+
+def _job_counts(found: Results) -> Iterator[str]:
+    yield "| model | jobs | by | right | seconds | tokens read | tokens written | failed | false done |"
+    yield "|---|---|---|---:|---:|---:|---:|---:|---:|"
+    for row in found["table"]:
+        costs = f"{row['seconds']:.1f} | {row['input_tokens']:.0f} | {row['output_tokens']:.0f}"
+        right = f"{row['right']} of {row['of']}"
+        names = f"{row['model']} | {row['group']} | {row['arm']}"
+        yield f"| {names} | {right} | {costs} | {row['failed']} | {row['false_done']} |"
+
+
 def _engine(found: Results) -> str:
     return (
         "At worst, in tokens a second: "
@@ -223,6 +242,15 @@ def _real_model(found: Results) -> str:
 
 
 SUBJECTS: Final[Mapping[str, BenchmarkSubject]] = {
+    "jobs": BenchmarkSubject(
+        "Better than one call",
+        "Sixty requests as people write them, with small files, and checks of the answers by code: 20 for which one "
+        "call is enough, 25 with independent parts, 15 with code. One chat with the files pasted, a direct answer and "
+        "the orchestrator alternate, with the same models at temperature 0. Seconds and tokens are medians. False "
+        "done: wrong, and neither failed nor marked as doubtful.",
+        _jobs,
+        _job_counts,
+    ),
     "critical_path": BenchmarkSubject(
         "Whole tasks beside other ways to run a plan",
         "The same plans, model file, prompts, numbers of tokens and threads; how many times as long others take.",

@@ -1,0 +1,259 @@
+"""Run jobs in pairs, keep their answers, judge these by the jobs' checks, and count.
+
+The log has answers and what they cost, and no verdicts, so that changed checks judge old answers again.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Any, Final, Literal
+
+from benchmarks.goals import Goal, at_least, at_most
+from benchmarks.jobs import code, one_call, parts
+from benchmarks.jobs.arms import Arm, ArmMissing, JobDaemon, ModelSetup, Row, job_daemon
+from benchmarks.jobs.chat_files import files_in
+from benchmarks.jobs.job import BenchJob, Group, JobAnswer
+from benchmarks.routing.rows import RowLog
+
+Half = Literal["tuning", "held-out", "all"]
+JOBS: Final[tuple[BenchJob, ...]] = (*one_call.JOBS, *parts.JOBS, *code.JOBS)
+GROUPS: Final[tuple[Group, ...]] = ("one-call", "parts", "code")
+ARMS: Final[tuple[Arm, ...]] = ("chat", "direct", "orchestrator")
+MAIN, LADDER = "1.5b", "ladder"
+POINTS, CODE_POINTS = 10.0, 15.0
+"""How many points more of a group's jobs are to be right than by one chat."""
+CODE_TIME, PARTS_TIME, ONE_CALL_TIME = 1.0, 0.8, 1.1
+"""The median time as a multiple of one chat's."""
+FALSE_DONE = 0.5
+"""The share of wrong answers that look right, as a multiple of an earlier version's."""
+
+
+class _NotMeasured(Exception):
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedRun:
+    """How a job was done, and what is wrong with its answer."""
+
+    model: str
+    arm: Arm
+    job: str
+    group: Group
+    held_out: bool
+    round: int
+    faults: tuple[str, ...]
+    seconds: float
+    input_tokens: int
+    output_tokens: int
+    status: str
+    exit_code: int
+    doubt: str
+    error: str
+    plan: Row
+
+    @property
+    def right(self) -> bool:
+        """Whether the check accepts the answer."""
+        return not self.faults
+
+    @property
+    def false_done(self) -> bool:
+        """Whether a wrong answer looks like a right one: done and without a doubt."""
+        return bool(self.faults) and self.status == "done" and not self.doubt
+
+    def to_json(self) -> Row:
+        """Return the row of the results."""
+        steps = self.plan.get("steps", ())
+        form = {"origin": self.plan["origin"], "steps": len(steps), "width": self.plan["width"]} if self.plan else None
+        return asdict(self) | {"right": self.right, "plan": form}
+
+
+@dataclass(slots=True)
+class JobBench:
+    """Runs jobs and keeps their rows in a folder."""
+
+    folder: Path
+    jobs: Sequence[BenchJob]
+    arms: Sequence[Arm]
+    say: Callable[[str], None] = print
+    _log: RowLog = field(init=False)
+    _judged: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    _missing: set[Arm] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self._log = RowLog(self.folder / "rows.jsonl", say=lambda text: None)
+
+    def run(self, setup: ModelSetup, rounds: int) -> None:
+        """Do the jobs that are not in the log yet, with all arms of a job one after the other. Raises BenchmarkFailed.
+
+        Each round has a daemon with a state folder of its own, so that no round learns from another one.
+        """
+        for number in range(rounds):
+            with ExitStack() as stack:
+                started: list[JobDaemon] = []
+                for index, job in enumerate(self.jobs):
+                    for arm in self.arms[:: -1 if (number + index) % 2 else 1]:
+                        if arm not in self._missing:
+                            self._do(setup, number, job, arm, started, stack)
+
+    def judged(self, models: Sequence[str], rounds: int) -> Iterator[JudgedRun]:
+        """Yield the judged rows of the log."""
+        for model in models:
+            for number in range(rounds):
+                for job in self.jobs:
+                    for arm in self.arms:
+                        try:
+                            row = self.row(model, arm, job, number, _not_measured)
+                        except _NotMeasured:
+                            continue
+                        yield self._judge(model, arm, job, number, row)
+
+    def row(self, model: str, arm: Arm, job: BenchJob, number: int, make: Callable[[], Row]) -> Row:
+        """Return the row of the log, made now unless it is there."""
+        return self._log.get(_key(model, arm, job, number), make)
+
+    def _do(
+        self, setup: ModelSetup, number: int, job: BenchJob, arm: Arm, started: list[JobDaemon], stack: ExitStack
+    ) -> None:
+        def make() -> Row:
+            if not started:
+                home = self.folder / setup.name / f"round-{number}"
+                started.append(stack.enter_context(job_daemon(setup, home)))
+            row = started[0].run(arm, job)
+            verdict = _verdict(self._judge(setup.name, arm, job, number, row))
+            self.say(f"{setup.name} round {number} {job.name} {arm}: {verdict}")
+            return row
+
+        try:
+            self.row(setup.name, arm, job, number, make)
+        except ArmMissing as missing:
+            self._missing.add(arm)
+            self.say(f"the arm {arm} is left out: {missing}")
+
+    def _judge(self, model: str, arm: Arm, job: BenchJob, number: int, row: Row) -> JudgedRun:
+        files = files_in(row["text"], job.outputs) if arm == "chat" else row["files"]
+        faults = self._faults(job, JobAnswer(row["text"], files))
+        if row["status"] != "done":
+            faults = (f"it {row['status']}: {row['error'][:200]}", *faults)
+        costs = {key: value for key, value in row.items() if key not in ("text", "files")}
+        return JudgedRun(model, arm, job.name, job.group, job.held_out, number, faults, **costs)
+
+    def _faults(self, job: BenchJob, answer: JobAnswer) -> tuple[str, ...]:
+        key = json.dumps([job.name, answer.text, dict(answer.files)])
+        if key not in self._judged:
+            self._judged[key] = tuple(job.check(answer))
+        return self._judged[key]
+
+
+def choose(half: Half, names: Sequence[str] = ()) -> list[BenchJob]:
+    """Return the jobs of a half, or those of these names or groups in it. Raises KeyError for an unknown name."""
+    known = {job.name for job in JOBS} | {*GROUPS}
+    if unknown := [name for name in names if name not in known]:
+        raise KeyError(unknown[0])
+    chosen = [job for job in JOBS if half == "all" or job.held_out == (half == "held-out")]
+    return [job for job in chosen if not names or job.name in names or job.group in names]
+
+
+def table(runs: Sequence[JudgedRun]) -> list[Row]:
+    """Return the counts by model, group and arm, and those over all groups."""
+    rows = []
+    for model in dict.fromkeys(run.model for run in runs):
+        for group in (*GROUPS, "all"):
+            for arm in ARMS:
+                some = [run for run in runs if run.model == model and run.arm == arm and group in (run.group, "all")]
+                if some:
+                    rows.append({"model": model, "group": group, "arm": arm} | _counts(some))
+    return rows
+
+
+def goals_of(runs: Sequence[JudgedRun], before: Sequence[JudgedRun] = ()) -> list[Goal]:
+    """Return the goals as far as their arms were measured. `before` are rows of the version to compare with."""
+    return [*_more_right(runs), *_code_by_ladder(runs), *_times(runs), *_false_done(runs, before)]
+
+
+def _more_right(runs: Sequence[JudgedRun]) -> Iterator[Goal]:
+    for group in ("all", *GROUPS):
+        chat, ours = (_some(runs, MAIN, arm, group) for arm in ("chat", "orchestrator"))
+        if chat and ours:
+            name = f"points more right than one chat, {MAIN}, {'all jobs' if group == 'all' else group}"
+            yield at_least(name, _points(ours) - _points(chat), POINTS if group == "all" else 0)
+
+
+def _code_by_ladder(runs: Sequence[JudgedRun]) -> Iterator[Goal]:
+    chat, ladder = _some(runs, MAIN, "chat", "code"), _some(runs, LADDER, "orchestrator", "code")
+    if chat and ladder:
+        against = f"code, {LADDER} against one chat"
+        yield at_least(f"points more right, {against}", _points(ladder) - _points(chat), CODE_POINTS)
+        yield at_most(f"times as long, {against}", _ratio(ladder, chat), CODE_TIME)
+
+
+def _times(runs: Sequence[JudgedRun]) -> Iterator[Goal]:
+    for group, most in (("parts", PARTS_TIME), ("one-call", ONE_CALL_TIME)):
+        chat, ours = (_some(runs, MAIN, arm, group) for arm in ("chat", "orchestrator"))
+        name = f"times as long as one chat, {MAIN}, {group}"
+        # A chat that leaves parts out takes less time, so only those that produce the same are compared.
+        both_right = [[run for run in some if run.right] for some in (ours, chat)]
+        if group == "parts" and _pairs(*both_right):
+            yield at_most(f"{name}, both right", _ratio(*both_right), most)
+        elif _pairs(ours, chat):
+            yield at_most(f"{name}, no job right by both" if group == "parts" else name, _ratio(ours, chat), most)
+
+
+def _false_done(runs: Sequence[JudgedRun], before: Sequence[JudgedRun]) -> Iterator[Goal]:
+    now, then = (_some(some, MAIN, "orchestrator", "all") for some in (runs, before))
+    measured_then = {run.job for run in then}
+    now = [run for run in now if run.job in measured_then]
+    wrong_then = sum(run.false_done for run in then)
+    if now and wrong_then:
+        share = (sum(run.false_done for run in now) / len(now)) / (wrong_then / len(then))
+        yield at_most(f"share of false done as a multiple of before, {MAIN}", share, FALSE_DONE)
+
+
+def _some(runs: Iterable[JudgedRun], model: str, arm: Arm, group: str) -> list[JudgedRun]:
+    return [run for run in runs if (run.model, run.arm) == (model, arm) and group in (run.group, "all")]
+
+
+def _points(runs: Sequence[JudgedRun]) -> float:
+    return 100 * sum(run.right for run in runs) / len(runs)
+
+
+def _pairs(some: Sequence[JudgedRun], others: Sequence[JudgedRun]) -> list[float]:
+    """Return the ratios of the seconds of the same jobs in the same rounds."""
+    seconds = {(run.job, run.round): run.seconds for run in others}
+    return [run.seconds / seconds[run.job, run.round] for run in some if seconds.get((run.job, run.round))]
+
+
+def _ratio(some: Sequence[JudgedRun], others: Sequence[JudgedRun]) -> float:
+    return median(_pairs(some, others) or [float("inf")])
+
+
+def _counts(runs: Sequence[JudgedRun]) -> Row:
+    return {
+        "right": sum(run.right for run in runs),
+        "of": len(runs),
+        "seconds": round(median(run.seconds for run in runs), 2),
+        "input_tokens": median(run.input_tokens for run in runs),
+        "output_tokens": median(run.output_tokens for run in runs),
+        "doubted": sum(bool(run.doubt) for run in runs),
+        "failed": sum(run.status != "done" for run in runs),
+        "false_done": sum(run.false_done for run in runs),
+    }
+
+
+def _verdict(run: JudgedRun) -> str:
+    return f"{'right' if run.right else 'WRONG'} in {run.seconds:.1f} s {'; '.join(run.faults)[:300]}"
+
+
+def _key(model: str, arm: Arm, job: BenchJob, number: int) -> tuple[str, ...]:
+    """Return the key of a row. A job whose request or files have changed is another one."""
+    asked: Any = [job.request, dict(job.files), job.outputs]
+    return model, arm, job.name, str(number), hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:12]
+
+
+def _not_measured() -> Row:
+    raise _NotMeasured

@@ -1,0 +1,163 @@
+"""What a chat is asked and what counts as its files; how answers are kept, judged again, and counted."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from benchmarks.jobs.__main__ import main
+from benchmarks.jobs.arms import Arm
+from benchmarks.jobs.chat_files import files_in, question_of
+from benchmarks.jobs.job import BenchJob, Group
+from benchmarks.jobs.measure import ARMS, JobBench, JudgedRun, choose, goals_of, table
+
+NAMES = ("a.py", "docs/b.md")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a.py:\n```python\nx = 1\n```\nand docs/b.md\n~~~\n# B\n~~~",
+        "### `a.py`\n\n```\nx = 1\n```\n\n**docs/b.md**\n```md\n# B\n```\nThat is all.",
+        "```python title=a.py\nx = 1\n```\n```md:docs/b.md\n# B\n```",
+        "```python\n# a.py\nx = 1\n```\n```\n<!-- docs/b.md -->\n# B\n```",
+        "```\n# a.py\nx = 1\n\n---\n\n# docs/b.md\n# B\n```",
+        "Here they are.\n\n**a.py**:\nx = 1\n\n`docs/b.md`\n\n# B\n",
+        "First a.py, then docs/b.md. This is a.py:\n```\nx = 1\n```\ndocs/b.md\n```\n# B",
+    ],
+)
+def test_files_of_a_chat_are_known_by_their_names(text: str) -> None:
+    files = {name: content.strip() for name, content in files_in(text, NAMES).items()}
+    assert files == {"a.py": "x = 1", "docs/b.md": "# B"}
+
+
+def test_one_wanted_file_needs_no_name() -> None:
+    assert files_in("Sure:\n```\nx = 1\n```\n", ["a.py"]) == {"a.py": "x = 1\n"}
+    assert files_in("a.py\n\nx = 1", ["a.py"]) == {"a.py": "x = 1"}
+    assert files_in("x = 1\n", ["a.py"]) == {"a.py": "x = 1\n"}
+    assert files_in("", ["a.py"]) == {}
+    assert files_in("```\nx = 1\n```", NAMES) == {}
+    assert files_in("```\nx = 1\n```", []) == {}
+
+
+def test_a_chat_sees_the_files_then_the_request() -> None:
+    job = BenchJob("j", "code", "Fix a.py.", lambda answer: [], {"a.py": "x = 1\n"}, ("a.py",))
+    question = question_of(job)
+    assert question.startswith("a.py:\n```\nx = 1\n```\n\nFix a.py.\n\nWrite each file")
+    assert question_of(BenchJob("j", "one-call", "Say hello.", lambda answer: [])) == "Say hello."
+
+
+def _run(
+    job: str,
+    arm: Arm,
+    *faults: str,
+    group: Group = "one-call",
+    model: str = "1.5b",
+    seconds: float = 10.0,
+    status: str = "done",
+    doubt: str = "",
+) -> JudgedRun:
+    return JudgedRun(model, arm, job, group, False, 0, faults, seconds, 100, 10, status, 0, doubt, "", {})
+
+
+def test_goals_compare_the_arms_of_the_same_jobs() -> None:
+    runs = [
+        _run("a", "chat", "bad"),
+        _run("a", "orchestrator", seconds=12),
+        _run("b", "chat"),
+        _run("b", "orchestrator", "bad", seconds=9),
+        _run("p", "chat", group="parts"),
+        _run("p", "orchestrator", group="parts", seconds=6),
+        _run("q", "chat", "bad", group="parts", seconds=1),
+        _run("q", "orchestrator", group="parts", seconds=50),
+        _run("c", "chat", "bad", group="code"),
+        _run("c", "orchestrator", "bad", group="code", doubt="it has no test"),
+        _run("c", "orchestrator", group="code", model="ladder", seconds=11),
+    ]
+    values = {goal.name: (goal.value, goal.met) for goal in goals_of(runs)}
+    assert values == {
+        "points more right than one chat, 1.5b, all jobs": (20.0, True),
+        "points more right than one chat, 1.5b, one-call": (0.0, True),
+        "points more right than one chat, 1.5b, parts": (50.0, True),
+        "points more right than one chat, 1.5b, code": (0.0, True),
+        "points more right, code, ladder against one chat": (100.0, True),
+        "times as long, code, ladder against one chat": (1.1, False),
+        "times as long as one chat, 1.5b, parts, both right": (0.6, True),
+        "times as long as one chat, 1.5b, one-call": (1.05, True),
+    }
+
+
+def test_times_of_parts_are_compared_although_no_job_is_right_by_both() -> None:
+    runs = [_run("p", "chat", "bad", group="parts"), _run("p", "orchestrator", group="parts", seconds=5)]
+    goals = {goal.name: goal.value for goal in goals_of(runs)}
+    assert goals["times as long as one chat, 1.5b, parts, no job right by both"] == 0.5
+
+
+def test_false_done_is_wrong_without_any_sign_of_it() -> None:
+    wrong = [
+        _run("a", "orchestrator", "bad"),
+        _run("b", "orchestrator", "bad", doubt="too short"),
+        _run("c", "orchestrator", "it failed", status="failed"),
+        _run("d", "orchestrator"),
+    ]
+    assert [run.false_done for run in wrong] == [True, False, False, False]
+    before = [_run(name, "orchestrator", "bad") for name in "abcd"]
+    new = _run("e", "orchestrator", "bad")  # was not measured before
+    (goal,) = (goal for goal in goals_of([*wrong, new], before) if "false" in goal.name)
+    assert (goal.value, goal.met) == (0.25, True)
+    (row,) = (row for row in table(wrong) if row["group"] == "all")
+    assert (row["right"], row["of"], row["doubted"], row["failed"], row["false_done"]) == (1, 4, 1, 1, 1)
+
+
+def test_halves_and_names_choose_jobs() -> None:
+    assert {job.held_out for job in choose("tuning")} == {False}
+    assert {job.held_out for job in choose("held-out")} == {True}
+    assert len(choose("all")) == 60
+    assert {job.group for job in choose("all", ["code"])} == {"code"}
+    assert [job.name for job in choose("tuning", ["slugify"])] == ["slugify"]
+    with pytest.raises(KeyError):
+        choose("tuning", ["slug"])
+
+
+def test_answers_in_the_log_are_judged_again_by_changed_checks(tmp_path: Path) -> None:
+    job = BenchJob(
+        "greet", "one-call", "Say hello.", lambda answer: [] if answer.text == "Hello" else ["it is no greeting"]
+    )
+    seen: list[str] = []
+    bench = JobBench(tmp_path, [job], ["chat"], seen.append)
+    assert [*bench.judged(["m"], 1)] == []
+    _write_row(bench, job)
+    (run,) = bench.judged(["m"], 2)
+    assert run.right
+    assert run.seconds == 2.0
+    stricter = BenchJob(job.name, job.group, job.request, lambda answer: ["no name"])
+    (again,) = JobBench(tmp_path, [stricter], ["chat"]).judged(["m"], 1)
+    assert again.faults == ("no name",)
+    other = BenchJob(job.name, job.group, "Say hello to Ida.", job.check)
+    assert [*JobBench(tmp_path, [other], ["chat"]).judged(["m"], 1)] == []
+
+
+def _write_row(bench: JobBench, job: BenchJob) -> None:
+    row = {"text": "Hello", "files": {}, "seconds": 2.0, "input_tokens": 3, "output_tokens": 1, "status": "done"}
+    row |= {"exit_code": 0, "doubt": "", "error": "", "plan": {}}
+    bench.row("m", "chat", job, 0, lambda: row)
+
+
+@pytest.mark.slow
+def test_a_job_is_done_by_a_chat_and_by_a_plan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--model", "smollm2", "--jobs", "kind-of-ticket", "--rounds", "1", "--folder", str(tmp_path)]
+    out = tmp_path / "out.json"
+    main([*options, "--out", str(out)])
+    rows = {row["arm"]: row for row in json.loads(out.read_text())["rows"]}
+    assert {"chat", "orchestrator"} <= rows.keys() <= {*ARMS}
+    assert all(row["output_tokens"] > 0 and row["seconds"] > 0 for row in rows.values())
+    assert rows["chat"]["plan"] is None
+    first = capsys.readouterr().out
+    assert "kind-of-ticket orchestrator: " in first
+    main(options)
+    assert "kind-of-ticket orchestrator: " not in capsys.readouterr().out  # nothing is done twice
+
+
+def test_an_unknown_job_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--jobs", "nothing"]) == 2
+    assert "nothing" in capsys.readouterr().err
