@@ -110,7 +110,8 @@ def as_candidate(
     if listed is None:
         return Candidate(id=id, file=file, header=header, measured=measured)
     trained = {role: RoleAdapter(adapter.path, adapter.system) for role, adapter in listed.adapters.items()}
-    return Candidate(id=id, file=file, header=header, known_for=listed.roles, adapters=trained, measured=measured)
+    shares = measured or listed.measured
+    return Candidate(id=id, file=file, header=header, known_for=listed.roles, adapters=trained, measured=shares)
 
 
 def _from_hub(source: str, folder: Path) -> Path | None:
