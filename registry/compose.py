@@ -4,9 +4,13 @@ Roles go by size and kind. The frontdoor plans while the user waits, so it gets 
 for that; the worker the smallest that is able enough; the coder and the judge one that was made for it, where there is
 one; and the architect, to which the others escalate, the most able of all. A single model gets all of these roles.
 
-What was measured is worth more than size and name. Where `orchestrator bench model` has measured all models that could
-have a role, the frontdoor gets the one that plans best, the worker the quickest of those that do small tasks about as
-well as the best one, the coder the one whose code passes most tests, and the architect the one with most of both.
+What was measured is worth more than size and name. If all models that could have a role were measured (by
+`orchestrator bench model`, or for the catalogue), the frontdoor gets the one that plans best, the worker the quickest
+of those that do small tasks about as well as the best one, the coder the one whose code passes most tests, and the
+architect the one with most of both. A model that drafts for a larger one may plan or work only if it was measured.
+
+Several models are a ladder: the worker's is the smallest that is adequate, and each role escalates to the next one with
+a more able model. The user can set the models of roles by hand.
 
 The frontdoor chooses among the roles that differ: a plan gives no step to the architect or the judge where the worker
 or the coder has the same model. To a small model that plans, more names for the same are more ways to go wrong.
@@ -97,7 +101,7 @@ class Candidate:
     adapters: Mapping[str, RoleAdapter] = field(default_factory=dict)
     """The adapters that it has in roles, by the role."""
     measured: MeasuredShares | None = None
-    """What was measured of it on this machine, if that was."""
+    """What was measured of it on this machine, or for the catalogue, if that was."""
 
     @property
     def active(self) -> float:
@@ -160,12 +164,15 @@ class _Casting:
     """The models that have no role."""
 
 
-def compose(candidates: Sequence[Candidate], registry: Path, budget: int) -> Composed:
+def compose(
+    candidates: Sequence[Candidate], registry: Path, budget: int, by_hand: Mapping[str, str] | None = None
+) -> Composed:
     """Compose the registry that is to be the file `registry`, for models that may take `budget` bytes together.
 
-    The candidates have different ids. Raises NothingAnswers.
+    The candidates have different ids. `by_hand` are the ids of models whose roles the user has set, by role. Raises
+    NothingAnswers, also for such a model that cannot answer.
     """
-    casting = _cast(candidates)
+    casting = _cast(candidates, by_hand or {})
     hot = _hot(casting, budget)
     kept = 0
     entries: dict[str, dict[str, object]] = {}
@@ -196,9 +203,10 @@ def compose(candidates: Sequence[Candidate], registry: Path, budget: int) -> Com
     )
 
 
-def _cast(candidates: Sequence[Candidate]) -> _Casting:
+def _cast(candidates: Sequence[Candidate], by_hand: Mapping[str, str]) -> _Casting:
     """Give the models their roles."""
     casting = _Casting()
+    set_by_hand = {role: _by_id(candidates, id) for role, id in by_hand.items()}
     able = sorted((one for one in candidates if one.answers and one.kind != EMBEDDER), key=_by_ability)
     drafting = _drafting(able, [one for one in candidates if why_no_text(one.header) is None])
     general = [one for one in able if one.id not in {draft.id for draft in drafting.values()}]
@@ -207,13 +215,15 @@ def _cast(candidates: Sequence[Candidate]) -> _Casting:
     plain = [one for one in general if one.kind not in (CODER, JUDGE)]
     if all(one.ability < ABLE for one in plain):
         plain = general
-    casting.roles[FRONTDOOR] = _measured_best(_quick(plain), _plans) or _planner(plain)
-    casting.roles[WORKER] = _measured_worker(plain) or _worker(plain)
+    small = [draft for draft in drafting.values() if draft.measured is not None and draft in able]
+    casting.roles[FRONTDOOR] = _measured_best(_quick([*plain, *small]), _plans) or _planner(plain)
+    casting.roles[WORKER] = _measured_worker([*plain, *small]) or _worker(plain)
     casting.roles[CODER] = (
         _measured_best(general, _code) or _best(general, CODER) or max(plain, key=_by_ability_if_quick)
     )
     casting.roles[ARCHITECT] = _measured_best(general, _answers_and_code) or max(general, key=_by_ability)
-    casting.roles[JUDGE] = _best([one for one in general if one.kind == JUDGE], JUDGE) or casting.roles[FRONTDOOR]
+    casting.roles[JUDGE] = _best([one for one in general if one.kind == JUDGE], JUDGE) or _judge(casting)
+    casting.roles |= set_by_hand
     played = {one.id for one in casting.roles.values()}
     for target, draft in drafting.items():
         if target in played:
@@ -227,6 +237,23 @@ def _cast(candidates: Sequence[Candidate]) -> _Casting:
     played = {one.id for one in casting.roles.values()}
     casting.without = [one for one in candidates if one.id not in played]
     return casting
+
+
+def _by_id(candidates: Sequence[Candidate], id: str) -> Candidate:
+    """Return the model with this id, which is to answer. Raises NothingAnswers."""
+    chosen = next(model for model in candidates if model.id == id)
+    if not chosen.answers:
+        raise NothingAnswers(f"{chosen.id}: {_why_silent(chosen)}")
+    return chosen
+
+
+def _judge(casting: _Casting) -> Candidate:
+    """Return the model that plans if it is able, else the more able of this and the one that codes.
+
+    A small model that was trained to plan does not judge well.
+    """
+    planner = casting.roles[FRONTDOOR]
+    return planner if planner.ability >= ABLE else max((planner, casting.roles[CODER]), key=_by_ability)
 
 
 def _drafting(able: Sequence[Candidate], writers: Sequence[Candidate]) -> dict[str, Candidate]:

@@ -1,5 +1,7 @@
 """Keep what models of this machine did rightly, by which a new registry gives them their roles.
 
+What was measured here counts instead of what the catalogue states of the same file.
+
 `orchestrator bench model` measures that. The file is `measured.json` in the folder for models, and may be deleted.
 """
 

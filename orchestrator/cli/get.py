@@ -27,7 +27,9 @@ from registry.sources.local import find_here, link_model
 
 DIGEST = re.compile(r"[0-9a-fA-F]{64}")
 TENTHS = 10
-"""If stderr is no terminal, a line is printed whenever another one of so many equal parts of a file has come."""
+"""If stderr is no terminal, a line is printed whenever another one of this many equal parts of a file has come."""
+SMALL = 64 << 20
+"""A smaller file, such as a piece of a model, has no such lines: it comes quickly, and there may be many of them."""
 
 
 def get(
@@ -232,7 +234,7 @@ class _Lines:
 
     def advance(self, count: int) -> None:
         self._done += count
-        tenth = 0 if not self._size else TENTHS * self._done // self._size
+        tenth = 0 if self._size is None or self._size < SMALL else TENTHS * self._done // self._size
         if tenth > self._tenths:
             self._tenths = tenth
             self._say(f"{self._name}: {_of(self._done, self._size)}")

@@ -2,7 +2,7 @@
 
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -15,7 +15,7 @@ from orchestrator.cli.settings import JsonFlag, Settings, settings
 from orchestrator.cli.terminal import one_line, print_json, printable, size, write
 from orchestrator.errors import InputError, Problem
 from registry.checks import OTHER_TEMPLATE, why_no_prompt
-from registry.compose import Candidate, Composed, NothingAnswers, compose, unique
+from registry.compose import CODER, WORKER, Candidate, Composed, NothingAnswers, compose, unique
 from registry.edit import create_registry
 from registry.errors import GgufError
 from registry.gguf import read_header
@@ -42,6 +42,24 @@ def init(
             autocompletion=complete_source,
         ),
     ] = None,
+    worker: Annotated[
+        str | None,
+        typer.Option(
+            "--worker",
+            metavar="NAME",
+            help="The model of the worker, as --model names one: the smallest that is adequate without it.",
+            autocompletion=complete_source,
+        ),
+    ] = None,
+    coder: Annotated[
+        str | None,
+        typer.Option(
+            "--coder",
+            metavar="NAME",
+            help="The model of the coder, to which the worker escalates if it is more able.",
+            autocompletion=complete_source,
+        ),
+    ] = None,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -54,9 +72,10 @@ def init(
 ) -> None:
     """Write a registry that works.
 
-    Roles, tiers and escalation go by size and kind of the models, or by what `orchestrator bench model` has measured
-    where it has measured all that could have a role; contexts and slots go by the memory that there is. A single model
-    gets all roles. The file is loaded before it is put in place.
+    Roles, tiers and escalation go by size and kind of the models, or by what was measured of all that could have a role
+    (by `orchestrator bench model`, or for the catalogue). Several models are a ladder: the smallest adequate one works,
+    and hands over to the next one; --worker and --coder set it by hand. Contexts and slots go by the memory that there
+    is. A single model gets all roles. The file is loaded before it is put in place.
     """
     chosen = settings(context)
     target = (out or configured_registry()).expanduser().absolute()
@@ -64,11 +83,15 @@ def init(
         raise InputError(Problem(str(target), "exists already", "--force to replace it, or --out with another file"))
     folder = downloads()
     ignored: list[str] = []
-    candidates = _named(model, folder, yes=yes) if model else [*_found(folder, ignored)]
+    asked_for = {role: name for role, name in ((WORKER, worker), (CODER, coder)) if name is not None}
+    files = {name: _file_of(name, folder, yes=yes) for name in dict.fromkeys([*(model or ()), *asked_for.values()])}
+    candidates = _named(files, folder) if files else [*_found(folder, ignored)]
     if not candidates:
         raise InputError(_nothing_here(folder, ignored))
+    ids = {full_path(candidate.file): candidate.id for candidate in candidates}
+    by_hand = {role: ids[full_path(files[name])] for role, name in asked_for.items()}
     try:
-        composed = compose(candidates, target, memory_for_models(chosen, None))
+        composed = compose(candidates, target, memory_for_models(chosen, None), by_hand)
     except NothingAnswers as error:
         raise InputError(Problem("--model", f"none of the models answers requests: {error}", _suggestion())) from error
     registry = create_registry(target, composed.text.encode(), replace=force)
@@ -90,11 +113,13 @@ def init(
     write(lambda: print("".join(f"note: {printable(text)}\n" for text in warnings), end="", file=sys.stderr))
 
 
-def _named(names: Sequence[str], folder: Path, *, yes: bool) -> list[Candidate]:
-    """Return the models that the user names, and models that are here and draft for them. Raises InputError."""
-    catalogue, known = read_catalogue(), known_models(folder)
-    files = {name: _file_of(name, folder, yes=yes) for name in dict.fromkeys(names)}
-    for name in names:
+def _named(named: Mapping[str, Path], folder: Path) -> list[Candidate]:
+    """Return the models that the user names, with their files, and models that are here and draft for them.
+
+    Raises InputError.
+    """
+    catalogue, known, files = read_catalogue(), known_models(folder), dict(named)
+    for name in named:
         draft = catalogue[name].draft if name in catalogue else None
         if draft is not None and draft not in files and (file := find_here(draft, folder)) is not None:
             files[draft] = file

@@ -7,6 +7,8 @@ from typing import Annotated, Final
 import yaml
 from pydantic import BaseModel, ConfigDict, Field
 
+from registry.measured import MeasuredShares
+
 PATH: Final = Path(__file__).resolve().parent.parent / "catalogue.yaml"
 
 
@@ -44,12 +46,16 @@ class CatalogueEntry(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     source: Annotated[str, Field(description="where it comes from, as `orchestrator models get` takes it")]
+    mirror: Annotated[str | None, Field(description="where its exact file comes from, without the source")] = None
     quantisation: Annotated[str, Field(description="how its weights are stored")]
     size: Annotated[int, Field(gt=0, description="about how many bytes are downloaded")]
     licence: Annotated[str, Field(description="its licence, by its SPDX name or its own")]
     roles: Annotated[tuple[str, ...], Field(description="the roles that it suits, the best first")]
     draft: Annotated[str | None, Field(description="the short name of a model that can draft for it")] = None
     description: Annotated[str, Field(description="what it is, in a sentence")]
+    measured: Annotated[
+        MeasuredShares | None, Field(description="what `orchestrator bench model` counted of this very file")
+    ] = None
     gguf: Annotated[GgufFile | None, Field(description="the exact file, by which a copy is recognised")] = None
     adapters: Annotated[
         dict[str, AdapterEntry], Field(description="adapters of ours, by the role that they are for")

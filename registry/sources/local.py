@@ -113,7 +113,8 @@ def as_candidate(
         role: RoleAdapter(adapter.path, adapter.system, adapter.plan_quality)
         for role, adapter in listed.adapters.items()
     }
-    return Candidate(id=id, file=file, header=header, known_for=listed.roles, adapters=trained, measured=measured)
+    shares = measured or listed.measured
+    return Candidate(id=id, file=file, header=header, known_for=listed.roles, adapters=trained, measured=shares)
 
 
 def _from_hub(source: str, folder: Path) -> Path | None:

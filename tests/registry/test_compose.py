@@ -87,6 +87,27 @@ def test_what_was_measured_of_all_gives_the_roles(header: GgufHeader) -> None:
     assert composed(*(replace(one, measured=nothing) for one in models)).roles == by_size, "none did anything rightly"
 
 
+def test_a_small_model_that_plans_best_plans_and_does_not_judge(header: GgufHeader) -> None:
+    planner = MeasuredShares(plans=0.7, answers=0.1, code=0.0)
+    worker = MeasuredShares(plans=0.2, answers=0.8, code=0.6)
+    models = (model(header, "m0", 0.1, family="m0"), model(header, "m1", 1.5, family="m1"))
+    made = composed(replace(models[0], measured=planner), replace(models[1], measured=worker))
+    rest = dict.fromkeys(("worker", "coder", "architect", "judge"), "m1")
+    assert made.roles == {"frontdoor": "m0", **rest}
+
+
+def test_roles_are_set_by_hand(header: GgufHeader) -> None:
+    models = (model(header, "m1", 4), model(header, "m0", 0.5))
+    by_hand = {"worker": "m0", "coder": "m1"}
+    made = compose(models, Path("/registry.yaml"), 256 * GIB, by_hand)
+    assert {role: made.roles[role] for role in by_hand} == by_hand
+    assert escalation(made) == {"worker": "coder", "coder": None, "architect": None}
+    assert yaml.safe_load(made.text)["models"]["m1"]["speculation"]["draft"] == "worker", "it drafts, too"
+    silent = model(header, "silent", 0.5, chat_template=None)
+    with pytest.raises(NothingAnswers, match="silent: "):
+        compose((*models, silent), Path("/registry.yaml"), 256 * GIB, {"worker": "silent"})
+
+
 def test_the_worker_of_a_small_model_is_kept_short_and_from_repeating_itself(header: GgufHeader) -> None:
     small, large = (yaml.safe_load(composed(model(header, "one", size)).text)["roles"] for size in (0.1, 4))
     assert (small["worker"]["sampling"], small["worker"]["max_tokens"]) == ({"dry_multiplier": 0.8}, 384)

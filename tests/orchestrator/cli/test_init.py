@@ -40,17 +40,31 @@ def test_the_models_of_the_folder_become_a_registry_that_is_then_used(command: C
 
 def test_models_that_were_measured_get_the_roles_that_they_are_good_at(command: Cli, folder: Path) -> None:
     shutil.copy(TINY / "medium.gguf", folder / "medium.gguf")
-    for name, plans in (("large", 0.1), ("medium", 0.8), ("draft", 0.0)):
-        file = folder / f"{name}.gguf"
-        write_measured(
-            folder, model_file(file, file.stat().st_size), MeasuredShares(plans=plans, answers=1 - plans, code=0.0)
-        )
+    for name, plans, answers in (("large", 0.1, 0.9), ("medium", 0.8, 0.2), ("draft", 0.0, 0.5)):
+        measure(folder, folder / f"{name}.gguf", MeasuredShares(plans=plans, answers=answers, code=0.0))
     told = command("init", "--json").json
     assert told["roles"]["frontdoor"] == "medium"
     assert told["roles"]["worker"] == "large"
     assert any(
         note.startswith("medium was measured: 80% of the plans and 20% of the small tasks") for note in told["notes"]
     )
+    measure(folder, folder / "draft.gguf", MeasuredShares(plans=0.0, answers=0.85, code=0.0))
+    roles = command("init", "--force", "--json").json["roles"]
+    assert (roles["worker"], roles["frontdoor"]) == ("draft", "medium"), "it is small, and about as good as the best"
+
+
+def test_the_models_of_worker_and_coder_can_be_set_by_hand(command: Cli, folder: Path, home: Path) -> None:
+    made = command("init", "--worker", "draft", "--coder", "large", "--json").json
+    assert (made["roles"]["worker"], made["roles"]["coder"], made["roles"]["architect"]) == ("draft", "large", "large")
+    roles = load_registry(home / ".config" / "orchestrator" / "model_registry.yaml").roles
+    assert (roles["worker"].escalates_to, roles["coder"].escalates_to) == ("coder", None)
+    refused = command("init", "--force", "--worker", "absent", "--coder", "large")
+    assert refused.code == 2
+    assert "absent: is no name of the catalogue and no file" in refused.err
+
+
+def measure(folder: Path, file: Path, shares: MeasuredShares) -> None:
+    write_measured(folder, model_file(file, file.stat().st_size), shares)
 
 
 def test_a_file_is_not_overwritten_unless_it_is_asked_for(command: Cli, tmp_path: Path) -> None:

@@ -72,8 +72,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._refuse(404, "RepoNotFound")
         elif match := re.fullmatch(r"/some/model/resolve/main/(.+)", path):
             self._file(match[1])
-        elif path == "/simple/some-package/":
-            self._json(self._index())
+        elif match := re.fullmatch(r"/simple/(some-package\d*)/", path):
+            self._json(self._index(match[1]))
         elif path.removeprefix("/files/") in served.files:
             self._file(path.removeprefix("/files/"))
         else:
@@ -91,12 +91,12 @@ class _Handler(BaseHTTPRequestHandler):
         ]
         return {"id": "some/model", "siblings": siblings}
 
-    def _index(self) -> dict[str, Any]:
+    def _index(self, package: str) -> dict[str, Any]:
         wheels = [
             {"filename": name, "url": f"../../files/{name}", "hashes": {"sha256": self.what.sha256(name)}}
             for name in self.what.files
         ]
-        return {"meta": {"api-version": "1.1"}, "name": "some-package", "versions": ["1.0"], "files": wheels}
+        return {"meta": {"api-version": "1.1"}, "name": package, "versions": ["1.0"], "files": wheels}
 
     def _json(self, document: dict[str, Any]) -> None:
         body = json.dumps(document).encode()

