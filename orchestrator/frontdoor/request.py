@@ -56,7 +56,7 @@ class RequestFiles:
         """
         if len(request) > MAX_INSTRUCTION:
             return cls()
-        text = _instruction(compose_name(request))
+        text = instruction(compose_name(request))
         present, absent = _uses(text, files)
         written = [name for name, use in absent if use is Use.WRITE]
         read = [name for name, use in absent if use is Use.READ and name not in written]
@@ -91,7 +91,7 @@ _MASKED = re.compile(
 )
 
 
-def _instruction(request: str) -> str:
+def instruction(request: str) -> str:
     """Return a request with blanks for what it does not say itself: quoted texts, code, addresses, earlier turns."""
     turns = [*_TURN.finditer(request)]
     if turns and turns[0].start() == 0:
