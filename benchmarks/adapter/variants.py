@@ -53,7 +53,9 @@ def wordings(language: str) -> Wordings:
     fields: dict[str, Any] = dict(yaml.safe_load(PATH.read_text(encoding="utf-8"))[language])
     joiner = fields.pop("and")
     kinds = {kind: tuple(fields.pop(kind)) for kind in [*fields] if kind not in Wordings.__dataclass_fields__}
-    rows = {name: tuple(tuple(row) if isinstance(row, list) else row for row in rows) for name, rows in fields.items()}
+    rows: dict[str, Any] = {
+        name: tuple(tuple(row) if isinstance(row, list) else row for row in rows) for name, rows in fields.items()
+    }
     return Wordings(joiner=joiner, kinds=kinds, **rows)
 
 
