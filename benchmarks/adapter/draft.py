@@ -40,6 +40,8 @@ class ExampleDraft:
     """Whether the last clause is a question, which no polite form goes around."""
     done: tuple[Part, ...] = ()
     output: str = ""
+    worded: str = ""
+    """The whole request, if its form has worded it already."""
 
     @property
     def random(self) -> random.Random:
@@ -71,6 +73,12 @@ class ExampleDraft:
         self.clauses.append(clause)
         self.parts.append(part)
         self.meant.append(steps)
+
+    def save_as(self, name: str, way: str) -> None:
+        """Let the last part write this file, which the last clause then names in this way."""
+        self.clauses[-1] += way.format(file=name)
+        self.parts[-1] = self.parts[-1].model_copy(update={"output": name})
+        self.meant[-1] = (replace(self.meant[-1][0], output=name),)
 
     @property
     def last(self) -> str:
@@ -164,9 +172,7 @@ def save_result(draft: ExampleDraft, name: str | None = None, *, often: float = 
         draft.vocabulary, [*draft.files, *REQUEST], draft.random.choice(("txt", "txt", "md", "md", "csv"))
     )
     ways = operations.SAVE_ANSWER if draft.clauses[-1].endswith("?") else operations.SAVE
-    draft.clauses[-1] += draft.random.choice(ways).format(file=name)
-    draft.parts[-1] = draft.parts[-1].model_copy(update={"output": name})
-    draft.meant[-1] = (replace(draft.meant[-1][0], output=name),)
+    draft.save_as(name, draft.random.choice(ways))
 
 
 def add_one_file(draft: ExampleDraft) -> Reference:

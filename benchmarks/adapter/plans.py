@@ -9,6 +9,7 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from benchmarks.adapter import variants
 from benchmarks.adapter.draft import REQUEST, ExampleDraft
 from benchmarks.adapter.forms import FORMS
 from benchmarks.adapter.structure import Structure
@@ -38,7 +39,7 @@ class PlanExample:
 def generate(seed: int, *, unseen: bool = False) -> Iterator[PlanExample]:
     """Yield examples without end, the same ones for the same seed; with `unseen`, of words that are held out."""
     draw = random.Random(seed)  # noqa: S311 (data to learn from, no secrets)
-    forms, weights = zip(*FORMS.items(), strict=True)
+    forms, weights = zip(*(FORMS | variants.FORMS).items(), strict=True)
     while True:
         form = draw.choices(forms, weights)[0]
         own = random.Random(draw.getrandbits(64))  # noqa: S311 (as above)
@@ -55,7 +56,7 @@ def _finished(draft: ExampleDraft) -> PlanExample:
             draft.meant[index] = tuple(replace(step, reads=frozenset(REQUEST)) for step in draft.meant[index])
     return PlanExample(
         draft.form,
-        word_request(draft),
+        draft.worded or word_request(draft),
         draft.files,
         tuple(draft.parts),
         tuple(map(frozenset, draft.meant)),

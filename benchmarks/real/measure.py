@@ -10,9 +10,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
-from benchmarks.goals import at_least, wilson
+from benchmarks.goals import Goal, at_least, at_most, wilson
 from benchmarks.real.requests import RealRequest, real_requests
-from benchmarks.real.structure import CODER
+from benchmarks.real.structure import CODER, width
 from benchmarks.real.tasks import RealTask, real_tasks
 from orchestrator.engine.client.engine import Completion, OnText
 from orchestrator.engine.contract import Generation, Message, Priority
@@ -37,6 +37,10 @@ from registry.models import Registry, RoleEntry
 T = TypeVar("T")
 PLANS_GOAL: Final = 0.7
 """The share of unseen requests whose plans a frontdoor should get right."""
+WIDE_GOALS: Final = (0.8, 0.1, 0.05)
+"""Of the requests that measure width: the least share of right plans, the largest of collapsed and of too wide ones."""
+COLLAPSED: Final = 0.5
+"""A plan has collapsed if its width is less than this share of the best."""
 AT_ONCE: Final = 4
 """The most requests that are asked at the same time."""
 
@@ -64,6 +68,8 @@ class Result:
     problem: str = ""
     """Why the model was asked again, or why there is no answer; empty if all went well."""
     usage: Usage = field(default_factory=Usage)
+    width: int = 0
+    """How many steps of a plan may run at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,15 +135,44 @@ def as_measured(results: ModelResults) -> MeasuredShares | None:
 def goals(results: Iterable[Result]) -> list[dict[str, Any]]:
     """Return the goals with what came of them, each with the 95 % interval of its share.
 
-    There is one, of the requests on which nothing is tuned, and none where these were not asked.
+    They are of the requests on which nothing is tuned; there are none if these were not asked.
     """
-    unseen = {request.request for request in real_requests("unseen")}
-    right = [result.right for result in results if result.kind == "plan" and result.name in unseen]
-    if not right:
-        return []
-    goal = at_least("unseen requests whose plan has a right structure", sum(right) / len(right), PLANS_GOAL)
-    low, high = wilson(sum(right), len(right))
-    return [asdict(goal) | {"interval": [round(low, 3), round(high, 3)]}]
+    plans = {result.name: result for result in results if result.kind == "plan"}
+    unseen = [plans[request.request].right for request in real_requests("unseen") if request.request in plans]
+    wide = [
+        (plans[request.request], request.best_width) for request in real_requests("wide") if request.request in plans
+    ]
+    least, collapsed, spurious = WIDE_GOALS
+    shares = (
+        (at_least, "unseen requests whose plan has a right structure", unseen, PLANS_GOAL),
+        (
+            at_least,
+            "wide and narrow requests whose plan has a right structure",
+            [plan.right for plan, _ in wide],
+            least,
+        ),
+        (
+            at_most,
+            "wide requests whose plan is narrower than half",
+            [plan.width < COLLAPSED * best for plan, best in wide if best > 1],
+            collapsed,
+        ),
+        (
+            at_most,
+            "requests whose plan is wider than the right one",
+            [plan.width > best for plan, best in wide],
+            spurious,
+        ),
+    )
+    return [_share_goal(make, name, counted, bound) for make, name, counted, bound in shares if counted]
+
+
+def _share_goal(
+    make: Callable[[str, float, float], Goal], name: str, counted: Sequence[bool], bound: float
+) -> dict[str, Any]:
+    goal = make(name, sum(counted) / len(counted), bound)
+    low, high = wilson(sum(counted), len(counted))
+    return asdict(goal) | {"interval": [round(low, 3), round(high, 3)]}
 
 
 def _result_json(result: Result) -> dict[str, Any]:
@@ -248,7 +283,7 @@ class _Asking:
         right = planned.origin != "fallback" and request.is_right(steps, planned.goes_on_after)
         written = [json.loads(part.written) for part in made if part.written]
         answer = json.dumps({"plan": written}, ensure_ascii=False)
-        return Result(request.request, "plan", right, answer, planned.reason, planned.usage)
+        return Result(request.request, "plan", right, answer, planned.reason, planned.usage, width(steps))
 
     async def _do(self, task: RealTask) -> Result:
         step = task.step
@@ -309,6 +344,8 @@ def summary(measured: ModelResults) -> Iterable[str]:
     plans = measured.count("plan")
     if plans[1]:
         yield f"plan structure right  {plans[0]} of {plans[1]}"
+    for goal in goals(measured.results):
+        yield f"{goal['name']}: {goal['value']:.0%}, wanted {goal['goal']}"
     kinds = [kind for kind in measured.kinds if kind != "plan"]
     if kinds:
         right, count = measured.count(*kinds)

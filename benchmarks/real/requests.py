@@ -8,14 +8,15 @@ from typing import Final, Literal
 from pydantic import ConfigDict, TypeAdapter
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 
-from benchmarks.real.structure import CODER, Structure, structure
+from benchmarks.real.structure import CODER, Structure, structure, width
 from orchestrator.frontdoor.builder import PlanBuilder
 from orchestrator.frontdoor.compact import Part
 from orchestrator.frontdoor.each_words import EACH
 from orchestrator.taskir import Step
 from registry.strict_yaml import parse_file
 
-Which = Literal["tuning", "unseen", "all"]
+Which = Literal["tuning", "unseen", "wide", "all"]
+"""The sets of requests; `all` are tuning and unseen, by which `orchestrator init` compares models."""
 ROLES: Final = ("worker", CODER)
 _FOLDER: Final = Path(__file__).parent
 _STRICT: Final = ConfigDict(extra="forbid")
@@ -67,12 +68,18 @@ class RealRequest:
         """Return the right structures. Raises `PlanFlaw` for one that no plan can have."""
         return tuple(map(self._alternative, self.right))
 
+    @property
+    def best_width(self) -> int:
+        """How many steps the first right structure lets run at once."""
+        return self.alternatives()[0].width
+
     def _alternative(self, parts: tuple[RightPart, ...]) -> "Alternative":
         builder = PlanBuilder(self.files, ROLES)
         for part in parts:
             builder.add(part.part())
         named = frozenset(part.output for part in parts if part.output is not None)
-        return Alternative(named, structure(builder.steps, named=named, goes_on_after=builder.goes_on_after))
+        right = structure(builder.steps, named=named, goes_on_after=builder.goes_on_after)
+        return Alternative(named, right, width(builder.steps))
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,11 +89,13 @@ class Alternative:
     named: frozenset[str]
     """The outputs whose names matter."""
     structure: Structure
+    width: int
+    """How many of its steps may run at once."""
 
 
 @cache
 def real_requests(which: Which) -> tuple[RealRequest, ...]:
-    """Return the requests of a file, or of both."""
+    """Return the requests of a set."""
     if which == "all":
         return (*real_requests("tuning"), *real_requests("unseen"))
     data = parse_file(_FOLDER / f"{which}.yaml").data

@@ -7,6 +7,7 @@ does not matter, nor how they are worded, nor whether a step also reads the text
 """
 
 import hashlib
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
 from orchestrator.taskir import REQUEST_LABEL, Step
@@ -29,6 +30,16 @@ def structure(steps: Sequence[Step], *, named: Collection[str] = (), goes_on_aft
         known[step.id] = _digest(step, writers, known, named, ends=step.id == goes_on_after)
         writers |= dict.fromkeys(step.outputs, known[step.id])
     return tuple(sorted(known.values()))
+
+
+def width(steps: Sequence[Step]) -> int:
+    """Return how many steps may run at once: the most that have the same number of steps before them on a chain."""
+    depths: dict[str, int] = {}
+    writers = {name: step.id for step in steps for name in step.outputs}
+    for step in steps:
+        before = {*step.depends_on, *(writers[name] for name in (*step.inputs, step.foreach) if name in writers)}
+        depths[step.id] = 1 + max((depths[id] for id in before if id in depths), default=0)
+    return max(Counter(depths.values()).values(), default=0)
 
 
 def _digest(
