@@ -389,7 +389,7 @@ def fresh_state(
         agents=task.agents if task else (),
         labels=task.labels if task else (REQUEST_LABEL,),
         files=accepted.files,
-        paths=task.paths if task else (),
+        paths=task.paths_by_label if task else {},
         estimate=lambda graph: {name: one.seconds for name, one in expected(graph).items()},
         max_replans=accepted.max_replans,
     )

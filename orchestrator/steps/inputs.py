@@ -59,7 +59,7 @@ class RunInputs:
 
     def _is_at_hand(self, name: str, source: Source) -> bool:
         if source.step is not None:
-            return self._recent(self._outputs[source.step][name]) is not None
+            return self._recent(self._digest(name, source)) is not None
         return source.kind == "input" and self._inputs[name].type == "text"
 
     def read(self, step: Step, sources: Mapping[str, Source], item: int | None = None) -> tuple[StepInput, ...]:
@@ -94,7 +94,7 @@ class RunInputs:
 
     def _bytes(self, name: str, source: Source) -> int | None:
         if source.step is not None:
-            return self._object_bytes(self._outputs[source.step][name])
+            return self._object_bytes(self._digest(name, source))
         given = self._inputs[name] if source.kind == "input" else None
         if given is not None and given.type == "text":
             return len(given.value.encode(errors="replace"))
@@ -123,11 +123,16 @@ class RunInputs:
         return self._items[key]
 
     def _version(self, name: str, source: Source) -> str:
-        return self._outputs[source.step][name] if source.step is not None else source.kind
+        return self._digest(name, source) if source.step is not None else source.kind
+
+    def _digest(self, name: str, source: Source) -> str:
+        """Return the digest of the version of an artifact that a step reads under `name`."""
+        assert source.step is not None, f"{name} is no artifact"
+        return self._outputs[source.step][source.name or name]
 
     def _text(self, name: str, source: Source) -> str:
         if source.step is not None:
-            return self._artifact(self._outputs[source.step][name])
+            return self._artifact(self._digest(name, source))
         if source.kind == "file":
             return self._file(name)
         given = self._inputs[name]

@@ -182,3 +182,10 @@ class TaskIR(_Record):
             if item.type == "path" and item.label and item.value and item.value not in labels:
                 named.setdefault(item.value, item)
         return named
+
+    @property
+    def paths_by_label(self) -> dict[str, str]:
+        """Return the paths of inputs that have a label instead, by label; none that is the name of another input."""
+        labels = frozenset(self.labels)
+        paths = [item for item in self.inputs if item.type == "path" and item.value and item.value not in labels]
+        return {item.label: item.value for item in paths if item.label}
