@@ -392,6 +392,9 @@ class PlanFinished:
     `max_replans` are used up. If it is None, there will be no more steps."""
     reasoning: str = ""
     """The SHA-256 digest of what the models have thought, which is an object; empty where they have not."""
+    wanted: tuple[str, ...] = ()
+    """The names of the outputs that the user wants, in the order of the request. If there are none, these are the
+    outputs that no other step reads."""
     kind: Literal["plan_finished"] = "plan_finished"
 
 
@@ -431,6 +434,8 @@ class ReplanFinished:
     """As in PlanFinished."""
     reasoning: str = ""
     """The SHA-256 digest of what the models have thought, which is an object; empty where they have not."""
+    wanted: tuple[str, ...] = ()
+    """As in PlanFinished; they come after those of the first plan."""
     kind: Literal["replan_finished"] = "replan_finished"
 
 
@@ -451,6 +456,8 @@ class StepGathered:
     at: float
     step: str
     outputs: Mapping[str, str]
+    originals: Mapping[str, str] = field(default_factory=dict)
+    """As in AttemptSucceeded."""
     kind: Literal["step_gathered"] = "step_gathered"
 
 
@@ -577,6 +584,11 @@ class AttemptSucceeded:
     gates: tuple[GateResult, ...] = ()
     reasoning: str = ""
     """The SHA-256 digest of what the models have thought, which is an object; empty where they have not."""
+    reads: Mapping[str, str] = field(default_factory=dict)
+    """The digests of the files of the folder that the attempt has read, by name."""
+    originals: Mapping[str, str] = field(default_factory=dict)
+    """The digests of the files of the folder with the names of the outputs, as the attempt found them; empty for no
+    file. They are objects. A file that could not be read is not among them."""
     kind: Literal["attempt_succeeded"] = "attempt_succeeded"
 
 

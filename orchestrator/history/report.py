@@ -21,6 +21,7 @@ from orchestrator.critical_path import (
 from orchestrator.events import MODEL_CALLS, Mode, PlanOrigin, RunStatus, Usage
 from orchestrator.gates import PlannedGate, gates_for_step
 from orchestrator.history.mispredictions import WRONG, Misprediction, misprediction
+from orchestrator.history.results import Result, results, wanted_outputs
 from orchestrator.history.view import AttemptRow, RatingRow, ReplanRow, RunView
 from orchestrator.journal import JournalReader
 from orchestrator.prediction import Prediction
@@ -153,6 +154,8 @@ class Report:
     ratings: tuple[RatingRow, ...] = ()
     warnings: tuple[str, ...] = ()
     """What the task asked for that it did not get here, and can do without."""
+    results: tuple[Result, ...] = ()
+    """What the run has made for the user, so far."""
 
     @property
     def mispredicted(self) -> tuple[Misprediction, ...]:
@@ -188,6 +191,7 @@ class Report:
             "width": self.width,
             "critical_path": _plain(self.critical_path),
             "artifacts": dict(self.artifacts),
+            "results": [{**_plain(result), "original": result.original} for result in self.results],
             "ratings": _plain(self.ratings),
             "warnings": [*self.warnings],
         }
@@ -237,7 +241,7 @@ def build_report(view: RunView, read: Read) -> Report:
         plan_reason=view.plan_reason,
         plan_usage=view.plan_usage,
         replans=tuple(view.replans),
-        answer=_answer(state.graph, view, read) if status == "done" else None,
+        answer=_answer(view, read) if status == "done" else None,
         error=view.error,
         steps=rows,
         graph=state.graph,
@@ -260,6 +264,7 @@ def build_report(view: RunView, read: Read) -> Report:
         ),
         artifacts={name: digest for step in steps for name, digest in view.outputs.get(step.id, {}).items()},
         ratings=view.ratings.get(None, ()),
+        results=results(view),
     )
 
 
@@ -417,11 +422,9 @@ def _gates(step: StepView, view: RunView) -> tuple[PlannedGate, ...]:
     return tuple(replace(plan, idle=plan.idle or why_not.get(plan.gate, "")) for plan in plans)
 
 
-def _answer(graph: StepGraph, view: RunView, read: Read) -> str:
-    """Return the outputs of the steps that no other step depends on: a single text, or each under its name."""
-    planned_on = {row.after for row in view.replans if row.steps}
-    last = [step for step in graph.steps if not graph.after[step] and step not in planned_on]
-    outputs = {name: digest for step in last for name, digest in view.outputs.get(step, {}).items()}
+def _answer(view: RunView, read: Read) -> str:
+    """Return the outputs that the answer consists of: a single text, or each under its name."""
+    outputs = wanted_outputs(view)
     texts = {name: read(digest).decode(errors="replace").strip() for name, digest in outputs.items()}
     if len(texts) == 1:
         return next(iter(texts.values()))

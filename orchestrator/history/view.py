@@ -43,6 +43,7 @@ from orchestrator.failures import EscalationChain
 from orchestrator.prediction import Prediction, predict_plan
 from orchestrator.scheduler import FINAL, RunState, StepView
 from orchestrator.taskir import REQUEST_LABEL
+from orchestrator.taskir.names import compose_name
 
 STEPS_NAMED: Final = 10
 """How many of a run's steps the message about an unknown step lists."""
@@ -150,6 +151,11 @@ class RunView:
         self.attempts: dict[str, list[AttemptRow]] = {}
         self.outputs: dict[str, Mapping[str, str]] = {}
         """The outputs of each step that is done: artifact name to digest."""
+        self.wanted: tuple[str, ...] = ()
+        """The names of the outputs that the user wants; empty if the plan does not say."""
+        self.versions: dict[str, tuple[str, ...]] = {}
+        """What steps saw in the run's folder under names that they read or wrote, by the name in composed characters:
+        the digest of each version, in the order of time; empty for no file."""
         self.wall_seconds = 0.0
         """How long the run has taken, up to its latest event, or to its end."""
         self.ratings: dict[str | None, tuple[RatingRow, ...]] = {}
@@ -246,6 +252,7 @@ class RunView:
                 self.status = "running" if self.status == "planning" else self.status
                 self._planning = (self._planning[0], at)
                 self.plannings += origin in ("repaired", "fallback")
+                self.wanted += event.wanted
                 self._await(event.goes_on_after)
             case PlanFailed(failure=failure):
                 self.error = failure.message
@@ -256,6 +263,7 @@ class RunView:
             case StepGathered(step=step, outputs=outputs):
                 self._fans[step] = (self._fans.get(step, (at, None))[0], at)
                 self.outputs[step] = outputs
+                self._see(event.originals)
             case RunFinished(status=status, error=error):
                 self.status, self.error = status, error or self._cut_short()
                 if self.replans and self.replans[-1].outcome in ("waiting", "planning"):
@@ -271,6 +279,7 @@ class RunView:
             return
         self._change_replan(outcome=event.outcome, reason=event.reason, usage=event.usage, finished=at)
         self.plannings += event.asked
+        self.wanted += event.wanted
         self._end_pause(at)
         self._await(event.goes_on_after)
 
@@ -330,6 +339,8 @@ class RunView:
                 self._change_attempt(step, event.number, outcome="checking", usage=usage)
             case AttemptSucceeded(step=step, outputs=outputs):
                 self.outputs[step] = outputs
+                self._see(event.reads)
+                self._see(event.originals)
                 made = {"gates": event.gates, "reasoning": event.reasoning}
                 self._change_attempt(step, event.number, finished=at, outcome="done", **made)
             case AttemptFailed(step=step, number=0):
@@ -339,6 +350,13 @@ class RunView:
                 self._change_attempt(step, event.number, finished=at, gates=event.gates, **why)
             case AttemptCancelled(step=step):
                 self._change_attempt(step, event.number, finished=at, outcome="cancelled")
+
+    def _see(self, files: Mapping[str, str]) -> None:
+        """Take note of versions of files, each once."""
+        for name, digest in files.items():
+            composed = compose_name(name)
+            earlier = self.versions.get(composed, ())
+            self.versions[composed] = earlier if digest in earlier else (*earlier, digest)
 
     def _attempt(self, step: str, number: int) -> AttemptRow | None:
         return next((row for row in self.attempts.get(step, ()) if row.number == number), None)
