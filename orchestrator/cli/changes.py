@@ -353,8 +353,8 @@ class _Writing:
         record = self._record
         for index, entry in enumerate(record.files):
             with suppress(OSError), _parent(self._root, entry.name) as (parent, _):
-                _remove(parent, record.temporary(index, "new"))
                 _remove(parent, record.temporary(index, "placed"))
+                _remove(parent, record.temporary(index, "new"))
                 if index not in keep:
                     _remove(parent, record.temporary(index, "old"))
         for path in reversed(record.folders):

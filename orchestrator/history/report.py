@@ -191,7 +191,7 @@ class Report:
             "width": self.width,
             "critical_path": _plain(self.critical_path),
             "artifacts": dict(self.artifacts),
-            "results": [{**_plain(result), "original": result.original} for result in self.results],
+            "results": _plain(self.results),
             "ratings": _plain(self.ratings),
             "warnings": [*self.warnings],
         }

@@ -15,17 +15,11 @@ class Result:
     name: str
     digest: str
     """The digest of its newest version."""
-    versions: tuple[str, ...] = ()
-    """The digests of what the run saw under this name in its folder, in the order of time; empty for no file.
-
-    There is one if the file has not changed while the run read it, and none if the run saw nothing, as a run without a
-    folder.
-    """
-
-    @property
-    def original(self) -> str | None:
-        """The digest of the file that it is a new version of; None if there is no such file, or if it has changed."""
-        return self.versions[0] if len(self.versions) == 1 and self.versions != (NO_FILE,) else None
+    original: str | None = None
+    """The digest of the file in the run's folder that it is a new version of; `NO_FILE` if there was no such file, and
+    None if the run has not recorded that."""
+    has_changed: bool = False
+    """Whether the run saw several versions of that file, because somebody changed it meanwhile."""
 
 
 def results(view: RunView) -> tuple[Result, ...]:
@@ -37,7 +31,12 @@ def results(view: RunView) -> tuple[Result, ...]:
     chosen = wanted_outputs(view)
     if not view.wanted:
         chosen |= {name: digest for name, digest in _newest(view).items() if _replaces(view, name)}
-    return tuple(Result(name, digest, view.versions.get(compose_name(name), ())) for name, digest in chosen.items())
+    return tuple(_result(view, name, digest) for name, digest in chosen.items())
+
+
+def _result(view: RunView, name: str, digest: str) -> Result:
+    file = compose_name(name)
+    return Result(name, digest, view.originals.get(file), len(view.versions.get(file, ())) > 1)
 
 
 def wanted_outputs(view: RunView) -> dict[str, str]:
@@ -60,5 +59,4 @@ def _newest(view: RunView) -> Mapping[str, str]:
 
 
 def _replaces(view: RunView, name: str) -> bool:
-    versions = view.versions.get(compose_name(name), ())
-    return any(version != NO_FILE for version in versions)
+    return view.originals.get(compose_name(name), NO_FILE) != NO_FILE

@@ -156,6 +156,9 @@ class RunView:
         self.versions: dict[str, tuple[str, ...]] = {}
         """What steps saw in the run's folder under names that they read or wrote, by the name in composed characters:
         the digest of each version, in the order of time; empty for no file."""
+        self.originals: dict[str, str] = {}
+        """The files of the run's folder that its outputs are new versions of: digests by the names in composed
+        characters; empty for no file. They are objects."""
         self.wall_seconds = 0.0
         """How long the run has taken, up to its latest event, or to its end."""
         self.ratings: dict[str | None, tuple[RatingRow, ...]] = {}
@@ -264,6 +267,7 @@ class RunView:
                 self._fans[step] = (self._fans.get(step, (at, None))[0], at)
                 self.outputs[step] = outputs
                 self._see(event.originals)
+                self._keep_originals(event.originals)
             case RunFinished(status=status, error=error):
                 self.status, self.error = status, error or self._cut_short()
                 if self.replans and self.replans[-1].outcome in ("waiting", "planning"):
@@ -341,6 +345,7 @@ class RunView:
                 self.outputs[step] = outputs
                 self._see(event.reads)
                 self._see(event.originals)
+                self._keep_originals(event.originals)
                 made = {"gates": event.gates, "reasoning": event.reasoning}
                 self._change_attempt(step, event.number, finished=at, outcome="done", **made)
             case AttemptFailed(step=step, number=0):
@@ -357,6 +362,10 @@ class RunView:
             composed = compose_name(name)
             earlier = self.versions.get(composed, ())
             self.versions[composed] = earlier if digest in earlier else (*earlier, digest)
+
+    def _keep_originals(self, files: Mapping[str, str]) -> None:
+        for name, digest in files.items():
+            self.originals.setdefault(compose_name(name), digest)
 
     def _attempt(self, step: str, number: int) -> AttemptRow | None:
         return next((row for row in self.attempts.get(step, ()) if row.number == number), None)
