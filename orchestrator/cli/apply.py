@@ -15,8 +15,8 @@ from orchestrator.cli.history import RunArgument
 from orchestrator.cli.settings import JsonFlag, settings
 from orchestrator.cli.terminal import make_console, print_json, printable, write
 from orchestrator.errors import InputError, Problem
-from orchestrator.history.diffs import unified_diff
-from orchestrator.history.results import Result, results
+from orchestrator.history.diffs import result_diff
+from orchestrator.history.results import RunResult, results
 from orchestrator.history.view import RunView
 from orchestrator.journal import JournalReader
 
@@ -69,13 +69,7 @@ def apply(
         write(lambda: print_written(place, recovered, written))
 
 
-def result_diff(journal: JournalReader, result: Result) -> str:
-    """Return how a result differs from the file that it is a new version of. Blocks on the disk."""
-    old = journal.get(result.original) if result.original else None
-    return unified_diff(result.name, old, journal.get(result.digest))
-
-
-def _state(result: Result) -> str:
+def _state(result: RunResult) -> str:
     if not result.original:
         return "new"
     return "unchanged" if result.original == result.digest else "changed"
@@ -88,7 +82,7 @@ def _folder(view: RunView) -> Path:
     return Path(view.accepted.directory)
 
 
-def _check_originals(view: RunView, chosen: Iterable[Result]) -> None:
+def _check_originals(view: RunView, chosen: Iterable[RunResult]) -> None:
     """Refuse results if it is not certain which file they are new versions of. Raises `InputError`."""
     problems: list[Problem] = []
     accepted = "to run it again, or `orchestrator export RUN DIR` into another folder"

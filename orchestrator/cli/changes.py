@@ -50,7 +50,7 @@ class NewFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class WrittenFile:
     """A file that was written, under the name that it has in the folder."""
 
     name: str
@@ -98,7 +98,7 @@ class _Record(msgspec.Struct, frozen=True):
         return f"{RECORD}-{self.token}-{index}.{kind}"
 
 
-def write_files(folder: Path, files: Sequence[NewFile], run: str) -> tuple[str, tuple[Written, ...]]:
+def write_files(folder: Path, files: Sequence[NewFile], run: str) -> tuple[str, tuple[WrittenFile, ...]]:
     """Write all files into the folder, or none. Return what an interrupted process had left, if so, and the files.
 
     `run` is the run that has made them. A file that exists keeps its permissions, and one that has the right content
@@ -157,8 +157,8 @@ class _Changes:
     contents: list[bytes]
 
     @property
-    def written(self) -> tuple[Written, ...]:
-        return tuple(Written(entry.name, entry.old == NO_FILE) for entry in self.entries)
+    def written(self) -> tuple[WrittenFile, ...]:
+        return tuple(WrittenFile(entry.name, entry.old == NO_FILE) for entry in self.entries)
 
     def record(self, run: str) -> _Record:
         return _Record(run, secrets.token_hex(6), tuple(self.folders), tuple(self.entries))

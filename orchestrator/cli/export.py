@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from orchestrator.cli.changes import NewFile, Written, write_files
+from orchestrator.cli.changes import NewFile, WrittenFile, write_files
 from orchestrator.cli.history import RunArgument, find_run
 from orchestrator.cli.settings import JsonFlag, settings
 from orchestrator.cli.terminal import one_line, print_json, write
@@ -68,18 +68,18 @@ def _refused(place: str, what: str) -> InputError:
     return InputError(Problem(place, what, "a folder that can be written to, or a new one"))
 
 
-def export_results(journal: JournalReader, view: RunView, folder: Path) -> tuple[str, tuple[Written, ...]]:
+def export_results(journal: JournalReader, view: RunView, folder: Path) -> tuple[str, tuple[WrittenFile, ...]]:
     """Write the results of a run into a folder, and return what `write_files` does. Raises what it raises."""
     files = [NewFile(result.name, journal.get(result.digest)) for result in results(view)]
     return write_files(folder, files, view.accepted.run)
 
 
-def files_json(written: tuple[Written, ...]) -> list[dict[str, str]]:
+def files_json(written: tuple[WrittenFile, ...]) -> list[dict[str, str]]:
     """Return the files that were written as JSON."""
     return [{"name": file.name, "state": "new" if file.is_new else "changed"} for file in written]
 
 
-def print_written(folder: Path, recovered: str, written: tuple[Written, ...]) -> None:
+def print_written(folder: Path, recovered: str, written: tuple[WrittenFile, ...]) -> None:
     """Print which files were written into a folder."""
     if recovered:
         print(one_line(recovered))

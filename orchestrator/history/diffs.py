@@ -3,6 +3,9 @@
 import difflib
 from collections.abc import Iterator
 
+from orchestrator.history.results import RunResult
+from orchestrator.journal import JournalReader
+
 NO_END = "\\ No newline at end of file\n"
 
 
@@ -18,6 +21,12 @@ def unified_diff(name: str, old: bytes | None, new: bytes) -> str:
         return f"--- {before}\n+++ {after}\n"
     end = "\t" if " " in name else ""  # without it, patch takes the name to end at the space
     return "".join(_ended(difflib.unified_diff(_lines(first), _lines(second), before + end, after + end)))
+
+
+def result_diff(journal: JournalReader, result: RunResult) -> str:
+    """Return how a result of a run differs from the file that it is a new version of. Blocks on the disk."""
+    old = journal.get(result.original) if result.original else None
+    return unified_diff(result.name, old, journal.get(result.digest))
 
 
 def _text(data: bytes) -> str | None:

@@ -21,7 +21,7 @@ from orchestrator.critical_path import (
 from orchestrator.events import MODEL_CALLS, Mode, PlanOrigin, RunStatus, Usage
 from orchestrator.gates import PlannedGate, gates_for_step
 from orchestrator.history.mispredictions import WRONG, Misprediction, misprediction
-from orchestrator.history.results import Result, results, wanted_outputs
+from orchestrator.history.results import RunResult, results, wanted_outputs
 from orchestrator.history.view import AttemptRow, RatingRow, ReplanRow, RunView
 from orchestrator.journal import JournalReader
 from orchestrator.prediction import Prediction
@@ -154,7 +154,7 @@ class Report:
     ratings: tuple[RatingRow, ...] = ()
     warnings: tuple[str, ...] = ()
     """What the task asked for that it did not get here, and can do without."""
-    results: tuple[Result, ...] = ()
+    results: tuple[RunResult, ...] = ()
     """What the run has made for the user, so far."""
 
     @property

@@ -9,7 +9,7 @@ from orchestrator.taskir.names import compose_name
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class RunResult:
     """An output of a run that the user gets."""
 
     name: str
@@ -22,7 +22,7 @@ class Result:
     """Whether the run saw several versions of that file, because somebody changed it meanwhile."""
 
 
-def results(view: RunView) -> tuple[Result, ...]:
+def results(view: RunView) -> tuple[RunResult, ...]:
     """Return what a run has made for the user: the wanted outputs.
 
     If the plan does not say which are wanted, these are the outputs that no other step reads, and all new versions of
@@ -34,9 +34,9 @@ def results(view: RunView) -> tuple[Result, ...]:
     return tuple(_result(view, name, digest) for name, digest in chosen.items())
 
 
-def _result(view: RunView, name: str, digest: str) -> Result:
+def _result(view: RunView, name: str, digest: str) -> RunResult:
     file = compose_name(name)
-    return Result(name, digest, view.originals.get(file), len(view.versions.get(file, ())) > 1)
+    return RunResult(name, digest, view.originals.get(file), len(view.versions.get(file, ())) > 1)
 
 
 def wanted_outputs(view: RunView) -> dict[str, str]:

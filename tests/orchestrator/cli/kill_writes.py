@@ -14,6 +14,7 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from orchestrator.cli.changes import NewFile, WriteFailed, write_files
 from orchestrator.errors import InputError
@@ -101,9 +102,9 @@ def killed_at(work: Callable[[Path], None], folder: Path, point: int, *, links: 
             if event == "os.link" and not links:
                 raise OSError(errno.EPERM, "no links here")
 
-        def counted_sync(descriptor: int) -> None:
+        def counted_sync(file: Any) -> None:
             before_write()
-            sync(descriptor)
+            sync(file)
 
         os.fsync = counted_sync
         sys.addaudithook(hook)

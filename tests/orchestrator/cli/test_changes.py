@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.cli.changes import RECORD, NewFile, WriteFailed, Written, write_files
+from orchestrator.cli.changes import RECORD, NewFile, WriteFailed, WrittenFile, write_files
 from orchestrator.errors import InputError
 from tests.orchestrator.cli.kill_writes import AFTER, BEFORE, CHANGES, NOBODY, contents, make, version
 
@@ -60,7 +60,7 @@ def test_new_versions_and_new_files_are_written_and_nothing_else_is_left(folder:
     (folder / "README.md").chmod(0o750)
     recovered, written = write_files(folder, CHANGES, "R")
     assert recovered == ""
-    assert written == tuple(Written(change.name, change.name not in BEFORE) for change in CHANGES)
+    assert written == tuple(WrittenFile(change.name, change.name not in BEFORE) for change in CHANGES)
     assert contents(folder) == AFTER
     assert stat.S_IMODE((folder / "README.md").stat().st_mode) == 0o750
     assert write_files(folder, CHANGES, "R") == ("", ())
@@ -225,7 +225,7 @@ def test_an_interrupted_process_is_undone_before_anything_else_is_written(folder
     in_process(folder, "--half")
     recovered, written = write_files(folder, [version("other.txt", None, "other")], "R2")
     assert recovered == f"{folder}: writing the results of run R was interrupted, and has been undone"
-    assert written == (Written("other.txt", is_new=True),)
+    assert written == (WrittenFile("other.txt", is_new=True),)
     assert contents(folder) == {**BEFORE, "other.txt": "other"}
 
 
