@@ -63,7 +63,9 @@ class PytestRun:
             "boot": BOOT,
             "worker": program(_RUNNING, {"arguments": _OPTIONS}),
         }
-        settings = {_SETTINGS: b"[pytest]\npythonpath = .\naddopts = -p no:cacheprovider\n"}
+        # Modules in `src` are imported as in a project that is installed, or by the name of the folder.
+        path = ". src" if any(name.startswith("src/") for name in files) else "."
+        settings = {_SETTINGS: f"[pytest]\npythonpath = {path}\naddopts = -p no:cacheprovider\n".encode()}
         return cls({**files, **dict.fromkeys(texts, b""), **settings}, document(_JUDGING, spec), secret)
 
     def read(self, outcome: JobOutcome) -> "PytestReport":

@@ -102,9 +102,9 @@ def killed_at(work: Callable[[Path], None], folder: Path, point: int, *, links: 
             if event == "os.link" and not links:
                 raise OSError(errno.EPERM, "no links here")
 
-        def counted_sync(file: Any) -> None:
+        def counted_sync(fd: Any) -> None:
             before_write()
-            sync(file)
+            sync(fd)
 
         os.fsync = counted_sync
         sys.addaudithook(hook)
