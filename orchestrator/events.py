@@ -393,8 +393,7 @@ class PlanFinished:
     reasoning: str = ""
     """The SHA-256 digest of what the models have thought, which is an object; empty where they have not."""
     wanted: tuple[str, ...] = ()
-    """The names of the outputs that the user wants, in the order of the request. If there are none, these are the
-    outputs that no other step reads."""
+    """The outputs that the user wants, in the order of the request. If empty, those that no other step reads."""
     kind: Literal["plan_finished"] = "plan_finished"
 
 
@@ -435,7 +434,7 @@ class ReplanFinished:
     reasoning: str = ""
     """The SHA-256 digest of what the models have thought, which is an object; empty where they have not."""
     wanted: tuple[str, ...] = ()
-    """As in PlanFinished; they come after those of the first plan."""
+    """As in PlanFinished, now for the whole plan."""
     kind: Literal["replan_finished"] = "replan_finished"
 
 

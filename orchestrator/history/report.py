@@ -20,8 +20,9 @@ from orchestrator.critical_path import (
 )
 from orchestrator.events import MODEL_CALLS, Mode, PlanOrigin, RunStatus, Usage
 from orchestrator.gates import PlannedGate, gates_for_step
+from orchestrator.history.answer import answer_outputs
 from orchestrator.history.mispredictions import WRONG, Misprediction, misprediction
-from orchestrator.history.results import RunResult, results, wanted_outputs
+from orchestrator.history.results import RunResult, results
 from orchestrator.history.view import AttemptRow, RatingRow, ReplanRow, RunView
 from orchestrator.journal import JournalReader
 from orchestrator.prediction import Prediction
@@ -424,7 +425,7 @@ def _gates(step: StepView, view: RunView) -> tuple[PlannedGate, ...]:
 
 def _answer(view: RunView, read: Read) -> str:
     """Return the outputs that the answer consists of: a single text, or each under its name."""
-    outputs = wanted_outputs(view)
+    outputs = answer_outputs(view)
     texts = {name: read(digest).decode(errors="replace").strip() for name, digest in outputs.items()}
     if len(texts) == 1:
         return next(iter(texts.values()))

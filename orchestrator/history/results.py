@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from orchestrator.history.answer import answer_outputs
 from orchestrator.history.view import RunView
 from orchestrator.steps.seen import NO_FILE
 from orchestrator.taskir.names import compose_name
@@ -28,7 +29,7 @@ def results(view: RunView) -> tuple[RunResult, ...]:
     If the plan does not say which are wanted, these are the outputs that no other step reads, and all new versions of
     files.
     """
-    chosen = wanted_outputs(view)
+    chosen = answer_outputs(view)
     if not view.wanted:
         chosen |= {name: digest for name, digest in _newest(view).items() if _replaces(view, name)}
     return tuple(_result(view, name, digest) for name, digest in chosen.items())
@@ -37,20 +38,6 @@ def results(view: RunView) -> tuple[RunResult, ...]:
 def _result(view: RunView, name: str, digest: str) -> RunResult:
     file = compose_name(name)
     return RunResult(name, digest, view.originals.get(file), len(view.versions.get(file, ())) > 1)
-
-
-def wanted_outputs(view: RunView) -> dict[str, str]:
-    """Return the digests of the outputs that the answer consists of, by name: the wanted ones that there are.
-
-    If the plan does not say which are wanted, these are the outputs of the steps that no other step depends on.
-    """
-    if view.wanted:
-        newest = _newest(view)
-        return {name: newest[name] for name in view.wanted if name in newest}
-    continued = {row.after for row in view.replans if row.steps}
-    graph = view.graph
-    last = [step for step in graph.steps if not graph.after[step] and step not in continued]
-    return {name: digest for step in last for name, digest in view.outputs.get(step, {}).items()}
 
 
 def _newest(view: RunView) -> Mapping[str, str]:

@@ -152,7 +152,7 @@ class RunView:
         self.outputs: dict[str, Mapping[str, str]] = {}
         """The outputs of each step that is done: artifact name to digest."""
         self.wanted: tuple[str, ...] = ()
-        """The names of the outputs that the user wants; empty if the plan does not say."""
+        """The outputs that the user wants, in their order. If empty, those that no other step reads."""
         self.versions: dict[str, tuple[str, ...]] = {}
         """What steps saw in the run's folder under names that they read or wrote, by the name in composed characters:
         the digest of each version, in the order of time; empty for no file."""
@@ -252,10 +252,10 @@ class RunView:
                 self._apply_new(tuple(step.id for step in steps), at)
             case PlanFinished(origin=origin, reason=reason, usage=usage):
                 self.origin, self.plan_reason, self.plan_usage = origin, reason, usage
+                self.wanted = event.wanted
                 self.status = "running" if self.status == "planning" else self.status
                 self._planning = (self._planning[0], at)
                 self.plannings += origin in ("repaired", "fallback")
-                self.wanted += event.wanted
                 self._await(event.goes_on_after)
             case PlanFailed(failure=failure):
                 self.error = failure.message
@@ -277,13 +277,14 @@ class RunView:
 
     def _apply_replan(self, event: ReplanStarted | ReplanFinished, at: float) -> None:
         row = self.replans[-1]
+        if isinstance(event, ReplanFinished) and event.wanted:
+            self.wanted = event.wanted
         if isinstance(event, ReplanStarted):
             started = at if row.started is None else row.started
             self._change_replan(outcome="planning", model=event.model, started=started)
             return
         self._change_replan(outcome=event.outcome, reason=event.reason, usage=event.usage, finished=at)
         self.plannings += event.asked
-        self.wanted += event.wanted
         self._end_pause(at)
         self._await(event.goes_on_after)
 
