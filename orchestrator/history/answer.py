@@ -6,7 +6,7 @@ from orchestrator.history.view import RunView
 def answer_outputs(view: RunView) -> dict[str, str]:
     """Return the outputs that are the answer, in order: artifact name to digest.
 
-    They are those that the user wants; if the plan does not say which, those of the steps that no other step depends on.
+    They are those that the user wants; if the plan does not say which, those of the steps that no other depends on.
     """
     made = {name: digest for step in view.graph.steps for name, digest in view.outputs.get(step, {}).items()}
     if wanted := {name: made[name] for name in view.wanted if name in made}:
