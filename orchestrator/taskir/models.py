@@ -44,8 +44,12 @@ class Step(_Record):
     id: StepId = Field(description="S1, S2, …; unique in a plan")
     actor: Name = Field(description="the role that does the step")
     action: FilledText = Field(description="what to do, in plain language")
-    outputs: ArtifactNames = Field(description="the artifacts the step writes: relative POSIX names")
-    inputs: Reads = Field(default=(), description="what the step reads: artifacts, input labels, files")
+    outputs: ArtifactNames = Field(
+        description="the artifacts the step writes: relative POSIX names; that of an input or a file is a new version"
+    )
+    inputs: Reads = Field(
+        default=(), description="what the step reads: artifacts of earlier steps in the document, input labels, files"
+    )
     depends_on: StepIds = Field(default=(), description="steps that must be done before this one starts")
     parallel_group: Name | None = Field(
         default=None, description=f"a name for steps meant to run side by side; {UNUSED}"

@@ -85,6 +85,13 @@ def test_later_steps_read_the_new_version_and_out_has_both_results(run_once: Edi
     assert contents(run_once.out) == new
 
 
+def test_the_report_names_the_new_versions_and_the_commands_for_them(run_once: Edited) -> None:
+    shown = run_once.command("show", run_once.run).out
+    run = run_once.run
+    line = f"New versions, which `orchestrator diff {run}` shows, `orchestrator apply {run}` writes back: a.txt\n"
+    assert line in shown
+
+
 def test_results_are_exported_into_a_new_folder(run_once: Edited, tmp_path: Path) -> None:
     told = run_once.command("export", run_once.run, tmp_path / "new" / "folder", "--json").json
     assert told["files"] == [{"name": COPY, "state": "new"}, {"name": "a.txt", "state": "new"}]
