@@ -12,7 +12,7 @@ import os
 import re
 import secrets
 import stat
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from io import BufferedReader
@@ -36,7 +36,6 @@ _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 _NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EMLINK, errno.ENOSYS})
 """How file systems say that a file can have no second name."""
-_MISSING = (FileNotFoundError, NotADirectoryError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +171,7 @@ class _Plan:
         self._folder = folder
         self._problems: list[Problem] = []
         self._changes = _Changes({}, [], [])
+        self._listings: dict[str, _Listing] = {}
 
     def changes(self, files: Sequence[NewFile]) -> _Changes:
         """Return what is to be done. Raises `InputError` with everything that is in the way."""
@@ -191,6 +191,7 @@ class _Plan:
     def _check_names(self, names: Sequence[str]) -> None:
         """Refuse names outside of the folder, and names of which one file system or another makes the same file."""
         taken: dict[str, str] = {}
+        folders = {parent for name in names for parent in _with_parents(name)[:-1]}
         for name in names:
             if not re.fullmatch(ARTIFACT, name) or name.split("/")[0].startswith(RECORD):
                 self._refuse(name, "is no name of a file in the folder", "a relative name without '..'")
@@ -199,7 +200,7 @@ class _Plan:
                 if first != path:
                     what = f"differs from {first!r} only in case or accents, which some file systems ignore"
                     self._refuse(path, what, "names that differ in letters")
-            if name in {parent for other in names for parent in _with_parents(other)[:-1]}:
+            if name in folders:
                 self._refuse(name, "is to be a file and a folder", "a name for each")
 
     def _entry(self, file: NewFile) -> _Entry | None:
@@ -211,10 +212,7 @@ class _Plan:
             with _parent(self._root, name) as (parent, base):
                 before = _digest_in(parent, base)
                 self._check_writable(name, parent, base, before)
-        except _MISSING as error:
-            if isinstance(error, NotADirectoryError):
-                self._refuse(name, "has a part that is a link or no folder", "folders; links are not followed")
-                return None
+        except FileNotFoundError:
             before = NO_FILE
         except OSError as error:
             self._refuse(name, _why(error), "a regular file that can be read and written")
@@ -225,40 +223,43 @@ class _Plan:
         return entry
 
     def _existing_name(self, name: str) -> str | None:
-        """Return the name as the folder has it, so far as it has it; None with a problem.
+        """Return the name as the folder has it, as far as the folder has it; None with a problem."""
+        *parents, last = name.split("/")
+        folder = ""
+        for part in parents:
+            entry = self._entry_in(folder, part)
+            if entry is None:
+                return None
+            folder = entry
+        return self._entry_in(folder, last, is_folder=False)
 
-        Note the folders that have to be created.
-        """
-        here, parts = os.dup(self._root), list[str]()
+    def _entry_in(self, folder: str, part: str, *, is_folder: bool = True) -> str | None:
+        """Return the path of what a folder has under this name, or is to have; None with a problem."""
+        path = f"{folder}/{part}" if folder else part
         try:
-            for part in name.split("/"):
-                entries = os.listdir(here) if here >= 0 else []
-                entry = _same_entry(part, entries)
-                if entry is None:
-                    other = next((one for one in entries if _folded(one) == _folded(part)), None)
-                    if other is not None:
-                        path = "/".join([*parts, part])
-                        self._refuse(path, f"there is {other!r}, which some file systems take for it", repr(other))
-                        return None
-                parts.append(entry or part)
-                if len(parts) <= name.count("/"):
-                    here = self._enter(here, parts, exists=entry is not None)
+            listing = self._listing(folder)
         except OSError as error:
-            self._refuse("/".join(parts) or name, _why(error), "folders; links are not followed")
+            self._refuse(folder, _why(error), "folders; links are not followed")
             return None
-        finally:
-            if here >= 0:
-                os.close(here)
-        return "/".join(parts)
+        entry = part if part in listing.names else listing.composed.get(compose_name(part))
+        if entry is not None:
+            return f"{folder}/{entry}" if folder else entry
+        if (other := listing.folded.get(_folded(part))) is not None:
+            self._refuse(path, f"there is {other!r}, which some file systems take for it", repr(other))
+            return None
+        if is_folder:
+            self._changes.folders[path] = None
+        return path
 
-    def _enter(self, here: int, parts: Sequence[str], *, exists: bool) -> int:
-        """Return the open folder below `here`, or -1 for one that has to be created, and close `here`."""
-        if not exists:
-            self._changes.folders["/".join(parts)] = None
-        inner = os.open(parts[-1], _INSIDE, dir_fd=here) if exists else -1
-        if here >= 0:
-            os.close(here)
-        return inner
+    def _listing(self, folder: str) -> "_Listing":
+        """Return what is in a folder, which may have to be created. Raises OSError for a link or no folder."""
+        if folder not in self._listings:
+            names: list[str] = []
+            if folder not in self._changes.folders:
+                with _parent(self._root, f"{folder}/." if folder else ".") as (here, _):
+                    names = os.listdir(here)
+            self._listings[folder] = _Listing.of(names)
+        return self._listings[folder]
 
     def _check_writable(self, name: str, parent: int, base: str, before: str) -> None:
         if before != NO_FILE:
@@ -267,6 +268,21 @@ class _Plan:
                 self._refuse(name, "is read-only", "a file that may be written")
         if not os.access(".", os.W_OK | os.X_OK, dir_fd=parent):
             self._refuse(name, "is in a folder that cannot be written to", "a folder that can be written to")
+
+
+@dataclass(frozen=True, slots=True)
+class _Listing:
+    """The names in a folder: as they are, by what they look like, and by what some file systems take them for."""
+
+    names: frozenset[str]
+    composed: Mapping[str, str]
+    folded: Mapping[str, str]
+
+    @classmethod
+    def of(cls, names: Sequence[str]) -> "_Listing":
+        return cls(
+            frozenset(names), {compose_name(name): name for name in names}, {_folded(name): name for name in names}
+        )
 
 
 def _difference(before: str, original: str) -> tuple[str, str]:
@@ -290,7 +306,7 @@ class _Writing:
         record = self._record
         with _naming(""):
             _save(self._root, record)
-            os.fsync(self._root)
+            _sync_folder(self._root)
         for path in record.folders:
             with _naming(path), _parent(self._root, path) as (parent, base):
                 os.mkdir(base, dir_fd=parent)
@@ -299,11 +315,11 @@ class _Writing:
                 _stage(parent, base, contents[index], record.temporary(index, "new"))
                 if entry.old != NO_FILE:
                     _keep(parent, base, record.temporary(index, "old"))
-                os.fsync(parent)
+                _sync_folder(parent)
         for index, entry in enumerate(record.files):
             with _naming(entry.name), _parent(self._root, entry.name) as (parent, base):
                 _place(parent, base, entry, record.temporary(index, "new"), record.temporary(index, "placed"))
-                os.fsync(parent)
+                _sync_folder(parent)
         with _naming(""):
             _save(self._root, msgspec.structs.replace(record, state="done"))
 
@@ -319,7 +335,7 @@ class _Writing:
         try:
             with _parent(self._root, entry.name) as (parent, base):
                 restored = self._restore(parent, base, index, entry)
-                os.fsync(parent)
+                _sync_folder(parent)
         except FileNotFoundError:
             return ""  # the folder was not created yet
         except OSError as error:
@@ -362,7 +378,7 @@ class _Writing:
                 os.rmdir(base, dir_fd=parent)
         with suppress(OSError):
             _remove(self._root, RECORD)
-            os.fsync(self._root)
+            _sync_folder(self._root)
 
 
 def _recover(root: int, folder: Path) -> str:
@@ -437,6 +453,15 @@ def _parent(root: int, name: str) -> Iterator[tuple[int, str]]:
         yield here, base
     finally:
         os.close(here)
+
+
+def _sync_folder(folder: int) -> None:
+    """Make the names in a folder durable, if its file system can do that."""
+    try:
+        os.fsync(folder)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
+            raise
 
 
 def _stage(parent: int, base: str, data: bytes, temporary: str) -> None:
@@ -524,13 +549,6 @@ def _same_file(parent: int, first: str, second: str) -> bool:
 def _remove(parent: int, base: str) -> None:
     with suppress(FileNotFoundError):
         os.unlink(base, dir_fd=parent)
-
-
-def _same_entry(name: str, entries: Collection[str]) -> str | None:
-    """Return the entry that has this name, or looks the same."""
-    if name in entries:
-        return name
-    return next((entry for entry in entries if compose_name(entry) == compose_name(name)), None)
 
 
 def _folded(name: str) -> str:
