@@ -98,9 +98,9 @@ def _check_originals(view: RunView, chosen: Iterable[RunResult]) -> None:
 
 def _print_diffs(console: Console, diffs: Iterable[str]) -> None:
     for text in diffs:
-        if not console.is_terminal:
+        if not sys.stdout.isatty():
             sys.stdout.write(text)
             continue
-        for line in text.splitlines():
+        for line in text.split("\n")[:-1]:
             style = next((style for start, style in _STYLES.items() if line.startswith(start)), "")
             console.print(Text(printable(line), style=style), soft_wrap=True)

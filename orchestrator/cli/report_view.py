@@ -94,8 +94,8 @@ def _print_new_versions(console: Console, report: Report) -> None:
     names = [one_line(result.name) for result in report.results if result.original]
     if names:
         run = report.run_id
-        commands = f"`orchestrator diff {run}` shows, `orchestrator apply {run}` writes back"
-        line = f"New versions, which {commands}: {', '.join(names)}"
+        commands = f"`orchestrator diff {run}` shows them, `orchestrator apply {run}` writes them back"
+        line = f"New versions ({', '.join(names)}): {commands}"
         console.print()
         console.print(Text(line, style="dim"), soft_wrap=True)
 

@@ -95,7 +95,7 @@ def test_an_output_with_the_name_of_an_original_is_a_new_version_for_the_steps_a
 
 
 def test_a_new_version_of_a_labelled_path_is_written_under_the_path_and_read_under_both_names() -> None:
-    labelled = {"labels": ["doc"], "paths": {"doc": "docs/a.md"}, "files": ["docs/a.md"]}
+    labelled: dict[str, Any] = {"labels": ["doc"], "paths": {"doc": "docs/a.md"}, "files": ["docs/a.md"]}
     graph = analyze(plan({"inputs": ["doc"], "outputs": ["docs/a.md"]}, {"inputs": ["doc", "docs/a.md"]}), **labelled)
     assert graph.sources["S1"] == {"doc": Source("input")}
     assert graph.sources["S2"] == {

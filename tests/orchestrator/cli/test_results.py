@@ -88,7 +88,7 @@ def test_later_steps_read_the_new_version_and_out_has_both_results(run_once: Edi
 def test_the_report_names_the_new_versions_and_the_commands_for_them(run_once: Edited) -> None:
     shown = run_once.command("show", run_once.run).out
     run = run_once.run
-    line = f"New versions, which `orchestrator diff {run}` shows, `orchestrator apply {run}` writes back: a.txt\n"
+    line = f"New versions (a.txt): `orchestrator diff {run}` shows them, `orchestrator apply {run}` writes them back\n"
     assert line in shown
 
 
