@@ -20,7 +20,7 @@ from orchestrator.critical_path import (
 )
 from orchestrator.events import MODEL_CALLS, Mode, PlanOrigin, RunStatus, Usage
 from orchestrator.gates import PlannedGate, gates_for_step
-from orchestrator.history.answer import answer_outputs
+from orchestrator.history.answer import answer_outputs, answer_text
 from orchestrator.history.mispredictions import WRONG, Misprediction, misprediction
 from orchestrator.history.results import RunResult, results
 from orchestrator.history.view import AttemptRow, RatingRow, ReplanRow, RunView
@@ -424,12 +424,9 @@ def _gates(step: StepView, view: RunView) -> tuple[PlannedGate, ...]:
 
 
 def _answer(view: RunView, read: Read) -> str:
-    """Return the outputs that the answer consists of: a single text, or each under its name."""
     outputs = answer_outputs(view)
     texts = {name: read(digest).decode(errors="replace").strip() for name, digest in outputs.items()}
-    if len(texts) == 1:
-        return next(iter(texts.values()))
-    return "\n\n".join(f"[{name}]\n{text}" for name, text in texts.items())
+    return answer_text(texts, view.title)
 
 
 def _step_json(step: StepRow) -> dict[str, Any]:

@@ -252,7 +252,7 @@ class RunView:
                 self._apply_new(tuple(step.id for step in steps), at)
             case PlanFinished(origin=origin, reason=reason, usage=usage):
                 self.origin, self.plan_reason, self.plan_usage = origin, reason, usage
-                self.wanted = event.wanted
+                self.wanted = event.wanted or self.wanted
                 self.status = "running" if self.status == "planning" else self.status
                 self._planning = (self._planning[0], at)
                 self.plannings += origin in ("repaired", "fallback")

@@ -75,7 +75,7 @@ class RunInputs:
         seen = seen or SeenFiles()
         names = [name for name in dict.fromkeys(step.inputs) if name != step.foreach or item is None]
         ordered = sorted(names, key=lambda name: name not in self._shared)
-        texts = [StepInput(name, self._text(name, sources[name], seen)) for name in ordered]
+        texts = [StepInput(name, self.text(name, sources[name], seen)) for name in ordered]
         if item is not None and step.foreach is not None:
             texts.append(StepInput(f"{step.foreach}[{item}]", self.items(step, sources, seen)[item]))
         return tuple(texts)
@@ -115,7 +115,7 @@ class RunInputs:
 
     def given(self, labels: Iterable[str]) -> tuple[StepInput, ...]:
         """Return inputs of the task by their labels, whether or not a step reads them."""
-        return tuple(StepInput(label, self._text(label, Source("input"), SeenFiles())) for label in labels)
+        return tuple(StepInput(label, self.text(label, Source("input"))) for label in labels)
 
     def items(self, step: Step, sources: Mapping[str, Source], seen: SeenFiles | None = None) -> tuple[str, ...]:
         """Return the items of the list that a `foreach` step runs over, each as text."""
@@ -124,7 +124,7 @@ class RunInputs:
         key = (name, self._version(name, sources[name]))
         if key not in self._items:
             read = SeenFiles()
-            self._items[key] = items_of(name, self._text(name, sources[name], read)), read
+            self._items[key] = items_of(name, self.text(name, sources[name], read)), read
         items, read = self._items[key]
         if seen is not None:
             for file, digest in read.digests.items():
@@ -139,7 +139,9 @@ class RunInputs:
         assert source.step is not None, f"{name} is no artifact"
         return self._outputs[source.step][source.name or name]
 
-    def _text(self, name: str, source: Source, seen: SeenFiles) -> str:
+    def text(self, name: str, source: Source, seen: SeenFiles | None = None) -> str:
+        """Return what a name stands for; `seen` takes note of a file. Raises `AttemptError` if it cannot be read."""
+        seen = seen or SeenFiles()
         if source.step is not None:
             return self._artifact(self._digest(name, source))
         if source.kind == "file":

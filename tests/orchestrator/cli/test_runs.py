@@ -73,13 +73,13 @@ def test_the_figures_agree_with_the_steps(finished: Finished) -> None:
     assert "speedup" not in told
 
 
-def test_artifacts_are_shown_and_the_result_is_exported(finished: Finished) -> None:
+def test_artifacts_are_shown_and_results_are_exported(finished: Finished) -> None:
     told = finished.request.json
     shown = {name: finished.command("show", told["run_id"], "--artifact", name).out for name in told["artifacts"]}
     assert [shown[f"s{number}.txt"].strip() for number in range(1, 5)] == [*SUMMARIES]
-    assert shown["s5.txt"] == told["answer"]
-    assert {path.name: path.read_text() for path in finished.out.iterdir()} == {"s5.txt": shown["s5.txt"]}
-    assert [result["name"] for result in told["results"]] == ["s5.txt"]
+    results = [result["name"] for result in told["results"]]
+    assert "s5.txt" in results
+    assert {path.name: path.read_text() for path in finished.out.iterdir()} == {name: shown[name] for name in results}
 
 
 def test_the_report_of_the_fan_out_reads_well_in_a_pipe(finished: Finished) -> None:
