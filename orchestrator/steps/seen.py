@@ -10,6 +10,8 @@ from typing import Final
 from orchestrator.journal.objects import digest_of
 from orchestrator.steps.files import MAX_FILE_BYTES, MissingFile, UnreadableFile, read_bytes, text_of
 
+MOST_READS: Final = 1000
+"""Of so many files an attempt records that it has read them: a search may read all that there are."""
 NO_FILE: Final = ""
 """What stands for the digest of a file that does not exist."""
 
@@ -19,7 +21,7 @@ class SeenFiles:
 
     def __init__(self) -> None:
         self.digests: dict[str, str] = {}
-        """The digest of each file that was read, by name, as it was when it was read first."""
+        """The digest of each file that was read, by name, as it was when it was read first; of the first files only."""
         self.originals: dict[str, bytes | None] = {}
         """The files with the names of the step's outputs, as they are before the step writes these; None for no file.
 
@@ -34,7 +36,8 @@ class SeenFiles:
 
     def add(self, name: str, digest: str) -> None:
         """Take note of a file that was read."""
-        self.digests.setdefault(name, digest)
+        if len(self.digests) < MOST_READS:
+            self.digests.setdefault(name, digest)
 
     def keep_originals(self, folder: Path, names: Iterable[str]) -> None:
         """Keep the files under `folder` that have these names."""

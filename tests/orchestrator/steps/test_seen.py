@@ -6,7 +6,7 @@ import pytest
 
 from orchestrator.journal.objects import digest_of
 from orchestrator.steps.files import UnreadableFile
-from orchestrator.steps.seen import SeenFiles
+from orchestrator.steps.seen import MOST_READS, SeenFiles
 from orchestrator.steps.tools.workspace import Workspace
 
 
@@ -34,6 +34,13 @@ def test_originals_are_files_or_none_and_what_cannot_be_read_is_left_out(tmp_pat
     (tmp_path / "link").symlink_to("a.bin")
     seen.keep_originals(tmp_path, ["a.bin", "sub", "link", "new.txt", "sub/new.txt", "none/new.txt"])
     assert seen.originals == {"a.bin": b"\xff", "new.txt": None, "sub/new.txt": None, "none/new.txt": None}
+
+
+def test_an_attempt_records_the_first_thousand_files_that_it_reads() -> None:
+    seen = SeenFiles()
+    for number in range(MOST_READS + 1):
+        seen.add(f"{number}.txt", digest_of(b""))
+    assert [*seen.digests][-1] == f"{MOST_READS - 1}.txt"
 
 
 def test_what_a_tool_reads_in_the_folder_was_seen(tmp_path: Path) -> None:
