@@ -310,8 +310,9 @@ class RunEffects:
                 work = await self._prepared(command, chosen, gates)
                 runner = self._contexts.runner(work, number, chosen, self._services.tool_dependencies, emit)
                 made = await self._made(runner.run(work, models, generated, meter), generated, meter)
+                written = work.seen.with_line_ends(made.outputs) if work.step.kind == "generate" else made.outputs
                 originals = await self._store_originals(work.seen)
-                outputs = await self._store(made.outputs, originals)
+                outputs = await self._store(written, originals)
         except AttemptError as error:
             thoughts = await self._store_thoughts(models)
             return AttemptFailed(

@@ -3,7 +3,7 @@
 What an attempt makes may be written over these files later, but only if they are still the same.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -39,6 +39,13 @@ class SeenFiles:
         if len(self.digests) < MOST_READS:
             self.digests.setdefault(name, digest)
 
+    def with_line_ends(self, outputs: Mapping[str, bytes]) -> dict[str, bytes]:
+        """Return texts that a model wrote, in which the lines of new versions end as in their originals.
+
+        Models write "\\n", and mostly none at the end. A diff would otherwise show lines that nobody has changed.
+        """
+        return {name: _with_ends_of(self.originals.get(name) or b"", data) for name, data in outputs.items()}
+
     def keep_originals(self, folder: Path, names: Iterable[str]) -> None:
         """Keep the files under `folder` that have these names."""
         for name in names:
@@ -48,3 +55,10 @@ class SeenFiles:
                 self.originals[name] = None
             except UnreadableFile:
                 continue
+
+
+def _with_ends_of(original: bytes, data: bytes) -> bytes:
+    if original.endswith(b"\n") and data and not data.endswith(b"\n"):
+        data += b"\n"
+    only_crlf = b"\n" in original and original.count(b"\n") == original.count(b"\r\n")
+    return data.replace(b"\n", b"\r\n") if only_crlf and b"\r" not in data else data

@@ -36,6 +36,28 @@ def test_originals_are_files_or_none_and_what_cannot_be_read_is_left_out(tmp_pat
     assert seen.originals == {"a.bin": b"\xff", "new.txt": None, "sub/new.txt": None, "none/new.txt": None}
 
 
+@pytest.mark.parametrize(
+    ("original", "written", "new"),
+    [
+        ("a\nb\n", "a\nc", "a\nc\n"),
+        ("a\nb", "a\nc", "a\nc"),
+        ("a\r\nb\r\n", "a\nc", "a\r\nc\r\n"),
+        ("a\r\nb\r\n", "a\r\nc\r\n", "a\r\nc\r\n"),
+        ("a\r\nb\n", "a\nc", "a\nc\n"),
+        ("a\n", "", ""),
+        (None, "a\nc", "a\nc"),
+    ],
+)
+def test_lines_of_a_new_version_end_as_in_the_original(
+    tmp_path: Path, original: str | None, written: str, new: str
+) -> None:
+    seen = SeenFiles()
+    if original is not None:
+        (tmp_path / "a.txt").write_bytes(original.encode())
+    seen.keep_originals(tmp_path, ["a.txt"])
+    assert seen.with_line_ends({"a.txt": written.encode(), "b.txt": b"x"}) == {"a.txt": new.encode(), "b.txt": b"x"}
+
+
 def test_an_attempt_records_the_first_thousand_files_that_it_reads() -> None:
     seen = SeenFiles()
     for number in range(MOST_READS + 1):
