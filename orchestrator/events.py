@@ -500,6 +500,8 @@ class StepGathered:
     at: float
     step: str
     outputs: Mapping[str, str]
+    originals: Mapping[str, str] = field(default_factory=dict)
+    """As in AttemptSucceeded."""
     kind: Literal["step_gathered"] = "step_gathered"
 
 
@@ -626,6 +628,11 @@ class AttemptSucceeded:
     gates: tuple[GateResult, ...] = ()
     reasoning: str = ""
     """The SHA-256 digest of what the models have thought, which is an object; empty where they have not."""
+    reads: Mapping[str, str] = field(default_factory=dict)
+    """The digests of the files of the folder that the attempt has read, by name."""
+    originals: Mapping[str, str] = field(default_factory=dict)
+    """The digests of the files of the folder with the names of the outputs, as the attempt found them; empty for no
+    file. They are objects. A file that could not be read is not among them."""
     kind: Literal["attempt_succeeded"] = "attempt_succeeded"
 
 

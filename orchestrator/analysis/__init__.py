@@ -6,7 +6,7 @@ names      what each name that a step reads stands for
 edges      which step waits for which, from `depends_on`, data flow and conflicts
 """
 
-from orchestrator.analysis.analyze import PlanAnalysis, analyze, analyze_task
+from orchestrator.analysis.analyze import NO_PATHS, PlanAnalysis, analyze, analyze_task
 from orchestrator.analysis.graph import Edge, Reason, Source, StepGraph
 
-__all__ = ["Edge", "PlanAnalysis", "Reason", "Source", "StepGraph", "analyze", "analyze_task"]
+__all__ = ["NO_PATHS", "Edge", "PlanAnalysis", "Reason", "Source", "StepGraph", "analyze", "analyze_task"]

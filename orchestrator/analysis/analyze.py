@@ -2,6 +2,8 @@
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice, pairwise
+from types import MappingProxyType
+from typing import Final
 
 from orchestrator.analysis.edges import edges
 from orchestrator.analysis.graph import Edge, Source, StepGraph
@@ -14,6 +16,7 @@ from procedures.dag import cycles, neighbours, topological, waves
 
 _MAX_IDS_SHOWN = 100
 _MAX_REASONS_SHOWN = 5
+NO_PATHS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 def analyze(
@@ -21,7 +24,7 @@ def analyze(
     *,
     labels: Collection[str] = (),
     files: Collection[str] = (),
-    paths: Collection[str] = (),
+    paths: Mapping[str, str] = NO_PATHS,
     mode: Mode = "as-planned",
     earlier: StepGraph | None = None,
 ) -> StepGraph:
@@ -29,9 +32,12 @@ def analyze(
 
     Edges come from `depends_on`, from the flow of data (a step waits for the writer of what it reads), and from
     conflicts (a step that overwrites an artifact waits for its writer and its readers). A name that a step reads stands
-    for the output of the latest earlier writer in document order, else of the only later one, else for the label of an
-    input of the task (`labels`), else for a file under `--dir` (`files`), else for the path of an input that has a
-    label (`paths`).
+    for the output of the latest earlier writer in document order, else for the label of an input of the task
+    (`labels`), else for a file under `--dir` (`files`), else for the path of an input that has a label (`paths`: path
+    by label), else for the output of the only later writer.
+
+    So an output with the name of an input or a file is a new version of it. The step that writes it and the steps
+    before it in document order read the version before, and the steps after it read the new one.
 
     `earlier` is the graph of the first of these steps, if the plan has grown. What the names in it stand for is kept.
     As new steps name only each other and earlier ones, growth never changes what an accepted step waits for.
@@ -75,7 +81,7 @@ class PlanAnalysis:
         labels: Collection[str] = (),
         files: Collection[str] = (),
         mode: Mode = "as-planned",
-        paths: Collection[str] = (),
+        paths: Mapping[str, str] = NO_PATHS,
     ) -> None:
         """`labels`, `files`, `mode` and `paths` are as in `analyze`."""
         self._labels, self._files, self._mode, self._paths = labels, files, mode, paths
@@ -130,7 +136,7 @@ def analyze_task(task: TaskIR, *, files: Collection[str] = (), mode: Mode = "as-
         if labels.setdefault(label, index) != index
     ]
     _refuse(twice)
-    return analyze(task.plan.steps, labels=labels, files=files, paths=task.paths, mode=mode)
+    return analyze(task.plan.steps, labels=labels, files=files, paths=task.paths_by_label, mode=mode)
 
 
 def _refuse(problems: Iterable[Problem]) -> None:

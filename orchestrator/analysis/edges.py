@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from orchestrator.analysis.graph import Edge, Reason, Source
 from orchestrator.events import Mode
 from orchestrator.taskir import Step
+from orchestrator.taskir.names import compose_name
 
 
 def edges(steps: Sequence[Step], sources: Mapping[str, Mapping[str, Source]], mode: Mode) -> Iterator[Edge]:
@@ -23,15 +24,17 @@ def edges(steps: Sequence[Step], sources: Mapping[str, Mapping[str, Source]], mo
                 continue
             yield Edge(source.step, step.id, "data", name)
             # Only a writer that comes earlier can be followed by one that overwrites what this step reads.
-            if writer.get(name) == source.step:
-                readers.setdefault(name, []).append(step.id)
+            artifact = compose_name(source.name or name)
+            if writer.get(artifact) == source.step:
+                readers.setdefault(artifact, []).append(step.id)
         for name in step.outputs:
-            if name in writer:
-                yield Edge(writer[name], step.id, "write after write", name)
-            for reader in readers.pop(name, ()):
+            artifact = compose_name(name)
+            if artifact in writer:
+                yield Edge(writer[artifact], step.id, "write after write", name)
+            for reader in readers.pop(artifact, ()):
                 if reader != step.id:
                     yield Edge(reader, step.id, "write after read", name)
-            writer[name] = step.id
+            writer[artifact] = step.id
 
 
 def _explicit(step: Step, by_id: Mapping[str, Step], reads: Mapping[str, Source], mode: Mode) -> Iterator[Edge]:

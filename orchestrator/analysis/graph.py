@@ -29,6 +29,8 @@ class Source:
     kind: Literal["artifact", "input", "file"]
     step: str | None = None
     """The id of the step that writes the artifact; None for inputs and files."""
+    name: str = ""
+    """The name under which that step writes it, if the reader names it in another way; else empty."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from pathlib import Path as FilePath
 from typing import IO, Annotated, Any, Final
 
 from fastapi import APIRouter, Header, Query, Request, Response
-from fastapi.responses import StreamingResponse
+from fastapi.responses import PlainTextResponse, StreamingResponse
 from pydantic import BaseModel, Field
 
 from orchestrator.api.access import owner_of_run
@@ -17,6 +17,7 @@ from orchestrator.api.dependencies import AccessDep, ForcedModel, LimiterDep, Se
 from orchestrator.api.errors import DOCUMENTED, NotFound
 from orchestrator.errors import InputError, Problem
 from orchestrator.events import Mode, Priority, RunLimits, RunStatus
+from orchestrator.history.diffs import result_diff
 from orchestrator.history.report import Report
 from orchestrator.journal import RunRow
 from orchestrator.runs import Job, PlannedTask
@@ -157,6 +158,8 @@ class ResultBody(BaseModel):
     """Why the answer of a run that is done is doubtful; empty if nothing is known against it."""
     artifacts: dict[str, str]
     """The SHA-256 digest of each artifact, by its name."""
+    results: list[str]
+    """The names of those artifacts that the request asked for, and of new versions of files."""
 
 
 class PlannedBody(BaseModel):
@@ -238,6 +241,7 @@ async def result(run: str, service: ServiceDep) -> ResultBody:
         error=report.error,
         doubt=report.doubt,
         artifacts=dict(report.artifacts),
+        results=[one.name for one in report.results],
     )
 
 
@@ -292,6 +296,13 @@ async def artifact(run: str, name: str, service: ServiceDep) -> Response:
     data = await asyncio.to_thread(service.orchestrator.journal.get, digest)
     headers = {"ETag": f'"{digest}"', "X-Content-Type-Options": "nosniff"}
     return Response(data, media_type="application/octet-stream", headers=headers)
+
+
+@router.get("/runs/{run}/diff", response_class=PlainTextResponse)
+async def diff(run: str, service: ServiceDep) -> str:
+    """Return how the results of a run differ from the files that it read, as a unified diff."""
+    report = await _report(service, run)
+    return await asyncio.to_thread(_diffs, service, report)
 
 
 @router.get(
@@ -405,6 +416,10 @@ async def _report(service: Service, run: str) -> Report:
 def _artifact_lines(service: Service, report: Report) -> list[ArtifactLine]:
     size = service.orchestrator.journal.objects.size
     return [ArtifactLine(name=name, sha256=digest, bytes=size(digest)) for name, digest in report.artifacts.items()]
+
+
+def _diffs(service: Service, report: Report) -> str:
+    return "".join(result_diff(service.orchestrator.journal, result) for result in report.results)
 
 
 def _archive(service: Service, run: str) -> IO[bytes]:

@@ -1,81 +1,89 @@
-"""Write the artifacts of a run into a folder that the user names, and never outside of it.
-
-Files of the same names are replaced, each atomically; everything else in the folder stays. Links inside the folder are
-not followed, neither for a file nor on the way to it.
-"""
+"""The command that writes the results of a run into a folder of the user: export. `run --out` does the same."""
 
 import os
-import secrets
-from collections.abc import Mapping
-from pathlib import Path, PurePosixPath
+from pathlib import Path
+from typing import Annotated
 
-from orchestrator.errors import InputError, OrchestratorError, Problem
+import typer
 
-FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-INSIDE = FOLDER | os.O_NOFOLLOW
+from orchestrator.cli.changes import NewFile, WrittenFile, write_files
+from orchestrator.cli.history import RunArgument, find_run
+from orchestrator.cli.settings import JsonFlag, settings
+from orchestrator.cli.terminal import one_line, print_json, write
+from orchestrator.errors import InputError, Problem
+from orchestrator.history.results import results
+from orchestrator.history.view import RunView
+from orchestrator.journal import JournalReader
 
 
-class ExportFailed(OrchestratorError):
-    """An artifact could not be written; those before it are in place."""
+def export(
+    context: typer.Context,
+    run: RunArgument,
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder; it is created if there is none.")],
+    as_json: JsonFlag = False,
+) -> None:
+    """Write the results of a run into a folder, over files of the same names: all of them or none.
+
+    The results are the outputs that the request asked for, and new versions of files. The folder may not be the one
+    that the run read: use `orchestrator apply` for that.
+    """
+    with JournalReader.open_to_read(settings(context).home) as journal:
+        view = done_run(journal, run)
+        check_target("DIR", folder, view.accepted.directory)
+        recovered, written = export_results(journal, view, folder)
+    if as_json:
+        print_json({"run_id": view.accepted.run, "folder": str(folder.absolute()), "files": files_json(written)})
+    else:
+        write(lambda: print_written(folder, recovered, written))
 
 
-def check_target(folder: Path) -> None:
-    """Create `folder` if need be. Raises `InputError` if it cannot be written to, which is checked before a run."""
+def done_run(journal: JournalReader, run: str) -> RunView:
+    """Return the view of the run that the user names. Raises `InputError` for one that is not done."""
+    name = find_run(journal, run)
+    view = RunView.of(event for _, event in journal.events(name))
+    if view.status != "done":
+        accepted = "a run that is done; `orchestrator show RUN --artifact NAME` prints single artifacts of any run"
+        raise InputError(Problem(f"run {name}", f"is {view.status}", accepted))
+    return view
+
+
+def check_target(where: str, folder: Path, directory: str | None) -> None:
+    """Create `folder` if there is none. `where` is what the command line calls it.
+
+    Raises `InputError` if it cannot be written to, or is the folder `directory` whose files the run reads.
+    """
+    place = f"{where} {folder}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise _refused(folder, f"cannot be created: {error.strerror}") from error
+        raise _refused(place, f"cannot be created: {error.strerror}") from error
     if not os.access(folder, os.W_OK | os.X_OK):
-        raise _refused(folder, "cannot be written to")
+        raise _refused(place, "cannot be written to")
+    if directory is not None and os.path.exists(directory) and os.path.samefile(folder, directory):
+        accepted = "another folder; `orchestrator apply RUN` writes into this one when the run is done"
+        raise InputError(Problem(place, "is the folder whose files the run reads", accepted))
 
 
-def export(folder: Path, artifacts: Mapping[str, bytes]) -> None:
-    """Write each artifact to `folder/NAME`. Raises `ExportFailed`, naming the artifact that could not be written."""
-    root = os.open(folder, FOLDER)
-    try:
-        for name, data in artifacts.items():
-            try:
-                _write(root, PurePosixPath(name), data)
-            except OSError as error:
-                raise ExportFailed(f"{folder / name}: cannot be written: {error.strerror}") from error
-    finally:
-        os.close(root)
+def _refused(place: str, what: str) -> InputError:
+    return InputError(Problem(place, what, "a folder that can be written to, or a new one"))
 
 
-def _refused(folder: Path, what: str) -> InputError:
-    return InputError(Problem(f"--out {folder}", what, "a folder that can be written to, or a new one"))
+def export_results(journal: JournalReader, view: RunView, folder: Path) -> tuple[str, tuple[WrittenFile, ...]]:
+    """Write the results of a run into a folder, and return what `write_files` does. Raises what it raises."""
+    files = [NewFile(result.name, journal.get(result.digest)) for result in results(view)]
+    return write_files(folder, files, view.accepted.run)
 
 
-def _write(root: int, name: PurePosixPath, data: bytes) -> None:
-    """Write one file below the open folder `root`, in a temporary file first, then under its name."""
-    if name.is_absolute() or not name.parts or ".." in name.parts:
-        raise PermissionError(1, "its name leads out of the folder")
-    folder = _enter(root, name.parts[:-1])
-    temporary = f".{name.name[:100]}.{secrets.token_hex(6)}"
-    try:
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666, dir_fd=folder)
-        try:
-            with open(descriptor, "wb") as file:
-                file.write(data)
-            os.rename(temporary, name.name, src_dir_fd=folder, dst_dir_fd=folder)
-        except BaseException:
-            os.unlink(temporary, dir_fd=folder)
-            raise
-    finally:
-        os.close(folder)
+def files_json(written: tuple[WrittenFile, ...]) -> list[dict[str, str]]:
+    """Return the files that were written as JSON."""
+    return [{"name": file.name, "state": "new" if file.is_new else "changed"} for file in written]
 
 
-def _enter(root: int, parts: tuple[str, ...]) -> int:
-    """Return an open folder below `root`, creating what is missing and following no link."""
-    folder = os.dup(root)
-    for part in parts:
-        try:
-            try:
-                os.mkdir(part, dir_fd=folder)
-            except FileExistsError:
-                pass
-            inner = os.open(part, INSIDE, dir_fd=folder)
-        finally:
-            os.close(folder)
-        folder = inner
-    return folder
+def print_written(folder: Path, recovered: str, written: tuple[WrittenFile, ...]) -> None:
+    """Print which files were written into a folder."""
+    if recovered:
+        print(one_line(recovered))
+    for file in written:
+        print(f"{'new' if file.is_new else 'changed'}  {one_line(file.name)}")
+    if not written:
+        print(f"{one_line(str(folder))} has all results already")

@@ -46,6 +46,7 @@ def print_report(console: Console, report: Report, run: RunView, speedup: Speedu
     if report.answer is not None:
         heading(console, "Answer", signs)
         console.print(Text(printable(report.answer)), soft_wrap=True)
+        _print_new_versions(console, report)
     if report.doubt:
         console.print(Text(f"doubtful: {one_line(report.doubt)}", style="yellow"), soft_wrap=True)
     if rated := [(report.run_id, row) for row in report.ratings] + [
@@ -91,6 +92,17 @@ def _print_head(console: Console, report: Report) -> None:
         console.print(Text(f"plan {report.plan_origin}: {one_line(report.plan_reason)}", style="yellow"))
     for row in report.replans:
         console.print(Text(_replan(row), style="yellow" if row.reason or row.outcome == "stopped" else ""))
+
+
+def _print_new_versions(console: Console, report: Report) -> None:
+    """Say which files of the user the run has new versions of, and how to get them."""
+    names = [one_line(result.name) for result in report.results if result.original]
+    if names:
+        run = report.run_id
+        commands = f"`orchestrator diff {run}` shows them, `orchestrator apply {run}` writes them back"
+        line = f"New versions ({', '.join(names)}): {commands}"
+        console.print()
+        console.print(Text(line, style="dim"), soft_wrap=True)
 
 
 def _replan(row: ReplanRow) -> str:

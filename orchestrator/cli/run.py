@@ -10,7 +10,7 @@ import typer
 from rich.text import Text
 
 from orchestrator.cli.errors import ExitCode, leaves, run_code
-from orchestrator.cli.export import check_target, export
+from orchestrator.cli.export import check_target, export_results
 from orchestrator.cli.foreground import Foreground, StartRun
 from orchestrator.cli.history import AllFlag, RunArgument, find_run
 from orchestrator.cli.live import choose_display
@@ -26,6 +26,7 @@ from orchestrator.errors import InputError, OrchestratorError, Problem
 from orchestrator.events import Mode, StepsPlanned
 from orchestrator.history.cache import ViewCache
 from orchestrator.history.report import Report
+from orchestrator.history.view import RunView, accepted_in
 from orchestrator.journal import JournalReader
 from orchestrator.runs import Job
 from orchestrator.service.procedures import proposer
@@ -33,7 +34,11 @@ from orchestrator.taskir import TaskIR
 
 OutOption = Annotated[
     Path | None,
-    typer.Option("--out", metavar="DIR", help="Write the artifacts into this folder, over files of the same names."),
+    typer.Option(
+        "--out",
+        metavar="DIR",
+        help="When the run is done, write its results into this folder, over files of the same names.",
+    ),
 ]
 
 
@@ -67,7 +72,7 @@ def run(
         print_dry_run(chosen, job, full=full, as_json=as_json)
         return
     if out is not None:
-        check_target(out)
+        check_target("--out", out, None if folder is None else str(folder))
     starts: list[StartRun] = [lambda backend: backend.submit(job)]
     if compare_serial:
         twin = Job(request=job.request, task=job.task, directory=job.directory, mode="serial")
@@ -106,10 +111,10 @@ def resume(
     Steps that are done do not run again.
     """
     chosen = settings(context)
-    if out is not None:
-        check_target(out)
     with JournalReader.open_to_read(chosen.home) as journal:
         name = find_run(journal, run)
+        if out is not None:
+            check_target("--out", out, accepted_in(event for _, event in journal.events(name)).directory)
     run_and_report(chosen, [lambda backend: backend.resume(name)], out, full=full, as_json=as_json)
 
 
@@ -164,14 +169,15 @@ def report_runs(
     """Print the report of the first of `runs`, and exit with the code of the worst.
 
     `error` says what went wrong outside of the runs. With `pair` there are two runs, of which the second is the serial
-    one, unless the first one was cancelled before the second could begin. `out` is the folder for the artifacts.
+    one, unless the first one was cancelled before the second could begin. `out` is the folder for the results.
     """
     console = make_console(sys.stdout)
     with JournalReader.open_to_read(chosen.home) as journal:
         views = ViewCache(journal)
         reports = [views.report(run) for run in runs]
-        if out is not None and not error:
-            error = _export(journal, reports[0], out)
+        if out is not None and not error and reports[0].status == "done":
+            with views.view(runs[0]) as view:
+                error = _export(journal, view, out)
         speedup = compare_with_serial(*reports) if len(reports) == 2 else None
         if as_json:
             unpaired = {"speedup": None} if pair else {}
@@ -185,10 +191,10 @@ def report_runs(
     raise typer.Exit(ExitCode.FAILED if error else max(codes))
 
 
-def _export(journal: JournalReader, report: Report, out: Path) -> str:
-    """Write the artifacts to a folder, and return what went wrong, or an empty string. The run is done in any case."""
+def _export(journal: JournalReader, view: RunView, out: Path) -> str:
+    """Write the results to a folder, and return what went wrong, or an empty string. The run is done in any case."""
     try:
-        export(out, {name: journal.get(digest) for name, digest in report.artifacts.items()})
+        export_results(journal, view, out)
     except OrchestratorError as error:
         return str(error)
     return ""

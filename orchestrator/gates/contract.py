@@ -147,7 +147,7 @@ class GateContext:
     tests: Mapping[str, bytes] = field(default_factory=dict)
     """The tests among the task's inputs that belong to what the step writes, by name."""
     users: frozenset[str] = frozenset()
-    """The names of those reads that the user gave; models wrote all others."""
+    """The names of those reads that the user gave; models wrote all others. A step may write new versions of them."""
     run: RunJob = no_sandbox
     judge: Judge = no_judge
 

@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Collection, Mapping, Sequence
 
-from orchestrator.gates.contract import Artifact, GateContext, GateError, RunJob
+from orchestrator.gates.contract import Artifact, GateContext, GateError, RunJob, file_name
 from orchestrator.gates.findings import Finding
 from orchestrator.gates.jobs import files_of, run_tool
 from orchestrator.gates.programs import COMMAND, document
@@ -26,9 +26,18 @@ def guarded(
 
 
 def files_of_command(artifacts: Sequence[Artifact], context: GateContext) -> dict[str, bytes]:
-    """Return the files on which a task's command runs. No output of a step replaces a test or bench of the user."""
-    users = {name: data for name, data in context.reads.items() if name in context.users and _CHECKS.search(name)}
-    return {**context.reads, **files_of(artifacts), **users}
+    """Return the files on which a task's command runs."""
+    return {**context.reads, **files_of(artifacts), **kept_checks(context)}
+
+
+def kept_checks(context: GateContext) -> dict[str, bytes]:
+    """Return the user's tests and benches that a step reads, without those that it may replace by a new version.
+
+    A step that writes nothing but tests and benches may replace them. A step that writes other code must pass them.
+    """
+    names = [name for name in context.reads if name in context.users and _CHECKS.search(name)]
+    replaced = context.step.outputs if all(map(_CHECKS.search, context.scope.outputs("python", "shell"))) else ()
+    return {name: context.reads[name] for name in names if name not in map(file_name, replaced)}
 
 
 async def refused(files: Mapping[str, bytes], command: Sequence[str], run: RunJob) -> list[Finding]:

@@ -18,7 +18,7 @@ from typing import Any
 from orchestrator.events import FailureKind, GateResult
 from orchestrator.gates.contract import Artifact, Gate, GateContext, GateError, Scope, file_name
 from orchestrator.gates.findings import Finding, format_findings, output_tail
-from orchestrator.gates.guard import guarded, read_problems
+from orchestrator.gates.guard import guarded, kept_checks, read_problems
 from orchestrator.gates.jobs import files_of, run_code
 from orchestrator.gates.programs import BOOT, COMMAND, document, program
 from orchestrator.sandbox import JobOutcome
@@ -63,7 +63,9 @@ class PytestRun:
             "boot": BOOT,
             "worker": program(_RUNNING, {"arguments": _OPTIONS}),
         }
-        settings = {_SETTINGS: b"[pytest]\npythonpath = .\naddopts = -p no:cacheprovider\n"}
+        # Modules in `src` are imported as in a project that is installed, or by the name of the folder.
+        path = ". src" if any(name.startswith("src/") for name in files) else "."
+        settings = {_SETTINGS: f"[pytest]\npythonpath = {path}\naddopts = -p no:cacheprovider\n".encode()}
         return cls({**files, **dict.fromkeys(texts, b""), **settings}, document(_JUDGING, spec), secret)
 
     def read(self, outcome: JobOutcome) -> "PytestReport":
@@ -104,9 +106,11 @@ class PytestGate(Gate):
     async def check(self, artifacts: Sequence[Artifact], context: GateContext) -> GateResult:
         written = files_of(artifacts)
         names = list(dict.fromkeys(file_name(name) for name in self.tests(context.scope)))
-        users = {name: data for name, data in {**context.reads, **context.tests}.items() if is_users(name, context)}
+        users = {name: data for name, data in kept_checks(context).items() if module_under_test(name) is not None}
+        users |= context.tests
         files = {**context.reads, **written, **users}
-        models = [name for name in files if name.endswith(".py") and name not in users and name not in context.users]
+        given = {*users, *(context.users - written.keys())}
+        models = [name for name in files if name.endswith(".py") and name not in given]
         own = [name for name in models if module_under_test(name) is not None or _stem(name) == "conftest"]
         run = PytestRun.plan(files, names, [name for name in models if name not in own], own)
         outcome = await run_code(context.run, run.argv, run.files, "pytest", stdin=run.stdin)
@@ -176,11 +180,6 @@ def unseen_tests(scope: Scope) -> tuple[str, ...]:
     A step may write a file of the same name. The input counts then, not what the step wrote.
     """
     return tuple(name for name in unit_tests(scope) if name in scope.task_inputs and name not in scope.step.inputs)
-
-
-def is_users(name: str, context: GateContext) -> bool:
-    """Return whether a file is a test that the user gave, which no output of a step replaces."""
-    return module_under_test(name) is not None and (name in context.tests or name in context.users)
 
 
 def _read(report: Mapping[str, Any], outcome: JobOutcome) -> PytestReport:

@@ -22,6 +22,7 @@ from orchestrator.events import MODEL_CALLS, AnswerDoubt, Mode, ModeChoice, Mode
 from orchestrator.gates import PlannedGate, gates_for_step
 from orchestrator.history.answer import answer_outputs, answer_text
 from orchestrator.history.mispredictions import WRONG, Misprediction, misprediction
+from orchestrator.history.results import RunResult, results
 from orchestrator.history.view import AttemptRow, RatingRow, ReplanRow, RunView
 from orchestrator.journal import JournalReader
 from orchestrator.prediction import Prediction
@@ -166,6 +167,8 @@ class Report:
     """What the plan and a direct answer were predicted to take, as far as they were compared."""
     answered_by: str | None = None
     """The step that has answered the request directly because the plan has failed."""
+    results: tuple[RunResult, ...] = ()
+    """What the run has made for the user, so far."""
 
     @property
     def why_direct(self) -> str:
@@ -217,6 +220,7 @@ class Report:
             "width": self.width,
             "critical_path": _plain(self.critical_path),
             "artifacts": dict(self.artifacts),
+            "results": _plain(self.results),
             "ratings": _plain(self.ratings),
             "warnings": [*self.warnings],
         }
@@ -299,6 +303,7 @@ def build_report(view: RunView, read: Read) -> Report:
         mode_choice=view.accepted.mode_choice,
         forecast=view.forecast,
         answered_by=direct,
+        results=results(view),
     )
 
 

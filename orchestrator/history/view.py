@@ -45,6 +45,7 @@ from orchestrator.failures import EscalationChain
 from orchestrator.prediction import Prediction, predict_plan
 from orchestrator.scheduler import FINAL, RunState, StepView
 from orchestrator.taskir import REQUEST_LABEL
+from orchestrator.taskir.names import compose_name
 
 STEPS_NAMED: Final = 10
 """How many of a run's steps the message about an unknown step lists."""
@@ -166,6 +167,12 @@ class RunView:
         """The outputs at the first comparison of the answer with the request, by step."""
         self.doubt = ""
         """Why the answer of a run that is done is doubtful; empty if nothing is known against it."""
+        self.versions: dict[str, tuple[str, ...]] = {}
+        """What steps saw in the run's folder under names that they read or wrote, by the name in composed characters:
+        the digest of each version, in the order of time; empty for no file."""
+        self.originals: dict[str, str] = {}
+        """The files of the run's folder that its outputs are new versions of: digests by the names in composed
+        characters; empty for no file. They are objects."""
         self.wall_seconds = 0.0
         """How long the run has taken, up to its latest event, or to its end."""
         self.ratings: dict[str | None, tuple[RatingRow, ...]] = {}
@@ -269,6 +276,8 @@ class RunView:
             case StepGathered(step=step, outputs=outputs):
                 self._fans[step] = (self._fans.get(step, (at, None))[0], at)
                 self.outputs[step] = outputs
+                self._see(event.originals)
+                self._keep_originals(event.originals)
             case AnswerChecked() | RunFinished():
                 self._apply_end(event)
             case _:
@@ -368,6 +377,9 @@ class RunView:
                 self._change_attempt(step, event.number, outcome="checking", usage=usage)
             case AttemptSucceeded(step=step, outputs=outputs):
                 self.outputs[step] = outputs
+                self._see(event.reads)
+                self._see(event.originals)
+                self._keep_originals(event.originals)
                 made = {"gates": event.gates, "reasoning": event.reasoning}
                 self._change_attempt(step, event.number, finished=at, outcome="done", **made)
             case AttemptFailed(step=step, number=0):
@@ -377,6 +389,17 @@ class RunView:
                 self._change_attempt(step, event.number, finished=at, gates=event.gates, **why)
             case AttemptCancelled(step=step):
                 self._change_attempt(step, event.number, finished=at, outcome="cancelled")
+
+    def _see(self, files: Mapping[str, str]) -> None:
+        """Take note of versions of files, each once."""
+        for name, digest in files.items():
+            composed = compose_name(name)
+            earlier = self.versions.get(composed, ())
+            self.versions[composed] = earlier if digest in earlier else (*earlier, digest)
+
+    def _keep_originals(self, files: Mapping[str, str]) -> None:
+        for name, digest in files.items():
+            self.originals.setdefault(compose_name(name), digest)
 
     def _attempt(self, step: str, number: int) -> AttemptRow | None:
         return next((row for row in self.attempts.get(step, ()) if row.number == number), None)
@@ -427,7 +450,7 @@ def fresh_state(
         agents=task.agents if task else (),
         labels=task.labels if task else (REQUEST_LABEL,),
         files=accepted.files,
-        paths=task.paths if task else (),
+        paths=task.paths_by_label if task else {},
         estimate=lambda graph: {name: one.seconds for name, one in expected(graph).items()},
         max_replans=accepted.max_replans,
         checks_answer=task is None or task.plan.check_answer,

@@ -12,11 +12,16 @@ class MaintenanceStore(Store):
     """A connection of its own for work that takes a while, so that others can read and write meanwhile."""
 
     def named_objects(self) -> list[tuple[str, str]]:
-        """Return pairs of a run and an object that its events name: an output, a thought, or an earlier artifact."""
+        """Return pairs of a run and an object that its events name: an output, an original, a thought, or an earlier
+        artifact.
+        """
         return self._rows(
             """
             SELECT run, named.value FROM events, json_each(body, '$.outputs') AS named
             WHERE kind IN ('attempt_succeeded', 'step_gathered')
+            UNION ALL
+            SELECT run, named.value FROM events, json_each(body, '$.originals') AS named
+            WHERE kind IN ('attempt_succeeded', 'step_gathered') AND named.value != ''
             UNION ALL
             SELECT run, named.value FROM events, json_each(body, '$.prior') AS named WHERE kind = 'run_accepted'
             UNION ALL

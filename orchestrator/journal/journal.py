@@ -453,12 +453,13 @@ def _finish_restoring(place: Home) -> None:
 
 
 def _named(events: Sequence[Event]) -> Iterator[str]:
-    """Yield the digests of the outputs and thoughts that these events name, with repetitions."""
+    """Yield the digests of the outputs, originals and thoughts that these events name, with repetitions."""
     for event in events:
         if isinstance(event, AttemptSucceeded | AttemptFailed | PlanFinished | ReplanFinished) and event.reasoning:
             yield event.reasoning
         if isinstance(event, AttemptSucceeded | StepGathered):
             yield from event.outputs.values()
+            yield from filter(None, event.originals.values())
 
 
 def with_made_personas(registry: Registry, home: Path) -> Registry:

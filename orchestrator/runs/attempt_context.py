@@ -114,7 +114,8 @@ class AttemptContextFactory:
         accepted, step = self._accepted, attempt.step
         directory = None if accepted.directory is None else Path(accepted.directory)
         files = [name for name in accepted.files if name not in accepted.prior]
-        workspace = Workspace(directory, files, {item.name: item.text for item in attempt.inputs}, step.outputs)
+        inputs = {item.name: item.text for item in attempt.inputs}
+        workspace = Workspace(directory, files, inputs, step.outputs, attempt.seen)
 
         def journal(note: str, change: NoteChange, text: str) -> NoteChanged:
             event = NoteChanged(at=needs.clock.now(), step=step.id, number=number, note=note, change=change, text=text)

@@ -5,6 +5,8 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
+from typing import Final
 
 from orchestrator.analysis import Source, analyze
 from orchestrator.engine.waits import ModelWait, waiting_for_models
@@ -67,12 +69,14 @@ from orchestrator.steps.prompt import StepInput
 from orchestrator.steps.repl.session import Open
 from orchestrator.steps.repl.subcalls import GenerateBatch
 from orchestrator.steps.role import ResolvedRole, resolve_role, with_options
+from orchestrator.steps.seen import NO_FILE, SeenFiles
 from orchestrator.steps.tools.servers import NO_TOOL_SERVERS, ToolServers
 from orchestrator.taskir import REQUEST_LABEL, Step, TaskInput
 from registry.models import Registry
 
 PROGRESS_SECONDS = 0.1
 TAIL_LENGTH = 80
+NO_ORIGINALS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 async def sandbox_available() -> str:
@@ -232,11 +236,11 @@ class RunEffects:
         self._planning = False
         self._planned: list[PlannedPart] = []
         self._replans_left = accepted.max_replans
-        directory = None if accepted.directory is None else Path(accepted.directory)
+        self._directory = None if accepted.directory is None else Path(accepted.directory)
         self._contexts = AttemptContextFactory(accepted)
         journal = services.journal
         self._inputs = RunInputs(
-            inputs_of(accepted), directory, journal.get, accepted.prior, journal.recent, journal.objects.size
+            inputs_of(accepted), self._directory, journal.get, accepted.prior, journal.recent, journal.objects.size
         )
 
     def note(self, event: Event) -> None:
@@ -255,6 +259,12 @@ class RunEffects:
                 self._replans_left -= 1
             case NoteChanged():
                 self._contexts.notes.apply(event)
+            case _:
+                self._note_texts(event)
+
+    def _note_texts(self, event: Event) -> None:
+        """Take note of what steps have written, and of a list that was made for one."""
+        match event:
             case AttemptSucceeded(step=step, outputs=outputs) | StepGathered(step=step, outputs=outputs):
                 self._produced(step, outputs)
             case AnswerChecked(restored=restored):
@@ -324,7 +334,9 @@ class RunEffects:
                 work = await self._prepared(command, chosen, gates)
                 runner = self._contexts.runner(work, number, chosen, self._services.tool_dependencies, emit)
                 made = await self._made(runner.run(work, models, generated, meter), generated, meter)
-                outputs = await self._store(made.outputs)
+                written = work.seen.with_line_ends(made.outputs) if work.step.kind == "generate" else made.outputs
+                originals = await self._store_originals(work.seen)
+                outputs = await self._store(written, originals)
         except AttemptError as error:
             thoughts = await self._store_thoughts(models)
             return AttemptFailed(
@@ -332,7 +344,14 @@ class RunEffects:
             )
         thoughts = await self._store_thoughts(models)
         return AttemptSucceeded(
-            at=now(), step=step, number=number, outputs=outputs, gates=made.gates, reasoning=thoughts
+            at=now(),
+            step=step,
+            number=number,
+            outputs=outputs,
+            gates=made.gates,
+            reasoning=thoughts,
+            reads=dict(work.seen.digests),
+            originals=originals,
         )
 
     @staticmethod
@@ -413,8 +432,12 @@ class RunEffects:
 
     async def gather(self, command: GatherStep) -> Event:
         """Join the outputs of a `foreach` step's children."""
-        outputs = await self._store(await asyncio.to_thread(self._gathered, command))
-        return StepGathered(at=self._services.clock.now(), step=command.step.id, outputs=outputs)
+        joined = await asyncio.to_thread(self._gathered, command)
+        seen = SeenFiles()
+        await asyncio.to_thread(self._keep_originals, seen, command.step)
+        originals = await self._store_originals(seen)
+        outputs = await self._store(joined, originals)
+        return StepGathered(at=self._services.clock.now(), step=command.step.id, outputs=outputs, originals=originals)
 
     def planning(self) -> PlanningStarted | None:
         """Return the event that the plan begins with; None where it began before a restart."""
@@ -546,7 +569,8 @@ class RunEffects:
         if chosen.problem is not None:
             raise AttemptError(_final(str(chosen.problem)))
         step, registry, options = command.step, self._services.registry, self._accepted.options
-        inputs, checks = await self._read_inputs(command, gates)
+        seen = SeenFiles()
+        inputs, checks = await self._read_inputs(command, gates, seen)
         thinking = options.thinking or chosen.thinking
         role = resolve_role(registry, chosen.role, chosen.persona, chosen.model, self._accepted.priority, thinking)
         return Attempt(
@@ -558,18 +582,31 @@ class RunEffects:
             gates=gates,
             checks=checks,
             slack=command.slack,
+            seen=seen,
         )
 
-    async def _read_inputs(self, command: StartAttempt, gates: tuple[str, ...]) -> tuple[tuple[StepInput, ...], Checks]:
+    async def _read_inputs(
+        self, command: StartAttempt, gates: tuple[str, ...], seen: SeenFiles
+    ) -> tuple[tuple[StepInput, ...], Checks]:
         """Read in a thread what may block. What does not block is read here, since a thread takes time to start."""
-        if gates or self._inputs.may_block(command.step, self._sources(command.step.id)):
-            return await asyncio.to_thread(self._read, command, gates)
-        return self._read(command, gates)
+        in_folder = self._directory is not None and command.item is None
+        if gates or in_folder or self._inputs.may_block(command.step, self._sources(command.step.id)):
+            return await asyncio.to_thread(self._read, command, gates, seen)
+        return self._read(command, gates, seen)
 
-    def _read(self, command: StartAttempt, gates: tuple[str, ...]) -> tuple[tuple[StepInput, ...], Checks]:
+    def _read(
+        self, command: StartAttempt, gates: tuple[str, ...], seen: SeenFiles
+    ) -> tuple[tuple[StepInput, ...], Checks]:
         """Return what a step reads, and what its gates may use. Blocks on the disk. Raises `AttemptError`."""
-        inputs = self._inputs.read(command.step, self._sources(command.step.id), command.item)
+        inputs = self._inputs.read(command.step, self._sources(command.step.id), command.item, seen)
+        if command.item is None:  # what the children of a `foreach` step write is joined into the files of their parent
+            self._keep_originals(seen, command.step)
         return inputs, self._checks(command.step, gates, job_slack(command.slack, self._accepted.priority))
+
+    def _keep_originals(self, seen: SeenFiles, step: Step) -> None:
+        """Keep the user's files that the outputs of a step are new versions of. Blocks on the disk."""
+        if self._directory is not None:
+            seen.keep_originals(self._directory, step.outputs)
 
     def _checks(self, step: Step, gates: tuple[str, ...], slack: float) -> Checks:
         """Return what these gates may use. Blocks on the disk. Raises `AttemptError`."""
@@ -603,10 +640,32 @@ class RunEffects:
         thoughts, put = models.thoughts, self._services.journal.put
         return await retry_when_disk_full(lambda: put(thoughts.encode(errors="replace"))) if thoughts else ""
 
-    async def _store(self, outputs: Mapping[str, bytes]) -> dict[str, str]:
+    async def _store_originals(self, seen: SeenFiles) -> dict[str, str]:
+        """Store the originals of a step's outputs, and return their digests; `NO_FILE` for those that do not exist.
+
+        They are held and released like outputs. Raises JournalError.
+        """
+        journal = self._services.journal
+        digests = dict.fromkeys(seen.originals, NO_FILE)
+        there = {name: data for name, data in seen.originals.items() if data is not None}
+
+        def stored() -> dict[str, str]:
+            for name, data in there.items():
+                if digests[name] == NO_FILE:
+                    digests[name] = journal.put(data)
+            return digests
+
+        try:
+            return await retry_when_disk_full(stored) if there else digests
+        except BaseException:
+            journal.objects.release(filter(None, digests.values()))
+            raise
+
+    async def _store(self, outputs: Mapping[str, bytes], originals: Mapping[str, str] = NO_ORIGINALS) -> dict[str, str]:
         """Store artifacts, and link them into the run's folder, once the disk has room for them. Raises JournalError.
 
-        They are kept from removal until an event that names them is committed, or released where none will be.
+        They are kept from removal until an event that names them is committed. If there will be none, they are
+        released, and so are their originals.
         """
         journal, run = self._services.journal, self._accepted.run
         digests: dict[str, str] = {}
@@ -621,7 +680,7 @@ class RunEffects:
         try:
             return await retry_when_disk_full(stored)
         except BaseException:
-            journal.objects.release(digests.values())
+            journal.objects.release([*digests.values(), *filter(None, originals.values())])
             raise
 
 

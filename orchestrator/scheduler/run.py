@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Literal
 
-from orchestrator.analysis import PlanAnalysis, StepGraph
+from orchestrator.analysis import NO_PATHS, PlanAnalysis, StepGraph
 from orchestrator.events import (
     AnswerChecked,
     AttemptCancelled,
@@ -65,7 +65,7 @@ class RunState:
         agents: Sequence[Agent] = (),
         labels: Collection[str] = (),
         files: Collection[str] = (),
-        paths: Collection[str] = (),
+        paths: Mapping[str, str] = NO_PATHS,
         estimate: Estimate = lambda graph: dict.fromkeys(graph.order, 1.0),
         max_replans: int = 0,
         may_answer_directly: bool = False,

@@ -99,6 +99,7 @@ _OWN_API: Final[Mapping[Need, tuple[str, ...]]] = {
         "GET /v1/runs/{run}/result",
         "GET /v1/runs/{run}/artifacts",
         "GET /v1/runs/{run}/artifacts/{name:path}",
+        "GET /v1/runs/{run}/diff",
         "GET /v1/runs/{run}/export",
         "GET /v1/runs/{run}/events",
         "GET /v1/memory/runs/{run}",
@@ -171,7 +172,10 @@ COMMANDS: Final[Mapping[Need, tuple[str, ...]]] = {
         *("pool", "mcp", "personas list", "personas show", "personas stats"),
         *("procedures run", "procedures withdraw", "procedures cancel", "procedures rollback"),
     ),
-    Permission.READ_OWN: ("watch", "result", "runs", "show", "explain", "memory explain"),
+    Permission.READ_OWN: (
+        *("watch", "result", "runs", "show", "explain", "memory explain"),
+        *("diff", "apply", "export"),  # these write with the rights of the user, not with those of the daemon
+    ),
     Permission.READ_ALL: (
         *("memory stats", "memory evaluate", "memory ask"),
         *("procedures list", "procedures show", "procedures history", "procedures audit"),

@@ -3,6 +3,7 @@
     prompt      how prompts are laid out
     role        ResolvedRole: a role with all that a request to its model needs
     inputs      RunInputs: finds and reads what steps read; files reads the user's folder
+    seen        SeenFiles: which versions of the user's files an attempt has seen
     attempt     Attempt, Models: what one attempt is given; StepRunner carries it out and returns Produced
     generate    GenerateRunner: an attempt of a step that generates, from prompt to checked artifacts
     gating      sends outputs through the gates, with the judge role for the gates that ask a model

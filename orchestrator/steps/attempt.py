@@ -12,6 +12,7 @@ from orchestrator.events import Failure, GateResult, Usage
 from orchestrator.gates import RunJob, no_sandbox
 from orchestrator.steps.prompt import StepInput
 from orchestrator.steps.role import ResolvedRole
+from orchestrator.steps.seen import SeenFiles
 from orchestrator.taskir import Commands, Step
 
 MIN_ANSWER_TOKENS = 16
@@ -54,6 +55,8 @@ class Attempt:
     seed: int | None = None
     slack: float = 0.0
     """Seconds by which the step may be late without delaying the end of its run, by prediction."""
+    seen: SeenFiles = field(default_factory=SeenFiles)
+    """Takes note of the user's files that the attempt reads."""
 
     @property
     def max_tokens(self) -> int | None:

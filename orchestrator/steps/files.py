@@ -26,9 +26,17 @@ class UnreadableFile(Exception):
         self.name = name
 
 
+class MissingFile(UnreadableFile):
+    """A file that does not exist."""
+
+
 def read_text(folder: Path, name: str, limit: int = MAX_FILE_BYTES) -> str:
     """Return the text of the file `name` under `folder`, at most `limit` bytes of UTF-8. Raises `UnreadableFile`."""
-    data = read_bytes(folder, name, limit)
+    return text_of(name, read_bytes(folder, name, limit))
+
+
+def text_of(name: str, data: bytes) -> str:
+    """Return the text of the file `name`, which has these bytes. Raises `UnreadableFile`."""
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -58,6 +66,8 @@ def _opened(folder: Path, name: str) -> BinaryIO:
         raise UnreadableFile(name, "is no name under --dir; accepted: relative names without '.' and '..'")
     try:
         return open(_open_beneath(folder, parts), "rb")
+    except FileNotFoundError as error:
+        raise MissingFile(name, "does not exist") from error
     except OSError as error:
         raise UnreadableFile(name, _why(error)) from error
 
@@ -100,7 +110,6 @@ def _only_regular(status: os.stat_result, also: int = stat.S_IFREG) -> None:
 
 def _why(error: OSError) -> str:
     reasons = {
-        errno.ENOENT: "does not exist",
         errno.ELOOP: "is a link; links are not followed",
         errno.ENOTDIR: "has a part that is a link or no folder; links are not followed",
         errno.ENXIO: "is no regular file",

@@ -7,9 +7,10 @@ from orchestrator.analysis import Source
 from orchestrator.events import Failure, FailureKind, InputSize
 from orchestrator.journal import JournalError
 from orchestrator.steps.errors import AttemptError, unusable_input
-from orchestrator.steps.files import UnreadableFile, read_text, size_of
+from orchestrator.steps.files import UnreadableFile, size_of
 from orchestrator.steps.foreach import Items, items_of
 from orchestrator.steps.prompt import StepInput
+from orchestrator.steps.seen import SeenFiles
 from orchestrator.taskir import Step, TaskInput
 from orchestrator.taskir.names import find_name
 
@@ -40,7 +41,7 @@ class RunInputs:
         self._outputs: dict[str, Mapping[str, str]] = {}
         self._read_once: set[str] = set()
         self._shared: set[str] = set()
-        self._items: dict[tuple[str, str], Items] = {}
+        self._items: dict[tuple[str, str], tuple[Items, SeenFiles]] = {}
 
     def planned(self, steps: Iterable[Step]) -> None:
         """Take note of steps that were added to the plan. What several steps read comes first in their prompts."""
@@ -59,22 +60,25 @@ class RunInputs:
 
     def _is_at_hand(self, name: str, source: Source) -> bool:
         if source.step is not None:
-            return self._recent(self._outputs[source.step][name]) is not None
+            return self._recent(self._digest(name, source)) is not None
         return source.kind == "input" and self._inputs[name].type == "text"
 
-    def read(self, step: Step, sources: Mapping[str, Source], item: int | None = None) -> tuple[StepInput, ...]:
+    def read(
+        self, step: Step, sources: Mapping[str, Source], item: int | None = None, seen: SeenFiles | None = None
+    ) -> tuple[StepInput, ...]:
         """Return the inputs of a step in the order of the prompt: what other steps read too, the rest, then the item.
 
         Shared inputs come first, because the engine computes a common prefix once. `sources` says what each name
         stands for; for a `foreach` child they are its parent's. A child gets one item of the list (`item` is its index)
-        in place of the list, under the name `NAME[item]`.
+        in place of the list, under the name `NAME[item]`. `seen` takes note of the files that are read.
         """
+        seen = seen or SeenFiles()
         names = [name for name in dict.fromkeys(step.inputs) if name != step.foreach or item is None]
         ordered = sorted(names, key=lambda name: name not in self._shared)
-        found = [StepInput(name, self.text(name, sources[name])) for name in ordered]
+        texts = [StepInput(name, self.text(name, sources[name], seen)) for name in ordered]
         if item is not None and step.foreach is not None:
-            found.append(StepInput(f"{step.foreach}[{item}]", self.items(step, sources).texts[item]))
-        return tuple(found)
+            texts.append(StepInput(f"{step.foreach}[{item}]", self.items(step, sources, seen).texts[item]))
+        return tuple(texts)
 
     def sizes(self, step: Step, sources: Mapping[str, Source], item: int | None = None) -> tuple[InputSize, ...]:
         """Return the size of each input in bytes, without reading the input where that can be avoided.
@@ -94,7 +98,7 @@ class RunInputs:
 
     def _bytes(self, name: str, source: Source) -> int | None:
         if source.step is not None:
-            return self._object_bytes(self._outputs[source.step][name])
+            return self._object_bytes(self._digest(name, source))
         given = self._inputs[name] if source.kind == "input" else None
         if given is not None and given.type == "text":
             return len(given.value.encode(errors="replace"))
@@ -113,35 +117,46 @@ class RunInputs:
         """Return inputs of the task by their labels, whether or not a step reads them."""
         return tuple(StepInput(label, self.text(label, Source("input"))) for label in labels)
 
-    def items(self, step: Step, sources: Mapping[str, Source]) -> Items:
+    def items(self, step: Step, sources: Mapping[str, Source], seen: SeenFiles | None = None) -> Items:
         """Return the items of the list that a `foreach` step runs over."""
         name = step.foreach
         assert name is not None, f"{step.id} has no foreach"
         key = (name, self._version(name, sources[name]))
         if key not in self._items:
-            self._items[key] = items_of(name, self.text(name, sources[name]))
-        return self._items[key]
+            read = SeenFiles()
+            self._items[key] = items_of(name, self.text(name, sources[name], read)), read
+        items, read = self._items[key]
+        if seen is not None:
+            for file, digest in read.digests.items():
+                seen.add(file, digest)
+        return items
 
     def listed(self, step: Step, sources: Mapping[str, Source], texts: tuple[str, ...]) -> None:
         """Take note of the items that a `foreach` step runs over in place of a text that is no list."""
         name = step.foreach
         assert name is not None, f"{step.id} has no foreach"
-        self._items[name, self._version(name, sources[name])] = Items(texts, "asked")
+        self._items[name, self._version(name, sources[name])] = Items(texts, "asked"), SeenFiles()
 
     def _version(self, name: str, source: Source) -> str:
-        return self._outputs[source.step][name] if source.step is not None else source.kind
+        return self._digest(name, source) if source.step is not None else source.kind
 
-    def text(self, name: str, source: Source) -> str:
-        """Return what a name stands for. Raises `AttemptError` where it cannot be read."""
+    def _digest(self, name: str, source: Source) -> str:
+        """Return the digest of the version of an artifact that a step reads under `name`."""
+        assert source.step is not None, f"{name} is no artifact"
+        return self._outputs[source.step][source.name or name]
+
+    def text(self, name: str, source: Source, seen: SeenFiles | None = None) -> str:
+        """Return what a name stands for; `seen` takes note of a file. Raises `AttemptError` if it cannot be read."""
+        seen = seen or SeenFiles()
         if source.step is not None:
-            return self._artifact(self._outputs[source.step][name])
+            return self._artifact(self._digest(name, source))
         if source.kind == "file":
-            return self._file(name)
+            return self._file(name, seen)
         given = self._inputs[name]
         if given.type == "text":
             return given.value
         if given.type == "path":
-            return self._file(given.value)
+            return self._file(given.value, seen)
         raise unusable_input(f"input {name!r} is of type {given.type}, which no worker here can read")
 
     def _artifact(self, digest: str) -> str:
@@ -150,12 +165,12 @@ class RunInputs:
         except JournalError as error:
             raise AttemptError(Failure(FailureKind.INFRASTRUCTURE, str(error), final=True)) from error
 
-    def _file(self, name: str) -> str:
+    def _file(self, name: str, seen: SeenFiles) -> str:
         if (found := find_name(name, self._prior)) is not None:
             return self._artifact(self._prior[found])
         if self._directory is None:
             raise unusable_input(f"file {name!r} cannot be read: no --dir was given")
         try:
-            return read_text(self._directory, name)
+            return seen.read_text(self._directory, name)
         except UnreadableFile as error:
             raise unusable_input(str(error)) from error

@@ -44,8 +44,12 @@ class Step(_Record):
     id: StepId = Field(description="S1, S2, …; unique in a plan")
     actor: Name = Field(description="the role that does the step")
     action: FilledText = Field(description="what to do, in plain language")
-    outputs: ArtifactNames = Field(description="the artifacts the step writes: relative POSIX names")
-    inputs: Reads = Field(default=(), description="what the step reads: artifacts, input labels, files")
+    outputs: ArtifactNames = Field(
+        description="the artifacts the step writes: relative POSIX names; that of an input or a file is a new version"
+    )
+    inputs: Reads = Field(
+        default=(), description="what the step reads: artifacts of earlier steps in the document, input labels, files"
+    )
     depends_on: StepIds = Field(default=(), description="steps that must be done before this one starts")
     parallel_group: Name | None = Field(
         default=None, description=f"a name for steps meant to run side by side; {UNUSED}"
@@ -189,3 +193,10 @@ class TaskIR(_Record):
             if item.type == "path" and item.label and item.value and item.value not in labels:
                 named.setdefault(item.value, item)
         return named
+
+    @property
+    def paths_by_label(self) -> dict[str, str]:
+        """Return the paths of inputs that have a label instead, by label; none that is the name of another input."""
+        labels = frozenset(self.labels)
+        paths = [item for item in self.inputs if item.type == "path" and item.value and item.value not in labels]
+        return {item.label: item.value for item in paths if item.label}

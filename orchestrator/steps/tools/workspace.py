@@ -9,7 +9,8 @@ import fnmatch
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
-from orchestrator.steps.files import UnreadableFile, read_text
+from orchestrator.steps.files import UnreadableFile
+from orchestrator.steps.seen import SeenFiles
 from orchestrator.taskir.names import find_name
 
 MAX_TEXTS_BYTES = 64 * 1024 * 1024
@@ -23,14 +24,20 @@ class NoSuchText(Exception):
 class Workspace:
     """The texts of one attempt: `files` under `directory`, `inputs` by name, and what was written under `outputs`.
 
-    What was written hides an input of that name, and an input hides a file. Calls may block on the disk and raise
-    `NoSuchText`.
+    What was written hides an input of that name, and an input hides a file. `seen` takes note of the files that are
+    read. Calls may block on the disk and raise `NoSuchText`.
     """
 
     def __init__(
-        self, directory: Path | None, files: Iterable[str], inputs: Mapping[str, str], outputs: Collection[str]
+        self,
+        directory: Path | None,
+        files: Iterable[str],
+        inputs: Mapping[str, str],
+        outputs: Collection[str],
+        seen: SeenFiles | None = None,
     ) -> None:
         self._directory = directory
+        self._seen = seen or SeenFiles()
         self._files = frozenset(files)
         self._inputs = dict(inputs)
         self.outputs = tuple(outputs)
@@ -54,7 +61,7 @@ class Workspace:
         if self._directory is None:
             raise NoSuchText(f"there is no {name!r}; accepted: {_some(self.names())}")
         try:
-            return read_text(self._directory, found)
+            return self._seen.read_text(self._directory, found)
         except UnreadableFile as error:
             raise NoSuchText(str(error)) from error
 

@@ -95,6 +95,17 @@ def test_artifacts_come_byte_for_byte_with_their_digest(client: httpx2.Client) -
     assert client.get(f"{place}/other").status_code == 404
 
 
+def test_a_diff_shows_new_versions_of_what_the_run_read(client: httpx2.Client) -> None:
+    result = executed(client, summary(output="a.txt"))
+    assert result["results"] == ["a.txt"]
+    answer = client.get(f"/v1/runs/{result['run_id']}/diff")
+    assert answer.headers["Content-Type"] == "text/plain; charset=utf-8"
+    assert answer.text.startswith("--- a/a.txt\n+++ b/a.txt\n@@ ")
+    (of_report,) = client.get(f"/v1/runs/{result['run_id']}").json()["results"]
+    assert of_report["digest"] == result["artifacts"]["a.txt"]
+    assert len(of_report["original"]) == 64
+
+
 def test_an_export_holds_report_events_and_artifacts(client: httpx2.Client) -> None:
     result = executed(client, summary())
     run = result["run_id"]

@@ -1,5 +1,6 @@
 """Code that does not do its task passes no gate, whatever it does to the tests; honest code passes."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
@@ -166,3 +167,44 @@ async def test_a_program_that_a_command_starts_may_end_itself(run: RunJob) -> No
     commands = Commands(build=("python", "main.py"))
     checked = await check(("build",), run, {"main.py": "import sys\n\nsys.exit(0)\n"}, commands=commands)
     assert checked.failure is None
+
+
+USERS_MODULE = "def add(a, b):\n    return 1\n"
+
+
+def versioned(*outputs: str, reads: Mapping[str, str], run: RunJob) -> GateContext:
+    """Return the context of a step that reads files of the user and writes some of these outputs."""
+    texts = {name: text.encode() for name, text in reads.items()}
+    return GateContext(Scope(step(*outputs, inputs=tuple(reads))), reads=texts, users=frozenset(reads), run=run)
+
+
+async def test_the_users_tests_run_on_the_new_version_of_a_module(run: RunJob) -> None:
+    context = versioned("total.py", reads={"total.py": USERS_MODULE, "test_total.py": TEST}, run=run)
+    right = await run_gates(("unit",), [Artifact("total.py", SUM.encode())], context)
+    assert [(result.status, result.evidence) for result in right.results] == [("passed", "4 passed")]
+    wrong = await run_gates(("unit",), [Artifact("total.py", USERS_MODULE.encode())], context)
+    assert wrong.failure is not None
+
+
+async def test_the_new_version_of_a_users_module_is_not_taken_for_the_users(run: RunJob) -> None:
+    context = versioned("total.py", reads={"total.py": USERS_MODULE, "test_total.py": TEST}, run=run)
+    checked = await run_gates(("unit",), [Artifact("total.py", b"import gc\n" + SUM.encode())], context)
+    assert checked.failure is not None
+    assert "total.py:1: import gc is not accepted" in checked.failure.evidence
+
+
+async def test_a_step_that_writes_only_tests_is_checked_by_its_new_version_of_them(run: RunJob) -> None:
+    reads = {"total.py": SUM, "test_total.py": TEST}
+    more = TEST + "\n\ndef test_zero():\n    assert add(0, 0) == 0\n"
+    checked = await run_gates(
+        ("unit",), [Artifact("test_total.py", more.encode())], versioned("test_total.py", reads=reads, run=run)
+    )
+    assert checked.results[0].evidence == "5 passed; all of them were written by the step itself"
+
+
+async def test_a_step_that_writes_a_module_cannot_replace_the_users_test_of_it(run: RunJob) -> None:
+    made = [Artifact("total.py", USERS_MODULE.encode()), Artifact("test_total.py", b"def test():\n    pass\n")]
+    context = versioned("total.py", "test_total.py", reads={"total.py": SUM, "test_total.py": TEST}, run=run)
+    checked = await run_gates(("unit",), made, context)
+    assert checked.failure is not None
+    assert "assert add(20, 22) == 42" in checked.failure.evidence

@@ -154,6 +154,28 @@ async def test_files_of_one_name_are_tests_of_their_own_and_import_what_lies_bes
 
 
 @pytest.mark.parametrize(
+    ("module", "test", "imported"),
+    [
+        ("src/slugify.py", "tests/test_slugify.py", "slugify"),
+        ("src/slugify.py", "tests/test_slugify.py", "src.slugify"),
+        ("werkzeuge/größe.py", "werkzeuge/test_größe.py", "größe"),
+        ("werkzeuge/größe.py", "test_größe.py", "werkzeuge.größe"),
+    ],
+)
+async def test_code_in_folders_and_with_names_of_other_scripts_is_checked(
+    run: RunJob, module: str, test: str, imported: str
+) -> None:
+    made = {module: ADD, test: f"from {imported} import add\n\n\ndef test_sum():\n    assert add(1, 2) == 3\n"}
+    checked = await check(("format", "lint", "typecheck", "unit"), run, made)
+    assert [(result.gate, result.status) for result in checked.results] == [
+        ("format", "passed"),
+        ("lint", "passed"),
+        ("typecheck", "passed"),
+        ("unit", "passed"),
+    ]
+
+
+@pytest.mark.parametrize(
     ("text", "status", "evidence"),
     [
         ("import pytest\n\npytest.skip('no', allow_module_level=True)\n", "passed", "1 passed, 1 skipped"),

@@ -110,6 +110,40 @@ async def test_foreach_runs_once_for_each_item_of_a_list(orchestrator: Orchestra
     assert [row.id for row in report.steps if row.parent] == [f"S2[{index}]" for index in range(len(names))]
 
 
+async def test_foreach_makes_a_new_version_of_its_list_which_later_steps_read(
+    orchestrator: Orchestrator, home: Path, tmp_path: Path
+) -> None:
+    records = [(RECORDS / name).read_text() for name in ("a.txt", "b.txt")]
+    original = json.dumps(records)
+    (tmp_path / "reports.json").write_text(original)
+    each = step("S1", "Summarize the item.", [], ["reports.json"], foreach="reports.json")
+    again = step("S2", "Copy the item.", [], ["copies"], foreach="reports.json")
+    run = await execute(orchestrator, job([each, again], folder=tmp_path))
+    report = report_of(home, run)
+    assert report.status == "done", report.error
+    folder = home / "runs" / run / "artifacts"
+    summaries = json.loads((folder / "reports.json").read_text())
+    assert [summary.partition(":")[0] for summary in summaries] == ["Zilthir", "Koldin"]
+    assert report.graph.before["S2"] == ("S1",)
+    (result,) = [result for result in report.results if result.name == "reports.json"]
+    with JournalReader.open_to_read(home) as journal:
+        assert journal.get(result.original or "").decode() == original
+    assert not result.has_changed
+    assert (tmp_path / "reports.json").read_text() == original
+
+
+async def test_an_output_with_the_label_of_an_input_is_a_new_version_of_it(
+    orchestrator: Orchestrator, home: Path
+) -> None:
+    note = {"type": "text", "label": "note", "value": (RECORDS / "a.txt").read_text()}
+    steps = [step("S1", "Summarize the note.", ["note"], ["note"]), step("S2", "Summarize the note.", ["note"], ["s"])]
+    run = await execute(orchestrator, job(steps, inputs=[note]))
+    report = report_of(home, run)
+    assert report.status == "done", report.error
+    sizes = {row.id: row.attempts[0].usage.prompt_tokens for row in report.steps}
+    assert sizes["S2"] < sizes["S1"], "the summary is shorter than the note"
+
+
 def name_list() -> dict[str, Any]:
     return {"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems": 8}
 

@@ -10,8 +10,10 @@ import pytest
 from orchestrator.events import RunAccepted
 from orchestrator.history.view import fresh_state
 from orchestrator.journal import Journal, JournalError
+from orchestrator.journal.objects import digest_of
 from orchestrator.runs.effects import RunEffects
 from orchestrator.runs.updates import Broadcast
+from orchestrator.steps.seen import NO_FILE, SeenFiles
 
 
 def effects_on(journal: Journal) -> RunEffects:
@@ -53,3 +55,16 @@ async def test_what_was_stored_is_held(tmp_path: Path) -> None:
     with Journal.open(tmp_path) as journal:
         assert (await effects_on(journal)._store({"o": b"text"})).keys() == {"o"}
         assert journal.sweep() == []
+
+
+async def test_originals_are_held_with_the_outputs_and_let_go_with_them(tmp_path: Path) -> None:
+    seen = SeenFiles()
+    seen.originals |= {"a": b"of the user", "new": None}
+    with Journal.open(tmp_path) as journal:
+        effects = effects_on(journal)
+        originals = await effects._store_originals(seen)
+        assert originals == {"a": digest_of(b"of the user"), "new": NO_FILE}
+        assert journal.sweep() == []
+        with pytest.raises(JournalError, match="cannot be published"):
+            await effects._store({"a": b"a file", "a/b": b"in a folder of that name"}, originals)
+        assert len(journal.sweep()) == 3

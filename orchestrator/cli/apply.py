@@ -1,0 +1,106 @@
+"""The commands that compare the results of a run with the user's files and write them back: diff and apply."""
+
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from orchestrator.cli.changes import NewFile, write_files
+from orchestrator.cli.export import done_run, files_json, print_written
+from orchestrator.cli.history import RunArgument
+from orchestrator.cli.settings import JsonFlag, settings
+from orchestrator.cli.terminal import make_console, print_json, printable, write
+from orchestrator.errors import InputError, Problem
+from orchestrator.history.diffs import result_diff
+from orchestrator.history.results import RunResult, results
+from orchestrator.history.view import RunView
+from orchestrator.journal import JournalReader
+
+_STYLES = {"---": "bold", "+++": "bold", "@": "cyan", "+": "green", "-": "red", "\\": "dim"}
+"""The styles of the lines of a diff, by what they begin with."""
+
+
+def diff(context: typer.Context, run: RunArgument = "last", as_json: JsonFlag = False) -> None:
+    """Show how the results of a run differ from the files that it read, as a unified diff.
+
+    It compares with the files as the run read them, whatever has happened to them since. In colour on a terminal; the
+    output to a pipe or a file can be read by `patch -p1` and `git apply`.
+    """
+    with JournalReader.open_to_read(settings(context).home) as journal:
+        view = done_run(journal, run)
+        diffs = {result: result_diff(journal, result) for result in results(view)}
+    if as_json:
+        files = [{"name": one.name, "state": _state(one), "diff": text} for one, text in diffs.items()]
+        print_json({"run_id": view.accepted.run, "files": files})
+    else:
+        write(lambda: _print_diffs(make_console(sys.stdout), diffs.values()))
+
+
+def apply(
+    context: typer.Context,
+    run: RunArgument = "last",
+    folder: Annotated[
+        Path | None,
+        typer.Option("--dir", metavar="DIR", help="Where the folder of the run is now, if it was moved."),
+    ] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Write the results of a run into the folder whose files it read: all of them or none.
+
+    New versions replace files that are still as the run read them, and new files are created where there is none.
+    Otherwise nothing is written. Links are not followed, and files keep their permissions. This command writes with
+    the rights of whoever calls it; the daemon never writes into the folder. If it was interrupted, the next `apply` or
+    `export` to this folder puts everything back first.
+    """
+    with JournalReader.open_to_read(settings(context).home) as journal:
+        view = done_run(journal, run)
+        place = folder or _folder(view)
+        chosen = results(view)
+        _check_originals(view, chosen)
+        files = [NewFile(result.name, journal.get(result.digest), result.original) for result in chosen]
+    recovered, written = write_files(place, files, view.accepted.run)
+    if as_json:
+        print_json({"run_id": view.accepted.run, "folder": str(place.absolute()), "files": files_json(written)})
+    else:
+        write(lambda: print_written(place, recovered, written))
+
+
+def _state(result: RunResult) -> str:
+    if not result.original:
+        return "new"
+    return "unchanged" if result.original == result.digest else "changed"
+
+
+def _folder(view: RunView) -> Path:
+    if view.accepted.directory is None:
+        accepted = "a run with --dir; `orchestrator export RUN DIR` writes into any folder"
+        raise InputError(Problem(f"run {view.accepted.run}", "read no folder that could be written back", accepted))
+    return Path(view.accepted.directory)
+
+
+def _check_originals(view: RunView, chosen: Iterable[RunResult]) -> None:
+    """Refuse results if it is not certain which file they are new versions of. Raises `InputError`."""
+    problems: list[Problem] = []
+    accepted = "to run it again, or `orchestrator export RUN DIR` into another folder"
+    for result in chosen:
+        if result.original is None:
+            what = "the run has not recorded what was there before: it is from an earlier version, or could not read it"
+            problems.append(Problem(result.name, what, accepted))
+        elif result.has_changed:
+            problems.append(Problem(result.name, "was changed while the run read it", accepted))
+    if problems:
+        raise InputError(*problems)
+
+
+def _print_diffs(console: Console, diffs: Iterable[str]) -> None:
+    for text in diffs:
+        if not sys.stdout.isatty():
+            sys.stdout.write(text)
+            continue
+        for line in text.split("\n")[:-1]:
+            style = next((style for start, style in _STYLES.items() if line.startswith(start)), "")
+            console.print(Text(printable(line), style=style), soft_wrap=True)
