@@ -17,6 +17,7 @@ from benchmarks.real.tasks import RealTask, real_tasks
 from orchestrator.engine.client.engine import Completion, OnText
 from orchestrator.engine.contract import Generation, Message, Priority
 from orchestrator.engine.errors import EngineError
+from orchestrator.errors import RequestIncomplete
 from orchestrator.events import Usage
 from orchestrator.frontdoor import FrontdoorPlanner
 from orchestrator.frontdoor.planner import FRONTDOOR
@@ -241,7 +242,7 @@ class _Asking:
         )
         try:
             planned = await self._planner.plan(context, made.append, lambda piece: None)
-        except PlanError as error:
+        except (PlanError, RequestIncomplete) as error:
             return Result(request.request, "plan", False, "", str(error))
         steps = tuple(step for part in made for step in part.steps)
         right = planned.origin != "fallback" and request.is_right(steps, planned.goes_on_after)
