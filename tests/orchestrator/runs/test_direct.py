@@ -158,26 +158,39 @@ async def run_of(home: Path, request: str, steps: Sequence[Step], mode: Mode = "
     return report_of(home, run), run
 
 
-async def test_a_list_that_is_none_does_not_fail_the_request(tmp_path: Path) -> None:
-    listed = planned_step(1, action="Summarize a.txt.", inputs=("a.txt",))
-    each = planned_step(2, action="Summarize it.", foreach="s1")
-    report, run = await run_of(tmp_path / "home", WHOLE, [listed, each])
-    assert report.status == "done"
-    assert [row.state for row in report.steps] == ["done", "failed", "done"]
-    assert report.answered_by == "S3"
-    assert report.steps[2].action == WHOLE
-    assert report.answer == (tmp_path / "home" / "runs" / run / "artifacts" / "s3.txt").read_text().strip()
-    assert str(report.error).startswith("the plan failed (S2: ")
-    assert str(report.error).endswith("), and S3 answered the request directly")
-    (replaced,) = [event for event in events_of(tmp_path / "home", run) if isinstance(event, PlanReplaced)]
-    assert "no JSON list" in replaced.reason
-
-
-async def test_a_file_that_cannot_be_read_does_not_fail_the_request(tmp_path: Path) -> None:
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with a text, and a list that cannot be read."""
     folder = tmp_path / "files"
     folder.mkdir()
     (folder / "a.txt").write_text("A fox lives in the wood.")
     (folder / "b.bin").write_bytes(b"\xff\xfe\x00")
+    return folder
+
+
+EACH_OF_NONE = (
+    planned_step(1, action="Summarize a.txt.", inputs=("a.txt",)),
+    planned_step(2, action="Summarize it.", foreach="b.bin"),
+)
+
+
+async def test_a_list_that_cannot_be_read_does_not_fail_the_request(tmp_path: Path, folder: Path) -> None:
+    home = tmp_path / "home"
+    async with Orchestrator.open(home, REGISTRY, Ports(planner=Planning(*EACH_OF_NONE))) as opened:
+        run = await execute(opened, Job(WHOLE, None, folder, "as-planned"))
+    report = report_of(home, run)
+    assert report.status == "done"
+    assert [row.state for row in report.steps] == ["done", "failed", "done"]
+    assert report.answered_by == "S3"
+    assert report.steps[2].action == WHOLE
+    assert report.answer == (home / "runs" / run / "artifacts" / "s3.txt").read_text().strip()
+    assert str(report.error).startswith("the plan failed (S2: ")
+    assert str(report.error).endswith("), and S3 answered the request directly")
+    (replaced,) = [event for event in events_of(home, run) if isinstance(event, PlanReplaced)]
+    assert "b.bin" in replaced.reason
+
+
+async def test_a_file_that_cannot_be_read_does_not_fail_the_request(tmp_path: Path, folder: Path) -> None:
     reading = planned_step(1, action="Read b.bin.", inputs=("b.bin",))
     async with Orchestrator.open(tmp_path / "home", REGISTRY, Ports(planner=Planning(reading))) as opened:
         run = await execute(opened, Job(WHOLE, None, folder, "as-planned"))
@@ -192,12 +205,10 @@ async def test_code_that_no_attempt_gets_through_the_gates_is_tried_as_a_whole(t
     assert report.steps[1].role == "architect", "models failed at the plan, so the strongest answers"
 
 
-async def test_a_run_that_was_interrupted_at_its_direct_answer_ends_with_it(tmp_path: Path) -> None:
-    listed = planned_step(1, action="Summarize a.txt.", inputs=("a.txt",))
-    each = planned_step(2, action="Summarize it.", foreach="s1")
-    ports = Ports(planner=Planning(listed, each))
+async def test_a_run_that_was_interrupted_at_its_direct_answer_ends_with_it(tmp_path: Path, folder: Path) -> None:
+    ports = Ports(planner=Planning(*EACH_OF_NONE))
     async with Orchestrator.open(tmp_path / "home", REGISTRY, ports) as opened:
-        run = await opened.submit(Job(WHOLE, None, RECORDS, "as-planned"))
+        run = await opened.submit(Job(WHOLE, None, folder, "as-planned"))
         async for update in opened.watch(run):
             if isinstance(getattr(update, "event", None), PlanReplaced):
                 break
