@@ -24,6 +24,7 @@ from orchestrator.pool.handle import EngineHandle, StartEngine
 from orchestrator.pool.managed_model import LeaseRequest, ManagedModel, Replica, Waiter
 from orchestrator.pool.placement import ReplicaId, Topology
 from orchestrator.pool.policy import PoolActions, PoolView, Rules, decide
+from orchestrator.stages import ModelLoad, tell
 from registry.memory import size
 from registry.models import ModelEntry
 
@@ -157,6 +158,8 @@ class Residency:
         waiter = Waiter(wanted, _now(), asyncio.get_running_loop().create_future())
         model.waiting[waiter] = None
         self.reconsider()
+        if not waiter.granted.done():
+            tell(ModelLoad(model.entry.id))
         try:
             return await waiter.granted
         except asyncio.CancelledError:
