@@ -2,7 +2,7 @@
 
 import asyncio
 
-from orchestrator.events import AttemptCancelled, CancelRequested, Event, RunFinished
+from orchestrator.events import AttemptCancelled, AttemptGenerated, CancelRequested, Event, RunFinished, Usage
 from orchestrator.journal.codec import encode_event
 from orchestrator.runs.updates import Broadcast, EventUpdate, Progress, Update
 
@@ -58,6 +58,22 @@ async def test_a_slow_watcher_gets_the_latest_progress_of_each_attempt_only() ->
     broadcast.publish(EventUpdate(END))
     rest = [update async for update in watching]
     assert [type(update) for update in rest] == [EventUpdate, EventUpdate], "what S2 wrote is of no interest any more"
+
+
+async def test_gates_that_check_are_seen_after_the_text_is_complete() -> None:
+    broadcast, checking = Broadcast(), Progress("S1", 1, 9, 1.0, "", gates=("lint",))
+    watching = broadcast.watch()
+    first = asyncio.ensure_future(anext(watching))
+    await asyncio.sleep(0)
+    broadcast.publish(checking)
+    generated = AttemptGenerated(at=1.0, step="S1", number=1, usage=Usage())
+    broadcast.publish(EventUpdate(generated))
+    assert await first == EventUpdate(generated, 1)
+    assert await anext(watching) == checking
+    broadcast.publish(checking)
+    broadcast.publish(EventUpdate(AttemptCancelled(at=1.0, step="S1", number=1)))
+    broadcast.publish(EventUpdate(END))
+    assert [type(update) async for update in watching] == [EventUpdate, EventUpdate]
 
 
 async def test_watchers_end_when_nothing_more_will_come() -> None:
