@@ -149,6 +149,28 @@ def test_progress_shows_the_rate_of_a_running_step() -> None:
     assert "98 tok/s" not in _text(render(run, 100.6, 20, "", ("", ""), UNICODE, earlier)), "it is of another attempt"
 
 
+def test_a_step_says_what_it_waits_for() -> None:
+    run = RunView.of(_finished_run()[:6])
+    reading = {"S2": Progress("S2", 1, 0, 0.0, "", read_tokens=300, prompt_tokens=660)}
+    checking = {"S2": Progress("S2", 1, 9, 0.0, "", gates=("lint", "typecheck"), waits_for_core=True)}
+    earlier = {"S2": Progress("S2", 0, 0, 0.0, "", ahead=0)}
+    assert "read 300 of 660 tokens" in _text(render(run, 100.6, 20, "", ("", ""), UNICODE, reading))
+    assert "checking: lint, typecheck, waiting for a core" in _text(
+        render(run, 100.6, 20, "", ("", ""), UNICODE, checking), 160
+    )
+    assert "queue" not in _text(render(run, 100.6, 20, "", ("", ""), UNICODE, earlier)), "it is of another attempt"
+    ended = RunView.of(_finished_run())
+    assert "read 300" not in _text(render(ended, 100.6, 20, "", ("", ""), UNICODE, reading))
+
+
+def test_the_plan_says_what_it_waits_for() -> None:
+    accepted = RunAccepted(at=100.0, run="r", mode="as-planned", request="Go")
+    planning = RunView.of([accepted, PlanningStarted(at=100.0, role="frontdoor", model="m")])
+    heard = {"": Progress("", 0, 0, 0.0, "", read_tokens=300, prompt_tokens=660)}
+    frame = _text(render(planning, 100.6, 20, "", ("", ""), UNICODE, heard))
+    assert "the frontdoor is making a plan: read 300 of 660 tokens" in frame
+
+
 def test_a_step_that_waits_for_a_model_says_why_and_for_how_long() -> None:
     reason = "model small is broken: its engine failed 3 times within 60 s; next try in 25 s; the last time: killed"
     waits = ModelAwaited(at=100.2, step="S1", number=1, model="small", reason=reason, seconds=25.0)
@@ -346,6 +368,7 @@ def test_an_explanation_tells_waiting_role_attempts_and_gates() -> None:
     text = written.getvalue()
     assert "a.txt: a file under --dir" in text
     assert "gate lint: not run: there is no lint" in text
+    assert "gate schema: passed in 0.50 s, 0.40 s of it waiting for a core" in text
     assert "Needed by" in text
     told = explanation_json(report, report.steps[2])
     assert told["last_dependency"] == "S2"
