@@ -414,9 +414,33 @@ def test_a_dry_run_shows_a_range_and_what_it_is_known_from() -> None:
     print_forecast(console, Forecast.of(planned.task, "as-planned", graph, rates), full=False)
     assert "in 9 of 10 cases" in " ".join(written.getvalue().split())
     assert "2 of 2 by others of their role" in " ".join(written.getvalue().split())
+
+
+def test_a_dry_run_without_data_says_so_and_names_no_times() -> None:
+    planned = planned_task("Say", [_step(1, "Say hello.", "request"), _step(2, "Say it again.", "s1.txt")], None)
+    unknown = Forecast.of(planned.task, "as-planned", analyze_task(planned.task), {})
     console, written = _console()
-    print_forecast(console, Forecast.of(planned.task, "as-planned", graph, {}), full=False)
-    assert "2 of 2 by nothing but assumptions" in " ".join(written.getvalue().split())
+    print_forecast(console, unknown, full=False)
+    text = " ".join(written.getvalue().split())
+    assert "Critical path S1 → S2 no data: nothing like these steps has run here" in text
+    assert " s " not in text
+    assert "Speedup" not in text
+    assert not unknown.to_json()["has_data"]
+
+
+def test_a_dry_run_says_which_steps_are_assumed() -> None:
+    steps = [
+        _step(1, "Say hello.", "request"),
+        _step(2, "Say it again.", "s1.txt").model_copy(update={"actor": "coder"}),
+    ]
+    planned = planned_task("Say", steps, None)
+    rates = {"worker": RoleRates(generations=20, spread=0.1)}
+    forecast = Forecast.of(planned.task, "as-planned", analyze_task(planned.task), rates)
+    console, written = _console()
+    print_forecast(console, forecast, full=False)
+    assert forecast.to_json()["has_data"]
+    known = "Known from 1 of 2 by others of their role, 1 of 2 by nothing but assumptions"
+    assert known in " ".join(written.getvalue().split())
 
 
 def test_every_event_has_a_line_without_control_characters() -> None:
