@@ -163,9 +163,10 @@ class Meter:
         """Take note of what it waits for, or of a gate that checks."""
         match stage:
             case GateRun(gate, waits):
-                self._gates[gate] = waits
+                self._gates[gate], self._wait = waits, None
             case GateEnd(gate):
                 self._gates.pop(gate, None)
+                self._wait = None
             case _:
                 self._wait = stage
         self._publish(asyncio.get_running_loop().time())
