@@ -2,7 +2,7 @@
 
 Each event of the run is sent under the name `event`; its id is its number in the run, from 1, and its data the event as
 the journal encodes it. A client that comes back with `Last-Event-ID` (or `after`) gets the events after that one. In
-between come `progress` events, without an id: how much of an attempt has been written.
+between come `progress` events, without an id: how much of an attempt has been written, or what it waits for.
 """
 
 import asyncio

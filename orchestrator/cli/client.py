@@ -304,7 +304,8 @@ def read_answer(response: httpx2.Response) -> dict[str, Any]:
 
 def _update(message: httpx2.ServerSentEvent) -> Update:
     if message.event == "progress":
-        return Progress(**json.loads(message.data))
+        data = json.loads(message.data)
+        return Progress(**data | {"gates": tuple(data.get("gates", ()))})
     return EventUpdate(decode_event(message.data), int(message.id))
 
 

@@ -10,10 +10,13 @@ from rich.text import Text
 from orchestrator.analysis import Edge
 from orchestrator.cli.report_view import counted, format_gates, format_rating
 from orchestrator.cli.terminal import STATE_STYLES, glyphs, one_line, printable, seconds
+from orchestrator.events import GateResult
 from orchestrator.history.report import Report, StepRow, last_dependency
 from orchestrator.history.view import AttemptRow
 from orchestrator.journal import ChatRecord
 
+WAIT_SHOWN = 0.05
+"""A gate that waited for fewer seconds than this had its core at once."""
 WRONG_SHOWN = 3
 """How many steps whose predictions were wrong are named."""
 
@@ -195,4 +198,13 @@ def _add_attempt(table: Table, attempt: AttemptRow) -> None:
     for gate in attempt.gates:
         evidence = f": {one_line(gate.evidence)}" if gate.evidence else ""
         score = f", score {gate.score} of 9" if gate.score is not None else ""
-        table.add_row("", Text(f"gate {gate.gate}: {gate.status}{score}{evidence}"))
+        table.add_row("", Text(f"gate {gate.gate}: {gate.status}{score}{_gate_seconds(gate)}{evidence}"))
+
+
+def _gate_seconds(gate: GateResult) -> str:
+    """Return how long a gate took, and how much of that it waited for a core; empty if it did not run."""
+    if gate.status == "not run":
+        return ""
+    waited = gate.seconds - gate.work_seconds if gate.work_seconds is not None and not gate.tokens else 0.0
+    waiting = f", {seconds(waited)} of it waiting for a core" if waited >= WAIT_SHOWN else ""
+    return f" in {seconds(gate.seconds)}{waiting}"

@@ -64,6 +64,11 @@ class Forecast:
         return cls(task, mode, graph, predicted, path, reach, best, spare, after, planned.reason)
 
     @property
+    def has_data(self) -> bool:
+        """Whether any step is predicted from generations that were measured here. Otherwise all times are assumed."""
+        return any(one.generations for one in self.predicted.values())
+
+    @property
     def serial_seconds(self) -> float:
         """How long the steps should take one after the other."""
         return sum(one.effort.alone for one in self.predicted.values())
@@ -110,6 +115,7 @@ class Forecast:
             "reason": self.reason,
             "steps": steps,
             "goes_on_after": self.goes_on_after,
+            "has_data": self.has_data,
             "edges": [asdict(edge) for edge in self.graph.edges],
             "waves": [list(wave) for wave in self.graph.waves],
             "width": self.graph.width,
@@ -147,9 +153,20 @@ def print_forecast(console: Console, forecast: Forecast, *, full: bool) -> None:
     for number, wave in enumerate(graph.waves[: None if full else MANY], start=1):
         console.print(f"{number:3}  {listed(wave)}")
     heading(console, "Forecast", signs)
-    total = forecast.serial_seconds
     table = facts()
     table.add_row("Critical path", format_path(forecast.path.steps, signs))
+    if forecast.has_data:
+        _add_times(table, forecast)
+    else:
+        table.add_row(
+            "", Text("no data: nothing like these steps has run here, so times cannot be predicted", "yellow")
+        )
+    table.add_row("Width", f"{graph.width} in {counted(len(graph.waves), 'wave')}")
+    console.print(table)
+
+
+def _add_times(table: Table, forecast: Forecast) -> None:
+    total = forecast.serial_seconds
     low, high = forecast.path_range
     likely = f"{seconds(low)} to {seconds(high)} in {round(10 * CHANCE)} of 10 cases"
     table.add_row("", f"{seconds(forecast.path.seconds)}, {likely}; all steps one by one {seconds(total)}")
@@ -159,8 +176,6 @@ def print_forecast(console: Console, forecast: Forecast, *, full: bool) -> None:
         at_run = f"{seconds(total)} one by one over {seconds(forecast.run_seconds)} as planned"
         table.add_row("Speedup", f"{forecast.speedup:.2f} = {at_run}, predicted")
         table.add_row("Bound", f"{forecast.bound:.2f} = {at_best}, predicted")
-    table.add_row("Width", f"{graph.width} in {counted(len(graph.waves), 'wave')}")
-    console.print(table)
 
 
 def _known_from(forecast: Forecast) -> str:
@@ -191,7 +206,7 @@ def _print_steps(console: Console, forecast: Forecast, signs: Glyphs, *, full: b
             f"{'*' if step in critical else ' '} {pictures[step].row if pictures else mark}",
             Text(step, style="bold" if step in critical else ""),
             planned.actor,
-            f"~{seconds(forecast.predicted[step].seconds)}",
+            f"~{seconds(forecast.predicted[step].seconds)}" if forecast.has_data else "",
             Text(("for each: " if planned.foreach else "") + one_line(planned.action)),
         )
     console.print(table)

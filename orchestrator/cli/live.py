@@ -89,8 +89,11 @@ class PlainDisplay(SilentDisplay):
             self._print(f"{event.at - self._start:8.2f} s  {one_line(line)}")
 
     def progress(self, progress: Progress) -> None:
-        """Write how far a step, or the plan, has come, if nothing was written for a few seconds."""
+        """Write how far a step or the plan has come, or what it waits for, if nothing was written for a few seconds."""
         if self._clock() - self._written < PROGRESS_PAUSE:
+            return
+        if progress.wait:
+            self._print_now(f"{progress.step or 'plan'}: {progress.wait}")
             return
         rate = f", {progress.tokens_per_second:.0f} tok/s" if progress.tokens_per_second > 0 else ""
         self._print_now(f"{progress.step or 'plan'} is being written: {progress.output_tokens} tokens so far{rate}")
@@ -146,9 +149,8 @@ class LiveDisplay:
         self._skew = time.time() - event.at
 
     def progress(self, progress: Progress) -> None:
-        """Note how far a step, or the plan, has been written; the next frame shows it."""
-        if progress.step:
-            self._progress[progress.step] = progress
+        """Note how far a step, or the plan, has come; the next frame shows it."""
+        self._progress[progress.step] = progress
         label = f"{progress.step or 'plan'} thinks" if progress.thinking else progress.step
         self._tail = (label, progress.text_tail[-TAIL_LENGTH:])
 
@@ -184,7 +186,7 @@ def render(
     """Return one frame with at most `height` rows of steps. `now` is in seconds since the epoch.
 
     `message` is the last line. `tail` says which step writes or thinks (empty: the plan), and what it wrote last.
-    `progress` is the latest progress of each step that is writing.
+    `progress` is the latest progress of each step that is at work, and under an empty name that of the plan.
     """
     foot = Text(message, no_wrap=True, overflow="ellipsis", style="dim")
     step, text = tail
@@ -212,7 +214,7 @@ def _head(run: RunView, now: float) -> tuple[Text, Text]:
 def _rows(run: RunView, now: float, height: int, signs: Glyphs, progress: Mapping[str, Progress]) -> list[Text | Table]:
     steps = list(run.steps())
     if not steps:
-        return [Text("the frontdoor is making a plan", style="dim")] if run.status == "planning" else []
+        return [_planning(progress)] if run.status == "planning" else []
     if len(steps) <= height:
         return [step_table(run, steps, now, signs, progress=progress)]
     chosen = select_steps(steps, height - 1)
@@ -220,6 +222,13 @@ def _rows(run: RunView, now: float, height: int, signs: Glyphs, progress: Mappin
     states = ", ".join(f"{counts[state]} {state}" for state in State if counts[state])
     more = Text(f"{len(steps) - len(chosen)} more; of all: {states}", style="dim")
     return [step_table(run, chosen, now, signs, progress=progress, drawn=False), more]
+
+
+def _planning(progress: Mapping[str, Progress]) -> Text:
+    text = Text("the frontdoor is making a plan", style="dim")
+    if (plan := progress.get("")) is not None and plan.wait:
+        text.append(f": {plan.wait}")
+    return text
 
 
 def choose_display(out: Console, err: Console, *, as_json: bool) -> RunDisplay:

@@ -60,7 +60,9 @@ def step_table(
             Text(step.role),
             Text(f"{rate:.0f} tok/s" if rate else ""),
             Text(seconds(took) if took is not None else ""),
-            _wait(run, step.id, now, progress) or _remark(step, "" if pictures else _after(run, step, signs)),
+            _wait(run, step.id, now, progress)
+            or _stage(run, step.id, progress)
+            or _remark(step, "" if pictures else _after(run, step, signs)),
         )
     return table
 
@@ -88,6 +90,14 @@ def _wait(run: RunView, step: str, now: float | None, progress: Mapping[str, Pro
         return None
     when = f"waits for {last.model}" if left is None else f"waits for {last.model}, {seconds(left)} more"
     return Text(f"{when}: {one_line(last.reason)}", style="yellow", no_wrap=True, overflow="ellipsis")
+
+
+def _stage(run: RunView, step: str, progress: Mapping[str, Progress]) -> Text | None:
+    """Return what the latest attempt at a step waits for; None while it writes, and when it has ended."""
+    attempts, heard = run.attempts.get(step), progress.get(step)
+    if not attempts or heard is None or attempts[-1].finished is not None or heard.attempt != attempts[-1].number:
+        return None
+    return Text(heard.wait, style="cyan", no_wrap=True, overflow="ellipsis") if heard.wait else None
 
 
 def _pictures(run: RunView, views: Sequence[StepView], signs: Glyphs) -> dict[str, str] | None:

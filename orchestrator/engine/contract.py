@@ -142,6 +142,8 @@ class SystemPrompt(NamedTuple):
     text: str
     lora: Adapters = ()
     """The `Generation.lora` of these prompts."""
+    ahead: bool = False
+    """Whether the pool computes it before any request, in an engine that stays loaded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

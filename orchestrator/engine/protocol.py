@@ -22,7 +22,7 @@ from orchestrator.engine.contract import (
 )
 from registry.thinking import Thinking
 
-VERSION = 7
+VERSION = 8
 MAX_FRAME = 256 << 20
 """The most bytes of a message."""
 _LENGTH = struct.Struct("<I")
@@ -47,7 +47,7 @@ class Submit(WireMessage, frozen=True):
     generation: Generation
     """Its schema, if it had one, is a grammar by now, and its seed is set."""
     stream: bool
-    """Whether Texts are to be sent on the way."""
+    """Whether Prompts and Texts are to be sent on the way."""
     is_json: bool = False
     """Whether the grammar was made of a schema."""
 
@@ -146,6 +146,16 @@ class Started(WireMessage, frozen=True):
     """These requests leave the queue: they are computed from the next step on."""
 
     seqs: tuple[int, ...]
+
+
+class Prompts(WireMessage, frozen=True):
+    """How long requests wait that have no text yet. Not every change is sent."""
+
+    queued: list[tuple[int, int]]
+    """Pairs of a request's number and how many others leave the queue before it."""
+    read: list[tuple[int, int, int]]
+    """Of requests that have left the queue: number, tokens of the prompt that are computed or cached, and all of its
+    tokens."""
 
 
 class Texts(WireMessage, frozen=True):
@@ -257,6 +267,7 @@ Reply = (
     | LoadFailed
     | Queued
     | Started
+    | Prompts
     | Texts
     | Finished
     | Failed

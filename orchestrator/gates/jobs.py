@@ -3,6 +3,7 @@
 import asyncio
 import math
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
 from math import ceil
@@ -14,6 +15,7 @@ from orchestrator.gates.findings import output_tail
 from orchestrator.gates.shares import JobShares, NoEngines
 from orchestrator.gates.turns import Turns
 from orchestrator.sandbox import MIB, JobOutcome, Sandbox, SandboxError, SandboxJob, SandboxLimits, StartTimeout
+from orchestrator.stages import waiting_for_core
 
 TOOL_LIMITS = SandboxLimits(wall=600.0, cpu=60, memory=512 * MIB, processes=4, output=4 * MIB)
 """Limits of a tool that only reads the artifacts. The output is large, as a long artifact may have many findings.
@@ -79,7 +81,10 @@ class JobRunner:
     async def _run(self, job: SandboxJob, slack: float) -> JobOutcome:
         sandbox = await self._sandbox()
         due = asyncio.get_running_loop().time() + slack
-        async with self._turns.of(due), self._shares.of(due) as niceness:
+        async with AsyncExitStack() as stack:
+            with waiting_for_core():
+                await stack.enter_async_context(self._turns.of(due))
+                niceness = await stack.enter_async_context(self._shares.of(due))
             return await sandbox.run(job, niceness if job.limits.niceness is None else None)
 
 

@@ -33,6 +33,7 @@ from orchestrator.gates.security import Security
 from orchestrator.gates.shellcheck import Shellcheck
 from orchestrator.gates.tests import Integration, Unit
 from orchestrator.gates.typecheck import Typecheck
+from orchestrator.stages import checking
 from orchestrator.taskir import GATES, Step, TaskIR
 
 _ALL = (Schema, Shellcheck, Format, Lint, Build, Typecheck, Security, Unit, Integration, BenchGate, JudgeGate)
@@ -164,6 +165,11 @@ def _cancel_if_failed(later: Sequence[asyncio.Task[_Verdict]], task: asyncio.Tas
 
 
 async def _run_gate(gate: Gate, artifacts: tuple[Artifact, ...], context: GateContext) -> _Verdict:
+    with checking(gate.name):
+        return await _verdict(gate, artifacts, context)
+
+
+async def _verdict(gate: Gate, artifacts: tuple[Artifact, ...], context: GateContext) -> _Verdict:
     clock = JobClock(context.run)
     try:
         found = await gate.check(artifacts, replace(context, run=clock.run))

@@ -10,10 +10,11 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Final
 
 import structlog
 
-from orchestrator.engine.contract import EngineSpec, SystemPrompt
+from orchestrator.engine.contract import EngineSpec, Generation, Message, SystemPrompt
 from orchestrator.engine.errors import EngineError, EngineStopped, ModelLoadFailed
 from orchestrator.engine.waits import PATIENCE_SECONDS, ModelWait, is_patient, wait_noted
 from orchestrator.pool.admission import NeverFits, PoolBudget
@@ -24,10 +25,15 @@ from orchestrator.pool.handle import EngineHandle, StartEngine
 from orchestrator.pool.managed_model import LeaseRequest, ManagedModel, Replica, Waiter
 from orchestrator.pool.placement import ReplicaId, Topology
 from orchestrator.pool.policy import PoolActions, PoolView, Rules, decide
+from orchestrator.stages import ModelLoad, tell
 from registry.memory import size
 from registry.models import ModelEntry
 
 log = structlog.get_logger(__name__)
+
+
+AHEAD_SLACK: Final = 300.0
+"""How many seconds later than possible prompts that are computed ahead may be ready."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +163,8 @@ class Residency:
         waiter = Waiter(wanted, _now(), asyncio.get_running_loop().create_future())
         model.waiting[waiter] = None
         self.reconsider()
+        if not waiter.granted.done():
+            tell(ModelLoad(model.entry.id))
         try:
             return await waiter.granted
         except asyncio.CancelledError:
@@ -291,8 +299,27 @@ class Residency:
             self._engines.add(engine)
             self._tasks.create_task(self._watch(replica, engine))
             self._measure(model, replica)
+            if model.pinned and not model.waiting:
+                self._tasks.create_task(self._compute_ahead(model, replica, engine, system_prompts))
             log.info("a model was loaded", model=model.entry.id, pid=engine.info.pid, seconds=engine.info.load_seconds)
         self.reconsider()  # before any request is served: if many wait, further replicas are loaded for them
+
+    async def _compute_ahead(
+        self, model: ManagedModel, replica: Replica, engine: EngineHandle, prompts: tuple[SystemPrompt, ...]
+    ) -> None:
+        """Compute what requests to an engine begin with that stays loaded, and for which none waits yet.
+
+        Requests that come meanwhile go first.
+        """
+        due = _now() + AHEAD_SLACK
+        for prompt in prompts:
+            if not prompt.ahead:
+                continue
+            try:
+                async with self._decoding.of(replica, model.entry.options.threads, due):
+                    await engine.generate(_beginning(prompt))
+            except EngineError as error:  # requests will say what is wrong
+                log.info("a system prompt was not computed ahead", model=model.entry.id, reason=str(error))
 
     @staticmethod
     def _refuse_or_rest(model: ManagedModel, error: EngineError) -> None:
@@ -368,6 +395,18 @@ def engine_spec(
         cpus=topology.node(node).cpus if node is not None else (),
         log_file=str(folders.logs / (f"{entry.id}#{number}.log" if number else f"{entry.id}.log")),
         name=entry.id,
+    )
+
+
+def _beginning(prompt: SystemPrompt) -> Generation:
+    """Return the shortest request that begins with a system prompt. The engine keeps what it has computed of it."""
+    return Generation(
+        messages=(Message("system", prompt.text), Message("user", "")),
+        max_tokens=1,
+        limits_thoughts=True,
+        lora=prompt.lora,
+        priority="batch",
+        slack=AHEAD_SLACK,
     )
 
 

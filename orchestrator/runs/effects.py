@@ -60,6 +60,7 @@ from orchestrator.runs.thoughts import ThinkingModels, WatchedModels
 from orchestrator.runs.updates import Broadcast, Progress
 from orchestrator.sandbox import JobOutcome, SandboxJob
 from orchestrator.scheduler import AnswerDirectly, ExpandStep, ExtendPlan, GatherStep, RunState, StartAttempt
+from orchestrator.stages import GateEnd, GateRun, ModelLoad, PromptRead, QueuePlace, Stage, following
 from orchestrator.steps.attempt import Attempt, Checks, Models, Produced
 from orchestrator.steps.errors import AttemptError
 from orchestrator.steps.foreach import LIST_OF_TEXTS, gather, items_of, writes_text
@@ -132,7 +133,10 @@ class Services:
 
 
 class Meter:
-    """Counts the text of one attempt while it is written, and publishes the progress at most ten times a second."""
+    """Follows one attempt, or the plan: counts its text, and publishes its progress at most ten times a second.
+
+    What it waits for, which does not change as often, is published at once.
+    """
 
     def __init__(self, broadcast: Broadcast, step: str, attempt: int) -> None:
         self._broadcast = broadcast
@@ -141,6 +145,9 @@ class Meter:
         self._tail = ""
         self._thinking = False
         self._first = self._published = 0.0
+        self._wait: ModelLoad | QueuePlace | PromptRead | None = None
+        self._gates: dict[str, bool] = {}
+        """The gates that check, and whether each waits for a core."""
 
     @property
     def usage(self) -> Usage:
@@ -164,6 +171,18 @@ class Meter:
         """Count a piece of what the model thinks before it answers."""
         self._count(text, thinking=True)
 
+    def stage(self, stage: Stage) -> None:
+        """Take note of what it waits for, or of a gate that checks."""
+        match stage:
+            case GateRun(gate, waits):
+                self._gates[gate], self._wait = waits, None
+            case GateEnd(gate):
+                self._gates.pop(gate, None)
+                self._wait = None
+            case _:
+                self._wait = stage
+        self._publish(asyncio.get_running_loop().time())
+
     def _count(self, text: str, *, thinking: bool) -> None:
         now = asyncio.get_running_loop().time()
         self._first = self._first or now
@@ -172,11 +191,29 @@ class Meter:
         if thinking != self._thinking:
             self._thinking, self._tail = thinking, ""
         self._tail = (self._tail + text)[-TAIL_LENGTH:]
-        if now - self._published >= PROGRESS_SECONDS:
+        if self._wait is not None or now - self._published >= PROGRESS_SECONDS:
+            self._wait = None
             self._published = now
-            rate = (self._pieces - 1) / (now - self._first) if now > self._first else 0.0
-            progress = Progress(self._step, self._attempt, self._pieces, rate, self._tail, thinking=thinking)
-            self._broadcast.publish(progress)
+            self._publish(now)
+
+    def _publish(self, now: float) -> None:
+        wait, written = self._wait, now - self._first
+        self._broadcast.publish(
+            Progress(
+                self._step,
+                self._attempt,
+                self._pieces,
+                (self._pieces - 1) / written if self._pieces and written > 0 else 0.0,
+                self._tail,
+                thinking=self._thinking,
+                loading=wait.model if isinstance(wait, ModelLoad) else "",
+                ahead=wait.ahead if isinstance(wait, QueuePlace) else None,
+                read_tokens=wait.tokens if isinstance(wait, PromptRead) else 0,
+                prompt_tokens=wait.prompt_tokens if isinstance(wait, PromptRead) else 0,
+                gates=tuple(self._gates),
+                waits_for_core=bool(self._gates) and all(self._gates.values()),
+            )
+        )
 
 
 class _Reporting:
@@ -329,6 +366,7 @@ class RunEffects:
         try:
             with (
                 waiting_for_models(awaited),
+                following(meter.stage),
                 self._reporting_generated(command, emit, at_once=bool(gates)) as generated,
             ):
                 work = await self._prepared(command, chosen, gates)
@@ -452,7 +490,7 @@ class RunEffects:
         models = WatchedModels(self._services.models, meter.thought)
         asked = self._plan_context(self._replans_left, models)
         try:
-            with waiting_for_models(_Waits(None, 0, now, emit)):
+            with waiting_for_models(_Waits(None, 0, now, emit)), following(meter.stage):
                 planned = await self._services.planner.plan(asked, self._accept(emit), meter)
         except RequestIncomplete as error:
             return PlanFailed(at=now(), failure=_final("; ".join(error.missing)), missing=error.missing)
@@ -491,7 +529,7 @@ class RunEffects:
         asked = self._plan_context(self._replans_left - 1, models)
         try:
             output = await asyncio.to_thread(self._text_of, after)
-            with waiting_for_models(_Waits(None, 0, now, emit)):
+            with waiting_for_models(_Waits(None, 0, now, emit)), following(meter.stage):
                 made = await self._services.planner.extend(asked, after, output, self._accept(emit), meter)
         except (InputError, JournalError) as error:
             return ReplanFinished(at=now(), after=after, outcome="stopped", reason=str(error), asked=0)

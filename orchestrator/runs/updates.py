@@ -1,11 +1,11 @@
-"""Publish what happens to a run to those who watch it: its events, and the progress of text that is being written."""
+"""Publish what happens to a run to those who watch it: its events, and the progress of its attempts between them."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
-from orchestrator.events import Event, RunFinished
+from orchestrator.events import AttemptGenerated, Event, RunFinished
 from orchestrator.journal.codec import encode_event
 
 
@@ -25,7 +25,10 @@ class EventUpdate:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far an attempt, or the plan, has been written. It is not journaled, and watchers may miss some of it."""
+    """How far an attempt, or the plan, has come. It is not journaled, and watchers may miss some of it.
+
+    What it waits for is in the fields from `loading` on, of which most are empty at any time.
+    """
 
     step: str
     """The step; empty for the plan."""
@@ -36,6 +39,31 @@ class Progress:
     """The last characters that were written."""
     thinking: bool = False
     """Whether they are thoughts, and the answer has not begun."""
+    loading: str = ""
+    """The model that has to be loaded first."""
+    ahead: int | None = None
+    """How many other requests an engine takes first; None if this one is not in its queue."""
+    read_tokens: int = 0
+    prompt_tokens: int = 0
+    """How many tokens the prompt that is being read has, and how many of them are read; 0 if none is."""
+    gates: tuple[str, ...] = ()
+    """The gates that check what was written."""
+    waits_for_core: bool = False
+    """Whether all these gates wait for a core, or for their turn in the sandbox."""
+
+    @property
+    def wait(self) -> str:
+        """What it waits for, in words; empty while text is being written."""
+        if self.loading:
+            reason = f"waiting until {self.loading} is loaded"
+        elif self.ahead is not None:
+            reason = f"in the queue, {self.ahead} ahead" if self.ahead else "next in the queue"
+        elif self.prompt_tokens:
+            reason = f"read {self.read_tokens} of {self.prompt_tokens} tokens"
+        else:
+            reason = "waiting for a core" if self.waits_for_core else ""
+        checks = f"checking: {', '.join(self.gates)}" if self.gates else ""
+        return ", ".join(filter(None, (checks, reason)))
 
 
 Update = EventUpdate | Progress
@@ -49,11 +77,15 @@ class Watcher:
         self._progress: dict[tuple[str, int], Progress] = {}
 
     def take(self, update: Update) -> None:
-        """Take note of an update. An event about an attempt replaces the progress of the attempt."""
+        """Take note of an update. An event about an attempt replaces the progress of the attempt so far."""
         if isinstance(update, Progress):
             self._progress[update.step, update.attempt] = update
         elif self._progress:
-            self._progress.pop((getattr(update.event, "step", ""), getattr(update.event, "number", 0)), None)
+            attempt = getattr(update.event, "step", ""), getattr(update.event, "number", 0)
+            progress = self._progress.get(attempt)
+            # Gates begin before it is published that the text is complete.
+            if progress is not None and not (progress.gates and isinstance(update.event, AttemptGenerated)):
+                del self._progress[attempt]
         self.wake.set()
 
     def progress(self) -> Progress | None:

@@ -69,12 +69,15 @@ def after_parts(request: str, plan: str, name: str, output: str) -> str:
 def system_messages(registry: Registry, model: str) -> tuple[SystemPrompt, ...]:
     """Return every system message that a step's prompt for `model` may begin with, and the adapters that go with it.
 
-    There is one for each role that the model plays, without a persona and with each persona of the registry.
+    There is one for each role that the model plays, without a persona and with each persona of the registry. That of
+    the frontdoor is computed ahead: every request in words begins with it.
     """
     roles = [role for role in registry.roles.values() if role.model == model and role.system]
     personas = ["", *(persona.text for persona in registry.personas.values())]
     prompts = (
-        SystemPrompt(step_messages(role.system, text, (), "")[0].content, role.lora)
+        SystemPrompt(
+            step_messages(role.system, text, (), "")[0].content, role.lora, ahead=role.tier == "A" and not text
+        )
         for role in roles
         for text in personas
     )

@@ -12,6 +12,7 @@ from typing import Any, Literal, Self, cast
 
 import numpy as np
 
+from orchestrator import stages
 from orchestrator.engine import errors
 from orchestrator.engine.client.grammar import kept_schema_grammar, schema_grammar
 from orchestrator.engine.client.spawn import EngineProcess, describe_exit, launch, signal_name
@@ -49,6 +50,7 @@ from orchestrator.engine.protocol import (
     Heartbeat,
     Load,
     LoadFailed,
+    Prompts,
     ProtocolError,
     Queued,
     Ready,
@@ -128,6 +130,7 @@ class _Waiting:
     future: asyncio.Future[Any]
     on_text: OnText | None = None
     on_thought: OnText | None = None
+    on_stage: stages.OnStage | None = None
     queued: bool = False
     """Whether it waits in the engine's queue, so that it has no part in how the process ends."""
 
@@ -365,7 +368,7 @@ class Engine(asyncio.Protocol):
     ) -> Any:
         """Send a command with a new number and return its answer. Cancels the request when the task is cancelled."""
         seq = next(self._ids)
-        waiting = _Waiting(self._loop.create_future(), on_text, on_thought)
+        waiting = _Waiting(self._loop.create_future(), on_text, on_thought, stages.listener())
         self._send(command(seq))
         if not self._waiting:
             self._watchdog.signal()  # until now it had no work
@@ -437,6 +440,8 @@ class Engine(asyncio.Protocol):
                 self._note_queued(seqs, queued=True)
             case Started(seqs):
                 self._note_queued(seqs, queued=False)
+            case Prompts():
+                self._tell_stages(reply)
             case Texts():
                 self._stream_texts(reply)
             case Finished(seq) | Counted(seq) | Tokenized(seq) | Rendered(seq) | Embedded(seq) | Stats(seq):
@@ -483,6 +488,17 @@ class Engine(asyncio.Protocol):
         for seq in seqs:
             if (waiting := self._waiting.get(seq)) is not None:
                 waiting.queued = queued
+
+    def _tell_stages(self, reply: Prompts) -> None:
+        for seq, ahead in reply.queued:
+            self._tell(seq, stages.QueuePlace(ahead))
+        for seq, tokens, prompt_tokens in reply.read:
+            self._tell(seq, stages.PromptRead(tokens, prompt_tokens))
+
+    def _tell(self, seq: int, stage: stages.Stage) -> None:
+        waiting = self._waiting.get(seq)
+        if waiting is not None and waiting.on_stage is not None and not waiting.future.done():
+            waiting.on_stage(stage)
 
     def _stream_texts(self, reply: Texts) -> None:
         self._watchdog.set_limit(self.spec.hung_seconds)  # a step that takes longer is announced anew

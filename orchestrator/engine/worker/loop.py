@@ -45,6 +45,7 @@ from orchestrator.engine.worker.link import Link, Outbox
 from orchestrator.engine.worker.logprobs import AnswerLogprobs, PromptLogprobs
 from orchestrator.engine.worker.penalties import Penalties
 from orchestrator.engine.worker.priority import ALIKE
+from orchestrator.engine.worker.prompt_reports import PendingPrompt, PromptReports
 from orchestrator.engine.worker.prompts import (
     LongTexts,
     Prepared,
@@ -108,6 +109,7 @@ class Loop:
         self._idle = IdleMeasurements(AttentionTrial(llama, spec), calibrations)
         self._link = link
         self._outbox = Outbox(link)
+        self._reports = PromptReports()
         template = llama.chat_template()
         self._thinking = ThoughtFormat(llama.vocab, template)
         self._prompts = PromptMaker(llama.vocab, template, self._thinking, llama.context_limit)
@@ -149,12 +151,26 @@ class Loop:
     def _step(self) -> None:
         if entered := self._sequences.admit():
             self._outbox.add(protocol.Started(tuple(sequence.number for sequence in entered)))
+        self._report_prompts()
         self._outbox.flush()  # a process that dies in the step has said which requests it leaves in its queue
         calls = self._schedule()
         if self._sequences.queue and not (calls or self._sequences.decoding or self._sequences.prefilling):
             raise RuntimeError("requests are queued, but none can be admitted although nothing runs")
         for scheduled in calls:
             self._compute(scheduled)
+
+    def _report_prompts(self) -> None:
+        """Say how long streamed requests wait in the queue, and how far their prompts are read."""
+        queue = [
+            (one.number, ahead) for ahead, one in enumerate(self._sequences.queue) if one.stream and not one.output
+        ]
+        reading = [
+            PendingPrompt(one.number, one.computed, len(one.prefill_tokens))
+            for one in self._sequences.prefilling
+            if one.stream and not one.output
+        ]
+        if report := self._reports.changes(queue, reading, time.monotonic()):
+            self._outbox.add(report)
 
     def _begin_learning(self) -> None:
         """Begin with step costs that were measured before, or else with assumed ones, and learn from there on."""

@@ -114,7 +114,7 @@ def _prefixes(llama: Llama, template: PromptTemplate, system_prompts: tuple[Syst
     System prompts with adapters that are not loaded are left out.
     """
     prefixes: dict[tuple[Adapters, bytes], Tokens] = {}
-    for text, lora in system_prompts:
+    for text, lora, _ in system_prompts:
         if not llama.has_adapters(lora):
             continue
         try:

@@ -158,7 +158,7 @@ def test_a_stream_that_breaks_off_goes_on_after_the_last_whole_event(tmp_path: P
     happened: list[Event] = [accepted, finished]
     events = [f"id: {n}\nevent: event\ndata: {encode_event(one)}\n\n" for n, one in enumerate(happened, 1)]
     progress = 'event: progress\ndata: {"step": "S1", "attempt": 1, "output_tokens": 3, "text_tail": "a\u2028b", '
-    progress += '"tokens_per_second": 2.5}\n\n'
+    progress += '"tokens_per_second": 2.5, "gates": ["lint"]}\n\n'
     asked: list[str | None] = []
 
     class Handler(BaseHTTPRequestHandler):
@@ -188,7 +188,7 @@ def test_a_stream_that_breaks_off_goes_on_after_the_last_whole_event(tmp_path: P
             serving.join()
     assert updates == [
         EventUpdate(accepted, 1),
-        Progress(step="S1", attempt=1, output_tokens=3, text_tail="a\u2028b", tokens_per_second=2.5),
+        Progress(step="S1", attempt=1, output_tokens=3, text_tail="a\u2028b", tokens_per_second=2.5, gates=("lint",)),
         EventUpdate(finished, 2),
     ]
     assert asked == ["0", "1"]

@@ -22,6 +22,23 @@ def test_long_answers_are_not_silent() -> None:
     assert written.getvalue().splitlines()[2:] == ["    2.00 s  S1 is being written: 12 tokens so far, 4 tok/s"]
 
 
+def test_what_a_step_waits_for_is_not_silent() -> None:
+    written, now = io.StringIO(), [0.0]
+    display = PlainDisplay(make_console(written), lambda: now[0])
+    for progress in (
+        Progress("S1", 1, 0, 0.0, "", read_tokens=300, prompt_tokens=660),
+        Progress("S1", 1, 40, 0.0, "", gates=("typecheck",), waits_for_core=True),
+        Progress("", 0, 0, 0.0, "", ahead=2),
+    ):
+        now[0] += PROGRESS_PAUSE
+        display.progress(progress)
+    assert written.getvalue().splitlines() == [
+        "S1: read 300 of 660 tokens",
+        "S1: checking: typecheck, waiting for a core",
+        "plan: in the queue, 2 ahead",
+    ]
+
+
 def test_the_plan_is_shown_while_it_is_written() -> None:
     written, now = io.StringIO(), [0.0]
     display = PlainDisplay(make_console(written), lambda: now[0])

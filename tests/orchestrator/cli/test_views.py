@@ -93,7 +93,13 @@ def _finished_run() -> list[Event]:
         *_accepted(),
         _started("S1", 100.1),
         _started("S2", 100.1),
-        *_done("S1", 100.4, 1, GateResult("schema", "passed"), GateResult("lint", "not run", "there is no lint")),
+        *_done(
+            "S1",
+            100.4,
+            1,
+            GateResult("schema", "passed", seconds=0.5, work_seconds=0.1),
+            GateResult("lint", "not run", "there is no lint"),
+        ),
         AttemptFailed(at=100.5, step="S2", number=1, failure=failure),
         _started("S2", 100.5, 2),
         *_done("S2", 100.9, 2),
@@ -141,6 +147,28 @@ def test_progress_shows_the_rate_of_a_running_step() -> None:
     assert "98 tok/s" in _text(render(run, 100.6, 20, "", ("", ""), UNICODE, heard))
     earlier = {"S2": Progress("S2", 0, 12, 98.4, "la")}
     assert "98 tok/s" not in _text(render(run, 100.6, 20, "", ("", ""), UNICODE, earlier)), "it is of another attempt"
+
+
+def test_a_step_says_what_it_waits_for() -> None:
+    run = RunView.of(_finished_run()[:6])
+    reading = {"S2": Progress("S2", 1, 0, 0.0, "", read_tokens=300, prompt_tokens=660)}
+    checking = {"S2": Progress("S2", 1, 9, 0.0, "", gates=("lint", "typecheck"), waits_for_core=True)}
+    earlier = {"S2": Progress("S2", 0, 0, 0.0, "", ahead=0)}
+    assert "read 300 of 660 tokens" in _text(render(run, 100.6, 20, "", ("", ""), UNICODE, reading))
+    assert "checking: lint, typecheck, waiting for a core" in _text(
+        render(run, 100.6, 20, "", ("", ""), UNICODE, checking), 160
+    )
+    assert "queue" not in _text(render(run, 100.6, 20, "", ("", ""), UNICODE, earlier)), "it is of another attempt"
+    ended = RunView.of(_finished_run())
+    assert "read 300" not in _text(render(ended, 100.6, 20, "", ("", ""), UNICODE, reading))
+
+
+def test_the_plan_says_what_it_waits_for() -> None:
+    accepted = RunAccepted(at=100.0, run="r", mode="as-planned", request="Go")
+    planning = RunView.of([accepted, PlanningStarted(at=100.0, role="frontdoor", model="m")])
+    heard = {"": Progress("", 0, 0, 0.0, "", read_tokens=300, prompt_tokens=660)}
+    frame = _text(render(planning, 100.6, 20, "", ("", ""), UNICODE, heard))
+    assert "the frontdoor is making a plan: read 300 of 660 tokens" in frame
 
 
 def test_a_step_that_waits_for_a_model_says_why_and_for_how_long() -> None:
@@ -340,6 +368,7 @@ def test_an_explanation_tells_waiting_role_attempts_and_gates() -> None:
     text = written.getvalue()
     assert "a.txt: a file under --dir" in text
     assert "gate lint: not run: there is no lint" in text
+    assert "gate schema: passed in 0.50 s, 0.40 s of it waiting for a core" in text
     assert "Needed by" in text
     told = explanation_json(report, report.steps[2])
     assert told["last_dependency"] == "S2"
@@ -385,9 +414,33 @@ def test_a_dry_run_shows_a_range_and_what_it_is_known_from() -> None:
     print_forecast(console, Forecast.of(planned, graph, rates), full=False)
     assert "in 9 of 10 cases" in " ".join(written.getvalue().split())
     assert "2 of 2 by others of their role" in " ".join(written.getvalue().split())
+
+
+def test_a_dry_run_without_data_says_so_and_names_no_times() -> None:
+    planned = planned_task("Say", [_step(1, "Say hello.", "request"), _step(2, "Say it again.", "s1.txt")], None)
+    unknown = Forecast.of(planned, analyze_task(planned.task), {})
     console, written = _console()
-    print_forecast(console, Forecast.of(planned, graph, {}), full=False)
-    assert "2 of 2 by nothing but assumptions" in " ".join(written.getvalue().split())
+    print_forecast(console, unknown, full=False)
+    text = " ".join(written.getvalue().split())
+    assert "Critical path S1 → S2 no data: nothing like these steps has run here" in text
+    assert " s " not in text
+    assert "Speedup" not in text
+    assert not unknown.to_json()["has_data"]
+
+
+def test_a_dry_run_says_which_steps_are_assumed() -> None:
+    steps = [
+        _step(1, "Say hello.", "request"),
+        _step(2, "Say it again.", "s1.txt").model_copy(update={"actor": "coder"}),
+    ]
+    planned = planned_task("Say", steps, None)
+    rates = {"worker": RoleRates(generations=20, spread=0.1)}
+    forecast = Forecast.of(planned, analyze_task(planned.task), rates)
+    console, written = _console()
+    print_forecast(console, forecast, full=False)
+    assert forecast.to_json()["has_data"]
+    known = "Known from 1 of 2 by others of their role, 1 of 2 by nothing but assumptions"
+    assert known in " ".join(written.getvalue().split())
 
 
 def test_every_event_has_a_line_without_control_characters() -> None:

@@ -9,6 +9,7 @@ from orchestrator.engine.protocol import (
     Finished,
     Frames,
     Load,
+    Prompts,
     ProtocolError,
     Reply,
     Submit,
@@ -33,7 +34,11 @@ def test_commands_survive_however_the_stream_is_cut(cuts: list[int]) -> None:
 
 
 def test_replies_survive() -> None:
-    replies: list[Reply] = [Texts([(1, "a"), (2, "\U0001f600")]), Finished(1, "t", "stop", 1, 2, 3, 0.1, 0.2, 0.3)]
+    replies: list[Reply] = [
+        Prompts([(2, 0), (3, 1)], [(1, 300, 660)]),
+        Texts([(1, "a"), (2, "\U0001f600")]),
+        Finished(1, "t", "stop", 1, 2, 3, 0.1, 0.2, 0.3),
+    ]
     bodies = Frames().feed(b"".join(map(encode, replies)))
     assert [decode_reply(body) for body in bodies] == replies
 

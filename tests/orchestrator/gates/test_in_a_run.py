@@ -7,7 +7,7 @@ import pytest
 
 from orchestrator.history import Report, load_report
 from orchestrator.journal import JournalReader
-from orchestrator.runs import Job, Orchestrator
+from orchestrator.runs import Job, Orchestrator, Progress
 from orchestrator.runs.sandboxes import SandboxOnDemand
 from orchestrator.sandbox import Sandbox
 from orchestrator.taskir import task_from
@@ -58,6 +58,18 @@ async def test_without_a_sandbox_code_gates_fail_closed_and_other_runs_go_on(
     assert [attempt.outcome for attempt in step.attempts] == ["infrastructure"], "trying again would not help"
     assert "bubblewrap is not installed" in step.attempts[0].message
     assert (await report_of(tmp_path / "two", gates=["schema"], plan={"steps": [WRITE]})).status == "done"
+
+
+@pytest.mark.usefixtures("sandbox")
+async def test_watchers_learn_which_gates_check(tmp_path: Path) -> None:
+    commands = {"bench": {"run": ["sleep", "0.5"], "max_seconds": 60}}
+    say = {"actor": "worker", "action": "Say yes or no.", "output_schema": {"type": "boolean"}}
+    plan = {"steps": [{**say, "id": "S1", "outputs": ["said.json"]}]}
+    document = task_from({"objective": "a test", "gates": ["bench"], "commands": commands, "plan": plan})
+    async with Orchestrator.open(tmp_path, load_registry(find_registry(None))) as orchestrator:
+        run = await orchestrator.submit(Job(None, document, None, "as-planned"))
+        waits = [update.wait async for update in orchestrator.watch(run) if isinstance(update, Progress)]
+    assert "checking: bench" in waits
 
 
 @pytest.mark.usefixtures("sandbox")

@@ -15,6 +15,7 @@ from orchestrator.gates import (
     GateContext,
     GateError,
     GateSkipped,
+    JobRunner,
     Repaired,
     Scope,
     as_first_child,
@@ -22,7 +23,8 @@ from orchestrator.gates import (
     planned_gates,
     run_gates,
 )
-from orchestrator.sandbox import JobOutcome, SandboxJob
+from orchestrator.sandbox import JobOutcome, Sandbox, SandboxJob
+from orchestrator.stages import GateEnd, GateRun, Stage, following
 from orchestrator.taskir import GATES
 from tests.orchestrator.gates.gate_steps import step
 
@@ -234,3 +236,41 @@ async def test_what_a_gate_waits_for_the_sandbox_and_for_a_core_is_no_work() -> 
     assert 0.03 <= result.work_seconds <= result.seconds - 0.2 + 0.03 + 1e-9
     none = await run_gates(["lint"], [ARTIFACT], CONTEXT, {"lint": ScriptedGate("lint")})
     assert none.results[0].work_seconds is None, "all of its time is work"
+
+
+async def test_whoever_follows_is_told_which_gates_check() -> None:
+    stages: list[Stage] = []
+    format_gate, lint, unit = (ScriptedGate(name) for name in ("format", "lint", "unit"))
+    with following(stages.append):
+        await run_gates(["format", "lint", "unit"], [ARTIFACT], CONTEXT, {g.name: g for g in (format_gate, lint, unit)})
+    assert stages == [
+        *(GateRun("format"), GateEnd("format")),
+        *(GateRun("lint"), GateEnd("lint")),
+        *(GateRun("unit"), GateEnd("unit")),
+    ]
+
+
+async def test_a_gate_that_is_cancelled_checks_no_more() -> None:
+    stages: list[Stage] = []
+    failing, later = ScriptedGate("format", "fail"), ScriptedGate("lint", after=asyncio.Event())
+    with following(stages.append):
+        await run_gates(["format", "lint"], [ARTIFACT], CONTEXT, {"format": failing, "lint": later})
+    assert stages[-1] == GateEnd("lint")
+
+
+async def test_a_job_that_waits_for_its_turn_says_so(sandbox: Sandbox) -> None:
+    async def here() -> Sandbox:
+        return sandbox
+
+    runner, first, second = JobRunner(here, limit=1), list[Stage](), list[Stage]()
+    context = GateContext(Scope(step("a.py")), run=runner.run)
+
+    async def check(stages: list[Stage]) -> None:
+        with following(stages.append):
+            await run_gates(["lint"], [ARTIFACT], context, {"lint": WaitingGate()})
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(check(first))
+        group.create_task(check(second))
+    waits = [GateRun("lint"), GateRun("lint", waits=True), GateRun("lint"), GateEnd("lint")]
+    assert (first, second) == (waits, waits)

@@ -55,6 +55,23 @@ async def test_what_many_prompts_begin_with_is_kept_over_a_restart(registry_of: 
     assert asked == ["a", "a"]
 
 
+@pytest.mark.parametrize(("residency", "ahead"), [("hot", True), ("warm", False)])
+async def test_a_model_that_stays_loaded_has_computed_what_requests_begin_with(
+    registry_of: LoadedRegistry, tmp_path: Path, residency: str, ahead: bool
+) -> None:
+    prompts = (SystemPrompt(SYSTEM, ahead=True), SystemPrompt("nobody asks for this first " * 8))
+    written = 0
+    async with Pool(registry_of(a=residency), tmp_path, system_prompts=lambda model: prompts) as pool:
+        await until(lambda: status_of(pool, "a").state == "ready" or not ahead)
+        while ahead and not written:
+            counters = (await pool.survey()).models[0].counters
+            written = 0 if counters is None else counters.output_tokens
+        request = Generation(messages=(Message("system", SYSTEM), Message("user", "hello")), max_tokens=4)
+        usage = (await pool.generate("a", request)).usage
+    assert written <= 1
+    assert (usage.cached_tokens > 100) == ahead
+
+
 async def test_a_file_that_shrinks_while_it_is_mapped_costs_one_engine(
     registry_of: LoadedRegistry, model_file: Path, tmp_path: Path
 ) -> None:

@@ -210,7 +210,9 @@ async def test_a_killed_engine_costs_an_attempt_and_not_the_run(orchestrator: Or
     failed = False
     async for update in orchestrator.watch(run):
         failed = failed or (isinstance(update, EventUpdate) and isinstance(update.event, AttemptFailed))
-        if isinstance(update, Progress) and not failed:  # one that is told late may be of an attempt that has ended
+        if (
+            isinstance(update, Progress) and update.output_tokens and not failed
+        ):  # one that is told late may be of an attempt that has ended
             for engine in children_of_tests():
                 engine.send_signal(signal.SIGKILL)
     report = report_of(home, run)
@@ -218,6 +220,25 @@ async def test_a_killed_engine_costs_an_attempt_and_not_the_run(orchestrator: Or
     assert report.status == "done"
     assert "infrastructure" in outcomes
     assert all(row.attempts[-1].outcome == "done" for row in report.steps)
+
+
+async def test_watchers_learn_what_steps_wait_for(orchestrator: Orchestrator, home: Path) -> None:
+    """There are more steps than an engine has slots, and their prompts begin with different words."""
+    texts = [{"type": "text", "label": f"t{n}", "value": f"Store {n} sells tea. " * (60 + n)} for n in range(20)]
+    steps = [step(f"S{n}", f"Summarize t{n}.", [f"t{n}"], [f"o{n}"], max_tokens=24) for n in range(20)]
+    run, heard = await orchestrator.submit(job(steps, inputs=texts)), list[Progress]()
+    async for update in orchestrator.watch(run):
+        if isinstance(update, Progress):
+            heard.append(update)
+    reading = [progress for progress in heard if progress.prompt_tokens]
+    rows = {row.id: row for row in report_of(home, run).steps}
+    assert reading
+    for progress in reading:
+        assert 0 <= progress.read_tokens <= progress.prompt_tokens
+        assert progress.prompt_tokens == rows[progress.step].attempts[progress.attempt - 1].usage.prompt_tokens
+        assert progress.wait == f"read {progress.read_tokens} of {progress.prompt_tokens} tokens"
+    assert any(progress.ahead is not None for progress in heard)
+    assert any(progress.output_tokens and not progress.wait for progress in heard)
 
 
 async def test_cancelling_ends_a_run_in_order(orchestrator: Orchestrator, home: Path) -> None:
@@ -235,7 +256,7 @@ async def test_cancelling_ends_a_run_in_order(orchestrator: Orchestrator, home: 
 async def test_what_a_cancelled_attempt_has_written_counts(orchestrator: Orchestrator, home: Path) -> None:
     run = await orchestrator.submit(job([LONG]))
     async for update in orchestrator.watch(run):
-        if isinstance(update, Progress):
+        if isinstance(update, Progress) and update.output_tokens:
             await orchestrator.cancel(run)
     (row,) = report_of(home, run).steps
     (attempt,) = row.attempts

@@ -1,10 +1,13 @@
 """What watchers of a run see, whenever they come and however slow they are."""
 
 import asyncio
+from collections.abc import Callable
 
-from orchestrator.events import AttemptCancelled, CancelRequested, Event, RunFinished
+from orchestrator.events import AttemptCancelled, AttemptGenerated, CancelRequested, Event, RunFinished, Usage
 from orchestrator.journal.codec import encode_event
+from orchestrator.runs.effects import Meter
 from orchestrator.runs.updates import Broadcast, EventUpdate, Progress, Update
+from orchestrator.stages import GateEnd, GateRun, ModelLoad, PromptRead, QueuePlace
 
 EVENTS: list[Event] = [CancelRequested(at=float(at)) for at in range(5)]
 END = RunFinished(at=9.0, status="done")
@@ -58,6 +61,47 @@ async def test_a_slow_watcher_gets_the_latest_progress_of_each_attempt_only() ->
     broadcast.publish(EventUpdate(END))
     rest = [update async for update in watching]
     assert [type(update) for update in rest] == [EventUpdate, EventUpdate], "what S2 wrote is of no interest any more"
+
+
+async def test_gates_that_check_are_seen_after_the_text_is_complete() -> None:
+    broadcast, checking = Broadcast(), Progress("S1", 1, 9, 1.0, "", gates=("lint",))
+    watching = broadcast.watch()
+    first = asyncio.ensure_future(anext(watching))
+    await asyncio.sleep(0)
+    broadcast.publish(checking)
+    generated = AttemptGenerated(at=1.0, step="S1", number=1, usage=Usage())
+    broadcast.publish(EventUpdate(generated))
+    assert await first == EventUpdate(generated, 1)
+    assert await anext(watching) == checking
+    broadcast.publish(checking)
+    broadcast.publish(EventUpdate(AttemptCancelled(at=1.0, step="S1", number=1)))
+    broadcast.publish(EventUpdate(END))
+    assert [type(update) async for update in watching] == [EventUpdate, EventUpdate]
+
+
+async def test_a_meter_says_what_an_attempt_waits_for() -> None:
+    broadcast = Broadcast()
+    watching, meter = broadcast.watch(), Meter(broadcast, "S1", 1)
+
+    async def waits_after(step: Callable[[], None]) -> str:
+        coming = asyncio.ensure_future(anext(watching))
+        await asyncio.sleep(0)
+        step()
+        progress = await coming
+        assert isinstance(progress, Progress)
+        return progress.wait
+
+    assert await waits_after(lambda: meter.stage(ModelLoad("small"))) == "waiting until small is loaded"
+    assert await waits_after(lambda: meter.stage(QueuePlace(2))) == "in the queue, 2 ahead"
+    assert await waits_after(lambda: meter.stage(QueuePlace(0))) == "next in the queue"
+    assert await waits_after(lambda: meter.stage(PromptRead(300, 660))) == "read 300 of 660 tokens"
+    assert await waits_after(lambda: meter("text")) == ""
+    assert await waits_after(lambda: meter.stage(GateRun("lint", waits=True))) == "checking: lint, waiting for a core"
+    assert await waits_after(lambda: meter.stage(GateRun("judge"))) == "checking: lint, judge"
+    assert await waits_after(lambda: meter.stage(GateEnd("lint"))) == "checking: judge"
+    assert await waits_after(lambda: meter.stage(PromptRead(9, 70))) == "checking: judge, read 9 of 70 tokens"
+    assert await waits_after(lambda: meter.stage(GateEnd("judge"))) == ""
+    await watching.aclose()
 
 
 async def test_watchers_end_when_nothing_more_will_come() -> None:

@@ -15,6 +15,8 @@ def test_prompts_begin_with_what_is_said_here() -> None:
     for text in ("", persona.text):
         said = step_messages(worker.system, text, [StepInput("a", "b")], "do it")[0].content
         assert SystemPrompt(said, worker.lora) in messages
+    frontdoor = registry.roles["frontdoor"]
+    assert [prompt for prompt in messages if prompt.ahead] == [SystemPrompt(frontdoor.system, frontdoor.lora, True)]
     assert len(set(messages)) == len(messages)
     systems = {role.system for role in registry.roles.values() if role.model == worker.model}
     assert len(messages) == 2 * len(systems - {""})
