@@ -25,6 +25,9 @@ MAX_WORDS: Final = 3
 _MARKED = re.compile(r" ?(?:[-*+•]|\d{1,4}[.)])\s+(.*\S)")
 """A line that begins an item of a list in plain text."""
 
+_MARKUP: Final = ("#", "|", ">", "```")
+"""A text with lines that begin like this is a document, and its lines are no items."""
+
 
 @dataclass(frozen=True, slots=True)
 class Items:
@@ -67,7 +70,7 @@ def _plain_items(text: str) -> list[str]:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     if marked := _marked_items(text):
         return marked
-    if len(lines) > 1 and all(len(line) <= MAX_LINE for line in lines):
+    if len(lines) > 1 and all(len(line) <= MAX_LINE and not line.startswith(_MARKUP) for line in lines):
         return lines[1:] if lines[0].endswith(":") and len(lines) > 2 else lines
     between_commas = [item.strip(" .") for item in text.split(",")]
     short = all(0 < len(item.split()) <= MAX_WORDS for item in between_commas)

@@ -139,6 +139,8 @@ def test_items_follow_a_list_that_is_written_again(objects: ObjectStore) -> None
     "text",
     [
         "a and b",
+        "# Report\n\nIt rained.\n\nThen it stopped.",
+        "| city | country |\n|---|---|\n| Rome | Italy |",
         "Brim: owner Renzer, length 214, speed 38.",
         "We met in Rome, which is old, and left for the north.",
         f"{'long ' * 50}\n{'text ' * 49}text",
