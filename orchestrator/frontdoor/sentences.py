@@ -109,6 +109,21 @@ _IN = frozenset("in inside im within dans en nach under unter to a al au".split(
 _TO = frozenset("to a al au nach".split())
 _CHANGES = frozenset("translate summarize convert correct improve sort rewrite edit refactor simplify format".split())
 """Concepts of verbs that make a new text of a file."""
+_GATHERS = frozenset(
+    """
+    combine merge join collect gather summarize rank group outline document add append turn transform move copy split
+    put bring condense une fusiona combina fusionne rassemble reune
+    """.split()
+)
+"""Concepts of verbs that make a text of several: what stands behind an "in" may be that text."""
+_QUESTION = frozenset(
+    """
+    what which who whom whose when where why how is are was were does do did has have can there
+    was welche welcher welches welchen wer wen wem wann wo warum wie wieviel ist sind hat haben steht gibt
+    que quoi quel quelle quels quelles qui quand ou pourquoi comment combien est sont y
+    cual cuales quien quienes cuando donde cuanto cuanta cuantos cuantas como es son hay
+    """.split()
+)
 _RESULT = frozenset(
     """
     result results output answer translation summary ergebnis ergebnisse ausgabe antwort ubersetzung zusammenfassung
@@ -320,6 +335,12 @@ def _place(tokens: Sequence[Token], begins: int, at: int) -> Use:
     """
     verb, _ = _verb_before(tokens, at)
     clause = tokens[max(begins, -1 if verb is None else verb + 1) : at]
+    if verb is None and not _asks(tokens):
+        return Use.UNSURE  # "the findings belong in a.md"
+    if verb is not None and concept(tokens[verb].text) in _GATHERS:
+        return Use.WRITE if _changes_file(tokens, at) else Use.UNSURE  # "combine the summaries in a.md"
+    if _CODE.fullmatch(tokens[at].text) and _program_in(tokens[:at]):
+        return Use.UNSURE  # "a function that counts words, in a.py"
     if _changes_file(tokens, at) or any(token.text in _RESULT for token in clause):
         return Use.WRITE
     compared = verb is not None and concept(tokens[verb].text) == "compare"
@@ -349,6 +370,14 @@ def _relative_before(tokens: Sequence[Token], at: int) -> bool:
 
 def _without_verb(tokens: Sequence[Token], at: int) -> Use:
     """Return what is done with a name that no verb stands before, as in "a.md zusammenfassen" or "What is in a.md?"."""
-    if _verb_behind(tokens, at):
+    behind = _verb_behind(tokens, at)
+    if behind:
         return Use.WRITE
-    return Use.UNSURE if at > 0 and tokens[at - 1].text in _INDEFINITE else Use.READ
+    if at > 0 and tokens[at - 1].text in _INDEFINITE:
+        return Use.UNSURE
+    return Use.READ if behind is False or _asks(tokens) else Use.UNSURE
+
+
+def _asks(tokens: Sequence[Token]) -> bool:
+    """Return whether a sentence is a question, by a word near its beginning."""
+    return any(token.text in _QUESTION for token in tokens[:3] if not token.name)
