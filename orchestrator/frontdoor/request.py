@@ -59,7 +59,8 @@ class RequestFiles:
         text = instruction(compose_name(request))
         present, absent = _uses(text, files)
         written = [name for name, use in absent if use is Use.WRITE]
-        read = [name for name, use in absent if use is Use.READ and name not in written]
+        other = {name for name, use in absent if use is not Use.READ}  # one doubtful use is enough not to refuse
+        read = [name for name, use in absent if name not in other]
         missing = (name for name in read if _may_be_missing(name) and not _stands_in(name, request))
         return cls(_named(text, files, present), _once(written), _once(missing))
 

@@ -21,7 +21,7 @@ class Use(Enum):
 
 
 _NAME = re.compile(r"(?<![\w./*@-])[\w-][\w./-]*\.[A-Za-z]\w{0,7}(?![\w/*(@-])")
-_TOKEN = re.compile(r"[\w./'\u2019-]*\w|[,;:(]")
+_TOKEN = re.compile(r"->|=>|[→⇒]|[\w./'\u2019-]*\w|[,;:(]")
 _SENTENCE_END = re.compile(r"[.!?;]+(?=\s|$)|\n{2,}|\n(?=\s*(?:[-*•]|\d+[.)])\s)")
 
 _WRITING = """
@@ -104,6 +104,7 @@ _FROM = frozenset(
 )
 _WITH = frozenset("with mit avec con without ohne sans sin".split())
 _NOT = frozenset("not never without nicht ohne sans pas sin".split())
+_ARROWS = frozenset("-> => → ⇒".split())
 _INTO = frozenset("into vers hacia".split())
 _IN = frozenset("in inside im within dans en nach under unter to a al au".split())
 _TO = frozenset("to a al au nach".split())
@@ -215,7 +216,7 @@ def use_of(tokens: Sequence[Token], at: int, program: bool) -> Use:
     if (listed := _listed_after(tokens, link)) is not None:
         return use_of(tokens, listed, program)
     preposition = "" if link < 0 or tokens[link].name else tokens[link].text
-    if preposition in _NAMING:
+    if preposition in _NAMING or preposition in _ARROWS or _is_heading(tokens, link, at):
         return Use.WRITE
     if any(token.text in _NOT for token in tokens[max(0, at - 3) : at]):
         return Use.UNSURE
@@ -229,6 +230,16 @@ def use_of(tokens: Sequence[Token], at: int, program: bool) -> Use:
     if preposition in _INTO or preposition in _IN:
         return _into(tokens, link, at, in_program=in_program)
     return _object(tokens, at, preposition, in_program=in_program)
+
+
+def _is_heading(tokens: Sequence[Token], link: int, at: int) -> bool:
+    """Return whether a name stands alone, or before or behind a colon: "a.md: a short version", "Result: a.md"."""
+    if all(token.name or token.text in _AND for token in tokens):
+        return True
+    if link > 0 and tokens[link].text == ":" and tokens[link - 1].text in _RESULT:
+        return True
+    begins = link < 0 or tokens[link].text == "," or _PROGRAM.fullmatch(tokens[link].text) is not None
+    return begins and at + 1 < len(tokens) and tokens[at + 1].text == ":"
 
 
 def _link(tokens: Sequence[Token], at: int) -> int:
