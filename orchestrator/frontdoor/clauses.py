@@ -7,6 +7,7 @@ a limerick). So another text is about it if it has a related word: "the summarie
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import dropwhile, takewhile
 from typing import Final
 
 from orchestrator.frontdoor.words import STOP_WORDS, concept, folded, related, words
@@ -55,14 +56,26 @@ def made_by(text: str) -> tuple[str, ...]:
         return ()
     verb = "summarize" if spoken[0] in _FASS and "zusammen" in spoken else concept(spoken[0])
     if verb in CHANGING:
-        return (verb,)
+        return (verb, *_converted(plain)) if verb == "convert" else (verb,)
     head = plain[plain.find(spoken[0]) + len(spoken[0]) :]
     stop = next((match.start() for match in _ABOUT.finditer(head) if words(head[: match.start()])), len(head))
-    made = [word for word in words(head[:stop].split(" . ")[0]) if word not in STOP_WORDS and len(word) > 1]
+    pieces = (piece for piece in head[:stop].split(" . ") if words(piece))  # "Give a.md a score" names the file first
+    made = [word for word in words(next(pieces, "")) if word not in STOP_WORDS and len(word) > 1]
     named = () if spoken[0] in MAKING or spoken[0] in STOP_WORDS else (verb,)
     return tuple(dict.fromkeys((*named, *made)))
 
 
+def _converted(plain: str) -> list[str]:
+    """Return words for what something is turned into: a list, in "Turn the notes into a list"."""
+    match = _INTO.search(plain)
+    if match is None:
+        return []
+    behind = dropwhile(lambda word: word in STOP_WORDS, words(match[1]))
+    named = takewhile(lambda word: _ABOUT.fullmatch(word) is None, behind)
+    return [part for word in named if word not in STOP_WORDS for part in word.split("-") if len(part) > 1]
+
+
+_INTO: Final = re.compile(r"\b(?:into|to|zu|in|en|a)\b(.*)", re.DOTALL)
 _FASS: Final = frozenset("fass fasse fassen fasst".split())
 _POLITE: Final = frozenset(
     "please bitte merci first next finally also zuerst zuletzt auch d'abord enfin aussi primero tambien finalmente can "

@@ -13,7 +13,7 @@ from typing import Final
 
 from orchestrator.frontdoor.orders import needed_tool
 from orchestrator.frontdoor.references import names_file
-from orchestrator.frontdoor.sentences import Use, orders_program, sentences_of, tokens_of, use_of
+from orchestrator.frontdoor.sentences import Use, may_be_program, orders_program, sentences_of, tokens_of, use_of
 from orchestrator.frontdoor.words import folded
 from orchestrator.taskir import nearest
 from orchestrator.taskir.names import compose_name, find_name
@@ -61,7 +61,11 @@ class RequestFiles:
         written = [name for name, use in absent if use is Use.WRITE]
         other = {name for name, use in absent if use is not Use.READ}  # one doubtful use is enough not to refuse
         read = [name for name, use in absent if name not in other]
-        missing = (name for name in read if _may_be_missing(name) and not _stands_in(name, request))
+        missing = (
+            name
+            for name in read
+            if _may_be_missing(name) and not _stands_in(name, request) and not may_be_program(name, text)
+        )
         return cls(_named(text, files, present), _once(written), _once(missing))
 
 

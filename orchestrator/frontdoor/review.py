@@ -62,6 +62,11 @@ _POINTS_BACK: Final = re.compile(
 """Folded words by which an action refers to outputs without saying what they are."""
 
 
+_ASKS: Final = re.compile(
+    r"\b(?:when|which|who|whom|where|why|how|whether|if|wann|welche[rsmn]?|wer|wen|wo|warum|wie|ob|quand|quels?|quelles?|qui"
+    r"|pourquoi|comment|combien|si|cuando|cual(?:es)?|quien(?:es)?|donde|cuantos?|cuantas?)\b"
+)
+"""Folded words of actions that ask something of what was made, and do not only repeat it."""
 _LISTS: Final = re.compile(
     r"\b(?:lists?|find|extract|collect|gather|name|split|divide|identify|get|take|pick|suggest|think|brainstorm|every|all|"
     r"liste|listen?|finde|suche|nenne|sammle|teile|zerlege|ermittle|alle|jede[nrs]?|trouve|releve|extrais|enumere|donne|"
@@ -215,6 +220,8 @@ class PlanReview:
     def _only_repeats(self, part: Part) -> bool:
         """Return whether a part only says again, or saves, what the parts have made that it reads."""
         if part.foreach is not None or part.replan or part.persona is not None or part.each:
+            return False
+        if _ASKS.search(folded(part.action)):
             return False
         actions = [words(earlier.action) for earlier in self._parts_of(part.inputs)]
         unwritten = self._unwritten()

@@ -194,6 +194,11 @@ def tokens_of(sentence: str) -> Iterator[Token]:
         at = match.end()
 
 
+def may_be_program(name: str, text: str) -> bool:
+    """Return whether a file may be the program that a text speaks of, which then is to be written."""
+    return _CODE.fullmatch(name) is not None and _PROGRAM.search(folded(text)) is not None
+
+
 def orders_program(tokens: Sequence[Token]) -> bool:
     """Return whether a sentence orders a program, so that the names that follow may be those that it works with."""
     verb = next((at for at in range(len(tokens)) if _is_verb(tokens, at, _WRITES)), None)
@@ -222,6 +227,8 @@ def use_of(tokens: Sequence[Token], at: int, program: bool) -> Use:
         return Use.UNSURE
     if at + 1 < len(tokens) and tokens[at + 1].text in _PLURAL:
         return Use.UNSURE  # "README.md files" are any such files
+    if link < 0 and at + 1 < len(tokens) and tokens[at + 1].text in _MODAL:
+        return Use.UNSURE  # "a.py should …"
     if any(token.text in _NEW for token in tokens[link + 1 : at]):
         return Use.WRITE
     in_program = program or _in_program(tokens, at)

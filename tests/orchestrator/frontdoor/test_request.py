@@ -86,9 +86,19 @@ WRITTEN = [
     ("Traduce guide.md y guarda el resultado en guide.es.md.", "guide.es.md"),
     ("Convierte notes.md a notes.html.", "notes.html"),
     ("Crea un archivo llamado plan.md.", "plan.md"),
+    ("The letter has to go out twice. staff.md: friendly and short. press.md: only the facts.", "staff.md press.md"),
+    ("Put the names of all guests -> guests.csv", "guests.csv"),
+    ("Antworte auf beide Mails. Ergebnis: eins.txt, zwei.txt", "eins.txt zwei.txt"),
+    ("Explain the terms, one line each. terms.md", "terms.md"),
+    ("Two files please. queue.py: class Queue. jobs.py: a function run(queue).", "queue.py jobs.py"),
 ]
 
 NEITHER = [
+    "Combine the summaries in book.md.",
+    "The findings of all chapters belong in findings.md.",
+    "A function that counts letters, in letters.py please.",
+    "I need a module units.py that converts miles, and tests in test_units.py.",
+    "shapes.py should have a class Circle.",
     "Summarize the minutes (minutes.md).",
     "Write a Python script that reads data.csv and prints the sum.",
     "Write convert.py, which reads input.csv and writes output.json.",

@@ -94,6 +94,20 @@ def test_part_that_repeats_what_it_reads_is_no_step(request_text: str, making: s
 
 
 @pytest.mark.parametrize(
+    ("making", "reading"),
+    [
+        ("Give {each} a score from 1 to 5.", "Work out the average of the scores."),
+        ("Find the opening times in {each}.", "Say when the opening times overlap."),
+        ("Turn {each} into a to-do list.", "Merge the to-do lists."),
+        ("Convert {each} to a table.", "Compare the tables."),
+    ],
+)
+def test_part_that_speaks_of_what_others_made_reads_that_alone(making: str, reading: str) -> None:
+    plan = Answer("Do both.").of(part(making, each=("a.md", "b.md")), part(reading, "P1"))
+    assert plan.reads == [("a.md",), ("b.md",), ("s1.txt", "s2.txt")]
+
+
+@pytest.mark.parametrize(
     "action", ["Put the limerick into Dutch.", "Make it shorter.", "Write a review of the limerick.", "Check it."]
 )
 def test_part_that_makes_something_else_of_what_it_reads_is_a_step(action: str) -> None:
