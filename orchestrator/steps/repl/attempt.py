@@ -1,6 +1,5 @@
 """Carry out one attempt of a step whose model writes code: instructions, code, output, more code, until `final`."""
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -8,7 +7,8 @@ from pathlib import Path
 from orchestrator.engine.client.engine import Completion, OnText
 from orchestrator.engine.contract import Message
 from orchestrator.events import Failure, FailureKind, Usage
-from orchestrator.steps.answer import outputs_from, strip_fence
+from orchestrator.fences import blocks_of
+from orchestrator.steps.answer import outputs_from
 from orchestrator.steps.attempt import Attempt, Models, OnGenerated, Produced, added, reporting_usage
 from orchestrator.steps.context.conversation import Conversation
 from orchestrator.steps.context.window import Turn
@@ -109,8 +109,6 @@ def _why_not_run(done: Completion) -> str:
 GLIMPSE = 200
 """How many characters of an input the model is shown. Its code has the whole text."""
 
-_FENCED = re.compile(r"```(?:python|py)?[ \t]*\n(.*?)(?:^[ \t]*```|\Z)", re.DOTALL | re.MULTILINE)
-
 
 def instructions(
     how: str, action: str, inputs: Sequence[StepInput], outputs: Sequence[str], tools: Sequence[Tool]
@@ -129,8 +127,8 @@ def instructions(
 
 def code_in(answer: str) -> str:
     """Return the code of an answer: what its first fence encloses, or all of it where there is no fence."""
-    fenced = _FENCED.search(answer)
-    return fenced[1].strip("\n") if fenced else strip_fence(answer)
+    blocks = blocks_of(answer)
+    return blocks[0].text.strip("\n") if blocks else answer.strip()
 
 
 def _glimpse(text: str) -> str:
