@@ -364,13 +364,26 @@ class RunState:
             self._commands.append(CancelAttempt(record.id, record.number))
 
     def _on_finished(self, event: RunFinished) -> None:
-        """Take note that the run is over. Steps that have not ended in this state were cancelled."""
+        """Take note that the run is over. Steps that have not ended in this state were cancelled.
+
+        A step of a failed run that would be tried again here was given up by the rules of an earlier version.
+        """
         cause = self._ending.finish(event)
         self._end_cancelled()
+        if event.status == "failed":
+            self._fail_given_up()
         self._to_cancel.extend((record, cause) for record in self._steps.values())
         self._settle()
         self._end_cancelled()
         self._commands.clear()
+
+    def _fail_given_up(self) -> None:
+        for record in self._steps.values():
+            asked = record.state is State.READY or (record.state is State.RUNNING and not record.started)
+            if asked and record.failures and not record.cancelling:
+                if record.state is State.READY:
+                    self._move(record, State.RUNNING)
+                self._fail(record, record.failures[-1].failure.message)
 
     def _end_cancelled(self) -> None:
         """End what was to be cancelled, without waiting for it to stop."""

@@ -244,7 +244,7 @@ class SchedulerMachine(RuleBasedStateMachine):
     @invariant()
     def retries_are_bounded(self) -> None:
         for view in self.driver.state.steps.values() if self.steps else ():
-            assert len(view.failures) <= 1 + MAX_RETRIES + len(LADDER)
+            assert len(view.failures) <= (1 + MAX_RETRIES) * (1 + len(LADDER))
 
     def teardown(self) -> None:
         """Whatever has happened, the run ends, and only what had to be is not done."""
