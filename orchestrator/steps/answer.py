@@ -1,8 +1,9 @@
 """Say what a step's answer has to look like, and take the artifacts out of an answer or a result.
 
 A step that generates has an answer. If the step has one output, the answer is the artifact; if it has several, the
-answer is a JSON object with the outputs as keys, or has a fenced block under the name of each output. JSON is enforced by a grammar and validated in any case, since a
-grammar cannot express all that a schema can. An `output_schema` holds for each output on its own.
+answer is a JSON object with the outputs as keys, or has a fenced block under the name of each output. JSON is enforced
+by a grammar and validated in any case, since a grammar cannot express all that a schema can. An `output_schema` holds
+for each output on its own.
 
 A step that acts has a result: what its code gave to `final`, or its model or its tool returned. The same holds for the
 result, but for outputs that were written with `write_artifact`, which need not be in it.

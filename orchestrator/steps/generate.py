@@ -1,23 +1,19 @@
 """Carry out one attempt of a step that generates: prompt, answer, artifacts, gates."""
 
 import asyncio
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
 from orchestrator.engine.client.engine import Completion, OnText
 from orchestrator.engine.errors import BadGrammar
-from orchestrator.events import Failure, FailureKind
-from orchestrator.failures import feedback
 from orchestrator.steps.answer import ANY_JSON, AnswerShape
 from orchestrator.steps.attempt import MIN_ANSWER_TOKENS, Attempt, Models, OnGenerated, Produced
-from orchestrator.steps.errors import GRACE, AttemptError, attempt_timeout, seconds_left
+from orchestrator.steps.errors import GRACE, attempt_timeout, seconds_left
 from orchestrator.steps.gating import pass_gates
-from orchestrator.steps.prompt import after_failure, echoes_failure, echoes_task, echoes_text, step_messages
-from registry.prompts import PromptSet
+from orchestrator.steps.prompt import step_messages
+from orchestrator.steps.retry import with_evidence
+from orchestrator.steps.trivial import refuse_trivial
 
-WORDS_A_TOKEN: Final = 0.5
-"""How many words are asked for instead of a token. English has about 0.75, and models write more than asked for."""
 AFTER_CUT_OFF: Final = 0.7
 """The temperature of attempts after an answer that was cut off, where the role has none."""
 
@@ -42,42 +38,9 @@ class GenerateRunner:
             completion = await _complete(attempt, shape, models, scope, on_text)
             on_generated(completion.usage)
             made = shape.read(completion)
-            refuse_echo(completion.text, attempt)
+            refuse_trivial(completion.text, made, attempt)
         outputs, gates = await pass_gates(attempt, made, models)
         return Produced(outputs, gates, completion.usage)
-
-
-def refuse_echo(answer: str, attempt: Attempt) -> None:
-    """Raise AttemptError for an answer that repeats the prompt: what it says of earlier failures, or the task alone.
-
-    A weak model does that, and no gate might notice.
-    """
-    action = attempt.step.action
-    asked = with_evidence(action, attempt.failures, attempt.role.prompts)
-    told = asked.removeprefix(action)
-    if echoes_failure(answer, feedback(attempt.failures)) or (told and echoes_text(answer, told)):
-        message = "the answer repeats what was said of the answer before it"
-    elif echoes_task(answer, action) or echoes_task(answer, asked):
-        message = "the answer only repeats the task"
-    else:
-        return
-    raise AttemptError(Failure(FailureKind.SCHEMA, message, message))
-
-
-def with_evidence(action: str, failures: Sequence[Failure], prompts: PromptSet) -> str:
-    """Return the action with the evidence of earlier failures, shortened, for the next prompt.
-
-    Where the prompts have words for it, an answer that was cut off is not told of: the next one is asked to be short,
-    and shorter each time. Small models repeat what they are told of an answer, and do what they are asked for.
-    """
-    if not prompts.shorter:
-        return after_failure(action, feedback(failures))
-    told = after_failure(action, feedback([failure for failure in failures if failure.cut_at is None]))
-    cut = [failure.cut_at for failure in failures if failure.cut_at is not None]
-    if not cut:
-        return told
-    words = max(1, round(WORDS_A_TOKEN * cut[0] / 2 ** len(cut)))
-    return f"{told}\n{prompts.shorter.format(words=words)}"
 
 
 def _temperature(attempt: Attempt) -> float | None:

@@ -14,13 +14,13 @@ from orchestrator.steps.context.conversation import Conversation
 from orchestrator.steps.context.window import Turn
 from orchestrator.steps.errors import AttemptError, attempt_timeout
 from orchestrator.steps.gating import pass_gates
-from orchestrator.steps.generate import with_evidence
 from orchestrator.steps.prompt import StepInput, step_messages
 from orchestrator.steps.repl.budget import ReplBudget, Spending
 from orchestrator.steps.repl.host import Host
 from orchestrator.steps.repl.outputs import Outputs
 from orchestrator.steps.repl.session import Interpreter, Open, interpreter
 from orchestrator.steps.repl.subcalls import SubcallModels
+from orchestrator.steps.retry import with_evidence
 from orchestrator.steps.tools.actions import described
 from orchestrator.steps.tools.contract import Tool
 from orchestrator.steps.tools.toolbox import OnCall, Toolbox

@@ -13,13 +13,14 @@ from orchestrator.steps.attempt import Attempt, Models, OnGenerated, Produced, S
 from orchestrator.steps.context.conversation import Conversation
 from orchestrator.steps.errors import AttemptError, attempt_timeout
 from orchestrator.steps.gating import pass_gates
-from orchestrator.steps.generate import refuse_echo, with_evidence
 from orchestrator.steps.prompt import step_messages
+from orchestrator.steps.retry import with_evidence
 from orchestrator.steps.tools.actions import instructions
 from orchestrator.steps.tools.contract import Tool, ToolError, ToolServerFailed
 from orchestrator.steps.tools.loop import ToolLoop
 from orchestrator.steps.tools.servers import ToolServers
 from orchestrator.steps.tools.toolbox import Toolbox
+from orchestrator.steps.trivial import refuse_trivial
 from orchestrator.taskir.arguments import fill_arguments
 
 
@@ -50,8 +51,8 @@ class ToolRunner:
                 value = await ToolLoop(attempt, self.toolbox, talk).run(self.turns)
             written = self.toolbox.context.workspace.written
             outputs = outputs_from(attempt.step, value, written)
-            for name in outputs.keys() - written.keys():
-                refuse_echo(outputs[name].decode(), attempt)
+            answered = {name: data for name, data in outputs.items() if name not in written}
+            refuse_trivial(b"\n".join(answered.values()).decode(), answered, attempt)
         checked_outputs, gates = await pass_gates(attempt, outputs, models)
         return Produced(checked_outputs, gates, talk.usage)
 

@@ -23,8 +23,9 @@ from orchestrator.events import Failure, FailureKind, Usage
 from orchestrator.pool.errors import ModelBroken, ModelTooLarge, ModelUnavailable, PoolError
 from orchestrator.steps.attempt import MIN_ANSWER_TOKENS, Attempt, Models
 from orchestrator.steps.errors import AttemptError
-from orchestrator.steps.generate import AFTER_CUT_OFF, GenerateRunner, with_evidence
+from orchestrator.steps.generate import AFTER_CUT_OFF, GenerateRunner
 from orchestrator.steps.prompt import StepInput
+from orchestrator.steps.retry import with_evidence
 from orchestrator.taskir import Step
 from registry.prompts import prompt_set
 from tests.orchestrator.model_calls import ModelCalls, attempt_of
@@ -107,7 +108,7 @@ async def test_an_answer_that_repeats_the_prompt_of_the_retry_is_none() -> None:
     failures = (Failure(FailureKind.SCHEMA, "no match", "the answer is  too\nlong"),)
     echo = "Sum up a. The previous answer failed: the answer is too long"
     found = await failure(Script([echo]), attempt(failures=failures))
-    assert (found.kind, found.final) == (FailureKind.SCHEMA, False)
+    assert (found.kind, found.final) == (FailureKind.FORMAT, False)
     assert found.message == "the answer repeats what was said of the answer before it"
     fine = await GenerateRunner().run(attempt(), Script([echo]).models)
     assert fine.outputs == {"o.txt": echo.encode()}, "without a failure before it, it is an answer like any other"
@@ -115,7 +116,7 @@ async def test_an_answer_that_repeats_the_prompt_of_the_retry_is_none() -> None:
 
 async def test_an_answer_that_only_repeats_the_task_is_none() -> None:
     found = await failure(Script(["Task: Sum  up a.\n"]), attempt())
-    assert (found.kind, found.message) == (FailureKind.SCHEMA, "the answer only repeats the task")
+    assert (found.kind, found.message) == (FailureKind.FORMAT, "the answer only repeats the task")
     fine = await GenerateRunner().run(attempt(), Script(["Task: Sum up a. It is 3."]).models)
     assert fine.outputs == {"o.txt": b"Task: Sum up a. It is 3."}
 
@@ -124,7 +125,7 @@ async def test_an_answer_that_repeats_the_wish_for_a_shorter_one_is_none() -> No
     failures = (Failure(FailureKind.FORMAT, "cut", "cut", cut_at=512),)
     work = attempt(failures=failures, prompts=prompt_set("general"))
     for text in ("Answer in at most 128 words.", "Task: Sum up a.\nAnswer in at  most 128 words."):
-        assert (await failure(Script([text]), work)).kind is FailureKind.SCHEMA
+        assert (await failure(Script([text]), work)).kind is FailureKind.FORMAT
     fine = await GenerateRunner().run(attempt(), Script(["Answer in at most 128 words."]).models)
     assert fine.outputs == {"o.txt": b"Answer in at most 128 words."}, "without a failure before it, it is no echo"
 
