@@ -58,6 +58,8 @@ class FailedAttempt:
     failure: Failure
     asked_role: str | None = None
     """The role that the attempt was asked of, where a router chose another one."""
+    answer: str = ""
+    """The SHA-256 digest of the answer that failed; empty if there was none."""
 
     @property
     def asked(self) -> str:
@@ -146,6 +148,12 @@ def failures_shown_to(role: str, history: Sequence[FailedAttempt]) -> tuple[Fail
     """
     before = [failed for failed in history if failed.role != role]
     return tuple(failed.failure for failed in (*before[-1:], *_own(history, role)))
+
+
+def previous_answer(role: str, history: Sequence[FailedAttempt]) -> str:
+    """Return the digest of the answer of `role` that the last feedback it gets is about; empty if there is none."""
+    told = [failed for failed in _own(history, role) if failed.failure.cut_at is None and feedback([failed.failure])]
+    return told[-1].answer if told else ""
 
 
 def feedback(failures: Sequence[Failure]) -> tuple[str, ...]:

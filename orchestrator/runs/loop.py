@@ -37,6 +37,7 @@ from orchestrator.runs.clock import Clock
 from orchestrator.runs.updates import Broadcast, EventUpdate
 from orchestrator.scheduler import (
     CancelAttempt,
+    CheckOutputs,
     Command,
     ExpandStep,
     ExtendPlan,
@@ -71,6 +72,9 @@ class Effects(Protocol):
 
     async def attempt(self, command: StartAttempt, chosen: Decision, emit: Callable[[Event], None]) -> Event:
         """Carry out one attempt."""
+
+    async def check(self, command: CheckOutputs) -> Event:
+        """Let the gates check what an attempt made before a restart."""
 
     async def expand(self, command: ExpandStep) -> Event:
         """Read the list of a `foreach` step."""
@@ -276,8 +280,9 @@ class RunLoop:
                 chosen = choices[step.id, number].decision
                 attempt = self._effects.attempt(command, chosen, self.emit)
                 self._at_work[step.id, number] = tasks.create_task(self._carry(step.id, number, attempt))
-            case StartAttempt():
-                pass  # it comes back when the router has chosen
+            case CheckOutputs(step, number):
+                check = self._carry(step.id, number, self._effects.check(command))
+                self._at_work[step.id, number] = tasks.create_task(check)
             case ExpandStep(step):
                 tasks.create_task(self._carry(step.id, 0, self._effects.expand(command)))
             case GatherStep(step):
@@ -287,8 +292,8 @@ class RunLoop:
                 self._planning = tasks.create_task(self._plan(rest, partial(self._no_rest, command)))
             case CancelAttempt(step_id, number):
                 self._cancel(step_id, number)
-            case FinishRun():
-                pass  # RunFinished is in the journal already
+            case StartAttempt() | FinishRun():
+                pass  # the attempt comes back when the router has chosen; RunFinished is in the journal already
 
     async def _wait(self, command: StartAttempt) -> Due:
         await asyncio.sleep(command.delay_seconds)

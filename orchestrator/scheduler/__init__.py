@@ -2,6 +2,7 @@
 
 from orchestrator.scheduler.commands import (
     CancelAttempt,
+    CheckOutputs,
     Command,
     ExpandStep,
     ExtendPlan,
@@ -18,6 +19,7 @@ __all__ = [
     "TRANSITIONS",
     "CancelAttempt",
     "Cause",
+    "CheckOutputs",
     "Command",
     "ExpandStep",
     "ExtendPlan",

@@ -116,7 +116,8 @@ class RunState:
         """Return the commands to begin with after a restart, when the journal's events were handled and their commands
         discarded.
 
-        Attempts that had not ended run again, under the next number if they had started. This is not a retry.
+        Attempts that had not ended run again, under the next number if they had started. This is not a retry. If their
+        outputs are stored already, only the gates run again, under the same number.
         """
         self._commands = []
         self._plan.ask_again()
@@ -238,6 +239,7 @@ class RunState:
     def _on_generated(self, event: AttemptGenerated) -> None:
         if record := self._subject(event):
             self._move(record, State.CHECKING)
+            record.outputs = event.outputs
 
     def _on_done(self, event: AttemptSucceeded | StepGathered) -> None:
         if record := self._uncancelled(event):
@@ -251,7 +253,7 @@ class RunState:
         record = self._uncancelled(event)
         if record is None:
             return
-        failed, history = record.failed(event.failure), tuple(record.failures)
+        failed, history = record.failed(event.failure, event.answer), tuple(record.failures)
         record.failures.append(failed)
         if record.fans_out:
             self._fail(record, event.failure.message)
@@ -305,6 +307,8 @@ class RunState:
             self._commands.append(CancelAttempt(record.id, record.number))
         elif record.cancelling or record.children is not None:
             self._commands.append(record.command())
+        elif record.state is State.CHECKING and record.outputs:
+            self._commands.append(record.check())
         else:
             self._lose(record)
 

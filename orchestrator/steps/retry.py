@@ -41,6 +41,11 @@ def shortened(answer: str, length: int) -> str:
     return "\n".join((head.rpartition("\n")[0] or head, "[…]", tail.partition("\n")[2] or tail))
 
 
+def shown_previous(answer: str) -> str:
+    """Return what the prompt of a step that acts shows of the previous answer, whose turns need the room."""
+    return shortened(answer, PREVIOUS_LENGTHS[1])
+
+
 def _with_previous(action: str, failures: Sequence[Failure], prompts: PromptSet, previous: str) -> str:
     told = feedback(failures)
     if not told or not previous.strip() or not prompts.listed_names:

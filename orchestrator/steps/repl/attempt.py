@@ -13,14 +13,13 @@ from orchestrator.steps.attempt import Attempt, Models, OnGenerated, Produced, a
 from orchestrator.steps.context.conversation import Conversation
 from orchestrator.steps.context.window import Turn
 from orchestrator.steps.errors import AttemptError, attempt_timeout
-from orchestrator.steps.gating import pass_gates
 from orchestrator.steps.prompt import StepInput, step_messages
 from orchestrator.steps.repl.budget import ReplBudget, Spending
 from orchestrator.steps.repl.host import Host
 from orchestrator.steps.repl.outputs import Outputs
 from orchestrator.steps.repl.session import Interpreter, Open, interpreter
 from orchestrator.steps.repl.subcalls import SubcallModels
-from orchestrator.steps.retry import with_evidence
+from orchestrator.steps.retry import shown_previous, with_evidence
 from orchestrator.steps.tools.actions import described
 from orchestrator.steps.tools.contract import Tool
 from orchestrator.steps.tools.toolbox import OnCall, Toolbox
@@ -51,7 +50,7 @@ class ReplRunner:
     ) -> Produced:
         """Return what the attempt made, as `StepRunner.run` says.
 
-        The step's `timeout_seconds`, else the budget's seconds, limit everything but the gates. The usage is that of
+        The step's `timeout_seconds`, else the budget's seconds, limit all of it. The usage is that of
         the step's model and of all models that its code asked.
         """
         budget = replace(self.budget, seconds=attempt.step.timeout_seconds or self.budget.seconds)
@@ -67,8 +66,7 @@ class ReplRunner:
                 async with interpreter(self.sessions, host, outputs, budget) as running:
                     await running.feed(self.toolbox.context.workspace.inputs)
                     made = await _turns(attempt, talk, running, self)
-        checked_outputs, gates = await pass_gates(attempt, made, models)
-        return Produced(checked_outputs, gates, usage())
+        return Produced(made, usage())
 
 
 async def _turns(attempt: Attempt, talk: Conversation, running: Interpreter, work: ReplRunner) -> dict[str, bytes]:
@@ -94,7 +92,8 @@ async def _turns(attempt: Attempt, talk: Conversation, running: Interpreter, wor
 
 
 def _head(attempt: Attempt, toolbox: Toolbox) -> tuple[Message, ...]:
-    action = with_evidence(attempt.step.action, attempt.failures, attempt.role.prompts)
+    previous = shown_previous(attempt.previous)
+    action = with_evidence(attempt.step.action, attempt.failures, attempt.role.prompts, previous)
     text = instructions(attempt.role.prompts.repl, action, attempt.inputs, attempt.step.outputs, toolbox.tools)
     return step_messages(attempt.role.system, attempt.role.persona, (), text)
 

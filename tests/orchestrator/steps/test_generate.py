@@ -23,12 +23,13 @@ from orchestrator.events import Failure, FailureKind, Usage
 from orchestrator.pool.errors import ModelBroken, ModelTooLarge, ModelUnavailable, PoolError
 from orchestrator.steps.attempt import MIN_ANSWER_TOKENS, Attempt, Models
 from orchestrator.steps.errors import AttemptError
+from orchestrator.steps.gating import Checks, pass_gates
 from orchestrator.steps.generate import AFTER_CUT_OFF, GenerateRunner
 from orchestrator.steps.prompt import StepInput
 from orchestrator.steps.retry import with_evidence
 from orchestrator.taskir import Step
 from registry.prompts import prompt_set
-from tests.orchestrator.model_calls import ModelCalls, attempt_of
+from tests.orchestrator.model_calls import ModelCalls, attempt_of, count_characters
 
 
 @dataclass
@@ -213,9 +214,55 @@ async def test_schema_that_no_grammar_can_follow_is_left_to_the_validator() -> N
 
 
 async def test_gates_look_at_what_was_made() -> None:
-    work = attempt("o.json", gates=("schema", "lint"))
-    produced = await GenerateRunner().run(work, Script(["[1]"]).models)
-    assert [(result.gate, result.status) for result in produced.gates] == [("schema", "passed"), ("lint", "not run")]
+    script, work = Script(["[1]"]), attempt("o.json")
+    produced = await GenerateRunner().run(work, script.models)
+    checks = Checks(step=work.step, gates=("schema", "lint"))
+    outputs, gates = await pass_gates(checks, produced.outputs, script.models)
+    assert outputs == {"o.json": b"[1]"}
+    assert [(result.gate, result.status) for result in gates] == [("schema", "passed"), ("lint", "not run")]
+    with pytest.raises(AttemptError) as caught:
+        await pass_gates(checks, {"o.json": b"[1"}, script.models)
+    assert caught.value.answer == "[1", "what failed is shown to the next attempt"
+
+
+WRONG = Failure(FailureKind.CODE, "gate unit failed", "assert slug('Ä b') == 'a-b': got 'Ä-b'")
+
+
+async def test_a_retry_shows_the_model_its_answer_and_what_was_wrong_with_it() -> None:
+    script = Script(["Fine."])
+    failures = (Failure(FailureKind.LOGIC, "no", "The price is missing."), WRONG)
+    work = attempt(failures=failures, previous="def slug(text): ...", prompts=prompt_set("general"))
+    await GenerateRunner().run(work, script.models)
+    assert script.asked[0].messages[1].content == (
+        "Task: Sum up a.\nThe previous answer failed: The price is missing.\n\n"
+        "Your previous answer:\n```\ndef slug(text): ...\n```\n"
+        "It failed: assert slug('Ä b') == 'a-b': got 'Ä-b'\n"
+        "Write the complete answer again, without this fault."
+    )
+
+
+async def test_the_embedded_models_are_not_shown_their_answer() -> None:
+    script = Script(["Fine."])
+    await GenerateRunner().run(attempt(failures=(WRONG,), previous="x"), script.models)
+    assert script.asked[0].messages[1].content == f"Task: Sum up a.\nThe previous answer failed: {WRONG.evidence}"
+    assert script.counted == 0
+
+
+@pytest.mark.parametrize(("context", "shown"), [(None, 3900), (9000, 3900), (3000, 1000), (300, 0)])
+async def test_the_previous_answer_is_shortened_to_what_fits(context: int | None, shown: int) -> None:
+    script = Script(["Fine."])
+    work = attempt(failures=(WRONG,), previous="x" * 3900, prompts=prompt_set("general"), context=context)
+    await GenerateRunner().run(work, ModelCalls(count_characters, lambda m, r, t: script.generate(m, r, t)))
+    text = script.asked[0].messages[1].content
+    assert abs(text.count("x") - shown) <= 1
+    assert WRONG.evidence in text
+
+
+async def test_a_failed_attempt_says_what_the_model_wrote() -> None:
+    for text, finish in (("Done.", "stop"), ("and so on", "length")):
+        with pytest.raises(AttemptError) as caught:
+            await GenerateRunner().run(attempt(), Script([text], finish).models)
+        assert caught.value.answer == text
 
 
 async def test_usage_is_reported_also_when_the_answer_is_worth_nothing() -> None:
