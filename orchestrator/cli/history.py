@@ -65,7 +65,7 @@ def show(
     ] = None,
     attempt: Annotated[
         int | None,
-        typer.Option(metavar="N", min=1, help="Print the answer of this attempt at STEP, and why it failed."),
+        typer.Option(metavar="N", min=1, help="Print the answer of attempt N at STEP, and why it failed."),
     ] = None,
     full: AllFlag = False,
     as_json: JsonFlag = False,
