@@ -614,6 +614,9 @@ class AttemptGenerated:
     step: str
     number: int
     usage: Usage
+    outputs: Mapping[str, str] = field(default_factory=dict)
+    """What the gates check. After a restart they check it again, and the model is not asked again. Empty if there are
+    no gates or no outputs, and in journals of early versions: then the attempt is made again."""
     kind: Literal["attempt_generated"] = "attempt_generated"
 
 
@@ -647,6 +650,8 @@ class AttemptFailed:
     gates: tuple[GateResult, ...] = ()
     reasoning: str = ""
     """The SHA-256 digest of what the models have thought, which is an object; empty where they have not."""
+    answer: str = ""
+    """The SHA-256 digest of the answer that failed, which is an object; empty if there was none."""
     kind: Literal["attempt_failed"] = "attempt_failed"
 
 

@@ -13,7 +13,7 @@ from orchestrator.events import EscalationTarget, Failure, FailureKind
 from orchestrator.taskir import Level
 
 MAX_RETRIES = 3
-"""Retries a step may use, over all kinds and roles. Escalations and re-runs after a restart are not retries."""
+"""Retries that each role of a step may use, over all kinds. Escalations and re-runs after a restart are no retries."""
 
 FEEDBACK_LENGTH = 600
 """Characters of one failure that go into the next prompt."""
@@ -37,7 +37,7 @@ class Rule:
 
 
 RULES: Mapping[FailureKind, Rule] = {
-    FailureKind.FORMAT: Rule(MAX_RETRIES, escalates=False, remedy="with the complaint"),
+    FailureKind.FORMAT: Rule(MAX_RETRIES, escalates=True, remedy="with the complaint"),
     FailureKind.SCHEMA: Rule(1, escalates=True, remedy="with the validator's message"),
     FailureKind.CODE: Rule(2, escalates=True, remedy="with what the tools reported"),
     FailureKind.LOGIC: Rule(1, escalates=True, remedy="with the critique"),
@@ -58,6 +58,8 @@ class FailedAttempt:
     failure: Failure
     asked_role: str | None = None
     """The role that the attempt was asked of, where a router chose another one."""
+    answer: str = ""
+    """The SHA-256 digest of the answer that failed; empty if there was none."""
 
     @property
     def asked(self) -> str:
@@ -117,14 +119,14 @@ FailureResponse = Retry | Escalate | GiveUp
 def decide(failed: FailedAttempt, history: Sequence[FailedAttempt], escalation: EscalationChain) -> FailureResponse:
     """Return what follows `failed`, given the step's earlier failures (oldest first).
 
-    A step gets at most one attempt, `MAX_RETRIES` more, and one for each role of the escalation; then it is given up.
-    That holds whichever roles a router chooses for the attempts: a failure counts for the role that made the attempt,
-    and whether it was a retry or an escalation follows from the role that was asked for.
+    Each role of the escalation gets at most one attempt and `MAX_RETRIES` more; then the step is given up. That holds
+    whichever roles a router chooses for the attempts: a failure counts for the role that made the attempt, and whether
+    it was a retry or an escalation follows from the role that was asked for.
     """
     if failed.failure.final:
         return GiveUp(f"{failed.failure.kind}: trying again would not help")
     attempts = (*history, failed)
-    kind, rule, used = failed.failure.kind, RULES[failed.failure.kind], retries_used(attempts)
+    kind, rule, used = failed.failure.kind, RULES[failed.failure.kind], retries_used(attempts, failed.role)
     tried = [role for attempt in attempts for role in (attempt.asked, attempt.role)]
     above = escalation.next_target(tried) if rule.escalates else f"{kind} failures never do"
     refused = _why_no_retry(failed, history, used)
@@ -134,7 +136,7 @@ def decide(failed: FailedAttempt, history: Sequence[FailedAttempt], escalation: 
         return Escalate(above.role, f"{kind}: {above.role} takes over, {refused or 'it is the second failure'}")
     if refused:
         return GiveUp(f"{kind}: {refused}, and no escalation: {above}")
-    delay = BACK_OFF_SECONDS[_count(history, kind)] if rule.backs_off else 0.0
+    delay = BACK_OFF_SECONDS[_count(_own(history, failed.role), kind)] if rule.backs_off else 0.0
     return Retry(f"{kind}: retry {used + 1} of {MAX_RETRIES} as {failed.role} {rule.remedy}", delay)
 
 
@@ -145,8 +147,13 @@ def failures_shown_to(role: str, history: Sequence[FailedAttempt]) -> tuple[Fail
     is filled with the failures of weaker roles.
     """
     before = [failed for failed in history if failed.role != role]
-    own = [failed for failed in history if failed.role == role]
-    return tuple(failed.failure for failed in (*before[-1:], *own))
+    return tuple(failed.failure for failed in (*before[-1:], *_own(history, role)))
+
+
+def previous_answer(role: str, history: Sequence[FailedAttempt]) -> str:
+    """Return the digest of the answer of `role` that the last feedback it gets is about; empty if there is none."""
+    told = [failed for failed in _own(history, role) if failed.failure.cut_at is None and feedback([failed.failure])]
+    return told[-1].answer if told else ""
 
 
 def feedback(failures: Sequence[Failure]) -> tuple[str, ...]:
@@ -159,9 +166,9 @@ def feedback(failures: Sequence[Failure]) -> tuple[str, ...]:
     return tuple(_shortened(text) for text in shown if text)
 
 
-def retries_used(attempts: Sequence[FailedAttempt]) -> int:
-    """Return how many of a step's attempts were retries: they were asked of the role that had just failed."""
-    return sum(before.role == after.asked for before, after in pairwise(attempts))
+def retries_used(attempts: Sequence[FailedAttempt], role: str) -> int:
+    """Return how many of a step's attempts were retries of `role`: they were asked of it when it had just failed."""
+    return sum(before.role == after.asked == role for before, after in pairwise(attempts))
 
 
 def _why_no_retry(failed: FailedAttempt, history: Sequence[FailedAttempt], used: int) -> str:
@@ -169,8 +176,8 @@ def _why_no_retry(failed: FailedAttempt, history: Sequence[FailedAttempt], used:
     kind = failed.failure.kind
     allowed = RULES[kind].retries
     if used >= MAX_RETRIES:
-        return f"all {MAX_RETRIES} retries of the step are used"
-    if _count([attempt for attempt in history if attempt.role == failed.role], kind) < allowed:
+        return f"all {MAX_RETRIES} retries of {failed.role} are used"
+    if _count(_own(history, failed.role), kind) < allowed:
         return ""
     return f"{failed.role} has used its {allowed} for this kind" if allowed else "this kind is not retried"
 
@@ -186,6 +193,11 @@ def _shortened(text: str) -> str:
         return text
     head, tail = text[: FEEDBACK_LENGTH // 2], text[-FEEDBACK_LENGTH // 2 :]
     return " … ".join((head.rpartition("\n")[0] or head, tail.partition("\n")[2] or tail))
+
+
+def _own(history: Sequence[FailedAttempt], role: str) -> list[FailedAttempt]:
+    """Return the failures of attempts that this role made."""
+    return [attempt for attempt in history if attempt.role == role]
 
 
 def _count(attempts: Sequence[FailedAttempt], kind: FailureKind) -> int:

@@ -25,8 +25,9 @@ from orchestrator.gates import JobRunner, JobShares
 from orchestrator.planning import PlanContext, PlanError, PlannedPart
 from orchestrator.pool import Pool
 from orchestrator.sandbox import Sandbox, SandboxUnavailable
-from orchestrator.steps.attempt import Attempt, Checks, Models, added
+from orchestrator.steps.attempt import Attempt, Models, added
 from orchestrator.steps.errors import AttemptError
+from orchestrator.steps.gating import Checks, pass_gates
 from orchestrator.steps.generate import GenerateRunner
 from orchestrator.steps.prompt import step_messages
 from orchestrator.steps.role import resolve_role
@@ -291,15 +292,15 @@ class _Asking:
             step=step,
             role=resolve_role(self._registry, step.actor),
             inputs=task.reads,
-            gates=step.gates or (),
-            checks=Checks(tests=task.hidden, run=self._jobs.run),
         )
+        checks = Checks(step=step, gates=step.gates or (), inputs=task.reads, tests=task.hidden, run=self._jobs.run)
         used: list[Usage] = []
         try:
             made = await GenerateRunner().run(attempt, self._pool, used.append)
+            outputs, _ = await pass_gates(checks, made.outputs, self._pool)
         except AttemptError as error:
             return Result(task.name, task.kind, False, "", error.failure.message, added(*used))
-        answer = made.outputs[step.outputs[0]].decode(errors="replace")
+        answer = outputs[step.outputs[0]].decode(errors="replace")
         return Result(task.name, task.kind, task.is_right(answer), answer, usage=made.usage)
 
 

@@ -3,7 +3,7 @@
 import asyncio
 import tempfile
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from http import HTTPStatus
 from pathlib import Path as FilePath
 from typing import IO, Annotated, Any, Final
@@ -17,6 +17,7 @@ from orchestrator.api.dependencies import AccessDep, ForcedModel, LimiterDep, Se
 from orchestrator.api.errors import DOCUMENTED, NotFound
 from orchestrator.errors import InputError, Problem
 from orchestrator.events import Mode, Priority, RunLimits, RunStatus
+from orchestrator.history.answers import attempt_answer
 from orchestrator.history.diffs import result_diff
 from orchestrator.history.report import Report
 from orchestrator.journal import RunRow
@@ -145,6 +146,19 @@ class ArtifactList(BaseModel):
     """All artifacts of a run."""
 
     artifacts: list[ArtifactLine]
+
+
+class AttemptBody(BaseModel):
+    """The answer of an attempt at a step, and how the attempt ended."""
+
+    step: str
+    number: int
+    role: str
+    model: str
+    outcome: str = Field(description="done, cancelled, interrupted, running, checking or the kind of failure")
+    message: str = Field(description="why it failed; empty if it did not")
+    evidence: str = Field(description="what a gate found; empty if none failed")
+    answer: str = Field(description="the text; empty if there is none")
 
 
 class ResultBody(BaseModel):
@@ -303,6 +317,18 @@ async def diff(run: str, service: ServiceDep) -> str:
     """Return how the results of a run differ from the files that it read, as a unified diff."""
     report = await _report(service, run)
     return await asyncio.to_thread(_diffs, service, report)
+
+
+@router.get("/runs/{run}/steps/{step}/attempts/{number}")
+async def attempt(run: str, step: str, number: int, service: ServiceDep) -> AttemptBody:
+    """Return the answer of an attempt at a step, also of one that failed, and why it failed."""
+    row = next((row for row in (await _report(service, run)).steps if row.id == step), None)
+    if row is None:
+        raise NotFound(f"run {run} has no step {step!r}")
+    if all(made.number != number for made in row.attempts):
+        raise NotFound(f"{step} of run {run} has no attempt {number}")
+    answer = await asyncio.to_thread(attempt_answer, service.orchestrator.journal, row, number)
+    return AttemptBody(**asdict(answer))
 
 
 @router.get(

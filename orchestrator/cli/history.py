@@ -16,6 +16,7 @@ from orchestrator.cli.report_view import print_report
 from orchestrator.cli.settings import JsonFlag, settings, settings_so_far
 from orchestrator.cli.terminal import STATE_STYLES, make_console, one_line, print_json, seconds, write
 from orchestrator.errors import InputError, Problem
+from orchestrator.history.answers import AttemptAnswer, attempt_answer
 from orchestrator.history.cache import ViewCache
 from orchestrator.history.report import Report, StepRow, explanation_json, load_report
 from orchestrator.journal import JournalReader, RunRow
@@ -56,13 +57,23 @@ def runs(
 def show(
     context: typer.Context,
     run: RunArgument = LAST,
+    step: Annotated[
+        str, typer.Argument(metavar="STEP", help="With --attempt: the step, such as S2.", show_default=False)
+    ] = "",
     artifact: Annotated[
         str | None, typer.Option(metavar="NAME", help="Write this artifact to stdout, byte for byte.")
+    ] = None,
+    attempt: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=1, help="Print the answer of attempt N at STEP, and why it failed."),
     ] = None,
     full: AllFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Show the report of a run."""
+    """Show the report of a run, or the answer of a failed attempt at one of its steps."""
+    if bool(step) != (attempt is not None):
+        missing = "--attempt is missing" if step else "STEP is missing"
+        raise InputError(Problem("show", missing, "`show RUN STEP --attempt N`, or neither STEP nor --attempt"))
     with JournalReader.open_to_read(settings(context).home) as journal:
         name = find_run(journal, run)
         views = ViewCache(journal)
@@ -70,6 +81,10 @@ def show(
         if artifact is not None:
             data = journal.get(_digest(report, artifact))
             write(lambda: sys.stdout.buffer.write(data))
+            return
+        if attempt is not None:
+            answer = attempt_answer(journal, _step(report, step), attempt)
+            write(lambda: print_json(asdict(answer)) if as_json else _print_answer(answer))
             return
         if as_json:
             print_json(report.to_json())
@@ -110,6 +125,19 @@ def explain(
         return
     console = make_console(sys.stdout)
     write(lambda: print_explanation(console, report, row))
+
+
+def _print_answer(answer: AttemptAnswer) -> None:
+    """Print the answer of an attempt to stdout, and how it ended to stderr, so that the answer can be piped."""
+    console = make_console(sys.stderr)
+    why = f": {answer.message}" if answer.message else ""
+    console.print(
+        Text(f"{answer.step}, attempt {answer.number} by {answer.role} on {answer.model}: {answer.outcome}{why}")
+    )
+    if answer.evidence and answer.evidence not in answer.message:
+        console.print(Text(answer.evidence))
+    if answer.answer:
+        sys.stdout.write(answer.answer.removesuffix("\n") + "\n")
 
 
 def is_chat(text: str) -> bool:

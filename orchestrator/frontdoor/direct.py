@@ -5,16 +5,15 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from math import inf
-from pathlib import PurePosixPath
 from typing import Final
 
 from orchestrator.errors import Problem
 from orchestrator.frontdoor.divisible import parts_in
+from orchestrator.frontdoor.listed import is_program
 from orchestrator.frontdoor.references import FileNames, default_output, with_folders
 from orchestrator.frontdoor.request import RequestFiles
 from orchestrator.gates import default_gates
 from orchestrator.planning import PlannedPart
-from orchestrator.steps.answer import CODE_ENDINGS
 from orchestrator.taskir import REQUEST_LABEL, Step
 from registry.models import Registry
 
@@ -104,7 +103,7 @@ def direct_answer(request: str, files: Sequence[str], sizes: Mapping[str, int], 
     registry has a role that does steps.
     """
     outputs = RequestFiles.of(request, files).outputs
-    role = _role(registry, code=any(map(_is_code, outputs)) or _WRITES_PROGRAM.match(request) is not None)
+    role = _role(registry, code=any(map(is_program, outputs)) or _WRITES_PROGRAM.match(request) is not None)
     inputs = mentioned(request, files)
     if not inputs and 0 < len(files) <= FEW_FILES and _fit(files, request, sizes, registry, role):
         inputs = tuple(files)
@@ -140,10 +139,6 @@ def why_direct(answer: DirectAnswer, plan_quality: float | None) -> str:
     if plan_quality < LEAST_PLAN_QUALITY:
         return f"only {plan_quality:.0%} of the frontdoor's plans are right, and {LEAST_PLAN_QUALITY:.0%} are needed"
     return ""
-
-
-def _is_code(name: str) -> bool:
-    return PurePosixPath(name).suffix.lower() in CODE_ENDINGS
 
 
 def _role(registry: Registry, *, code: bool) -> str:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any, Final
 
+from orchestrator.fences import is_code
 from orchestrator.frontdoor.each_words import EACH, items_in
 from orchestrator.frontdoor.references import FileNames
 from orchestrator.taskir import REQUEST_LABEL
@@ -26,6 +27,8 @@ FIRST_PARTS: Final = 12
 
 CODE_ROLES: Final = frozenset({"coder", "architect"})
 """Roles whose outputs may be programs though the request names none."""
+
+_DATA: Final = frozenset((".csv", ".tsv", ".json"))
 
 _BEGINNING = re.compile(r"[^\W\d_]{2,}(?![^\W\d_]*/)")
 """The word that the name of a file begins with, unless that is a folder."""
@@ -72,6 +75,11 @@ class Listed:
         lists, outputs = FileNames(files).lists(request), tuple(new_files(request, files))
         items, changes = items_in(request, (*files, *outputs)), _CHANGES.search(request) is not None
         return cls(tuple(files), tuple(_patterns(files)), lists, outputs, items, changes, "{" in request)
+
+
+def is_program(name: str) -> bool:
+    """Return whether a file of this name is written by a coder: code or settings, and no table or other data."""
+    return is_code(name) and PurePosixPath(name).suffix.lower() not in _DATA
 
 
 def listed_part(

@@ -22,12 +22,11 @@ from orchestrator.frontdoor.builder import PlanBuilder
 from orchestrator.frontdoor.clauses import MAKING, Clause, clauses_of, made_by, speaks_of
 from orchestrator.frontdoor.compact import MAX_ACTION, MAX_READS, Part, PlanFlaw
 from orchestrator.frontdoor.each_words import EACH, name_for
-from orchestrator.frontdoor.listed import CODE_ROLES
+from orchestrator.frontdoor.listed import CODE_ROLES, is_program
 from orchestrator.frontdoor.references import FileNames, names_file, referred_part
 from orchestrator.frontdoor.request import RequestFiles
 from orchestrator.frontdoor.words import STOP_WORDS, concept, folded, related, words
 from orchestrator.planning import Accept
-from orchestrator.steps.answer import CODE_ENDINGS
 from orchestrator.taskir import REQUEST_LABEL, Step
 from registry.options import StepContext
 
@@ -301,7 +300,7 @@ class PlanReview:
 
     def _by_coder(self, part: Part) -> Part:
         """Return the part with a role that writes code, if that is what it writes."""
-        code = any(PurePosixPath(name).suffix.lower() in CODE_ENDINGS for name in _outputs(part))
+        code = any(map(is_program, _outputs(part)))
         if code and part.role not in CODE_ROLES and CODER in self._roles:
             return part.model_copy(update={"role": CODER})
         return part

@@ -1,16 +1,15 @@
 """The gate format: format Python with ruff. Its changes are applied, not failed, since they keep the syntax tree."""
 
-import re
 from collections.abc import Sequence
 
 from orchestrator.events import FailureKind, GateResult
+from orchestrator.fences import file_text
 from orchestrator.gates import ruff
 from orchestrator.gates.contract import Artifact, Gate, GateContext, Repaired, Scope
 from orchestrator.gates.findings import format_findings
 from orchestrator.gates.jobs import files_of
 
 SYNTAX = ("E9",)
-_FENCED = re.compile(rb"^[ \t]*```[^\n`]*\n(.*?)(?:^[ \t]*```|\Z)", re.DOTALL | re.MULTILINE)
 
 
 class Format(Gate):
@@ -34,20 +33,9 @@ class Format(Gate):
 
     async def _explain_invalid(self, files: dict[str, bytes], context: GateContext) -> GateResult:
         findings = await ruff.check(files, SYNTAX, (), context.run)
-        first = {finding.file: finding.line for finding in reversed(findings)}
-        fenced = {name: fenced_code(files.get(name, b""), line) for name, line in first.items()}
-        if fenced and all(fenced.values()) and not await ruff.check(fenced, SYNTAX, (), context.run):
-            return self.failed(f"{', '.join(fenced)}: there is text around the code; write the code alone")
+        inner = {name: files.get(name, b"") for name in dict.fromkeys(finding.file for finding in findings)}
+        inner = {name: file_text(data.decode("utf-8", "replace"), name).encode() for name, data in inner.items()}
+        around = [name for name, data in inner.items() if data and data != files.get(name, b"").strip()]
+        if around == [*inner] and inner and not await ruff.check(inner, SYNTAX, (), context.run):
+            return self.failed(f"{', '.join(inner)}: there is text around the code; write the code alone")
         return self.failed(format_findings(findings, files), FailureKind.CODE)
-
-
-def fenced_code(data: bytes, line: int) -> bytes:
-    """Return the code inside the fenced blocks (```) of an answer, or nothing if its text is not to blame.
-
-    `line` is where the first syntax error is. If it comes before the first fence begins, then the answer is code that
-    is wrong by itself, and the fence belongs to a string in it.
-    """
-    blocks = list(_FENCED.finditer(data))
-    if not blocks or data.count(b"\n", 0, blocks[0].start()) + 1 < line:
-        return b""
-    return b"\n".join(block[1] for block in blocks).strip(b"\r\n")

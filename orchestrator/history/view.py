@@ -95,6 +95,8 @@ class AttemptRow:
     reasoning: str = ""
     """The digest of what the models have thought; empty where they have not."""
     waits: tuple[WaitRow, ...] = ()
+    answer: str = ""
+    """The digest of the answer that failed; empty if there was none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -385,8 +387,9 @@ class RunView:
             case AttemptFailed(step=step, number=0):
                 self._fans[step] = (self._fans.get(step, (at, None))[0], at)
             case AttemptFailed(step=step, failure=failure):
-                why = {"outcome": failure.kind, "message": failure.message, "reasoning": event.reasoning}
-                self._change_attempt(step, event.number, finished=at, gates=event.gates, **why)
+                why = {"outcome": failure.kind, "message": failure.message}
+                texts = {"reasoning": event.reasoning, "answer": event.answer}
+                self._change_attempt(step, event.number, finished=at, gates=event.gates, **why, **texts)
             case AttemptCancelled(step=step):
                 self._change_attempt(step, event.number, finished=at, outcome="cancelled")
 

@@ -12,13 +12,14 @@ class MaintenanceStore(Store):
     """A connection of its own for work that takes a while, so that others can read and write meanwhile."""
 
     def named_objects(self) -> list[tuple[str, str]]:
-        """Return pairs of a run and an object that its events name: an output, an original, a thought, or an earlier
-        artifact.
+        """Return pairs of a run and an object that its events name.
+
+        That is an output, an original, a thought, an answer that failed, or an artifact of an earlier run.
         """
         return self._rows(
             """
             SELECT run, named.value FROM events, json_each(body, '$.outputs') AS named
-            WHERE kind IN ('attempt_succeeded', 'step_gathered')
+            WHERE kind IN ('attempt_generated', 'attempt_succeeded', 'step_gathered')
             UNION ALL
             SELECT run, named.value FROM events, json_each(body, '$.originals') AS named
             WHERE kind IN ('attempt_succeeded', 'step_gathered') AND named.value != ''
@@ -28,6 +29,8 @@ class MaintenanceStore(Store):
             SELECT run, body ->> '$.reasoning' FROM events
             WHERE kind IN ('attempt_succeeded', 'attempt_failed', 'plan_finished', 'replan_finished')
                 AND body ->> '$.reasoning' != ''
+            UNION ALL
+            SELECT run, body ->> '$.answer' FROM events WHERE kind = 'attempt_failed' AND body ->> '$.answer' != ''
             """
         )
 

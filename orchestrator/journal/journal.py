@@ -12,6 +12,7 @@ import structlog
 
 from orchestrator.events import (
     AttemptFailed,
+    AttemptGenerated,
     AttemptSucceeded,
     Event,
     PlanFinished,
@@ -453,12 +454,15 @@ def _finish_restoring(place: Home) -> None:
 
 
 def _named(events: Sequence[Event]) -> Iterator[str]:
-    """Yield the digests of the outputs, originals and thoughts that these events name, with repetitions."""
+    """Yield the digests of the outputs, originals, answers and thoughts that these events name, with repetitions."""
     for event in events:
         if isinstance(event, AttemptSucceeded | AttemptFailed | PlanFinished | ReplanFinished) and event.reasoning:
             yield event.reasoning
-        if isinstance(event, AttemptSucceeded | StepGathered):
+        if isinstance(event, AttemptFailed) and event.answer:
+            yield event.answer
+        if isinstance(event, AttemptGenerated | AttemptSucceeded | StepGathered):
             yield from event.outputs.values()
+        if isinstance(event, AttemptSucceeded | StepGathered):
             yield from filter(None, event.originals.values())
 
 

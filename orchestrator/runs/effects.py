@@ -37,7 +37,7 @@ from orchestrator.events import (
     StepsPlanned,
     Usage,
 )
-from orchestrator.failures import failures_shown_to
+from orchestrator.failures import failures_shown_to, previous_answer
 from orchestrator.frontdoor.direct import direct_answer
 from orchestrator.gates import GateSkipped, RunJob, RunnerFor, no_runner, requested_gates, scope_of, unseen_tests
 from orchestrator.history.view import RunView
@@ -59,11 +59,20 @@ from orchestrator.runs.prompts import prompt_digests
 from orchestrator.runs.thoughts import ThinkingModels, WatchedModels
 from orchestrator.runs.updates import Broadcast, Progress
 from orchestrator.sandbox import JobOutcome, SandboxJob
-from orchestrator.scheduler import AnswerDirectly, ExpandStep, ExtendPlan, GatherStep, RunState, StartAttempt
+from orchestrator.scheduler import (
+    AnswerDirectly,
+    CheckOutputs,
+    ExpandStep,
+    ExtendPlan,
+    GatherStep,
+    RunState,
+    StartAttempt,
+)
 from orchestrator.stages import GateEnd, GateRun, ModelLoad, PromptRead, QueuePlace, Stage, following
-from orchestrator.steps.attempt import Attempt, Checks, Models, Produced
+from orchestrator.steps.attempt import Attempt, Models, Produced
 from orchestrator.steps.errors import AttemptError
 from orchestrator.steps.foreach import LIST_OF_TEXTS, gather, items_of, writes_text
+from orchestrator.steps.gating import Checks, pass_gates
 from orchestrator.steps.generate import GenerateRunner
 from orchestrator.steps.inputs import RunInputs
 from orchestrator.steps.prompt import StepInput
@@ -76,6 +85,7 @@ from orchestrator.taskir import REQUEST_LABEL, Step, TaskInput
 from registry.models import Registry
 
 PROGRESS_SECONDS = 0.1
+NO_OUTPUTS: Mapping[str, str] = {}
 TAIL_LENGTH = 80
 NO_ORIGINALS: Final[Mapping[str, str]] = MappingProxyType({})
 
@@ -217,26 +227,24 @@ class Meter:
 
 
 class _Reporting:
-    """Takes the usage of an attempt, and reports it at once or when it is flushed."""
+    """Takes the usage of an attempt, and reports it when it is flushed."""
 
-    def __init__(self, report: Callable[[Usage], None], *, at_once: bool) -> None:
+    def __init__(self, report: Callable[[Usage, Mapping[str, str]], None]) -> None:
         self.reported = False
         """Whether there was any usage."""
         self._report = report
-        self._at_once = at_once
-        self._unreported: list[Usage] = []
+        self._unreported: Usage | None = None
 
     def __call__(self, usage: Usage) -> None:
         """Take a usage."""
         self.reported = True
-        self._unreported.append(usage)
-        if self._at_once:
-            self.flush()
+        self._unreported = usage
 
-    def flush(self) -> None:
-        """Report what was taken and not yet reported."""
-        while self._unreported:
-            self._report(self._unreported.pop(0))
+    def flush(self, outputs: Mapping[str, str] = NO_OUTPUTS) -> None:
+        """Report the usage if it is not yet reported, with the digests of the outputs for the gates."""
+        usage, self._unreported = self._unreported, None
+        if usage is not None:
+            self._report(usage, outputs)
 
 
 class _Waits:
@@ -359,7 +367,7 @@ class RunEffects:
     async def attempt(self, command: StartAttempt, chosen: Decision, emit: Callable[[Event], None]) -> Event:
         """Carry out one attempt: read what it needs, generate, check, store."""
         step, number, now = command.step.id, command.number, self._services.clock.now
-        gates = requested_gates(command.step, self._task.gates if self._task else ())
+        gates = self._gates(command.step)
         meter = Meter(self._broadcast, step, number)
         models = WatchedModels(self._services.models, meter.thought)
         awaited = _Waits(step, number, now, emit)
@@ -367,29 +375,67 @@ class RunEffects:
             with (
                 waiting_for_models(awaited),
                 following(meter.stage),
-                self._reporting_generated(command, emit, at_once=bool(gates)) as generated,
+                self._reporting_generated(command, emit) as generated,
             ):
-                work = await self._prepared(command, chosen, gates)
+                work, checks = await self._prepared(command, chosen, gates)
                 runner = self._contexts.runner(work, number, chosen, self._services.tool_dependencies, emit)
                 made = await self._made(runner.run(work, models, generated, meter), generated, meter)
                 written = work.seen.with_line_ends(made.outputs) if work.step.kind == "generate" else made.outputs
-                originals = await self._store_originals(work.seen)
-                outputs = await self._store(written, originals)
+                if gates:
+                    generated.flush(await self._store(written))
+                return await self._checked(checks, number, written, models, work.seen)
         except AttemptError as error:
-            thoughts = await self._store_thoughts(models)
-            return AttemptFailed(
-                at=now(), step=step, number=number, failure=error.failure, gates=error.gates, reasoning=thoughts
-            )
+            return await self._failed(step, number, error, models)
+
+    async def check(self, command: CheckOutputs) -> Event:
+        """Let the gates check what an attempt made before a restart. The model is not asked again.
+
+        Which versions of the user's files it was made from is not known any more, so none are journaled.
+        """
+        step, number, get = command.step, command.number, self._services.journal.get
+        meter = Meter(self._broadcast, step.id, number)
+        models = WatchedModels(self._services.models, meter.thought)
+        awaited = _Waits(step.id, number, self._services.clock.now, lambda event: None)
+        try:
+            with waiting_for_models(awaited):
+                _, checks = await self._read_inputs(command, self._gates(step), SeenFiles())
+                stored = {name: await asyncio.to_thread(get, digest) for name, digest in command.outputs.items()}
+                return await self._checked(checks, number, stored, models, SeenFiles())
+        except AttemptError as error:
+            return await self._failed(step.id, number, error, models)
+
+    def _gates(self, step: Step) -> tuple[str, ...]:
+        return requested_gates(step, self._task.gates if self._task else ())
+
+    async def _checked(
+        self, checks: Checks, number: int, made: Mapping[str, bytes], models: WatchedModels, seen: SeenFiles
+    ) -> AttemptSucceeded:
+        """Let the gates check what an attempt made, and store and publish it. Raises `AttemptError`."""
+        outputs, gates = await pass_gates(checks, made, models)
+        originals = await self._store_originals(seen)
+        stored = await self._store(outputs, originals, publishes=True)
         thoughts = await self._store_thoughts(models)
+        at = self._services.clock.now()
         return AttemptSucceeded(
-            at=now(),
+            at=at,
+            step=checks.step.id,
+            number=number,
+            outputs=stored,
+            gates=gates,
+            reasoning=thoughts,
+            reads=dict(seen.digests),
+            originals=originals,
+        )
+
+    async def _failed(self, step: str, number: int, error: AttemptError, models: WatchedModels) -> AttemptFailed:
+        return AttemptFailed(
+            at=self._services.clock.now(),
             step=step,
             number=number,
-            outputs=outputs,
-            gates=made.gates,
-            reasoning=thoughts,
-            reads=dict(work.seen.digests),
-            originals=originals,
+            failure=error.failure,
+            gates=error.gates,
+            reasoning=await self._store_thoughts(models),
+            answer=await self._store_text(error.answer),
         )
 
     @staticmethod
@@ -413,20 +459,18 @@ class RunEffects:
         return run_where_possible
 
     @contextmanager
-    def _reporting_generated(
-        self, command: StartAttempt, emit: Callable[[Event], None], *, at_once: bool
-    ) -> Iterator["_Reporting"]:
+    def _reporting_generated(self, command: StartAttempt, emit: Callable[[Event], None]) -> Iterator["_Reporting"]:
         """Yield what takes an attempt's usage when its model is done, and emits AttemptGenerated for it.
 
-        That is emitted `at_once`, or else when the block ends, together with the outcome of the attempt: without gates
-        nothing happens in between, and one commit less is waited for.
+        That is emitted before the gates run, or else when the block ends, together with the outcome of the attempt:
+        without gates nothing happens in between, and one commit less is waited for.
         """
 
-        def report(usage: Usage) -> None:
-            at = self._services.clock.now()
-            emit(AttemptGenerated(at=at, step=command.step.id, number=command.number, usage=usage))
+        def report(usage: Usage, outputs: Mapping[str, str]) -> None:
+            at, step, number = self._services.clock.now(), command.step.id, command.number
+            emit(AttemptGenerated(at=at, step=step, number=number, usage=usage, outputs=outputs))
 
-        reporting = _Reporting(report, at_once=at_once)
+        reporting = _Reporting(report)
         try:
             yield reporting
         finally:
@@ -461,7 +505,7 @@ class RunEffects:
         why = f"{step.foreach} is no list, and {step.id} runs over it"
         chosen = Decision(role=writer.actor, persona=writer.persona, model=model, reason=why)
         try:
-            attempt = await self._prepared(StartAttempt(listing, 0, writer.actor), chosen, ())
+            attempt, _ = await self._prepared(StartAttempt(listing, 0, writer.actor), chosen, ())
             made = await GenerateRunner().run(attempt, WatchedModels(self._services.models, lambda piece: None))
             items = items_of(step.foreach, made.outputs[step.foreach].decode())
         except AttemptError:
@@ -474,7 +518,7 @@ class RunEffects:
         seen = SeenFiles()
         await asyncio.to_thread(self._keep_originals, seen, command.step)
         originals = await self._store_originals(seen)
-        outputs = await self._store(joined, originals)
+        outputs = await self._store(joined, originals, publishes=True)
         return StepGathered(at=self._services.clock.now(), step=command.step.id, outputs=outputs, originals=originals)
 
     def planning(self) -> PlanningStarted | None:
@@ -603,7 +647,9 @@ class RunEffects:
         (digest,) = self._outputs[step].values()
         return self._services.journal.get(digest).decode(errors="replace")
 
-    async def _prepared(self, command: StartAttempt, chosen: Decision, gates: tuple[str, ...]) -> Attempt:
+    async def _prepared(
+        self, command: StartAttempt, chosen: Decision, gates: tuple[str, ...]
+    ) -> tuple[Attempt, Checks]:
         if chosen.problem is not None:
             raise AttemptError(_final(str(chosen.problem)))
         step, registry, options = command.step, self._services.registry, self._accepted.options
@@ -611,20 +657,21 @@ class RunEffects:
         inputs, checks = await self._read_inputs(command, gates, seen)
         thinking = options.thinking or chosen.thinking
         role = resolve_role(registry, chosen.role, chosen.persona, chosen.model, self._accepted.priority, thinking)
-        return Attempt(
+        previous = previous_answer(chosen.role, command.failures)
+        attempt = Attempt(
             step=step,
             role=with_options(role, options),
             seed=options.seed,
             inputs=inputs,
             failures=failures_shown_to(chosen.role, command.failures),
-            gates=gates,
-            checks=checks,
+            previous=(await asyncio.to_thread(self._services.journal.get, previous)).decode() if previous else "",
             slack=command.slack,
             seen=seen,
         )
+        return attempt, checks
 
     async def _read_inputs(
-        self, command: StartAttempt, gates: tuple[str, ...], seen: SeenFiles
+        self, command: StartAttempt | CheckOutputs, gates: tuple[str, ...], seen: SeenFiles
     ) -> tuple[tuple[StepInput, ...], Checks]:
         """Read in a thread what may block. What does not block is read here, since a thread takes time to start."""
         in_folder = self._directory is not None and command.item is None
@@ -633,29 +680,29 @@ class RunEffects:
         return self._read(command, gates, seen)
 
     def _read(
-        self, command: StartAttempt, gates: tuple[str, ...], seen: SeenFiles
+        self, command: StartAttempt | CheckOutputs, gates: tuple[str, ...], seen: SeenFiles
     ) -> tuple[tuple[StepInput, ...], Checks]:
         """Return what a step reads, and what its gates may use. Blocks on the disk. Raises `AttemptError`."""
         inputs = self._inputs.read(command.step, self._sources(command.step.id), command.item, seen)
         if command.item is None:  # what the children of a `foreach` step write is joined into the files of their parent
             self._keep_originals(seen, command.step)
-        return inputs, self._checks(command.step, gates, job_slack(command.slack, self._accepted.priority))
+        checks = Checks(step=command.step, gates=gates, inputs=inputs, slack=command.slack)
+        return inputs, self._with_means(checks) if gates else checks
 
     def _keep_originals(self, seen: SeenFiles, step: Step) -> None:
         """Keep the user's files that the outputs of a step are new versions of. Blocks on the disk."""
         if self._directory is not None:
             seen.keep_originals(self._directory, step.outputs)
 
-    def _checks(self, step: Step, gates: tuple[str, ...], slack: float) -> Checks:
-        """Return what these gates may use. Blocks on the disk. Raises `AttemptError`."""
-        if not gates:
-            return Checks()
-        run = self._services.gate_jobs(slack)
+    def _with_means(self, checks: Checks) -> Checks:
+        """Return the checks with what their gates may use. Blocks on the disk. Raises `AttemptError`."""
+        step, task = checks.step, self._task
+        run = self._services.gate_jobs(job_slack(checks.slack, self._accepted.priority))
         users = frozenset(name for name, source in self._sources(step.id).items() if source.kind != "artifact")
-        if self._task is None:
-            return Checks(users=users, run=self._where_possible(run))
-        tests = self._inputs.given(unseen_tests(scope_of(step, self._task))) if "unit" in gates else ()
-        return Checks(tests=tests, users=users, commands=self._task.commands, judge=self._judge(), run=run)
+        if task is None:
+            return replace(checks, users=users, run=self._where_possible(run))
+        tests = self._inputs.given(unseen_tests(scope_of(step, task))) if "unit" in checks.gates else ()
+        return replace(checks, tests=tests, users=users, commands=task.commands, judge=self._judge(), run=run)
 
     def _judge(self) -> ResolvedRole | None:
         """Return the role that judges in this installation, if there is one."""
@@ -675,8 +722,7 @@ class RunEffects:
 
         Raises JournalError.
         """
-        thoughts, put = models.thoughts, self._services.journal.put
-        return await retry_when_disk_full(lambda: put(thoughts.encode(errors="replace"))) if thoughts else ""
+        return await self._store_text(models.thoughts)
 
     async def _store_originals(self, seen: SeenFiles) -> dict[str, str]:
         """Store the originals of a step's outputs, and return their digests; `NO_FILE` for those that do not exist.
@@ -699,8 +745,21 @@ class RunEffects:
             journal.objects.release(filter(None, digests.values()))
             raise
 
-    async def _store(self, outputs: Mapping[str, bytes], originals: Mapping[str, str] = NO_ORIGINALS) -> dict[str, str]:
-        """Store artifacts, and link them into the run's folder, once the disk has room for them. Raises JournalError.
+    async def _store_text(self, text: str) -> str:
+        """Store a text, and return its digest; an empty one for an empty text. Raises JournalError."""
+        put = self._services.journal.put
+        return await retry_when_disk_full(lambda: put(text.encode(errors="replace"))) if text else ""
+
+    async def _store(
+        self,
+        outputs: Mapping[str, bytes],
+        originals: Mapping[str, str] = NO_ORIGINALS,
+        *,
+        publishes: bool = False,
+    ) -> dict[str, str]:
+        """Store artifacts once the disk has room for them, and link them into the run's folder if it `publishes` them.
+
+        Raises JournalError.
 
         They are kept from removal until an event that names them is committed. If there will be none, they are
         released, and so are their originals.
@@ -712,7 +771,8 @@ class RunEffects:
             for name, data in outputs.items():
                 if name not in digests:  # the others were stored before the disk was full
                     digests[name] = journal.put(data)
-            publish(journal.home, journal.objects, run, digests)
+            if publishes:
+                publish(journal.home, journal.objects, run, digests)
             return digests
 
         try:

@@ -41,6 +41,7 @@ from orchestrator.scheduler import (
     AnswerDirectly,
     CancelAttempt,
     CheckAnswer,
+    CheckOutputs,
     Command,
     ExpandStep,
     ExtendPlan,
@@ -75,6 +76,9 @@ class Effects(Protocol):
 
     async def attempt(self, command: StartAttempt, chosen: Decision, emit: Callable[[Event], None]) -> Event:
         """Carry out one attempt."""
+
+    async def check(self, command: CheckOutputs) -> Event:
+        """Let the gates check what an attempt made before a restart."""
 
     async def expand(self, command: ExpandStep) -> Event:
         """Read the list of a `foreach` step."""
@@ -287,6 +291,9 @@ class RunLoop:
         match command:
             case StartAttempt():
                 self._begin_attempt(command, choices, tasks)
+            case CheckOutputs(step, number):
+                check = self._carry(step.id, number, self._effects.check(command))
+                self._at_work[step.id, number] = tasks.create_task(check)
             case ExpandStep(step):
                 tasks.create_task(self._carry(step.id, 0, self._effects.expand(command)))
             case GatherStep(step):

@@ -4,6 +4,7 @@ Commands are carried out after the events that caused them are durable. After a 
 those that were not carried out to their end.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -34,6 +35,22 @@ class StartAttempt:
     """Seconds by which the step may be late without delaying the end of the run, by prediction."""
     item: int | None = None
     """The index of the child's item in the list that `step.foreach` names; None for a step that is no child."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckOutputs:
+    """Let the gates check again what an attempt has made, whose gates a restart has interrupted.
+
+    Answers: AttemptSucceeded or AttemptFailed.
+    """
+
+    step: Step
+    number: int
+    outputs: Mapping[str, str]
+    """The digests of the outputs, by name."""
+    slack: float = 0.0
+    item: int | None = None
+    """As in `StartAttempt`, like `slack`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,4 +120,14 @@ class FinishRun:
     """As in RunFinished."""
 
 
-Command = StartAttempt | ExpandStep | GatherStep | ExtendPlan | AnswerDirectly | CheckAnswer | CancelAttempt | FinishRun
+Command = (
+    StartAttempt
+    | CheckOutputs
+    | ExpandStep
+    | GatherStep
+    | ExtendPlan
+    | AnswerDirectly
+    | CheckAnswer
+    | CancelAttempt
+    | FinishRun
+)

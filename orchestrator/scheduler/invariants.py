@@ -48,7 +48,9 @@ def _of_step(state: RunState, record: StepRecord) -> Iterator[str]:
         pair not in TRANSITIONS for pair in pairwise(record.state_history)
     ):
         yield f"{record.id} is {record.state} with an impossible state_history {record.state_history}"
-    if record.state_history.count(State.DONE) > 1 + record.repaired or retries_used(record.failures) > MAX_RETRIES:
+    if record.state_history.count(State.DONE) > 1 + record.repaired or any(
+        retries_used(record.failures, role) > MAX_RETRIES for role in {failed.role for failed in record.failures}
+    ):
         yield f"{record.id} has run too often: {record.failures}"
 
 

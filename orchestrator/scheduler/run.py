@@ -126,7 +126,8 @@ class RunState:
         """Return the commands to begin with after a restart, when the journal's events were handled and their commands
         discarded.
 
-        Attempts that had not ended run again, under the next number if they had started. This is not a retry.
+        Attempts that had not ended run again, under the next number if they had started. This is not a retry. If their
+        outputs are stored already, only the gates run again, under the same number.
         """
         self._commands = []
         self._plan.ask_again()
@@ -268,6 +269,7 @@ class RunState:
     def _on_generated(self, event: AttemptGenerated) -> None:
         if record := self._subject(event):
             self._move(record, State.CHECKING)
+            record.outputs = event.outputs
 
     def _on_done(self, event: AttemptSucceeded | StepGathered) -> None:
         if record := self._uncancelled(event):
@@ -285,7 +287,7 @@ class RunState:
         if record.repairing:
             self._end_repair(record)
             return
-        failed, history = record.failed(event.failure), tuple(record.failures)
+        failed, history = record.failed(event.failure, event.answer), tuple(record.failures)
         record.failures.append(failed)
         if record.fans_out:
             self._fail(record, event.failure.message)
@@ -366,6 +368,8 @@ class RunState:
             self._commands.append(CancelAttempt(record.id, record.number))
         elif record.cancelling or record.children is not None:
             self._commands.append(record.command())
+        elif record.state is State.CHECKING and record.outputs:
+            self._commands.append(record.check())
         else:
             self._lose(record)
 
@@ -432,13 +436,26 @@ class RunState:
             self._commands.append(CancelAttempt(record.id, record.number))
 
     def _on_finished(self, event: RunFinished) -> None:
-        """Take note that the run is over. Steps that have not ended in this state were cancelled."""
+        """Take note that the run is over. Steps that have not ended in this state were cancelled.
+
+        A step of a failed run that would be tried again here was given up by the rules of an earlier version.
+        """
         cause = self._ending.finish(event)
         self._end_cancelled()
+        if event.status == "failed":
+            self._fail_given_up()
         self._to_cancel.extend((record, cause) for record in self._steps.values())
         self._settle()
         self._end_cancelled()
         self._commands.clear()
+
+    def _fail_given_up(self) -> None:
+        for record in self._steps.values():
+            asked = record.state is State.READY or (record.state is State.RUNNING and not record.started)
+            if asked and record.failures and not record.cancelling:
+                if record.state is State.READY:
+                    self._move(record, State.RUNNING)
+                self._fail(record, record.failures[-1].failure.message)
 
     def _end_cancelled(self) -> None:
         """End what was to be cancelled, without waiting for it to stop."""

@@ -15,7 +15,7 @@ from orchestrator.events import (
     StepGathered,
 )
 from orchestrator.failures import Escalate, FailedAttempt, FailureResponse, Retry
-from orchestrator.scheduler.commands import ExpandStep, GatherStep, StartAttempt
+from orchestrator.scheduler.commands import CheckOutputs, ExpandStep, GatherStep, StartAttempt
 from orchestrator.scheduler.queue import Rank
 from orchestrator.scheduler.states import ACTIVE, FINAL, State
 from orchestrator.taskir import Step
@@ -83,6 +83,8 @@ class StepRecord:
     """The number of the latest attempt."""
     started: bool = False
     """Whether that attempt has started."""
+    outputs: Mapping[str, str] = field(default_factory=dict)
+    """The digests of what that attempt has made for its gates, by name."""
     lost: bool = False
     """Whether a restart came while the step was being cancelled: it holds no slot, and only has to end."""
     role: str = ""
@@ -168,11 +170,16 @@ class StepRecord:
     def start(self, event: AttemptStarted) -> None:
         """Take note that an attempt has started, and which role makes it."""
         self.number, self.started, self.delay_seconds = event.number, True, 0.0
+        self.outputs = {}
         self.asked, self.role = self.role, event.role
 
-    def failed(self, failure: Failure) -> FailedAttempt:
-        """Return the failure of the attempt that is under way, with the role that made it."""
-        return FailedAttempt(self.role, failure, None if self.asked == self.role else self.asked)
+    def check(self) -> CheckOutputs:
+        """Return the command by which the gates check again what the attempt has made."""
+        return CheckOutputs(self.step, self.number, self.outputs, self.rank.slack, self.item)
+
+    def failed(self, failure: Failure, answer: str = "") -> FailedAttempt:
+        """Return the failure of the attempt that is under way, with the role that made it and its answer's digest."""
+        return FailedAttempt(self.role, failure, None if self.asked == self.role else self.asked, answer)
 
     def take_up(self, decision: FailureResponse) -> None:
         """Apply what was decided after a failure: another role, or a pause before the next attempt."""

@@ -1,37 +1,29 @@
 """Say what a step's answer has to look like, and take the artifacts out of an answer or a result.
 
-A step that generates has an answer. Where the step has one output, the answer is the artifact; where it has several,
-the answer is a JSON object with the outputs as keys. JSON is enforced by a grammar and validated in any case, since a
-grammar cannot express all that a schema can. An `output_schema` holds for each output on its own.
+A step that generates has an answer. If the step has one output, the answer is the artifact; if it has several, the
+answer is a JSON object with the outputs as keys, or has a fenced block under the name of each output. JSON is enforced
+by a grammar and validated in any case, since a grammar cannot express all that a schema can. An `output_schema` holds
+for each output on its own.
 
 A step that acts has a result: what its code gave to `final`, or its model or its tool returned. The same holds for the
 result, but for outputs that were written with `write_artifact`, which need not be in it.
 """
 
 import json
-import re
 from collections.abc import Mapping
-from pathlib import PurePosixPath
 from typing import Any
 
 from orchestrator.engine.client.engine import Completion
 from orchestrator.events import Failure, FailureKind
+from orchestrator.fences import file_text, files_text, is_code
 from orchestrator.gates import BadSchema, OutputSchema, SchemaMismatch, file_name, is_json
 from orchestrator.steps.errors import AttemptError
 from orchestrator.taskir import Step
 from orchestrator.taskir.json_text import compact_json
 
 ANY_JSON: dict[str, Any] = {}
-
-_FENCED = re.compile(r"```[^\n`]*\n(?P<inside>.*?)\n?[ \t]*```", re.DOTALL)
-_BLOCK = re.compile(r"^ {0,3}```[^\n`]*\n(?P<inside>.*?)(?:^ {0,3}```[ \t]*$|\Z)", re.DOTALL | re.MULTILINE)
-_CODE_BEFORE = re.compile(r"\A#!|\"\"\"|'''|<<")
-"""What shows that a text is code already before its first fence, which then belongs to a string of it."""
-CODE_ENDINGS = frozenset(
-    ".bash .bat .c .cc .cfg .cpp .cs .css .go .h .hpp .html .ini .java .js .jsx .kt .lua .php .pl .ps1 .py .pyi .r .rb "
-    ".rs .scala .sh .sql .svg .swift .toml .ts .tsx .xml .yaml .yml .zsh".split()
-)
-"""What the names of outputs end in that are code or settings, in which no prose may stand around a fenced block."""
+_ANY_JSON_FILE = "answer.json"
+"""What an answer that is JSON is read as, whatever the names of the outputs are."""
 
 
 class AnswerShape:
@@ -70,10 +62,9 @@ class AnswerShape:
         """Return the artifacts by name. Raises `AttemptError` for one that is cut off, empty or does not match."""
         if failure := self._unfinished(completion):
             raise AttemptError(failure)
-        text = strip_fence(completion.text)
+        text = completion.text.strip()
         if not text:
-            message = "the answer is empty"
-            raise AttemptError(Failure(FailureKind.FORMAT, message, message))
+            raise _empty()
         try:
             return self._read(text)
         except SchemaMismatch as error:
@@ -84,19 +75,37 @@ class AnswerShape:
 
     def _read(self, text: str) -> dict[str, bytes]:
         names = self._step.outputs
-        if not self.structured:
-            code = PurePosixPath(file_name(names[0])).suffix.lower() in CODE_ENDINGS
-            return {names[0]: (only_block(text) if code else text).encode()}
-        value = self._whole.read(text)
-        if len(names) == 1:
-            return {names[0]: text.encode()}
-        assert isinstance(value, dict), "the schema of the whole answer asks for an object"
-        for name in self._json:
-            try:
-                self._checked.check(value[name])
-            except SchemaMismatch as error:
-                raise SchemaMismatch(f"in {name}: {error.evidence}") from error
-        return {name: (compact_json(value[name]) if name in self._json else value[name]).encode() for name in names}
+        if len(names) > 1:
+            return self._read_files(text)
+        content = file_text(text, _ANY_JSON_FILE if self._json else file_name(names[0]))
+        if not content:
+            raise _empty()
+        if self._json:
+            self._whole.read(content)
+        return {names[0]: content.encode()}
+
+    def _read_files(self, text: str) -> dict[str, bytes]:
+        """Return several artifacts: the values of a JSON object, or fenced blocks under the names of the outputs."""
+        names = self._step.outputs
+        files = None if text.startswith("{") else files_text(text, [file_name(name) for name in names])
+        if files is not None:
+            texts = {name: files[file_name(name)] for name in names}
+        else:
+            value = self._whole.read(file_text(text, _ANY_JSON_FILE))
+            assert isinstance(value, dict), "the schema of the whole answer asks for an object"
+            texts = {name: compact_json(value[name]) if name in self._json else value[name] for name in names}
+        for name in names:
+            if name in self._json:
+                self._check_json(name, texts[name])
+            elif is_code(file_name(name)):
+                texts[name] = file_text(texts[name], file_name(name))
+        return {name: texts[name].encode() for name in names}
+
+    def _check_json(self, name: str, text: str) -> None:
+        try:
+            self._checked.read(text)
+        except SchemaMismatch as error:
+            raise SchemaMismatch(f"in {name}: {error.evidence}") from error
 
     def _object(self, json_output: dict[str, Any]) -> dict[str, Any]:
         outputs = self._step.outputs
@@ -124,25 +133,9 @@ class AnswerShape:
         return Failure(kind, message, message)
 
 
-def strip_fence(text: str) -> str:
-    """Return the text without white space around it, and without a code fence that encloses the whole of it."""
-    stripped = text.strip()
-    fenced = _FENCED.fullmatch(stripped)
-    if fenced is None or re.search("^[ \t]*```", fenced["inside"], re.MULTILINE):
-        return stripped
-    return fenced["inside"].strip("\n").rstrip()
-
-
-def only_block(text: str) -> str:
-    """Return what stands in the only fenced block of a text, without the prose around it.
-
-    A block without an end goes on to the end of the text. A text with no block or several is returned as it is, and so
-    is code that holds a block in a string.
-    """
-    blocks = [*_BLOCK.finditer(text)]
-    if len(blocks) != 1 or _CODE_BEFORE.search(text[: blocks[0].start()]):
-        return text
-    return blocks[0]["inside"].strip("\n").rstrip()
+def _empty() -> AttemptError:
+    message = "the answer is empty"
+    return AttemptError(Failure(FailureKind.FORMAT, message, message))
 
 
 def _unusable_schema(error: BadSchema) -> AttemptError:

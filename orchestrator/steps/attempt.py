@@ -8,32 +8,16 @@ from typing import Protocol
 
 from orchestrator.engine.client.engine import Completion, OnText
 from orchestrator.engine.contract import Generation, Message, Priority
-from orchestrator.events import Failure, GateResult, Usage
-from orchestrator.gates import RunJob, no_sandbox
+from orchestrator.events import Failure, Usage
 from orchestrator.steps.prompt import StepInput
 from orchestrator.steps.role import ResolvedRole
 from orchestrator.steps.seen import SeenFiles
-from orchestrator.taskir import Commands, Step
+from orchestrator.taskir import Step
 
 MIN_ANSWER_TOKENS = 16
 """A prompt that leaves fewer tokens of the context than this, or than the answer's limit, is too long."""
 
 OnGenerated = Callable[[Usage], None]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Checks:
-    """What gates may use, beside what the step reads and writes."""
-
-    tests: tuple[StepInput, ...] = ()
-    """Inputs of the task that are tests of the step, though it does not read them."""
-    users: frozenset[str] = frozenset()
-    """The names of what the step reads that the user gave: inputs of the task and files."""
-    commands: Commands = field(default_factory=Commands)
-    """The commands of the task, such as the one that builds it."""
-    judge: ResolvedRole | None = None
-    """The role that judges; None where this installation has none."""
-    run: RunJob = no_sandbox
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,10 +32,8 @@ class Attempt:
     """What the step reads, in the order of the prompt."""
     failures: tuple[Failure, ...] = ()
     """The failures of earlier attempts that the prompt shows, oldest first."""
-    gates: tuple[str, ...] = ()
-    """The gates that the outputs have to pass."""
-    checks: Checks = field(default_factory=Checks)
-    """What these gates may use."""
+    previous: str = ""
+    """The answer of this role that the last of these failures is about; empty if there is none."""
     seed: int | None = None
     slack: float = 0.0
     """Seconds by which the step may be late without delaying the end of its run, by prediction."""
@@ -87,9 +69,7 @@ class Produced:
     """What an attempt made."""
 
     outputs: Mapping[str, bytes]
-    """The artifacts by name."""
-    gates: tuple[GateResult, ...]
-    """The results of the gates, in their order."""
+    """The artifacts by name, before any gate has seen them."""
     usage: Usage
     """What the models took for it."""
 
@@ -102,8 +82,8 @@ class StepRunner(Protocol):
     ) -> Produced:
         """Return what the attempt made. Raises `AttemptError`, and nothing else but `CancelledError`.
 
-        `on_generated` is called with the usage as soon as the models are done, before the gates run; `on_text` with
-        pieces of what the models write.
+        `on_generated` is called with the usage as soon as the models are done, also if the attempt fails; `on_text`
+        with pieces of what the models write.
         """
 
 

@@ -15,12 +15,20 @@ GRACE = 1.0
 
 
 class AttemptError(Exception):
-    """An attempt failed. `gates` are the results of the gates that had run by then."""
+    """An attempt failed.
 
-    def __init__(self, failure: Failure, gates: tuple[GateResult, ...] = ()) -> None:
+    `gates` are the results of the gates that had run by then, and `answer` is the text that failed, if there was one.
+    """
+
+    def __init__(self, failure: Failure, gates: tuple[GateResult, ...] = (), *, answer: str = "") -> None:
         super().__init__(failure.message)
         self.failure = failure
         self.gates = gates
+        self.answer = answer
+
+    def with_answer(self, answer: str) -> "AttemptError":
+        """Return the same error, about this answer."""
+        return AttemptError(self.failure, self.gates, answer=answer)
 
 
 def unusable_input(message: str) -> AttemptError:

@@ -1,7 +1,8 @@
-"""Send what an attempt made through the gates of its step, and ask the judge role for gates that need a model."""
+"""Send what an attempt has made through the gates of its step, and ask the judge role for gates that need a model."""
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from orchestrator.engine.errors import EngineError
@@ -12,16 +13,19 @@ from orchestrator.gates import (
     GateError,
     Judge,
     JudgeAnswer,
+    RunJob,
     Scope,
     file_name,
     no_judge,
+    no_sandbox,
     run_gates,
 )
 from orchestrator.pool.errors import PoolError
-from orchestrator.steps.attempt import MIN_ANSWER_TOKENS, Attempt, Models
+from orchestrator.steps.attempt import MIN_ANSWER_TOKENS, Models
 from orchestrator.steps.errors import AttemptError, attempt_timeout, map_error
 from orchestrator.steps.prompt import StepInput, step_messages
 from orchestrator.steps.role import ResolvedRole
+from orchestrator.taskir import Commands, Step
 from orchestrator.taskir.fields import ARTIFACT
 
 _FILE = re.compile(ARTIFACT)
@@ -52,32 +56,61 @@ def judge_of(role: ResolvedRole | None, models: Models, slack: float) -> Judge:
     return judge
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checks:
+    """The gates of one step, and what they may use."""
+
+    step: Step
+    gates: tuple[str, ...] = ()
+    """The gates that the outputs have to pass."""
+    inputs: tuple[StepInput, ...] = ()
+    """What the step reads."""
+    tests: tuple[StepInput, ...] = ()
+    """Inputs of the task that are tests of the step, though it does not read them."""
+    users: frozenset[str] = frozenset()
+    """The names of what the step reads that the user gave: inputs of the task and files."""
+    commands: Commands = field(default_factory=Commands)
+    """The commands of the task, such as the one that builds it."""
+    judge: ResolvedRole | None = None
+    """The role that judges; None where this installation has none."""
+    run: RunJob = no_sandbox
+    slack: float = 0.0
+    """As in `Attempt`."""
+
+
 async def pass_gates(
-    attempt: Attempt, outputs: Mapping[str, bytes], models: Models
+    checks: Checks, outputs: Mapping[str, bytes], models: Models
 ) -> tuple[Mapping[str, bytes], tuple[GateResult, ...]]:
     """Return the outputs, which a gate may have reformatted, and the results of the gates.
 
     Raises `AttemptError` for outputs that do not pass. The time limit of the step does not count here: gates have
     limits of their own, because they run at a lower priority than engines.
     """
-    if not attempt.gates:
+    if not checks.gates:
         return outputs, ()
     artifacts = [Artifact(name, data) for name, data in outputs.items()]
     async with attempt_timeout(None):
-        found = await run_gates(attempt.gates, artifacts, gate_context(attempt, models))
+        found = await run_gates(checks.gates, artifacts, gate_context(checks, models))
     if found.failure:
-        raise AttemptError(found.failure, found.results)
+        raise AttemptError(found.failure, found.results, answer=text_of(outputs))
     return {artifact.name: artifact.data for artifact in found.artifacts}, found.results
 
 
-def gate_context(attempt: Attempt, models: Models) -> GateContext:
-    """Return what the gates of an attempt may use."""
-    checks = attempt.checks
+def gate_context(checks: Checks, models: Models) -> GateContext:
+    """Return what the gates of a step may use."""
     return GateContext(
-        Scope(attempt.step, tuple(test.name for test in checks.tests), checks.commands),
-        reads={file_name(one.name): one.text.encode() for one in attempt.inputs if _FILE.fullmatch(one.name)},
+        Scope(checks.step, tuple(test.name for test in checks.tests), checks.commands),
+        reads={file_name(one.name): one.text.encode() for one in checks.inputs if _FILE.fullmatch(one.name)},
         tests={one.name: one.text.encode() for one in checks.tests},
         users=checks.users,
         run=checks.run,
-        judge=judge_of(checks.judge, models, attempt.slack),
+        judge=judge_of(checks.judge, models, checks.slack),
     )
+
+
+def text_of(outputs: Mapping[str, bytes]) -> str:
+    """Return the text of outputs; that of several has the name of each before it."""
+    texts = {name: data.decode(errors="replace") for name, data in outputs.items()}
+    if len(texts) == 1:
+        return "".join(texts.values())
+    return "\n\n".join(f"[{name}]\n{text}" for name, text in texts.items())

@@ -45,22 +45,6 @@ def after_failure(action: str, evidence: Iterable[str]) -> str:
     return "\n".join([action, *(f"{FAILED_BEFORE} {text}" for text in evidence)])
 
 
-def echoes_failure(answer: str, evidence: Iterable[str]) -> bool:
-    """Return whether an answer to such a prompt repeats what the prompt says of an earlier answer."""
-    said = " ".join(answer.split())
-    return any(" ".join(f"{FAILED_BEFORE} {text}".split()) in said for text in evidence)
-
-
-def echoes_task(answer: str, action: str) -> bool:
-    """Return whether an answer is only the line of the prompt that asked for it, with the word before it."""
-    return echoes_text(answer, f"{TASK} {action}")
-
-
-def echoes_text(answer: str, text: str) -> bool:
-    """Return whether an answer is a text of the prompt and nothing else, however its words are spaced."""
-    return answer.split() == text.split()
-
-
 def after_parts(request: str, plan: str, name: str, output: str) -> str:
     """Return `request` with the `plan` so far, as JSON, and the `output` of part `name` that the rest depends on."""
     return f"{request}\nDone: {plan}\n[{name}]\n{output.strip()}\nPlan the rest."

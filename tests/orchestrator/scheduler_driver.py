@@ -33,6 +33,7 @@ from orchestrator.scheduler import (
     AnswerDirectly,
     CancelAttempt,
     CheckAnswer,
+    CheckOutputs,
     Command,
     ExpandStep,
     ExtendPlan,
@@ -76,7 +77,7 @@ class Driver:
     estimate: Callable[[Step], float] = lambda step: 1.0
     state: RunState = field(init=False)
     journal: list[Event] = field(default_factory=list)
-    working: dict[str, StartAttempt | ExpandStep | GatherStep] = field(default_factory=dict)
+    working: dict[str, StartAttempt | CheckOutputs | ExpandStep | GatherStep] = field(default_factory=dict)
     """The commands that have not been answered yet, by step id."""
     to_cancel: dict[str, CancelAttempt] = field(default_factory=dict)
     started: Counter[str] = field(default_factory=Counter)
@@ -200,9 +201,10 @@ class Driver:
             )
         )
 
-    def generate(self, step_id: str) -> None:
+    def generate(self, step_id: str, outputs: Mapping[str, str] | None = None) -> None:
         self._begin(step_id)
-        self.send(AttemptGenerated(at=0, step=step_id, number=self.attempt(step_id).number, usage=Usage()))
+        number = self.attempt(step_id).number
+        self.send(AttemptGenerated(at=0, step=step_id, number=number, usage=Usage(), outputs=outputs or {}))
 
     def succeed(self, step_id: str) -> None:
         """Let the current work of a step succeed; a list has two items."""
@@ -228,7 +230,7 @@ class Driver:
         self._begin(step_id)
         command = self.working.pop(step_id)
         self.to_cancel.pop(step_id, None)
-        number = command.number if isinstance(command, StartAttempt) else 0
+        number = command.number if isinstance(command, StartAttempt | CheckOutputs) else 0
         self.send(AttemptFailed(at=0, step=step_id, number=number, failure=Failure(kind, f"{step_id} broke")))
 
     def stopped(self, step_id: str) -> None:

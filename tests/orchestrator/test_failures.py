@@ -54,7 +54,8 @@ def names(decisions: Sequence[FailureResponse]) -> list[str]:
 @pytest.mark.parametrize(
     ("kinds", "expected"),
     [
-        ([FORMAT] * 4, ["Retry", "Retry", "Retry", "GiveUp"]),
+        ([FORMAT] * 6, ["Retry", "Retry", "Retry", "coder", "Retry", "Retry"]),
+        ([CODE] * 10, ["Retry", "Retry", "coder", "Retry", "Retry", "architect", "Retry", "Retry", "oracle", "Retry"]),
         ([SCHEMA] * 3, ["Retry", "coder", "Retry"]),
         ([CODE] * 4, ["Retry", "Retry", "coder", "Retry"]),
         ([LOGIC] * 3, ["Retry", "coder", "Retry"]),
@@ -62,7 +63,7 @@ def names(decisions: Sequence[FailureResponse]) -> list[str]:
         ([RESOURCE] * 4, ["Retry", "Retry", "Retry", "GiveUp"]),
         ([INFRASTRUCTURE] * 4, ["Retry", "Retry", "Retry", "GiveUp"]),
         ([SCHEMA, CODE, CODE, CODE], ["Retry", "Retry", "Retry", "coder"]),
-        ([LOGIC] * 8, ["Retry", "coder", "Retry", "architect", "Retry", "oracle", "GiveUp"]),
+        ([LOGIC] * 8, ["Retry", "coder", "Retry", "architect", "Retry", "oracle", "Retry", "GiveUp"]),
         ([TIMEOUT, SCHEMA, TIMEOUT], ["coder", "Retry", "architect"]),
         ([RESOURCE, RESOURCE, RESOURCE, CODE], ["Retry", "Retry", "Retry", "coder"]),
         ([RESOURCE, RESOURCE, RESOURCE, INFRASTRUCTURE], ["Retry", "Retry", "Retry", "GiveUp"]),
@@ -129,8 +130,8 @@ def test_a_chain_that_leads_in_a_circle_ends() -> None:
         ([CODE, CODE], ["Retry", "coder"]),
         ([SCHEMA, CODE], ["Retry", "coder"]),
         ([CODE, CODE, CODE, CODE], ["Retry", "coder", "Retry", "architect"]),
-        # These are not the model's fault, or not one that a stronger model cures.
-        ([FORMAT, CODE], ["Retry", "Retry"]),
+        ([FORMAT, CODE], ["Retry", "coder"]),
+        # These are not the model's fault.
         ([INFRASTRUCTURE, CODE, RESOURCE], ["Retry", "Retry", "Retry"]),
     ],
 )
@@ -158,7 +159,7 @@ chains = st.builds(
 )
 
 
-@given(st.lists(st.sampled_from(FailureKind), min_size=12, max_size=12), chains, st.sampled_from(ROLES))
+@given(st.lists(st.sampled_from(FailureKind), min_size=20, max_size=20), chains, st.sampled_from(ROLES))
 def test_bounds_hold_for_any_failures_on_any_chain(
     kinds: list[FailureKind], escalation: EscalationChain, first: str
 ) -> None:
@@ -167,7 +168,7 @@ def test_bounds_hold_for_any_failures_on_any_chain(
     retries = [decision for decision in decisions if isinstance(decision, Retry)]
 
     assert isinstance(decisions[-1], GiveUp), "whatever fails, it ends"
-    assert len(retries) <= MAX_RETRIES
+    assert len(retries) <= MAX_RETRIES * (1 + len(escalations))
     visited = [first, *(escalation.role for escalation in escalations)]
     assert len(set(visited)) == len(visited), "no role is asked again once it has handed over"
     for below, above in pairwise(visited):
@@ -177,14 +178,17 @@ def test_bounds_hold_for_any_failures_on_any_chain(
     for kind, decision in zip(kinds, decisions, strict=False):
         assert not (isinstance(decision, Escalate) and not RULES[kind].escalates)
         assert not (isinstance(decision, Retry) and kind is TIMEOUT)
-    pauses = [decision.delay_seconds for decision in retries if decision.delay_seconds]
-    assert pauses == sorted(set(pauses)), "pauses grow"
+    for role in visited:
+        own = [decision for decision in retries if f" as {role} " in decision.reason]
+        pauses = [decision.delay_seconds for decision in own if decision.delay_seconds]
+        assert pauses == sorted(set(pauses)), "the pauses of a role grow"
 
 
 @given(st.lists(st.tuples(st.sampled_from(ROLES), st.integers(1, 4)), unique_by=lambda turn: turn[0]))
 def test_retries_are_what_is_not_an_escalation(turns: list[tuple[str, int]]) -> None:
     story = [FailedAttempt(role, Failure(CODE, "")) for role, attempts in turns for _ in range(attempts)]
-    assert retries_used(story) == sum(attempts - 1 for _, attempts in turns)
+    for role, attempts in turns:
+        assert retries_used(story, role) == attempts - 1
 
 
 @given(st.sampled_from(FailureKind), chains)
@@ -254,5 +258,6 @@ def test_a_step_ends_whoever_a_router_lets_make_its_attempts(turns: list[tuple[F
             case Escalate(role):
                 assert role not in {attempt.asked for attempt in story}, "no target is climbed twice"
                 asked = role
-    assert retries_used(story) <= MAX_RETRIES
-    assert len(story) <= 1 + MAX_RETRIES + len({target.role for target in CHAIN.values()})
+    for role in {attempt.role for attempt in story}:
+        assert retries_used(story, role) <= MAX_RETRIES
+    assert isinstance(decision, GiveUp), "it ends"

@@ -1,6 +1,6 @@
 """What follows when an attempt fails: a retry, another role, or the end of all that depends on the step."""
 
-from orchestrator.events import EscalationTarget, Failure, FailureKind
+from orchestrator.events import EscalationTarget, Failure, FailureKind, RunFinished
 from orchestrator.failures import EscalationChain, FailedAttempt
 from orchestrator.scheduler import Cause, FinishRun, State
 from orchestrator.taskir import Agent
@@ -89,3 +89,13 @@ def test_a_chain_of_any_length_can_be_cancelled() -> None:
     driver = planned(step(1), *(step(number, number - 1) for number in range(2, 3000)))
     driver.fail("S1", FailureKind.TIMEOUT)
     assert len(driver.in_state(State.CANCELLED)) == 2998
+
+
+def test_a_step_that_an_earlier_version_gave_up_has_failed_and_was_not_cancelled() -> None:
+    driver = planned(step(1), step(2, 1), escalation=CHAIN)
+    for _ in range(4):
+        driver.fail("S1", FailureKind.FORMAT)
+    assert driver.attempt("S1").role == "coder", "today a stronger role takes over"
+    driver.send(RunFinished(at=0, status="failed", error="S1: S1 broke"))
+    assert driver.state.steps["S1"].state is State.FAILED
+    assert driver.state.steps["S2"].cause == Cause("S1", "S1 broke")

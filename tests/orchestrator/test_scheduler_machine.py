@@ -129,11 +129,11 @@ class SchedulerMachine(RuleBasedStateMachine):
                 assert self.driver.state.steps[step_id].role == role, "who makes the attempt is who holds the slot"
 
     @precondition(lambda self: self._attempts(started=True))
-    @rule(data=st.data())
-    def generate(self, data: st.DataObject) -> None:
+    @rule(data=st.data(), outputs=st.sampled_from([{}, {"a": "digest"}]))
+    def generate(self, data: st.DataObject, outputs: dict[str, str]) -> None:
         step_id = self._pick(data, self._attempts(started=True))
         if self.driver.state.steps[step_id].state is State.RUNNING:
-            self._do(lambda: self.driver.generate(step_id))
+            self._do(lambda: self.driver.generate(step_id, outputs))
 
     @precondition(lambda self: self.driver.working)
     @rule(data=st.data(), count=st.integers(0, 3))
@@ -255,7 +255,7 @@ class SchedulerMachine(RuleBasedStateMachine):
     @invariant()
     def retries_are_bounded(self) -> None:
         for view in self.driver.state.steps.values() if self.steps else ():
-            assert len(view.failures) <= 1 + MAX_RETRIES + len(LADDER)
+            assert len(view.failures) <= (1 + MAX_RETRIES) * (1 + len(LADDER))
 
     def teardown(self) -> None:
         """Whatever has happened, the run ends, and only what had to be is not done."""

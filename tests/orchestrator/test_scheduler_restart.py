@@ -2,7 +2,7 @@
 
 from orchestrator.events import FailureKind
 from orchestrator.failures import EscalationChain
-from orchestrator.scheduler import CancelAttempt, FinishRun
+from orchestrator.scheduler import CancelAttempt, CheckOutputs, FinishRun
 from orchestrator.taskir import Parallelism
 from tests.orchestrator.scheduler_driver import Driver, planned, step
 
@@ -19,6 +19,21 @@ def test_an_attempt_lost_in_a_crash_runs_again_under_the_next_number_and_is_no_r
     for number in (8, 9):
         driver.fail("S1", FailureKind.CODE)
         assert driver.attempt("S1").number == number, "all its retries are left"
+
+
+def test_outputs_that_wait_for_their_gates_are_checked_again_and_not_made_again() -> None:
+    driver = planned(step(1), step(2))
+    driver.generate("S1", {"a1": "digest"})
+    driver.generate("S2")
+    for _ in range(2):
+        driver.crash()
+        assert driver.working["S1"] == CheckOutputs(driver.state.graph.steps["S1"], 1, {"a1": "digest"})
+        assert driver.attempt("S2").number == 2, "nothing of it was stored"
+    driver.fail("S1", FailureKind.CODE)
+    assert driver.attempt("S1").number == 2
+    driver.start("S1")
+    driver.crash()
+    assert driver.attempt("S1").number == 3, "what an earlier attempt has made is not checked"
 
 
 def test_a_crash_forgets_nothing_that_was_asked_for() -> None:

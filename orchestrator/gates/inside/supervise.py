@@ -27,6 +27,8 @@ from orchestrator.gates.inside.guard import check_files
 from orchestrator.gates.inside.hiding import HiddenValues, PreparedFile, PreparedTest, Statement, prepare
 from orchestrator.gates.inside.values import Approximate, decode, decoys, encode, holds
 
+_MARKS = re.compile(r"\?? *[\^~+-]+[ \^~+-]*|[+-] *")
+"""A line of pytest's explanation that only points at signs of the line above it."""
 _SET_DUMPABLE = 4
 _CHUNK = 65536
 _LINE = 4_000_000
@@ -159,7 +161,7 @@ class Judgement:
     def _note(self, statement: Statement, shown: str, expected: object, more: str = "") -> None:
         if self._test.failure is None:
             source = self._source(statement.file, statement.line)
-            self._test.failure = f"{source} {_explain(statement, shown, expected)}{more}"
+            self._test.failure = f"{_explain(statement, shown, expected, source)}{more}"
 
     def _note_values(self, statement: Statement, message: Mapping[str, Any]) -> None:
         left, right, shown = message.get("left"), message.get("right"), str(message.get("shown"))
@@ -246,7 +248,7 @@ class Judgement:
         quoted, *rest = map(str, lines)
         if where is not None and where[0] in self.texts:
             quoted = self._source(str(where[0]), int(where[1]))
-        text = "\n".join(filter(None, [quoted, *rest]))
+        text = "\n".join(line for line in [quoted, *rest] if line and not _MARKS.fullmatch(line))
         return re.sub(r"@(left|right)\d+", r"the \1 side", text)
 
     def _source(self, file: str, line: int) -> str:
@@ -370,11 +372,14 @@ def _end_like(code: int) -> None:
         os.kill(os.getpid(), -code)
 
 
-def _explain(statement: Statement, shown: str, expected: object) -> str:
-    where = f" +  where {shown} = {statement.call}" if statement.call else ""
-    if statement.comparison == "truth":
-        return f"assert {'' if statement.expected else 'not '}{shown}{where}"
-    return f"assert {shown} {statement.comparison} {_short(expected)}{where}"
+def _explain(statement: Statement, shown: str, expected: object, source: str) -> str:
+    """Return the assertion as it stands in the test, and the value that it got."""
+    call = f" from {statement.call}" if statement.call and statement.call not in source else ""
+    got = f"{source}: got {shown}{call}"
+    wanted = _short(expected)
+    if statement.comparison == "truth" or wanted in source:
+        return got
+    return f"{got}, not {wanted}" if statement.comparison == "==" else f"{got} for {statement.comparison} {wanted}"
 
 
 def _short(value: object) -> str:

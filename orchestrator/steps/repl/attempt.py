@@ -1,6 +1,5 @@
 """Carry out one attempt of a step whose model writes code: instructions, code, output, more code, until `final`."""
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -8,19 +7,19 @@ from pathlib import Path
 from orchestrator.engine.client.engine import Completion, OnText
 from orchestrator.engine.contract import Message
 from orchestrator.events import Failure, FailureKind, Usage
-from orchestrator.steps.answer import outputs_from, strip_fence
+from orchestrator.fences import blocks_of
+from orchestrator.steps.answer import outputs_from
 from orchestrator.steps.attempt import Attempt, Models, OnGenerated, Produced, added, reporting_usage
 from orchestrator.steps.context.conversation import Conversation
 from orchestrator.steps.context.window import Turn
 from orchestrator.steps.errors import AttemptError, attempt_timeout
-from orchestrator.steps.gating import pass_gates
-from orchestrator.steps.generate import with_evidence
 from orchestrator.steps.prompt import StepInput, step_messages
 from orchestrator.steps.repl.budget import ReplBudget, Spending
 from orchestrator.steps.repl.host import Host
 from orchestrator.steps.repl.outputs import Outputs
 from orchestrator.steps.repl.session import Interpreter, Open, interpreter
 from orchestrator.steps.repl.subcalls import SubcallModels
+from orchestrator.steps.retry import shown_previous, with_evidence
 from orchestrator.steps.tools.actions import described
 from orchestrator.steps.tools.contract import Tool
 from orchestrator.steps.tools.toolbox import OnCall, Toolbox
@@ -51,7 +50,7 @@ class ReplRunner:
     ) -> Produced:
         """Return what the attempt made, as `StepRunner.run` says.
 
-        The step's `timeout_seconds`, else the budget's seconds, limit everything but the gates. The usage is that of
+        The step's `timeout_seconds`, else the budget's seconds, limit all of it. The usage is that of
         the step's model and of all models that its code asked.
         """
         budget = replace(self.budget, seconds=attempt.step.timeout_seconds or self.budget.seconds)
@@ -67,8 +66,7 @@ class ReplRunner:
                 async with interpreter(self.sessions, host, outputs, budget) as running:
                     await running.feed(self.toolbox.context.workspace.inputs)
                     made = await _turns(attempt, talk, running, self)
-        checked_outputs, gates = await pass_gates(attempt, made, models)
-        return Produced(checked_outputs, gates, usage())
+        return Produced(made, usage())
 
 
 async def _turns(attempt: Attempt, talk: Conversation, running: Interpreter, work: ReplRunner) -> dict[str, bytes]:
@@ -94,7 +92,8 @@ async def _turns(attempt: Attempt, talk: Conversation, running: Interpreter, wor
 
 
 def _head(attempt: Attempt, toolbox: Toolbox) -> tuple[Message, ...]:
-    action = with_evidence(attempt.step.action, attempt.failures, attempt.role.prompts)
+    previous = shown_previous(attempt.previous)
+    action = with_evidence(attempt.step.action, attempt.failures, attempt.role.prompts, previous)
     text = instructions(attempt.role.prompts.repl, action, attempt.inputs, attempt.step.outputs, toolbox.tools)
     return step_messages(attempt.role.system, attempt.role.persona, (), text)
 
@@ -108,8 +107,6 @@ def _why_not_run(done: Completion) -> str:
 
 GLIMPSE = 200
 """How many characters of an input the model is shown. Its code has the whole text."""
-
-_FENCED = re.compile(r"```(?:python|py)?[ \t]*\n(.*?)(?:^[ \t]*```|\Z)", re.DOTALL | re.MULTILINE)
 
 
 def instructions(
@@ -129,8 +126,8 @@ def instructions(
 
 def code_in(answer: str) -> str:
     """Return the code of an answer: what its first fence encloses, or all of it where there is no fence."""
-    fenced = _FENCED.search(answer)
-    return fenced[1].strip("\n") if fenced else strip_fence(answer)
+    blocks = blocks_of(answer)
+    return blocks[0].text.strip("\n") if blocks else answer.strip()
 
 
 def _glimpse(text: str) -> str:

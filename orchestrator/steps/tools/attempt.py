@@ -12,15 +12,17 @@ from orchestrator.steps.answer import outputs_from
 from orchestrator.steps.attempt import Attempt, Models, OnGenerated, Produced, StepRunner, reporting_usage
 from orchestrator.steps.context.conversation import Conversation
 from orchestrator.steps.errors import AttemptError, attempt_timeout
-from orchestrator.steps.gating import pass_gates
-from orchestrator.steps.generate import refuse_echo, with_evidence
+from orchestrator.steps.gating import text_of
 from orchestrator.steps.prompt import step_messages
+from orchestrator.steps.retry import shown_previous, with_evidence
 from orchestrator.steps.tools.actions import instructions
 from orchestrator.steps.tools.contract import Tool, ToolError, ToolServerFailed
 from orchestrator.steps.tools.loop import ToolLoop
 from orchestrator.steps.tools.servers import ToolServers
 from orchestrator.steps.tools.toolbox import Toolbox
+from orchestrator.steps.trivial import refuse_trivial
 from orchestrator.taskir.arguments import fill_arguments
+from orchestrator.taskir.json_text import compact_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,31 +42,32 @@ class ToolRunner:
         on_generated: OnGenerated = lambda usage: None,
         on_text: OnText | None = None,
     ) -> Produced:
-        """Return what the attempt made, as `StepRunner.run` says. `timeout_seconds` covers all but the gates."""
+        """Return what the attempt made, as `StepRunner.run` says."""
         if attempt.step.arguments is not None:
-            return await self._call(attempt, attempt.step.arguments, models, on_generated)
+            return await self._call(attempt, attempt.step.arguments, on_generated)
         opening = _opening(attempt, self.toolbox)
         talk = Conversation(attempt, models, opening, self.context, prunes=True, on_text=on_text)
         async with attempt_timeout(attempt.step.timeout_seconds) as scope:
             with reporting_usage(scope, on_generated, lambda: talk.usage):
-                value = await ToolLoop(attempt, self.toolbox, talk).run(self.turns)
+                loop = ToolLoop(attempt, self.toolbox, talk)
+                value = await loop.run(self.turns)
             written = self.toolbox.context.workspace.written
-            outputs = outputs_from(attempt.step, value, written)
-            for name in outputs.keys() - written.keys():
-                refuse_echo(outputs[name].decode(), attempt)
-        checked_outputs, gates = await pass_gates(attempt, outputs, models)
-        return Produced(checked_outputs, gates, talk.usage)
+            try:
+                outputs = outputs_from(attempt.step, value, written)
+                answered = {name: data for name, data in outputs.items() if name not in written}
+                # After calls that did something, "Done" may be all that there is to say.
+                refuse_trivial(text_of(answered), {} if loop.acted else answered, attempt)
+            except AttemptError as error:
+                raise error.with_answer(value if isinstance(value, str) else compact_json(value)) from error
+        return Produced(outputs, talk.usage)
 
-    async def _call(
-        self, attempt: Attempt, arguments: Mapping[str, Any], models: Models, on_generated: OnGenerated
-    ) -> Produced:
+    async def _call(self, attempt: Attempt, arguments: Mapping[str, Any], on_generated: OnGenerated) -> Produced:
         """Return what the call makes that the document gives. No model is asked, so no prompt is made."""
         async with attempt_timeout(attempt.step.timeout_seconds) as scope:
             with reporting_usage(scope, on_generated, Usage):
                 value = await _called(attempt, arguments, self.toolbox)
             outputs = outputs_from(attempt.step, value, self.toolbox.context.workspace.written)
-        checked_outputs, gates = await pass_gates(attempt, outputs, models)
-        return Produced(checked_outputs, gates, Usage())
+        return Produced(outputs, Usage())
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +120,6 @@ def _texts(attempt: Attempt) -> dict[str, str]:
 
 def _opening(attempt: Attempt, toolbox: Toolbox) -> tuple[Message, ...]:
     prompts = attempt.role.prompts
-    asked = with_evidence(attempt.step.action, attempt.failures, prompts)
+    asked = with_evidence(attempt.step.action, attempt.failures, prompts, shown_previous(attempt.previous))
     action = instructions(prompts.tools, asked, toolbox.tools)
     return step_messages(attempt.role.system, attempt.role.persona, attempt.inputs, action)

@@ -20,6 +20,7 @@ from orchestrator.steps.tools.actions import (
     read_action,
 )
 from orchestrator.steps.tools.contract import ToolError
+from orchestrator.steps.tools.repeats import MAX_SAME, Repeats
 from orchestrator.steps.tools.toolbox import Toolbox, shortened
 from orchestrator.taskir.json_text import compact_json
 
@@ -33,6 +34,10 @@ LINE = 80
 """A result of at most so many characters is shown as it is: as a document it would not be worth pruning."""
 
 
+AGAIN = "You made this call before, and it has the same result. Use the result, change the call, or finish."
+"""What a model reads before the result of a call that it makes a second time."""
+
+
 class ToolLoop:
     """The exchange between a model and its tools in one attempt."""
 
@@ -40,6 +45,9 @@ class ToolLoop:
         self._attempt = attempt
         self._toolbox = toolbox
         self._talk = conversation
+        self._repeats = Repeats()
+        self.acted = False
+        """Whether a call has had a result."""
 
     async def run(self, turns: int) -> Any:
         """Carry out what the model asks for until it finishes, within so many turns, and return the step's result.
@@ -78,10 +86,20 @@ class ToolLoop:
         try:
             result = await self._toolbox.call(action.tool, action.arguments)
         except ToolError as error:
-            await self._talk.add(Turn(wrote, f"{action.tool} failed: {error}"))
+            failed = f"{action.tool} failed: {error}"
+            await self._talk.add(Turn(wrote, self._pointed_out(action, failed)))
             return
+        self.acted = True
         text = result.value if isinstance(result.value, str) else compact_json(result.value)
-        await self._talk.add(turn_of(self._talk.window, action, wrote, text))
+        await self._talk.add(turn_of(self._talk.window, action, wrote, self._pointed_out(action, text)))
+
+    def _pointed_out(self, action: UseTool, text: str) -> str:
+        """Return the result of a call, with a remark if the call has had it before. Raises `AttemptError` at last."""
+        times = self._repeats.count(action.tool, compact_json(action.arguments), text)
+        if times == MAX_SAME:
+            message = f"the model made the same call {times} times with the same result: {_name(action)}"
+            raise AttemptError(Failure(FailureKind.LOGIC, message, message))
+        return text if times == 1 else f"{AGAIN}\n{text}"
 
     def _value(self, finish: FinishStep) -> Any:
         """Return the answer, followed by the documents that the model has named."""

@@ -106,6 +106,19 @@ def test_a_diff_shows_new_versions_of_what_the_run_read(client: httpx2.Client) -
     assert len(of_report["original"]) == 64
 
 
+def test_the_answer_of_an_attempt_is_returned_with_how_it_ended(client: httpx2.Client) -> None:
+    cut = summary()
+    cut["task"]["plan"]["steps"][0]["max_tokens"] = 2
+    for body, outcome in ((summary(), "done"), (cut, "format")):
+        run = executed(client, body)["run_id"]
+        answer = client.get(f"/v1/runs/{run}/steps/S1/attempts/1").json()
+        assert (answer["step"], answer["number"], answer["outcome"]) == ("S1", 1, outcome)
+        assert answer["answer"]
+        assert bool(answer["message"]) is (outcome == "format")
+        for path in ("S1/attempts/99", "S9/attempts/1"):
+            assert client.get(f"/v1/runs/{run}/steps/{path}").status_code == 404
+
+
 def test_an_export_holds_report_events_and_artifacts(client: httpx2.Client) -> None:
     result = executed(client, summary())
     run = result["run_id"]

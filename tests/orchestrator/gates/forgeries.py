@@ -139,7 +139,7 @@ FORGERIES = (
         "def add(a, b):\n    return 42\n",
         2,
         "import pytest",
-        "assert 42 == 0",
+        ": got 42",
     ),
     # Ten of our own.
     Forgery(
@@ -157,7 +157,7 @@ FORGERIES = (
         "module.Reporter.pytest_runtest_logreport = logreport\n\ndef add(a, b):\n    return 42\n",
         3,
         "sys.modules",
-        "assert 42 == 0",
+        ": got 42",
     ),
     Forgery(
         "looks for the answer in the test's frame",
@@ -206,7 +206,7 @@ FORGERIES = (
         "TestReport.from_item_and_call = staticmethod(passing)\n\ndef add(a, b):\n    return 42\n",
         1,
         "import _pytest",
-        "assert 42 == 0",
+        ": got 42",
     ),
     Forgery(
         "compares like its operand wishes",

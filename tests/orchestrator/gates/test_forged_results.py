@@ -82,19 +82,19 @@ async def test_honest_code_passes_with_all_that_tests_use(run: RunJob) -> None:
 @pytest.mark.parametrize(
     ("test", "evidence"),
     [
-        (
-            "def test():\n    assert add(1, 1) == 3\n",
-            "::test: assert add(1, 1) == 3 assert 2 == 3 + where 2 = add(1, 1)",
-        ),
-        ("def test():\n    assert add(1, 1) in (3, 4)\n", "assert add(1, 1) in (3, 4) assert 2 in (3, 4)"),
-        ("def test():\n    assert not add(1, 1)\n", "assert not add(1, 1) assert not 2 + where 2 = add(1, 1)"),
+        ("def test():\n    assert add(1, 1) == 3\n", "::test: assert add(1, 1) == 3: got 2"),
+        ("def test():\n    assert add(1, 1) in (3, 4)\n", "assert add(1, 1) in (3, 4): got 2"),
+        ("def test():\n    assert not add(1, 1)\n", "assert not add(1, 1): got 2"),
         ("def test():\n    raise OSError('no')\n", "::test: raise OSError('no') OSError: no"),
         (
             "@pytest.mark.parametrize('a, c', [(1, 2), (2, 5)])\ndef test(a, c):\n    assert add(a, 1) == c\n",
             "test[2-5]:",
         ),
-        ("def test():\n    for a, c in [(1, 2), (2, 5)]:\n        assert add(a, 1) == c\n", "assert 3 == 5"),
-        ("def test():\n    assert add(1, 1) == pytest.approx(3)\n", "assert 2 == approx(3)"),
+        (
+            "def test():\n    for a, c in [(1, 2), (2, 5)]:\n        assert add(a, 1) == c\n",
+            "assert add(a, 1) == c: got 3, not 5",
+        ),
+        ("def test():\n    assert add(1, 1) == pytest.approx(3)\n", "assert add(1, 1) == pytest.approx(3): got 2"),
         ("def test(:\n", "test_total.py:3: SyntaxError:"),
         ("import os\nos._exit(0)\n", "the process ended before they were done: exit code 0"),
         ("def test():\n    pytest.exit('enough', 0)\n", "they were broken off, 1 were left to run"),

@@ -50,7 +50,7 @@ UNCHECKED = "import typing\n\n\n@typing.no_type_check\ndef f(a: int) -> str:\n  
         ("security", "a.txt", "one\nAKIAIOSFODNN7EXAMPLE\n", CODE, "a.txt: line 2 holds an AWS access key"),
         ("shellcheck", "a.sh", "if true; then\n  ls\n", CODE, "a.sh:1: SC1046"),
         ("shellcheck", "a.sh", "# shellcheck disable=SC2115\nrm -rf $1/\n", CODE, "a.sh:2: SC2115"),
-        ("unit", "add.py", ADD.replace("+", "-"), CODE, "test_add.py::test_sum: assert add(1, 2) == 3 assert -1 == 3"),
+        ("unit", "add.py", ADD.replace("+", "-"), CODE, "test_add.py::test_sum: assert add(1, 2) == 3: got -1"),
         ("unit", "add.py", "def add(a, b:\n", CODE, "test_add.py: "),
         ("unit", "add.py", "import os\nos._exit(0)\n", CODE, "add.py:2: os._exit is not accepted"),
         ("unit", "add.py", GIVES_UP, CODE, "add.py:1: import pytest is not accepted"),
@@ -189,6 +189,29 @@ async def test_tests_that_are_skipped_are_reported(run: RunJob, text: str, statu
     assert checked.results[0].evidence.endswith(evidence)
 
 
+SLUG = "def slugify(text):\n    return text.replace(' ', '-')\n"
+
+
+@pytest.mark.parametrize(
+    ("test", "evidence"),
+    [
+        ("assert slugify('Ä b') == 'a-b'", "assert slugify('Ä b') == 'a-b': got 'Ä-b'"),
+        ("want = 'a-b'\n    assert slugify('Ä b') == want", "assert slugify('Ä b') == want: got 'Ä-b', not 'a-b'"),
+        ("assert not slugify('Ä b')", "assert not slugify('Ä b'): got 'Ä-b'"),
+        ("assert len(slugify('Ä b')) > 3", "assert len(slugify('Ä b')) > 3: got 3"),
+        (
+            "assert slugify(3) == '3'",
+            "return text.replace(' ', '-') AttributeError: 'int' object has no attribute 'replace'",
+        ),
+    ],
+)
+async def test_a_failed_test_says_the_assertion_and_what_it_got(run: RunJob, test: str, evidence: str) -> None:
+    text = f"from slug import slugify\n\n\ndef test_slug():\n    {test}\n"
+    checked = await check(("unit",), run, {"slug.py": SLUG}, tests={"test_slug.py": text})
+    assert checked.failure is not None
+    assert checked.failure.evidence == f"test_slug.py::test_slug: {evidence}\n1 failed"
+
+
 async def test_nothing_that_a_model_writes_configures_the_tests(run: RunJob) -> None:
     made = {
         "add.py": ADD.replace("+", "-"),
@@ -198,7 +221,7 @@ async def test_nothing_that_a_model_writes_configures_the_tests(run: RunJob) -> 
     }
     checked = await check(("unit",), run, made, tests={"test_add.py": TEST})
     assert checked.failure is not None
-    assert "assert -1 == 3" in checked.failure.evidence
+    assert "got -1" in checked.failure.evidence
 
 
 async def test_tests_that_never_end_are_a_timeout_and_not_a_fault_of_the_sandbox(run: RunJob) -> None:

@@ -33,7 +33,7 @@ from orchestrator.routing import Decision, DecisionContext, RuleRouter
 from orchestrator.runs.clock import SystemClock
 from orchestrator.runs.loop import RunLoop
 from orchestrator.runs.updates import Broadcast
-from orchestrator.scheduler import AnswerDirectly, ExpandStep, ExtendPlan, GatherStep, StartAttempt
+from orchestrator.scheduler import AnswerDirectly, CheckOutputs, ExpandStep, ExtendPlan, GatherStep, StartAttempt
 from orchestrator.taskir import TaskIR, task_from
 from tests.orchestrator.run_jobs import REGISTRY, step
 
@@ -82,6 +82,9 @@ class Scripted:
         raise NotImplementedError
 
     def replace(self, command: AnswerDirectly) -> PlanReplaced:
+        raise NotImplementedError
+
+    async def check(self, command: CheckOutputs) -> Event:
         raise NotImplementedError
 
     async def check_answer(self) -> AnswerChecked:

@@ -25,7 +25,7 @@ def effects_on(journal: Journal) -> RunEffects:
 async def test_what_could_not_be_published_is_let_go(tmp_path: Path) -> None:
     with Journal.open(tmp_path) as journal:
         with pytest.raises(JournalError, match="cannot be published"):
-            await effects_on(journal)._store({"a": b"a file", "a/b": b"in a folder of that name"})
+            await effects_on(journal)._store({"a": b"a file", "a/b": b"in a folder of that name"}, publishes=True)
         assert len(journal.sweep()) == 2
 
 

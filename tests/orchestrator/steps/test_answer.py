@@ -2,14 +2,12 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from orchestrator.engine.client.engine import Completion
 from orchestrator.engine.client.grammar import schema_grammar
 from orchestrator.engine.contract import Finish
 from orchestrator.events import FailureKind, Usage
-from orchestrator.steps.answer import AnswerShape, strip_fence
+from orchestrator.steps.answer import AnswerShape
 from orchestrator.steps.errors import AttemptError
 from orchestrator.taskir import Step
 
@@ -34,32 +32,6 @@ def test_text_is_the_artifact() -> None:
     shape = AnswerShape(step("a.md"))
     assert shape.schema is None
     assert shape.read(completion("\n# Hi\n  there \n")) == {"a.md": b"# Hi\n  there"}
-
-
-@pytest.mark.parametrize(
-    ("text", "inside"),
-    [
-        ("```python\ndef f():\n    return 1\n```", "def f():\n    return 1"),
-        ("\n```\nplain\n```\n", "plain"),
-        ("```\n\n  indented\n\n```", "  indented"),
-        ("```sh\n```", ""),
-        ("see\n```\ncode\n```", "see\n```\ncode\n```"),
-        ("```\none\n```\ntext\n```\ntwo\n```", "```\none\n```\ntext\n```\ntwo\n```"),
-        ("```inline```", "```inline```"),
-        ("`x`", "`x`"),
-    ],
-)
-def test_fence_around_the_whole_answer_is_taken_off(text: str, inside: str) -> None:
-    assert strip_fence(text) == inside
-
-
-@given(text=st.text(alphabet="ab`\n ", max_size=30))
-def test_taking_fences_off_loses_nothing_but_fences_and_space(text: str) -> None:
-    inside = strip_fence(text)
-    assert inside in text
-    assert set(text.replace(inside, "", 1)) <= set("ab`\n ")
-    if "```" not in text:
-        assert inside == text.strip()
 
 
 CODE = "def one() -> int:\n    return 1"
@@ -92,12 +64,24 @@ def test_a_fence_in_a_string_of_code_is_left_there(name: str, code: str) -> None
     assert AnswerShape(step(name)).read(completion(code)) == {name: code.encode()}
 
 
+def test_of_several_blocks_the_one_that_is_the_file_is_taken() -> None:
+    example = f"The function:\n```python\n{CODE}\n```\nExample:\n```python\nprint(one())\nprint(one() + one())\n```"
+    assert AnswerShape(step("one.py")).read(completion(example)) == {"one.py": CODE.encode()}
+
+
 def test_prose_stays_where_it_may_be_what_is_wanted() -> None:
-    several = f"First:\n```\n{CODE}\n```\nThen:\n```\n{CODE}\n```"
-    assert AnswerShape(step("one.py")).read(completion(several)) == {"one.py": several.encode()}
     explained = f"Do it so:\n```\n{CODE}\n```\nThat is all."
     for name in ("guide.md", "answer", "s1.txt"):
         assert AnswerShape(step(name)).read(completion(explained)) == {name: explained.encode()}
+
+
+def test_several_outputs_may_be_blocks_under_their_names() -> None:
+    answer = f"Here they are.\n\n**one.py**\n```python\n{CODE}\n```\n\n**b.json**\n```json\n[1]\n```\n"
+    shape = AnswerShape(step("one.py", "b.json", schema=None))
+    assert shape.read(completion(answer)) == {"one.py": CODE.encode(), "b.json": b"[1]"}
+    fenced = json.dumps({"one.py": f"```python\n{CODE}\n```", "b.json": [1]})
+    assert shape.read(completion(fenced)) == {"one.py": CODE.encode(), "b.json": b"[1]"}
+    assert failure(shape, "**one.py**\n```python\npass\n```")[0] is FailureKind.SCHEMA
 
 
 @pytest.mark.parametrize("text", ["", "  \n", "```\n```"])

@@ -23,11 +23,13 @@ from orchestrator.events import Failure, FailureKind, Usage
 from orchestrator.pool.errors import ModelBroken, ModelTooLarge, ModelUnavailable, PoolError
 from orchestrator.steps.attempt import MIN_ANSWER_TOKENS, Attempt, Models
 from orchestrator.steps.errors import AttemptError
-from orchestrator.steps.generate import AFTER_CUT_OFF, GenerateRunner, with_evidence
+from orchestrator.steps.gating import Checks, pass_gates
+from orchestrator.steps.generate import AFTER_CUT_OFF, GenerateRunner
 from orchestrator.steps.prompt import StepInput
+from orchestrator.steps.retry import with_evidence
 from orchestrator.taskir import Step
 from registry.prompts import prompt_set
-from tests.orchestrator.model_calls import ModelCalls, attempt_of
+from tests.orchestrator.model_calls import ModelCalls, attempt_of, count_characters
 
 
 @dataclass
@@ -107,7 +109,7 @@ async def test_an_answer_that_repeats_the_prompt_of_the_retry_is_none() -> None:
     failures = (Failure(FailureKind.SCHEMA, "no match", "the answer is  too\nlong"),)
     echo = "Sum up a. The previous answer failed: the answer is too long"
     found = await failure(Script([echo]), attempt(failures=failures))
-    assert (found.kind, found.final) == (FailureKind.SCHEMA, False)
+    assert (found.kind, found.final) == (FailureKind.FORMAT, False)
     assert found.message == "the answer repeats what was said of the answer before it"
     fine = await GenerateRunner().run(attempt(), Script([echo]).models)
     assert fine.outputs == {"o.txt": echo.encode()}, "without a failure before it, it is an answer like any other"
@@ -115,7 +117,7 @@ async def test_an_answer_that_repeats_the_prompt_of_the_retry_is_none() -> None:
 
 async def test_an_answer_that_only_repeats_the_task_is_none() -> None:
     found = await failure(Script(["Task: Sum  up a.\n"]), attempt())
-    assert (found.kind, found.message) == (FailureKind.SCHEMA, "the answer only repeats the task")
+    assert (found.kind, found.message) == (FailureKind.FORMAT, "the answer only repeats the task")
     fine = await GenerateRunner().run(attempt(), Script(["Task: Sum up a. It is 3."]).models)
     assert fine.outputs == {"o.txt": b"Task: Sum up a. It is 3."}
 
@@ -124,7 +126,7 @@ async def test_an_answer_that_repeats_the_wish_for_a_shorter_one_is_none() -> No
     failures = (Failure(FailureKind.FORMAT, "cut", "cut", cut_at=512),)
     work = attempt(failures=failures, prompts=prompt_set("general"))
     for text in ("Answer in at most 128 words.", "Task: Sum up a.\nAnswer in at  most 128 words."):
-        assert (await failure(Script([text]), work)).kind is FailureKind.SCHEMA
+        assert (await failure(Script([text]), work)).kind is FailureKind.FORMAT
     fine = await GenerateRunner().run(attempt(), Script(["Answer in at most 128 words."]).models)
     assert fine.outputs == {"o.txt": b"Answer in at most 128 words."}, "without a failure before it, it is no echo"
 
@@ -212,9 +214,56 @@ async def test_schema_that_no_grammar_can_follow_is_left_to_the_validator() -> N
 
 
 async def test_gates_look_at_what_was_made() -> None:
-    work = attempt("o.json", gates=("schema", "lint"))
-    produced = await GenerateRunner().run(work, Script(["[1]"]).models)
-    assert [(result.gate, result.status) for result in produced.gates] == [("schema", "passed"), ("lint", "not run")]
+    script, work = Script(["[1]"]), attempt("o.json")
+    produced = await GenerateRunner().run(work, script.models)
+    checks = Checks(step=work.step, gates=("schema", "lint"))
+    outputs, gates = await pass_gates(checks, produced.outputs, script.models)
+    assert outputs == {"o.json": b"[1]"}
+    assert [(result.gate, result.status) for result in gates] == [("schema", "passed"), ("lint", "not run")]
+    with pytest.raises(AttemptError) as caught:
+        await pass_gates(checks, {"o.json": b"[1"}, script.models)
+    assert caught.value.answer == "[1", "what failed is shown to the next attempt"
+
+
+WRONG = Failure(FailureKind.CODE, "gate unit failed", "assert slug('Ä b') == 'a-b': got 'Ä-b'")
+
+
+async def test_a_retry_shows_the_model_its_answer_and_what_was_wrong_with_it() -> None:
+    script = Script(["Fine."])
+    failures = (Failure(FailureKind.LOGIC, "no", "The price is missing."), WRONG)
+    work = attempt(failures=failures, previous="def slug(text): ...", prompts=prompt_set("general"))
+    await GenerateRunner().run(work, script.models)
+    assert script.asked[0].messages[1].content == (
+        "Task: Sum up a.\nThe previous answer failed: The price is missing.\n\n"
+        "Your previous answer:\n```\ndef slug(text): ...\n```\n"
+        "It failed: assert slug('Ä b') == 'a-b': got 'Ä-b'\n"
+        "Write the complete answer again, without this fault."
+    )
+
+
+async def test_the_embedded_models_are_not_shown_their_answer() -> None:
+    script = Script(["Fine."])
+    await GenerateRunner().run(attempt(failures=(WRONG,), previous="x"), script.models)
+    assert script.asked[0].messages[1].content == f"Task: Sum up a.\nThe previous answer failed: {WRONG.evidence}"
+    assert script.counted == 0
+
+
+@pytest.mark.parametrize(("context", "shown"), [(None, 3900), (9000, 3900), (3000, 1000), (300, 0)])
+async def test_the_previous_answer_is_shortened_to_what_fits(context: int | None, shown: int) -> None:
+    script = Script(["Fine."])
+    work = attempt(failures=(WRONG,), previous="x" * 3900, prompts=prompt_set("general"), context=context)
+    await GenerateRunner().run(work, ModelCalls(count_characters, lambda m, r, t: script.generate(m, r, t)))
+    text = script.asked[0].messages[1].content
+    assert abs(text.count("x") - shown) <= 1
+    assert WRONG.evidence in text
+
+
+async def test_a_failed_attempt_says_what_the_model_wrote() -> None:
+    ends: tuple[tuple[str, Finish], ...] = (("Done.", "stop"), ("and so on", "length"))
+    for text, finish in ends:
+        with pytest.raises(AttemptError) as caught:
+            await GenerateRunner().run(attempt(), Script([text], finish).models)
+        assert caught.value.answer == text
 
 
 async def test_usage_is_reported_also_when_the_answer_is_worth_nothing() -> None:

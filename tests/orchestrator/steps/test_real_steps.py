@@ -40,7 +40,7 @@ def pool_at(folder: Path) -> Pool:
 
 def attempt(action: str, *inputs: StepInput, outputs: tuple[str, ...] = ("o.txt",), **step: Any) -> Attempt:
     made = Step(id="S1", actor="worker", action=action, outputs=outputs, **step)
-    return attempt_of(made, model="tiny-large", inputs=inputs, context=2048, max_tokens=400, gates=("schema",))
+    return attempt_of(made, model="tiny-large", inputs=inputs, context=2048, max_tokens=400)
 
 
 async def test_text_and_json_side_by_side(tmp_path: Path) -> None:
@@ -56,9 +56,7 @@ async def test_text_and_json_side_by_side(tmp_path: Path) -> None:
     assert "".join(pieces).strip() == summary
     assert "Koldin" in summary
     assert text.usage.prompt_tokens > 20
-    assert [result.status for result in text.gates] == ["not run"]
     assert json.loads(data.outputs["o.txt"]).keys() == {"name", "speed"}
-    assert [result.status for result in data.gates] == ["passed"]
     assert set(both.outputs) == {"a", "b"}
     assert all(len(json.loads(data)) <= SHORT["maxLength"] for data in both.outputs.values())
 

@@ -141,12 +141,6 @@ async def test_time_runs_out_and_the_program_is_gone(sandbox: Sandbox, tmp_path:
     assert caught.value.failure.kind is FailureKind.TIMEOUT
 
 
-async def test_gates_look_at_what_code_made_as_at_any_answer(sandbox: Sandbox, tmp_path: Path) -> None:
-    step = {"outputs": ("o.json",), "output_schema": {"type": "integer"}}
-    made = await carry_out(sandbox, tmp_path, Coder("final(3)"), step=step, gates=("schema",))
-    assert [(gate.gate, gate.status) for gate in made.gates] == [("schema", "passed")]
-
-
 async def test_a_retry_gets_what_went_wrong(sandbox: Sandbox, tmp_path: Path) -> None:
     coder = Coder("final('x')")
     await carry_out(sandbox, tmp_path, coder, failures=(Failure(FailureKind.CODE, "no", "division by zero"),))

@@ -17,6 +17,7 @@ from orchestrator.steps.attempt import Attempt, Produced
 from orchestrator.steps.errors import AttemptError
 from orchestrator.steps.prompt import StepInput
 from orchestrator.steps.tools.attempt import ToolRunner
+from orchestrator.steps.tools.loop import AGAIN
 from orchestrator.taskir import Step
 from registry.load import find_registry, load_registry
 from tests.orchestrator.model_calls import ModelCalls, attempt_of
@@ -173,7 +174,7 @@ async def test_answers_that_are_no_actions_end_in_a_failure(folder: Path) -> Non
 
 
 async def test_turns_run_out(folder: Path) -> None:
-    calls = [{"tool": "list_files", "arguments": {}}] * 4
+    calls = [{"tool": "list_files", "arguments": {"pattern": f"d{number}*"}} for number in range(4)]
     found = await failing(folder, attempt(["list_files"]), Actor(*calls), turns=4)
     assert (found.kind, found.message) == (FailureKind.LOGIC, "not done after 4 turns")
 
@@ -183,10 +184,48 @@ async def test_an_answer_that_repeats_the_prompt_is_none(folder: Path) -> None:
     for text, before in [("Find 33.", ()), ("The previous answer failed: It is not 32.", failed)]:
         answer = {"finish": f"Task: {text}" if not before else text}
         found = await failing(folder, attempt(["write_artifact"], failures=before), Actor(answer))
-        assert (found.kind, found.final) == (FailureKind.SCHEMA, False)
+        assert (found.kind, found.final) == (FailureKind.FORMAT, False)
     written = {"tool": "write_artifact", "arguments": {"name": "o.txt", "text": "Task: Find 33."}}
     made, _ = await carry_out(folder, attempt(["write_artifact"]), Actor(written, {"finish": "Task: Find 33."}))
     assert made.outputs == {"o.txt": b"Task: Find 33."}, "a tool has written it"
+
+
+LOOK = {"tool": "read_file", "arguments": {"name": "d3.txt", "length": 11}}
+
+
+def write(text: str) -> dict[str, object]:
+    return {"tool": "write_artifact", "arguments": {"name": "o.txt", "text": text}}
+
+
+async def test_a_call_that_is_made_again_is_pointed_out_and_ends_the_attempt_the_third_time(folder: Path) -> None:
+    actor = Actor(LOOK, LOOK, {"finish": "It is 33."})
+    made, _ = await carry_out(folder, attempt(["read_file"]), actor)
+    assert made.outputs == {"o.txt": b"It is 33."}
+    assert [AGAIN in request.messages[-1].content for request in actor.asked] == [False, False, True]
+    found = await failing(folder, attempt(["read_file"]), Actor(LOOK, LOOK, LOOK))
+    assert (found.kind, found.final) == (FailureKind.LOGIC, False)
+    assert found.message == (
+        'the model made the same call 3 times with the same result: read_file {"name": "d3.txt", "length": 11}'
+    )
+    missing = {"tool": "read_file", "arguments": {"name": "nowhere.txt"}}
+    found = await failing(folder, attempt(["read_file"]), Actor(missing, LOOK, missing, missing))
+    assert "3 times" in found.message, "a call may fail the same way each time, too"
+
+
+async def test_a_call_may_be_made_again_after_something_was_changed(folder: Path) -> None:
+    tools = ["read_file", "write_artifact"]
+    answers = [LOOK, write("a"), LOOK, write("b"), LOOK, LOOK, {"finish": "Found."}]
+    made, _ = await carry_out(folder, attempt(tools), Actor(*answers))
+    assert made.outputs == {"o.txt": b"b"}
+    found = await failing(folder, attempt(tools), Actor(write("a"), LOOK, write("a"), LOOK, LOOK))
+    assert "3 times" in found.message, "what was written before changes nothing"
+
+
+async def test_that_it_is_done_is_an_answer_only_after_a_call(folder: Path) -> None:
+    made, _ = await carry_out(folder, attempt(["read_file"]), Actor(LOOK, {"finish": "Done."}))
+    assert made.outputs == {"o.txt": b"Done."}
+    found = await failing(folder, attempt(["read_file"]), Actor({"finish": "Done."}))
+    assert found.kind is FailureKind.FORMAT
 
 
 async def test_written_artifacts_need_no_answer(folder: Path) -> None:
@@ -212,7 +251,7 @@ async def test_grammar_holds_a_real_model_to_what_it_may_do(folder: Path, tmp_pa
         try:
             await ToolRunner(fixture.toolbox, 2048, 3).run(work, ModelCalls(pool.count, generate))
         except AttemptError as error:
-            assert error.failure.kind in (FailureKind.LOGIC, FailureKind.SCHEMA)  # noqa: PT017 - what it says is its own
+            assert error.failure.kind in (FailureKind.FORMAT, FailureKind.LOGIC, FailureKind.SCHEMA)  # noqa: PT017 - what it says is its own
     assert asked
     whole = [json.loads(text) for text in asked if text.endswith("}")]
     assert all(action.keys() & {"tool", "finish", "prune"} for action in whole)

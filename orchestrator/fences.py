@@ -1,0 +1,352 @@
+"""Take a file out of a model's answer, in which prose, examples and fences (``` or ~~~) may stand around it."""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Final
+
+LANGUAGES: Final = {
+    ".bash": "bash sh shell",
+    ".bat": "bat batch cmd",
+    ".c": "c",
+    ".cc": "cpp c++ cc",
+    ".cfg": "cfg ini",
+    ".cpp": "cpp c++ cc",
+    ".cs": "csharp cs c#",
+    ".css": "css",
+    ".csv": "csv",
+    ".go": "go golang",
+    ".h": "c cpp c++ h",
+    ".hpp": "cpp c++ hpp",
+    ".html": "html",
+    ".ini": "ini cfg",
+    ".java": "java",
+    ".js": "javascript js node",
+    ".json": "json json5 jsonc",
+    ".jsx": "jsx javascript js",
+    ".kt": "kotlin kt",
+    ".lua": "lua",
+    ".php": "php",
+    ".pl": "perl pl",
+    ".ps1": "powershell ps1",
+    ".py": "python py python3",
+    ".pyi": "python py pyi python3",
+    ".r": "r",
+    ".rb": "ruby rb",
+    ".rs": "rust rs",
+    ".scala": "scala",
+    ".sh": "bash sh shell zsh",
+    ".sql": "sql mysql postgresql postgres sqlite",
+    ".svg": "svg xml",
+    ".swift": "swift",
+    ".toml": "toml",
+    ".ts": "typescript ts",
+    ".tsv": "tsv csv",
+    ".tsx": "tsx typescript ts",
+    ".xml": "xml",
+    ".yaml": "yaml yml",
+    ".yml": "yaml yml",
+    ".zsh": "zsh bash sh shell",
+}
+"""What a fence calls the languages of files that are code, settings or data, by the ending of the file's name.
+
+No prose may stand around a fenced block in such a file.
+"""
+_MARKDOWN: Final = frozenset(("md", "markdown"))
+_FENCE = re.compile(r"(?P<indent>[ \t]*)(?P<mark>`{3,}|~{3,})[ \t]*(?P<info>[^`\n]*?)[ \t]*\Z")
+_STRING = re.compile(
+    r"(?<!`)(?P<quote>\"\"\"|''')(?!`)|<<[-~]?[ \t]*(?P<mark>['\"]?)(?P<end>[A-Z_][A-Z_0-9]+|eof|end)(?P=mark)"
+)
+"""The beginning of a string of several lines, or of a here-document."""
+_EXAMPLE = re.compile(
+    r"\b(?:examples?|usage|beispiele?|ejemplos?|exemples?|utilisation)\b|"
+    r"\A\W*(?:use|run|install|outputs?|try|call|ausgabe|aufruf|uso|salida|sortie)\b",
+    re.IGNORECASE,
+)
+_NAME_IN_COMMENT = re.compile(r"(?:#|//|--|;|/\*|<!--|%)+\s*(?:file(?:name)?:\s*)?(?P<name>[^\s*]+)\s*(?:\*/|-->)?\Z")
+_SIGNS = re.compile(r"[=(){}\[\];<>|$@\\]|^\s+\S")
+_CAPITAL = re.compile(r"[\W\d_]*[A-ZÀ-ÖØ-Þ](?:\S*\s+\S|\w*[.:!?]\Z)")
+_CONSTANT = re.compile(r"[A-Z_]{2,}\b")
+_COMMENT = re.compile(r"\s*(?:#|//|--|/\*)")
+_SENTENCE = re.compile(r"\S+(?:\s+\S+){2,}[.:!?]\Z")
+_PREAMBLE = re.compile(
+    r"(?:sure|certainly|of course|okay|here|the following|below|natürlich|gerne|hier|bien sûr|voici|"
+    r"claro|por supuesto|aquí)\b[^\n]*:[ \t]*\Z",
+    re.IGNORECASE,
+)
+_PROGRAMS: Final = frozenset(
+    ".bash .c .cc .cpp .cs .go .h .hpp .java .js .jsx .kt .lua .pl .ps1 .py .pyi .r .rb .rs .scala .sh .swift .ts .tsx "
+    ".zsh".split()
+)
+"""The endings of files in which no line outside of comments and strings is a sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A fenced block of an answer."""
+
+    info: str
+    """What stands behind the opening fence, such as the language."""
+    text: str
+    """The lines between the fences, without the indentation of the opening fence."""
+    before: str
+    """The text between this block and the one before it."""
+
+    @property
+    def size(self) -> int:
+        """Return how many characters that are no white space the block has."""
+        return len("".join(self.text.split()))
+
+
+def is_code(name: str) -> bool:
+    """Return whether a file of this name is code, settings or data."""
+    return _ending(name) in LANGUAGES
+
+
+def file_text(answer: str, name: str) -> str:
+    """Return what an answer says is the text of the file `name`, without what stands around it.
+
+    For code this is the fenced block that belongs to the file by its name or language, else the largest one; an answer
+    without a fence is taken as it is. Any other text keeps its fences, except those that enclose the whole of it.
+    """
+    if is_code(name):
+        return _code(answer, name)
+    return strip_fence(answer)
+
+
+def strip_fence(text: str) -> str:
+    """Return the text without white space around it, and without a code fence that encloses the whole of it.
+
+    A fence that says markdown may have a sentence before and after it.
+    """
+    stripped = text.strip()
+    lines = stripped.split("\n")
+    marks = [(number, fence) for number, line in enumerate(lines) if (fence := _FENCE.match(line))]
+    if len(marks) < 2 or not _encloses(lines, marks):
+        return stripped
+    (first, _), (last, _) = marks[0], marks[-1]
+    return _trimmed(_unindented(lines[first + 1 : last], marks[0][1]["indent"]))
+
+
+def files_text(answer: str, names: Sequence[str]) -> dict[str, str] | None:
+    """Return the texts of several files that an answer gives as fenced blocks, by name; None if one is missing.
+
+    The name of a file stands behind the opening fence, in the line before it, or in a comment that is the block's first
+    line.
+    """
+    blocks = blocks_of(answer)
+    files = {name: _last_named(blocks, name) for name in names}
+    return {name: text for name, text in files.items() if text is not None} if None not in files.values() else None
+
+
+def blocks_of(text: str) -> list[Block]:
+    """Return the fenced blocks of a text in order.
+
+    A fence inside a string of code, such as a docstring, belongs to the code, and fenced blocks in a block of markdown
+    belong to that block. A block without an end extends to the next opening fence with a language, or to the end of the
+    text.
+    """
+    blocks: list[Block] = []
+    outside: list[str] = []
+    inside: list[str] = []
+    opened: re.Match[str] | None = None
+    depth = 0
+    for line, fence in _fences(text):
+        if fence is None or (opened is not None and not _is_strong(fence, opened)):
+            (outside if opened is None else inside).append(line)
+            continue
+        if opened is not None and (depth or (fence["info"] and _is_markdown(opened))):
+            depth += 1 if fence["info"] else -1
+            inside.append(line)
+            continue
+        if opened is not None:
+            blocks.append(_block(opened, inside, outside))
+            outside = []
+        opened, inside = (fence, []) if opened is None or fence["info"] else (None, [])
+    return blocks if opened is None else [*blocks, _block(opened, inside, outside)]
+
+
+def has_code(text: str, name: str) -> bool:
+    """Return whether a text that is to be the program `name` has a line that may be code; True for other files."""
+    if _ending(name) not in _PROGRAMS:
+        return True
+    lines = [line for line in text.splitlines() if line.strip()]
+    if _ending(name) in (".py", ".pyi"):
+        lines = [line for line in lines if not line.lstrip().startswith("#")]
+    return not all(is_prose(line) for line in lines)
+
+
+def is_prose(line: str) -> bool:
+    """Return whether a line is a sentence, and not code: it starts with a capital letter and has no signs of code.
+
+    A sentence of three words or more, with its mark at the end, may have such signs.
+    """
+    text = re.sub(r"`[^`]*`", "x", line.rstrip())
+    if _PREAMBLE.match(text):
+        return True
+    if not _CAPITAL.match(text) or _CONSTANT.match(text) or _STRING.search(line) or _COMMENT.match(text):
+        return False
+    return bool(_SENTENCE.match(text)) or not _SIGNS.search(text)
+
+
+def _ending(name: str) -> str:
+    return PurePosixPath(name).suffix.lower()
+
+
+def _code(answer: str, name: str) -> str:
+    text = _bare_code(answer) if _ending(name) in _PROGRAMS else None
+    if text is not None:
+        return _without_prose(text)
+    blocks = [block for block in blocks_of(answer) if block.size]
+    code = max(blocks, key=lambda block: _fit(block, name)).text if blocks else _unfenced(answer)
+    return _without_prose(code) if _ending(name) in _PROGRAMS else _trimmed(code)
+
+
+def _fit(block: Block, name: str) -> tuple[bool, int, bool, int]:
+    """Return how well a block fits a file; the greatest fits best."""
+    language = _language(block.info)
+    fit = 2 if language in LANGUAGES[_ending(name)].split() else int(not language)
+    lead = block.before.strip().rpartition("\n")[2]
+    return _is_named(block, name), fit, not _EXAMPLE.search(lead), block.size
+
+
+def _is_named(block: Block, name: str) -> bool:
+    lines = block.text.strip().splitlines()
+    comment = _NAME_IN_COMMENT.match(lines[0].strip()) if lines else None
+    return _mentions(block.info, name) or bool(comment and _same_file(comment["name"], name))
+
+
+def _last_named(blocks: Sequence[Block], name: str) -> str | None:
+    """Return the text of the last block that is named so; None if there is none."""
+    named = [block for block in blocks if _is_named(block, name) or _is_titled(block, name)]
+    return _trimmed(named[-1].text) if named else None
+
+
+def _is_titled(block: Block, name: str) -> bool:
+    return _mentions(block.before.strip().rpartition("\n")[2], name)
+
+
+def _mentions(line: str, name: str) -> bool:
+    return any(_same_file(word.strip("`*_#:()[]{}\"'.,=<>"), name) for word in re.split(r"[\s:=]+", line))
+
+
+def _same_file(word: str, name: str) -> bool:
+    return word.removeprefix("./") == name
+
+
+def _bare_code(answer: str) -> str | None:
+    """Return the code that stands before the first fence; None if the code stands in a block, or there is no fence.
+
+    So it is if a stray fence ends the code, and if a fenced example follows it.
+    """
+    lines = answer.split("\n")
+    for number, (_, fence) in enumerate(_fences(answer)):
+        if fence is not None:
+            before, after = _without_prose("\n".join(lines[:number])).split("\n"), lines[number + 1 :]
+            is_file = _is_mostly_code(before) and (fence["info"] or not _is_code_up_to_fence(after))
+            return "\n".join(before) if is_file else None
+    return None
+
+
+def _unfenced(answer: str) -> str:
+    """Return an answer whose fences enclose nothing, without these fences."""
+    return "\n".join(line for line, fence in _fences(answer) if fence is None)
+
+
+def _without_prose(text: str) -> str:
+    """Return code without paragraphs of prose before and after it; all of it if there is nothing but prose."""
+    lines = text.split("\n")
+    strings = _lines_in_strings(text)
+    prose = [number not in strings and (not line.strip() or is_prose(line)) for number, line in enumerate(lines)]
+    code = [number for number, is_text in enumerate(prose) if not is_text]
+    return _trimmed(lines[code[0] : code[-1] + 1] if code else lines)
+
+
+def _is_code_up_to_fence(lines: Sequence[str]) -> bool:
+    """Return whether lines are a fenced block: they have code up to the next bare fence, or to the end."""
+    inside: list[str] = []
+    for line in lines:
+        if (fence := _FENCE.match(line)) is not None:
+            return not fence["info"] and _is_mostly_code(inside)
+        inside.append(line)
+    return _is_mostly_code(inside)
+
+
+def _is_mostly_code(lines: Sequence[str]) -> bool:
+    """Return whether most lines are code, without those that may be comments of code or headings of prose."""
+    written = [line for line in lines if line.strip() and not _COMMENT.match(line)]
+    return sum(is_prose(line) for line in written) * 2 < len(written)
+
+
+def _fences(text: str) -> Iterator[tuple[str, re.Match[str] | None]]:
+    """Yield the lines, each with the fence that it is, if it is one. A fence in a string of code is none."""
+    strings = _lines_in_strings(text)
+    for number, line in enumerate(text.split("\n")):
+        yield line, None if number in strings else _FENCE.match(line)
+
+
+def _lines_in_strings(text: str) -> frozenset[int]:
+    """Return the numbers of the lines that begin in a string of several lines, or in a here-document.
+
+    Only a string that ends counts: a quote without an end is a fault of the code, or stands in prose.
+    """
+    numbers: set[int] = set()
+    place = 0
+    while (opened := _STRING.search(text, place)) is not None:
+        end = _end_of_string(text, opened)
+        if end >= 0:
+            first = text.count("\n", 0, opened.end()) + 1
+            numbers.update(range(first, first + text.count("\n", opened.end(), end)))
+        place = max(end + len(opened["quote"] or ""), opened.end())
+    return frozenset(numbers)
+
+
+def _end_of_string(text: str, opened: re.Match[str]) -> int:
+    """Return where a string ends; -1 if it does not."""
+    if opened["quote"]:
+        return text.find(opened["quote"], opened.end())
+    end = re.compile(rf"^[ \t]*{opened['end']}[ \t]*$", re.MULTILINE).search(text, opened.end())
+    return end.start() if end else -1
+
+
+def _is_strong(fence: re.Match[str], opened: re.Match[str]) -> bool:
+    """Return whether a fence can end the block that another one has opened, rather than be a line of it."""
+    return fence["mark"][0] == opened["mark"][0] and len(fence["mark"]) >= len(opened["mark"])
+
+
+def _is_markdown(fence: re.Match[str]) -> bool:
+    return _language(fence["info"]) in _MARKDOWN
+
+
+def _language(info: str) -> str:
+    """Return the first word behind an opening fence, in lower case; empty if there is none."""
+    return re.split(r"[\s:{,]", info.strip().lstrip("{."), maxsplit=1)[0].lower()
+
+
+def _block(opened: re.Match[str], inside: Sequence[str], outside: Sequence[str]) -> Block:
+    return Block(opened["info"], "\n".join(_unindented(inside, opened["indent"])), "\n".join(outside))
+
+
+def _unindented(lines: Sequence[str], indent: str) -> list[str]:
+    """Return the lines without the indentation of their fence, if all of them have it."""
+    if not all(line.startswith(indent) for line in lines if line.strip()):
+        return [*lines]
+    return [line.removeprefix(indent) for line in lines]
+
+
+def _encloses(lines: Sequence[str], marks: Sequence[tuple[int, re.Match[str]]]) -> bool:
+    """Return whether the first and the last fence enclose the whole text, and the others stand in pairs between."""
+    (first, opened), (last, closing) = marks[0], marks[-1]
+    inner = [fence for _, fence in marks[1:-1] if _is_strong(fence, opened)]
+    markdown = _is_markdown(opened)
+    if closing["info"] or not _is_strong(closing, opened) or len(inner) % 2:
+        return False
+    if any(fence["info"] for fence in inner[1::2]) or not all(fence["info"] or markdown for fence in inner[::2]):
+        return False
+    around = [line for line in (*lines[:first], *lines[last + 1 :]) if line.strip()]
+    return not around or (markdown and len(around) <= 2 and not any(line.lstrip().startswith("#") for line in around))
+
+
+def _trimmed(text: str | Sequence[str]) -> str:
+    return (text if isinstance(text, str) else "\n".join(text)).strip("\n").rstrip()
