@@ -16,6 +16,7 @@ from orchestrator.events import (
     Event,
     Failure,
     FailureKind,
+    GateResult,
     InputSize,
     ModelAwaited,
     NoteChanged,
@@ -308,9 +309,10 @@ class RunEffects:
                 made = await self._made(runner.run(work, models, generated, meter), generated, meter)
                 if gates:
                     generated.flush(await self._store(made.outputs))
-                return await self._checked(checks, number, made.outputs, models)
+                outputs, results = await self._checked(checks, made.outputs, models)
         except AttemptError as error:
             return await self._failed(step, number, error, models)
+        return await self._succeeded(step, number, outputs, results, models)
 
     async def check(self, command: CheckOutputs) -> Event:
         """Let the gates check what an attempt made before a restart. The model is not asked again."""
@@ -322,34 +324,46 @@ class RunEffects:
             with waiting_for_models(awaited):
                 _, checks = await self._read_inputs(command, self._gates(step))
                 stored = {name: await asyncio.to_thread(get, digest) for name, digest in command.outputs.items()}
-                return await self._checked(checks, number, stored, models)
+                outputs, results = await self._checked(checks, stored, models)
         except AttemptError as error:
             return await self._failed(step.id, number, error, models)
+        return await self._succeeded(step.id, number, outputs, results, models)
 
     def _gates(self, step: Step) -> tuple[str, ...]:
         return requested_gates(step, self._task.gates if self._task else ())
 
     async def _checked(
-        self, checks: Checks, number: int, made: Mapping[str, bytes], models: WatchedModels
+        self, checks: Checks, made: Mapping[str, bytes], models: WatchedModels
+    ) -> tuple[Mapping[str, str], tuple[GateResult, ...]]:
+        """Let the gates check what an attempt made, and publish it. Return its digests and the results of the gates.
+
+        Raises `AttemptError`.
+        """
+        outputs, results = await pass_gates(checks, made, models)
+        return await self._store(outputs, publishes=True), results
+
+    async def _succeeded(
+        self,
+        step: str,
+        number: int,
+        outputs: Mapping[str, str],
+        gates: tuple[GateResult, ...],
+        models: WatchedModels,
     ) -> AttemptSucceeded:
-        """Let the gates check what an attempt made, and store and publish it. Raises `AttemptError`."""
-        outputs, gates = await pass_gates(checks, made, models)
-        stored = await self._store(outputs, publishes=True)
         thoughts = await self._store_thoughts(models)
         at = self._services.clock.now()
-        return AttemptSucceeded(
-            at=at, step=checks.step.id, number=number, outputs=stored, gates=gates, reasoning=thoughts
-        )
+        return AttemptSucceeded(at=at, step=step, number=number, outputs=outputs, gates=gates, reasoning=thoughts)
 
     async def _failed(self, step: str, number: int, error: AttemptError, models: WatchedModels) -> AttemptFailed:
+        thoughts, answer = await self._store_thoughts(models), await self._store_text(error.answer)
         return AttemptFailed(
             at=self._services.clock.now(),
             step=step,
             number=number,
             failure=error.failure,
             gates=error.gates,
-            reasoning=await self._store_thoughts(models),
-            answer=await self._store_text(error.answer),
+            reasoning=thoughts,
+            answer=answer,
         )
 
     @staticmethod

@@ -31,7 +31,7 @@ from orchestrator.routing import Decision, DecisionContext, RuleRouter
 from orchestrator.runs.clock import SystemClock
 from orchestrator.runs.loop import RunLoop
 from orchestrator.runs.updates import Broadcast
-from orchestrator.scheduler import ExpandStep, ExtendPlan, GatherStep, StartAttempt
+from orchestrator.scheduler import CheckOutputs, ExpandStep, ExtendPlan, GatherStep, StartAttempt
 from orchestrator.taskir import TaskIR, task_from
 from tests.orchestrator.run_jobs import REGISTRY, step
 
@@ -60,6 +60,9 @@ class Scripted:
 
     async def attempt(self, command: StartAttempt, chosen: Decision, emit: Callable[[Event], None]) -> Event:
         return await self.act(self, command)
+
+    async def check(self, command: CheckOutputs) -> Event:
+        raise NotImplementedError
 
     async def expand(self, command: ExpandStep) -> Event:
         raise NotImplementedError
