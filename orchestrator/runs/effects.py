@@ -314,12 +314,12 @@ class RunEffects:
             return await self._failed(step, number, error, models)
         return await self._succeeded(step, number, outputs, results, models)
 
-    async def check(self, command: CheckOutputs) -> Event:
+    async def check(self, command: CheckOutputs, emit: Callable[[Event], None]) -> Event:
         """Let the gates check what an attempt made before a restart. The model is not asked again."""
         step, number, get = command.step, command.number, self._services.journal.get
         meter = Meter(self._broadcast, step.id, number)
         models = WatchedModels(self._services.models, meter.thought)
-        awaited = _Waits(step.id, number, self._services.clock.now, lambda event: None)
+        awaited = _Waits(step.id, number, self._services.clock.now, emit)
         try:
             with waiting_for_models(awaited):
                 _, checks = await self._read_inputs(command, self._gates(step))

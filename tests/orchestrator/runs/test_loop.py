@@ -61,7 +61,7 @@ class Scripted:
     async def attempt(self, command: StartAttempt, chosen: Decision, emit: Callable[[Event], None]) -> Event:
         return await self.act(self, command)
 
-    async def check(self, command: CheckOutputs) -> Event:
+    async def check(self, command: CheckOutputs, emit: Callable[[Event], None]) -> Event:
         raise NotImplementedError
 
     async def expand(self, command: ExpandStep) -> Event:
