@@ -18,8 +18,8 @@ from orchestrator.steps.prompt import FAILED_BEFORE, TASK, StepInput
 from orchestrator.steps.retry import with_evidence
 from orchestrator.taskir.json_text import read_json
 
-SHORT: Final = 4
-"""An input of at most so many words may be the right answer: a step may have to choose or to name it."""
+SHORT: Final = 10
+"""An input of at most this many words may be the right answer: it may be the one to choose, or its own summary."""
 
 _ACKNOWLEDGEMENT: Final = re.compile(
     r"(?:"
