@@ -83,7 +83,7 @@ _PROGRAMS: Final = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class FencedBlock:
     """A fenced block of an answer."""
 
     info: str
@@ -140,14 +140,14 @@ def files_text(answer: str, names: Sequence[str]) -> dict[str, str] | None:
     return {name: text for name, text in files.items() if text is not None} if None not in files.values() else None
 
 
-def blocks_of(text: str) -> list[Block]:
+def blocks_of(text: str) -> list[FencedBlock]:
     """Return the fenced blocks of a text in order.
 
     A fence inside a string of code, such as a docstring, belongs to the code, and fenced blocks in a block of markdown
     belong to that block. A block without an end extends to the next opening fence with a language, or to the end of the
     text.
     """
-    blocks: list[Block] = []
+    blocks: list[FencedBlock] = []
     outside: list[str] = []
     inside: list[str] = []
     opened: re.Match[str] | None = None
@@ -203,7 +203,7 @@ def _code(answer: str, name: str) -> str:
     return _without_prose(code) if _ending(name) in _PROGRAMS else _trimmed(code)
 
 
-def _fit(block: Block, name: str) -> tuple[bool, int, bool, int]:
+def _fit(block: FencedBlock, name: str) -> tuple[bool, int, bool, int]:
     """Return how well a block fits a file; the greatest fits best."""
     language = _language(block.info)
     fit = 2 if language in LANGUAGES[_ending(name)].split() else int(not language)
@@ -211,19 +211,19 @@ def _fit(block: Block, name: str) -> tuple[bool, int, bool, int]:
     return _is_named(block, name), fit, not _EXAMPLE.search(lead), block.size
 
 
-def _is_named(block: Block, name: str) -> bool:
+def _is_named(block: FencedBlock, name: str) -> bool:
     lines = block.text.strip().splitlines()
     comment = _NAME_IN_COMMENT.match(lines[0].strip()) if lines else None
     return _mentions(block.info, name) or bool(comment and _same_file(comment["name"], name))
 
 
-def _last_named(blocks: Sequence[Block], name: str) -> str | None:
+def _last_named(blocks: Sequence[FencedBlock], name: str) -> str | None:
     """Return the text of the last block that is named so; None if there is none."""
     named = [block for block in blocks if _is_named(block, name) or _is_titled(block, name)]
     return _trimmed(named[-1].text) if named else None
 
 
-def _is_titled(block: Block, name: str) -> bool:
+def _is_titled(block: FencedBlock, name: str) -> bool:
     return _mentions(block.before.strip().rpartition("\n")[2], name)
 
 
@@ -324,8 +324,8 @@ def _language(info: str) -> str:
     return re.split(r"[\s:{,]", info.strip().lstrip("{."), maxsplit=1)[0].lower()
 
 
-def _block(opened: re.Match[str], inside: Sequence[str], outside: Sequence[str]) -> Block:
-    return Block(opened["info"], "\n".join(_unindented(inside, opened["indent"])), "\n".join(outside))
+def _block(opened: re.Match[str], inside: Sequence[str], outside: Sequence[str]) -> FencedBlock:
+    return FencedBlock(opened["info"], "\n".join(_unindented(inside, opened["indent"])), "\n".join(outside))
 
 
 def _unindented(lines: Sequence[str], indent: str) -> list[str]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from statistics import median
 from types import MappingProxyType
 from typing import Any, Final
+from zlib import crc32
 
 from benchmarks.simulate.clock import StillJournal, VirtualClock, run_virtually, virtual_loop
 from benchmarks.simulate.engines import OwnTime, SimulatedAnswer, SimulatedMachine, StepLoad, StepSeconds
@@ -219,7 +220,8 @@ class _Writer:
         draw = random.Random(f"{self._seed} {request.messages[-1].content}")  # noqa: S311 - no secret
         tokens = round(TYPICAL_TOKENS * draw.lognormvariate(0.0, SPREAD)) if known is None else next(known)
         tokens = max(1, tokens if request.max_tokens is None else min(tokens, request.max_tokens))
-        return SimulatedAnswer(" ".join(["word"] * max(1, tokens - 1)), tokens)
+        word = f"word{crc32(request.messages[-1].content.encode())}"  # an answer that repeats an input is refused
+        return SimulatedAnswer(" ".join([word] * max(1, tokens - 1)), tokens)
 
 
 def instance_of(schema: Mapping[str, Any]) -> Any:

@@ -20,6 +20,7 @@ from orchestrator.events import (
     Event,
     Failure,
     FailureKind,
+    GateResult,
     InputSize,
     ModelAwaited,
     NoteChanged,
@@ -383,11 +384,12 @@ class RunEffects:
                 written = work.seen.with_line_ends(made.outputs) if work.step.kind == "generate" else made.outputs
                 if gates:
                     generated.flush(await self._store(written))
-                return await self._checked(checks, number, written, models, work.seen)
+                outputs, originals, results = await self._checked(checks, written, models, work.seen)
         except AttemptError as error:
             return await self._failed(step, number, error, models)
+        return await self._succeeded(step, number, outputs, results, models, work.seen, originals)
 
-    async def check(self, command: CheckOutputs) -> Event:
+    async def check(self, command: CheckOutputs, emit: Callable[[Event], None]) -> Event:
         """Let the gates check what an attempt made before a restart. The model is not asked again.
 
         Which versions of the user's files it was made from is not known any more, so none are journaled.
@@ -395,47 +397,63 @@ class RunEffects:
         step, number, get = command.step, command.number, self._services.journal.get
         meter = Meter(self._broadcast, step.id, number)
         models = WatchedModels(self._services.models, meter.thought)
-        awaited = _Waits(step.id, number, self._services.clock.now, lambda event: None)
+        awaited = _Waits(step.id, number, self._services.clock.now, emit)
         try:
             with waiting_for_models(awaited):
                 _, checks = await self._read_inputs(command, self._gates(step), SeenFiles())
                 stored = {name: await asyncio.to_thread(get, digest) for name, digest in command.outputs.items()}
-                return await self._checked(checks, number, stored, models, SeenFiles())
+                outputs, _, results = await self._checked(checks, stored, models, SeenFiles())
         except AttemptError as error:
             return await self._failed(step.id, number, error, models)
+        return await self._succeeded(step.id, number, outputs, results, models)
 
     def _gates(self, step: Step) -> tuple[str, ...]:
         return requested_gates(step, self._task.gates if self._task else ())
 
     async def _checked(
-        self, checks: Checks, number: int, made: Mapping[str, bytes], models: WatchedModels, seen: SeenFiles
-    ) -> AttemptSucceeded:
-        """Let the gates check what an attempt made, and store and publish it. Raises `AttemptError`."""
-        outputs, gates = await pass_gates(checks, made, models)
+        self, checks: Checks, made: Mapping[str, bytes], models: WatchedModels, seen: SeenFiles
+    ) -> tuple[Mapping[str, str], Mapping[str, str], tuple[GateResult, ...]]:
+        """Let the gates check what an attempt made, and publish it.
+
+        Return the digests of it and of the originals, and the results of the gates. Raises `AttemptError`.
+        """
+        outputs, results = await pass_gates(checks, made, models)
         originals = await self._store_originals(seen)
-        stored = await self._store(outputs, originals, publishes=True)
+        return await self._store(outputs, originals, publishes=True), originals, results
+
+    async def _succeeded(
+        self,
+        step: str,
+        number: int,
+        outputs: Mapping[str, str],
+        gates: tuple[GateResult, ...],
+        models: WatchedModels,
+        seen: SeenFiles | None = None,
+        originals: Mapping[str, str] = NO_ORIGINALS,
+    ) -> AttemptSucceeded:
         thoughts = await self._store_thoughts(models)
         at = self._services.clock.now()
         return AttemptSucceeded(
             at=at,
-            step=checks.step.id,
+            step=step,
             number=number,
-            outputs=stored,
+            outputs=outputs,
             gates=gates,
             reasoning=thoughts,
-            reads=dict(seen.digests),
+            reads=dict(seen.digests) if seen is not None else {},
             originals=originals,
         )
 
     async def _failed(self, step: str, number: int, error: AttemptError, models: WatchedModels) -> AttemptFailed:
+        thoughts, answer = await self._store_thoughts(models), await self._store_text(error.answer)
         return AttemptFailed(
             at=self._services.clock.now(),
             step=step,
             number=number,
             failure=error.failure,
             gates=error.gates,
-            reasoning=await self._store_thoughts(models),
-            answer=await self._store_text(error.answer),
+            reasoning=thoughts,
+            answer=answer,
         )
 
     @staticmethod

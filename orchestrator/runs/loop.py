@@ -77,7 +77,7 @@ class Effects(Protocol):
     async def attempt(self, command: StartAttempt, chosen: Decision, emit: Callable[[Event], None]) -> Event:
         """Carry out one attempt."""
 
-    async def check(self, command: CheckOutputs) -> Event:
+    async def check(self, command: CheckOutputs, emit: Callable[[Event], None]) -> Event:
         """Let the gates check what an attempt made before a restart."""
 
     async def expand(self, command: ExpandStep) -> Event:
@@ -292,7 +292,7 @@ class RunLoop:
             case StartAttempt():
                 self._begin_attempt(command, choices, tasks)
             case CheckOutputs(step, number):
-                check = self._carry(step.id, number, self._effects.check(command))
+                check = self._carry(step.id, number, self._effects.check(command, self.emit))
                 self._at_work[step.id, number] = tasks.create_task(check)
             case ExpandStep(step):
                 tasks.create_task(self._carry(step.id, 0, self._effects.expand(command)))

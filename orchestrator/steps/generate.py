@@ -32,8 +32,8 @@ class GenerateRunner:
     ) -> Produced:
         """Return what the attempt made, as `StepRunner.run` says.
 
-        The step's `timeout_seconds` is given to the model as its deadline, so that the
-        usage is known when time runs out; a model that does not keep it is stopped `GRACE` seconds later.
+        The step's `timeout_seconds` is given to the model as its deadline, so that the usage is known when time runs
+        out; a model that does not keep it is stopped `GRACE` seconds later.
         """
         async with attempt_timeout(attempt.step.timeout_seconds, GRACE) as scope:
             shape = AnswerShape(attempt.step)

@@ -18,8 +18,8 @@ from orchestrator.steps.prompt import FAILED_BEFORE, TASK, StepInput
 from orchestrator.steps.retry import with_evidence
 from orchestrator.taskir.json_text import read_json
 
-SHORT: Final = 4
-"""An input of at most so many words may be the right answer: a step may have to choose or to name it."""
+SHORT: Final = 10
+"""An input of at most this many words may be the right answer: it may be the one to choose, or its own summary."""
 
 _ACKNOWLEDGEMENT: Final = re.compile(
     r"(?:"
@@ -75,7 +75,7 @@ def why_trivial(output: str, name: str, action: str, inputs: Iterable[StepInput]
     if text is None:
         return ""
     plain = _plain(text)
-    if not plain and not any(sign.isalnum() for sign in text) and not _signs_wanted(text):
+    if not _has_content(output):
         return "the answer has no words"
     if _is_acknowledgement(text) and not _is_asked_for(plain, action):
         return "the answer only says that it is done, and not the result"
@@ -118,8 +118,8 @@ def _plain(text: str) -> str:
     )
 
 
-def _signs_wanted(text: str) -> bool:
-    """Return whether a text without letters and digits may be an answer, as `+` or a smiley may."""
+def _has_content(text: str) -> bool:
+    """Return whether a text is more than the marks of Markdown; signs such as `+` or a smiley may be an answer."""
     return bool(text.strip(" \t\n#*_`~.…-"))
 
 

@@ -63,6 +63,9 @@ class Scripted:
     async def attempt(self, command: StartAttempt, chosen: Decision, emit: Callable[[Event], None]) -> Event:
         return await self.act(self, command)
 
+    async def check(self, command: CheckOutputs, emit: Callable[[Event], None]) -> Event:
+        raise NotImplementedError
+
     async def expand(self, command: ExpandStep) -> Event:
         raise NotImplementedError
 
@@ -82,9 +85,6 @@ class Scripted:
         raise NotImplementedError
 
     def replace(self, command: AnswerDirectly) -> PlanReplaced:
-        raise NotImplementedError
-
-    async def check(self, command: CheckOutputs) -> Event:
         raise NotImplementedError
 
     async def check_answer(self) -> AnswerChecked:

@@ -4,6 +4,7 @@ import asyncio
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import pytest
 
@@ -28,7 +29,8 @@ def curve(sequences: int, threads: int) -> float:
 
 
 def write(request: Generation) -> SimulatedAnswer:
-    return words(" ".join(["word"] * WORDS))
+    word = f"word{crc32(request.messages[-1].content.encode())}"  # an answer that repeats an input is refused
+    return words(" ".join([word] * WORDS))
 
 
 def simulate(home: Path, steps: list[dict[str, Any]]) -> tuple[Report, SimulatedMachine, float]:

@@ -258,12 +258,11 @@ async def test_the_previous_answer_is_shortened_to_what_fits(context: int | None
     assert WRONG.evidence in text
 
 
-async def test_a_failed_attempt_says_what_the_model_wrote() -> None:
-    ends: tuple[tuple[str, Finish], ...] = (("Done.", "stop"), ("and so on", "length"))
-    for text, finish in ends:
-        with pytest.raises(AttemptError) as caught:
-            await GenerateRunner().run(attempt(), Script([text], finish).models)
-        assert caught.value.answer == text
+@pytest.mark.parametrize(("text", "finish"), [("Done.", "stop"), ("and so on", "length")])
+async def test_a_failed_attempt_says_what_the_model_wrote(text: str, finish: Finish) -> None:
+    with pytest.raises(AttemptError) as caught:
+        await GenerateRunner().run(attempt(), Script([text], finish).models)
+    assert caught.value.answer == text
 
 
 async def test_usage_is_reported_also_when_the_answer_is_worth_nothing() -> None:

@@ -6,7 +6,9 @@ from orchestrator.steps.prompt import StepInput
 from orchestrator.steps.trivial import why_trivial
 
 NOTES = StepInput("notes.txt", "Buy milk and bread.\nCall Anna about the offer on Tuesday.")
-CODE = StepInput("slug.py", "def slug(text: str) -> str:\n    return text.lower()\n")
+CODE = StepInput(
+    "slug.py", "import re\n\n\ndef slug(text: str) -> str:\n    return re.sub(' +', '-', text.lower().strip())\n"
+)
 
 
 @pytest.mark.parametrize(
@@ -93,6 +95,8 @@ def test_a_short_input_may_be_the_answer() -> None:
     cities = [StepInput("cities[0]", "Paris"), StepInput("cities[1]", "New York City")]
     for item in cities:
         assert why_trivial(item.text, "out.txt", "Say what is the larger city.", cities) == ""
+    sentence = StepInput("s1.txt", "Zilthir: owner Renzer, length 214, speed 38.")
+    assert why_trivial(sentence.text, "out.txt", "Summarize the text.", [sentence]) == ""
 
 
 @pytest.mark.parametrize(
