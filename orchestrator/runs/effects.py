@@ -441,7 +441,7 @@ class RunEffects:
             gates=gates,
             reasoning=thoughts,
             reads=dict(seen.digests) if seen is not None else {},
-            originals=originals,
+            originals=dict(originals),
         )
 
     async def _failed(self, step: str, number: int, error: AttemptError, models: WatchedModels) -> AttemptFailed:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from benchmarks.adapter import variants
 from benchmarks.adapter.base import SYSTEM
 from benchmarks.adapter.data import answer_text, is_allowed, question_text
 from benchmarks.adapter.evaluate import BARE, MODEL, SHIPPED, as_request, registry_form
@@ -42,7 +43,7 @@ def test_the_grammar_of_the_product_allows_almost_every_plan(examples: list[Plan
     some = [one for form in FORMS for one in islice((one for one in examples if one.form == form.__name__), 6)]
     allowed = [example for example in some if is_allowed(example)]
     assert len(allowed) > 0.97 * len(some)
-    assert {example.form for example in allowed} == {form.__name__ for form in FORMS}
+    assert {example.form for example in allowed} == {form.__name__ for form in FORMS | variants.FORMS}
 
 
 def test_a_part_says_what_it_reads_before_what_it_does(examples: list[PlanExample]) -> None:
@@ -100,7 +101,7 @@ def test_the_data_are_various(examples: list[PlanExample]) -> None:
     words = {word for example in examples for word in _plain(example.request).split()}
     assert len(words) > 1800
     assert len({example.request for example in examples}) > 0.98 * COUNT
-    assert {example.form for example in examples} == {form.__name__ for form in FORMS}
+    assert {example.form for example in examples} == {form.__name__ for form in FORMS | variants.FORMS}
     assert len(FORMS) >= 20
     assert len(ON_A_TEXT) >= 40
     assert all(len(operation.wordings) >= 2 for operation in ON_A_TEXT)

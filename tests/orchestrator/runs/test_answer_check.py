@@ -4,7 +4,7 @@ from pathlib import Path
 
 from orchestrator.engine.client.engine import OnText
 from orchestrator.errors import Problem
-from orchestrator.events import AnswerChecked, AttemptStarted, Event, PlanOrigin, RunFinished, Usage
+from orchestrator.events import AnswerChecked, AttemptStarted, AttemptSucceeded, Event, PlanOrigin, RunFinished, Usage
 from orchestrator.history import Report
 from orchestrator.journal import JournalReader
 from orchestrator.planning import Accept, Extended, PlanContext, Planned, PlannedBy, PlannedPart
@@ -65,7 +65,7 @@ async def test_a_doubtful_answer_is_written_once_more_and_marked(tmp_path: Path)
 
 async def test_of_two_answers_with_the_same_doubt_the_first_one_stands(tmp_path: Path) -> None:
     report, events = await run_of(tmp_path, asked("Give me 12 tips about a.txt."), OnePlan(SUMMARY))
-    first, second = [event for event in events if hasattr(event, "outputs")]
+    first, second = [event for event in events if isinstance(event, AttemptSucceeded)]
     published = (tmp_path / "runs" / report.run_id / "artifacts" / "s1.txt").read_text()
     assert report.artifacts == first.outputs
     assert report.answer == published.strip()

@@ -66,5 +66,5 @@ async def test_originals_are_held_with_the_outputs_and_let_go_with_them(tmp_path
         assert originals == {"a": digest_of(b"of the user"), "new": NO_FILE}
         assert journal.sweep() == []
         with pytest.raises(JournalError, match="cannot be published"):
-            await effects._store({"a": b"a file", "a/b": b"in a folder of that name"}, originals)
+            await effects._store({"a": b"a file", "a/b": b"in a folder of that name"}, originals, publishes=True)
         assert len(journal.sweep()) == 3
