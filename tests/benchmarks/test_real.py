@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.real.measure import ModelResults, Result, as_measured, measure, registry_for
+from benchmarks.real.measure import ModelResults, Result, as_measured, goals, measure, registry_for
 from benchmarks.real.requests import RealRequest, real_requests
-from benchmarks.real.structure import structure
+from benchmarks.real.structure import structure, width
 from benchmarks.real.tasks import RealTask, label_in, numbers_in, real_tasks, same_values
 from orchestrator.taskir import Step
 from registry.load import PACKAGED, load_registry
@@ -116,6 +116,36 @@ def test_there_are_a_hundred_requests_that_can_be_planned_rightly() -> None:
     for one in requests:
         assert one.alternatives(), one.request
         assert len({alternative.structure for alternative in one.alternatives()}) >= 1
+
+
+def test_forty_requests_measure_width() -> None:
+    requests = real_requests("wide")
+    assert len(requests) == len({request.request for request in requests}) == 40
+    assert sum(request.best_width > 1 for request in requests) == 24
+    assert not {request.request for request in requests} & {request.request for request in real_requests("all")}
+
+
+def planned(request: RealRequest, width: int, *, right: bool) -> Result:
+    return Result(request.request, "plan", right, "", width=width)
+
+
+def test_plans_that_are_too_narrow_or_too_wide_are_counted() -> None:
+    by_width = {request.best_width: request for request in real_requests("wide")}
+    made = [planned(by_width[3], 1, right=False), planned(by_width[1], 2, right=True)]
+    counted = {goal["name"]: goal["value"] for goal in goals(made)}
+    assert counted == {
+        "wide and narrow requests whose plan has a right structure": 0.5,
+        "wide requests whose plan is narrower than half": 1.0,
+        "requests whose plan is wider than the right one": 0.5,
+    }
+    assert goals([]) == []
+
+
+def test_width_is_what_may_run_at_once() -> None:
+    chain = [Step(id=f"S{n}", actor="worker", action="Go.", outputs=(f"o{n}",), inputs=(f"o{n - 1}",)) for n in (2, 3)]
+    first = Step(id="S1", actor="worker", action="Go.", outputs=("o1",))
+    beside = Step(id="S4", actor="worker", action="Go.", outputs=("o4",), depends_on=("S1",))
+    assert [width([]), width([first, *chain]), width([first, *chain, beside])] == [0, 1, 2]
 
 
 def test_a_plan_is_right_if_it_has_one_of_the_right_structures() -> None:
