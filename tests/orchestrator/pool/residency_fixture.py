@@ -272,6 +272,9 @@ class ResidencyFixture:
             assert managed.waiting or managed.resting, "whoever waits is known to"
         if any(one.draining for _, one in self._instances()):
             overdue = (self.rules.patience, self.rules.batch_patience)
-            assert any(self.now >= request.since + overdue[not request.interactive] for request in self.waiting), (
-                "only who has waited for too long makes others run dry"
-            )
+            asked = (
+                one.asked for _, one in self._instances() if one.asked is not None
+            )  # a HOT model to be loaded again
+            assert any(self.now >= request.since + overdue[not request.interactive] for request in self.waiting) or any(
+                self.now >= since + self.rules.patience for since in asked
+            ), "only who has waited for too long makes others run dry"
