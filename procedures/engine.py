@@ -160,8 +160,10 @@ class ProcedureEngine:
             self._check_may_stop(execution, caller)
             if execution.state not in _NOT_BEGUN:
                 raise ProcedureRefused(f"{identity} is {execution.state}; accepted: an execution that has not begun")
-            data = {"why": why or f"{caller.name} withdrew it", "caller": caller.name}
-            self.audit.append("withdrawn", identity, data)
+            self._give_up(identity, caller, why or f"{caller.name} withdrew it")
+
+    def _give_up(self, identity: str, caller: Caller, why: str) -> None:
+        self.audit.append("withdrawn", identity, {"why": why, "caller": caller.name})
 
     def queue(self, identity: str, caller: Caller) -> None:
         """Write down that an execution is to be begun in its turn, so that a restart does not lose it.
@@ -254,14 +256,15 @@ class ProcedureEngine:
 
         One that has not begun is withdrawn. Raises ProcedureForbidden, and ProcedureRefused for one that is over.
         """
-        execution = self.execution(identity)
-        self._check_may_stop(execution, caller)
-        if execution.is_over:
-            raise ProcedureRefused(f"{identity} is {execution.state}; accepted: an execution that is under way")
-        if execution.state in _NOT_BEGUN:
-            self.withdraw(identity, caller, f"{caller.name} cancelled it before it began")
-        elif (event := self._cancelled.get(identity)) is not None:
-            event.set()
+        with self._deciding:  # it may begin at this moment
+            execution = self.execution(identity)
+            self._check_may_stop(execution, caller)
+            if execution.is_over:
+                raise ProcedureRefused(f"{identity} is {execution.state}; accepted: an execution that is under way")
+            if execution.state in _NOT_BEGUN:
+                self._give_up(identity, caller, f"{caller.name} cancelled it before it began")
+            elif (event := self._cancelled.get(identity)) is not None:
+                event.set()
 
     def stop(self) -> bool:
         """Have whatever this process executes stop before its next action, and undo what it has done.

@@ -5,6 +5,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -383,6 +384,19 @@ def test_a_cancelled_execution_stops_and_is_undone(world: Path) -> None:
     assert ended.state == "rolled back"
     assert "cancelled" in ended.error
     assert contents(world) == before
+
+
+def test_an_execution_that_begins_while_it_is_cancelled_does_not_go_on(world: Path) -> None:
+    engine = engine_for(world, f"id: slow\n{HEAD}steps:\n  - id: one\n    wait: {{seconds: 100}}\n")
+    plan = engine.plan("slow", {}, OWNER)
+    for _ in range(20):
+        identity = engine.submit(plan, OWNER)
+        engine.approve(identity, plan.digest, OWNER)
+        with ThreadPoolExecutor() as threads:
+            execution = threads.submit(engine.execute, identity, OWNER)
+            engine.cancel(identity, OWNER)
+        assert engine.execution(identity).state in ("withdrawn", "rolled back")
+        assert execution.exception() is None or isinstance(execution.exception(), ProcedureRefused)
 
 
 def test_a_step_whose_time_is_over_fails(world: Path) -> None:
