@@ -1,6 +1,6 @@
 """What happens before there is text, or after it: a place in a queue, a prompt that is read, gates; and who is told.
 
-A caller says by `following` who is told of all that is asked of models and gates inside of the block, in whatever task.
+A caller says by `following` who receives the stages of models and gates inside of the block, in whatever task.
 Nothing depends on a stage, and nothing journals it.
 """
 
@@ -19,7 +19,7 @@ class ModelLoad:
 
 @dataclass(frozen=True, slots=True)
 class QueuePlace:
-    """A request waits in the queue of an engine, which takes so many others first."""
+    """A request waits in the queue of an engine behind this number of others."""
 
     ahead: int
 

@@ -141,7 +141,7 @@ def table(
     columns: int | None = None,
     file: str = "",
 ) -> Check:
-    """Return a check that a text is CSV, or has a Markdown table, with these rows; `count`: of so many rows in all.
+    """Return a check that a text is CSV, or has a Markdown table, with these rows; `count`: the number of all rows.
 
     A row has these cells, in this order, and may have others between them, unless `columns` says how many it has.
     `header`: the names of columns, in order.
@@ -180,17 +180,20 @@ def in_order(*facts: Fact, file: str = "") -> Check:
 
 
 def items(least: int, most: int | None = None, file: str = "") -> Check:
-    """Return a check that a text has so many list items, or as many lines if it has no list. `most`: else `least`."""
+    """Return a check that a text has `least` to `most` list items, or lines if it has no list.
+
+    Without `most` they are exactly `least`.
+    """
     return _count("items", least, most, lambda text: len(list_items(text)), file)
 
 
 def lines(least: int, most: int | None = None, file: str = "") -> Check:
-    """Return a check that a text has so many lines that are not empty. `most`: else `least`."""
+    """Return a check that a text has `least` to `most` lines that are not empty; exactly `least` without `most`."""
     return _count("lines", least, most, lambda text: sum(bool(line.strip()) for line in text.splitlines()), file)
 
 
 def words(least: int, most: int, file: str = "") -> Check:
-    """Return a check that a text has so many words."""
+    """Return a check of the number of words of a text."""
     return _count("words", least, most, lambda text: len(re.findall(r"\w[\w'\u2019-]*", text)), file)
 
 

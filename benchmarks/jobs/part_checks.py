@@ -48,7 +48,7 @@ def unlike(patterns: Mapping[str, str], most: float = 0.8) -> Check:
 
 
 def ending(size: int, *checks: Check) -> Check:
-    """Return a check that the last words of the answer, so many of them, pass these checks."""
+    """Return a check that the last words of the answer pass these checks."""
 
     def check(answer: JobAnswer) -> list[str]:
         tail = "".join(re.findall(r"\S+\s*", answer.text)[-size:])

@@ -19,7 +19,7 @@ def with_evidence(action: str, failures: Sequence[Failure], prompts: PromptSet, 
 
     `previous` is the answer that failed last; the embedded models, which were not trained on it, are not shown it. If
     the prompts have words for it, an answer that was cut off is not mentioned: the next one is asked to be short, and
-    shorter each time. Small models repeat what they are told of an answer, and do what they are asked for.
+    shorter each time. Small models repeat what a prompt says of an answer, and do what it asks for.
     """
     if not prompts.shorter:
         return after_failure(action, feedback(failures))

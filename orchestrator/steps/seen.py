@@ -11,7 +11,7 @@ from orchestrator.journal.objects import digest_of
 from orchestrator.steps.files import MAX_FILE_BYTES, MissingFile, UnreadableFile, read_bytes, text_of
 
 MOST_READS: Final = 1000
-"""Of so many files an attempt records that it has read them: a search may read all that there are."""
+"""The most files that an attempt records as read: a search may read all that there are."""
 NO_FILE: Final = ""
 """What stands for the digest of a file that does not exist."""
 

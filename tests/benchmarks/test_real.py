@@ -144,8 +144,8 @@ def test_plans_that_are_too_narrow_or_too_wide_are_counted() -> None:
 def test_width_is_what_may_run_at_once() -> None:
     chain = [Step(id=f"S{n}", actor="worker", action="Go.", outputs=(f"o{n}",), inputs=(f"o{n - 1}",)) for n in (2, 3)]
     first = Step(id="S1", actor="worker", action="Go.", outputs=("o1",))
-    beside = Step(id="S4", actor="worker", action="Go.", outputs=("o4",), depends_on=("S1",))
-    assert [width([]), width([first, *chain]), width([first, *chain, beside])] == [0, 1, 2]
+    parallel = Step(id="S4", actor="worker", action="Go.", outputs=("o4",), depends_on=("S1",))
+    assert [width([]), width([first, *chain]), width([first, *chain, parallel])] == [0, 1, 2]
 
 
 def test_a_plan_is_right_if_it_has_one_of_the_right_structures() -> None:

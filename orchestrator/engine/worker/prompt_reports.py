@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 from orchestrator.engine.protocol import Prompts
 
 REPORT_SECONDS: Final = 0.25
-"""A second report of a request comes so many seconds after the one before at the earliest."""
+"""The least time between two reports of a request, in seconds."""
 LONG_PROMPT: Final = 64
 """Prompts with fewer tokens to compute are not reported: they are read before anybody could follow."""
 

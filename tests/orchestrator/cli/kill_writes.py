@@ -209,7 +209,7 @@ def main() -> None:
     """Do what the command line says."""
     parser = argparse.ArgumentParser()
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--twice", type=int, default=1, help="after every so many kills, kill the next process too")
+    parser.add_argument("--twice", type=int, default=1, help="after this many kills, kill the next process too")
     parser.add_argument("--no-links", action="store_true", help="files can have no second names")
     parser.add_argument("--half", action="store_true", help="kill once, in the middle")
     parser.add_argument("--refused", action="store_true", help="write without rights, and print why that fails")
