@@ -17,7 +17,7 @@ from orchestrator.api.dependencies import AccessDep, ForcedModel, LimiterDep, Se
 from orchestrator.api.errors import DOCUMENTED, NotFound
 from orchestrator.errors import InputError, Problem
 from orchestrator.events import Mode, Priority, RunLimits, RunStatus
-from orchestrator.history.answers import attempt_answer
+from orchestrator.history.attempt_answers import attempt_answer
 from orchestrator.history.diffs import result_diff
 from orchestrator.history.report import Report
 from orchestrator.journal import RunRow

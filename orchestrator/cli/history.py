@@ -16,7 +16,7 @@ from orchestrator.cli.report_view import print_report
 from orchestrator.cli.settings import JsonFlag, settings, settings_so_far
 from orchestrator.cli.terminal import STATE_STYLES, make_console, one_line, print_json, seconds, write
 from orchestrator.errors import InputError, Problem
-from orchestrator.history.answers import AttemptAnswer, attempt_answer
+from orchestrator.history.attempt_answers import AttemptAnswer, attempt_answer
 from orchestrator.history.cache import ViewCache
 from orchestrator.history.report import Report, StepRow, explanation_json, load_report
 from orchestrator.journal import JournalReader, RunRow

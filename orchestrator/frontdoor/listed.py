@@ -72,7 +72,7 @@ class Listed:
         """Return what the plan of a request may name; None where that is too much to be listed."""
         if len(files) > MAX_LISTED:
             return None
-        lists, outputs = FileNames(files).lists(request), tuple(new_files(request, files))
+        lists, outputs = FileNames(files).lists(request), tuple(_new_files(request, files))
         items, changes = items_in(request, (*files, *outputs)), _CHANGES.search(request) is not None
         return cls(tuple(files), tuple(_patterns(files)), lists, outputs, items, changes, "{" in request)
 
@@ -186,7 +186,7 @@ def _shared(paths: Sequence[PurePosixPath], pattern_of: Callable[[PurePosixPath]
     )
 
 
-def new_files(request: str, files: Sequence[str]) -> Iterable[str]:
+def _new_files(request: str, files: Sequence[str]) -> Iterable[str]:
     """Return the names in the request that look like those of files, and are none. `e.g` is too short for one."""
     known = {name for file in files for name in (file, PurePosixPath(file).name)}
     return dict.fromkeys(name for name in _NEW_FILE.findall(request) if len(name) > 3 and name not in known)

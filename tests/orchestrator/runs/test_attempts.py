@@ -7,7 +7,7 @@ import pytest
 
 from orchestrator.errors import InputError
 from orchestrator.events import AttemptFailed, AttemptGenerated, AttemptStarted, AttemptSucceeded, Event
-from orchestrator.history.answers import attempt_answer
+from orchestrator.history.attempt_answers import attempt_answer
 from orchestrator.journal import Journal, JournalReader
 from orchestrator.runs import Orchestrator
 from tests.orchestrator.cli.cli_command import make_cli
