@@ -72,6 +72,49 @@ def each_beside(draft: ExampleDraft) -> None:
     save_result(draft)
 
 
+def each_against(draft: ExampleDraft) -> None:
+    """Each of several files together with the same other file, and now and then something made of the results."""
+    folder = add_files(draft, least=3)
+    *several, last = range(len(folder.names))
+    reference = refer_to_some(draft.vocabulary, folder, several)
+    other = refer_to_one(draft.vocabulary, folder, last)
+    clause, wording = draft.random.choice(operations.ON_EACH_WITH_ANOTHER)
+    action = action_of(wording.format(a="{each}", b=other.names[0]))
+    steps = [step_structure([file, *other.files]) for file in reference.files]
+    part = Part(role=WORKER, action=action, each=reference.names, inputs=other.names)
+    draft.add(clause.format(a=reference.phrase, b=other.phrase), part, *steps)
+    if draft.random.random() < 0.5:
+        add_join(draft, [draft.last], "results")
+        save_result(draft, often=0.5)
+
+
+def each_twice(draft: ExampleDraft) -> None:
+    """Two things are made of each of several files, and now and then something of all of them."""
+    reference = add_several_files(draft)
+    first, second = draft.random.sample(operations.ON_A_TEXT, 2)
+    add_operation(draft, reference, replace(first, questions=()), each=True)
+    add_operation(draft, reference, replace(second, questions=()), each=True)
+    if draft.random.random() < 0.3:
+        add_join(draft, ["P1", "P2"], "results")
+        save_result(draft)
+
+
+def which_of(draft: ExampleDraft) -> None:
+    """Those of several files of which something is true: each is looked at, and the answers are put together."""
+    reference = add_several_files(draft)
+    clause, each_wording, wording = draft.random.choice(operations.WHICH_OF)
+    values = draft.fill(clause)
+    draft.question = clause.endswith("?")
+    steps = [step_structure([file]) for file in reference.files]
+    each_action = action_of(each_wording.format(x="{each}", **values))
+    draft.add(
+        clause.format(x=reference.phrase, **values), Part(role=WORKER, action=each_action, each=reference.names), *steps
+    )
+    draft.add("", Part(role=WORKER, action=action_of(wording.format(**values)), inputs=("P1",)), step_structure(["P1"]))
+    del draft.clauses[-1]
+    save_result(draft)
+
+
 def over_all(draft: ExampleDraft) -> None:
     """One question about several files, all of which one step reads."""
     folder = add_files(draft)
@@ -534,6 +577,9 @@ FORMS: Final[dict[Callable[[ExampleDraft], None], float]] = {
     each_and_join: 4,
     each_join_and_chain: 1.5,
     each_beside: 0.8,
+    each_against: 1.6,
+    each_twice: 1.0,
+    which_of: 1.2,
     over_all: 1,
     two_files: 3,
     two_files_and_chain: 1.2,

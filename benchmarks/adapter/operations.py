@@ -314,6 +314,56 @@ ON_TWO = (
     ("how does {a} relate to {b}?", "Explain how {a} relates to {b}"),
 )
 
+ON_EACH_WITH_ANOTHER = (
+    ("compare each of {a} with {b}", "Compare {a} with {b}"),
+    ("check {a} against {b}, one after the other", "Check {a} against {b}"),
+    ("hold each of {a} against {b} and list what differs", "List what differs between {a} and {b}"),
+    ("correct {a} according to {b}, every file on its own", "Correct {a} according to {b}"),
+    ("grade each of {a} by the criteria in {b}", "Grade {a} by the criteria in {b}"),
+    ("score {a} one by one with the rules in {b}", "Score {a} with the rules in {b}"),
+    ("draft an answer to each of {a} with the help of {b}", "Draft an answer to {a} with the help of {b}"),
+    ("for each of {a}, say what contradicts {b}", "Say what in {a} contradicts {b}"),
+    ("rewrite every one of {a} in the style of {b}", "Rewrite {a} in the style of {b}"),
+    ("translate each of {a} with the terms in {b}", "Translate {a} with the terms in {b}"),
+    ("say of each of {a} whether {b} allows it", "Say whether {b} allows {a}"),
+    ("update each of {a} with what is new in {b}", "Update {a} with what is new in {b}"),
+)
+"""For each of several files with one more: how people ask for it, and the action."""
+
+WHICH_OF = (
+    (
+        "which of {x} mention a {subject}? Read every one of them",
+        "Say whether {x} mentions a {subject}",
+        "Name the files that mention a {subject}",
+    ),
+    (
+        "find out for each of {x} whether it is about {topic}, and name those that are",
+        "Say whether {x} is about {topic}",
+        "Name the files that are about {topic}",
+    ),
+    (
+        "go through {x} one by one and tell me where a {subject} is mentioned",
+        "Say whether {x} mentions a {subject}",
+        "Name the files that mention a {subject}",
+    ),
+    (
+        "check each of {x} for personal data and list the ones that have any",
+        "Say whether {x} has personal data",
+        "List the files that have personal data",
+    ),
+    (
+        "sort {x} into those suited to {audience} and the others, after a look at each",
+        "Say whether {x} is suited to {audience}",
+        "List the files suited to {audience} and the others",
+    ),
+    (
+        "look at each of {x}: is it urgent? In the end I want the names of the urgent ones",
+        "Say whether {x} is urgent",
+        "Name the urgent files",
+    ),
+)
+"""Which of several files something is true of: how people ask, the action for each, and that for all answers."""
+
 OVER_ALL = (
     ("which of {x} is the {best}?", "Say which of {x} is the {best}"),
     ("which of {x} mentions a {subject}?", "Say which of {x} mentions a {subject}"),

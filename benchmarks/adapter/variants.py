@@ -26,6 +26,8 @@ class Wordings:
 
     joiner: str
     """The word before the last item of a list."""
+    result: str
+    """How people name what an earlier step has made."""
     files: tuple[str, ...]
     polite: tuple[str, ...]
     then: tuple[str, ...]
@@ -51,12 +53,12 @@ class Wordings:
 def wordings(language: str) -> Wordings:
     """Return the wordings of a language."""
     fields: dict[str, Any] = dict(yaml.safe_load(PATH.read_text(encoding="utf-8"))[language])
-    joiner = fields.pop("and")
+    joiner, result = fields.pop("and"), fields.pop("result")
     kinds = {kind: tuple(fields.pop(kind)) for kind in [*fields] if kind not in Wordings.__dataclass_fields__}
     rows: dict[str, Any] = {
         name: tuple(tuple(row) if isinstance(row, list) else row for row in rows) for name, rows in fields.items()
     }
-    return Wordings(joiner=joiner, kinds=kinds, **rows)
+    return Wordings(joiner=joiner, result=result, kinds=kinds, **rows)
 
 
 def variants(draft: ExampleDraft, language: str = "English") -> None:
@@ -70,6 +72,44 @@ def variants(draft: ExampleDraft, language: str = "English") -> None:
     reads = step_structure(names)
     draft.add(clause, Part(role=WORKER, action=each_action, each=chosen, inputs=names), *(reads for _ in chosen))
     _maybe_join(draft, said, results)
+    _finish(draft, said)
+
+
+def variants_beside(draft: ExampleDraft, language: str = "English") -> None:
+    """A text for each of several words, and something else with another file, in either order."""
+    said = wordings(language)
+    kind, _, wording, action = draft.random.choice(said.variants)
+    chosen = _words(draft, said, kind)
+    name, other = _some_files(draft, (2,))
+    _, other_wording, _ = draft.random.choice(said.operations)
+    alone = Part(role=WORKER, action=action_of(other_wording.format(x=other)), inputs=(other,))
+    several = Part(role=WORKER, action=action_of(action.replace("{x}", name)), each=chosen, inputs=(name,))
+    adds = [
+        (wording.format(x=name, w=said.listing(chosen)), several, *(step_structure([name]) for _ in chosen)),
+        (other_wording.format(x=other), alone, step_structure([other])),
+    ]
+    draft.random.shuffle(adds)
+    for add in adds:
+        draft.add(*add)
+    _finish(draft, said, said.beside)
+
+
+def result_for_words(draft: ExampleDraft, language: str = "English") -> None:
+    """Something is made of a file, and that is worded for each of several words."""
+    said = wordings(language)
+    _, first, _ = draft.random.choice(said.operations)
+    kind, _, wording, action = draft.random.choice(
+        [row for row in said.variants if row[0] in ("languages", "audiences")]
+    )
+    names, chosen = _some_files(draft, (1,)), _words(draft, said, kind)
+    draft.add(
+        first.format(x=names[0]),
+        Part(role=WORKER, action=action_of(first.format(x=names[0])), inputs=names),
+        step_structure(names),
+    )
+    result, reads = said.result, step_structure(["P1"])
+    part = Part(role=WORKER, action=action_of(action.replace("{x}", result)), each=chosen, inputs=("P1",))
+    draft.add(wording.format(x=result, w=said.listing(chosen)), part, *(reads for _ in chosen))
     _finish(draft, said)
 
 
@@ -173,8 +213,8 @@ def foreign_question(draft: ExampleDraft) -> None:
 
 
 def foreign_variants(draft: ExampleDraft) -> None:
-    """As `variants` and `subjects`, in another language than English."""
-    form = draft.random.choice((variants, variants, subjects, one_word))
+    """As the forms with words, in another language than English."""
+    form = draft.random.choice((variants, variants, subjects, one_word, variants_beside, result_for_words))
     form(draft, draft.random.choice(FOREIGN))
 
 
@@ -235,11 +275,13 @@ FORMS: Final = {
     variants: 4.0,
     subjects: 2.0,
     one_word: 1.0,
+    variants_beside: 1.2,
+    result_for_words: 0.8,
     together: 1.2,
     foreign_one: 1.5,
     foreign_each: 2.5,
     foreign_beside: 0.8,
     foreign_question: 0.7,
-    foreign_variants: 2.5,
+    foreign_variants: 3.0,
 }
 """The forms of requests, and how often each comes up."""

@@ -20,11 +20,9 @@ _LEAST_STEM: Final = 4
 _AND: Final = r"(?:and|or|und|oder|sowie|et|ou|y|e|o|u|&)"
 _WORD: Final = r"(?:[^\s,;:.!?()\"&]|\.(?=\w))+"
 """A word, or the name of a file."""
-_ITEM: Final = rf"{_WORD}(?:[ \t]+{_WORD}){{0,5}}"
-_LIST: Final = re.compile(
-    rf"{_ITEM}(?:\s*,\s*{_ITEM})*\s*,?\s+{_AND}\s+{_ITEM}|{_ITEM}(?:\s*,\s*{_ITEM})+", re.IGNORECASE
-)
+_ITEM: Final = rf"{_WORD}(?:[ \t]+{_WORD}){{0,11}}"
 _BETWEEN: Final = re.compile(rf"\s*,\s*(?:{_AND}\s+)?|\s+{_AND}\s+", re.IGNORECASE)
+_LIST: Final = re.compile(rf"{_ITEM}(?:(?:{_BETWEEN.pattern}){_ITEM})+", re.IGNORECASE)
 _LINE: Final = re.compile(r"^\s*(?:[-*+•]|\d{1,3}[.)])\s+(\S.*?)\s*[;,.]?$", re.MULTILINE)
 
 
@@ -56,16 +54,21 @@ def _items(request: str) -> Iterator[str]:
     yield from (match[1] for match in _LINE.finditer(request) if len(match[1].split()) <= MAX_WORDS)
     for listed in _LIST.finditer(request):
         first, *inner, last = _BETWEEN.split(listed[0])
-        yield from (" ".join(first.split()[-count:]) for count in range(1, min(MAX_WORDS, len(first.split())) + 1))
-        for item in inner:
-            yield from _ends(item)
-        yield from _ends(last)
+        yield from _endings(first)
+        for item in inner:  # of two lists with a comma between them, the second one begins within an item
+            yield from _beginnings(item)
+            yield from _endings(item)
+        yield from _beginnings(last)
 
 
-def _ends(item: str) -> Iterator[str]:
-    """Yield the beginnings of an item, behind which the request may go on."""
+def _beginnings(item: str) -> Iterator[str]:
     said = item.split()
     yield from (" ".join(said[:count]) for count in range(1, min(MAX_WORDS, len(said)) + 1))
+
+
+def _endings(item: str) -> Iterator[str]:
+    said = item.split()
+    yield from (" ".join(said[-count:]) for count in range(1, min(MAX_WORDS, len(said)) + 1))
 
 
 def _names_file(item: str, stems: Collection[str]) -> bool:

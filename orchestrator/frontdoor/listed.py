@@ -45,6 +45,9 @@ _CHANGES = re.compile(
 )
 """Verbs of requests that want a new version of a file."""
 
+_Reading = tuple[dict[str, Any], Sequence[str]]
+"""The properties by which a part says what it reads, and the names of files that it may write new versions of."""
+
 _NEW_FILE = re.compile(r"(?<![\w./-])[\w-][\w./-]*\.[A-Za-z]\w{0,7}(?![\w/-])")
 
 
@@ -90,28 +93,31 @@ def listed_part(
     `persona` is the schema of its persona, if it may have one.
 
     A part says what it reads in one of four ways: `each` for one step a file or earlier output; `each` for one step a
-    word, with what all of them read as `inputs`; `inputs`; or `foreach`. If nothing can be read but the request, it
-    need not say anything.
+    word; `inputs`; or `foreach`. With `each` and `foreach`, `inputs` is what all of their steps read too. If nothing
+    can be read but the request, it need not say anything.
     """
     earlier = [f"P{before}" for before in range(1, number)]
     everything = [*listed.files, *listed.patterns, REQUEST_LABEL]
-    reading = [{"inputs": _some([*earlier, *everything])}]
+    changed, each_changed = (listed.files, (EACH,)) if listed.changes else ((), ())
+    readings: list[_Reading] = [({"inputs": _some([*earlier, *everything])}, changed)]
     if len(listed.items) > 1:
-        reading.insert(0, {"each": _some(listed.items, least=2), "inputs": _some([*earlier, *everything])})
+        words = {"each": _some(listed.items, least=2), "inputs": _some([*earlier, *everything])}
+        readings.insert(0, (words, ()))
     if len(listed.files) > 1 or earlier:
-        reading.insert(0, {"each": _each(listed, earlier)})
+        files = {"each": _each(listed, earlier), "inputs": _some([*earlier, *listed.files])}
+        readings.insert(0, (files, each_changed))
     if earlier:
-        reading.append({"foreach": {"enum": earlier}, "inputs": _some([*earlier, *everything])})
+        readings.append(({"foreach": {"enum": earlier}, "inputs": _some([*earlier, *everything])}, changed))
     must_read = bool(listed.files or earlier)
     coders = [role for role in roles if role in CODE_ROLES]
     others = [role for role in roles if role not in CODE_ROLES]
     kinds = [(others, list(listed.outputs)), (coders, _code_outputs(listed.outputs, number))]
     return {
         "anyOf": [
-            _part(some_roles, read, outputs, listed, persona, must_read=must_read, replan=replan)
+            _part(some_roles, reading, versions, outputs, listed, persona, must_read=must_read, replan=replan)
             for some_roles, outputs in kinds
             if some_roles
-            for read in reading
+            for reading, versions in readings
         ]
     }
 
@@ -119,6 +125,7 @@ def listed_part(
 def _part(
     roles: Sequence[str],
     reading: dict[str, Any],
+    versions: Sequence[str],
     outputs: Sequence[str],
     listed: Listed,
     persona: dict[str, Any] | None,
@@ -129,9 +136,8 @@ def _part(
     action: dict[str, Any] = {"type": "string", "minLength": MIN_ACTION, "maxLength": MAX_ACTION}
     if "each" not in reading:  # there is nothing that `{each}` could stand for
         action["pattern"] = _WITHOUT_EACH if listed.braces else _WITHOUT_BRACES
-        versions = listed.files if listed.changes else ()
     else:
-        outputs, versions = (), (EACH,) if listed.changes and "inputs" not in reading else ()
+        outputs = ()
     properties = {
         "role": {"enum": [*roles]},
         **reading,

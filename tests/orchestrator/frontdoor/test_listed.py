@@ -85,7 +85,9 @@ def test_parts_name_files_and_earlier_parts_only() -> None:
     assert not fits(asked, FILES, {"inputs": ["P1"]})
     assert not fits(asked, FILES, {"inputs": ["*"]}, {"inputs": ["P2"]})
     assert not fits(asked, FILES, {"inputs": ["new.md"]})
-    assert not fits(asked, FILES, {"each": ["*"], "inputs": ["notes.md"]}), "there are three ways to read"
+    assert fits(asked, FILES, {"each": ["old/*"], "inputs": ["notes.md"]}), "each of them with the notes"
+    assert not fits(asked, FILES, {"each": ["*"], "inputs": ["*"]}), "what all of them read is named"
+    assert not fits(asked, FILES, {"inputs": ["*"], "foreach": "P1"})
     assert fits(asked, FILES, {"inputs": ["P1"]}, done=1), "that part is not in this plan"
 
 
