@@ -28,6 +28,7 @@ from registry.forms import EMBEDDER, RERANKER, Level, usual_tier
 from registry.gguf import GgufHeader
 from registry.measured import MeasuredShares
 from registry.memory import size
+from registry.models import LEAST_PLAN_QUALITY
 from registry.options import PromptLookupOptions, SpeculationOptions
 from registry.propose import (
     DRAFT,
@@ -216,7 +217,7 @@ def _cast(candidates: Sequence[Candidate], by_hand: Mapping[str, str]) -> _Casti
     if all(one.ability < ABLE for one in plain):
         plain = general
     small = [draft for draft in drafting.values() if draft.measured is not None and draft in able]
-    casting.roles[FRONTDOOR] = _measured_best(_quick([*plain, *small]), _plans) or _planner(plain)
+    casting.roles[FRONTDOOR] = _measured_planner(_quick(able)) or _planner(plain)
     casting.roles[WORKER] = _measured_worker([*plain, *small]) or _worker(plain)
     casting.roles[CODER] = (
         _measured_best(general, _code) or _best(general, CODER) or max(plain, key=_by_ability_if_quick)
@@ -299,10 +300,6 @@ def _quick(models: Sequence[Candidate]) -> Sequence[Candidate]:
     return [one for one in models if one.active <= QUICK] or models
 
 
-def _plans(measured: MeasuredShares) -> float | None:
-    return measured.plans
-
-
 def _code(measured: MeasuredShares) -> float | None:
     return measured.code
 
@@ -322,6 +319,19 @@ def _measured_best(models: Sequence[Candidate], share: Callable[[MeasuredShares]
         return None
     best = max(shares)
     return max((one for one, of_it in zip(models, shares, strict=True) if of_it == best), key=_by_ability)
+
+
+def _measured_planner(models: Sequence[Candidate]) -> Candidate | None:
+    """Return the model that was measured to plan best; None if one that was not measured may plan better.
+
+    Of two that are equally good the more able one is taken.
+    """
+    measured = [(quality, one.ability, one) for one in models if (quality := _plan_quality(one)) is not None]
+    if not measured:
+        return None
+    quality, _, best = max(measured, key=lambda found: found[:2])
+    only_choice = len(measured) == len(models) and quality > 0
+    return best if only_choice or quality >= LEAST_PLAN_QUALITY else None
 
 
 def _measured_worker(plain: Sequence[Candidate]) -> Candidate | None:

@@ -15,12 +15,7 @@ from orchestrator.frontdoor.request import RequestFiles
 from orchestrator.gates import default_gates
 from orchestrator.planning import PlannedPart
 from orchestrator.taskir import REQUEST_LABEL, Step
-from registry.models import Registry
-
-LEAST_PLAN_QUALITY: Final = 0.5
-"""A frontdoor of whose plans fewer are right is not asked for one. A wrong plan costs the answer and the time for it; a
-right one saves at most time, or improves an answer that may have been right anyway. So plans that are wrong more often
-than right make answers worse, as was measured: with 22 % right plans, 3 of 25 answers instead of 11."""
+from registry.models import LEAST_PLAN_QUALITY, Registry
 
 FEW_FILES: Final = 10
 """If a request mentions no file, it is taken to be about all files of the folder if there are no more than this."""

@@ -82,7 +82,11 @@ def test_what_was_measured_of_all_gives_the_roles(header: GgufHeader) -> None:
         in (made.notes)
     )
     by_size = composed(*models).roles
-    assert composed(replace(models[0], measured=shares["m4"]), *models[1:]).roles == by_size, "two were not measured"
+    by_plans = by_size | {"frontdoor": "m4", "judge": "m4"}
+    assert composed(replace(models[0], measured=shares["m4"]), *models[1:]).roles == by_plans, "two were not measured"
+    assert composed(models[0], replace(models[1], measured=shares["m14"]), models[2]).roles == by_size, (
+        "another one may plan better than that"
+    )
     nothing = MeasuredShares(plans=0.0, answers=0.0, code=0.0)
     assert composed(*(replace(one, measured=nothing) for one in models)).roles == by_size, "none did anything rightly"
 
@@ -94,6 +98,21 @@ def test_a_small_model_that_plans_best_plans_and_does_not_judge(header: GgufHead
     made = composed(replace(models[0], measured=planner), replace(models[1], measured=worker))
     rest = dict.fromkeys(("worker", "coder", "architect", "judge"), "m1")
     assert made.roles == {"frontdoor": "m0", **rest}
+
+
+@pytest.mark.parametrize(("quality", "frontdoor"), [(0.5, "draft"), (0.49, "some-coder"), (None, "some-coder")])
+def test_a_small_model_with_an_adapter_that_plans_well_plans(
+    header: GgufHeader, quality: float | None, frontdoor: str
+) -> None:
+    adapters = {"frontdoor": RoleAdapter(Path("/adapters/plan.gguf"), "Plan.", quality)}
+    small = replace(model(header, "draft", 0.1), adapters=adapters)
+    made = composed(small, model(header, "some-coder", 1.5))
+    assert made.roles["frontdoor"] == frontdoor
+    assert (made.roles["worker"], made.roles["judge"], made.roles["draft" if quality != 0.5 else "frontdoor"]) == (
+        "some-coder",
+        "some-coder",
+        "draft",
+    )
 
 
 def test_roles_are_set_by_hand(header: GgufHeader) -> None:
