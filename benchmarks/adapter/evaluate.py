@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks.adapter.base import SYSTEM
+from benchmarks.adapter.base import MODEL, SYSTEM
 from benchmarks.adapter.plans import PlanExample
 from benchmarks.adapter.structure import CODER
 from benchmarks.real.measure import AT_ONCE, ModelResults, Say, measure
@@ -15,7 +15,6 @@ from benchmarks.real.requests import RealRequest, RightPart
 from orchestrator.frontdoor.compact import Part
 from registry.load import load_registry
 
-MODEL: Final = "smollm2-135m"
 BARE_TOKENS: Final = 256
 """The longest plan of the bare model: without an end of its own, it writes as long as it may."""
 BARE_AT_ONCE: Final = 16
@@ -65,23 +64,25 @@ def _right(part: Part) -> RightPart:
     )
 
 
-async def evaluate(model: Path, setup: PlanningSetup, requests: Sequence[RealRequest], say: Say) -> ModelResults:
-    """Have the requests planned by the model in this file."""
+async def evaluate(
+    model: Path, setup: PlanningSetup, requests: Sequence[RealRequest], say: Say, name: str = MODEL
+) -> ModelResults:
+    """Have the requests planned by the model in this file. `name` is what the registry calls it."""
     with tempfile.TemporaryDirectory(prefix="orchestrator-adapter-") as folder:
         registry = Path(folder) / "registry.yaml"
-        registry.write_text(json.dumps(registry_form(model, setup)), "utf-8")  # JSON is YAML
+        registry.write_text(json.dumps(registry_form(model, setup, name)), "utf-8")  # JSON is YAML
         loaded, logs = load_registry(registry), Path(folder)
-        return await measure(loaded, MODEL, requests, (), logs, say, at_once=setup.at_once, once=setup.once)
+        return await measure(loaded, name, requests, (), logs, say, at_once=setup.at_once, once=setup.once)
 
 
-def registry_form(model: Path, setup: PlanningSetup) -> dict[str, Any]:
+def registry_form(model: Path, setup: PlanningSetup, name: str = MODEL) -> dict[str, Any]:
     """Return a registry in which the frontdoor is set up so."""
-    frontdoor: dict[str, Any] = {"model": MODEL}
+    frontdoor: dict[str, Any] = {"model": name}
     if setup.system is not None:
         frontdoor["system"] = setup.system
     if setup.adapter is not None:
         frontdoor["lora"] = [{"file": str(setup.adapter.resolve())}]
     return {
-        "models": {MODEL: {"file": str(model), "context": 2048, "slots": setup.at_once}},
-        "roles": {"frontdoor": frontdoor, "worker": {"model": MODEL}, CODER: {"model": MODEL}},
+        "models": {name: {"file": str(model), "context": 2048, "slots": setup.at_once}},
+        "roles": {"frontdoor": frontdoor, "worker": {"model": name}, CODER: {"model": name}},
     }

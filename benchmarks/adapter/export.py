@@ -20,7 +20,9 @@ _NAMES: Final = {
     "mlp.up_proj": "ffn_up",
     "mlp.down_proj": "ffn_down",
 }
-"""What the projections of a Llama model are called in a GGUF file."""
+"""What the projections of a model are called in a GGUF file."""
+_INTERLEAVED: Final = "llama"
+"""The architecture whose GGUF files have the rows of queries and keys in another order than `transformers`."""
 _KEY: Final = re.compile(r"model\.layers\.(\d+)\.(\w+\.\w+)\.lora_([AB])(?:\.\w+)?\.weight\Z")
 Weights = npt.NDArray[np.float32]
 
@@ -31,7 +33,7 @@ def export(
     """Write the weights of an adapter for the model in the GGUF file `model`, and return `path`.
 
     `adapter` has peft's names, with tensors of PyTorch. With `half` weights are stored in 16 bits. Raises ValueError
-    for a weight of no projection of a Llama model.
+    for a weight of no projection.
     """
     header = read_header(model)
     writer = gguf.GGUFWriter(path, header.architecture)
@@ -45,7 +47,7 @@ def export(
             raise ValueError(f"{key} is no weight of a projection; accepted: {', '.join(_NAMES)}")
         layer, projection, part = int(match[1]), _NAMES[match[2]], match[3].lower()
         weights: Weights = tensor.float().numpy()
-        if part == "b" and projection in ("attn_q", "attn_k"):
+        if header.architecture == _INTERLEAVED and part == "b" and projection in ("attn_q", "attn_k"):
             heads = header.heads if projection == "attn_q" else header.kv_heads[layer]
             weights = interleaved(weights, heads)
         stored = weights.astype(np.float16 if half else np.float32)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks import results
-from benchmarks.adapter.evaluate import MODEL
+from benchmarks.adapter.base import MODEL
 from benchmarks.adapter.families import (
     SEED,
     JudgeCase,

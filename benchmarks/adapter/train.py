@@ -21,13 +21,12 @@ from peft import LoraConfig, get_peft_model, get_peft_model_state_dict, set_peft
 from torch.nn.functional import cross_entropy, scaled_dot_product_attention
 from transformers import AttentionInterface, AutoModelForCausalLM, AutoTokenizer
 
+from benchmarks.adapter.base import FIRST_LAYERS, MODEL
 from benchmarks.adapter.data import SEED, TokenizedExample, batches, common_prefix
 
 RANK: Final = 16
 ALPHA: Final = 32
 PROJECTIONS: Final = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
-FIRST_LAYER: Final = 8
-"""The lowest of the 30 layers that has an adapter."""
 LEARNING_RATE: Final = 1e-3
 LAST_LEARNING_RATE: Final = 0.05
 """The share of the learning rate that is left at the end. It falls evenly with the tokens."""
@@ -121,13 +120,13 @@ class AdapterProgress:
     """Batches that were taken from the data: one for each process in a step."""
 
 
-def load(file: Path, dtype: torch.dtype, rank: int = RANK) -> tuple[Any, Any]:
-    """Return the model of a GGUF file with a new adapter of a rank, and its tokenizer."""
+def load(file: Path, dtype: torch.dtype, rank: int, first_layer: int) -> tuple[Any, Any]:
+    """Return the model of a GGUF file with a new adapter of a rank from a layer on, and its tokenizer."""
     tokenizer = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
     model = AutoModelForCausalLM.from_pretrained(
         file.parent, gguf_file=file.name, dtype=torch.float32, attn_implementation=PACKED
     )
-    return with_adapter(model, rank, rank * ALPHA // RANK, FIRST_LAYER).to(dtype), tokenizer
+    return with_adapter(model, rank, rank * ALPHA // RANK, first_layer).to(dtype), tokenizer
 
 
 def with_adapter(model: Any, rank: int = RANK, alpha: int = ALPHA, first_layer: int = 0) -> Any:
@@ -169,6 +168,7 @@ def train(
     threads: int | None = None,
     device: str | None = None,
     rank: int = RANK,
+    first_layer: int = FIRST_LAYERS[MODEL],
     data: Callable[[Any, int, int, int], Iterator[list[TokenizedExample]]] = batches,
 ) -> AdapterProgress:
     """Train on so many tokens in all, from the checkpoint in `folder` if there is one, and leave one there.
@@ -183,7 +183,7 @@ def train(
     if threads is not None:
         torch.set_num_threads(threads)
     torch.manual_seed(seed)
-    model, tokenizer = load(file, dtype, rank)
+    model, tokenizer = load(file, dtype, rank, first_layer)
     model.to(chosen)
     weights = [weight for weight in model.parameters() if weight.requires_grad]
     optimizer = torch.optim.AdamW(weights, lr=LEARNING_RATE, weight_decay=0.0)

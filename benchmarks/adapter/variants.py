@@ -84,13 +84,13 @@ def variants_beside(draft: ExampleDraft, language: str = "English") -> None:
     _, other_wording, _ = draft.random.choice(said.operations)
     alone = Part(role=WORKER, action=action_of(other_wording.format(x=other)), inputs=(other,))
     several = Part(role=WORKER, action=action_of(action.replace("{x}", name)), each=chosen, inputs=(name,))
-    adds = [
-        (wording.format(x=name, w=said.listing(chosen)), several, *(step_structure([name]) for _ in chosen)),
-        (other_wording.format(x=other), alone, step_structure([other])),
+    clauses = [
+        (wording.format(x=name, w=said.listing(chosen)), several, [step_structure([name])] * len(chosen)),
+        (other_wording.format(x=other), alone, [step_structure([other])]),
     ]
-    draft.random.shuffle(adds)
-    for add in adds:
-        draft.add(*add)
+    draft.random.shuffle(clauses)
+    for clause, part, steps in clauses:
+        draft.add(clause, part, *steps)
     _finish(draft, said, said.beside)
 
 
