@@ -8,6 +8,7 @@ from math import inf
 from typing import Final
 
 from orchestrator.errors import Problem
+from orchestrator.frontdoor.changes import changed_programs
 from orchestrator.frontdoor.divisible import parts_in
 from orchestrator.frontdoor.listed import is_program
 from orchestrator.frontdoor.references import FileNames, default_output, with_folders
@@ -56,7 +57,7 @@ class DirectAnswer:
     inputs: tuple[str, ...] = ()
     """What it reads: the files that the request mentions, else all if these are few, in the order of the folder."""
     outputs: tuple[str, ...] = ()
-    """The names that the request gives to files that do not exist yet."""
+    """The names that the request gives to files that do not exist yet, and the programs of which it wants new versions."""
     files: tuple[str, ...] = ()
     """All names that the request may refer to."""
 
@@ -97,9 +98,9 @@ def direct_answer(request: str, files: Sequence[str], sizes: Mapping[str, int], 
     request mentions no file, the step reads all of them if they are few and fit into the context of its model. The
     registry has a role that does steps.
     """
-    outputs = RequestFiles.of(request, files).outputs
+    read, inputs = RequestFiles.of(request, files), mentioned(request, files)
+    outputs = (*read.outputs, *changed_programs(request, read.named))
     role = _role(registry, code=any(map(is_program, outputs)) or _WRITES_PROGRAM.match(request) is not None)
-    inputs = mentioned(request, files)
     if not inputs and 0 < len(files) <= FEW_FILES and _fit(files, request, sizes, registry, role):
         inputs = tuple(files)
     model = registry.roles[role].model

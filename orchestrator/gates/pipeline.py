@@ -31,7 +31,7 @@ from orchestrator.gates.lint import Lint
 from orchestrator.gates.schema import Schema
 from orchestrator.gates.security import Security
 from orchestrator.gates.shellcheck import Shellcheck
-from orchestrator.gates.tests import Integration, Unit
+from orchestrator.gates.tests import Integration, Unit, tests_own_module
 from orchestrator.gates.typecheck import Typecheck
 from orchestrator.stages import checking
 from orchestrator.taskir import GATES, Step, TaskIR
@@ -94,9 +94,15 @@ def requested_gates(step: Step, task_gates: Sequence[str]) -> tuple[str, ...]:
 
 
 def default_gates(step: Step) -> tuple[str, ...]:
-    """Return the gates of a step in a plan that cannot name gates: those for the languages of its outputs."""
-    written = {language(step, name) for name in as_first_child(step).outputs}
-    return tuple(gate for gate in GATES if any(gate in DEFAULT_GATES[one] for one in written))
+    """Return the gates of a step in a plan that cannot name gates: those for the languages of its outputs.
+
+    A step that writes a module and its tests, or reads tests of a module that it writes, has its tests run.
+    """
+    scope = Scope(as_first_child(step))
+    gates = {gate for name in scope.step.outputs for gate in DEFAULT_GATES[language(step, name)]}
+    if tests_own_module(scope):
+        gates.add(Unit.name)
+    return tuple(gate for gate in GATES if gate in gates)
 
 
 def planned_gates(

@@ -166,6 +166,12 @@ def unit_tests(scope: Scope) -> tuple[str, ...]:
     return tuple(dict.fromkeys([*written, *given]))
 
 
+def tests_own_module(scope: Scope) -> bool:
+    """Return whether a step has unit tests of a module that it writes itself."""
+    modules = {_stem(name) for name in scope.outputs("python")}
+    return any(module_under_test(name) in modules for name in unit_tests(scope))
+
+
 def integration_tests(scope: Scope) -> tuple[str, ...]:
     """Return the names of a step's integration tests, in the order in which the step reads them."""
     units = unit_tests(scope)
