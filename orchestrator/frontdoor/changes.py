@@ -16,9 +16,9 @@ from orchestrator.gates.tests import module_under_test
 from orchestrator.taskir.names import compose_name
 
 _CHANGE: Final = re.compile(
-    r"(?<!\bthe )(?<!\ba )(?<!\ban )\b(?:fix|repair|correct|debug|extend|refactor|rewrite|update|rename|move|remove|delete"
-    r"|replace|change|modify|edit|improve|simplify|optimi[sz]e|adapt|adjust|restructure|clean up|speed up"
-    r"|make (?:it|them|sure)|add(?!\s+(?:\w+\s+){0,2}tests?\b)"
+    r"(?<!\bthe )(?<!\ba )(?<!\ban )\b(?:fix|repair|correct|debug|extend|refactor|rewrite|update|rename|move"
+    r"|remove|delete|replace|change|modify|edit|improve|simplify|optimi[sz]e|adapt|adjust|restructure"
+    r"|clean up|speed up|make (?:it|them|sure)|add(?!\s+(?:\w+\s+){0,2}tests?\b)"
     r"|korrigier\w*|beheb\w*|reparier\w*|erweiter\w*|uberarbeit\w*|refaktorier\w*|ander[en]?|ersetz\w*|verbesser[en]?"
     r"|vereinfach\w*|erganz\w*|entfern\w*|losch\w*|fug\w*|benenn\w*"
     r"|corrig\w+|repar\w+|etend\w+|modifi\w+|refactori\w+|amelior\w+|renomm\w+|remplac\w+|ajout\w+|supprim\w+|simplifi\w+"

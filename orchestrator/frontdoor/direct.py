@@ -57,7 +57,7 @@ class DirectAnswer:
     inputs: tuple[str, ...] = ()
     """What it reads: the files that the request mentions, else all if these are few, in the order of the folder."""
     outputs: tuple[str, ...] = ()
-    """The names that the request gives to files that do not exist yet, and the programs of which it wants new versions."""
+    """The names that the request gives to files that do not exist yet, and the programs that it wants changed."""
     files: tuple[str, ...] = ()
     """All names that the request may refer to."""
 

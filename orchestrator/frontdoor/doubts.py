@@ -9,7 +9,7 @@ import io
 import json
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Final
@@ -25,6 +25,13 @@ READ_BYTES: Final = 200_000
 """A longer output is not read."""
 SLACK: Final = 1.1
 """How much longer than wanted a text may be, because words are counted in different ways."""
+COPIED: Final = 0.75
+"""The share of a text whose runs of words are in what it was made from, for it to be a copy."""
+COPIED_LENGTH: Final = 0.6
+"""The length that it has at least, as a share of that: a summary may quote some of the sentences."""
+_SHINGLE: Final = 5
+"""How many words a run has."""
+_LEAST_COPY: Final = 20
 _LEAST_PROSE: Final = 12
 """The language of an answer with fewer words is not doubted."""
 
@@ -57,8 +64,8 @@ def doubts(request: str, files: tuple[str, ...], answer: WrittenAnswer) -> tuple
     for name, text in answer.outputs.items():
         if len(text) <= READ_BYTES and (doubt := _about_output(request, name, text, answer)):
             found.append(Doubt(doubt, name))
-    doubted = {doubt.output for doubt in found}
-    if not doubted:
+    found += _about_twins(answer, {doubt.output for doubt in found})
+    if not found:
         found += _about_form(request, answer)
     if not found:
         found += _about_language(request, answer)
@@ -72,8 +79,10 @@ def _about_files(request: str, files: tuple[str, ...], answer: WrittenAnswer) ->
         if text is None:
             if not any(PurePosixPath(other).name == PurePosixPath(name).name for other in answer.written):
                 yield Doubt(f"You asked for {name}; no step has written it.")
-        elif len(text) <= READ_BYTES and text.strip() and (problem := _unreadable(name, text)):
+        elif len(text) <= READ_BYTES and text.strip() and (problem := _unreadable(name, text) or _wrapped(name, text)):
             yield Doubt(f"{name} {problem}.", name)
+        elif _wants_list(request, name) and _is_json_object(text):
+            yield Doubt(f"You asked for a list in {name}; it is an object.", name)
 
 
 def _unreadable(name: str, text: str) -> str:
@@ -90,6 +99,40 @@ def _unreadable(name: str, text: str) -> str:
     except (ValueError, RecursionError, csv.Error) as error:
         return f"is not {PurePosixPath(name).suffix[1:].upper()}: {str(error).splitlines()[0][:100]}"
     return ""
+
+
+_PREAMBLE = re.compile(
+    r"\s*(?:sure|certainly|of course|okay|here(?: is| are|'s)|gerne|naturlich|hier (?:ist|sind)|bien sur|voici|claro|"
+    r"por supuesto|aqui (?:esta|tiene))\b[^\n]*\n"
+)
+
+
+def _wrapped(name: str, text: str) -> str:
+    """Return what is wrong with a file that has words to the user before its content in a fence; else nothing."""
+    if PurePosixPath(name).suffix in PROSE and _PREAMBLE.match(folded(text)) and _FENCED.search(text):
+        return "has words to you around its content"
+    return ""
+
+
+def _wants_list(request: str, name: str) -> bool:
+    """Return whether a request wants a JSON file whose whole content is a list."""
+    text = instruction(request)
+    at = text.find(PurePosixPath(name).name)
+    near = folded(re.split(r"[.!?](?:\s|$)", text[at + len(name) :], maxsplit=1)[0]) if at >= 0 else ""
+    return name.endswith(".json") and re.match(rf"[^,;]{{0,40}}?\b(?:{_LIST})\b", near) is not None
+
+
+_LIST = (
+    r"(?:a|an) (?:json )?(?:list|array) (?:with|of)|(?:eine )?liste (?:mit|von)|(?:une )?liste (?:de|d'|avec)"
+    r"|(?:una )?lista (?:de|con)"
+)
+
+
+def _is_json_object(text: str) -> bool:
+    try:
+        return isinstance(json.loads(text), dict)
+    except (ValueError, RecursionError):
+        return False
 
 
 _DONE: Final = frozenset(
@@ -126,8 +169,17 @@ _COPIES = re.compile(
     r"\b(?:repeat|say|print|copy|echo|quote|cite|translate|complete|continue|correct|fix|rewrite|wiederhol\w*|sag\w*|"
     r"kopier\w*|zitier\w*|ubersetz\w*|korrigier\w*|repete\w*|dis|copie\w*|corrige\w*|repite|di|copia)\b"
 )
+_KEEPS = re.compile(
+    r"\b(?:copy|quote|cite|complete|continue|correct|fix|proofread|typos?|spelling|grammar|merge|join|combine|sort|format|"
+    r"korrigier\w*|rechtschreib\w*|fehler|zitier\w*|corrige\w*|fautes?|orthographe|ortografia)\b"
+)
+"""What asks for a text that may be nearly the old one."""
 _CHANGES = re.compile(
-    r"\b(?:summari[sz]e|summary|shorten|condense|translate|translation|paraphrase|fasse?|zusammenfass\w*|"
+    r"\b(?:friendlier|nicer|politer|shorter|simpler|freundlicher|hoflicher|kurzer|einfacher|"
+    r"plus (?:poli|court|simple)\w*|"
+    r"mas (?:amable|cort|sencill)\w*|rewrite|reword|rephrase|simplify|\w+er versions?|umschreib\w*|umformulier\w*|"
+    r"vereinfach\w*|reformule\w*|reecri\w*|simplifi\w*|reescrib\w*|version(?:en|es)|"
+    r"summari[sz]e|summary|shorten|condense|translate|translation|paraphrase|fasse?|zusammenfass\w*|"
     r"zusammenfassung|kurz(?:e|en)|ubersetz\w*|resume[rz]?|resumen|traduis\w*|traduire|raccourci\w*|traduc\w*|"
     r"acorta\w*|abrevia\w*)\b"
 )
@@ -148,7 +200,23 @@ def _about_output(request: str, name: str, text: str, answer: WrittenAnswer) -> 
         return f"{which} says that this cannot be done."
     if _ASKS_BACK.search(folded(text)) and len(said) < 50 and not _SPEAKS.search(wanted):
         return f"{which} asks for something instead of answering."
-    return _about_repetition(which, said, wanted, request, answer)
+    return _about_repetition(which, said, wanted, request, answer) or _about_addresses(which, text, wanted)
+
+
+_ADDRESSES = re.compile(
+    r"\b(?:e-?mail[- ]?ad(?:d?resses|ressen)|adresses e-?mail|direcciones de (?:e-?mail|correo))\b.*"
+    r"\b(?:nothing else|only|just|one per line|nichts (?:anderes|weiter)|nur|pro zeile|rien d'autre|une par ligne"
+    r"|nada mas|una por linea)\b"
+)
+
+
+def _about_addresses(which: str, text: str, wanted: str) -> str:
+    """Return a line that is no address if only e-mail addresses were wanted; empty if there is none."""
+    lines = [line.strip(" -*•,;\t") for line in text.splitlines() if line.strip() and not line.startswith("```")]
+    others = [line for line in lines if "@" not in line]
+    if others and len(others) < len(lines) and _ADDRESSES.search(wanted):
+        return f"You asked for e-mail addresses; {which[0].lower()}{which[1:]} has {others[0][:60]!r} among them."
+    return ""
 
 
 def _about_repetition(which: str, said: list[str], wanted: str, request: str, answer: WrittenAnswer) -> str:
@@ -156,11 +224,37 @@ def _about_repetition(which: str, said: list[str], wanted: str, request: str, an
     asked = words(request)
     if len(said) >= 5 and said == asked[: len(said)] and len(said) >= 0.8 * len(asked) and not _COPIES.search(wanted):
         return f"{which} only repeats the request."
-    if len(said) >= 8 and _CHANGES.search(wanted):
+    if len(said) >= 8 and _CHANGES.search(wanted) and not _KEEPS.search(wanted):
         for name, text in answer.inputs.items():
             if said == words(text):
                 return f"{which} only repeats {name}."
+        if len(said) >= _LEAST_PROSE and len(_shingles(said) & _shingles(asked)) >= COPIED * len(_shingles(said)):
+            return f"{which} only repeats the request."
+        if _copied(said, [words(text) for text in answer.inputs.values()]):
+            return f"{which} only repeats {next(iter(answer.inputs)) if len(answer.inputs) == 1 else 'the texts'}."
     return ""
+
+
+def _copied(said: list[str], sources: list[list[str]]) -> bool:
+    """Return whether a text is most of what it was made from, nearly word for word."""
+    read = [source for source in sources if _shingles(source) & _shingles(said)]
+    of_all = _shingles(said) & set[tuple[str, ...]]().union(*map(_shingles, read))
+    long_enough = len(said) >= max(_LEAST_COPY, COPIED_LENGTH * sum(map(len, read)))
+    return long_enough and len(of_all) >= COPIED * len(_shingles(said))
+
+
+def _shingles(text: list[str]) -> set[tuple[str, ...]]:
+    return {tuple(text[at : at + _SHINGLE]) for at in range(len(text) - _SHINGLE + 1)}
+
+
+def _about_twins(answer: WrittenAnswer, doubted: Collection[str | None]) -> Iterator[Doubt]:
+    """Yield the texts that are the same as an earlier one of the answer."""
+    texts = {name: words(text) for name, text in answer.outputs.items() if PurePosixPath(name).suffix in PROSE}
+    first: dict[tuple[str, ...], str] = {}
+    for name, said in texts.items():
+        twin = first.setdefault(tuple(said), name)
+        if twin != name and len(said) >= _LEAST_PROSE and name not in doubted:
+            yield Doubt(f"{twin} and {name} are the same text.", name)
 
 
 def _about_form(request: str, answer: WrittenAnswer) -> Iterator[Doubt]:

@@ -73,6 +73,15 @@ def test_code_goes_to_the_coder_and_through_the_gates_of_its_language(registry: 
     assert step_for(registry, "Explain what a Python function is", ()).actor == "worker"
 
 
+def test_a_program_that_is_to_be_changed_is_written_under_its_name_and_tested(registry: Registry) -> None:
+    files = ("main.py", "test_main.py")
+    step = step_for(registry, "The tests in test_main.py fail. Fix main.py.", files)
+    assert (step.actor, step.inputs, step.outputs) == ("coder", files, ("main.py",))
+    assert step.gates == ("format", "lint", "build", "unit")
+    alone = step_for(registry, "Fix main.py.", files)
+    assert (alone.inputs, alone.gates) == (("main.py",), ("format", "lint", "build")), "nobody spoke of tests"
+
+
 def test_it_takes_no_name_that_another_step_has(registry: Registry) -> None:
     answer = direct_answer("Write report.md and s2.txt", (), {}, registry)
     (step,) = answer.part([Step(id="S1", actor="worker", action="look", outputs=("report.md", "s2.txt"))]).steps

@@ -139,6 +139,12 @@ DOUBTFUL = [
         "Sure! Please provide the text of the report.",
         "The answer asks for something instead of answering.",
     ),
+    (
+        "Give me all e-mail addresses in notes.txt, nothing else.",
+        "```\nann@a.example\n0151 44\nben@b.example\n```",
+        "You asked for e-mail addresses; the answer has '0151 44' among them.",
+    ),
+    (f"Make this friendlier: {ENGLISH} Come on time.", ENGLISH, "The answer only repeats the request."),
 ]
 
 RIGHT = [
@@ -247,6 +253,19 @@ def test_a_summary_that_repeats_its_input_is_doubted() -> None:
     assert against("Correct notes.txt.", LONG, **{"notes.txt": LONG}) == []
 
 
+def test_a_summary_that_copies_nearly_all_of_its_inputs_is_doubted() -> None:
+    texts = {
+        "notes.txt": ENGLISH,
+        "a.txt": "The band has asked for a stage of six by four metres and for two plugs on it.",
+    }
+    copied = "\n".join(f"{number}. {text}" for number, text in enumerate(texts.values(), 1))
+    request = "Summarize both files and tell me which one is about the band."
+    assert against(request, f"{copied}\n\nThe second one.", **texts) == ["The answer only repeats the texts."]
+    assert against("Correct both files.", f"{copied}\n\nThe second one.", **texts) == []
+    first_sentence = ENGLISH.split(". ")[0]
+    assert against(request, f"{first_sentence}. A band wants a stage.", **texts) == [], "a summary may quote"
+
+
 @pytest.mark.parametrize(
     ("request_text", "written", "expected"),
     [
@@ -274,6 +293,24 @@ def test_a_summary_that_repeats_its_input_is_doubted() -> None:
             ["You asked for German; the answer is in English."],
         ),
         ("Translate notes.txt into notes.de.md.", {"notes.de.md": GERMAN}, []),
+        (
+            "Put our two lists into all.txt, one thing a line.",
+            {"all.txt": "Sure, here is the list:\n\n```\nmilk\ntea\n```\nThese are 2 things."},
+            ["all.txt has words to you around its content."],
+        ),
+        ("Write a guide to shell loops as guide.md.", {"guide.md": "# Loops\n\n```sh\nfor f in *\n```\n"}, []),
+        (
+            "Make people.json from notes.txt: a list with an object per person.",
+            {"people.json": '{"people": [{"name": "Ann"}]}'},
+            ["You asked for a list in people.json; it is an object."],
+        ),
+        ("Make people.json from notes.txt: a list of objects.", {"people.json": '[{"name": "Ann"}]'}, []),
+        ("Make people.json, and a list of names as names.txt.", {"people.json": "{}", "names.txt": "Ann"}, []),
+        (
+            "Word it for customers as a.md and for dealers as b.md.",
+            {"a.md": ENGLISH, "b.md": ENGLISH},
+            ["a.md and b.md are the same text."],
+        ),
         ("Write a.md and b.md about tea.", {"a.md": "Tea is good.", "b.md": "  "}, ["b.md is empty."]),
     ],
 )

@@ -26,6 +26,12 @@ FILES = ("letter.md", "notes.txt")
         ("tradúcelo al inglés y al francés", ("inglés", "al francés")),
         ("Versions for:\n- the board\n- our suppliers\n", ("the board", "our suppliers")),
         ("check it for cost, risk, tone", ("cost", "risk", "tone")),
+        ("Shorten letter.md, then translate that into Danish and Czech", ("Danish", "Czech")),
+        (
+            "Hi, could you get me the opinion of a tax adviser, a nurse and a cook?",
+            ("a tax adviser", "a nurse", "a cook"),
+        ),
+        ("Fix notes.txt and judge letter.md by clarity, cost and risk.", ("clarity", "cost", "risk")),
     ],
 )
 def test_lists_of_a_request_have_items(request_text: str, items: tuple[str, ...]) -> None:

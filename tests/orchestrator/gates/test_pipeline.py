@@ -185,6 +185,22 @@ def test_gates_look_at_what_is_written_for_one_item_of_a_list() -> None:
     assert Scope(as_first_child(planned)).outputs("python", "json") == ("all.py[0]",)
 
 
+@pytest.mark.parametrize(
+    ("inputs", "outputs", "tested"),
+    [
+        ((), ("a.py", "test_a.py"), True),
+        (("test_a.py",), ("a.py",), True),
+        (("a.py",), ("test_a.py",), False),
+        (("test_b.py",), ("a.py",), False),
+        ((), ("a.py",), False),
+    ],
+)
+def test_tests_run_if_the_step_writes_their_module(
+    inputs: tuple[str, ...], outputs: tuple[str, ...], tested: bool
+) -> None:
+    assert ("unit" in default_gates(step(*outputs, inputs=inputs))) == tested
+
+
 async def test_cancelling_stops_every_gate() -> None:
     lint, build = ScriptedGate("lint", "pass", asyncio.Event()), ScriptedGate("build")
     asked = asyncio.create_task(run_gates(["lint", "build"], [ARTIFACT], CONTEXT, built(lint, build)))
