@@ -42,6 +42,13 @@ def kill_what_generates(client: httpx2.Client, number: signal.Signals) -> str:
     raise AssertionError("nothing generates")
 
 
+def loaded(client: httpx2.Client, model: str) -> int:
+    """Load a model and return the process of its engine, which can then be killed at once."""
+    assert client.post("/v1/chat/completions", json=CHAT | {"model": model, "max_tokens": 1}).status_code == 200
+    shown = next(one for one in client.get("/v1/pool").json()["models"] if one["model"] == model)
+    return int(shown["pid"])
+
+
 def sentence(daemon: Running, model: str, cause: str) -> str:
     """Return the sentence about the death of a model's engine."""
     log = daemon.home / "logs" / f"{model}.log"
@@ -102,13 +109,14 @@ def test_a_stream_that_fails_ends_with_an_error_in_the_form_of_its_api(
     daemon: Running, client: httpx2.Client, path: str
 ) -> None:
     body = {"stream": True, **LONG[path], **FORMATS[path]}
+    engine = loaded(client, body["model"])
     with client.stream("POST", path, json=body) as answer:
         assert answer.status_code == 200
         lines = answer.iter_lines()
         next(line for line in lines if "delta" in line or "content" in line)
-        model = kill_what_generates(client, signal.SIGKILL)
+        os.kill(engine, signal.SIGKILL)
         last = [json.loads(line.removeprefix("data: ")) for line in lines if line.startswith("data: ")][-1]
-    expected = sentence(daemon, model, "SIGKILL: the system may have run out of memory")
+    expected = sentence(daemon, body["model"], "SIGKILL: the system may have run out of memory")
     match path:
         case "/v1/responses":
             assert (last["type"], last["response"]["status"]) == ("response.failed", "failed")
