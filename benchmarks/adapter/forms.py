@@ -258,6 +258,48 @@ def lists(draft: ExampleDraft) -> None:
         draft.add(clause, Part(role=WORKER, action=action, inputs=reference.names), step_structure(reference.files))
 
 
+def named_texts(draft: ExampleDraft) -> None:
+    """Two to four texts made of the same files, each with its own name."""
+    reference = add_one_file(draft) if draft.random.random() < 0.7 else refer_to_all(draft.vocabulary, add_files(draft))
+    frame, item, between = draft.random.choice(operations.NAMED_TEXTS)
+    wanted = draft.random.sample(operations.TEXTS, draft.random.choice((2, 3, 3, 4)))
+    items = []
+    for wording in wanted:
+        text, taken = (
+            wording.format(**draft.fill(wording)),
+            [*draft.files, *REQUEST, *(part.output for part in draft.parts)],
+        )
+        name = new_name(
+            draft.vocabulary, [one for one in taken if one], draft.random.choice(("txt", "md", "md", "csv"))
+        )
+        items.append(item.format(file=name, text=text))
+        named = reference.names[0] if reference.names == reference.files else "the files"
+        part = Part(role=WORKER, action=action_of(f"Write {text} from {named}"), inputs=reference.names, output=name)
+        draft.add("", part, replace(step_structure(reference.files), output=name))
+    draft.clauses = [frame.format(x=reference.phrase, items=between.join(items))]
+
+
+def named_results(draft: ExampleDraft) -> None:
+    """The same for each of two or three files, and a name for each result."""
+    make = series_folder if draft.random.random() < 0.6 else mixed_folder
+    folder = make(draft.vocabulary, draft.random.choice((2, 2, 3)), draft.random.choice((0, 0, 1, 2)))
+    draft.files = folder.listed
+    operation = draft.random.choice(operations.ON_A_TEXT)
+    wording = draft.random.choice(operation.wordings)
+    values, way = draft.fill(wording), draft.random.choice((" as {o}", " in {o}", " and call that {o}", " (file {o})"))
+    ending = draft.random.choice(("txt", "md", "md"))
+    items = []
+    for index in range(len(folder.names)):
+        reference = refer_to_one(draft.vocabulary, folder, index)
+        taken = [*draft.files, *REQUEST, *(part.output for part in draft.parts if part.output)]
+        name = new_name(draft.vocabulary, taken, ending)
+        items.append(wording.format(x=reference.phrase, **values) + way.format(o=name))
+        action = action_of(wording.format(x=reference.names[0], **values))
+        part = Part(role=WORKER, action=action, inputs=reference.names, output=name)
+        draft.add("", part, replace(step_structure(reference.files), output=name))
+    draft.clauses = [", ".join(items[:-1]) + " and " + items[-1]]
+
+
 def mixed_join(draft: ExampleDraft) -> None:
     """One thing for each of several files, another for one more, and something made of all results."""
     folder = add_files(draft, least=3)
@@ -588,6 +630,8 @@ FORMS: Final[dict[Callable[[ExampleDraft], None], float]] = {
     chain_of_three: 2.2,
     two_readings: 0.8,
     lists: 0.7,
+    named_texts: 1.6,
+    named_results: 1.0,
     diamond: 1,
     fork: 1,
     mixed_join: 1.3,

@@ -364,6 +364,36 @@ WHICH_OF = (
 )
 """Which of several files something is true of: how people ask, the action for each, and that for all answers."""
 
+TEXTS = (
+    "a summary in {number} sentences",
+    "a short version for {audience}",
+    "a friendly letter to {audience}",
+    "the key points as bullets",
+    "a translation into {language}",
+    "all dates and what happens then",
+    "questions and answers for {audience}",
+    "a title and a teaser",
+    "a checklist for the {subject}",
+    "what it says about {topic}",
+    "a press release, short and factual",
+    "an email to {person}",
+    "a table of the numbers",
+    "the arguments against it",
+    "an explanation without any technical words",
+)
+"""Texts that people want to be made of a file."""
+
+NAMED_TEXTS = (
+    ("make these files from {x}: {items}", "{file} with {text}", ", "),
+    ("{x} has to go out in several forms. {items}", "{file}: {text}", ". "),
+    ("from {x} I need {items}", "{file} ({text})", " and "),
+    ("write {items}, all from {x}", "{text} as {file}", ", "),
+    ("use {x} for the following: {items}", "{file} - {text}", "; "),
+    ("turn {x} into {items}", "{text} in {file}", " and "),
+    ("read {x} and write {items}", "{file}, {text}", "; "),
+)
+"""How people ask for several texts with names: the request, one text of it, and what stands between them."""
+
 OVER_ALL = (
     ("which of {x} is the {best}?", "Say which of {x} is the {best}"),
     ("which of {x} mentions a {subject}?", "Say which of {x} mentions a {subject}"),
