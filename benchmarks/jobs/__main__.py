@@ -57,12 +57,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _setups(options: argparse.Namespace) -> Mapping[str, ModelSetup]:
-    small, large = options.small, options.large
-    all_roles = ("--model", large) if options.frontdoor is None else ("--worker", large, "--coder", large)
+    small, large, planner = options.small, options.large, ("--model", options.frontdoor)
     return {
-        "1.5b": ModelSetup("1.5b", all_roles, options.frontdoor),
-        "ladder": ModelSetup("ladder", ("--worker", small, "--coder", large), options.frontdoor or large),
-        "smollm2": ModelSetup("smollm2", ("--model", "smollm2-135m"), options.frontdoor),
+        "1.5b": ModelSetup("1.5b", ("--model", large, *planner)),
+        "ladder": ModelSetup("ladder", ("--worker", small, "--coder", large, *planner)),
+        "smollm2": ModelSetup("smollm2", ("--model", "smollm2-135m")),
     }
 
 
@@ -105,7 +104,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--before", type=Path, metavar="FOLDER", help="the --folder of an earlier version, for the goal on false done")
     add("--small", default=os.environ.get(SMALL_ENV, "qwen2.5-coder-0.5b"), help=f"the 0.5B model; else {SMALL_ENV}")
     add("--large", default=os.environ.get(LARGE_ENV, "qwen2.5-coder-1.5b"), help=f"the 1.5B model; else {LARGE_ENV}")
-    add("--frontdoor", metavar="NAME", help="the model that plans; else the one that `init` chooses, or the 1.5B")
+    add("--frontdoor", default="smollm2-135m", metavar="NAME", help="the model that plans for the larger ones")
     add("--folder", type=Path, default=FOLDER, help="keeps the log (default: %(default)s)")
     add("--out", type=Path, metavar="FILE", help=f"where the results go, as {RESULTS.relative_to(results.ROOT)}")
     return parser

@@ -42,19 +42,14 @@ class ModelSetup:
     name: str
     init: tuple[str, ...]
     """The options of `orchestrator init` that make the registry."""
-    frontdoor: str | None = None
-    """The model that plans, as `init --model` names it; None: whichever `init` chooses."""
 
     def registry(self, folder: Path) -> Path:
         """Write the registry of this setup, and return its file. Raises BenchmarkFailed."""
         file = folder / f"{self.name}.yaml"
         folder.mkdir(parents=True, exist_ok=True)
-        frontdoor = () if self.frontdoor is None else ("--model", self.frontdoor)
-        done = _command("init", *self.init, *frontdoor, "--out", str(file), "--force", home=folder / "init")
+        done = _command("init", *self.init, "--out", str(file), "--force", home=folder / "init")
         if done.returncode != 0:
             raise BenchmarkFailed(f"init fails for {self.name}: {(done.stderr or done.stdout)[-500:]}")
-        if self.frontdoor is not None:
-            _set_frontdoor(file, self.frontdoor)
         return file
 
 
@@ -189,17 +184,3 @@ def _job_run(done: "subprocess.CompletedProcess[str]", files: Mapping[str, str])
 def _files_of(folder: Path) -> dict[str, str]:
     found = sorted(path for path in folder.rglob("*") if path.is_file()) if folder.exists() else []
     return {path.relative_to(folder).as_posix(): path.read_text(encoding="utf-8", errors="replace") for path in found}
-
-
-def _set_frontdoor(file: Path, model: str) -> None:
-    """Let a model of the registry plan. Raises BenchmarkFailed if the registry does not have it."""
-    document = yaml.safe_load(file.read_text(encoding="utf-8"))
-    models, role = document["models"], document["roles"]["frontdoor"]
-    named = [name for name, entry in models.items() if name == model or Path(entry["file"]) == Path(model)]
-    if not named:
-        raise BenchmarkFailed(f"--frontdoor {model}: init has not put it into {file}, but only {', '.join(models)}")
-    if role["model"] == named[0]:
-        return
-    role.pop("adapter", None)  # belongs to the model that is replaced
-    role["model"] = named[0]
-    file.write_text(yaml.safe_dump(document, sort_keys=False), encoding="utf-8")

@@ -15,13 +15,13 @@ from orchestrator.cli.settings import JsonFlag, Settings, settings
 from orchestrator.cli.terminal import one_line, print_json, printable, size, write
 from orchestrator.errors import InputError, Problem
 from registry.checks import OTHER_TEMPLATE, why_no_prompt
-from registry.compose import CODER, WORKER, Candidate, Composed, NothingAnswers, compose, unique
+from registry.compose import CODER, FRONTDOOR, WORKER, Candidate, Composed, NothingAnswers, compose, unique
 from registry.edit import create_registry
 from registry.errors import GgufError
 from registry.gguf import read_header
 from registry.load import configured_registry, find_registry
 from registry.measured import model_file, read_measured
-from registry.models import Registry
+from registry.models import LEAST_PLAN_QUALITY, Registry
 from registry.propose import full_path, id_from
 from registry.sources.catalogue import CatalogueEntry, read_catalogue
 from registry.sources.local import as_candidate, find_here, known_models, models_in, recognise
@@ -95,7 +95,7 @@ def init(
     except NothingAnswers as error:
         raise InputError(Problem("--model", f"none of the models answers requests: {error}", _suggestion())) from error
     registry = create_registry(target, composed.text.encode(), replace=force)
-    warnings = [*ignored, *composed.warnings, *_hints(candidates, folder)]
+    warnings = [*ignored, *composed.warnings, *_hints(candidates, folder), *_planner_hint(composed)]
     following = _following(registry, composed, chosen)
     if as_json:
         print_json(
@@ -210,6 +210,21 @@ def _hints(candidates: Sequence[Candidate], folder: Path) -> Iterator[str]:
         draft = catalogue[one.id].draft if one.id in catalogue else None
         if draft is not None and draft not in names and find_here(draft, folder) is None:
             yield f"{draft} ({size(catalogue[draft].size)}) could draft for {one.id}: add --model {draft}"
+
+
+def _planner_hint(composed: Composed) -> Iterator[str]:
+    """Yield which model of the catalogue would plan, if requests are to be answered without a plan."""
+    quality = composed.role_entries[FRONTDOOR].get("plan_quality")
+    if isinstance(quality, float) and quality >= LEAST_PLAN_QUALITY:
+        return
+    planners = {name: entry for name, entry in read_catalogue().items() if FRONTDOOR in entry.adapters}
+    best = max(planners, key=lambda name: planners[name].adapters[FRONTDOOR].plan_quality or 0.0)
+    model = composed.roles[FRONTDOOR]
+    measured = "were not measured" if quality is None else f"are right {quality:.0%} of the time"
+    yield (
+        f"the plans of {model} {measured}, so requests are answered directly: `orchestrator bench model {model}` "
+        f"measures them, and --model {best} ({size(planners[best].size)}) adds a model that is trained to plan"
+    )
 
 
 def _following(registry: Registry, composed: Composed, chosen: Settings) -> list[str]:

@@ -108,6 +108,10 @@ def test_models_of_the_folder_go_by_their_stems_and_those_of_the_catalogue_by_th
     told = command("init", "--model", "qwen3-4b", "--model", "draft", "--out", tmp_path / "a.yaml", "--json").json
     assert (told["models"], told["roles"]["worker"]) == (["qwen3-4b", "draft"], "qwen3-4b")
     assert any("qwen3-0.6b" in warning and "could draft for qwen3-4b" in warning for warning in told["warnings"])
+    assert any(
+        warning.startswith("the plans of qwen3-4b were not measured, so requests are answered directly: ")
+        for warning in told["warnings"]
+    )
 
 
 @pytest.mark.parametrize("how", ["init", "init --model", "models add", "models import"])
