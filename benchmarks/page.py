@@ -4,7 +4,7 @@ Every figure that they tell is read from a file of benchmarks/results, so none c
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from benchmarks.goals import state
@@ -17,6 +17,8 @@ END: Final = "<!-- end of the overview -->"
 PAGE: Final = "docs/benchmarks.md"
 REAL_MODEL: Final = "real_"
 """Results of `orchestrator bench model NAME` are called this and the model's name."""
+ADAPTER_OF: Final = "adapter_"
+"""Results of the frontdoor's adapters but the first one are called this and the model's name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,10 +206,12 @@ def _procedures(found: Results) -> str:
 
 
 def _adapter(found: Results) -> str:
-    right = {(row["system"], row["requests"]): row["right"] for row in found["rows"]}
+    rows = {(row["system"], row["requests"]): row for row in found["rows"]}
+    counted = [rows["adapter", name] for name in ("unseen", "wide")]
+    right, count = (sum(row[key] for row in counted) for key in ("right", "count"))
     return (
-        f"SmolLM2-135M plans {right['adapter', 'unseen']} of 50 natural requests rightly with it, "
-        f"{right['prompt', 'unseen']} with the prompt that ships, {right['bare', 'unseen']} bare."
+        f"With it, {found['model']} plans {right} of {count} natural requests rightly; of 50 of these "
+        f"{rows['prompt', 'unseen']['right']} with the prompt that ships and {rows['bare', 'unseen']['right']} bare."
     )
 
 
@@ -338,6 +342,9 @@ def subject_of(name: str) -> BenchmarkSubject:
         model = name.removeprefix(REAL_MODEL)
         about = "100 natural requests whose plans are checked, and 40 small tasks whose answers are."
         return BenchmarkSubject(f"A real model: {model}", about, _real_model)
+    if name.startswith(ADAPTER_OF):
+        subject = SUBJECTS["adapter"]
+        return replace(subject, title=f"{subject.title} of {name.removeprefix(ADAPTER_OF)}")
     return SUBJECTS[name]
 
 

@@ -179,6 +179,7 @@ def _measure(arguments: argparse.Namespace) -> None:
         "command": f"python -m benchmarks.adapter measure --model {model}",
         "machine": results.machine(),
         "versions": results.versions("llama-cpp-python"),
+        "model": model,
         "adapter": {"file": adapter.file, "sha256": digest},
         "systems": {system: setup.about for system, setup in setups.items()},
         "rows": [{key: value for key, value in row.items() if key != "goals"} for row in rows.values()],

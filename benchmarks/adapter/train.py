@@ -96,8 +96,10 @@ def _packed_attention(
     key, value = (each.repeat_interleave(groups, dim=1) for each in (key, value))
     shared, found = packed.prefix, list[torch.Tensor]()
     for start, end in packed.spans:
-        one = (torch.cat((each[:, :, :shared], each[:, :, start:end]), dim=2) for each in (query, key, value))
-        attended = scaled_dot_product_attention(*one, is_causal=True, scale=given["scaling"])
+        queries, keys, values = (
+            torch.cat((each[:, :, :shared], each[:, :, start:end]), dim=2) for each in (query, key, value)
+        )
+        attended = scaled_dot_product_attention(queries, keys, values, is_causal=True, scale=given["scaling"])
         found.append(attended if not found else attended[:, :, shared:])
     return torch.cat(found, dim=2).transpose(1, 2), None
 

@@ -48,7 +48,7 @@ def test_what_a_small_real_model_does() -> None:
 def test_the_card_of_the_adapter_says_what_was_measured() -> None:
     card = (ROOT / "registry" / "adapters" / "README.md").read_text(encoding="utf-8")
     rows = {(row["system"], row["requests"]): row for row in results("adapter")["rows"]}
-    for requests in ("unseen", "tuning", "generated"):
+    for requests in ("unseen", "wide", "tuning", "generated"):
         told = " | ".join(_share(rows.get((system, requests))) for system in ("adapter", "prompt", "bare"))
         assert f"| {told} |" in card
     shipped = read_catalogue()["smollm2-135m"].adapters["frontdoor"]
