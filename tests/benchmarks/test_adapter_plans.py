@@ -9,9 +9,9 @@ import pytest
 import yaml
 
 from benchmarks.adapter import variants
-from benchmarks.adapter.base import SYSTEM
+from benchmarks.adapter.base import MODEL, SYSTEM
 from benchmarks.adapter.data import answer_text, is_allowed, question_text
-from benchmarks.adapter.evaluate import BARE, MODEL, SHIPPED, as_request, registry_form
+from benchmarks.adapter.evaluate import BARE, SHIPPED, as_request, registry_form
 from benchmarks.adapter.forms import FORMS
 from benchmarks.adapter.operations import ON_A_TEXT
 from benchmarks.adapter.plans import PlanExample, generate

@@ -82,7 +82,7 @@ def test_what_was_measured_of_all_gives_the_roles(header: GgufHeader) -> None:
         in (made.notes)
     )
     by_size = composed(*models).roles
-    by_plans = by_size | {"frontdoor": "m4", "judge": "m4"}
+    by_plans = {**by_size, "frontdoor": "m4", "judge": "m4"}
     assert composed(replace(models[0], measured=shares["m4"]), *models[1:]).roles == by_plans, "two were not measured"
     assert composed(models[0], replace(models[1], measured=shares["m14"]), models[2]).roles == by_size, (
         "another one may plan better than that"
