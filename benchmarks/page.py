@@ -236,11 +236,15 @@ def _clients(found: Results) -> str:
     return f"{len(found['rows'])} clients, unchanged: {tried - failing} of the {tried} things that they can do work."
 
 
+TASKS: Final = ("extract", "count", "classify", "code")
+"""The kinds of small tasks that a real model does."""
+
+
 def _real_model(found: Results) -> str:
     right = found["right"]
-    done = [count for kind, count in right.items() if kind != "plan"]
+    done = [count for kind, count in right.items() if kind in TASKS]
     return (
-        f"It plans {right['plan']['right']} of {right['plan']['of']} requests rightly with its adapter, and does "
+        f"It plans {right['plan']['right']} of {right['plan']['of']} requests rightly, and does "
         f"{sum(one['right'] for one in done)} of {sum(one['of'] for one in done)} small tasks."
     )
 

@@ -390,6 +390,8 @@ def _entry(one: Candidate, casting: _Casting, chosen: Fit, registry: Path, *, ho
         entry["aliases"] = [*one.aliases]
     entry["residency"] = "hot" if hot else "warm"
     entry |= {name: options[name] for name in WRITTEN if options.get(name) is not None}
+    if one.measured is not None and one.measured.step_context not in (None, "own"):
+        entry["step_context"] = one.measured.step_context
     if one.id in casting.drafts:
         entry["speculation"] = asdict(SpeculationOptions(casting.drafts[one.id]))
     if not _embeds(one, casting) and one.answers and why_not_drafted(one.header) is None:

@@ -11,7 +11,9 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, get_args
+
+from registry.options import StepContext
 
 FILE: Final = "measured.json"
 
@@ -29,6 +31,8 @@ class MeasuredShares:
     """Of small tasks in words, the share that was done rightly."""
     code: float | None = None
     """Of functions, the share that passed its tests; None where no code could be run."""
+    step_context: StepContext | None = None
+    """What its steps should read, by which parts of requests it did rightly; None if that was not measured."""
 
 
 def model_file(file: Path, size: int) -> ModelFile:
@@ -62,4 +66,9 @@ def _measured(row: Mapping[str, Any]) -> MeasuredShares:
     shares = [float(row["plans"]), float(row["answers"]), *([] if code is None else [float(code)])]
     if not all(0.0 <= share <= 1.0 for share in shares):
         raise ValueError(f"the shares are {shares}; accepted: 0 to 1")
-    return MeasuredShares(plans=shares[0], answers=shares[1], code=None if code is None else shares[2])
+    context = row.get("step_context")
+    if context is not None and context not in get_args(StepContext):
+        raise ValueError(f"step_context is {context!r}; accepted: {', '.join(get_args(StepContext))}")
+    return MeasuredShares(
+        plans=shares[0], answers=shares[1], code=None if code is None else shares[2], step_context=context
+    )

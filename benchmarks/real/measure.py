@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
 from benchmarks.goals import Goal, at_least, at_most, wilson
+from benchmarks.real.contexts import KINDS, ContextTask, best_context, context_tasks
 from benchmarks.real.requests import RealRequest, real_requests
 from benchmarks.real.structure import CODER, width
 from benchmarks.real.tasks import RealTask, real_tasks
@@ -34,6 +35,7 @@ from orchestrator.steps.role import resolve_role
 from registry.forms import Level, Tier
 from registry.measured import MeasuredShares
 from registry.models import Registry, RoleEntry
+from registry.options import StepContext
 
 T = TypeVar("T")
 PLANS_GOAL: Final = 0.7
@@ -42,6 +44,8 @@ WIDE_GOALS: Final = (0.8, 0.1, 0.05)
 """Of the requests that measure width: the least share of right plans, the largest of collapsed and of too wide ones."""
 COLLAPSED: Final = 0.5
 """A plan has collapsed if its width is less than this share of the best."""
+ANSWERS: Final = ("extract", "count", "classify")
+"""The kinds of the small tasks in words."""
 AT_ONCE: Final = 4
 """The most requests that are asked at the same time."""
 
@@ -121,7 +125,7 @@ class ModelResults:
 
 def as_measured(results: ModelResults) -> MeasuredShares | None:
     """Return what counts for the model's roles; None unless all requests and tasks were asked, but for code."""
-    kinds = [kind for kind in results.kinds if kind not in ("plan", "code")]
+    kinds = [kind for kind in ANSWERS if kind in results.kinds]
     plans, answers, code = results.count("plan"), results.count(*kinds), results.count("code")
     wanted = Counter("code" if task.kind == "code" else "answer" for task in real_tasks())
     if plans[1] < len(real_requests("all")) or answers[1] < wanted["answer"] or 0 < code[1] < wanted["code"]:
@@ -130,7 +134,16 @@ def as_measured(results: ModelResults) -> MeasuredShares | None:
         plans=plans[0] / plans[1],
         answers=answers[0] / answers[1],
         code=code[0] / code[1] if code[1] else None,
+        step_context=context_of(results),
     )
+
+
+def context_of(results: ModelResults) -> StepContext | None:
+    """Return what the model's steps should read; None unless all parts and joins were done."""
+    counts = {kind: results.count(kind) for kinds in KINDS.values() for kind in kinds}
+    if sum(count for _, count in counts.values()) < len(context_tasks()):
+        return None
+    return best_context({kind: right for kind, (right, _) in counts.items()})
 
 
 def goals(results: Iterable[Result]) -> list[dict[str, Any]]:
@@ -206,7 +219,7 @@ async def measure(
     registry: Registry,
     model: str,
     requests: Sequence[RealRequest],
-    tasks: Sequence[RealTask],
+    tasks: Sequence[RealTask | ContextTask],
     folder: Path,
     say: Say,
     *,
@@ -263,7 +276,7 @@ class _Asking:
         """Return the call that has a request planned."""
         return lambda: self._plan(request)
 
-    def task_job(self, task: RealTask) -> Callable[[], Awaitable[Result]]:
+    def task_job(self, task: RealTask | ContextTask) -> Callable[[], Awaitable[Result]]:
         """Return the call that has a task done."""
         return lambda: self._do(task)
 
@@ -286,7 +299,7 @@ class _Asking:
         answer = json.dumps({"plan": written}, ensure_ascii=False)
         return Result(request.request, "plan", right, answer, planned.reason, planned.usage, width(steps))
 
-    async def _do(self, task: RealTask) -> Result:
+    async def _do(self, task: RealTask | ContextTask) -> Result:
         step = task.step
         attempt = Attempt(
             step=step,
@@ -347,11 +360,15 @@ def summary(measured: ModelResults) -> Iterable[str]:
         yield f"plan structure right  {plans[0]} of {plans[1]}"
     for goal in goals(measured.results):
         yield f"{goal['name']}: {goal['value']:.0%}, wanted {goal['goal']}"
-    kinds = [kind for kind in measured.kinds if kind != "plan"]
+    kinds = [kind for kind in measured.kinds if kind in (*ANSWERS, "code")]
     if kinds:
         right, count = measured.count(*kinds)
         each = ", ".join(f"{kind} {some} of {of}" for kind in kinds for some, of in [measured.count(kind)])
         yield f"answers right         {right} of {count} ({each})"
+    if (context := context_of(measured)) is not None:
+        done = {name: measured.count(*kinds) for name, kinds in KINDS.items()}
+        counts = ", ".join(f"{name} {some} of {of}" for name, (some, of) in done.items())
+        yield f"parts right by context {counts}: step_context {context}"
     if measured.skipped:
         yield f"no code was asked for: {measured.skipped}"
     if measured.seconds:

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from benchmarks import results
+from benchmarks.real.contexts import context_tasks
 from benchmarks.real.measure import ModelResults, as_measured, goals, measure, summary
 from benchmarks.real.requests import Which, real_requests
 from benchmarks.real.tasks import real_tasks
@@ -54,7 +55,8 @@ def model(
     ] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Measure a model: which of 100 natural requests it plans rightly, and which of 40 tasks it does rightly.
+    """Measure a model: which of 100 natural requests it plans rightly, which of 40 tasks it does rightly, and what its
+    steps should read.
 
     Plans come from the real frontdoor, and answers pass the real gates. A plan is right if its steps read the right
     files and depend on each other in the right way. Nothing is journaled, and no daemon is asked. The shares that are
@@ -68,9 +70,10 @@ def model(
     target = _target(entry.id) if save else None
     asked = real_requests(requests or "all") if requests or not tasks else ()
     done = real_tasks() if tasks or not requests else ()
+    parts = context_tasks() if done and limit is None else ()
     with tempfile.TemporaryDirectory(prefix="orchestrator-bench-") as folder:
         log_to(Path(folder) / "bench.log")
-        measured = asyncio.run(measure(registry, entry.id, asked[:limit], done[:limit], Path(folder), _say))
+        measured = asyncio.run(measure(registry, entry.id, asked[:limit], (*done[:limit], *parts), Path(folder), _say))
     _keep(entry, measured)
     if target is not None:
         results.write(target, _document(measured))

@@ -115,6 +115,13 @@ def test_a_small_model_with_an_adapter_that_plans_well_plans(
     )
 
 
+@pytest.mark.parametrize(("measured", "written"), [(None, None), ("own", None), ("shared", "shared")])
+def test_steps_read_what_was_measured_to_be_best(header: GgufHeader, measured: Any, written: str | None) -> None:
+    shares = MeasuredShares(plans=0.5, answers=0.5, step_context=measured)
+    made = composed(replace(model(header, "only", 4), measured=shares))
+    assert yaml.safe_load(made.text)["models"]["only"].get("step_context") == written
+
+
 def test_roles_are_set_by_hand(header: GgufHeader) -> None:
     models = (model(header, "m1", 4), model(header, "m0", 0.5))
     by_hand = {"worker": "m0", "coder": "m1"}

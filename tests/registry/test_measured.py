@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from registry.measured import FILE, MeasuredShares, model_file, read_measured, write_measured
 
 SHARES = st.floats(0, 1)
+CONTEXTS = st.none() | st.sampled_from(["own", "sources", "shared"])
+MEASURED = st.builds(MeasuredShares, plans=SHARES, answers=SHARES, step_context=CONTEXTS)
 
 
-@given(
-    rows=st.dictionaries(st.tuples(st.text(), st.integers(0)), st.builds(MeasuredShares, plans=SHARES, answers=SHARES))
-)
+@given(rows=st.dictionaries(st.tuples(st.text(), st.integers(0)), MEASURED))
 def test_what_was_measured_is_read_again(
     tmp_path_factory: pytest.TempPathFactory, rows: dict[tuple[str, int], MeasuredShares]
 ) -> None:
@@ -42,6 +42,7 @@ def test_a_later_measurement_of_a_file_takes_the_place_of_an_earlier_one(tmp_pat
         '[{"file": "a", "bytes": 1}]',
         '[{"file": "a", "bytes": 1, "plans": 2, "answers": 0, "code": null}]',
         '[{"file": "a", "bytes": 1, "plans": null, "answers": 0, "code": null}]',
+        '[{"file": "a", "bytes": 1, "plans": 1, "answers": 0, "code": null, "step_context": "all"}]',
     ],
 )
 def test_a_damaged_file_says_nothing_and_is_replaced(tmp_path: Path, text: str) -> None:
