@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, Final, Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,9 @@ from registry.options import (
     SamplingOptions,
 )
 from registry.thinking import Thinking
+
+COMPACT: Final = "x-compact"
+"""A key of a JSON Schema for texts without white space outside of strings, which have fewer tokens."""
 
 Finish = Literal["stop", "length", "deadline", "repetition", "cancelled"]
 """Why a text ended: by an end token or a stop string, at its `max_tokens`, at its deadline, in an endless repetition
@@ -276,7 +279,8 @@ class Generation:
     """Tokens of the vocabulary that end the text, after `min_tokens`. As in vLLM, the text of such a token is part of
     it; control tokens have none."""
     schema: dict[str, object] | bool | None = None
-    """A JSON Schema that the text has to satisfy. At most one of `schema` and `grammar` may be given."""
+    """A JSON Schema that the text has to satisfy. At most one of `schema` and `grammar` may be given. With the key
+    `COMPACT` in its root, the text has no white space outside of strings."""
     grammar: str | None = None
     """A GBNF grammar that the text has to satisfy, with the rule `root` as its start."""
     tools: tuple[OfferedTool, ...] = ()

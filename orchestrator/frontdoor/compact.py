@@ -25,6 +25,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from orchestrator.engine.contract import COMPACT
 from orchestrator.errors import OrchestratorError
 from orchestrator.frontdoor.listed import FIRST_PARTS, Listed, listed_part
 from orchestrator.frontdoor.personas import persona_schema
@@ -119,7 +120,13 @@ def plan_schema(
     parts: dict[str, Any] = {"type": "array", "items": part, "minItems": least, "maxItems": MAX_PARTS}
     if begun:
         parts["prefixItems"] = begun
-    return {"type": "object", "properties": {"plan": parts}, "required": ["plan"], "additionalProperties": False}
+    return {
+        COMPACT: True,
+        "type": "object",
+        "properties": {"plan": parts},
+        "required": ["plan"],
+        "additionalProperties": False,
+    }
 
 
 def _free_part(roles: Collection[str], replan: bool) -> dict[str, Any]:

@@ -52,6 +52,20 @@ _ANYTHING: Final = frozenset(
     """.split()
 )
 """Words for what such a verb may have as its object, whatever the text is about."""
+_TEXTS: Final = frozenset("text file document note notes page datei fichier texte texto archivo documento".split())
+_FINDS: Final = frozenset(
+    """
+    compute calculate count determine find name say tell list extract give identify estimate sum show
+    berechne zahle bestimme finde nenne sag liste ermittle gib zeig
+    calcule compte trouve nomme dis liste donne montre determine
+    calcula cuenta encuentra nombra di enumera da muestra determina
+    """.split()
+)
+"""Verbs of actions whose object is still to be found."""
+_KNOWN_OBJECT: Final = re.compile(
+    r"\b(?:the|this|that|der|die|das|den|dem|des|le|la|les|el|los|las)\s+([^\W\d_]{3,})|\bl['\u2019]([^\W\d_]{3,})"
+)
+"""What stands behind an article, in folded actions."""
 _POINTS_BACK: Final = re.compile(
     r"\b(?:it|them|these|those|this|both|the two|results?|outputs?|answers?|texts|parts|pieces|versions?|above|previous"
     r"|together|combine|merge|join|es(?= (?:in|ins|und|zu|auf|als)\b|[.!]?$)|sie|diese[nmrs]?|beide[nmr]?|ergebniss?e?"
@@ -61,6 +75,12 @@ _POINTS_BACK: Final = re.compile(
 """Folded words by which an action refers to outputs without saying what they are."""
 
 
+_OF_CODE: Final = re.compile(
+    r"\b(?:functions?|scripts?|programs?|class(?:es)?|modules?|code|tests?|quer(?:y|ies)|sql|regex\w*|python|bash|shell|"
+    r"java\w*|typescript|rust|algorithms?|implement\w*|bugs?|debug\w*|refactor\w*|funktion\w*|skripte?|programm\w*|klassen?|"
+    r"modul\w*|abfragen?|fonctions?|programmes?|requetes?|funcion(?:es)?|programas?|consultas?|codigo)\b"
+)
+"""Folded words of actions that are about programs."""
 _ASKS: Final = re.compile(
     r"\b(?:when|which|who|whom|where|why|how|whether|if|wann|welche[rsmn]?|wer|wen|wo|warum|wie|ob|quand|quels?|quelles?|qui"
     r"|pourquoi|comment|combien|si|cuando|cual(?:es)?|quien(?:es)?|donde|cuantos?|cuantas?)\b"
@@ -270,7 +290,7 @@ class PlanReview:
             part = part.model_copy(update={"output": None})
         if not _outputs(part) and not part.replan and len(self._expanded(part.each)) < 2:
             part = part.model_copy(update={"output": self._output_of(part)})
-        return self._with_context(self._by_coder(self._with_tested(part)))
+        return self._with_context(self._by_right_role(self._with_tested(part)))
 
     def _with_context(self, part: Part) -> Part:
         """Return the part with the files that the model of its role reads next to its own sources."""
@@ -298,12 +318,24 @@ class PlanReview:
     def _read_steps(self, part: Part) -> list[Step]:
         return [step for name in part.inputs for step in self._steps_of(name)]
 
-    def _by_coder(self, part: Part) -> Part:
-        """Return the part with a role that writes code, if that is what it writes."""
+    def _by_right_role(self, part: Part) -> Part:
+        """Return the part with a role that writes code if that is what it writes, and only then."""
         code = any(map(is_program, _outputs(part)))
         if code and part.role not in CODE_ROLES and CODER in self._roles:
             return part.model_copy(update={"role": CODER})
+        others = [role for role in self._roles if role not in CODE_ROLES]
+        if not code and part.role in CODE_ROLES and others and not self._is_about_code(part):
+            return part.model_copy(update={"role": others[0]})
         return part
+
+    def _is_about_code(self, part: Part) -> bool:
+        """Return whether a part speaks of programs, or reads some."""
+        read = (
+            *self._expanded((*part.each, *part.inputs)),
+            *(name for step in self._read_steps(part) for name in step.outputs),
+        )
+        by_coder = any(step.actor in CODE_ROLES for step in self._read_steps(part))
+        return by_coder or any(map(is_program, read)) or _OF_CODE.search(folded(part.action)) is not None
 
     def _without_unnamed(self, part: Part) -> Part:
         """Return the part without files that its action is not about, if it names others of its files."""
@@ -329,11 +361,30 @@ class PlanReview:
         named = any(names_file(part.action, file) for file in self._files)
         if not steps or (not checks and self._speaks_of(part.action, read, written)):
             return part
+        if len(written) == 1 and not checks and not named and self._means_output(part.action, steps[0]):
+            return part
         originals = self._originals(written)
         others = [name for name in part.inputs if name not in read]
         stay = checks or (len(written) < 2 and not named)
         inputs = tuple(dict.fromkeys((*originals, *others, *(read if stay else ()))))
         return part.model_copy(update={"inputs": inputs}) if originals and len(inputs) <= MAX_READS else part
+
+    def _means_output(self, action: str, step: Step) -> bool:
+        """Return whether an action without the name of a file means what a step has made, and not what that has read.
+
+        So it is if the step has read no file itself, or if the action has an object that is known by then, such as "the
+        reply", and that no file is called.
+        """
+        files = [name for name in step.inputs if self._found(name)]
+        stems = [*chain.from_iterable(words(PurePosixPath(name).stem.replace("_", " ")) for name in files)]
+        objects = [match[1] or match[2] for match in _KNOWN_OBJECT.finditer(folded(action))]
+        meant = (
+            word
+            for word in objects
+            if word not in _ANYTHING | _TEXTS and not any(related(word, stem) for stem in stems)
+        )
+        finds = bool(spoken := words(action)) and spoken[0] in _FINDS
+        return not files or (not finds and any(meant))
 
     def _speaks_of(self, action: str, read: Sequence[str], written: Sequence[str]) -> bool:
         named = any(name in action for name in (*read, *written))
@@ -427,7 +478,7 @@ class PlanReview:
         unwritten = self._unwritten()
         if not _outputs(part) and len(unwritten) == 1 and len(self._expanded(part.each)) < 2:
             if not any(self._is_wanted_of(unwritten[0], earlier.action) for earlier in self._builder.fresh):
-                part = self._by_coder(part.model_copy(update={"output": unwritten[0]}))
+                part = self._by_right_role(part.model_copy(update={"output": unwritten[0]}))
         return part
 
     def _may_read(self, part: Part) -> bool:

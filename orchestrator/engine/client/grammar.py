@@ -32,6 +32,7 @@ from orchestrator.engine.client.schema import (
     schemas_of,
     without,
 )
+from orchestrator.engine.contract import COMPACT
 from orchestrator.engine.errors import BadGrammar
 from orchestrator.taskir.formats import FORMATS
 from orchestrator.taskir.patterns import read_pattern
@@ -294,6 +295,7 @@ class _Writer:
     def __init__(self, root: Schema) -> None:
         self.rules: dict[str, str] = {}
         self._root = root
+        self._compact = isinstance(root, Mapping) and bool(root.get(COMPACT))
         self._known: dict[object, str] = {}
         self._end = time.thread_time() + MOST_SECONDS
 
@@ -619,7 +621,7 @@ class _Writer:
 
     def _terminal(self, name: str) -> str:
         if name not in self.rules:
-            self.rules[name] = _TERMINALS[name]
+            self.rules[name] = '""' if name == "ws" and self._compact else _TERMINALS[name]
             for other in _NEEDS.get(name, ()):
                 self._terminal(other)
         return name

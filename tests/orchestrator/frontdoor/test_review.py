@@ -199,6 +199,14 @@ def test_step_after_a_single_output_that_it_does_not_name_reads_the_original_too
         part("Résume a.md et b.md.", "a.md", "b.md"), part("Écris une lettre sur b.md.", "P1")
     )
     assert french.reads[-1] == ("a.md", "b.md")
+    reply = Answer("Respond to a.md. After that, proofread the reply.").of(
+        part("Respond to a.md.", "a.md"), part("Proofread the reply.", "P1")
+    )
+    assert reply.reads[-1] == reply.steps[0].outputs, "the reply is none of the files"
+    chain = Answer("Shorten a.md, put it into Dutch and find a title.").of(
+        part("Shorten a.md.", "a.md"), part("Put the result into Dutch.", "P1"), part("Find a title.", "P2")
+    )
+    assert chain.reads[-1] == chain.steps[1].outputs, "what was read last is no file"
     made = Answer("Write a limerick about a.md and put it into Dutch.").of(
         part("Write a limerick about a.md.", "a.md"), part("Put the limerick into Dutch.", "P1")
     )
@@ -409,3 +417,20 @@ def test_reviewed_plan_is_sound_whatever_the_model_writes(data: st.DataObject) -
     assert not any(
         step.action.startswith(("Read", "Collect")) for step in answer.steps if step.outputs != ("short.md",)
     )
+
+
+@pytest.mark.parametrize(
+    ("action", "reads", "output", "role"),
+    [
+        ("Suggest a title.", "a.md", None, "worker"),
+        ("Explain what this function does.", "a.md", None, "coder"),
+        ("Say what it prints.", "tool.py", None, "coder"),
+        ("Write what a.md describes.", "a.md", "tool2.py", "coder"),
+    ],
+)
+def test_a_coder_does_what_is_about_code(action: str, reads: str, output: str | None, role: str) -> None:
+    by_coder = Part(role="coder", action=action, inputs=(reads,), output=output)
+    plan = Answer(f"{action} ({reads}, tool2.py)" if output else f"{action} ({reads})", files=("a.md", "tool.py")).of(
+        given
+    )
+    assert plan.steps[0].actor == role
