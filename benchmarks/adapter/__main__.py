@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from benchmarks import results
 from benchmarks.adapter import families, family_training
-from benchmarks.adapter.base import FIRST_LAYERS, MODEL, NoModel, model_file
+from benchmarks.adapter.base import MODEL, SHAPES, NoModel, model_file
 from benchmarks.adapter.data import SEED, answer_text, question_text, unseen
 from benchmarks.adapter.evaluate import BARE, SHIPPED, PlanningSetup, adapted, as_request, evaluate
 from benchmarks.adapter.family_measure import KEPT_FILE, counted, keep_answers
@@ -50,7 +50,7 @@ def main() -> None:
     """Carry out one command."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.adapter", description=__doc__)
     parser.add_argument("command", choices=(*COMMANDS, "all"))
-    parser.add_argument("--model", choices=tuple(FIRST_LAYERS), default=MODEL, help="(default: %(default)s)")
+    parser.add_argument("--model", choices=tuple(SHAPES), default=MODEL, help="(default: %(default)s)")
     parser.add_argument("--folder", type=Path, default=WORK, help="for checkpoints and the exported adapter")
     parser.add_argument("--tokens", type=int, help="how many tokens to train on in all")
     parser.add_argument("--count", type=int, default=100, help="how many examples to print, or to evaluate of each set")
@@ -80,8 +80,8 @@ def _train(arguments: argparse.Namespace) -> None:
     from benchmarks.adapter.train import train
 
     settings = {"seed": arguments.seed, "threads": arguments.threads, "device": arguments.device}
-    file, first_layer = model_file(arguments.model), FIRST_LAYERS[arguments.model]
-    train(file, arguments.folder, arguments.tokens or TOKENS, first_layer=first_layer, **settings)
+    file, shape = model_file(arguments.model), SHAPES[arguments.model]
+    train(file, arguments.folder, arguments.tokens or TOKENS, shape=shape, **settings)
 
 
 def _export(arguments: argparse.Namespace) -> None:

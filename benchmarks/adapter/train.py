@@ -21,13 +21,12 @@ from peft import LoraConfig, get_peft_model, get_peft_model_state_dict, set_peft
 from torch.nn.functional import cross_entropy, scaled_dot_product_attention
 from transformers import AttentionInterface, AutoModelForCausalLM, AutoTokenizer
 
-from benchmarks.adapter.base import FIRST_LAYERS, MODEL
+from benchmarks.adapter.base import MODEL, SHAPES, AdapterShape
 from benchmarks.adapter.data import SEED, TokenizedExample, batches, common_prefix
 
 RANK: Final = 16
 ALPHA: Final = 32
 PROJECTIONS: Final = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
-LEARNING_RATE: Final = 1e-3
 LAST_LEARNING_RATE: Final = 0.05
 """The share of the learning rate that is left at the end. It falls evenly with the tokens."""
 WARM_UP_STEPS: Final = 10
@@ -170,7 +169,7 @@ def train(
     threads: int | None = None,
     device: str | None = None,
     rank: int = RANK,
-    first_layer: int = FIRST_LAYERS[MODEL],
+    shape: AdapterShape = SHAPES[MODEL],
     data: Callable[[Any, int, int, int], Iterator[list[TokenizedExample]]] = batches,
 ) -> AdapterProgress:
     """Train on so many tokens in all, from the checkpoint in `folder` if there is one, and leave one there.
@@ -185,10 +184,10 @@ def train(
     if threads is not None:
         torch.set_num_threads(threads)
     torch.manual_seed(seed)
-    model, tokenizer = load(file, dtype, rank, first_layer)
+    model, tokenizer = load(file, dtype, rank, shape.first_layer)
     model.to(chosen)
     weights = [weight for weight in model.parameters() if weight.requires_grad]
-    optimizer = torch.optim.AdamW(weights, lr=LEARNING_RATE, weight_decay=0.0)
+    optimizer = torch.optim.AdamW(weights, lr=shape.learning_rate, weight_decay=0.0)
     progress = _restore(folder, model, optimizer)
     group = _Processes()
     print(
@@ -202,7 +201,7 @@ def train(
     while not group.over(progress.tokens >= tokens):
         started, batch = time.monotonic(), next(taken)
         for parameters in optimizer.param_groups:
-            parameters["lr"] = LEARNING_RATE * _rate(progress, tokens)
+            parameters["lr"] = shape.learning_rate * _rate(progress, tokens)
         loss = loss_of(model, batch)
         loss.backward()
         computed, value = group.average(weights, sum(len(example.tokens) for example in batch), loss.item())

@@ -21,6 +21,7 @@ from typing import Final
 from orchestrator.frontdoor.builder import PlanBuilder
 from orchestrator.frontdoor.clauses import MAKING, Clause, clauses_of, made_by, speaks_of
 from orchestrator.frontdoor.compact import MAX_ACTION, MAX_READS, Part, PlanFlaw
+from orchestrator.frontdoor.coverage import lost_words
 from orchestrator.frontdoor.each_words import EACH, name_for
 from orchestrator.frontdoor.listed import CODE_ROLES, is_program
 from orchestrator.frontdoor.references import FileNames, names_file, referred_part
@@ -503,11 +504,20 @@ class PlanReview:
         """Return what the plan lacks, if all of it is known. The rest of a plan is only made for what was found."""
         if self._builder.done:
             return []
-        unread, unwritten = self._unread(), self._unwritten()
+        unread, unwritten, lost = self._unread(), self._unwritten(), self._lost()
         return [
             *([f"no part reads {', '.join(unread)}"] if unread else []),
             *([f"no part has the output {', '.join(unwritten)}"] if unwritten else []),
+            *([f"the actions say nothing of {', '.join(lost[:4])}"] if lost else []),
         ]
+
+    def _lost(self) -> tuple[str, ...]:
+        """Return words of the request that no action has, if the plan has lost what it says, and no step reads it."""
+        parts = [*self._builder.accepted, *([self._last] if self._last is not None else [])]
+        if any(REQUEST_LABEL in part.inputs for part in parts):
+            return ()
+        names = (*self._files, *self._read.outputs)
+        return lost_words(self._request, names, (f"{part.action} {' '.join(part.each)}" for part in parts))
 
 
 def _outputs(part: Part) -> tuple[str, ...]:

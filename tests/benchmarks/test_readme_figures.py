@@ -5,6 +5,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from benchmarks import page
 from benchmarks import results as results_module
 from registry.sources.catalogue import read_catalogue
@@ -45,15 +47,22 @@ def test_what_a_small_real_model_does() -> None:
     ) in README
 
 
-def test_the_card_of_the_adapter_says_what_was_measured() -> None:
+@pytest.mark.parametrize(
+    ("name", "model"),
+    [("adapter", "smollm2-135m"), ("adapter_qwen2.5-coder-0.5b", "qwen2.5-coder-0.5b")],
+)
+def test_the_cards_of_the_adapters_say_what_was_measured(name: str, model: str) -> None:
+    shipped = read_catalogue()[model].adapters["frontdoor"]
     card = (ROOT / "registry" / "adapters" / "README.md").read_text(encoding="utf-8")
-    rows = {(row["system"], row["requests"]): row for row in results("adapter")["rows"]}
+    card = card[card.index(f"### {Path(shipped.file).name}") :]
+    rows = {(row["system"], row["requests"]): row for row in results(name)["rows"]}
     for requests in ("unseen", "wide", "tuning", "generated"):
-        told = " | ".join(_share(rows.get((system, requests))) for system in ("adapter", "prompt", "bare"))
-        assert f"| {told} |" in card
-    shipped = read_catalogue()["smollm2-135m"].adapters["frontdoor"]
-    assert results("adapter")["adapter"] == {"file": shipped.file, "sha256": shipped.sha256}
+        shares = " | ".join(_share(rows.get((system, requests))) for system in ("adapter", "prompt", "bare"))
+        assert f"| {shares} |" in card
+    assert results(name)["adapter"] == {"file": shipped.file, "sha256": shipped.sha256}
     assert hashlib.sha256(shipped.path.read_bytes()).hexdigest() == shipped.sha256
+    right, count = (sum(rows["adapter", one][key] for one in ("unseen", "wide")) for key in ("right", "count"))
+    assert shipped.plan_quality == round(right / count, 2), "of the requests that nobody tuned to"
 
 
 def test_the_card_says_what_was_measured_of_the_worker_and_the_judge() -> None:

@@ -431,6 +431,13 @@ def test_reviewed_plan_is_sound_whatever_the_model_writes(data: st.DataObject) -
 def test_a_coder_does_what_is_about_code(action: str, reads: str, output: str | None, role: str) -> None:
     by_coder = Part(role="coder", action=action, inputs=(reads,), output=output)
     plan = Answer(f"{action} ({reads}, tool2.py)" if output else f"{action} ({reads})", files=("a.md", "tool.py")).of(
-        given
+        by_coder
     )
     assert plan.steps[0].actor == role
+
+
+def test_a_plan_whose_actions_say_nothing_of_the_request_is_flawed() -> None:
+    request = "For every lease in a.md and b.md: how long is the notice period, and does it renew on its own?"
+    with pytest.raises(PlanFlaw, match="the actions say nothing of lease, long, notice, period"):
+        Answer(request).of(part("List the places in {each}.", each=("a.md", "b.md")))
+    Answer(request).of(part("Do what is asked of {each}.", "request", each=("a.md", "b.md")))
