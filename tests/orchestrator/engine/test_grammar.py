@@ -20,7 +20,7 @@ from orchestrator.engine.client.grammar import (
     pattern_grammar,
     schema_grammar,
 )
-from orchestrator.engine.contract import EngineSpec
+from orchestrator.engine.contract import COMPACT, EngineSpec
 from orchestrator.engine.errors import BadGrammar
 from orchestrator.engine.llama import Llama, as_tokens
 from orchestrator.engine.worker.text import utf8_rest
@@ -267,6 +267,15 @@ def test_what_cannot_be_enforced_is_refused_by_name(schema: Any, keyword: str) -
 def test_what_nothing_satisfies_is_refused(schema: Any) -> None:
     with pytest.raises(BadGrammar):
         schema_grammar(schema)
+
+
+@pytest.mark.parametrize("value", [{}, [], {"a": [1, {"b": "x y"}], "c": None}, ["a b", [], {}]])
+def test_a_compact_text_has_white_space_in_strings_only(llama: Llama, value: Any) -> None:
+    schema = {COMPACT: True, "anyOf": [{"type": "object"}, {"type": "array"}]}
+    compact, spaced = json.dumps(value, separators=(",", ":")), json.dumps(value, indent=1)
+    assert accepts(llama, schema, compact)
+    assert accepts(llama, schema, spaced) == (spaced == compact)
+    assert accepts(llama, schema | {COMPACT: False}, spaced)
 
 
 @pytest.mark.parametrize("keyword", ["anyOf", "oneOf"])
