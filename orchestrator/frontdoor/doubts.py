@@ -9,8 +9,10 @@ import io
 import json
 import re
 import tomllib
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from difflib import SequenceMatcher
 from pathlib import PurePosixPath
 from typing import Final
 
@@ -29,6 +31,10 @@ COPIED: Final = 0.75
 """The share of a text whose runs of words are in what it was made from, for it to be a copy."""
 COPIED_LENGTH: Final = 0.6
 """The length that it has at least, as a share of that: a summary may quote some of the sentences."""
+ALIKE: Final = 0.9
+"""The share of words that two texts have in common, in the same order, for them to be the same."""
+MOST_COMPARED: Final = 500
+"""How many words of two texts are compared."""
 _SHINGLE: Final = 5
 """How many words a run has."""
 _LEAST_COPY: Final = 20
@@ -64,7 +70,8 @@ def doubts(request: str, files: tuple[str, ...], answer: WrittenAnswer) -> tuple
     for name, text in answer.outputs.items():
         if len(text) <= READ_BYTES and (doubt := _about_output(request, name, text, answer)):
             found.append(Doubt(doubt, name))
-    found += _about_twins(answer, {doubt.output for doubt in found})
+    found += _about_twins(request, answer, {doubt.output for doubt in found})
+    found += _about_left_out(request, answer)
     if not found:
         found += _about_form(request, answer)
     if not found:
@@ -198,6 +205,8 @@ def _about_output(request: str, name: str, text: str, answer: WrittenAnswer) -> 
         return ""
     if _REFUSAL.match(folded(text)) and len(said) < 80 and not _SPEAKS.search(wanted):
         return f"{which} says that this cannot be done."
+    if _loops(text):
+        return f"{which} repeats the same lines."
     if _ASKS_BACK.search(folded(text)) and len(said) < 50 and not _SPEAKS.search(wanted):
         return f"{which} asks for something instead of answering."
     return _about_repetition(which, said, wanted, request, answer) or _about_addresses(which, text, wanted)
@@ -217,6 +226,13 @@ def _about_addresses(which: str, text: str, wanted: str) -> str:
     if others and len(others) < len(lines) and _ADDRESSES.search(wanted):
         return f"You asked for e-mail addresses; {which[0].lower()}{which[1:]} has {others[0][:60]!r} among them."
     return ""
+
+
+def _loops(text: str) -> bool:
+    """Return whether most lines of a text stand in it three times or more."""
+    counts = Counter(line.strip() for line in _FENCED.sub(" ", text).splitlines() if len(line.split()) > 4)
+    repeated = sum(count for count in counts.values() if count > 2)
+    return repeated > 5 and repeated > counts.total() / 2
 
 
 def _about_repetition(which: str, said: list[str], wanted: str, request: str, answer: WrittenAnswer) -> str:
@@ -247,14 +263,48 @@ def _shingles(text: list[str]) -> set[tuple[str, ...]]:
     return {tuple(text[at : at + _SHINGLE]) for at in range(len(text) - _SHINGLE + 1)}
 
 
-def _about_twins(answer: WrittenAnswer, doubted: Collection[str | None]) -> Iterator[Doubt]:
-    """Yield the texts that are the same as an earlier one of the answer."""
+def _about_twins(request: str, answer: WrittenAnswer, doubted: Collection[str | None]) -> Iterator[Doubt]:
+    """Yield the texts that are the same as an earlier one of the answer, or nearly so, unless that was wanted."""
     texts = {name: words(text) for name, text in answer.outputs.items() if PurePosixPath(name).suffix in PROSE}
-    first: dict[tuple[str, ...], str] = {}
+    first: list[str] = []
     for name, said in texts.items():
-        twin = first.setdefault(tuple(said), name)
-        if twin != name and len(said) >= _LEAST_PROSE and name not in doubted:
-            yield Doubt(f"{twin} and {name} are the same text.", name)
+        twin = next((other for other in first if _alike(said, texts[other])), None)
+        if twin is None:
+            first.append(name)
+        elif name not in doubted and not _SAME.search(folded(instruction(request))):
+            nearly = "" if said == texts[twin] else "nearly "
+            yield Doubt(f"{twin} and {name} are {nearly}the same text.", name)
+
+
+_SAME: Final = re.compile(
+    r"\b(?:same|identical|copies|gleiche\w*|identisch\w*|memes?|identiques?|mism[oa]s?|identic[oa]s?)\b"
+)
+
+
+def _alike(said: list[str], other: list[str]) -> bool:
+    """Return whether two texts have most of their words in common, in the same order."""
+    if min(len(said), len(other)) < _LEAST_PROSE:
+        return False
+    return SequenceMatcher(None, said[:MOST_COMPARED], other[:MOST_COMPARED], autojunk=False).ratio() >= ALIKE
+
+
+_SELECTS: Final = re.compile(
+    r"\b(?:which|who|whose|those|only|any|most|best|worst|cheapest|largest|rank\w*|sort\w*|top|find|mention\w*|welche\w*|wer|nur"
+    r"|diejenigen|beste\w*|finde|such\w*|quels?|quelles?|qui|seulement|meilleure?s?|trouve\w*|cual(?:es)?|quien(?:es)?|solo"
+    r"|mejor(?:es)?|encuentra)\b"
+)
+"""Words of requests for which some of the files may be left out."""
+
+
+def _about_left_out(request: str, answer: WrittenAnswer) -> Iterator[Doubt]:
+    """Yield the files that an answer with a line for each of several files has no line for."""
+    if len(answer.outputs) != 1 or len(answer.inputs) < 3 or _SELECTS.search(folded(instruction(request))):
+        return
+    ((name, text),) = answer.outputs.items()
+    lines = [re.sub(r"^[\s\-*•#>|\d.)(\[\"'`_]+", "", line) for line in text.splitlines()]
+    missing = [file for file in answer.inputs if not any(line.startswith(file) for line in lines)]
+    if 0 < len(missing) <= len(answer.inputs) - 2 and not any(file in text for file in missing):
+        yield Doubt(f"The answer says nothing of {' and '.join(missing[:3])}.", name)
 
 
 def _about_form(request: str, answer: WrittenAnswer) -> Iterator[Doubt]:

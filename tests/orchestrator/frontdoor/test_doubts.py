@@ -144,6 +144,11 @@ DOUBTFUL = [
         "```\nann@a.example\n0151 44\nben@b.example\n```",
         "You asked for e-mail addresses; the answer has '0151 44' among them.",
     ),
+    (
+        "Check every claim against the rules.",
+        "\n".join(f"Claim {n}\n- Hotels are paid up to 120 euros.\n- Alcohol is never paid at all." for n in range(4)),
+        "The answer repeats the same lines.",
+    ),
     (f"Make this friendlier: {ENGLISH} Come on time.", ENGLISH, "The answer only repeats the request."),
 ]
 
@@ -253,6 +258,16 @@ def test_a_summary_that_repeats_its_input_is_doubted() -> None:
     assert against("Correct notes.txt.", LONG, **{"notes.txt": LONG}) == []
 
 
+def test_an_answer_with_lines_for_some_of_the_files_is_doubted() -> None:
+    texts = dict.fromkeys(("r1.txt", "r2.txt", "r3.txt", "r4.txt"), "Un texte court.")
+    request = "What do r1 to r4 say in English? Name the language of each."
+    some = "[r1.txt] - French\n- **r4.txt**: French, a short text"
+    assert against(request, some, **texts) == ["The answer says nothing of r2.txt and r3.txt."]
+    assert against(request, f"{some}\nr2.txt and r3.txt: the same", **texts) == []
+    assert against("Which of the files are in French?", some, **texts) == []
+    assert against(request, "All of them are short.", **texts) == []
+
+
 def test_a_summary_that_copies_nearly_all_of_its_inputs_is_doubted() -> None:
     texts = {
         "notes.txt": ENGLISH,
@@ -311,6 +326,12 @@ def test_a_summary_that_copies_nearly_all_of_its_inputs_is_doubted() -> None:
             {"a.md": ENGLISH, "b.md": ENGLISH},
             ["a.md and b.md are the same text."],
         ),
+        (
+            "Answer both mails as a.md and b.md.",
+            {"a.md": ENGLISH, "b.md": ENGLISH.replace("Friday", "Monday")},
+            ["a.md and b.md are nearly the same text."],
+        ),
+        ("Write the same letter as a.md and b.md.", {"a.md": ENGLISH, "b.md": ENGLISH}, []),
         ("Write a.md and b.md about tea.", {"a.md": "Tea is good.", "b.md": "  "}, ["b.md is empty."]),
     ],
 )
