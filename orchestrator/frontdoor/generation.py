@@ -38,6 +38,8 @@ class PlanRequest:
     """The step that does the whole request if no plan can be made, or none that is better."""
     predict: Predict | None = None
     """As in `PlanContext`: the plan is compared with the direct answer; None for a plan that is wanted in any case."""
+    early: bool = True
+    """Whether steps may start before the plan is complete."""
     role: ResolvedRole
     """The role that writes the plan. Without a `max_tokens` the plan may take what its prompt leaves of the context."""
     fit: int | None = None

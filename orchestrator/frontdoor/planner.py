@@ -15,7 +15,7 @@ from orchestrator.frontdoor.direct import DirectAnswer, direct_answer, fits, why
 from orchestrator.frontdoor.generation import PlanGeneration, PlanRequest
 from orchestrator.frontdoor.personas import personas_hint
 from orchestrator.frontdoor.request import missing_needs
-from orchestrator.frontdoor.trial import PlanTrial
+from orchestrator.frontdoor.trial import EARLY_QUALITY, PlanTrial
 from orchestrator.frontdoor.wanted import wanted_outputs
 from orchestrator.planning import Accept, Extended, PlanContext, PlanError, Planned, PlannedBy, PlannedPart
 from orchestrator.pool.errors import PoolError
@@ -79,12 +79,14 @@ class FrontdoorPlanner:
         roles = registry.plan_roles
         role = resolve_role(registry, FRONTDOOR, priority=context.priority)
         direct = await _direct_answer(context)
+        quality = registry.roles[FRONTDOOR].plan_quality
         return PlanRequest(
             text=context.request,
             files=context.files,
             roles=roles,
             direct=direct,
             predict=context.predict if fits(direct, context.sizes, registry) else None,
+            early=quality is not None and quality >= EARLY_QUALITY,
             role=replace(role, max_tokens=max(role.max_tokens or 0, PLAN_TOKENS)),
             fit=1,
             replans=context.replans,
@@ -113,8 +115,9 @@ async def make_plan(
     only the rest. If that is flawed too, one more step does the whole request by itself, next to those that were
     handed on.
 
-    If the request has `predict`, parts are held back until they promise more than a direct answer, and a plan that
-    never does gives way to it. Raises `PlanError` if the model cannot be asked, and a direct answer needs it too.
+    If the request has `predict`, parts are held back until they promise more than a direct answer, or, if they may not
+    start `early`, until the plan is complete. A plan that never promises more gives way to the direct answer.
+    Raises `PlanError` if the model cannot be asked, and a direct answer needs it too.
     """
     builder = PlanBuilder(
         request.files,
@@ -126,7 +129,9 @@ async def make_plan(
         personas=request.personas,
     )
     text = request.text + (personas_hint(request.personas) if request.offers_personas else "")
-    trial = None if request.predict is None or known else PlanTrial(request.direct, request.predict, accept)
+    trial = None
+    if request.predict is not None and not known:
+        trial = PlanTrial(request.direct, request.predict, accept, early=request.early)
     generation = PlanGeneration(request, text, builder, models, trial or accept, on_text)
     outcome = await generation.run()
     handed_on = [] if trial is not None and not trial.kept else builder.steps

@@ -15,16 +15,22 @@ CLEARLY_FASTER: Final = 0.8
 pass on texts, in which something is lost each time, and predictions are seldom off by less."""
 
 
+EARLY_QUALITY: Final = 0.9
+"""The share of a frontdoor's plans that has to be right for steps to start before their plan is complete. The start is
+earlier by the seconds that the rest of a plan takes; steps of a plan that turns out to be flawed cost far more."""
+
+
 class PlanTrial:
     """Holds the parts of a plan back until one shows that the plan may be better than the direct answer.
 
-    From then on, each part is handed to `accept` when it comes, since its steps could start while the rest is written.
+    From then on, if they may start `early`, each part is handed to `accept` when it comes, since its steps could start
+    while the rest is written.
     """
 
-    def __init__(self, direct: DirectAnswer, predict: Predict, accept: Accept) -> None:
+    def __init__(self, direct: DirectAnswer, predict: Predict, accept: Accept, *, early: bool = True) -> None:
         self.kept = False
         """Whether the parts were handed on."""
-        self._direct, self._predict, self._accept = direct, predict, accept
+        self._direct, self._predict, self._accept, self._early = direct, predict, accept, early
         self._held: list[PlannedPart] = []
         self._seconds = predict([direct.step()])
 
@@ -34,7 +40,7 @@ class PlanTrial:
             self._accept(part)
             return
         self._held.append(part)
-        if gains(self._steps, self._direct):
+        if self._early and gains(self._steps, self._direct):
             self.keep()
 
     def keep(self) -> None:
@@ -46,7 +52,7 @@ class PlanTrial:
 
     def why_direct(self) -> str:
         """Return why the plan, which is complete, gives way to the direct answer; empty if it stays."""
-        if self.kept:
+        if self.kept or gains(self._steps, self._direct):
             return ""
         if len(self._steps) == 1:
             return "the plan has only one step"

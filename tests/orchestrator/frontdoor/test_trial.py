@@ -56,6 +56,16 @@ def test_parts_are_held_back_until_the_plan_promises_more() -> None:
     assert trial.why_direct() == ""
 
 
+def test_parts_of_a_frontdoor_that_often_errs_wait_for_the_whole_plan() -> None:
+    accepted = list[PlannedPart]()
+    trial = PlanTrial(DIRECT, len, accepted.append, early=False)
+    for part in (parts := [PlannedPart((one,)) for one in (step(1, "a.txt"), step(2, "b.txt"))]):
+        trial(part)
+    assert (accepted, trial.why_direct()) == ([], "")
+    trial.keep()
+    assert accepted == parts
+
+
 def test_a_plan_of_one_step_or_of_one_at_a_time_gives_way() -> None:
     trial = PlanTrial(DIRECT, lambda steps: 2.0 * len(steps), lambda part: None)
     trial(PlannedPart(CHAIN[:1]))
