@@ -57,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _setups(options: argparse.Namespace) -> Mapping[str, ModelSetup]:
-    small, large, planner = options.small, options.large, ("--model", options.frontdoor)
+    small, large, planner = options.small, options.large, ("--model", options.frontdoor or options.small)
     return {
         "1.5b": ModelSetup("1.5b", ("--model", large, *planner)),
         "ladder": ModelSetup("ladder", ("--worker", small, "--coder", large, *planner)),
@@ -104,7 +104,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--before", type=Path, metavar="FOLDER", help="the --folder of an earlier version, for the goal on false done")
     add("--small", default=os.environ.get(SMALL_ENV, "qwen2.5-coder-0.5b"), help=f"the 0.5B model; else {SMALL_ENV}")
     add("--large", default=os.environ.get(LARGE_ENV, "qwen2.5-coder-1.5b"), help=f"the 1.5B model; else {LARGE_ENV}")
-    add("--frontdoor", default="smollm2-135m", metavar="NAME", help="the model that plans for the larger ones")
+    add("--frontdoor", metavar="NAME", help="the model that plans for the larger ones; else the 0.5B")
     add("--folder", type=Path, default=FOLDER, help="keeps the log (default: %(default)s)")
     add("--out", type=Path, metavar="FILE", help=f"where the results go, as {RESULTS.relative_to(results.ROOT)}")
     return parser
