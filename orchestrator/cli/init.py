@@ -213,17 +213,18 @@ def _hints(candidates: Sequence[Candidate], folder: Path) -> Iterator[str]:
 
 
 def _planner_hint(composed: Composed) -> Iterator[str]:
-    """Yield which model of the catalogue would plan, if requests are to be answered without a plan."""
+    """Yield why requests are to be answered without a plan, if they are, and which model would plan."""
     quality = composed.role_entries[FRONTDOOR].get("plan_quality")
     if isinstance(quality, float) and quality >= LEAST_PLAN_QUALITY:
         return
-    planners = {name: entry for name, entry in read_catalogue().items() if FRONTDOOR in entry.adapters}
-    best = max(planners, key=lambda name: planners[name].adapters[FRONTDOOR].plan_quality or 0.0)
-    model = composed.roles[FRONTDOOR]
+    model, entries = composed.roles[FRONTDOOR], read_catalogue().items()
     measured = "were not measured" if quality is None else f"are right {quality:.0%} of the time"
+    adapted = {name: entry.adapters[FRONTDOOR] for name, entry in entries if FRONTDOOR in entry.adapters}
+    good = [name for name, adapter in adapted.items() if (adapter.plan_quality or 0.0) >= LEAST_PLAN_QUALITY]
     yield (
-        f"the plans of {model} {measured}, so requests are answered directly: `orchestrator bench model {model}` "
-        f"measures them, and --model {best} ({size(planners[best].size)}) adds a model that is trained to plan"
+        f"the plans of {model} {measured}, so requests are answered directly: "
+        f"`orchestrator bench model {model}` measures them"
+        + (f", and --model {good[0]} adds a model that is trained to plan" if good else "")
     )
 
 
