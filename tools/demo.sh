@@ -3,7 +3,7 @@
 # TaskIR document by the embedded models. Called by `make run`.
 set -eu
 bin=.venv/bin
-model=${DEMO_MODEL:-} planner=
+model=${DEMO_MODEL:-}
 request="Summarize harbour.txt, garden.txt, bakery.txt and council.txt, then write a short newsletter from the summaries"
 ORCHESTRATOR_HOME=$PWD/.demo
 export ORCHESTRATOR_HOME
@@ -16,14 +16,13 @@ if [ -z "$model" ]; then
     echo "Getting a small model that writes English and code (1.1 GB, once; at most two minutes)"
     if arrives qwen2.5-coder-1.5b; then
         model=$(ls .demo/models/Qwen/Qwen2.5-Coder-1.5B-*/*.gguf)
-        ! arrives smollm2-135m || planner=smollm2-135m
     elif arrives smollm2-135m; then
         echo "It did not arrive in time, so SmolLM2-135M follows, which is ten times smaller and often wrong"
         model=smollm2-135m
     fi
 fi
 if [ -n "$model" ]; then
-    $bin/orchestrator init --model "$model" ${planner:+--model "$planner"} --out .demo/registry.yaml --force < /dev/null
+    $bin/orchestrator init --model "$model" --out .demo/registry.yaml --force < /dev/null
     rm -rf .demo/newsletter
     $bin/orchestrator --registry .demo/registry.yaml run "$request" --dir examples/texts --out .demo/newsletter ||
         echo "$model did not manage it, which happens to so small a model; the embedded models follow"
