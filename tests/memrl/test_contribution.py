@@ -50,7 +50,9 @@ def test_others_count_up_to_a_limit_for_readiness(counts: list[int]) -> None:
 def test_a_forced_choice_counts_by_how_probable_it_would_have_been(propensity: float, unforced: float) -> None:
     weight = propensity_weight(propensity, unforced)
     assert 0 <= weight <= 1
-    assert weight == pytest.approx(1.0 if unforced >= propensity > 0 else unforced / max(propensity, 1e-9))
+    assert weight == pytest.approx(min(1.0, unforced / max(propensity, 1e-9))), (
+        "what was next to impossible teaches nothing"
+    )
     assert propensity_weight(propensity, None) == 1.0
     assert propensity_weight(propensity, 0.0) == 0.0
 
