@@ -154,7 +154,7 @@ def _evaluate(arguments: argparse.Namespace) -> None:
 
 
 def _measure(arguments: argparse.Namespace) -> None:
-    """Measure the adapter that ships beside the model without it, and write that to the results.
+    """Measure the model with the adapter that ships, and without it, and write that to the results.
 
     Each row is kept in the folder as soon as it is there, so that an interrupted measurement goes on. A row that the
     published results have is taken from there.

@@ -213,7 +213,7 @@ def _hints(candidates: Sequence[Candidate], folder: Path) -> Iterator[str]:
 
 
 def _planner_hint(composed: Composed) -> Iterator[str]:
-    """Yield why requests are to be answered without a plan, if they are, and which model would plan."""
+    """Yield a note if no model here plans well: requests will be answered directly."""
     quality = composed.role_entries[FRONTDOOR].get("plan_quality")
     if isinstance(quality, float) and quality >= LEAST_PLAN_QUALITY:
         return

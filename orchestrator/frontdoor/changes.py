@@ -40,11 +40,11 @@ def changed_programs(request: str, named: Sequence[str]) -> tuple[str, ...]:
     """
     text, ordered, objects = instruction(compose_name(request)), False, list[str]()
     for start, end in sentences_of(text):
-        said = folded(text[start:end])
-        verb = None if _QUESTION.match(said) else _CHANGE.search(said)
+        sentence = folded(text[start:end])
+        verb = None if _QUESTION.match(sentence) else _CHANGE.search(sentence)
         if verb is not None:
             ordered = True
-            objects += [name for name in named if _follows(said, verb.end(), name)]
+            objects += [name for name in named if _follows(sentence, verb.end(), name)]
     programs = [name for name in named if is_program(name)]
     modules = [name for name in programs if module_under_test(name) is None] or programs
     if objects:
@@ -52,7 +52,7 @@ def changed_programs(request: str, named: Sequence[str]) -> tuple[str, ...]:
     return tuple(modules) if ordered and len(modules) == 1 else ()
 
 
-def _follows(said: str, at: int, name: str) -> bool:
+def _follows(sentence: str, at: int, name: str) -> bool:
     """Return whether a verb that ends at this place has the file as its object: it follows before any other clause."""
-    called = said.find(folded(compose_name(PurePosixPath(name).name)), at)
-    return called >= 0 and not re.search(r"[,;:]|\b(?:with|by|so that|using|mit|damit|avec|con)\b", said[at:called])
+    called = sentence.find(folded(compose_name(PurePosixPath(name).name)), at)
+    return called >= 0 and not re.search(r"[,;:]|\b(?:with|by|so that|using|mit|damit|avec|con)\b", sentence[at:called])

@@ -88,7 +88,7 @@ def _about_files(request: str, files: tuple[str, ...], answer: WrittenAnswer) ->
                 yield Doubt(f"You asked for {name}; no step has written it.")
         elif len(text) <= READ_BYTES and text.strip() and (problem := _unreadable(name, text) or _wrapped(name, text)):
             yield Doubt(f"{name} {problem}.", name)
-        elif _wants_list(request, name) and _is_json_object(text):
+        elif _wants_list(request, name) and _is_json(text) and text.lstrip().startswith("{"):
             yield Doubt(f"You asked for a list in {name}; it is an object.", name)
 
 
@@ -133,13 +133,6 @@ _LIST = (
     r"(?:a|an) (?:json )?(?:list|array) (?:with|of)|(?:eine )?liste (?:mit|von)|(?:une )?liste (?:de|d'|avec)"
     r"|(?:una )?lista (?:de|con)"
 )
-
-
-def _is_json_object(text: str) -> bool:
-    try:
-        return isinstance(json.loads(text), dict)
-    except (ValueError, RecursionError):
-        return False
 
 
 _DONE: Final = frozenset(

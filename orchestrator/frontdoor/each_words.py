@@ -62,13 +62,13 @@ def _items(request: str) -> Iterator[str]:
 
 
 def _beginnings(item: str) -> Iterator[str]:
-    said = item.split()
-    yield from (" ".join(said[:count]) for count in range(1, min(MAX_WORDS, len(said)) + 1))
+    parts = item.split()
+    yield from (" ".join(parts[:count]) for count in range(1, min(MAX_WORDS, len(parts)) + 1))
 
 
 def _endings(item: str) -> Iterator[str]:
-    said = item.split()
-    yield from (" ".join(said[-count:]) for count in range(1, min(MAX_WORDS, len(said)) + 1))
+    parts = item.split()
+    yield from (" ".join(parts[-count:]) for count in range(1, min(MAX_WORDS, len(parts)) + 1))
 
 
 def _names_file(item: str, stems: Collection[str]) -> bool:
