@@ -67,6 +67,38 @@ async def test_what_is_wrong_is_found_and_reported(
     assert checked.results[0].kind is kind
 
 
+@pytest.mark.parametrize(
+    "harmless",
+    [
+        "import os\n\nx = 1\n",
+        "from math import *\n\nx = pi\n",
+        "def f(pairs):\n    for name, price in pairs:\n        print(price)\n",
+        "def f():\n    unused = 1\n    return f'no field'\n",
+        "def f(seen=[]):\n    return seen\n",
+        "'only a text'\n1 + 1\n",
+    ],
+)
+async def test_what_may_be_in_a_right_program_passes_lint(run: RunJob, harmless: str) -> None:
+    assert (await check(("lint",), run, {"a.py": harmless})).failure is None
+
+
+@pytest.mark.parametrize(
+    ("mistake", "code"),
+    [
+        ("def f(a):\n    a == 1\n    return a\n", "B015"),
+        ("def f(rows):\n    for rows in rows:\n        print(rows)\n", "B020"),
+        ("def f():\n    return [lambda: i for i in range(3)]\n", "B023"),
+        ("def f():\n    raise 'no'\n", "B016"),
+        ("def f(a):\n    return a.rstrip('.txt')\n", "B005"),
+        ("def f():\n    pass\n\n\ndef f():\n    pass\n", "F811"),
+    ],
+)
+async def test_what_nobody_means_fails_lint(run: RunJob, mistake: str, code: str) -> None:
+    failure = (await check(("lint",), run, {"a.py": mistake})).failure
+    assert failure is not None
+    assert code in failure.evidence
+
+
 async def test_types_that_do_not_fit_are_found_in_each_file_whatever_its_comments_say(run: RunJob) -> None:
     wrong = {
         "a.py": "def f(a: int) -> str:\n    return a\n",
