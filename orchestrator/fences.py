@@ -108,11 +108,11 @@ def file_text(answer: str, name: str) -> str:
     """Return what an answer says is the text of the file `name`, without what stands around it.
 
     For code this is the fenced block that belongs to the file by its name or language, else the largest one; an answer
-    without a fence is taken as it is. Any other text keeps its fences, except those that enclose the whole of it.
+    without a fence is taken as it is. Any other text keeps its fences, except those that enclose the whole of it. A
+    first line with nothing but the file's name is left out.
     """
-    if is_code(name):
-        return _code(answer, name)
-    return strip_fence(answer)
+    text = _without_title(answer, name)
+    return _without_title(_code(text, name) if is_code(name) else strip_fence(text), name)
 
 
 def strip_fence(text: str) -> str:
@@ -201,6 +201,15 @@ def _code(answer: str, name: str) -> str:
     blocks = [block for block in blocks_of(answer) if block.size]
     code = max(blocks, key=lambda block: _fit(block, name)).text if blocks else _unfenced(answer)
     return _without_prose(code) if _ending(name) in _PROGRAMS else _trimmed(code)
+
+
+def _without_title(answer: str, name: str) -> str:
+    """Return an answer without its first line if that is only the name of the file, such as `[cart.py]`.
+
+    Prompts show files below such lines, and models copy that.
+    """
+    first, _, rest = answer.lstrip().partition("\n")
+    return rest.lstrip("\n") if first.strip().strip("`*:[] ") == name and rest.strip() else answer
 
 
 def _fit(block: FencedBlock, name: str) -> tuple[bool, int, bool, int]:

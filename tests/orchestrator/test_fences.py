@@ -19,6 +19,10 @@ SHELL = "#!/bin/sh\ncat > guide.md <<END\n```\nls\n```\nEND"
     [
         CODE,
         f"\n\n{CODE}\n",
+        f"[slug.py]\n{CODE}",
+        f"**slug.py**:\n\n{CODE}\n",
+        f"[slug.py]\n```python\n{CODE}\n```",
+        f"```python\n[slug.py]\n{CODE}\n```",
         f"```python\n{CODE}\n```",
         f"```\n{CODE}\n```",
         f"~~~python\n{CODE}\n~~~",
@@ -116,6 +120,12 @@ def test_what_is_taken_out_depends_on_the_kind_of_file(name: str, answer: str, t
 )
 def test_fence_around_the_whole_answer_is_taken_off(text: str, inside: str) -> None:
     assert strip_fence(text) == inside
+
+
+def test_the_name_of_a_file_above_its_text_is_no_part_of_it() -> None:
+    assert file_text("[guide.md]\n# Guide\n\nText.", "guide.md") == "# Guide\n\nText."
+    assert file_text("[guide.md]", "guide.md") == "[guide.md]"
+    assert file_text("[other.md]\nText.", "guide.md") == "[other.md]\nText."
 
 
 @given(text=st.text(alphabet="ab`\n ", max_size=30))
