@@ -18,7 +18,7 @@ from benchmarks.adapter.structure import ROLES
 from orchestrator.engine.contract import Message
 from orchestrator.frontdoor.compact import Part, plan_schema, plan_text
 from orchestrator.frontdoor.listed import Listed
-from orchestrator.steps.prompt import after_parts
+from orchestrator.steps.prompt import after_flaw, after_parts
 from orchestrator.taskir.json_text import compact_json
 
 SEED: Final = 31
@@ -51,7 +51,9 @@ def answer_text(parts: Sequence[Part]) -> str:
 
 
 def question_text(example: PlanExample) -> str:
-    """Return the request of an example; for the rest of a plan, as the frontdoor asks for that."""
+    """Return the request of an example; for a repair or the rest of a plan, as the frontdoor asks for that."""
+    if example.flaw:
+        return after_flaw(example.request, example.flaw)
     if not example.done:
         return example.request
     return after_parts(example.request, plan_text(example.done), f"P{len(example.done)}", example.output)
@@ -126,5 +128,5 @@ def common_prefix(batch: Sequence[TokenizedExample]) -> int:
 
 def unseen(count: int) -> list[PlanExample]:
     """Return examples of words that are held out from training."""
-    made = (one for one in generate(UNSEEN_SEED, unseen=True) if not one.done and is_allowed(one))
+    made = (one for one in generate(UNSEEN_SEED, unseen=True) if not (one.done or one.flaw) and is_allowed(one))
     return list(islice(made, count))

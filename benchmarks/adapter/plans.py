@@ -8,14 +8,19 @@ the product makes of the plan.
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Final
 
 from benchmarks.adapter import variants
 from benchmarks.adapter.draft import REQUEST, ExampleDraft
 from benchmarks.adapter.forms import FORMS
+from benchmarks.adapter.repairs import flaw_of_spoiled
 from benchmarks.adapter.structure import Structure
 from benchmarks.adapter.wording import word_request
 from benchmarks.adapter.words import WordSampler
 from orchestrator.frontdoor.compact import Part
+
+REPAIRS: Final = 0.4
+"""The share of plans that are spoiled. Most of these the product repairs by itself, and no example comes of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +39,8 @@ class PlanExample:
     """The parts that are done, if `parts` are the rest of a plan."""
     output: str = ""
     """What the last of them has written."""
+    flaw: str = ""
+    """What was wrong with an earlier plan, if this one is its repair."""
 
 
 def generate(seed: int, *, unseen: bool = False) -> Iterator[PlanExample]:
@@ -45,7 +52,12 @@ def generate(seed: int, *, unseen: bool = False) -> Iterator[PlanExample]:
         own = random.Random(draw.getrandbits(64))  # noqa: S311 (as above)
         draft = ExampleDraft(WordSampler(own, unseen), form.__name__)
         form(draft)
-        yield _finished(draft)
+        example = _finished(draft)
+        yield example
+        if own.random() < REPAIRS and not example.done:
+            flaw = flaw_of_spoiled(example.request, example.files, example.parts, own)
+            if flaw:
+                yield replace(example, flaw=flaw)
 
 
 def _finished(draft: ExampleDraft) -> PlanExample:

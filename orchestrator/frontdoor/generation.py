@@ -1,6 +1,6 @@
 """Have a model write a plan, or the rest of one. Parts are accepted while it is written, and it is repaired once."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -14,11 +14,12 @@ from orchestrator.frontdoor.direct import DirectAnswer
 from orchestrator.frontdoor.listed import Listed
 from orchestrator.frontdoor.personas import asks_for_manner
 from orchestrator.frontdoor.review import PlanReview
+from orchestrator.frontdoor.trial import PlanTrial
 from orchestrator.planning import Accept, CheckSteps, Predict
 from orchestrator.pool.errors import PoolError
 from orchestrator.steps.attempt import Models, added
 from orchestrator.steps.errors import map_error
-from orchestrator.steps.prompt import plan_messages
+from orchestrator.steps.prompt import after_flaw, plan_messages
 from orchestrator.steps.role import ResolvedRole
 from registry.models import Persona
 from registry.options import StepContext
@@ -85,12 +86,19 @@ class PlanGeneration:
     """One plan, or the rest of one, while a model writes it."""
 
     def __init__(
-        self, request: PlanRequest, text: str, builder: PlanBuilder, models: Models, accept: Accept, on_text: OnText
+        self,
+        request: PlanRequest,
+        text: str,
+        new_builder: Callable[[], PlanBuilder],
+        models: Models,
+        accept: Accept,
+        on_text: OnText,
+        trial: PlanTrial | None = None,
     ) -> None:
-        """`text` is the question to the model, `builder` holds the parts that were accepted before, `accept` gets each
-        new part, and `on_text` what the model writes, piece by piece.
+        """`text` is the question to the model, a new builder holds the parts that were handed on before, `accept` gets
+        each new part, and `on_text` what the model writes, piece by piece. A `trial` may hold the new parts back.
         """
-        self.builder = builder
+        self.builder = new_builder()
         self.usage = Usage()
         """What all answers together took."""
         self.asked = 0
@@ -100,12 +108,14 @@ class PlanGeneration:
         self._models = models
         self._accept = accept
         self._on_text = on_text
+        self._new_builder = new_builder
+        self._trial = trial
 
     async def run(self) -> PlanOutcome:
         """Ask the model, and a second time if need be: for a repair where its answer is flawed, for the same where the
         engine or the pool failed.
 
-        The second answer has to begin with the accepted parts, and replaces only the rest.
+        The second answer has to begin with the parts that were handed on, and replaces the rest.
         """
         if self.builder.goes_on_after:
             return PlanOutcome("planned", "")
@@ -136,6 +146,8 @@ class PlanGeneration:
         return PlanOutcome(None, f"{failure.message}; after that: {flaw}", unable)
 
     async def _repair(self, flaw: str) -> PlanOutcome:
+        if self._trial is not None and self._trial.drop():
+            self.builder = self._new_builder()
         try:
             second = await self._ask(flaw)
         except (EngineError, PoolError) as error:
@@ -163,7 +175,7 @@ class PlanGeneration:
 
     def _generation(self, flaw: str) -> Generation:
         request, fresh = self._request, self.builder.fresh
-        text = f"{self._text}{self._feedback(flaw)}" if flaw else self._text
+        text = after_flaw(self._text, flaw) + self._kept_parts() if flaw else self._text
         return request.role.request(
             plan_messages(request.role.system, request.files, text),
             fit=request.fit,
@@ -185,10 +197,9 @@ class PlanGeneration:
             return accepted
         return accepted + 1 if flawed else max(1, accepted)
 
-    def _feedback(self, flaw: str) -> str:
+    def _kept_parts(self) -> str:
         fresh = self.builder.fresh
-        kept = f"\nThese parts stand: {plan_text(fresh)}\nWrite the plan again, with them first." if fresh else ""
-        return f"\nThe previous plan failed: {flaw}{kept}"
+        return f"\nThese parts stand: {plan_text(fresh)}\nWrite the plan again, with them first." if fresh else ""
 
 
 class _PlanReader:

@@ -111,29 +111,33 @@ async def make_plan(
     """Plan the request, and hand each part to `accept` the moment it is complete and checked.
 
     What is handed on is frozen, as are the `known` parts, which were handed on before a restart. A flawed plan is
-    stopped at its first flaw; one repair, which is told the flaw, has to begin with the accepted parts and replaces
-    only the rest. If that is flawed too, one more step does the whole request by itself, next to those that were
+    stopped at its first flaw; one repair, which is shown the flaw, has to begin with the parts that were handed on and
+    replaces the rest. If that is flawed too, one more step does the whole request by itself, next to those that were
     handed on.
 
     If the request has `predict`, parts are held back until they promise more than a direct answer, or, if they may not
     start `early`, until the plan is complete. A plan that never promises more gives way to the direct answer.
     Raises `PlanError` if the model cannot be asked, and a direct answer needs it too.
     """
-    builder = PlanBuilder(
-        request.files,
-        request.roles,
-        known,
-        check=request.check,
-        reads_named=request.role.prompts.listed_names,
-        request=request.text,
-        personas=request.personas,
-    )
     text = request.text + (personas_hint(request.personas) if request.offers_personas else "")
     trial = None
     if request.predict is not None and not known:
         trial = PlanTrial(request.direct, request.predict, accept, early=request.early)
-    generation = PlanGeneration(request, text, builder, models, trial or accept, on_text)
+
+    def new_builder() -> PlanBuilder:
+        return PlanBuilder(
+            request.files,
+            request.roles,
+            known,
+            check=None if trial else request.check,  # the run's own check cannot forget parts that are dropped again
+            reads_named=request.role.prompts.listed_names,
+            request=request.text,
+            personas=request.personas,
+        )
+
+    generation = PlanGeneration(request, text, new_builder, models, trial or accept, on_text, trial)
     outcome = await generation.run()
+    builder = generation.builder
     handed_on = [] if trial is not None and not trial.kept else builder.steps
     if outcome.origin is None:
         if outcome.failure is not None and (handed_on or request.direct.model == request.role.model):
@@ -211,7 +215,8 @@ async def extend_plan(
         text, left_out = await _question(request, replan, builder, models)
     except (EngineError, PoolError) as error:
         return Extended("stopped", map_error(error).message)
-    generation = PlanGeneration(replace(request, fit=LEAST_PLAN_TOKENS), text, builder, models, accept, on_text)
+    rest = replace(request, fit=LEAST_PLAN_TOKENS)
+    generation = PlanGeneration(rest, text, lambda: builder, models, accept, on_text)
     outcome = await generation.run()
     reason = "; ".join(part for part in (left_out, outcome.reason) if part)
     wanted = _wanted(request, builder)

@@ -50,6 +50,15 @@ class PlanTrial:
             self._accept(part)
         self._held.clear()
 
+    def drop(self) -> bool:
+        """Drop the parts that are held back, for a plan that is written from the beginning. Return whether that may be.
+
+        It may not once parts were handed on.
+        """
+        if not self.kept:
+            self._held.clear()
+        return not self.kept
+
     def why_direct(self) -> str:
         """Return why the plan, which is complete, gives way to the direct answer; empty if it stays."""
         if self.kept or gains(self._steps, self._direct):

@@ -45,6 +45,11 @@ def after_failure(action: str, evidence: Iterable[str]) -> str:
     return "\n".join([action, *(f"{FAILED_BEFORE} {text}" for text in evidence)])
 
 
+def after_flaw(request: str, flaw: str) -> str:
+    """Return `request` with what was wrong with the plan that was made of it."""
+    return f"{request}\nThe previous plan failed: {flaw}"
+
+
 def after_parts(request: str, plan: str, name: str, output: str) -> str:
     """Return `request` with the `plan` so far, as JSON, and the `output` of part `name` that the rest depends on."""
     return f"{request}\nDone: {plan}\n[{name}]\n{output.strip()}\nPlan the rest."

@@ -294,6 +294,17 @@ def compared(direct_seconds: float = 1.0, **more: Any) -> PlanRequest:
     return replace(REQUEST, predict=predict, **more)
 
 
+async def test_the_repair_of_a_plan_of_which_nothing_was_handed_on_begins_afresh() -> None:
+    script = Script([(plan(A, BAD), "stop"), (plan(B, A), "stop")], compared(early=False))
+    origin, reason, _ = await script.run()
+    assert origin == "repaired"
+    first, second = script.asked
+    assert second.messages[1][1] == f"{first.messages[1][1]}\nThe previous plan failed: {reason}"
+    assert second.schema is not None
+    assert "prefixItems" not in json.dumps(second.schema)
+    assert script.actions == [B["action"], A["action"]]
+
+
 SUM = {"role": "worker", "action": "Summarize both.", "inputs": ["a.txt", "b.txt"]}
 SHORTEN = {"role": "worker", "action": "Shorten the summary.", "inputs": ["P1"]}
 

@@ -85,6 +85,17 @@ def test_a_chain_stays_only_if_it_is_clearly_faster(plan: float, direct: float) 
     assert bool(trial.why_direct()) == (plan > CLEARLY_FASTER * direct)
 
 
+def test_parts_that_are_held_back_can_be_dropped() -> None:
+    accepted = list[PlannedPart]()
+    trial = PlanTrial(DIRECT, len, accepted.append, early=False)
+    trial(PlannedPart(CHAIN[:1]))
+    assert trial.drop()
+    trial(PlannedPart(CHAIN))
+    trial.keep()
+    assert accepted == [PlannedPart(CHAIN)]
+    assert not trial.drop(), "they were handed on"
+
+
 @st.composite
 def plans(draw: st.DrawFn) -> list[PlannedPart]:
     parts = list[PlannedPart]()
