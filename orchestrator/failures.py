@@ -177,7 +177,10 @@ def _why_no_retry(failed: FailedAttempt, history: Sequence[FailedAttempt], used:
     allowed = RULES[kind].retries
     if used >= MAX_RETRIES:
         return f"all {MAX_RETRIES} retries of {failed.role} are used"
-    if _count(_own(history, failed.role), kind) < allowed:
+    own = _own(history, failed.role)
+    if kind in _MODEL_FAULTS and failed.answer and any(before.answer == failed.answer for before in own):
+        return f"{failed.role} has given the same answer again"
+    if _count(own, kind) < allowed:
         return ""
     return f"{failed.role} has used its {allowed} for this kind" if allowed else "this kind is not retried"
 

@@ -52,6 +52,33 @@ def names(decisions: Sequence[FailureResponse]) -> list[str]:
 
 
 @pytest.mark.parametrize(
+    ("answers", "expected"),
+    [
+        ("ab", "Retry"),
+        ("aa", "GiveUp"),
+        ("aba", "GiveUp"),
+        (["", ""], "Retry"),
+    ],
+)
+def test_a_role_that_gives_the_same_answer_again_does_not_get_a_third_try(
+    answers: Sequence[str], expected: str
+) -> None:
+    code = Failure(CODE, "gate unit failed")
+    *history, failed = [FailedAttempt("worker", code, answer=answer) for answer in answers]
+    assert type(decide(failed, history, EscalationChain({}))).__name__ == expected
+    above = decide(failed, history, EscalationChain(CHAIN))
+    assert isinstance(above, Escalate) == (expected == "GiveUp")
+    if isinstance(above, Escalate):
+        assert above.reason == "code: coder takes over, worker has given the same answer again"
+
+
+def test_the_same_answer_of_a_weaker_role_does_not_count() -> None:
+    code = Failure(CODE, "gate unit failed")
+    weaker = [FailedAttempt("worker", code, answer="a")]
+    assert isinstance(decide(FailedAttempt("coder", code, answer="a"), weaker, EscalationChain(CHAIN)), Retry)
+
+
+@pytest.mark.parametrize(
     ("kinds", "expected"),
     [
         ([FORMAT] * 6, ["Retry", "Retry", "Retry", "coder", "Retry", "Retry"]),

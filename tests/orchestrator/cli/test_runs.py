@@ -201,7 +201,7 @@ def test_a_run_that_fails_exits_with_1_and_says_why(finished: Finished, tmp_path
     assert "cut off after 1 tokens" in told.json["error"]
     shown = finished.command("show", "last").out
     assert "── What went wrong ─" in shown
-    assert "attempts 1 to 4" in shown
+    assert "attempts 1 to 2" in shown
 
 
 def test_a_doubtful_answer_is_marked_and_is_no_failure(home: Path, command: Cli) -> None:

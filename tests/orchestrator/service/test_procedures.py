@@ -555,7 +555,7 @@ def test_the_journal_is_not_replaced_under_a_daemon(root: Path, engine: Procedur
 
 @pytest.mark.usefixtures("sandbox")
 def test_gates_that_fail_fail_the_procedure(root: Path, engine: ProcedureEngine) -> None:
-    (root / "code" / "bad.py").write_text("import os\n")
+    (root / "code" / "bad.py").write_text("print(undefined)\n")
     failed = carry_out(engine, "run-gates", {"folder": str(root / "code"), "gates": "lint"})
     assert failed.state == "rolled back"
     assert "gate lint failed" in failed.error
