@@ -19,6 +19,7 @@ from pathlib import PurePosixPath
 from typing import Final
 
 from orchestrator.frontdoor.builder import PlanBuilder
+from orchestrator.frontdoor.changes import changed_programs
 from orchestrator.frontdoor.clauses import MAKING, Clause, clauses_of, made_by, speaks_of
 from orchestrator.frontdoor.compact import MAX_ACTION, MAX_READS, Part, PlanFlaw
 from orchestrator.frontdoor.coverage import lost_words
@@ -124,6 +125,7 @@ class PlanReview:
         self._builder, self._accept = builder, accept
         self._step_context = step_context or {}
         self._read = RequestFiles.of(request, files)
+        self._changed = changed_programs(request, self._read.named)
         self._clauses = clauses_of(request)
         self._stands: list[tuple[str, ...]] = [(f"P{number}",) for number in range(1, len(builder.accepted) + 1)]
         self._unplaced: dict[int, Part] = {}
@@ -199,6 +201,8 @@ class PlanReview:
     def _renumbered(self, part: Part) -> Part:
         """Return the part with names of the plan for the parts of the answer, and without orders that carry no data."""
         changes: dict[str, object] = {"after": ()}
+        if part.role in CODE_ROLES:
+            changes["replan"] = False  # a program does not decide what the next steps are
         if part.foreach is not None:
             changes |= self._list_of(part.foreach)
         for field in ("each", "inputs"):
@@ -290,7 +294,9 @@ class PlanReview:
         if part.output in self._written() - read:  # the part that the request wants it of has it already
             part = part.model_copy(update={"output": None})
         if not _outputs(part) and not part.replan and len(self._expanded(part.each)) < 2:
-            part = part.model_copy(update={"output": self._output_of(part)})
+            output = self._output_of(part)
+            inputs = tuple(dict.fromkeys((*part.inputs, *(name for name in self._changed if name == output))))
+            part = part.model_copy(update={"output": output, "inputs": inputs})
         return self._with_context(self._by_right_role(self._with_tested(part)))
 
     def _with_context(self, part: Part) -> Part:
@@ -415,7 +421,7 @@ class PlanReview:
 
     def _one_for_each_output(self, part: Part) -> list[Part]:
         """Return one part for each output of the request that the part is to write; the part itself if that is one."""
-        files, unwritten = self._expanded(part.each), self._unwritten()
+        files, unwritten = self._expanded(part.each), self._may_write(part.action)
         named = [name for name in unwritten if names_file(part.action, name)]
         single = len(files) < 2 and part.foreach is None and not part.replan and not part.outputs
         if len(named) > 1 and single and part.output in (None, *named):
@@ -440,11 +446,18 @@ class PlanReview:
 
     def _unwritten(self) -> list[str]:
         written = self._written() | set(_outputs(self._last) if self._last is not None else ())
-        return [name for name in self._read.outputs if name not in written]
+        return [name for name in (*self._read.outputs, *self._changed) if name not in written]
+
+    def _may_write(self, action: str) -> list[str]:
+        """Return the wanted files that an action may be the one to write: a program only if it is to be changed."""
+        ordered = changed_programs(action, self._changed)
+        return [name for name in self._unwritten() if name not in self._changed or name in ordered]
 
     def _output_of(self, part: Part) -> str | None:
         """Return the file of the request that a part writes: one that its action names, or that is wanted of it."""
-        unwritten = self._unwritten()
+        unwritten = self._may_write(part.action)
+        if len(changed := [name for name in unwritten if name in self._changed]) == 1:
+            return changed[0]
         named = [name for name in unwritten if names_file(part.action, name) and name not in part.inputs]
         named = named or [name for name in self._written_by(part.action) if name not in part.inputs]
         if len(named) == 1:
@@ -476,7 +489,7 @@ class PlanReview:
             files = self._expanded(part.each)
             more = "each" if len(files) > 1 and self._listed_together(files, unread) else "inputs"
             part = part.model_copy(update={more: (*(files if more == "each" else part.inputs), *unread)})
-        unwritten = self._unwritten()
+        unwritten = [name for name in self._unwritten() if name not in self._changed]
         if not _outputs(part) and len(unwritten) == 1 and len(self._expanded(part.each)) < 2:
             if not any(self._is_wanted_of(unwritten[0], earlier.action) for earlier in self._builder.fresh):
                 part = self._by_right_role(part.model_copy(update={"output": unwritten[0]}))
@@ -501,10 +514,9 @@ class PlanReview:
         return [name for name in self._read.named if name not in read]
 
     def _lacking(self) -> list[str]:
-        """Return what the plan lacks, if all of it is known. The rest of a plan is only made for what was found."""
-        if self._builder.done:
-            return []
-        unread, unwritten, lost = self._unread(), self._unwritten(), self._lost()
+        """Return what the plan lacks. The rest of one need not read and say all, as it is made for what was found."""
+        unwritten = self._unwritten()
+        unread, lost = ([], ()) if self._builder.done else (self._unread(), self._lost())
         return [
             *([f"no part reads {', '.join(unread)}"] if unread else []),
             *([f"no part has the output {', '.join(unwritten)}"] if unwritten else []),

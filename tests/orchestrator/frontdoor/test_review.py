@@ -71,6 +71,44 @@ def test_part_that_only_reads_is_no_step_and_its_readers_read_the_original(fetch
     assert [made.written for made in plan.accepted] == [part("Sort the items by price.", "inventory.txt").written]
 
 
+CODE = ("cart.py", "test_cart.py")
+
+
+def test_a_program_that_is_to_be_changed_is_written_under_its_name() -> None:
+    fix = part("Fix cart.py so that all tests pass.", "cart.py", "test_cart.py", role="coder")
+    again = part("Give me the whole corrected cart.py.", "P1", role="coder")
+    plan = Answer("Fix cart.py so that test_cart.py passes. Give me the whole corrected cart.py.", CODE)
+    (step,) = plan.of(fix, again).steps
+    assert (step.inputs, step.outputs) == (("cart.py", "test_cart.py"), ("cart.py",))
+
+
+def test_a_plan_that_does_not_change_the_program_is_flawed() -> None:
+    with pytest.raises(PlanFlaw, match="no part has the output cart.py"):
+        Answer("Fix cart.py.", CODE).of(part("Explain cart.py.", "cart.py"))
+
+
+def test_tests_for_a_program_that_is_to_be_changed_are_not_its_new_version() -> None:
+    plan = Answer("Fix cart.py and write tests for it in test_more.py.", CODE)
+    plan.of(part("Fix cart.py.", "cart.py", role="coder"), part("Write tests for cart.py.", "cart.py", role="coder"))
+    assert [step.outputs for step in plan.steps] == [("cart.py",), ("test_more.py",)]
+
+
+def test_a_program_does_not_decide_how_the_plan_goes_on() -> None:
+    plan = Answer("Write a class Account in account.py.", ()).of(
+        part("Write a class Account.", role="coder", replan=True)
+    )
+    assert [step.outputs for step in plan.steps] == [("account.py",)]
+    assert plan.builder.goes_on_after is None
+
+
+def test_the_rest_of_a_plan_writes_the_files_that_are_wanted() -> None:
+    first = Answer("Do what notes.md says and write report.md.").of(part("Say what to do.", "notes.md", replan=True))
+    builder = PlanBuilder(FILES, ROLES, first.accepted, 1, reads_named=True)
+    review = PlanReview("Do what notes.md says and write report.md.", FILES, ROLES, builder, lambda made: None)
+    with pytest.raises(PlanFlaw, match="no part has the output report.md"):
+        review.close()
+
+
 def test_part_that_only_collects_outputs_is_no_step() -> None:
     plan = Answer("Summarize a.md and b.md.").of(
         part("Summarize {each}.", each=("a.md", "b.md")), part("Collect the summaries.", "P1")
