@@ -5,11 +5,12 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from math import inf
+from pathlib import PurePosixPath
 from typing import Final
 
 from orchestrator.errors import Problem
 from orchestrator.frontdoor.changes import changed_programs
-from orchestrator.frontdoor.divisible import parts_in
+from orchestrator.frontdoor.divisible import parts_in, speaks_of_files
 from orchestrator.frontdoor.listed import is_program
 from orchestrator.frontdoor.references import FileNames, default_output, with_folders
 from orchestrator.frontdoor.request import RequestFiles
@@ -19,7 +20,8 @@ from orchestrator.taskir import REQUEST_LABEL, Step
 from registry.models import LEAST_PLAN_QUALITY, Registry
 
 FEW_FILES: Final = 10
-"""If a request mentions no file, it is taken to be about all files of the folder if there are no more than this."""
+"""If a request mentions no file, it is taken to be about all files of the folder if there are no more than this, or if
+it speaks of files."""
 
 BYTES_PER_TOKEN: Final = 3
 """How many bytes of a text a token stands for at least, in most texts: a token of code or of German is short."""
@@ -95,13 +97,14 @@ def direct_answer(request: str, files: Sequence[str], sizes: Mapping[str, int], 
     """Return the step that answers a request directly.
 
     `files` are the names that the request may refer to, and `sizes` their bytes as far as they are known. If the
-    request mentions no file, the step reads all of them if they are few and fit into the context of its model. The
-    registry has a role that does steps.
+    request mentions no file, the step reads all of them, provided that they fit into the context of its model, and that
+    they are few or the request speaks of files. The registry has a role that does steps.
     """
     read, inputs = RequestFiles.of(request, files), mentioned(request, files)
     outputs = (*read.outputs, *changed_programs(request, read.named))
     role = _role(registry, code=any(map(is_program, outputs)) or _WRITES_PROGRAM.match(request) is not None)
-    if not inputs and 0 < len(files) <= FEW_FILES and _fit(files, request, sizes, registry, role):
+    about_all = not inputs and (len(files) <= FEW_FILES or speaks_of_files(request, files))
+    if about_all and _fit(files, request, sizes, registry, role):
         inputs = tuple(files)
     model = registry.roles[role].model
     return DirectAnswer(request=request, role=role, model=model, inputs=inputs, outputs=outputs, files=tuple(files))
@@ -110,12 +113,15 @@ def direct_answer(request: str, files: Sequence[str], sizes: Mapping[str, int], 
 def mentioned(request: str, files: Sequence[str]) -> tuple[str, ...]:
     """Return the files that a request mentions, in the order of the folder.
 
-    A file is mentioned by its name or by a pattern. If no file is, the stems of names count too: one is often a word.
+    A file is mentioned by its name, in a range or by a pattern. The stems of names count too if no file is, since one
+    is often a word; with a number in it, it is none.
     """
     patterns = [word.strip("\"'`.,;:()[]") for word in request.split() if "*" in word]
     matched = {file for pattern in patterns for file in files if fnmatchcase(file, pattern)}
     named = matched.union(RequestFiles.of(request, files).named)
-    return tuple(file for file in files if file in named) or FileNames(files).mentioned(request)
+    by_stem = FileNames(files).mentioned(request)
+    numbered = {file for file in by_stem if any(map(str.isdigit, PurePosixPath(file).stem))}
+    return tuple(file for file in files if file in named | numbered) if named else by_stem
 
 
 def fits(answer: DirectAnswer, sizes: Mapping[str, int], registry: Registry) -> bool:

@@ -5,10 +5,13 @@ that is taken for indivisible by mistake loses what a plan could bring. So doubt
 """
 
 import re
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import PurePosixPath
 from typing import Final
 
 from orchestrator.frontdoor.request import instruction
+from orchestrator.frontdoor.words import related, words
 
 SHORT: Final = 400
 """A request with more characters, without texts that it quotes, may have parts that no pattern here finds."""
@@ -109,6 +112,16 @@ def parts_in(request: str, *, reads: int, files: int, writes: int) -> str:
     if files > reads and _PLURAL_FILES.search(wanted):
         return "it may be about several files"
     return next(_signs(wanted), "")
+
+
+def speaks_of_files(request: str, files: Sequence[str]) -> bool:
+    """Return whether a request speaks of several files without naming them: of "notes" if they are called so."""
+    wanted = _QUOTED.sub("TEXT", instruction(request))
+    if _PLURAL_FILES.search(wanted):
+        return True
+    counts = Counter(re.split(r"[\W\d_]+", PurePosixPath(file).stem.casefold())[0] for file in files)
+    called = {word for word, count in counts.items() if count > 1 and len(word) > 2}
+    return any(related(word, name) for name in called for word in words(wanted))
 
 
 def _signs(wanted: str) -> Iterator[str]:

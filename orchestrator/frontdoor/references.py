@@ -48,15 +48,50 @@ class FileNames:
         )
 
     def lists(self, request: str) -> tuple[tuple[str, ...], ...]:
-        """Return the lists of files in a request, such as `a.txt, b.txt and c.txt`: two files or more, each once."""
+        """Return the lists of files in a request, such as `a.txt, b.txt and c.txt`: two files or more, each once.
+
+        A range is a list too.
+        """
         by_calling = {name: file for file in self.files for name in self._callings(file) if name in request}
         found = (re.findall(_any_of(by_calling), listed) for listed in lists_of(request, by_calling))
         files = (tuple(dict.fromkeys(by_calling[name] for name in names)) for names in found)
-        return tuple(dict.fromkeys(listed for listed in files if len(listed) > 1))
+        ranges = ranges_of(compose_name(request), self.files)
+        return tuple(dict.fromkeys([*(listed for listed in files if len(listed) > 1), *ranges]))
 
     def _callings(self, file: str) -> list[str]:
         stem = PurePosixPath(file).stem
         return [file, stem] if self.find(stem) == (file,) else [file]
+
+
+_TO = r"(?:\s*(?:[-\u2013\u2014\u2026]|\.{2,3})\s*|\s+(?:to|through|thru|until|till|bis|à|au|jusqu'à|a|al|hasta)\s+)"
+_ENDS_OF_CHANGE = re.compile(
+    r"\b(?:chang|differ|diff|compar|vergleich|unterschied|(?:ver)?änder|geändert|évolu|compara|cambi)\w*\b[^.!?\n]*$",
+    re.IGNORECASE,
+)
+"""What stands before two files that are compared, and not before the first and the last of a range."""
+_NUMBERED = re.compile(r"(.*[^\W\d])([-_ ]?)(\d+)\Z", re.DOTALL)
+_PLURAL = r"(?:s|e|n|en)?"
+
+
+def ranges_of(text: str, files: Sequence[str]) -> list[tuple[str, ...]]:
+    """Return the files of each range in a text, such as `claim1 to claim6`, `claim1.txt-claim6.txt` or `claims 1-6`."""
+    series = defaultdict[tuple[str, str], dict[int, str]](dict)
+    for file in files:
+        path = PurePosixPath(file)
+        if (match := _NUMBERED.match(path.stem)) is not None:
+            series[match[1], path.suffix][int(match[3])] = file
+    found = list[tuple[str, ...]]()
+    for (stem, ending), numbered in series.items():
+        if len(numbered) > 2:
+            called, behind = rf"{re.escape(stem)}{_PLURAL}[-_ ]?", rf"(?:{re.escape(ending)})?"
+            for match in re.finditer(
+                rf"(?<![\w./-]){called}(\d+){behind}{_TO}(?:{called})?(\d+){behind}(?![\w/-])", text, re.IGNORECASE
+            ):
+                low, high = int(match[1]), int(match[2])
+                listed = tuple(numbered[number] for number in range(low, high + 1) if number in numbered)
+                if len(listed) > 1 and not _ENDS_OF_CHANGE.search(text[: match.start()]):
+                    found.append(listed)
+    return found
 
 
 def with_folders(names: Iterable[str]) -> set[str]:

@@ -12,7 +12,7 @@ from pathlib import PurePosixPath
 from typing import Final
 
 from orchestrator.frontdoor.orders import needed_tool
-from orchestrator.frontdoor.references import names_file
+from orchestrator.frontdoor.references import names_file, ranges_of
 from orchestrator.frontdoor.sentences import Use, may_be_program, orders_program, sentences_of, tokens_of, use_of
 from orchestrator.frontdoor.words import folded
 from orchestrator.taskir import nearest
@@ -42,7 +42,7 @@ class RequestFiles:
     """The files that a request is about, each list in the order of the request."""
 
     named: tuple[str, ...] = ()
-    """The files of the folder that it names by their whole names, and wants to be used."""
+    """The files of the folder that it names by their whole names or in a range, and wants to be used."""
     outputs: tuple[str, ...] = ()
     """The files that it certainly wants to be written, and that the folder lacks."""
     missing: tuple[str, ...] = ()
@@ -133,6 +133,9 @@ def _named(text: str, files: Sequence[str], present: Sequence[tuple[str, Use]]) 
         at = text.find(compose_name(called))
         if not _EXCLUDED.search(folded(text[max(0, at - 40) : at])):
             places[file] = at
+    for listed in ranges_of(text, files):
+        first = min((places[file] for file in listed if file in places), default=len(text))
+        places |= {file: places.get(file, first) for file in listed}
     return tuple(sorted(places, key=lambda file: places[file]))
 
 

@@ -38,6 +38,28 @@ def test_files_are_mentioned_by_name_or_pattern_and_else_by_stem(request_text: s
     assert mentioned(request_text, FILES) == files
 
 
+SERIES = ("policy.txt", *(f"claim{number}.txt" for number in range(1, 7)))
+
+
+@pytest.mark.parametrize(
+    ("request_text", "files"),
+    [
+        ("Check claim1 to claim6 against policy.txt", SERIES),
+        ("Check claim2 against policy.txt", ("policy.txt", "claim2.txt")),
+        ("Sum up claim2.txt-claim4.txt", SERIES[2:5]),
+        ("Sum up claims 2 to 4", SERIES[2:5]),
+        ("Fasse claim2 bis claim4 zusammen", SERIES[2:5]),
+        ("Résume claim2 à claim4", SERIES[2:5]),
+        ("Resume de claim2 a claim4", SERIES[2:5]),
+        ("Sum up claim2\u2013claim4", SERIES[2:5]),
+        ("What has changed from claim2 to claim4?", ("claim2.txt", "claim4.txt")),
+        ("What is the policy?", ("policy.txt",)),
+    ],
+)
+def test_a_range_mentions_all_files_from_the_first_to_the_last(request_text: str, files: tuple[str, ...]) -> None:
+    assert mentioned(request_text, SERIES) == files
+
+
 def test_the_step_does_the_whole_request_with_the_files_in_the_order_of_the_folder(registry: Registry) -> None:
     request = "Compare b.md with a.txt"
     expected = Step(id="S1", actor="worker", action=request, inputs=("a.txt", "b.md"), outputs=("s1.txt",))
@@ -48,6 +70,9 @@ def test_a_request_that_mentions_no_file_is_about_all_if_they_are_few_and_small(
     assert step_for(registry, "Say hello").inputs == FILES
     many = tuple(f"f{number}.txt" for number in range(11))
     assert step_for(registry, "Say hello", many).inputs == ()
+    notes = tuple(f"note{number}.txt" for number in range(11))
+    assert step_for(registry, "Which of my notes mention the boiler?", notes).inputs == notes
+    assert step_for(registry, "Which of these files mention the boiler?", many).inputs == many
     assert step_for(registry, "Say hello", ()).inputs == ()
     context = registry.models["tiny-large"].context
     large = direct_answer("Say hello", ("x.txt",), {"x.txt": 3 * context}, registry)

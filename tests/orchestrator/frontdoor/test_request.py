@@ -257,3 +257,9 @@ def test_file_that_is_there_is_never_missing(present: str, wanted: str) -> None:
     assert present in read.named
     assert read.missing == ()
     assert read.outputs == (() if wanted == present else (wanted,))
+
+
+def test_a_range_names_files() -> None:
+    files = ("a.txt", "r1.txt", "r2.txt", "r3.txt")
+    assert RequestFiles.of("Translate r1 to r3, then a.txt.", files).named == ("a.txt", "r1.txt", "r2.txt", "r3.txt")
+    assert RequestFiles.of("Translate r1.txt to r3.txt.", files).named == ("r1.txt", "r2.txt", "r3.txt")

@@ -83,7 +83,7 @@ def test_a_program_that_is_to_be_changed_is_written_under_its_name() -> None:
 
 
 def test_a_plan_that_does_not_change_the_program_is_flawed() -> None:
-    with pytest.raises(PlanFlaw, match="no part has the output cart.py"):
+    with pytest.raises(PlanFlaw, match=r"no part has the output cart\.py"):
         Answer("Fix cart.py.", CODE).of(part("Explain cart.py.", "cart.py"))
 
 
@@ -105,7 +105,7 @@ def test_the_rest_of_a_plan_writes_the_files_that_are_wanted() -> None:
     first = Answer("Do what notes.md says and write report.md.").of(part("Say what to do.", "notes.md", replan=True))
     builder = PlanBuilder(FILES, ROLES, first.accepted, 1, reads_named=True)
     review = PlanReview("Do what notes.md says and write report.md.", FILES, ROLES, builder, lambda made: None)
-    with pytest.raises(PlanFlaw, match="no part has the output report.md"):
+    with pytest.raises(PlanFlaw, match=r"no part has the output report\.md"):
         review.close()
 
 
