@@ -10,7 +10,7 @@ from typing import Final
 
 from orchestrator.errors import Problem
 from orchestrator.frontdoor.changes import changed_programs
-from orchestrator.frontdoor.divisible import parts_in, speaks_of_files
+from orchestrator.frontdoor.divisible import files_of_a_kind, parts_in
 from orchestrator.frontdoor.listed import is_program
 from orchestrator.frontdoor.references import FileNames, default_output, with_folders
 from orchestrator.frontdoor.request import RequestFiles
@@ -20,8 +20,7 @@ from orchestrator.taskir import REQUEST_LABEL, Step
 from registry.models import LEAST_PLAN_QUALITY, Registry
 
 FEW_FILES: Final = 10
-"""If a request mentions no file, it is taken to be about all files of the folder if there are no more than this, or if
-it speaks of files."""
+"""If a request mentions no file, it is taken to be about all files of the folder if there are no more than this."""
 
 BYTES_PER_TOKEN: Final = 3
 """How many bytes of a text a token stands for at least, in most texts: a token of code or of German is short."""
@@ -97,15 +96,19 @@ def direct_answer(request: str, files: Sequence[str], sizes: Mapping[str, int], 
     """Return the step that answers a request directly.
 
     `files` are the names that the request may refer to, and `sizes` their bytes as far as they are known. If the
-    request mentions no file, the step reads all of them, provided that they fit into the context of its model, and that
-    they are few or the request speaks of files. The registry has a role that does steps.
+    request mentions no file, the step reads all of them if they are few. It also reads the files of a kind that the
+    request speaks of. All of these have to fit into the context of its model. The registry has a role that does steps.
     """
     read, inputs = RequestFiles.of(request, files), mentioned(request, files)
     outputs = (*read.outputs, *changed_programs(request, read.named))
     role = _role(registry, code=any(map(is_program, outputs)) or _WRITES_PROGRAM.match(request) is not None)
-    about_all = not inputs and (len(files) <= FEW_FILES or speaks_of_files(request, files))
-    if about_all and _fit(files, request, sizes, registry, role):
-        inputs = tuple(files)
+    if inputs or len(files) > FEW_FILES:
+        kind = set(files_of_a_kind(request, files, inputs))
+        more = tuple(file for file in files if file in kind or file in inputs)
+    else:
+        more = tuple(files)
+    if _fit(more, request, sizes, registry, role):
+        inputs = more
     model = registry.roles[role].model
     return DirectAnswer(request=request, role=role, model=model, inputs=inputs, outputs=outputs, files=tuple(files))
 

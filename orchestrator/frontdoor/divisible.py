@@ -5,8 +5,9 @@ that is taken for indivisible by mistake loses what a plan could bring. So doubt
 """
 
 import re
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Sequence
+from itertools import chain
 from pathlib import PurePosixPath
 from typing import Final
 
@@ -114,14 +115,25 @@ def parts_in(request: str, *, reads: int, files: int, writes: int) -> str:
     return next(_signs(wanted), "")
 
 
-def speaks_of_files(request: str, files: Sequence[str]) -> bool:
-    """Return whether a request speaks of several files without naming them: of "notes" if they are called so."""
+def files_of_a_kind(request: str, files: Sequence[str], named: Collection[str]) -> tuple[str, ...]:
+    """Return the files that a request speaks of without naming them: "the mails" are `mail_a.md` and `mail_b.md`.
+
+    Of a kind of which some are `named`, no others are meant. If none are named, "the files" are all of them.
+    """
     wanted = _QUOTED.sub("TEXT", instruction(request))
-    if _PLURAL_FILES.search(wanted):
-        return True
-    counts = Counter(re.split(r"[\W\d_]+", PurePosixPath(file).stem.casefold())[0] for file in files)
-    called = {word for word, count in counts.items() if count > 1 and len(word) > 2}
-    return any(related(word, name) for name in called for word in words(wanted))
+    if not named and _PLURAL_FILES.search(_FILE_NAME.sub("FILE", wanted)):
+        return tuple(files)
+    kinds = defaultdict[str, list[str]](list)
+    for file in files:
+        kinds[re.split(r"[\W\d_]+", PurePosixPath(file).stem.casefold())[0]].append(file)
+    several = {kind: some for kind, some in kinds.items() if len(some) > 1 and len(kind) > 2}
+    spoken = words(_FILE_NAME.sub("FILE", wanted))
+    called = (
+        some
+        for kind, some in several.items()
+        if not set(some) & set(named) and any(related(word, kind) for word in spoken)
+    )
+    return tuple(chain.from_iterable(called))
 
 
 def _signs(wanted: str) -> Iterator[str]:

@@ -81,6 +81,13 @@ def test_a_request_that_mentions_no_file_is_about_all_if_they_are_few_and_small(
     assert unknown.inputs == (), "its size is unknown"
 
 
+def test_a_kind_of_files_is_read_next_to_those_that_are_named(registry: Registry) -> None:
+    files = ("hints.txt", "mail_a.txt", "mail_b.txt", "offer_a.txt", "offer_b.txt")
+    request = "Beantworte jede der Mails. Was du wissen musst, steht in hints.txt."
+    assert step_for(registry, request, files).inputs == files[:3]
+    assert step_for(registry, "Answer mail_a.txt in a short mail. Use hints.txt.", files).inputs == files[:2]
+
+
 def test_files_that_the_request_names_and_that_do_not_exist_are_its_outputs(registry: Registry) -> None:
     step = step_for(registry, "Write slugify.py and README.de.md for main.py")
     assert step.outputs == ("slugify.py", "README.de.md")
