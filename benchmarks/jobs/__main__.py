@@ -9,16 +9,15 @@ import argparse
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from benchmarks import results
 from benchmarks.daemon.process import BenchmarkFailed
-from benchmarks.goals import Goal
-from benchmarks.jobs.arms import ModelSetup
-from benchmarks.jobs.measure import ARMS, JobBench, JudgedRun, choose, goals_of, table
+from benchmarks.goals import state
+from benchmarks.jobs.arms import ModelSetup, Row
+from benchmarks.jobs.measure import ARMS, JobBench, JudgedRun, choose, goals_with_intervals, table
 from benchmarks.options import positive
 
 FOLDER: Final = Path(__file__).parents[2] / "build" / "jobs"
@@ -48,12 +47,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 print(f"the model {model} is left out: {failure}", file=sys.stderr)
     runs = [*bench.judged(models, options.rounds)]
     before = [] if options.before is None else [*JobBench(options.before, jobs, ARMS).judged(models, options.rounds)]
-    goals = goals_of(runs, before)
+    goals = goals_with_intervals(runs, before)
     _print(runs, goals)
     if options.out is not None:
         results.write(options.out, _document(options, runs, before, goals))
         print(f"written to {options.out}")
-    return 0 if all(goal.met for goal in goals) else 1
+    return 0 if all(goal["met"] for goal in goals) else 1
 
 
 def _setups(options: argparse.Namespace) -> Mapping[str, ModelSetup]:
@@ -65,7 +64,7 @@ def _setups(options: argparse.Namespace) -> Mapping[str, ModelSetup]:
     }
 
 
-def _print(runs: Sequence[JudgedRun], goals: Sequence[Goal]) -> None:
+def _print(runs: Sequence[JudgedRun], goals: Sequence[Row]) -> None:
     costs = f"{'seconds':>8} {'in':>7} {'out':>6} {'failed':>7} {'false ✓':>8}"
     print(f"\n{'model':8} {'group':9} {'arm':13} {'right':>9} {costs}")
     for row in table(runs):
@@ -73,11 +72,13 @@ def _print(runs: Sequence[JudgedRun], goals: Sequence[Goal]) -> None:
         names = f"{row['model']:8} {row['group']:9} {row['arm']:13}"
         print(f"{names} {right:>9} {row['seconds']:8.1f} {tokens} {row['failed']:7} {row['false_done']:8}")
     for goal in goals:
-        print(f"{'met   ' if goal.met else 'MISSED'} {goal.name}: {goal.value} (goal: {goal.goal})")
+        reached = state(goal["value"], goal["goal"], met=goal["met"])
+        low, high = goal["interval"]
+        print(f"{reached:6} {goal['name']}: {goal['value']} ({low:g} to {high:g}; goal: {goal['goal']})")
 
 
 def _document(
-    options: argparse.Namespace, runs: Sequence[JudgedRun], before: Sequence[JudgedRun], goals: Sequence[Goal]
+    options: argparse.Namespace, runs: Sequence[JudgedRun], before: Sequence[JudgedRun], goals: Sequence[Row]
 ) -> dict[str, Any]:
     return {
         "command": f"python -m benchmarks.jobs --half {options.half} --out benchmarks/results/jobs.json",
@@ -88,7 +89,7 @@ def _document(
         "table": table(runs),
         "before": table(before),
         "rows": [run.to_json() for run in runs],
-        "goals": [asdict(goal) for goal in goals],
+        "goals": list(goals),
     }
 
 

@@ -5,6 +5,8 @@ The log has answers and what they cost, and no verdicts, so that changed checks 
 
 import hashlib
 import json
+import random
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
@@ -17,7 +19,7 @@ from benchmarks.jobs import code, one_call, parts
 from benchmarks.jobs.arms import Arm, ArmMissing, JobDaemon, ModelSetup, Row, job_daemon
 from benchmarks.jobs.chat_files import files_in
 from benchmarks.jobs.job import BenchJob, Group, JobAnswer
-from benchmarks.routing.rows import RowLog
+from benchmarks.routing.rows import RowLog, goal_with_interval
 
 Half = Literal["tuning", "held-out", "all"]
 JOBS: Final[tuple[BenchJob, ...]] = (*one_call.JOBS, *parts.JOBS, *code.JOBS)
@@ -28,6 +30,8 @@ POINTS, CODE_POINTS = 10.0, 15.0
 """How many points more of a group's jobs are to be right than by one chat."""
 CODE_TIME, PARTS_TIME, ONE_CALL_TIME = 1.0, 0.8, 1.1
 """The median time as a multiple of one chat's."""
+BOOTSTRAP: Final = 1000
+"""How many times the jobs are drawn again for an interval."""
 FALSE_DONE = 0.5
 """The share of wrong answers that look right, as a multiple of an earlier version's."""
 
@@ -174,6 +178,25 @@ def table(runs: Sequence[JudgedRun]) -> list[Row]:
 def goals_of(runs: Sequence[JudgedRun], before: Sequence[JudgedRun] = ()) -> list[Goal]:
     """Return the goals as far as their arms were measured. `before` are rows of the version to compare with."""
     return [*_more_right(runs), *_code_by_ladder(runs), *_times(runs), *_false_done(runs, before)]
+
+
+def goals_with_intervals(runs: Sequence[JudgedRun], before: Sequence[JudgedRun] = ()) -> list[Row]:
+    """Return the goals as they are written, with the 95 % intervals that other jobs of these kinds would fall into.
+
+    It is a bootstrap over the jobs. Rounds of a job count as one: at temperature 0 they have the same answers.
+    """
+    names = list(dict.fromkeys(run.job for run in (*runs, *before)))
+    draw, drawn = random.Random(0), defaultdict[str, list[float]](list)  # noqa: S311 (no secrets)
+    for _ in range(BOOTSTRAP):
+        counts = Counter(draw.choices(names, k=len(names)))
+        for goal in goals_of(*([run for run in some for _ in range(counts[run.job])] for some in (runs, before))):
+            drawn[goal.name].append(float(goal.value))
+    found = []
+    for goal in goals_of(runs, before):
+        values = sorted(drawn[goal.name])
+        at = len(values) // 40
+        found.append(goal_with_interval(goal, *((values[at], values[-1 - at]) if values else (goal.value, goal.value))))
+    return found
 
 
 def _more_right(runs: Sequence[JudgedRun]) -> Iterator[Goal]:

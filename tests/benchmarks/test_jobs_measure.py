@@ -9,7 +9,7 @@ from benchmarks.jobs.__main__ import main
 from benchmarks.jobs.arms import Arm
 from benchmarks.jobs.chat_files import files_in, question_of
 from benchmarks.jobs.job import BenchJob, Group
-from benchmarks.jobs.measure import ARMS, JobBench, JudgedRun, choose, goals_of, table
+from benchmarks.jobs.measure import ARMS, JobBench, JudgedRun, choose, goals_of, goals_with_intervals, table
 
 NAMES = ("a.py", "docs/b.md")
 
@@ -85,6 +85,17 @@ def test_goals_compare_the_arms_of_the_same_jobs() -> None:
         "times as long as one chat, 1.5b, parts, both right": (0.6, True),
         "times as long as one chat, 1.5b, one-call": (1.05, True),
     }
+
+
+def test_intervals_of_goals_come_from_drawing_the_jobs_again() -> None:
+    sure = [_run(name, arm, seconds=5 if arm == "chat" else 4) for name in "abcd" for arm in ("chat", "orchestrator")]
+    (same, *_) = goals_with_intervals(sure)
+    assert (same["value"], same["interval"], same["met"]) == (0.0, [0.0, 0.0], False)
+    unsure = [*sure, _run("e", "chat", "bad"), _run("e", "orchestrator")]
+    (more, *_) = goals_with_intervals([*unsure, *unsure])
+    assert (more["value"], more["interval"]) == (20.0, [0.0, 60.0])
+    assert more["met"], "the better end of the interval reaches the goal of 10 points"
+    assert goals_with_intervals(unsure) == goals_with_intervals(unsure)
 
 
 def test_times_of_parts_are_compared_although_no_job_is_right_by_both() -> None:
