@@ -95,6 +95,13 @@ _NAMING = frozenset(
     llamada titulado
     """.split()
 )
+_SAYS = frozenset(
+    """
+    says say said describes describe described explains shows defines requires demands wants asks suggests specifies
+    prescribes does uses sagt beschreibt erklart zeigt verlangt vorschreibt dit decrit explique montre demande exige
+    dice explica muestra pide exige
+    """.split()
+)
 _FROM = frozenset(
     """
     from of about for using on by per against via between von vom aus uber fur auf mithilfe laut anhand gegen
@@ -221,6 +228,8 @@ def use_of(tokens: Sequence[Token], at: int, program: bool) -> Use:
     if (listed := _listed_after(tokens, link)) is not None:
         return use_of(tokens, listed, program)
     preposition = "" if link < 0 or tokens[link].name else tokens[link].text
+    if preposition in _NAMING and at + 1 < len(tokens) and tokens[at + 1].text in _SAYS:
+        return Use.READ  # "as style.md says"
     if preposition in _NAMING or preposition in _ARROWS or _is_heading(tokens, link, at):
         return Use.WRITE
     if any(token.text in _NOT for token in tokens[max(0, at - 3) : at]):

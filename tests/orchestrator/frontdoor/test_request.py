@@ -21,6 +21,8 @@ MISSING = [
     ("Translate chapter1.md, chapter2.md and notes.md into French.", "chapter1.md chapter2.md"),
     ("List the open points of minutes.txt and save them as todo.md.", "minutes.txt"),
     ("Sort inventory.csv by price.", "inventory.csv"),
+    ("Answer mail.txt as style.md says.", "mail.txt style.md"),
+    ("Traduce carta.txt como guia.md dice.", "carta.txt guia.md"),
     ("Fasse bericht.md in drei Sätzen zusammen.", "bericht.md"),
     ("Was steht in protokoll.txt über den Umzug?", "protokoll.txt"),
     ("Übersetze brief.txt ins Englische.", "brief.txt"),
