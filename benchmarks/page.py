@@ -255,7 +255,9 @@ SUBJECTS: Final[Mapping[str, BenchmarkSubject]] = {
         "Sixty requests as people write them, with small files, and checks of the answers by code: 20 for which one "
         "call is enough, 25 with independent parts, 15 with code. One chat with the files pasted, a direct answer and "
         "the orchestrator alternate, with the same models at temperature 0. Seconds and tokens are medians. False "
-        "done: wrong, and neither failed nor marked as doubtful.",
+        "done: wrong, and neither failed nor marked as doubtful. No frontdoor of these models plans rightly often "
+        "enough to be asked, so the orchestrator answers directly too; it differs from one chat by the files that it "
+        "reads, and by gates, retries, escalation and doubts.",
         _jobs,
         _job_counts,
     ),
