@@ -12,7 +12,7 @@ from orchestrator.errors import Problem
 from orchestrator.frontdoor.changes import changed_programs
 from orchestrator.frontdoor.divisible import files_of_a_kind, parts_in
 from orchestrator.frontdoor.listed import is_program
-from orchestrator.frontdoor.references import FileNames, default_output, with_folders
+from orchestrator.frontdoor.references import FileNames, default_output, names_file, with_folders
 from orchestrator.frontdoor.request import RequestFiles
 from orchestrator.gates import default_gates
 from orchestrator.planning import PlannedPart
@@ -123,7 +123,8 @@ def mentioned(request: str, files: Sequence[str]) -> tuple[str, ...]:
     matched = {file for pattern in patterns for file in files if fnmatchcase(file, pattern)}
     named = matched.union(RequestFiles.of(request, files).named)
     by_stem = FileNames(files).mentioned(request)
-    numbered = {file for file in by_stem if any(map(str.isdigit, PurePosixPath(file).stem))}
+    stems = (file for file in by_stem if not names_file(request, file))  # a name that is not `named` is left out
+    numbered = {file for file in stems if any(map(str.isdigit, PurePosixPath(file).stem))}
     return tuple(file for file in files if file in named | numbered) if named else by_stem
 
 

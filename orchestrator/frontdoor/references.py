@@ -69,7 +69,7 @@ _ENDS_OF_CHANGE = re.compile(
     re.IGNORECASE,
 )
 """What stands before two files that are compared, and not before the first and the last of a range."""
-_NUMBERED = re.compile(r"(.*[^\W\d])([-_ ]?)(\d+)\Z", re.DOTALL)
+_NUMBERED = re.compile(r"(.*[^\W\d])[-_ ]?(\d{1,9})\Z", re.DOTALL)
 _PLURAL = r"(?:s|e|n|en)?"
 
 
@@ -79,16 +79,18 @@ def ranges_of(text: str, files: Sequence[str]) -> list[tuple[str, ...]]:
     for file in files:
         path = PurePosixPath(file)
         if (match := _NUMBERED.match(path.stem)) is not None:
-            series[match[1], path.suffix][int(match[3])] = file
+            series[match[1], path.suffix][int(match[2])] = file
     found = list[tuple[str, ...]]()
     for (stem, ending), numbered in series.items():
         if len(numbered) > 2:
             called, behind = rf"{re.escape(stem)}{_PLURAL}[-_ ]?", rf"(?:{re.escape(ending)})?"
             for match in re.finditer(
-                rf"(?<![\w./-]){called}(\d+){behind}{_TO}(?:{called})?(\d+){behind}(?![\w/-])", text, re.IGNORECASE
+                rf"(?<![\w./-]){called}(\d{{1,9}}){behind}{_TO}(?:{called})?(\d{{1,9}}){behind}(?![\w/-])",
+                text,
+                re.IGNORECASE,
             ):
                 low, high = int(match[1]), int(match[2])
-                listed = tuple(numbered[number] for number in range(low, high + 1) if number in numbered)
+                listed = tuple(numbered[number] for number in sorted(numbered) if low <= number <= high)
                 if len(listed) > 1 and not _ENDS_OF_CHANGE.search(text[: match.start()]):
                     found.append(listed)
     return found

@@ -125,17 +125,19 @@ def _named(text: str, files: Sequence[str], present: Sequence[tuple[str, Use]]) 
     last = [_last_name(file) for file in files]
     counts = Counter(last)
     written = {name for name, use in present if use is Use.WRITE} - {name for name, use in present if use is Use.READ}
-    places = {}
+    places, excluded = dict[str, int](), set[str]()
     for file, name in zip(files, last, strict=True):
         called = next((one for one in (file, name) if names_file(text, compose_name(one))), "")
         if not called or called in written or (called != file and counts[name] > 1):
             continue
         at = text.find(compose_name(called))
-        if not _EXCLUDED.search(folded(text[max(0, at - 40) : at])):
+        if _EXCLUDED.search(folded(text[max(0, at - 40) : at])):
+            excluded.add(file)
+        else:
             places[file] = at
     for listed in ranges_of(text, files):
         first = min((places[file] for file in listed if file in places), default=len(text))
-        places |= {file: places.get(file, first) for file in listed}
+        places |= {file: places.get(file, first) for file in listed if file not in excluded}
     return tuple(sorted(places, key=lambda file: places[file]))
 
 

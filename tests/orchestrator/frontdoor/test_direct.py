@@ -53,6 +53,8 @@ SERIES = ("policy.txt", *(f"claim{number}.txt" for number in range(1, 7)))
         ("Resume de claim2 a claim4", SERIES[2:5]),
         ("Sum up claim2\u2013claim4", SERIES[2:5]),
         ("What has changed from claim2 to claim4?", ("claim2.txt", "claim4.txt")),
+        ("Sum up claim1.txt to claim3.txt without claim2.txt", ("claim1.txt", "claim3.txt")),
+        ("Sum up claim1.txt, ignore claim2.txt", ("claim1.txt",)),
         ("What is the policy?", ("policy.txt",)),
     ],
 )

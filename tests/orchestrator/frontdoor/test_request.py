@@ -261,6 +261,19 @@ def test_file_that_is_there_is_never_missing(present: str, wanted: str) -> None:
     assert read.outputs == (() if wanted == present else (wanted,))
 
 
+def test_a_file_of_a_range_may_be_left_out() -> None:
+    files = tuple(f"claim{number}.txt" for number in range(1, 5))
+    read = RequestFiles.of("Sum up claim1.txt to claim4.txt without claim3.txt.", files)
+    assert read.named == ("claim1.txt", "claim2.txt", "claim4.txt")
+
+
+@given(st.integers(0, 10**30), st.integers(0, 10**30))
+def test_a_range_has_only_files_that_exist(low: int, high: int) -> None:
+    files = tuple(f"r{number}.txt" for number in (1, 2, 3, 40))
+    named = RequestFiles.of(f"Translate r{low} to r{high}.", files).named
+    assert set(named) <= {file for file in files if low <= int(file[1:-4]) <= high}
+
+
 def test_a_range_names_files() -> None:
     files = ("a.txt", "r1.txt", "r2.txt", "r3.txt")
     assert RequestFiles.of("Translate r1 to r3, then a.txt.", files).named == ("a.txt", "r1.txt", "r2.txt", "r3.txt")
