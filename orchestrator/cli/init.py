@@ -218,12 +218,14 @@ def _planner_hint(composed: Composed) -> Iterator[str]:
     if isinstance(quality, float) and quality >= LEAST_PLAN_QUALITY:
         return
     model, entries = composed.roles[FRONTDOOR], read_catalogue().items()
-    measured = "were not measured" if quality is None else f"are right {quality:.0%} of the time"
+    if quality is None:
+        measured, command = "were not measured", f"`orchestrator bench model {model}` measures them"
+    else:
+        measured, command = f"are right {quality:.0%} of the time", "`run --mode as-planned` asks for a plan anyway"
     adapted = {name: entry.adapters[FRONTDOOR] for name, entry in entries if FRONTDOOR in entry.adapters}
     good = [name for name, adapter in adapted.items() if (adapter.plan_quality or 0.0) >= LEAST_PLAN_QUALITY]
     yield (
-        f"the plans of {model} {measured}, so requests are answered directly: "
-        f"`orchestrator bench model {model}` measures them"
+        f"the plans of {model} {measured}, so requests are answered directly: {command}"
         + (f", and --model {good[0]} adds a model that is trained to plan" if good else "")
     )
 

@@ -65,6 +65,20 @@ def test_the_cards_of_the_adapters_say_what_was_measured(name: str, model: str) 
     assert shipped.plan_quality == round(right / count, 2), "of the requests that nobody tuned to"
 
 
+@pytest.mark.parametrize("model", ["smollm2-135m", "qwen2.5-coder-0.5b", "qwen2.5-coder-1.5b"])
+def test_the_catalogue_says_what_was_measured_of_a_model(model: str) -> None:
+    measured, counted = read_catalogue()[model].measured, results(f"real_{model}")["right"]
+    assert measured is not None
+
+    def share(*kinds: str) -> float:
+        right, count = (sum(int(counted[kind][key]) for kind in kinds) for key in ("right", "of"))
+        return right / count
+
+    assert measured.plans == pytest.approx(share("plan"), abs=0.001)
+    assert measured.answers == pytest.approx(share("extract", "count", "classify"), abs=0.001)
+    assert measured.code == pytest.approx(share("code"), abs=0.001)
+
+
 def test_the_card_says_what_was_measured_of_the_worker_and_the_judge() -> None:
     card = (ROOT / "registry" / "adapters" / "README.md").read_text(encoding="utf-8")
     families = results("adapter")["families"]

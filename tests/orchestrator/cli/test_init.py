@@ -1,5 +1,6 @@
 """`orchestrator init`: a registry from the models that are here, and what is said where there are none."""
 
+import re
 import shutil
 from pathlib import Path
 
@@ -111,6 +112,14 @@ def test_models_of_the_folder_go_by_their_stems_and_those_of_the_catalogue_by_th
     assert any(
         warning.startswith("the plans of qwen3-4b were not measured, so requests are answered directly: ")
         for warning in told["warnings"]
+    )
+
+
+def test_a_model_that_was_measured_to_plan_badly_is_not_asked_for_plans(command: Cli, tmp_path: Path) -> None:
+    told = command("init", "--model", smollm2(), "--out", tmp_path / "a.yaml", "--json").json
+    (warning,) = (warning for warning in told["warnings"] if "answered directly" in warning)
+    assert re.fullmatch(
+        r"the plans of .* are right \d\d% of the time, so .*: `run --mode as-planned` .* anyway", warning
     )
 
 
