@@ -191,12 +191,12 @@ def goals_with_intervals(runs: Sequence[JudgedRun], before: Sequence[JudgedRun] 
         counts = Counter(draw.choices(names, k=len(names)))
         for goal in goals_of(*([run for run in some for _ in range(counts[run.job])] for some in (runs, before))):
             drawn[goal.name].append(float(goal.value))
-    found = []
+    rows = []
     for goal in goals_of(runs, before):
         values = sorted(drawn[goal.name])
         at = len(values) // 40
-        found.append(goal_with_interval(goal, *((values[at], values[-1 - at]) if values else (goal.value, goal.value))))
-    return found
+        rows.append(goal_with_interval(goal, *((values[at], values[-1 - at]) if values else (goal.value, goal.value))))
+    return rows
 
 
 def _more_right(runs: Sequence[JudgedRun]) -> Iterator[Goal]:

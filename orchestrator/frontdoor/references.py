@@ -80,7 +80,7 @@ def ranges_of(text: str, files: Sequence[str]) -> list[tuple[str, ...]]:
         path = PurePosixPath(file)
         if (match := _NUMBERED.match(path.stem)) is not None:
             series[match[1], path.suffix][int(match[2])] = file
-    found = list[tuple[str, ...]]()
+    ranges = list[tuple[str, ...]]()
     for (stem, ending), numbered in series.items():
         if len(numbered) > 2:
             called, behind = rf"{re.escape(stem)}{_PLURAL}[-_ ]?", rf"(?:{re.escape(ending)})?"
@@ -92,8 +92,8 @@ def ranges_of(text: str, files: Sequence[str]) -> list[tuple[str, ...]]:
                 low, high = int(match[1]), int(match[2])
                 listed = tuple(numbered[number] for number in sorted(numbered) if low <= number <= high)
                 if len(listed) > 1 and not _ENDS_OF_CHANGE.search(text[: match.start()]):
-                    found.append(listed)
-    return found
+                    ranges.append(listed)
+    return ranges
 
 
 def with_folders(names: Iterable[str]) -> set[str]:

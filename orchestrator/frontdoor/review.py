@@ -449,7 +449,7 @@ class PlanReview:
         return [name for name in (*self._read.outputs, *self._changed) if name not in written]
 
     def _may_write(self, action: str) -> list[str]:
-        """Return the wanted files that an action may be the one to write: a program only if it is to be changed."""
+        """Return the files that a part with this action may write. It writes a program only if it says to change it."""
         ordered = changed_programs(action, self._changed)
         return [name for name in self._unwritten() if name not in self._changed or name in ordered]
 

@@ -98,7 +98,7 @@ _NAMING = frozenset(
 _SAYS = frozenset(
     """
     says say said describes describe described explains shows defines requires demands wants asks suggests specifies
-    prescribes does uses sagt beschreibt erklart zeigt verlangt vorschreibt dit decrit explique montre demande exige
+    prescribes does uses sagt beschreibt erklart zeigt verlangt vorschreibt dit decrit explique montre demande
     dice explica muestra pide exige
     """.split()
 )

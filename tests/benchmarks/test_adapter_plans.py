@@ -113,8 +113,8 @@ def test_no_request_of_the_benchmark_is_in_it(examples: list[PlanExample]) -> No
 def test_the_data_are_various(examples: list[PlanExample]) -> None:
     words = {word for example in examples for word in _plain(example.request).split()}
     assert len(words) > 1800
-    asked = [example.request for example in examples if not example.flaw]
-    assert len(set(asked)) > 0.98 * len(asked)
+    requests = [example.request for example in examples if not example.flaw]
+    assert len(set(requests)) > 0.98 * len(requests)
     assert {example.form for example in examples} == {form.__name__ for form in FORMS | variants.FORMS}
     assert len(FORMS) >= 20
     assert len(ON_A_TEXT) >= 40

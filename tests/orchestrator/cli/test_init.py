@@ -116,8 +116,8 @@ def test_models_of_the_folder_go_by_their_stems_and_those_of_the_catalogue_by_th
 
 
 def test_a_model_that_was_measured_to_plan_badly_is_not_asked_for_plans(command: Cli, tmp_path: Path) -> None:
-    told = command("init", "--model", smollm2(), "--out", tmp_path / "a.yaml", "--json").json
-    (warning,) = (warning for warning in told["warnings"] if "answered directly" in warning)
+    composed = command("init", "--model", smollm2(), "--out", tmp_path / "a.yaml", "--json").json
+    (warning,) = (warning for warning in composed["warnings"] if "answered directly" in warning)
     assert re.fullmatch(
         r"the plans of .* are right \d\d% of the time, so .*: `run --mode as-planned` .* anyway", warning
     )
