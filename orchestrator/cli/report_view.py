@@ -194,6 +194,9 @@ def _print_problems(console: Console, report: Report) -> None:
             numbers = [str(attempt.number) for attempt in attempts]
             tried = f"attempt {numbers[0]}" if len(numbers) == 1 else f"attempts {numbers[0]} to {numbers[-1]}"
             console.print(Padding(Text(f"{tried}, {line}"), (0, 0, 0, 2)))
+        if report.run_id and step.attempts and (last := step.attempts[-1]).answer:
+            command = f"`orchestrator show {report.run_id} {step.id} --attempt {last.number}`"
+            console.print(Text(f"  its last answer: {command}", style="dim"), soft_wrap=True)
     cancelled = [step.id for step in report.steps if step.state == State.CANCELLED and not step.parent]
     if cancelled:
         console.print(Text(f"cancelled: {listed(cancelled)}", style="yellow"))

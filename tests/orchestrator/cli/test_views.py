@@ -255,13 +255,15 @@ def test_a_failed_run_says_what_went_wrong() -> None:
     events = [*_accepted(), _started("S2", 100.1), *_done("S2", 100.3)]
     for number in (1, 2):
         events.append(_started("S1", 100.3 + number / 10, number))
-        events.append(AttemptFailed(at=100.35 + number / 10, step="S1", number=number, failure=failure))
+        answer = f"{number}" * 64
+        events.append(AttemptFailed(at=100.35 + number / 10, step="S1", number=number, failure=failure, answer=answer))
     events.append(RunFinished(at=101.0, status="failed", error="S1: not JSON"))
     console, written = _console()
     print_report(console, _report(events), RunView.of(events), None, full=False)
     text = written.getvalue()
     assert "What went wrong" in text
     assert "  attempts 1 to 2, worker on small: schema: not JSON" in text
+    assert re.search(r"  its last answer: `orchestrator show \S+ S1 --attempt 2`", text)
     assert "cancelled: S3" in text
 
 
