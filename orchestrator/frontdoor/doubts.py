@@ -19,7 +19,7 @@ from typing import Final
 from orchestrator.frontdoor.languages import NAMES, has_words_of, language_of, languages_wanted, names_language
 from orchestrator.frontdoor.request import RequestFiles, instruction
 from orchestrator.frontdoor.wishes import Amount, Wishes
-from orchestrator.frontdoor.words import folded, words
+from orchestrator.frontdoor.words import LEAST_COMMON, folded, related, words
 
 PROSE: Final = frozenset(("", ".md", ".txt", ".rst", ".adoc"))
 """What the names of texts end in whose language and length count."""
@@ -72,8 +72,9 @@ def doubts(request: str, files: tuple[str, ...], answer: WrittenAnswer) -> tuple
             found.append(Doubt(doubt, name))
     found += _about_twins(request, answer, {doubt.output for doubt in found})
     found += _about_left_out(request, answer)
+    found += _about_mentions(request, answer)
     if not found:
-        found += _about_form(request, answer)
+        found += _about_form(request, files, answer)
     if not found:
         found += _about_language(request, answer)
     return tuple(found)
@@ -175,7 +176,7 @@ _KEEPS = re.compile(
 )
 """What asks for a text that may be nearly the old one."""
 _CHANGES = re.compile(
-    r"\b(?:friendlier|nicer|politer|shorter|simpler|freundlicher|hoflicher|kurzer|einfacher|"
+    r"\b(?:explain\w*|erklar\w*|expliqu\w*|explic\w*|friendlier|nicer|politer|shorter|simpler|freundlicher|hoflicher|kurzer|einfacher|"
     r"plus (?:poli|court|simple)\w*|"
     r"mas (?:amable|cort|sencill)\w*|rewrite|reword|rephrase|simplify|\w+er versions?|umschreib\w*|umformulier\w*|"
     r"vereinfach\w*|reformule\w*|reecri\w*|simplifi\w*|reescrib\w*|version(?:en|es)|"
@@ -241,6 +242,29 @@ def _about_repetition(which: str, said: list[str], wanted: str, request: str, an
             return f"{which} only repeats the request."
         if _copied(said, [words(text) for text in answer.inputs.values()]):
             return f"{which} only repeats {next(iter(answer.inputs)) if len(answer.inputs) == 1 else 'the texts'}."
+    return _about_summary(which, said, request, answer)
+
+
+_SUMMARY = re.compile(
+    r"\b(?:summari[sz]e\w*|summar(?:y|ies)|condense|zusammenfass\w*|fasse?\b[^.?!]*\bzusammen|"
+    r"resumen|resum(?:e[rz]?|ir)\s(?:chacune?|chaque|l[ea]s?\b|l['\u2019]|ce\b|ces\b|cette|el|los|cada))"
+)
+_LONG_SUMMARY = re.compile(
+    r"\b(?:long\w*|detail\w*|thorough\w*|complete\w*|full|lange?\w*|ausfuhrlich\w*|complet\w*|larg[oa]\w*)\b"
+)
+_LEAST_SUMMARISED = 60
+"""A text with fewer words may have a summary that is longer."""
+
+
+def _about_summary(which: str, said: list[str], request: str, answer: WrittenAnswer) -> str:
+    """Return whether an output is a summary and longer than what it was made from."""
+    wanted, wishes = folded(instruction(request)), Wishes.of(request)
+    named = _SUMMARY.search(folded(" ".join(answer.outputs))) is not None
+    if wishes.code or not (named or (_SUMMARY.search(wanted) and not wishes.several)) or _LONG_SUMMARY.search(wanted):
+        return ""
+    read = sum(len(words(text)) for text in answer.inputs.values())
+    if _LEAST_SUMMARISED <= read < len(said):
+        return f"You asked for a summary; {which[0].lower()}{which[1:]} is longer than what it was made from."
     return ""
 
 
@@ -300,13 +324,61 @@ def _about_left_out(request: str, answer: WrittenAnswer) -> Iterator[Doubt]:
         yield Doubt(f"The answer says nothing of {' and '.join(missing[:3])}.", name)
 
 
-def _about_form(request: str, answer: WrittenAnswer) -> Iterator[Doubt]:
+_MENTION = re.compile(
+    r"\b(?:which|what|welche\w*|quel\w*|cual\w*|que)\b.*?\b(?:mentions?|erwahn\w*|mentionn\w*|mencion\w*)\s"
+    r"(?:(?:the|an?|any|our|my|de[nrm]|das|die|eine?n?|unsere?n?|les?|la|une?|notre|el|los|una?|nuestr[oa])\s)?"
+    r"(?P<topic>\w+)"
+)
+_ABOUT = re.compile(
+    r"\b(?:about|uber|sur|sobre)\s(?:(?:the|our|my|de[nrm]|das|die|unsere?n?|les?|la|notre|el|los|nuestr[oa])\s)?"
+    r"(?P<topic>\w+)"
+)
+_PRONOUNS: Final = frozenset("it them this that ihn sie es ca cela lo la los las".split())
+_NEGATION = re.compile(r"\b(?:not?|none|without|nicht|keine?\w*|ohne|pas|sans|sin)\b|n['\u2019]t\b")
+_MOST_AROUND_NAMES: Final = 8
+"""How many words an answer may have besides the names of files, to be a list of them."""
+
+
+def _about_mentions(request: str, answer: WrittenAnswer) -> Iterator[Doubt]:
+    """Yield the files that an answer lists as mentioning something and that have no word like it."""
+    wanted = folded(instruction(request))
+    match = _MENTION.search(wanted)
+    if match is not None and match["topic"] in _PRONOUNS:
+        match = _ABOUT.search(wanted)
+    if match is None or len(answer.outputs) != 1:
+        return
+    ((name, text),) = answer.outputs.items()
+    listed = [file for file in answer.inputs if file in text]
+    around = text
+    for file in sorted(listed, key=len, reverse=True):
+        around = around.replace(file, " ")
+    if _NEGATION.search(folded(around)) or len(words(around)) > _MOST_AROUND_NAMES:
+        return
+    topic = match["topic"]
+    others = [file for file in listed if not any(_says(word, topic) for word in words(answer.inputs[file]))]
+    if others:
+        only = f"{' and '.join(others[:2])}" + (f" and {len(others) - 2} more" if len(others) > 2 else "")
+        yield Doubt(f"The answer lists {only}, without a word like {topic!r}.", name)
+
+
+def _says(word: str, topic: str) -> bool:
+    """Return whether a word is a topic's, maybe in another form or as a part of a compound."""
+    return topic in word or (len(word) >= LEAST_COMMON and word in topic) or related(word, topic)
+
+
+def _about_form(request: str, files: tuple[str, ...], answer: WrittenAnswer) -> Iterator[Doubt]:
     """Yield what speaks against the form of an answer: the number of its items, its length, its format."""
     wishes = Wishes.of(request)
     texts = {name: text.strip() for name, text in answer.outputs.items() if len(text) <= READ_BYTES}
     if wishes.format and texts and not any(_has_format(wishes.format, text) for text in texts.values()):
         only = next(iter(texts)) if len(texts) == 1 else None
         yield Doubt(f"You asked for {wishes.format}; the answer is something else.", only)
+    named = [name for name in RequestFiles.of(request, files).outputs if PurePosixPath(name).suffix in PROSE]
+    if wishes.length_of_each and len(named) > 1:
+        for name in filter(texts.__contains__, named):
+            measured = _measure(wishes.length_of_each.of, texts[name])
+            if not _fits(wishes.length_of_each, measured, 1.0):
+                yield Doubt(f"You asked for {wishes.length_of_each} each; {name} has {measured}.", name)
     if len(texts) != 1 or (len(answer.written) > 1 and wishes.several):
         return
     ((name, text),) = texts.items()

@@ -1,7 +1,8 @@
 """Read from a request, by code, what form its answer is to have: how many items, how long, in which format.
 
-Only what a request certainly says is read. It is read in English, German, French and Spanish. What is said of each of
-several things ("two questions for every file") is left out, as is what is said of a text that is there already.
+Only what a request certainly says is read. It is read in English, German, French and Spanish. Of each of several things
+only the length is read ("two questions for every file" is left out). What is said of a text that is there already is
+left out, too.
 """
 
 import re
@@ -148,6 +149,8 @@ class Wishes:
 
     items: Amount | None = None
     length: Amount | None = None
+    length_of_each: Amount | None = None
+    """How long each of several texts is to be."""
     format: Format | None = None
     code: bool = False
     """Whether it is about a program, so that the answer is no prose."""
@@ -165,9 +168,9 @@ class Wishes:
             re.search(r"\b(?:and|then|also|plus|und|dann|sowie|et|puis|ensuite|y|luego|ademas|&)\b", text) is not None
         )
         if _EACH.search(text):
-            return cls(format=_format(text), several=several)
+            return cls(length_of_each=_length(text, None), format=_format(text), several=several)
         items = _items(text)
-        return cls(items, _length(text, items), _format(text), several=several)
+        return cls(items, _length(text, items), format=_format(text), several=several)
 
 
 def _own_words(request: str) -> str:

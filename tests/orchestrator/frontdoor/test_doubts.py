@@ -281,9 +281,61 @@ def test_a_summary_that_copies_nearly_all_of_its_inputs_is_doubted() -> None:
     assert against(request, f"{first_sentence}. A band wants a stage.", **texts) == [], "a summary may quote"
 
 
+def test_an_explanation_that_copies_its_source_is_doubted() -> None:
+    request = "Explain the terms in notes.txt for a beginner."
+    assert against(request, ENGLISH, **{"notes.txt": ENGLISH}) == ["The answer only repeats notes.txt."]
+    assert against(request, "A stage is where the band plays.", **{"notes.txt": ENGLISH}) == []
+
+
+@pytest.mark.parametrize(
+    "request_text",
+    ["Summarize notes.txt.", "Read notes.txt and write summary.txt.", "Résume chacune des notes.", "Resume el texto."],
+)
+def test_a_summary_that_is_longer_than_its_source_is_doubted(request_text: str) -> None:
+    source = " ".join(f"word{chr(97 + at % 26)} and more" for at in range(30))
+    longer = " ".join(f"other{chr(97 + at % 26)} und mehr" for at in range(31))
+    output = "summary.txt" if "summary.txt" in request_text else "s1.txt"
+    for text, expected in ((longer, True), (" ".join(longer.split()[:60]), False)):
+        answer = WrittenAnswer({output: text}, {output: text}, {"notes.txt": source})
+        found = [doubt.text for doubt in doubts(request_text, ("notes.txt",), answer)]
+        told = "You asked for a summary; the answer is longer than what it was made from."
+        assert (told in found) == expected
+
+
+@pytest.mark.parametrize(
+    "request_text",
+    ["Write a detailed summary of notes.txt.", "Summarize notes.txt, then list what is open.", "Polish my resume."],
+)
+def test_a_text_that_may_be_longer_than_its_source_is_not_doubted(request_text: str) -> None:
+    source, longer = "one two three four five six " * 11, "seven eight nine ten eleven twelve " * 13
+    assert against(request_text, longer, **{"notes.txt": source}) == []
+
+
+def test_a_listed_file_that_does_not_mention_the_topic_is_doubted() -> None:
+    notes = {
+        "n1.txt": "The boilers were checked.",
+        "n2.txt": "Roses for the garden.",
+        "n3.txt": "Heizkessel und Boiler gewartet",
+    }
+    request = "I need all about the boiler. Which of the notes mention it? Only the names."
+    doubt = "The answer lists n2.txt, without a word like 'boiler'."
+    assert against(request, "n1.txt, n2.txt, n3.txt", **notes) == [doubt]
+    assert against("Which notes mention our boiler?", "n2.txt and n1.txt", **notes) == [doubt]
+    assert against("Welche Notizen erwähnen den Boiler?", "n1.txt, n2.txt", **notes) == [doubt]
+    assert against(request, "n1.txt and n3.txt", **notes) == []
+    assert against(request, "n1.txt and n3.txt mention it, n2.txt does not.", **notes) == []
+    assert against("Which of the notes are about the boiler?", "n2.txt", **notes) == []
+
+
 @pytest.mark.parametrize(
     ("request_text", "written", "expected"),
     [
+        (
+            "Answer both mails as a.md and b.md, in at most 10 words each.",
+            {"a.md": "We will come on Friday.", "b.md": LONG},
+            ["You asked for at most 10 words each; b.md has 96."],
+        ),
+        ("Summarize both mails in at most 10 words each, then compare them.", {"s1.txt": LONG, "s2.txt": "Both."}, []),
         (
             "Write a plan and save it as plan.md.",
             {"s1.txt": "Plan."},
