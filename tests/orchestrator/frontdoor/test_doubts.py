@@ -298,8 +298,8 @@ def test_a_summary_that_is_longer_than_its_source_is_doubted(request_text: str) 
     for text, expected in ((longer, True), (" ".join(longer.split()[:60]), False)):
         answer = WrittenAnswer({output: text}, {output: text}, {"notes.txt": source})
         found = [doubt.text for doubt in doubts(request_text, ("notes.txt",), answer)]
-        told = "You asked for a summary; the answer is longer than what it was made from."
-        assert (told in found) == expected
+        doubt = "You asked for a summary; the answer is longer than what it was made from."
+        assert (doubt in found) == expected
 
 
 @pytest.mark.parametrize(
