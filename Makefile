@@ -32,7 +32,7 @@ chaos: $(READY)  ## 200 runs with gates and fan-outs on SmolLM2 while engines, t
 
 test-server: $(READY)  ## remote workers against llama.cpp's own server, which is built first (ten minutes)
 	$(BIN)/python -m benchmarks.engine build
-	LLAMA_SERVER="$${LLAMA_SERVER:-$(CURDIR)/build/bench/llama-server/bin/llama-server}" $(BIN)/python -m pytest tests/orchestrator/remote/test_llama_server.py
+	LLAMA_SERVER="$${LLAMA_SERVER:-$(CURDIR)/build/bench/llama-server/bin/llama-server}" $(BIN)/python -m pytest tests/orchestrator/pool/remote/test_llama_server.py
 
 test-peers: $(READY)  ## the benchmark of whole tasks with LangGraph and llama-server, which are built and installed first (ten minutes)
 	$(BIN)/python -m benchmarks.peers build --models embedded

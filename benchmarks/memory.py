@@ -34,7 +34,7 @@ from benchmarks.tiny.words import seeded
 from memrl.episodes import Action, Outcome, Reward, Situation
 from memrl.memory import Memory, MemoryOptions
 from memrl.vectors import IndexSettings, VectorIndex, lists_for
-from orchestrator import lexical
+from orchestrator.task import lexical
 
 FOLDER: Final = Path(__file__).parents[1] / "build" / "memory"
 RESULTS: Final = results.FOLDER / "memory.json"

@@ -24,14 +24,14 @@ from typing import Any, Final
 from benchmarks.tiny.example import Example, Family
 from benchmarks.tiny.families import FAMILIES
 from orchestrator.errors import InputError, Problem
-from orchestrator.events import AttemptStarted
-from orchestrator.history.lessons import CHECKER
-from orchestrator.history.report import Report
-from orchestrator.history.routers import action_of
-from orchestrator.runs import Job
+from orchestrator.run.job import Job
+from orchestrator.run.record.lessons import CHECKER
+from orchestrator.run.record.report import Report
+from orchestrator.run.record.routers import action_of
 from orchestrator.service.callers import user_key
 from orchestrator.service.service import Service
-from orchestrator.taskir import TaskIR, task_from
+from orchestrator.task.events import AttemptStarted
+from orchestrator.task.taskir import TaskIR, task_from
 
 STEP_FAMILIES: Final = ("extract", "code", "shell", "summarize", "compare", "merge")
 """The families whose examples are single steps."""

@@ -2,14 +2,14 @@
 
     OrchestratorError
     ├── InputError          the user's input is wrong; exit code 2
-    │   ├── InvalidTask     a TaskIR document, one Problem or more        orchestrator.taskir
+    │   ├── InvalidTask     a TaskIR document, one Problem or more        orchestrator.task.taskir
     │   └── RequestIncomplete   a request needs what is not here; exit code 3
-    ├── IllegalTransition   an event that a run's state does not allow    orchestrator.scheduler
+    ├── IllegalTransition   an event that a run's state does not allow    orchestrator.run.scheduler
     ├── EngineError         a llama.cpp process failed                    orchestrator.engine
     ├── PoolError           a model is not available                      orchestrator.pool
-    ├── PlanError           no plan could be made for a request           orchestrator.planning
-    ├── SandboxError        a program was not run                         orchestrator.sandbox
-    └── JournalError        the state folder or its database fails        orchestrator.journal
+    ├── PlanError           no plan could be made for a request           orchestrator.run.planning
+    ├── SandboxError        a program was not run                         orchestrator.run.sandbox
+    └── JournalError        the state folder or its database fails        orchestrator.run.journal
 
 Each package defines its own branch. `registry` does not depend on this module, and has `registry.errors`.
 """

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, settings
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 
-from orchestrator.sandbox import Sandbox, SandboxUnavailable
+from orchestrator.run.sandbox import Sandbox, SandboxUnavailable
 from tests.orchestrator.forked_engines import forked_engines
 
 # An example may take long because of other processes or a suspended machine, which is not a defect. Examples are drawn
@@ -36,21 +36,21 @@ DAEMONS = ("tests/orchestrator/api/", "tests/clients/", "tests/orchestrator/cli/
 """How the names of the tests begin that start daemons. They take a fifth of the time of all tests."""
 LONGEST = (
     "orchestrator/api",
-    "orchestrator/gates/test_tools.py",
+    "orchestrator/run/gates/test_tools.py",
     "orchestrator/service/test_procedures.py",
     "orchestrator/cli/test_interrupts.py",
-    "orchestrator/steps/tools/test_servers.py",
+    "orchestrator/run/steps/tools/test_servers.py",
     "orchestrator/cli/test_daemon_commands.py",
     "benchmarks/test_simulate.py",
-    "orchestrator/steps/repl/test_repl_session.py",
+    "orchestrator/run/steps/repl/test_repl_session.py",
     "registry/sources/test_sources.py",
-    "orchestrator/gates/test_schema.py",
+    "orchestrator/run/gates/test_schema.py",
     "registry/test_chat_template.py",
     "orchestrator/cli/test_runs.py",
     "orchestrator/service/test_service.py",
     "memrl/test_memory.py",
     "orchestrator/engine/test_engine_faults.py",
-    "orchestrator/gates/test_in_a_run.py",
+    "orchestrator/run/gates/test_in_a_run.py",
     "orchestrator/cli/test_procedure_runs.py",
     "orchestrator/engine/test_speculation.py",
     "procedures/test_engine.py",

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Final
 
 from orchestrator.engine.contract import Message
+from orchestrator.run.steps.prompt import plan_messages
 from orchestrator.service.configuration import load_configuration, models_folder
-from orchestrator.steps.prompt import plan_messages
 from registry.sources.local import find_here
 
 SYSTEM: Final = "Plan the request as steps."

@@ -1,7 +1,7 @@
 """Turn generated examples into tokens: the prompt as the product lays it out, and the plan that is the answer.
 
-An answer is written as the grammar of listed names wants it (`orchestrator.frontdoor.listed`): each part says what it
-reads before it says what to do. Examples that this grammar would not allow are left out.
+An answer is written as the grammar of listed names wants it (`orchestrator.run.frontdoor.listed`): each part says what
+it reads before it says what to do. Examples that this grammar would not allow are left out.
 """
 
 import re
@@ -16,10 +16,10 @@ from benchmarks.adapter.base import messages_of
 from benchmarks.adapter.plans import PlanExample, generate
 from benchmarks.adapter.structure import ROLES
 from orchestrator.engine.contract import Message
-from orchestrator.frontdoor.compact import Part, plan_schema, plan_text
-from orchestrator.frontdoor.listed import Listed
-from orchestrator.steps.prompt import after_flaw, after_parts
-from orchestrator.taskir.json_text import compact_json
+from orchestrator.run.frontdoor.compact import Part, plan_schema, plan_text
+from orchestrator.run.frontdoor.listed import Listed
+from orchestrator.run.steps.prompt import after_flaw, after_parts
+from orchestrator.task.taskir.json_text import compact_json
 
 SEED: Final = 31
 UNSEEN_SEED: Final = 1_000_003

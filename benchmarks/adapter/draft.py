@@ -20,7 +20,7 @@ from benchmarks.adapter.files import (
 from benchmarks.adapter.operations import TextOperation
 from benchmarks.adapter.structure import StepStructure
 from benchmarks.adapter.words import WordSampler
-from orchestrator.frontdoor.compact import Part
+from orchestrator.run.frontdoor.compact import Part
 
 WORKER: Final = "worker"
 REQUEST: Final = ("request",)

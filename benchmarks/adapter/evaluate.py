@@ -12,7 +12,7 @@ from benchmarks.adapter.plans import PlanExample
 from benchmarks.adapter.structure import CODER
 from benchmarks.real.measure import AT_ONCE, ModelResults, Say, measure
 from benchmarks.real.requests import RealRequest, RightPart
-from orchestrator.frontdoor.compact import Part
+from orchestrator.run.frontdoor.compact import Part
 from registry.load import load_registry
 
 BARE_TOKENS: Final = 256

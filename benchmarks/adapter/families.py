@@ -19,7 +19,7 @@ from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from benchmarks.adapter.words import MONTHS, NUMBERS, ORDINALS, PEOPLE, PLACES, SUBJECTS, WEEKDAYS, WordSampler
 from benchmarks.real.tasks import RealTask, real_tasks
-from orchestrator.taskir.json_text import compact_json
+from orchestrator.task.taskir.json_text import compact_json
 from registry.strict_yaml import parse_file
 
 SEED: Final = 47

@@ -22,11 +22,11 @@ from benchmarks.adapter.families import (
 )
 from benchmarks.real.measure import AT_ONCE, Result, Say, measure
 from benchmarks.real.tasks import RealTask, real_tasks
-from orchestrator.gates.contract import Artifact, GateContext, GateError, Scope
-from orchestrator.gates.judge import JudgeGate
 from orchestrator.pool import Pool
-from orchestrator.steps.gating import judge_of
-from orchestrator.steps.role import resolve_role
+from orchestrator.run.gates.contract import Artifact, GateContext, GateError, Scope
+from orchestrator.run.gates.judge import JudgeGate
+from orchestrator.run.steps.gating import judge_of
+from orchestrator.run.steps.role import resolve_role
 from registry.compose import DRY, MAX_TOKENS, SMALL_TOKENS
 from registry.load import load_registry
 from registry.models import Registry

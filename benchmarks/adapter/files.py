@@ -18,8 +18,8 @@ from benchmarks.adapter.words import (
     WEEKDAYS,
     WordSampler,
 )
-from orchestrator.frontdoor.listed import Listed
-from orchestrator.frontdoor.references import FileNames
+from orchestrator.run.frontdoor.listed import Listed
+from orchestrator.run.frontdoor.references import FileNames
 
 
 @dataclass(frozen=True, slots=True)

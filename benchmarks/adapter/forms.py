@@ -30,7 +30,7 @@ from benchmarks.adapter.files import (
     series_folder,
 )
 from benchmarks.adapter.structure import CODER
-from orchestrator.frontdoor.compact import Part
+from orchestrator.run.frontdoor.compact import Part
 
 
 def one(draft: ExampleDraft) -> None:

@@ -17,7 +17,7 @@ from benchmarks.adapter.repairs import flaw_of_spoiled
 from benchmarks.adapter.structure import Structure
 from benchmarks.adapter.wording import word_request
 from benchmarks.adapter.words import WordSampler
-from orchestrator.frontdoor.compact import Part
+from orchestrator.run.frontdoor.compact import Part
 
 REPAIRS: Final = 0.4
 """The share of plans that are spoiled. Most of these the product repairs by itself, and no example comes of them."""

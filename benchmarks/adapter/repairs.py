@@ -4,9 +4,9 @@ import random
 from collections.abc import Sequence
 
 from benchmarks.adapter.structure import ROLES
-from orchestrator.frontdoor.builder import PlanBuilder
-from orchestrator.frontdoor.compact import Part, PlanFlaw
-from orchestrator.frontdoor.review import PlanReview
+from orchestrator.run.frontdoor.builder import PlanBuilder
+from orchestrator.run.frontdoor.compact import Part, PlanFlaw
+from orchestrator.run.frontdoor.review import PlanReview
 
 
 def flaw_of_spoiled(request: str, files: Sequence[str], parts: Sequence[Part], draw: random.Random) -> str:

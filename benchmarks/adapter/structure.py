@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from orchestrator.frontdoor.builder import PlanBuilder
-from orchestrator.frontdoor.compact import Part
+from orchestrator.run.frontdoor.builder import PlanBuilder
+from orchestrator.run.frontdoor.compact import Part
 
 CODER = "coder"
 ROLES = ("worker", CODER)

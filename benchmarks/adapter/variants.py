@@ -14,7 +14,7 @@ import yaml
 from benchmarks.adapter import words
 from benchmarks.adapter.draft import WORKER, ExampleDraft, action_of, step_structure
 from benchmarks.adapter.files import mixed_folder, new_name, series_folder
-from orchestrator.frontdoor.compact import Part
+from orchestrator.run.frontdoor.compact import Part
 
 PATH: Final = Path(__file__).with_name("languages.yaml")
 FOREIGN: Final = ("German", "French", "Spanish")

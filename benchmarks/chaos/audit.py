@@ -5,10 +5,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from orchestrator.events import AnswerChecked, AttemptStarted, AttemptSucceeded, Event, RunFinished, StepGathered
-from orchestrator.history.report import load_report
-from orchestrator.journal import JournalReader
-from orchestrator.sandbox.control_group import find_control_groups
+from orchestrator.run.journal import JournalReader
+from orchestrator.run.record.report import load_report
+from orchestrator.run.sandbox.control_group import find_control_groups
+from orchestrator.task.events import AnswerChecked, AttemptStarted, AttemptSucceeded, Event, RunFinished, StepGathered
 
 ENDED = ("done", "failed", "cancelled")
 

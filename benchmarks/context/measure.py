@@ -12,16 +12,16 @@ from benchmarks.context.gatherer import decide
 from benchmarks.context.task import write_documents
 from orchestrator.engine.client.engine import Completion, Engine, OnText
 from orchestrator.engine.contract import EngineSpec, Generation, Message, Priority
-from orchestrator.events import NoteChange, NoteChanged
-from orchestrator.steps.attempt import Attempt
-from orchestrator.steps.context.summary import SUMMARY
-from orchestrator.steps.role import ResolvedRole
-from orchestrator.steps.tools.attempt import ToolRunner
-from orchestrator.steps.tools.contract import ToolContext
-from orchestrator.steps.tools.notes import Notes, RunNotes
-from orchestrator.steps.tools.toolbox import Call, Toolbox
-from orchestrator.steps.tools.workspace import Workspace
-from orchestrator.taskir import Step
+from orchestrator.run.steps.attempt import Attempt
+from orchestrator.run.steps.context.summary import SUMMARY
+from orchestrator.run.steps.role import ResolvedRole
+from orchestrator.run.steps.tools.attempt import ToolRunner
+from orchestrator.run.steps.tools.contract import ToolContext
+from orchestrator.run.steps.tools.notes import Notes, RunNotes
+from orchestrator.run.steps.tools.toolbox import Call, Toolbox
+from orchestrator.run.steps.tools.workspace import Workspace
+from orchestrator.task.events import NoteChange, NoteChanged
+from orchestrator.task.taskir import Step
 
 log = structlog.get_logger(__name__)
 

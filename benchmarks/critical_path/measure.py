@@ -6,9 +6,9 @@ from statistics import median
 from typing import Any, Final, Literal
 
 from benchmarks.engine.paired import ratio
-from orchestrator.events import MODEL_CALLS
-from orchestrator.history import Report
-from orchestrator.history.report import StepRow
+from orchestrator.run.record import Report
+from orchestrator.run.record.report import StepRow
+from orchestrator.task.events import MODEL_CALLS
 
 Way = Literal["as-planned", "serial"]
 BARS: Final = 120

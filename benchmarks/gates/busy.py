@@ -27,11 +27,11 @@ from benchmarks.goals import at_least, at_most
 from benchmarks.options import positive
 from benchmarks.routing.rows import Row, RowLog, goal_with_interval, interval
 from orchestrator.engine.contract import Generation, Message
-from orchestrator.gates import Artifact, GateContext, JobRunner, JobShares, RunJob, Scope, run_gates
-from orchestrator.gates import shares as shares_module
-from orchestrator.gates.shares import NoEngines
 from orchestrator.pool import Pool, cores, read_topology
-from orchestrator.sandbox import Sandbox, SandboxJob, SandboxLimits, launch
+from orchestrator.run.gates import Artifact, GateContext, JobRunner, JobShares, RunJob, Scope, run_gates
+from orchestrator.run.gates import shares as shares_module
+from orchestrator.run.gates.shares import NoEngines
+from orchestrator.run.sandbox import Sandbox, SandboxJob, SandboxLimits, launch
 from registry.load import load_registry
 
 FOLDER = Path(__file__).parents[2] / "build" / "gates"

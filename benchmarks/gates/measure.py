@@ -11,10 +11,11 @@ from benchmarks.gates.rows import ResultLog, TaskResult, digest
 from benchmarks.gates.setups import MODELS, GateSetup
 from benchmarks.gates.tasks import PATIENCE, BenchTask
 from orchestrator.engine.contract import Message
-from orchestrator.history import Report, load_report
-from orchestrator.journal import JournalReader
-from orchestrator.runs import Job, Orchestrator
-from orchestrator.taskir import TaskIR
+from orchestrator.run.job import Job
+from orchestrator.run.journal import JournalReader
+from orchestrator.run.orchestrator import Orchestrator
+from orchestrator.run.record import Report, load_report
+from orchestrator.task.taskir import TaskIR
 
 AT_ONCE = 4
 

@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 
 from benchmarks.gates.rows import TaskResult
-from orchestrator.events import FailureKind
-from orchestrator.history.view import AttemptRow
+from orchestrator.run.record.view import AttemptRow
+from orchestrator.task.events import FailureKind
 
 Attempts = Sequence[AttemptRow]
 KINDS = tuple(map(str, FailureKind))

@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from orchestrator.history.view import AttemptRow
+from orchestrator.run.record.view import AttemptRow
 
 Stamp = dict[str, Any]
 """What results depend on beside the task and the setup; results with another stamp are ignored."""

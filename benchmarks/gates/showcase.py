@@ -14,9 +14,10 @@ from benchmarks.gates.rows import TaskResult
 from benchmarks.gates.setups import MODELS, GateSetup
 from benchmarks.gates.tasks import BenchTask
 from orchestrator.engine.contract import Message
-from orchestrator.history import Report, load_report
-from orchestrator.runs import Job, Orchestrator
-from orchestrator.taskir import TaskIR, dump_task, task_from
+from orchestrator.run.job import Job
+from orchestrator.run.orchestrator import Orchestrator
+from orchestrator.run.record import Report, load_report
+from orchestrator.task.taskir import TaskIR, dump_task, task_from
 
 TRIES = 5
 """How many runs are tried at most: whether a deadline is met varies from run to run."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Final, Literal
 
-from orchestrator.sandbox import JobOutcome, Sandbox, SandboxJob, SandboxLimits
+from orchestrator.run.sandbox import JobOutcome, Sandbox, SandboxJob, SandboxLimits
 
 _LIMITS: Final = SandboxLimits(wall=60, cpu=10, niceness=0)
 _SAID: Final = 200

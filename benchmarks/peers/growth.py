@@ -18,9 +18,10 @@ from benchmarks.peers.rows import GrowthRow
 from benchmarks.peers.suite import ROLE
 from benchmarks.simulate.clock import StillJournal, VirtualClock, run_virtually, virtual_loop
 from benchmarks.simulate.engines import SimulatedAnswer, SimulatedMachine, Write
-from orchestrator.history import load_report
-from orchestrator.runs import Job, Orchestrator, Ports
-from orchestrator.taskir import task_from
+from orchestrator.run.job import Job
+from orchestrator.run.orchestrator import Orchestrator, Ports
+from orchestrator.run.record import load_report
+from orchestrator.task.taskir import task_from
 from registry.load import PACKAGED, load_registry
 
 SIZES: Final = (10, 100, 1_000, 10_000, 100_000)

@@ -16,8 +16,8 @@ from benchmarks.critical_path.workloads import (
     task_of,
     wide,
 )
-from orchestrator.analysis import analyze_task
-from orchestrator.taskir import TaskIR
+from orchestrator.task.analysis import analyze_task
+from orchestrator.task.taskir import TaskIR
 
 TAG_WORDS: Final = 3
 """So many words in every prompt tell the tasks of one round from those of another."""

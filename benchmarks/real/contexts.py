@@ -11,8 +11,8 @@ from pydantic import ConfigDict, TypeAdapter
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from benchmarks.real.requests import ROLES
-from orchestrator.steps.prompt import StepInput
-from orchestrator.taskir import Step
+from orchestrator.run.steps.prompt import StepInput
+from orchestrator.task.taskir import Step
 from registry.options import StepContext
 from registry.strict_yaml import parse_file
 

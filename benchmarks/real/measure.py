@@ -19,19 +19,19 @@ from orchestrator.engine.client.engine import Completion, OnText
 from orchestrator.engine.contract import Generation, Message, Priority
 from orchestrator.engine.errors import EngineError
 from orchestrator.errors import RequestIncomplete
-from orchestrator.events import Usage
-from orchestrator.frontdoor import FrontdoorPlanner
-from orchestrator.frontdoor.planner import FRONTDOOR
-from orchestrator.gates import JobRunner, JobShares
-from orchestrator.planning import PlanContext, PlanError, PlannedPart
 from orchestrator.pool import Pool
-from orchestrator.sandbox import Sandbox, SandboxUnavailable
-from orchestrator.steps.attempt import Attempt, Models, added
-from orchestrator.steps.errors import AttemptError
-from orchestrator.steps.gating import Checks, pass_gates
-from orchestrator.steps.generate import GenerateRunner
-from orchestrator.steps.prompt import step_messages
-from orchestrator.steps.role import resolve_role
+from orchestrator.run.frontdoor import FrontdoorPlanner
+from orchestrator.run.frontdoor.planner import FRONTDOOR
+from orchestrator.run.gates import JobRunner, JobShares
+from orchestrator.run.planning import PlanContext, PlanError, PlannedPart
+from orchestrator.run.sandbox import Sandbox, SandboxUnavailable
+from orchestrator.run.steps.attempt import Attempt, Models, added
+from orchestrator.run.steps.errors import AttemptError
+from orchestrator.run.steps.gating import Checks, pass_gates
+from orchestrator.run.steps.generate import GenerateRunner
+from orchestrator.run.steps.prompt import step_messages
+from orchestrator.run.steps.role import resolve_role
+from orchestrator.task.events import Usage
 from registry.forms import Level, Tier
 from registry.measured import MeasuredShares
 from registry.models import Registry, RoleEntry

@@ -9,10 +9,10 @@ from pydantic import ConfigDict, TypeAdapter
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from benchmarks.real.structure import CODER, Structure, structure, width
-from orchestrator.frontdoor.builder import PlanBuilder
-from orchestrator.frontdoor.compact import Part
-from orchestrator.frontdoor.each_words import EACH
-from orchestrator.taskir import Step
+from orchestrator.run.frontdoor.builder import PlanBuilder
+from orchestrator.run.frontdoor.compact import Part
+from orchestrator.run.frontdoor.each_words import EACH
+from orchestrator.task.taskir import Step
 from registry.strict_yaml import parse_file
 
 Which = Literal["tuning", "unseen", "wide", "all"]
@@ -24,7 +24,7 @@ _STRICT: Final = ConfigDict(extra="forbid")
 
 @pydantic_dataclass(config=_STRICT, frozen=True, kw_only=True)
 class RightPart:
-    """A part of a right plan: what a part says except its wording, see `orchestrator.frontdoor.compact`."""
+    """A part of a right plan: what a part says except its wording, see `orchestrator.run.frontdoor.compact`."""
 
     code: bool = False
     """Whether the part has to be the coder's."""

@@ -10,7 +10,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
-from orchestrator.taskir import REQUEST_LABEL, Step
+from orchestrator.task.taskir import REQUEST_LABEL, Step
 
 CODER = "coder"
 

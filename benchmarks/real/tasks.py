@@ -12,8 +12,8 @@ from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from benchmarks.real.requests import ROLES
 from benchmarks.real.structure import CODER
-from orchestrator.steps.prompt import StepInput
-from orchestrator.taskir import Step
+from orchestrator.run.steps.prompt import StepInput
+from orchestrator.task.taskir import Step
 from registry.strict_yaml import parse_file
 
 Kind = Literal["extract", "count", "classify", "code"]

@@ -19,7 +19,7 @@ from memrl.episodes import Action, Outcome, Situation
 from memrl.memory import Memory, MemoryStats
 from memrl.policy import Policy, PolicyChoice
 from memrl.reward import Cost
-from orchestrator import lexical
+from orchestrator.task import lexical
 
 ACTIONS = (Action("worker", model="small"), Action("worker", model="large"))
 COSTS = {ACTIONS[0]: Cost(seconds=1.0, tokens=0.0), ACTIONS[1]: Cost(seconds=10.0, tokens=0.0)}

@@ -25,12 +25,12 @@ from benchmarks.routing.rows import BenchmarkPart, Row, RowLog
 from benchmarks.tiny.example import SYSTEM_PROMPTS, persona_texts
 from benchmarks.tiny.sizes import CONTEXT
 from memrl.episodes import Action, Situation
-from orchestrator import lexical
 from orchestrator.engine.client.engine import Engine
 from orchestrator.engine.contract import EngineSpec, Generation
-from orchestrator.routing.hybrid import situation_of
-from orchestrator.steps.prompt import StepInput, step_messages
-from orchestrator.taskir import TaskIR
+from orchestrator.run.routing.hybrid import situation_of
+from orchestrator.run.steps.prompt import StepInput, step_messages
+from orchestrator.task import lexical
+from orchestrator.task.taskir import TaskIR
 
 WEIGHTS: Final = Path(__file__).parents[2] / "registry" / "tiny"
 KEPT: Final = Path(__file__).with_name("grid.csv")

@@ -17,11 +17,11 @@ from memrl.memory import Memory, MemoryOptions
 from memrl.policy import Policy
 from memrl.reward import staged
 from memrl.vectors import IndexSettings
-from orchestrator import lexical
-from orchestrator.routing import DecisionContext
-from orchestrator.routing.hybrid import NEIGHBOURS, HybridRouter, Learned, Vector, candidates, situation_of
-from orchestrator.routing.rules import by_rules
-from orchestrator.taskir import Step
+from orchestrator.run.routing import DecisionContext
+from orchestrator.run.routing.hybrid import NEIGHBOURS, HybridRouter, Learned, Vector, candidates, situation_of
+from orchestrator.run.routing.rules import by_rules
+from orchestrator.task import lexical
+from orchestrator.task.taskir import Step
 from registry.load import load_registry
 from registry.models import Registry
 

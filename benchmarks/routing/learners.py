@@ -14,7 +14,7 @@ from memrl.head import Head, HeadSettings
 from memrl.policy import Policy, PolicyChoice, PolicySettings
 from memrl.retrieval import RetrievalSettings, two_phase
 from memrl.reward import Cost
-from orchestrator.routing.hybrid import NEIGHBOURS
+from orchestrator.run.routing.hybrid import NEIGHBOURS
 
 ACTIONS = (Action("frontdoor", model="weak"), Action("frontdoor", model="strong"))
 NAMED = dict(enumerate(ACTIONS))

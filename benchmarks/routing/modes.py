@@ -22,11 +22,12 @@ from benchmarks.routing.rows import BenchmarkPart, Row, RowLog, goal_with_interv
 from memrl.episodes import Action, Neighbourhood, Outcome, Situation
 from memrl.policy import Policy, PolicySettings
 from memrl.reward import Stage
-from orchestrator import lexical
-from orchestrator.events import Mode
-from orchestrator.history import load_report
-from orchestrator.routing.hybrid import MODES, situation_of
-from orchestrator.runs import Job, Orchestrator
+from orchestrator.run.job import Job
+from orchestrator.run.orchestrator import Orchestrator
+from orchestrator.run.record import load_report
+from orchestrator.run.routing.hybrid import MODES, situation_of
+from orchestrator.task import lexical
+from orchestrator.task.events import Mode
 from registry.load import load_registry
 
 ROOT: Final = Path(__file__).parents[2]

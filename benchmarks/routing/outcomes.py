@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memrl.episodes import Situation
-from orchestrator import lexical
+from orchestrator.task import lexical
 
 COLUMNS = ("subject", "prompt", "weak_correct", "strong_correct")
 

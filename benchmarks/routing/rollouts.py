@@ -20,9 +20,9 @@ from memrl.episodes import Action, Neighbourhood, Outcome
 from memrl.memory import Memory, MemoryOptions
 from memrl.policy import Policy, PolicyChoice, PolicySettings
 from memrl.reward import Prices, staged
-from orchestrator import lexical
-from orchestrator.history.lessons import CHECKER_WEIGHT
-from orchestrator.routing.hybrid import NEIGHBOURS, Settled, settle
+from orchestrator.run.record.lessons import CHECKER_WEIGHT
+from orchestrator.run.routing.hybrid import NEIGHBOURS, Settled, settle
+from orchestrator.task import lexical
 
 Floats = NDArray[np.float64]
 Places = NDArray[np.intp]

@@ -28,8 +28,8 @@ from benchmarks.routing.stream import Learner, Mode, run_stream, score
 from memrl.policy import PolicySettings
 from memrl.retrieval import RetrievalSettings
 from memrl.reward import Stage
-from orchestrator import lexical
-from orchestrator.routing.hybrid import NEIGHBOURS
+from orchestrator.run.routing.hybrid import NEIGHBOURS
+from orchestrator.task import lexical
 
 MODES: tuple[Mode, ...] = get_args(Mode)
 SETS = ("mmlu", "gsm8k")

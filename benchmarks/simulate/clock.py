@@ -7,8 +7,8 @@ from concurrent.futures import Executor
 from contextlib import contextmanager
 from typing import Any, Final
 
-from orchestrator.events import Event, ToolCalled
-from orchestrator.journal import Journal
+from orchestrator.run.journal import Journal
+from orchestrator.task.events import Event, ToolCalled
 
 EPOCH: Final = 1_800_000_000.0
 """What the virtual clock shows at the start, in seconds since the epoch."""

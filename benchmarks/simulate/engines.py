@@ -64,7 +64,7 @@ from orchestrator.engine.worker.loop import clamp_max_tokens
 from orchestrator.engine.worker.priority import ALIKE, priority
 from orchestrator.engine.worker.sequence import Sequence as EngineSequence
 from orchestrator.engine.worker.sequences import Sequences
-from orchestrator.events import Usage
+from orchestrator.task.events import Usage
 from registry.options import INVARIANT_MICRO_BATCH
 from registry.thinking import Thinking
 

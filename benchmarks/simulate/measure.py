@@ -32,14 +32,15 @@ from orchestrator.engine.client.engine import Engine
 from orchestrator.engine.contract import EngineSpec, EngineStats, ModelInfo
 from orchestrator.engine.step_cost.model import StepCostModel
 from orchestrator.errors import InputError, Problem
-from orchestrator.events import RunAccepted, Usage
-from orchestrator.history import Report, load_report
-from orchestrator.journal import Journal
 from orchestrator.pool.machine import read_topology
-from orchestrator.runs import Job, Orchestrator, Ports
-from orchestrator.steps.answer import AnswerShape
-from orchestrator.taskir import TaskIR
-from orchestrator.taskir.json_text import compact_json
+from orchestrator.run.job import Job
+from orchestrator.run.journal import Journal
+from orchestrator.run.orchestrator import Orchestrator, Ports
+from orchestrator.run.record import Report, load_report
+from orchestrator.run.steps.answer import AnswerShape
+from orchestrator.task.events import RunAccepted, Usage
+from orchestrator.task.taskir import TaskIR
+from orchestrator.task.taskir.json_text import compact_json
 from registry.models import Registry
 
 CALIBRATION_SECONDS: Final = 60.0

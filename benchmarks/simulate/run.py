@@ -14,11 +14,12 @@ from benchmarks.simulate.clock import StillJournal, VirtualClock, run_virtually,
 from benchmarks.simulate.engines import OwnTime, SimulatedAnswer, SimulatedMachine, StepLoad, StepSeconds
 from benchmarks.simulate.machine import FILLER, RESOURCES, Machine, MachineModel, Resource
 from orchestrator.engine.contract import Generation
-from orchestrator.history import Report, load_report
-from orchestrator.runs import Job, Orchestrator, Ports
-from orchestrator.steps.answer import AnswerShape
-from orchestrator.taskir import TaskIR
-from orchestrator.taskir.json_text import compact_json
+from orchestrator.run.job import Job
+from orchestrator.run.orchestrator import Orchestrator, Ports
+from orchestrator.run.record import Report, load_report
+from orchestrator.run.steps.answer import AnswerShape
+from orchestrator.task.taskir import TaskIR
+from orchestrator.task.taskir.json_text import compact_json
 from registry.models import Registry
 
 SPREAD: Final = 0.5

@@ -39,8 +39,8 @@ from benchmarks.simulate.run import (
     simulate,
     simulate_rounds,
 )
-from orchestrator.history import Report
-from orchestrator.taskir import TaskIR
+from orchestrator.run.record import Report
+from orchestrator.task.taskir import TaskIR
 from procedures.paired import ratio
 from registry.models import Registry
 

@@ -7,16 +7,16 @@ from typing import Any
 from benchmarks.tiny.example import STEP_ROLES, SYSTEM_PROMPTS, Example, persona_texts, pick_persona
 from benchmarks.tiny.sizes import CONTEXT
 from benchmarks.tiny.words import Split, WordingPool, sentence
-from orchestrator.steps.context.budget import ContextBudget
-from orchestrator.steps.context.editor import BYTES_A_TOKEN, with_budget_notice
-from orchestrator.steps.context.window import Turn, Window
-from orchestrator.steps.prompt import step_messages
-from orchestrator.steps.tools.actions import Allowed, UseTool, action_schema, instructions
-from orchestrator.steps.tools.contract import Tool
-from orchestrator.steps.tools.loop import turn_of
-from orchestrator.steps.tools.toolbox import TOOLS
-from orchestrator.taskir import Step
-from orchestrator.taskir.json_text import compact_json
+from orchestrator.run.steps.context.budget import ContextBudget
+from orchestrator.run.steps.context.editor import BYTES_A_TOKEN, with_budget_notice
+from orchestrator.run.steps.context.window import Turn, Window
+from orchestrator.run.steps.prompt import step_messages
+from orchestrator.run.steps.tools.actions import Allowed, UseTool, action_schema, instructions
+from orchestrator.run.steps.tools.contract import Tool
+from orchestrator.run.steps.tools.loop import turn_of
+from orchestrator.run.steps.tools.toolbox import TOOLS
+from orchestrator.task.taskir import Step
+from orchestrator.task.taskir.json_text import compact_json
 from registry.prompts import prompt_set
 
 ANSWER = 512

@@ -11,7 +11,7 @@ import yaml
 
 from benchmarks.tiny.words import Split
 from orchestrator.engine.contract import Message
-from orchestrator.steps.prompt import StepInput, after_failure, step_messages
+from orchestrator.run.steps.prompt import StepInput, after_failure, step_messages
 from registry.prompts import prompt_set
 
 SYSTEM_PROMPTS = prompt_set("tiny").roles

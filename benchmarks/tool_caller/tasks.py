@@ -12,7 +12,7 @@ from typing import Any, Final
 from benchmarks.tiny.example import SYSTEM_PROMPTS
 from benchmarks.tiny.words import Lexicon, Split, WordingPool, sentence
 from benchmarks.tool_caller.syntax import CALCULATORS, SEARCH, ModelAnswer, TaughtCall
-from orchestrator.steps.prompt import StepInput, step_messages
+from orchestrator.run.steps.prompt import StepInput, step_messages
 
 JsonObject = dict[str, Any]
 Number = int | float

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from orchestrator.journal import Home, JournalError
+from orchestrator.run.journal import Home, JournalError
 
 MIN_LENGTH: Final = 20
 

@@ -13,7 +13,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from orchestrator.api.errors import error_response, http_error_response
-from orchestrator.taskir.json_size import has_half_surrogate, json_excess
+from orchestrator.task.taskir.json_size import has_half_surrogate, json_excess
 
 SMALL: Final = 1 << 16
 """Bodies of at most so many bytes are checked on the event loop, since a thread would take longer."""

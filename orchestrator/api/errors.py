@@ -18,10 +18,10 @@ from starlette.exceptions import HTTPException
 
 from orchestrator.engine.errors import BadRequest, EngineError, PromptTooLong
 from orchestrator.errors import InputError, OrchestratorError, Problem
-from orchestrator.journal import DiskFull, JournalClosed, ObjectMissing, UnknownChat, UnknownRun
-from orchestrator.planning import PlanError
 from orchestrator.pool import ModelBroken, ModelPinned, ModelRemote, PoolError, UnknownModel
-from orchestrator.remote import RemoteResting
+from orchestrator.pool.remote import RemoteResting
+from orchestrator.run.journal import DiskFull, JournalClosed, ObjectMissing, UnknownChat, UnknownRun
+from orchestrator.run.planning import PlanError
 from orchestrator.service.callers import Forbidden
 from orchestrator.service.errors import Busy, Conflict, FolderFull, MemoryUnavailable, NotReady
 from orchestrator.service.stored_responses import UnknownResponse

@@ -10,11 +10,11 @@ from pydantic import BaseModel, Field
 
 from orchestrator.api.dependencies import AccessDep, ServiceDep, StrictBody
 from orchestrator.api.errors import DOCUMENTED, NotFound
-from orchestrator.personas import MadePersona, unknown_persona
 from orchestrator.pool import ModelStatus, PoolSnapshot, UnknownModel
-from orchestrator.runs.personas import PersonaProposal
+from orchestrator.run.personas import PersonaProposal
 from orchestrator.service.callers import Access
 from orchestrator.service.service import Service
+from orchestrator.task.personas import MadePersona, unknown_persona
 from registry.models import Maker, ModelEntry, RoleEntry
 
 router = APIRouter(prefix="/v1", tags=["models"], responses=dict(DOCUMENTED))

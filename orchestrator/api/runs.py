@@ -16,18 +16,19 @@ from orchestrator.api.access import owner_of_run
 from orchestrator.api.dependencies import AccessDep, ForcedModel, LimiterDep, ServiceDep, StrictBody
 from orchestrator.api.errors import DOCUMENTED, NotFound
 from orchestrator.errors import InputError, Problem
-from orchestrator.events import Mode, Priority, RunLimits, RunStatus
-from orchestrator.history.attempt_answers import attempt_answer
-from orchestrator.history.diffs import result_diff
-from orchestrator.history.report import Report
-from orchestrator.journal import RunRow
-from orchestrator.runs import Job, PlannedTask
+from orchestrator.run.job import Job
+from orchestrator.run.journal import RunRow
+from orchestrator.run.planning import PlannedTask
+from orchestrator.run.record.attempt_answers import attempt_answer
+from orchestrator.run.record.diffs import result_diff
+from orchestrator.run.record.report import Report
 from orchestrator.service.archive import write_archive
 from orchestrator.service.callers import Access
 from orchestrator.service.permissions import Permission
 from orchestrator.service.ratings import MAX_NOTE_LENGTH
 from orchestrator.service.service import Service
-from orchestrator.taskir import dump_task, task_from
+from orchestrator.task.events import Mode, Priority, RunLimits, RunStatus
+from orchestrator.task.taskir import dump_task, task_from
 
 ARCHIVE_MEMORY_BYTES: Final = 1 << 20
 """How large an archive may be before it is written to a temporary file instead of memory."""

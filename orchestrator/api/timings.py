@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from orchestrator.events import Usage
+from orchestrator.task.events import Usage
 
 
 class Timings(BaseModel):

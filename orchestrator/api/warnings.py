@@ -7,8 +7,8 @@ from typing import Any, Final
 import structlog
 from starlette.responses import Response
 
-from orchestrator.taskir.problems import pointer
-from orchestrator.taskir.validation import unenforced
+from orchestrator.task.taskir.problems import pointer
+from orchestrator.task.taskir.validation import unenforced
 
 WARNINGS_HEADER: Final = "X-Warnings"
 """The header that holds the warnings, as a JSON list of texts in ASCII."""

@@ -15,10 +15,10 @@ from orchestrator.cli.history import RunArgument
 from orchestrator.cli.settings import JsonFlag, settings
 from orchestrator.cli.terminal import make_console, print_json, printable, write
 from orchestrator.errors import InputError, Problem
-from orchestrator.history.diffs import result_diff
-from orchestrator.history.results import RunResult, results
-from orchestrator.history.view import RunView
-from orchestrator.journal import JournalReader
+from orchestrator.run.journal import JournalReader
+from orchestrator.run.record.diffs import result_diff
+from orchestrator.run.record.results import RunResult, results
+from orchestrator.run.record.view import RunView
 
 _STYLES = {"---": "bold", "+++": "bold", "@": "cyan", "+": "green", "-": "red", "\\": "dim"}
 """The styles of the lines of a diff, by what they begin with."""

@@ -13,15 +13,17 @@ from orchestrator.cli.client import DaemonBackend, answers
 from orchestrator.cli.logs import log_to
 from orchestrator.cli.settings import Settings
 from orchestrator.errors import InputError, Problem
-from orchestrator.events import RatingGiven
-from orchestrator.frontdoor.procedures import ProcedurePlanner, asks_for_procedure, managed_task
-from orchestrator.journal import ChatRated, Home, JournalReader
-from orchestrator.personas import Placed
 from orchestrator.pool import memory_budget
-from orchestrator.runs import Job, Orchestrator, PlannedTask, Ports, Update
-from orchestrator.runs.job import FRONTDOOR_PLANNER, CheckedJob, check_job
-from orchestrator.runs.personas import PersonaProposal, add_without_daemon, retire_without_daemon
-from orchestrator.runs.sandboxes import SandboxOnDemand
+from orchestrator.run.frontdoor.procedures import ProcedurePlanner, asks_for_procedure, managed_task
+from orchestrator.run.job import FRONTDOOR_PLANNER, CheckedJob, Job, check_job
+from orchestrator.run.journal import ChatRated, Home, JournalReader
+from orchestrator.run.orchestrator import Orchestrator, Ports
+from orchestrator.run.personas import PersonaProposal, add_without_daemon, retire_without_daemon
+from orchestrator.run.planning import PlannedTask
+from orchestrator.run.sandboxes import SandboxOnDemand
+from orchestrator.run.steps.tools.contract import ToolError
+from orchestrator.run.steps.tools.servers import ToolServer
+from orchestrator.run.updates import Update
 from orchestrator.service.backup import Backup, make_backup, restore_backup
 from orchestrator.service.callers import user_key
 from orchestrator.service.configuration import Configuration, load_configuration, tool_servers
@@ -30,8 +32,8 @@ from orchestrator.service.operations import Installation, Upkeep
 from orchestrator.service.procedures import procedure_library, procedures_engine, propose
 from orchestrator.service.ratings import rate_chat_without_daemon, rate_without_daemon
 from orchestrator.service.retention import Retention, VacuumRequest, VacuumResult, vacuum, vacuum_without_daemon
-from orchestrator.steps.tools.contract import ToolError
-from orchestrator.steps.tools.servers import ToolServer
+from orchestrator.task.events import RatingGiven
+from orchestrator.task.personas import Placed
 from procedures.errors import StepFailed
 from registry.models import Registry
 

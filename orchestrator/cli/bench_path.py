@@ -30,11 +30,11 @@ from orchestrator.cli.source import check_folder, read_task
 from orchestrator.cli.terminal import make_console, one_line, print_json, printable, seconds, write
 from orchestrator.engine.contract import Message
 from orchestrator.errors import InputError, Problem
-from orchestrator.history.view import RunView
-from orchestrator.journal import Home, JournalReader
-from orchestrator.planning import planned_task
 from orchestrator.pool import Pool
-from orchestrator.taskir import TaskIR
+from orchestrator.run.journal import Home, JournalReader
+from orchestrator.run.planning import planned_task
+from orchestrator.run.record.view import RunView
+from orchestrator.task.taskir import TaskIR
 from registry.models import Registry
 
 PREFERRED: Final = "smollm2"

@@ -22,9 +22,9 @@ from orchestrator.cli.settings import JsonFlag, settings
 from orchestrator.cli.source import read_task
 from orchestrator.cli.terminal import make_console, one_line, print_json, printable, seconds, write
 from orchestrator.errors import InputError, Problem
-from orchestrator.history import load_report
-from orchestrator.journal import JournalReader
-from orchestrator.taskir import TaskIR
+from orchestrator.run.journal import JournalReader
+from orchestrator.run.record import load_report
+from orchestrator.task.taskir import TaskIR
 from registry.models import Registry
 
 

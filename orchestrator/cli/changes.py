@@ -22,10 +22,10 @@ from typing import Final, Literal
 import msgspec
 
 from orchestrator.errors import InputError, OrchestratorError, Problem
-from orchestrator.journal.objects import DIGEST, digest_of
-from orchestrator.steps.seen import NO_FILE
-from orchestrator.taskir.fields import ARTIFACT
-from orchestrator.taskir.names import compose_name
+from orchestrator.run.journal.objects import DIGEST, digest_of
+from orchestrator.run.steps.seen import NO_FILE
+from orchestrator.task.taskir.fields import ARTIFACT
+from orchestrator.task.taskir.names import compose_name
 
 RECORD: Final = ".orchestrator-write"
 """The file in a folder that says what is being written into it."""

@@ -16,14 +16,16 @@ import httpx2
 
 from orchestrator.cli.settings import Settings
 from orchestrator.errors import InputError, OrchestratorError, Problem, RequestIncomplete
-from orchestrator.events import RatingGiven, RunFinished
-from orchestrator.journal import ChatRated, Home
-from orchestrator.journal.codec import decode_event
-from orchestrator.personas import Placed
-from orchestrator.runs import EventUpdate, Job, PlannedTask, Progress, Update
-from orchestrator.runs.personas import PersonaProposal
+from orchestrator.run.job import Job
+from orchestrator.run.journal import ChatRated, Home
+from orchestrator.run.journal.codec import decode_event
+from orchestrator.run.personas import PersonaProposal
+from orchestrator.run.planning import PlannedTask
+from orchestrator.run.updates import EventUpdate, Progress, Update
 from orchestrator.service.retention import VacuumRequest, VacuumResult
-from orchestrator.taskir import dump_task, task_from
+from orchestrator.task.events import RatingGiven, RunFinished
+from orchestrator.task.personas import Placed
+from orchestrator.task.taskir import dump_task, task_from
 from registry.models import Registry
 
 BASE: Final = "http://localhost"

@@ -7,13 +7,13 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from orchestrator.analysis import Edge
 from orchestrator.cli.report_view import counted, format_gates, format_rating
 from orchestrator.cli.terminal import STATE_STYLES, glyphs, one_line, printable, seconds
-from orchestrator.events import GateResult
-from orchestrator.history.report import Report, StepRow, last_dependency
-from orchestrator.history.view import AttemptRow
-from orchestrator.journal import ChatRecord
+from orchestrator.run.journal import ChatRecord
+from orchestrator.run.record.report import Report, StepRow, last_dependency
+from orchestrator.run.record.view import AttemptRow
+from orchestrator.task.analysis import Edge
+from orchestrator.task.events import GateResult
 
 WAIT_SHOWN = 0.05
 """A gate that waited for fewer seconds than this had its core at once."""

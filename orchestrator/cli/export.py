@@ -11,9 +11,9 @@ from orchestrator.cli.history import RunArgument, find_run
 from orchestrator.cli.settings import JsonFlag, settings
 from orchestrator.cli.terminal import one_line, print_json, write
 from orchestrator.errors import InputError, Problem
-from orchestrator.history.results import results
-from orchestrator.history.view import RunView
-from orchestrator.journal import JournalReader
+from orchestrator.run.journal import JournalReader
+from orchestrator.run.record.results import results
+from orchestrator.run.record.view import RunView
 
 
 def export(

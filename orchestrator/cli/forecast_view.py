@@ -8,15 +8,15 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from orchestrator.analysis import StepGraph
 from orchestrator.cli import dag
 from orchestrator.cli.report_view import MANY, counted, facts, format_path, heading, listed
 from orchestrator.cli.terminal import Glyphs, glyphs, one_line, seconds
-from orchestrator.critical_path import CriticalPath, best_seconds, critical_path, slack
-from orchestrator.events import Mode, RoleRates
-from orchestrator.planning import PlannedTask
-from orchestrator.prediction import CHANCE, Prediction, path_range, predict_plan
-from orchestrator.taskir import TaskIR, dump_task
+from orchestrator.run.planning import PlannedTask
+from orchestrator.task.analysis import StepGraph
+from orchestrator.task.critical_path import CriticalPath, best_seconds, critical_path, slack
+from orchestrator.task.events import Mode, RoleRates
+from orchestrator.task.prediction import CHANCE, Prediction, path_range, predict_plan
+from orchestrator.task.taskir import TaskIR, dump_task
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,9 @@ from orchestrator.cli.backend import Backend, backend
 from orchestrator.cli.errors import Cancelled, ExitCode
 from orchestrator.cli.live import RunDisplay
 from orchestrator.cli.settings import Settings
-from orchestrator.runs import EventUpdate, Job, PlannedTask
+from orchestrator.run.job import Job
+from orchestrator.run.planning import PlannedTask
+from orchestrator.run.updates import EventUpdate
 
 T = TypeVar("T")
 

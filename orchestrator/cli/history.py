@@ -16,10 +16,10 @@ from orchestrator.cli.report_view import print_report
 from orchestrator.cli.settings import JsonFlag, settings, settings_so_far
 from orchestrator.cli.terminal import STATE_STYLES, make_console, one_line, print_json, seconds, write
 from orchestrator.errors import InputError, Problem
-from orchestrator.history.attempt_answers import AttemptAnswer, attempt_answer
-from orchestrator.history.cache import ViewCache
-from orchestrator.history.report import Report, StepRow, explanation_json, load_report
-from orchestrator.journal import JournalReader, RunRow
+from orchestrator.run.journal import JournalReader, RunRow
+from orchestrator.run.record.attempt_answers import AttemptAnswer, attempt_answer
+from orchestrator.run.record.cache import ViewCache
+from orchestrator.run.record.report import Report, StepRow, explanation_json, load_report
 from orchestrator.service.callers import user_key
 
 LAST = "last"

@@ -14,10 +14,10 @@ from rich.text import Text
 from orchestrator.cli.progress_lines import progress_line
 from orchestrator.cli.step_table import NO_PROGRESS, select_steps, step_table
 from orchestrator.cli.terminal import STATE_STYLES, Glyphs, glyphs, one_line, seconds, write
-from orchestrator.events import Event, RunAccepted
-from orchestrator.history.view import RunView
-from orchestrator.runs.updates import Progress
-from orchestrator.scheduler import State
+from orchestrator.run.record.view import RunView
+from orchestrator.run.scheduler import State
+from orchestrator.run.updates import Progress
+from orchestrator.task.events import Event, RunAccepted
 
 FRAMES_PER_SECOND = 8
 DRAWING_SHARE = 20

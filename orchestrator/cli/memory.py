@@ -21,9 +21,9 @@ from orchestrator.cli.logs import log_to
 from orchestrator.cli.settings import JsonFlag, Settings, settings
 from orchestrator.cli.terminal import make_console, one_line, print_json, size, write
 from orchestrator.errors import InputError, Problem
-from orchestrator.journal import Home, JournalReader
-from orchestrator.routing.hybrid import CONFIDENT, MODES, named
-from orchestrator.sandbox import Sandbox
+from orchestrator.run.journal import Home, JournalReader
+from orchestrator.run.routing.hybrid import CONFIDENT, MODES, named
+from orchestrator.run.sandbox import Sandbox
 from orchestrator.service.configuration import EVERY_TYPE, MemorySettings, load_configuration
 from orchestrator.service.graph_questions import ask_memory
 from orchestrator.service.learning import evaluate_router, explained_choices, offline, plain, rebuild_memory

@@ -15,9 +15,9 @@ from orchestrator.cli.complete import complete_persona
 from orchestrator.cli.settings import JsonFlag, Settings, settings
 from orchestrator.cli.terminal import make_console, one_line, print_json, printable, write
 from orchestrator.errors import InputError, Problem
-from orchestrator.journal import JournalReader, PersonaUse
-from orchestrator.personas import MAX_TEXT, MadePersona, unknown_persona
-from orchestrator.runs.personas import PersonaProposal
+from orchestrator.run.journal import JournalReader, PersonaUse
+from orchestrator.run.personas import PersonaProposal
+from orchestrator.task.personas import MAX_TEXT, MadePersona, unknown_persona
 from registry.models import Persona
 
 LARGEST_FILE: Final = 64 * 1024

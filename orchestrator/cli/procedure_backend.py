@@ -20,9 +20,8 @@ from orchestrator.cli.logs import log_to
 from orchestrator.cli.memory import rebuild_index_and_graph
 from orchestrator.cli.settings import Settings
 from orchestrator.cli.terminal import write
-from orchestrator.journal import Home, HomeLock, Journal
-from orchestrator.personas import Placed
-from orchestrator.runs.personas import PersonaProposal
+from orchestrator.run.journal import Home, HomeLock, Journal
+from orchestrator.run.personas import PersonaProposal
 from orchestrator.service.backup import Backup, make_backup
 from orchestrator.service.callers import Callers
 from orchestrator.service.configuration import Configuration, load_configuration
@@ -39,6 +38,7 @@ from orchestrator.service.procedures import (
 )
 from orchestrator.service.retention import VacuumRequest, VacuumResult
 from orchestrator.service.schedules import schedules_from
+from orchestrator.task.personas import Placed
 from procedures.audit import AuditHead, Entry
 from procedures.engine import ProcedureEngine
 from procedures.ports import Caller

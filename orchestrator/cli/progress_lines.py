@@ -1,7 +1,7 @@
 """Describe an event in one line, for the user."""
 
 from orchestrator.cli.terminal import one_line
-from orchestrator.events import (
+from orchestrator.task.events import (
     AnswerChecked,
     AttemptCancelled,
     AttemptFailed,

@@ -9,8 +9,8 @@ from orchestrator.cli.history import RUN_HELP, complete_run, find_run, is_chat
 from orchestrator.cli.settings import JsonFlag, Settings, settings
 from orchestrator.cli.terminal import one_line, print_json, write
 from orchestrator.errors import InputError, Problem
-from orchestrator.events import RatingGiven
-from orchestrator.journal import ChatRated, JournalReader
+from orchestrator.run.journal import ChatRated, JournalReader
+from orchestrator.task.events import RatingGiven
 
 RatedArgument = Annotated[
     str,

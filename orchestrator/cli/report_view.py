@@ -12,11 +12,11 @@ from orchestrator.cli.speedup import Speedup, format_speedup
 from orchestrator.cli.step_table import select_steps, step_table
 from orchestrator.cli.terminal import STATE_STYLES, Glyphs, glyphs, one_line, printable, seconds
 from orchestrator.cli.timeline import Bar, TimeSpan, timeline
-from orchestrator.events import Usage
-from orchestrator.gates import PlannedGate
-from orchestrator.history.report import PathRow, Report, StepRow
-from orchestrator.history.view import AttemptRow, RatingRow, ReplanRow, RunView
-from orchestrator.scheduler import State
+from orchestrator.run.gates import PlannedGate
+from orchestrator.run.record.report import PathRow, Report, StepRow
+from orchestrator.run.record.view import AttemptRow, RatingRow, ReplanRow, RunView
+from orchestrator.run.scheduler import State
+from orchestrator.task.events import Usage
 
 MANY = 40
 """How many steps, edges or names are printed where the user has not asked for all of them."""

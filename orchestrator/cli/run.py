@@ -23,14 +23,14 @@ from orchestrator.cli.speedup import compare_with_serial
 from orchestrator.cli.task import dry_run as print_dry_run
 from orchestrator.cli.terminal import make_console, one_line, print_json, write
 from orchestrator.errors import InputError, OrchestratorError, Problem
-from orchestrator.events import Mode, StepsPlanned
-from orchestrator.history.cache import ViewCache
-from orchestrator.history.report import Report
-from orchestrator.history.view import RunView, accepted_in
-from orchestrator.journal import JournalReader
-from orchestrator.runs import Job
+from orchestrator.run.job import Job
+from orchestrator.run.journal import JournalReader
+from orchestrator.run.record.cache import ViewCache
+from orchestrator.run.record.report import Report
+from orchestrator.run.record.view import RunView, accepted_in
 from orchestrator.service.procedures import proposer
-from orchestrator.taskir import TaskIR
+from orchestrator.task.events import Mode, StepsPlanned
+from orchestrator.task.taskir import TaskIR
 
 OutOption = Annotated[
     Path | None,

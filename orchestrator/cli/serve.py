@@ -19,7 +19,7 @@ from orchestrator.cli.permissions_view import permission_lines, permissions_json
 from orchestrator.cli.settings import JsonFlag, Settings, settings
 from orchestrator.cli.terminal import print_json, printable, write
 from orchestrator.errors import InputError, Problem
-from orchestrator.journal import Home
+from orchestrator.run.journal import Home
 from orchestrator.service.configuration import (
     configuration_path,
     load_configuration,

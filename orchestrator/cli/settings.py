@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from orchestrator.errors import InputError, Problem
-from orchestrator.events import Mode
-from orchestrator.journal import home_path, with_made_personas
+from orchestrator.run.journal import home_path, with_made_personas
+from orchestrator.task.events import Mode
 from registry.load import find_registry, load_registry
 from registry.models import Registry
 

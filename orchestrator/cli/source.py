@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from orchestrator.errors import InputError, Problem
-from orchestrator.taskir import MAX_BYTES, TaskIR, parse_task
+from orchestrator.task.taskir import MAX_BYTES, TaskIR, parse_task
 
 STDIN = "-"
 TASK_FILE: Final = "the name of a TaskIR file, or - for stdin"

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from orchestrator.cli.terminal import seconds
-from orchestrator.history.report import Report
+from orchestrator.run.record.report import Report
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from orchestrator.cli.client import DaemonClient, path_part
 from orchestrator.cli.settings import JsonFlag, Settings, settings
 from orchestrator.cli.terminal import print_json, size, write
 from orchestrator.errors import InputError, Problem
-from orchestrator.journal import JournalReader
+from orchestrator.run.journal import JournalReader
 from orchestrator.service.backup import backups
 from orchestrator.service.retention import VacuumRequest, VacuumResult
 

@@ -9,9 +9,9 @@ from rich.text import Text
 
 from orchestrator.cli import dag
 from orchestrator.cli.terminal import STATE_STYLES, Glyphs, one_line, seconds
-from orchestrator.history.view import RunView
-from orchestrator.runs import Progress
-from orchestrator.scheduler import State, StepView
+from orchestrator.run.record.view import RunView
+from orchestrator.run.scheduler import State, StepView
+from orchestrator.run.updates import Progress
 
 NAMED = 3
 NO_PROGRESS: Final[Mapping[str, Progress]] = MappingProxyType({})

@@ -16,12 +16,12 @@ from orchestrator.cli.settings import DirOption, JsonFlag, ModeOption, Settings,
 from orchestrator.cli.source import check_folder, read_source
 from orchestrator.cli.terminal import one_line, print_json, printable, write
 from orchestrator.errors import InputError, Problem
-from orchestrator.events import Priority, RunLimits
-from orchestrator.history.prior import PRIOR_RUNS
-from orchestrator.history.report import load_report
-from orchestrator.journal import JournalReader
-from orchestrator.runs import Job
-from orchestrator.taskir import TaskIR
+from orchestrator.run.job import Job
+from orchestrator.run.journal import JournalReader
+from orchestrator.run.record.prior import PRIOR_RUNS
+from orchestrator.run.record.report import load_report
+from orchestrator.task.events import Priority, RunLimits
+from orchestrator.task.taskir import TaskIR
 
 
 def submit(

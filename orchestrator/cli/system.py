@@ -13,7 +13,7 @@ from orchestrator.cli.client import why_not_ready
 from orchestrator.cli.errors import ExitCode
 from orchestrator.cli.settings import JsonFlag, settings
 from orchestrator.cli.terminal import glyphs, make_console, one_line, print_json, write
-from orchestrator.gates import BUILTIN_GATES
+from orchestrator.run.gates import BUILTIN_GATES
 from orchestrator.service.doctor import Check, examine
 
 CHECK_STYLES = {"ok": "green", "note": "yellow", "broken": "bold red"}

@@ -9,7 +9,6 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from orchestrator.analysis import StepGraph
 from orchestrator.cli.client import registry_of_jobs
 from orchestrator.cli.forecast_view import Forecast, print_forecast
 from orchestrator.cli.foreground import Foreground
@@ -20,14 +19,15 @@ from orchestrator.cli.settings import DirOption, JsonFlag, Settings, settings
 from orchestrator.cli.source import check_folder, read_source, read_task
 from orchestrator.cli.terminal import glyphs, make_console, print_json, printable, write
 from orchestrator.errors import InputError, Problem
-from orchestrator.gates import gates_for_step
-from orchestrator.journal import Home, JournalReader
-from orchestrator.prediction import pace_of, plan_key
-from orchestrator.runs import Job, PlannedTask, known_rates
-from orchestrator.runs.job import CheckedJob, check_job
-from orchestrator.runs.sandboxes import SandboxOnDemand
+from orchestrator.run.gates import gates_for_step
+from orchestrator.run.job import CheckedJob, Job, check_job, known_rates
+from orchestrator.run.journal import Home, JournalReader
+from orchestrator.run.planning import PlannedTask
+from orchestrator.run.sandboxes import SandboxOnDemand
 from orchestrator.service.configuration import load_configuration, tool_servers
-from orchestrator.taskir import TaskIR, dump_task, json_schema
+from orchestrator.task.analysis import StepGraph
+from orchestrator.task.prediction import pace_of, plan_key
+from orchestrator.task.taskir import TaskIR, dump_task, json_schema
 
 TaskArgument = Annotated[str, typer.Argument(metavar="FILE", help="A TaskIR document, or - for stdin.")]
 

@@ -29,9 +29,9 @@ from orchestrator.engine.contract import EngineSpec, Generation, Message
 from orchestrator.engine.errors import BadPrompt, EngineError
 from orchestrator.engine.tool_calls import ToolCallFinished
 from orchestrator.errors import InputError, Problem
-from orchestrator.events import Usage
-from orchestrator.remote import RemoteModel
-from orchestrator.taskir.validation import BadSchema, OutputSchema, SchemaMismatch
+from orchestrator.pool.remote import RemoteModel
+from orchestrator.task.events import Usage
+from orchestrator.task.taskir.validation import BadSchema, OutputSchema, SchemaMismatch
 from registry.call_syntax import CallSyntax, call_syntax
 from registry.checks import OTHER_TEMPLATE, why_no_prompt, why_no_text
 from registry.errors import GgufError

@@ -21,7 +21,6 @@ from orchestrator.engine.contract import (
 )
 from orchestrator.engine.errors import EngineDied, EngineError, NotStarted
 from orchestrator.engine.waits import pausing
-from orchestrator.events import Usage
 from orchestrator.pool.admission import PoolBudget
 from orchestrator.pool.decoding import Decoding
 from orchestrator.pool.errors import ModelPinned, PoolError, UnknownModel
@@ -35,6 +34,7 @@ from orchestrator.pool.prefix_hashes import hash_prefixes
 from orchestrator.pool.remotes import Remotes
 from orchestrator.pool.residency import Folders, Residency
 from orchestrator.pool.status import Counters, PoolSnapshot, RoleCounts, sum_counters
+from orchestrator.task.events import Usage
 from registry.diff import difference
 from registry.models import Registry
 from registry.thinking import Thinking
@@ -168,7 +168,7 @@ class Pool:
         deadline. A request that was still queued in an engine that died moves on to the next one.
 
         Raises PoolError (see `orchestrator.pool.errors`) and EngineError: ModelLoadFailed, BadRequest and its like,
-        EngineDied; a remote model's are in `orchestrator.remote.errors`.
+        EngineDied; a remote model's are in `orchestrator.pool.remote.errors`.
         """
         server = self._remotes.get(model) or self._model(model)
         with self._role_counts.asking(model, request.role) as answered:

@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Iterable, Iterator
 
 from orchestrator.pool.errors import ModelRemote, ModelUnavailable
+from orchestrator.pool.remote import RemoteModel
 from orchestrator.pool.status import ModelState, ModelStatus
-from orchestrator.remote import RemoteModel
 from registry.models import ModelEntry
 
 

@@ -25,7 +25,7 @@ from orchestrator.pool.handle import EngineHandle, StartEngine
 from orchestrator.pool.managed_model import LeaseRequest, ManagedModel, Replica, Waiter
 from orchestrator.pool.placement import ReplicaId, Topology
 from orchestrator.pool.policy import PoolActions, PoolView, Rules, decide
-from orchestrator.stages import ModelLoad, tell
+from orchestrator.task.stages import ModelLoad, tell
 from registry.memory import size
 from registry.models import ModelEntry
 

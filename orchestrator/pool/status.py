@@ -9,8 +9,8 @@ from weakref import WeakKeyDictionary
 
 from orchestrator.engine.contract import NOT_SET_UP, EngineStats
 from orchestrator.engine.errors import EngineDied
-from orchestrator.events import Usage
 from orchestrator.pool.handle import EngineHandle
+from orchestrator.task.events import Usage
 
 PATIENCE_SECONDS: Final = 0.02
 """How long `Counters.of` waits for engines that do not answer at once."""

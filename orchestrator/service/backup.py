@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator.errors import InputError, Problem
-from orchestrator.journal import Home, HomeLock, Journal, JournalError, JournalReader, ObjectStore
-from orchestrator.journal.errors import write_error
+from orchestrator.run.journal import Home, HomeLock, Journal, JournalError, JournalReader, ObjectStore
+from orchestrator.run.journal.errors import write_error
 
 NAME = re.compile(r"(\d{8}-\d{6})(?:-(\d+))?\Z")
 UNFINISHED = "unfinished-"

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from orchestrator.history.view import RunView
-from orchestrator.scheduler import FINAL
+from orchestrator.run.record.view import RunView
+from orchestrator.run.scheduler import FINAL
 
 
 @dataclass(frozen=True, slots=True)

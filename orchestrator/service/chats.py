@@ -10,15 +10,15 @@ from contextlib import contextmanager
 from orchestrator.engine.client.engine import Completion
 from orchestrator.engine.errors import EngineError
 from orchestrator.errors import OrchestratorError
-from orchestrator.events import FailureKind, Usage
-from orchestrator.journal import ChatAnswered, ChatFinish, ChatRouted, Journal
-from orchestrator.journal.chats import MAX_OBJECTIVE_LENGTH
 from orchestrator.pool import PoolError
-from orchestrator.routing import Decision
-from orchestrator.runs import Orchestrator
-from orchestrator.runs.clock import Clock
-from orchestrator.runs.prompts import prompt_digests
-from orchestrator.steps.errors import map_error
+from orchestrator.run.clock import Clock
+from orchestrator.run.journal import ChatAnswered, ChatFinish, ChatRouted, Journal
+from orchestrator.run.journal.chats import MAX_OBJECTIVE_LENGTH
+from orchestrator.run.orchestrator import Orchestrator
+from orchestrator.run.prompts import prompt_digests
+from orchestrator.run.routing import Decision
+from orchestrator.run.steps.errors import map_error
+from orchestrator.task.events import FailureKind, Usage
 
 EndAnswer = Callable[[Completion, str], None]
 """Is given a complete answer, and what is wrong with its form, which is empty if nothing is."""

@@ -16,12 +16,12 @@ from typing import Annotated, Any, Literal, Self, get_args
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from orchestrator.errors import InputError, Problem
-from orchestrator.sandbox import MIB
+from orchestrator.run.sandbox import MIB
+from orchestrator.run.steps.tools.servers import ToolServer
 from orchestrator.service.callers import check_callers
 from orchestrator.service.permissions import Permission
 from orchestrator.service.schedules import schedules_from
-from orchestrator.steps.tools.servers import ToolServer
-from orchestrator.taskir import TaskIR
+from orchestrator.task.taskir import TaskIR
 
 FILE_NAME = "config.toml"
 PREFIX = "ORCHESTRATOR"

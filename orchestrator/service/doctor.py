@@ -20,11 +20,11 @@ from typing import Literal
 import psutil
 
 from orchestrator.engine.processor import cpu_quota, usable_cpus
-from orchestrator.journal import Home, JournalError, JournalReader
 from orchestrator.pool import memory_budget, memory_limits
-from orchestrator.remote import probe
-from orchestrator.sandbox import Sandbox, SandboxUnavailable
-from orchestrator.taskir import GATES
+from orchestrator.pool.remote import probe
+from orchestrator.run.journal import Home, JournalError, JournalReader
+from orchestrator.run.sandbox import Sandbox, SandboxUnavailable
+from orchestrator.task.taskir import GATES
 from registry.checks import BASE_MODEL, NO_BASE_MODEL, is_base
 from registry.errors import RegistryError
 from registry.load import load_registry

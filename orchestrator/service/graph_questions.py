@@ -8,7 +8,7 @@ from memrl.errors import CypherFailed, CypherRefused, CypherTimeout, GraphError,
 from memrl.graph import GraphAnswer, ProcessEnd, ReaderJob
 from memrl.memory import Memory
 from orchestrator.errors import InputError, Problem
-from orchestrator.sandbox import MIB, Sandbox, SandboxError, SandboxJob, SandboxLimits
+from orchestrator.run.sandbox import MIB, Sandbox, SandboxError, SandboxJob, SandboxLimits
 from orchestrator.service.errors import MemoryUnavailable
 from orchestrator.service.learning import Learning, open_memory
 

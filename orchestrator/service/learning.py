@@ -25,16 +25,13 @@ from memrl.memory import DATABASE, Compacted, Memory, MemoryOptions, MemoryStats
 from memrl.policy import ExplorationSettings, Policy, PolicySettings
 from memrl.reward import judge_weight, staged, teaches
 from orchestrator.errors import InputError, OrchestratorError, Problem
-from orchestrator.events import AttemptFailed, AttemptStarted, AttemptSucceeded, RatingGiven, RouteAdvice
-from orchestrator.history.lessons import Agreement, Lesson, chat_lesson, lessons_of
-from orchestrator.history.routers import ROUTERS, LoggedChoice, choices_of, evaluate
-from orchestrator.history.view import accepted_in
-from orchestrator.journal import Journal, JournalCorrupt, JournalReader, Presence, UnknownChat, UnknownRun
-from orchestrator.lexical import LEARNING_DIMENSIONS, NAME
-from orchestrator.lexical import embed as embed_lexically
-from orchestrator.routing.hybrid import Embed, HybridRouter, Learned, Use, Vector, named
-from orchestrator.runs.orchestrator import Orchestrator
-from orchestrator.scheduler import IllegalTransition
+from orchestrator.run.journal import Journal, JournalCorrupt, JournalReader, Presence, UnknownChat, UnknownRun
+from orchestrator.run.orchestrator import Orchestrator
+from orchestrator.run.record.lessons import Agreement, Lesson, chat_lesson, lessons_of
+from orchestrator.run.record.routers import ROUTERS, LoggedChoice, choices_of, evaluate
+from orchestrator.run.record.view import accepted_in
+from orchestrator.run.routing.hybrid import Embed, HybridRouter, Learned, Use, Vector, named
+from orchestrator.run.scheduler import IllegalTransition
 from orchestrator.service.callers import Callers
 from orchestrator.service.configuration import EVERY_TYPE, MemorySettings
 from orchestrator.service.errors import MemoryUnavailable
@@ -47,6 +44,9 @@ from orchestrator.service.task_patterns import (
     proposed_persona,
     room_for_proposals,
 )
+from orchestrator.task.events import AttemptFailed, AttemptStarted, AttemptSucceeded, RatingGiven, RouteAdvice
+from orchestrator.task.lexical import LEARNING_DIMENSIONS, NAME
+from orchestrator.task.lexical import embed as embed_lexically
 from registry.models import Registry
 
 EMBEDDER: Final = "embedder"

@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from memrl.memory import DATABASE
-from orchestrator.journal import Home, JournalReader
-from orchestrator.runs.personas import PersonaProposal
+from orchestrator.run.journal import Home, JournalReader
+from orchestrator.run.personas import PersonaProposal
 from orchestrator.service.configuration import configuration_path, variable, with_value
 from orchestrator.service.learning import FOLDER, evaluate_router
 from orchestrator.service.operations import Installation, NoArguments, run_or_fail

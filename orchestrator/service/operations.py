@@ -26,19 +26,19 @@ from memrl.memory import Compacted
 from orchestrator.engine.client.engine import Engine
 from orchestrator.engine.contract import EngineSpec, Generation, Message
 from orchestrator.errors import OrchestratorError
-from orchestrator.gates import BUILTIN_GATES, Artifact, GateContext, JobRunner, Scope, run_gates
-from orchestrator.journal import Home, Journal, JournalReader
-from orchestrator.personas import Placed
 from orchestrator.pool import memory_budget
-from orchestrator.runs.job import Job
-from orchestrator.runs.personas import PersonaProposal
-from orchestrator.runs.sandboxes import SandboxOnDemand
-from orchestrator.runs.updates import Update
+from orchestrator.run.gates import BUILTIN_GATES, Artifact, GateContext, JobRunner, Scope, run_gates
+from orchestrator.run.job import Job
+from orchestrator.run.journal import Home, Journal, JournalReader
+from orchestrator.run.personas import PersonaProposal
+from orchestrator.run.sandboxes import SandboxOnDemand
+from orchestrator.run.updates import Update
 from orchestrator.service.backup import Backup, discard_backup, find_backup, restore_backup
 from orchestrator.service.configuration import Configuration, models_folder
 from orchestrator.service.doctor import examine
 from orchestrator.service.retention import DAY_SECONDS, VacuumRequest, VacuumResult
-from orchestrator.taskir import Step
+from orchestrator.task.personas import Placed
+from orchestrator.task.taskir import Step
 from procedures.audit import Audit, SealedPart
 from procedures.durable import make_private_folder, replace_file, sync_folder
 from procedures.errors import StepFailed

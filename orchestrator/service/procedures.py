@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from orchestrator.errors import OrchestratorError
-from orchestrator.runs.sandboxes import SandboxOnDemand
-from orchestrator.sandbox import SandboxJob, SandboxLimits
+from orchestrator.run.sandbox import SandboxJob, SandboxLimits
+from orchestrator.run.sandboxes import SandboxOnDemand
 from orchestrator.service.configuration import Configuration, configuration_path, procedures_folder
 from orchestrator.service.memory_operations import MemoryOperations
 from orchestrator.service.operations import Installation, Operations

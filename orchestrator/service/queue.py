@@ -4,7 +4,7 @@ import itertools
 from collections import Counter, deque
 from typing import Final, get_args
 
-from orchestrator.events import Priority
+from orchestrator.task.events import Priority
 
 PATIENCE: Final = 8
 """Of this many runs that start while batch runs wait, at least one is a batch run."""

@@ -9,7 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeVar
 
-from orchestrator.events import (
+from orchestrator.run.orchestrator import Orchestrator
+from orchestrator.run.record.view import accepted_in
+from orchestrator.run.updates import EventUpdate
+from orchestrator.service.configuration import FolderSettings, RunSettings
+from orchestrator.service.totals import Totals
+from orchestrator.task.events import (
     AttemptFailed,
     AttemptGenerated,
     AttemptSucceeded,
@@ -21,11 +26,6 @@ from orchestrator.events import (
     StepGathered,
     Usage,
 )
-from orchestrator.history.view import accepted_in
-from orchestrator.runs.orchestrator import Orchestrator
-from orchestrator.runs.updates import EventUpdate
-from orchestrator.service.configuration import FolderSettings, RunSettings
-from orchestrator.service.totals import Totals
 
 N = TypeVar("N", int, float)
 

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Final
 
 from orchestrator.errors import InputError, Problem
-from orchestrator.events import RatingGiven
-from orchestrator.history.cache import ViewCache
-from orchestrator.journal import ChatRated, Journal
-from orchestrator.runs.clock import Clock, SystemClock
+from orchestrator.run.clock import Clock, SystemClock
+from orchestrator.run.journal import ChatRated, Journal
+from orchestrator.run.record.cache import ViewCache
 from orchestrator.service.errors import Conflict
+from orchestrator.task.events import RatingGiven
 
 MAX_AUTHOR_LENGTH: Final = 200
 """How many characters the name of whoever rates may have."""

@@ -14,12 +14,12 @@ from typing import Final, TypeVar
 import structlog
 
 from orchestrator.errors import InputError
-from orchestrator.history.outcomes import attempt_outcomes
-from orchestrator.history.view import RunView
-from orchestrator.journal import AttemptOutcome, Journal, JournalCorrupt, JournalReader, UnknownRun
-from orchestrator.journal.home import RUN_NAME
-from orchestrator.runs.clock import Clock, SystemClock
-from orchestrator.scheduler import IllegalTransition
+from orchestrator.run.clock import Clock, SystemClock
+from orchestrator.run.journal import AttemptOutcome, Journal, JournalCorrupt, JournalReader, UnknownRun
+from orchestrator.run.journal.home import RUN_NAME
+from orchestrator.run.record.outcomes import attempt_outcomes
+from orchestrator.run.record.view import RunView
+from orchestrator.run.scheduler import IllegalTransition
 from orchestrator.service.configuration import RetentionSettings
 
 log = structlog.get_logger(__name__)

@@ -10,13 +10,13 @@ from contextlib import aclosing
 from pathlib import Path
 from typing import Any, Final
 
-from orchestrator.history import load_report
-from orchestrator.journal import Home, JournalReader, RunRow
-from orchestrator.runs.job import Job, check_job
-from orchestrator.runs.sandboxes import SandboxOnDemand
+from orchestrator.run.job import Job, check_job
+from orchestrator.run.journal import Home, JournalReader, RunRow
+from orchestrator.run.record import load_report
+from orchestrator.run.sandboxes import SandboxOnDemand
 from orchestrator.service.configuration import tool_servers
 from orchestrator.service.operations import Installation, RunBackend, run_or_fail, run_to_end
-from orchestrator.taskir import InvalidTask, task_from
+from orchestrator.task.taskir import InvalidTask, task_from
 from procedures.errors import StepFailed
 from procedures.forms import MAX_ATTEMPTS, TaskForm
 from procedures.ports import Operation, Work

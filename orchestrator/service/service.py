@@ -23,15 +23,14 @@ import structlog
 
 from memrl.memory import Compacted
 from orchestrator.errors import OrchestratorError
-from orchestrator.events import Priority, RatingGiven, RunAccepted
-from orchestrator.frontdoor.procedures import ProcedurePlanner, asks_for_procedure, managed_task
-from orchestrator.history.view import accepted_in
-from orchestrator.journal import ChatRated, Journal, JournalError, JournalReader, RunRow
-from orchestrator.personas import Placed
-from orchestrator.runs.job import FRONTDOOR_PLANNER, Job, job_of
-from orchestrator.runs.orchestrator import Orchestrator, Ports
-from orchestrator.runs.personas import PersonaProposal
-from orchestrator.runs.updates import Update
+from orchestrator.run.frontdoor.procedures import ProcedurePlanner, asks_for_procedure, managed_task
+from orchestrator.run.job import FRONTDOOR_PLANNER, Job, job_of
+from orchestrator.run.journal import ChatRated, Journal, JournalError, JournalReader, RunRow
+from orchestrator.run.orchestrator import Orchestrator, Ports
+from orchestrator.run.personas import PersonaProposal
+from orchestrator.run.record.view import accepted_in
+from orchestrator.run.steps.tools.contract import ToolError
+from orchestrator.run.updates import Update
 from orchestrator.service.awaited_runs import AwaitedRuns
 from orchestrator.service.backup import Backup, find_backup, make_backup, restore_backup
 from orchestrator.service.callers import Callers
@@ -49,7 +48,8 @@ from orchestrator.service.retention import Retention, VacuumRequest, VacuumResul
 from orchestrator.service.schedules import schedules_from
 from orchestrator.service.totals import Totals
 from orchestrator.service.uploaded_files import UploadedFiles
-from orchestrator.steps.tools.contract import ToolError
+from orchestrator.task.events import Priority, RatingGiven, RunAccepted
+from orchestrator.task.personas import Placed
 from procedures.errors import StepFailed
 from registry.models import Registry
 

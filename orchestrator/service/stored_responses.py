@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from orchestrator.errors import OrchestratorError
-from orchestrator.journal.errors import write_error
+from orchestrator.run.journal.errors import write_error
 
 MAX_RESPONSES: Final = 10_000
 """How many responses are kept, the newest."""

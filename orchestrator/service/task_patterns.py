@@ -12,9 +12,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 from memrl.episodes import Episode
-from orchestrator.lexical import embed
-from orchestrator.personas import MadePersona, in_use, persona_name
-from orchestrator.runs.personas import PersonaProposal
+from orchestrator.run.personas import PersonaProposal
+from orchestrator.task.lexical import embed
+from orchestrator.task.personas import MadePersona, in_use, persona_name
 from registry.models import Persona
 
 OFTEN: Final = 20

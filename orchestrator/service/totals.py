@@ -4,7 +4,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Final
 
-from orchestrator.events import (
+from orchestrator.task.events import (
     AttemptFailed,
     AttemptGenerated,
     AttemptStarted,

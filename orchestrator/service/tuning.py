@@ -23,11 +23,11 @@ from pydantic import Field, TypeAdapter, ValidationError
 from orchestrator.engine.client.engine import Completion, Engine
 from orchestrator.engine.contract import Generation, Message
 from orchestrator.engine.errors import EngineError
-from orchestrator.journal import Home
 from orchestrator.pool import Topology, memory_budget, read_topology
 from orchestrator.pool.managed_model import Replica
 from orchestrator.pool.placement import nodes_for
 from orchestrator.pool.residency import Folders, engine_spec
+from orchestrator.run.journal import Home
 from orchestrator.service.operations import Installation, run_to_end
 from procedures.durable import replace_file
 from procedures.errors import StepFailed

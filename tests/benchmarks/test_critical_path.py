@@ -16,8 +16,8 @@ from benchmarks.critical_path.page import history_page, page
 from benchmarks.critical_path.run import rounds_of
 from benchmarks.critical_path.sessions import MeasuringSession, Sessions, read_session
 from benchmarks.critical_path.workloads import JOINED, choose, workloads
-from orchestrator.analysis import analyze_task
 from orchestrator.errors import InputError
+from orchestrator.task.analysis import analyze_task
 from tests.orchestrator.cli.cli_command import make_command
 
 STAMP: Mapping[str, object] = {"workloads": {"wide-4": "abc"}, "models": {"m": 1}, "rounds": 2}

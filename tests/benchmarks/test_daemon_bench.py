@@ -13,9 +13,9 @@ from benchmarks.daemon.figures import PartResult, percentile, slope, spread
 from benchmarks.daemon.report import merged, read
 from benchmarks.goals import at_least, at_most, exactly
 from benchmarks.results import FOLDER, machine, write
-from orchestrator.analysis import analyze_task
-from orchestrator.events import AttemptGenerated, AttemptStarted, AttemptSucceeded, Usage
-from orchestrator.taskir import task_from
+from orchestrator.task.analysis import analyze_task
+from orchestrator.task.events import AttemptGenerated, AttemptStarted, AttemptSucceeded, Usage
+from orchestrator.task.taskir import task_from
 
 FINITE = st.floats(-1e6, 1e6)
 

@@ -12,11 +12,11 @@ from benchmarks.gates.recoveries import code_retry_then_escalation, find, format
 from benchmarks.gates.rows import ResultLog, TaskResult
 from benchmarks.gates.setups import FIRST, SETUPS
 from benchmarks.gates.tasks import SHARES, BenchTask, correct_answer, make_tasks
-from orchestrator.events import GateResult, Usage
-from orchestrator.gates import gates_for_step
-from orchestrator.gates.tests import PytestReport, PytestRun
-from orchestrator.history.view import AttemptRow
-from orchestrator.sandbox import JobOutcome
+from orchestrator.run.gates import gates_for_step
+from orchestrator.run.gates.tests import PytestReport, PytestRun
+from orchestrator.run.record.view import AttemptRow
+from orchestrator.run.sandbox import JobOutcome
+from orchestrator.task.events import GateResult, Usage
 
 
 def attempts(*moves: tuple[str, str]) -> tuple[AttemptRow, ...]:

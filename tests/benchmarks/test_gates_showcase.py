@@ -10,7 +10,7 @@ from benchmarks.gates.rows import ResultLog, TaskResult
 from benchmarks.gates.setups import SETUPS
 from benchmarks.gates.showcase import candidates, chosen, joined, show
 from benchmarks.gates.tasks import make_tasks
-from orchestrator.history.view import AttemptRow
+from orchestrator.run.record.view import AttemptRow
 
 
 def result(task: str, *moves: tuple[str, str]) -> TaskResult:

@@ -35,7 +35,7 @@ from benchmarks.peers.suite import (
 )
 from benchmarks.peers.systems import AGENT, DISCOVER, GREEDY, LANGGRAPH, OURS, WAVES, default_python
 from benchmarks.peers.trace import CallTrace, ModelCall
-from orchestrator.analysis import analyze_task
+from orchestrator.task.analysis import analyze_task
 from tests.benchmarks.test_critical_path import row as own_row
 
 STAMP: Mapping[str, Any] = {"machine": {"processor": "p", "cores": 2}, "threads": 1}

@@ -27,7 +27,7 @@ from benchmarks.tiny.words import Split, seeded
 from orchestrator.engine.client.engine import Engine
 from orchestrator.engine.contract import Generation, Message
 from orchestrator.engine.errors import PromptTooLong
-from orchestrator.steps.prompt import plan_messages
+from orchestrator.run.steps.prompt import plan_messages
 
 # What other processors may round differently, in answers of the FIRST_PROMPTS.
 MARGIN = 2

@@ -43,9 +43,9 @@ from benchmarks.engine.systems.daemon import (
     task,
 )
 from benchmarks.engine.systems.served import ServerFailed
-from orchestrator.analysis import analyze_task
 from orchestrator.engine.contract import Message
-from orchestrator.taskir import task_from
+from orchestrator.task.analysis import analyze_task
+from orchestrator.task.taskir import task_from
 
 CHAT, SHARED, ONE, EACH, STEPS = trial_user_cells()
 

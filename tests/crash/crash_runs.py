@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchmarks.chaos.audit import done_again
-from orchestrator.events import AttemptFailed, AttemptStarted, AttemptSucceeded, RunFinished
-from orchestrator.history.report import load_report
-from orchestrator.history.view import RunView
-from orchestrator.journal import JournalReader
+from orchestrator.run.journal import JournalReader
+from orchestrator.run.record.report import load_report
+from orchestrator.run.record.view import RunView
+from orchestrator.task.events import AttemptFailed, AttemptStarted, AttemptSucceeded, RunFinished
 
 _TEXT = "The mill has 12 wheels and 3 doors. It was built in 1820 by Ann Bell, and it stands beside the river."
 _NAMES = {"type": "array", "items": {"type": "string", "maxLength": 12}, "minItems": 2, "maxItems": 3}

@@ -15,8 +15,8 @@ from threading import Lock
 from typing import Any
 
 from orchestrator.api.__main__ import main
-from orchestrator.journal import journal
-from orchestrator.journal.store import EventRow, JournalRow, RefusedEvents, Store
+from orchestrator.run.journal import journal
+from orchestrator.run.journal.store import EventRow, JournalRow, RefusedEvents, Store
 
 
 class Doom:

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.sandbox import JobOutcome, Sandbox, SandboxJob
-from orchestrator.sandbox.seccomp import filter_program
+from orchestrator.run.sandbox import JobOutcome, Sandbox, SandboxJob
+from orchestrator.run.sandbox.seccomp import filter_program
 from tests.escape.attempt import PRELUDE, Attempt
 from tests.escape.attempts_on_calls import CALLS
 from tests.escape.attempts_on_files import FILES, PRIVACY

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from memrl.episodes import Action, Outcome, Reward, Situation
 from memrl.memory import NOBODY, Memory, MemoryOptions, Observed, Teacher
-from orchestrator.lexical import embed
+from orchestrator.task.lexical import embed
 
 DIMENSIONS = 256
 CODER = Action("coder", "terse", "small")

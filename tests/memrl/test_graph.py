@@ -19,8 +19,8 @@ from memrl import graph_reader
 from memrl.errors import CypherFailed, CypherRefused, CypherTimeout, GraphError
 from memrl.graph import NO_TYPE, POINTER, GraphAnswer, Library, check_reads_only
 from memrl.memory import Memory, MemoryOptions
-from orchestrator.sandbox import Sandbox, SandboxJob, SandboxUnavailable
-from orchestrator.sandbox.memory_budget import MemoryBudget
+from orchestrator.run.sandbox import Sandbox, SandboxJob, SandboxUnavailable
+from orchestrator.run.sandbox.memory_budget import MemoryBudget
 from orchestrator.service.graph_questions import ask_graph
 from tests.memrl.observations import CODER, WRITER, opened, situation, told
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from memrl.episodes import Action, Neighbour, Replaced
 from memrl.policy import ExplorationSettings, LearnedStateError, Policy, PolicySettings
 from memrl.reward import Cost
-from orchestrator.lexical import embed
+from orchestrator.task.lexical import embed
 from tests.memrl.situations import LARGE, SITUATION, SMALL, neighbour, outcome, situation, unit
 
 ACTIONS = (SMALL, LARGE)

@@ -1,7 +1,7 @@
 """The events of one chat whose model a router has chosen."""
 
-from orchestrator.events import FailureKind, RouteCandidate, Usage
-from orchestrator.journal import ChatAnswered, ChatRated, ChatRouted
+from orchestrator.run.journal import ChatAnswered, ChatRated, ChatRouted
+from orchestrator.task.events import FailureKind, RouteCandidate, Usage
 
 ROUTED = ChatRouted(
     at=10.0,

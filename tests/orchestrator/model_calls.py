@@ -6,9 +6,9 @@ from typing import Any
 
 from orchestrator.engine.client.engine import Completion, OnText
 from orchestrator.engine.contract import Generation, Message, Priority
-from orchestrator.steps.attempt import Attempt
-from orchestrator.steps.role import ResolvedRole
-from orchestrator.taskir import Step
+from orchestrator.run.steps.attempt import Attempt
+from orchestrator.run.steps.role import ResolvedRole
+from orchestrator.task.taskir import Step
 from registry.prompts import prompt_set
 
 

@@ -5,7 +5,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Final
 
-from orchestrator.journal.migrations import VERSION
+from orchestrator.run.journal.migrations import VERSION
 
 WITHOUT_OWNERS: Final = """
 DROP INDEX chat_events_by_owner;

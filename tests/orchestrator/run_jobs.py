@@ -4,11 +4,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from orchestrator.events import Mode
-from orchestrator.history import Report, load_report
-from orchestrator.journal import JournalReader
-from orchestrator.runs import Job, Orchestrator
-from orchestrator.taskir import task_from
+from orchestrator.run.job import Job
+from orchestrator.run.journal import JournalReader
+from orchestrator.run.orchestrator import Orchestrator
+from orchestrator.run.record import Report, load_report
+from orchestrator.task.events import Mode
+from orchestrator.task.taskir import task_from
 from registry.load import find_registry, load_registry
 
 REGISTRY = load_registry(find_registry(environment={}))

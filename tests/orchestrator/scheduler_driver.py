@@ -5,7 +5,23 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from orchestrator.events import (
+from orchestrator.run.scheduler import (
+    AnswerDirectly,
+    CancelAttempt,
+    CheckAnswer,
+    CheckOutputs,
+    Command,
+    ExpandStep,
+    ExtendPlan,
+    FinishRun,
+    GatherStep,
+    RunState,
+    StartAttempt,
+    State,
+)
+from orchestrator.run.scheduler.invariants import violations
+from orchestrator.run.scheduler.progress import Estimate
+from orchestrator.task.events import (
     AnswerChecked,
     AnswerDoubt,
     AttemptCancelled,
@@ -28,24 +44,8 @@ from orchestrator.events import (
     StepsPlanned,
     Usage,
 )
-from orchestrator.failures import EscalationChain
-from orchestrator.scheduler import (
-    AnswerDirectly,
-    CancelAttempt,
-    CheckAnswer,
-    CheckOutputs,
-    Command,
-    ExpandStep,
-    ExtendPlan,
-    FinishRun,
-    GatherStep,
-    RunState,
-    StartAttempt,
-    State,
-)
-from orchestrator.scheduler.invariants import violations
-from orchestrator.scheduler.progress import Estimate
-from orchestrator.taskir import Step
+from orchestrator.task.failures import EscalationChain
+from orchestrator.task.taskir import Step
 
 CHAIN = EscalationChain({"worker": EscalationTarget("coder", "B1")})
 """A chain in which the coder takes over from the worker."""

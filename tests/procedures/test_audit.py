@@ -12,7 +12,7 @@ from threading import Thread
 
 import pytest
 
-from orchestrator.sandbox import Sandbox
+from orchestrator.run.sandbox import Sandbox
 from procedures.audit import FILE, HEAD_FILE, Audit, AuditHead, SealedPart, head_from
 from procedures.errors import AuditDamaged, ProcedureRefused
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.sandbox import Sandbox
+from orchestrator.run.sandbox import Sandbox
 from procedures.checkpoints import fingerprint, restore, take
 from procedures.errors import StepFailed
 from procedures.resources import DatabaseResource, PathResource, RowsResource, resource_from_json, resource_to_json

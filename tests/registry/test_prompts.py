@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.frontdoor.builder import PlanBuilder
-from orchestrator.frontdoor.compact import PlanStream
-from orchestrator.steps.prompt import plan_messages
+from orchestrator.run.frontdoor.builder import PlanBuilder
+from orchestrator.run.frontdoor.compact import PlanStream
+from orchestrator.run.steps.prompt import plan_messages
 from registry.load import PACKAGED, load_registry
 from registry.prompts import prompt_set
 from tests.registry.conftest import WriteGguf

@@ -7,7 +7,7 @@ from random import Random
 from benchmarks.tiny.example import Example, pick_persona, step_example
 from benchmarks.tiny.families.code_operations import INT, LIST, OPERATIONS, STR, CodeOperation
 from benchmarks.tiny.words import Lexicon, Split, WordingPool, sentence
-from orchestrator.steps.prompt import StepInput
+from orchestrator.run.steps.prompt import StepInput
 
 ACTIONS = WordingPool(
     (

@@ -11,7 +11,7 @@ from benchmarks.tiny.example import Example, pick_persona, step_example
 from benchmarks.tiny.families.extract import compact, record_object
 from benchmarks.tiny.texts import Record
 from benchmarks.tiny.words import Lexicon, Split, WordingPool
-from orchestrator.steps.prompt import StepInput
+from orchestrator.run.steps.prompt import StepInput
 
 ACTIONS = WordingPool(
     (

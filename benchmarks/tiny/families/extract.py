@@ -8,7 +8,7 @@ from benchmarks.tiny import texts
 from benchmarks.tiny.example import Example, pick_persona, step_example
 from benchmarks.tiny.texts import Record
 from benchmarks.tiny.words import Lexicon, Split, WordingPool, listing
-from orchestrator.steps.prompt import StepInput
+from orchestrator.run.steps.prompt import StepInput
 
 OBJECT_ACTIONS = WordingPool(
     (

@@ -17,8 +17,8 @@ from benchmarks.tiny.families.extract import Extract, compact
 from benchmarks.tiny.families.facts import Fact, corrupted_facts, facts_of, written
 from benchmarks.tiny.families.summarize import Summarize
 from benchmarks.tiny.words import Lexicon, Split, WordingPool
-from orchestrator.gates.judge import SCHEMA
-from orchestrator.steps.prompt import StepInput
+from orchestrator.run.gates.judge import SCHEMA
+from orchestrator.run.steps.prompt import StepInput
 
 ACTIONS = WordingPool(
     (

@@ -7,7 +7,7 @@ from benchmarks.tiny.example import Example, pick_persona, step_example
 from benchmarks.tiny.families.compare import format_record, listed_input
 from benchmarks.tiny.families.extract import compact
 from benchmarks.tiny.words import Lexicon, Split, WordingPool
-from orchestrator.steps.prompt import StepInput
+from orchestrator.run.steps.prompt import StepInput
 
 ACTIONS = WordingPool(
     (

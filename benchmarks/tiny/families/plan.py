@@ -10,11 +10,11 @@ from benchmarks.tiny.families import plan_scenes as scenes
 from benchmarks.tiny.families import plan_wordings as wordings
 from benchmarks.tiny.families.plan_draft import Draft
 from benchmarks.tiny.words import Lexicon, Split, sentence
-from orchestrator.frontdoor.builder import PlanBuilder
-from orchestrator.frontdoor.compact import PlanFlaw, PlanStream, plan_schema
-from orchestrator.planning import PlannedPart
-from orchestrator.steps.prompt import plan_messages
-from orchestrator.taskir import Step
+from orchestrator.run.frontdoor.builder import PlanBuilder
+from orchestrator.run.frontdoor.compact import PlanFlaw, PlanStream, plan_schema
+from orchestrator.run.planning import PlannedPart
+from orchestrator.run.steps.prompt import plan_messages
+from orchestrator.task.taskir import Step
 
 ROLES = ("worker", "coder", "judge")
 SCHEMA = plan_schema(ROLES, replan=True)

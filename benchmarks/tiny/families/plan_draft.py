@@ -4,8 +4,8 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from benchmarks.tiny.words import Lexicon, Split, WordingPool, listing
-from orchestrator.frontdoor.compact import Part, plan_text
-from orchestrator.steps.prompt import after_parts
+from orchestrator.run.frontdoor.compact import Part, plan_text
+from orchestrator.run.steps.prompt import after_parts
 
 MAX_FILES = 10
 

@@ -17,11 +17,11 @@ from benchmarks.tiny.example import Example
 from benchmarks.tiny.families.tools import same_json
 from benchmarks.tiny.texts import Record
 from benchmarks.tiny.words import Lexicon, Split, listing
-from orchestrator.steps.context.budget import SOFT, ContextBudget
-from orchestrator.steps.context.window import Window
-from orchestrator.steps.tools.loop import LINE
-from orchestrator.steps.tools.toolbox import TOOLS
-from orchestrator.taskir.json_text import compact_json
+from orchestrator.run.steps.context.budget import SOFT, ContextBudget
+from orchestrator.run.steps.context.window import Window
+from orchestrator.run.steps.tools.loop import LINE
+from orchestrator.run.steps.tools.toolbox import TOOLS
+from orchestrator.task.taskir.json_text import compact_json
 
 PHRASES = (
     "compare {n}",

@@ -14,11 +14,11 @@ from benchmarks.tiny.families.judge import corrupt, critique
 from benchmarks.tiny.families.shell import Shell
 from benchmarks.tiny.families.summarize import Summarize
 from benchmarks.tiny.words import Lexicon, Split
-from orchestrator.events import Failure, FailureKind
-from orchestrator.failures import feedback
-from orchestrator.gates import OutputSchema, SchemaMismatch
-from orchestrator.gates.findings import Finding, format_findings
-from orchestrator.steps.prompt import after_failure
+from orchestrator.run.gates import OutputSchema, SchemaMismatch
+from orchestrator.run.gates.findings import Finding, format_findings
+from orchestrator.run.steps.prompt import after_failure
+from orchestrator.task.events import Failure, FailureKind
+from orchestrator.task.failures import feedback
 
 MODULES = tuple("os re sys json math random".split())
 PARSED = "Fix any mentioned problems and try again."

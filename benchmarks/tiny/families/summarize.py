@@ -6,7 +6,7 @@ from benchmarks.tiny import texts
 from benchmarks.tiny.example import Example, pick_persona, step_example
 from benchmarks.tiny.texts import Record
 from benchmarks.tiny.words import Lexicon, Split, WordingPool
-from orchestrator.steps.prompt import StepInput
+from orchestrator.run.steps.prompt import StepInput
 
 ACTIONS = WordingPool(
     (

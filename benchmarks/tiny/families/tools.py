@@ -20,8 +20,8 @@ from benchmarks.tiny.conversations import (
 from benchmarks.tiny.example import Example
 from benchmarks.tiny.texts import Record
 from benchmarks.tiny.words import EXTENSIONS, Lexicon, Split
-from orchestrator.steps.tools.search_index import Hit, fuse
-from orchestrator.taskir.json_text import compact_json
+from orchestrator.run.steps.tools.search_index import Hit, fuse
+from orchestrator.task.taskir.json_text import compact_json
 
 LOOKUPS = (
     "find the {k} of {n} in the files",

@@ -13,7 +13,7 @@ from orchestrator.api.openai.completion import CompletionRequest
 from orchestrator.api.sse import Events, format_event
 from orchestrator.engine.client.engine import Completion
 from orchestrator.errors import OrchestratorError
-from orchestrator.events import Usage
+from orchestrator.task.events import Usage
 
 StopReason = Literal["end_turn", "max_tokens", "stop_sequence", "tool_use"]
 

@@ -34,7 +34,7 @@ from orchestrator.api.openai.sampling import (
 from orchestrator.api.openai.tools import MAX_TOOLS, ClientTool, ClientTools
 from orchestrator.engine.contract import Message, ToolCall
 from orchestrator.errors import InputError, Problem
-from orchestrator.steps.unshown import about_address, size_of_base64, unshown
+from orchestrator.run.steps.unshown import about_address, size_of_base64, unshown
 from registry.thinking import Thinking
 
 _ELSEWHERE: Final = (

@@ -20,7 +20,7 @@ from pydantic.alias_generators import to_camel
 
 from orchestrator.api.mcp.tools import WatchForm, authorise_call
 from orchestrator.errors import OrchestratorError
-from orchestrator.history.report import Report
+from orchestrator.run.record.report import Report
 from orchestrator.service.callers import Access
 from orchestrator.service.service import Service
 

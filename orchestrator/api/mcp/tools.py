@@ -16,13 +16,13 @@ from orchestrator.api.dependencies import StrictBody
 from orchestrator.api.errors import plain_problems
 from orchestrator.api.runs import RUN_PATTERN, RunBody
 from orchestrator.errors import InputError, Problem
-from orchestrator.events import Event
-from orchestrator.history.report import Report, explanation_json
-from orchestrator.runs import EventUpdate
+from orchestrator.run.record.report import Report, explanation_json
+from orchestrator.run.updates import EventUpdate
 from orchestrator.service.callers import Access
 from orchestrator.service.permissions import TEACHING_ARGUMENTS, Permission, by_name
 from orchestrator.service.permissions import TOOLS as PERMISSIONS
 from orchestrator.service.service import Service
+from orchestrator.task.events import Event
 
 MAX_ARTIFACT: Final = 1 << 20
 """Bytes of an artifact that `result` returns; larger ones are to be fetched over HTTP."""

@@ -29,10 +29,10 @@ from orchestrator.engine.tool_calls import (
     ToolCallStarted,
 )
 from orchestrator.errors import OrchestratorError
-from orchestrator.events import Usage
-from orchestrator.gates import BadSchema, OutputSchema, SchemaMismatch
-from orchestrator.steps.attempt import added
-from orchestrator.steps.role import ResolvedRole
+from orchestrator.run.gates import BadSchema, OutputSchema, SchemaMismatch
+from orchestrator.run.steps.attempt import added
+from orchestrator.run.steps.role import ResolvedRole
+from orchestrator.task.events import Usage
 
 CUT_OFF: Final = ("length", "deadline", "repetition")
 """The reasons for which an answer ends before the model has ended it."""

@@ -49,7 +49,7 @@ from orchestrator.api.timings import Timings, TimingsSoFar, timings_of
 from orchestrator.engine.client.engine import Completion
 from orchestrator.engine.contract import Message, TokenLogprob
 from orchestrator.errors import InputError, OrchestratorError, Problem
-from orchestrator.events import Usage
+from orchestrator.task.events import Usage
 
 DONE: Final = format_event("[DONE]")
 """What ends a stream whose answers are all complete."""

@@ -25,15 +25,15 @@ from orchestrator.engine.client.engine import Completion, TextPiece
 from orchestrator.engine.client.grammar import left_to_validator
 from orchestrator.engine.contract import Generation, Infill, Message
 from orchestrator.errors import InputError, Problem
-from orchestrator.events import RunOptions, Usage
-from orchestrator.gates import BadSchema, OutputSchema, SchemaMismatch
-from orchestrator.remote import ToolsRefused
+from orchestrator.pool.remote import ToolsRefused
+from orchestrator.run.gates import BadSchema, OutputSchema, SchemaMismatch
+from orchestrator.run.steps.attempt import added
+from orchestrator.run.steps.role import ResolvedRole
 from orchestrator.service.awaited_runs import Resending
 from orchestrator.service.callers import NOBODY, Access
 from orchestrator.service.chats import RoutedChat
 from orchestrator.service.service import Service
-from orchestrator.steps.attempt import added
-from orchestrator.steps.role import ResolvedRole
+from orchestrator.task.events import RunOptions, Usage
 from registry.call_syntax import REMOTE
 from registry.options import DEFAULT_SAMPLING
 from registry.thinking import Thinking

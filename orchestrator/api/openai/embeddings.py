@@ -1,4 +1,4 @@
-"""Answer /v1/embeddings, with the built-in lexical embedder (see `orchestrator.lexical`) or the registry's own model.
+"""Answer /v1/embeddings with the built-in lexical embedder (`orchestrator.task.lexical`) or the registry's own model.
 
 Neither ever takes the place of the other, because their vectors cannot be compared.
 """
@@ -18,8 +18,8 @@ from orchestrator.api.errors import DOCUMENTED
 from orchestrator.api.openai.names import find_embedder, known_name
 from orchestrator.api.openai.protocol import TokenIds
 from orchestrator.errors import InputError, Problem
-from orchestrator.lexical import DIMENSIONS, NAME, Vectors, embed
 from orchestrator.pool import Pool
+from orchestrator.task.lexical import DIMENSIONS, NAME, Vectors, embed
 
 MAX_TEXTS: Final = 2048
 MIN_DIMENSIONS: Final = 64

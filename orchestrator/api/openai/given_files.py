@@ -13,10 +13,10 @@ from typing import Final
 from urllib.parse import unquote_to_bytes
 
 from orchestrator.errors import InputError, Problem
+from orchestrator.run.steps.files import MAX_FILE_BYTES
 from orchestrator.service.callers import Access
 from orchestrator.service.uploaded_files import UnknownFile, UploadedFiles
-from orchestrator.steps.files import MAX_FILE_BYTES
-from orchestrator.taskir.fields import MAX_NAME, NAME
+from orchestrator.task.taskir.fields import MAX_NAME, NAME
 
 FILE_TYPES: Final = frozenset({"file", "input_file"})
 """The types of the parts of messages that are files: of /v1/chat/completions, and of /v1/responses."""

@@ -8,8 +8,8 @@ from pydantic import BaseModel
 from orchestrator.api.dependencies import ServiceDep
 from orchestrator.api.errors import DOCUMENTED, UnknownName
 from orchestrator.api.openai.names import ORCHESTRATE, all_names, known_name
-from orchestrator.lexical import NAME as LEXICAL
 from orchestrator.service.service import Service
+from orchestrator.task.lexical import NAME as LEXICAL
 from registry.forms import EMBEDDER
 from registry.models import ModelEntry
 

@@ -14,10 +14,10 @@ from orchestrator.api.openai.given_files import FILE_TYPES, GivenFile
 from orchestrator.api.openai.sampling import ANY_OBJECT, TokenId
 from orchestrator.engine.contract import Message, ToolCall
 from orchestrator.errors import InputError, Problem
-from orchestrator.steps.prompt import step_messages
-from orchestrator.steps.role import ResolvedRole
-from orchestrator.steps.unshown import about_address, unshown
-from orchestrator.taskir.validation import BadSchema, OutputSchema
+from orchestrator.run.steps.prompt import step_messages
+from orchestrator.run.steps.role import ResolvedRole
+from orchestrator.run.steps.unshown import about_address, unshown
+from orchestrator.task.taskir.validation import BadSchema, OutputSchema
 from registry.options import MAX_CONTEXT
 from registry.thinking import Thinking
 

@@ -23,9 +23,9 @@ from orchestrator.api.openai.names import (
     known_name,
 )
 from orchestrator.errors import InputError, Problem
-from orchestrator.lexical import NAME as LEXICAL
-from orchestrator.lexical import Vectors, embed
 from orchestrator.pool import Pool
+from orchestrator.task.lexical import NAME as LEXICAL
+from orchestrator.task.lexical import Vectors, embed
 
 MAX_DOCUMENTS = 2047
 """How many documents a request may have: with the query, as many texts as a request for embeddings."""

@@ -52,8 +52,8 @@ from orchestrator.api.sse import DOCUMENTED_STREAM, Events, format_event
 from orchestrator.engine.client.engine import Completion, TextPiece
 from orchestrator.engine.contract import Message, TokenLogprob, ToolCall
 from orchestrator.errors import InputError, OrchestratorError, Problem
-from orchestrator.events import Usage
 from orchestrator.service.stored_responses import StoredResponse
+from orchestrator.task.events import Usage
 
 Status = Literal["in_progress", "completed", "incomplete", "failed"]
 MAX_METADATA: Final = 64

@@ -20,14 +20,14 @@ from orchestrator.api.openai.names import role_named
 from orchestrator.engine.client.engine import Completion
 from orchestrator.engine.contract import Message
 from orchestrator.errors import InputError, OrchestratorError, Problem
-from orchestrator.events import RunOptions, Usage
-from orchestrator.history.progress_lines import ProgressLines
-from orchestrator.history.report import Report
-from orchestrator.journal import Journal
-from orchestrator.runs import Job
-from orchestrator.runs.updates import EventUpdate
+from orchestrator.run.job import Job
+from orchestrator.run.journal import Journal
+from orchestrator.run.record.progress_lines import ProgressLines
+from orchestrator.run.record.report import Report
+from orchestrator.run.updates import EventUpdate
 from orchestrator.service.awaited_runs import Resending
 from orchestrator.service.service import Service
+from orchestrator.task.events import RunOptions, Usage
 
 
 @dataclass(slots=True)

@@ -17,7 +17,7 @@ from orchestrator.engine.client.grammar import literal, pattern_grammar
 from orchestrator.engine.contract import MAX_BIASES, MAX_STOP_TOKENS
 from orchestrator.engine.errors import BadGrammar
 from orchestrator.errors import InputError, Problem
-from orchestrator.taskir.validation import BadSchema, OutputSchema
+from orchestrator.task.taskir.validation import BadSchema, OutputSchema
 from registry.options import SamplingOptions
 
 ANY_OBJECT: Final = {"type": "object"}

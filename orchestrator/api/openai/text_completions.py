@@ -37,8 +37,8 @@ from orchestrator.api.warnings import put_warnings
 from orchestrator.engine.client.engine import Completion
 from orchestrator.engine.contract import Infill
 from orchestrator.errors import InputError, OrchestratorError, Problem
-from orchestrator.events import Usage
 from orchestrator.service.service import Service
+from orchestrator.task.events import Usage
 
 MAX_PROMPTS: Final = 64
 """How many prompts one request may have."""

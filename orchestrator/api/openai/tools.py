@@ -28,8 +28,8 @@ from orchestrator.engine.contract import MAX_CALL_GRAMMARS_BYTES, Generation, Gu
 from orchestrator.engine.errors import BadGrammar
 from orchestrator.engine.tool_calls import ToolCallParser
 from orchestrator.errors import InputError, Problem
-from orchestrator.taskir import MAX_DEPTH
-from orchestrator.taskir.validation import MAX_SCHEMA, BadSchema, OutputSchema, SchemaMismatch
+from orchestrator.task.taskir import MAX_DEPTH
+from orchestrator.task.taskir.validation import MAX_SCHEMA, BadSchema, OutputSchema, SchemaMismatch
 from registry.call_syntax import HERMES, REMOTE, CallSyntax
 
 MAX_TOOLS: Final = 128

@@ -12,7 +12,6 @@ from typing import Any, Literal, Self, cast
 
 import numpy as np
 
-from orchestrator import stages
 from orchestrator.engine import errors
 from orchestrator.engine.client.grammar import kept_schema_grammar, schema_grammar
 from orchestrator.engine.client.spawn import EngineProcess, describe_exit, launch, signal_name
@@ -68,7 +67,8 @@ from orchestrator.engine.protocol import (
     decode_reply,
     encode,
 )
-from orchestrator.events import Usage
+from orchestrator.task import stages
+from orchestrator.task.events import Usage
 from registry.thinking import Thinking
 
 OnText = Callable[[str], None]

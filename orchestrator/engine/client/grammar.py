@@ -34,8 +34,8 @@ from orchestrator.engine.client.schema import (
 )
 from orchestrator.engine.contract import COMPACT
 from orchestrator.engine.errors import BadGrammar
-from orchestrator.taskir.formats import FORMATS
-from orchestrator.taskir.patterns import read_pattern
+from orchestrator.task.taskir.formats import FORMATS
+from orchestrator.task.taskir.patterns import read_pattern
 from registry.call_syntax import CallSyntax
 
 MAX_STRING = 8192

@@ -16,7 +16,7 @@ from functools import cache
 from itertools import groupby
 from typing import Final
 
-from orchestrator.taskir.patterns import BadPattern, read_pattern
+from orchestrator.task.taskir.patterns import BadPattern, read_pattern
 
 MAX_REPEATED: Final = 256
 """How often something is repeated at most in a JSON string where the pattern does not say it."""

@@ -45,7 +45,7 @@ class Sequence:
     the request's `logit_bias` and what is added to their logits, and `ends` the tokens that end a text, as an array;
     `end_tokens` is the set of them. Where it `takes_likeliest`, its next token is the one with the largest of the
     model's own logits, of those that may come. `work_seconds`, `alone_seconds` and `packed_seconds` are as in
-    `orchestrator.events.Usage`. `marks` are control tokens that are part of its text, with their bytes, and
+    `orchestrator.task.events.Usage`. `marks` are control tokens that are part of its text, with their bytes, and
     `call_grammars` those of the arguments of calls that the model begins by itself; its `grammar` is one of them then,
     for as long as such a call lasts.
     """

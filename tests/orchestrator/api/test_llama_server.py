@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from orchestrator.lexical import embed
+from orchestrator.task.lexical import embed
 from tests.orchestrator.api.daemon_process import Running
 
 CHAT = [{"role": "user", "content": "Which colour?"}]

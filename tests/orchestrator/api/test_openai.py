@@ -13,8 +13,8 @@ import pytest
 from openai import AsyncOpenAI, OpenAI
 from pydantic import BaseModel
 
-from orchestrator.lexical import embed
 from orchestrator.service.callers import user_key
+from orchestrator.task.lexical import embed
 from tests.orchestrator.api.daemon_process import Running, active_requests
 
 QUESTION: list[Any] = [{"role": "user", "content": "Summarize the text: Zilthir is a ship. Its owner is Renzer."}]

@@ -10,8 +10,8 @@ from typing import Any
 import httpx2
 import pytest
 
-from orchestrator.journal import Journal
-from orchestrator.journal.migrations import VERSION
+from orchestrator.run.journal import Journal
+from orchestrator.run.journal.migrations import VERSION
 from procedures.library import SHIPPED
 from tests.orchestrator.api.daemon_process import Running, executed, finished, running_daemon, submitted, summary
 from tests.orchestrator.older_journal import downgrade, version_of

@@ -14,7 +14,7 @@ from orchestrator.api.openai.protocol import (
 )
 from orchestrator.api.openai.responses import InputItem, input_messages
 from orchestrator.engine.contract import Message, ToolCall
-from orchestrator.steps.role import ResolvedRole
+from orchestrator.run.steps.role import ResolvedRole
 from registry.prompts import prompt_set
 
 

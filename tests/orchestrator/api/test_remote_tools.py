@@ -10,9 +10,9 @@ import pytest
 from openai import APIError, OpenAI, UnprocessableEntityError
 
 from tests.orchestrator.api.daemon_process import Running, running_daemon
-from tests.orchestrator.remote.conftest import SERVER
-from tests.orchestrator.remote.server_answers import call, calls, error, ok
-from tests.orchestrator.remote.server_play import Remote
+from tests.orchestrator.pool.remote.conftest import SERVER
+from tests.orchestrator.pool.remote.server_answers import call, calls, error, ok
+from tests.orchestrator.pool.remote.server_play import Remote
 
 WEATHER: Final[Any] = {
     "type": "function",

@@ -6,7 +6,10 @@ from typing import Any
 import pytest
 
 from orchestrator.api import runs
-from orchestrator.events import (
+from orchestrator.run.journal import Journal
+from orchestrator.service.configuration import Configuration
+from orchestrator.service.service import Service
+from orchestrator.task.events import (
     AttemptStarted,
     AttemptSucceeded,
     Event,
@@ -15,10 +18,7 @@ from orchestrator.events import (
     RunFinished,
     StepsPlanned,
 )
-from orchestrator.journal import Journal
-from orchestrator.service.configuration import Configuration
-from orchestrator.service.service import Service
-from orchestrator.taskir import Step
+from orchestrator.task.taskir import Step
 from registry.load import find_registry, load_registry
 
 

@@ -8,9 +8,9 @@ from typing import Any, Final, NamedTuple
 import pytest
 from openai import OpenAI
 
-from orchestrator.history.report import build_report
-from orchestrator.history.view import RunView
-from orchestrator.journal import JournalReader
+from orchestrator.run.journal import JournalReader
+from orchestrator.run.record.report import build_report
+from orchestrator.run.record.view import RunView
 from tests.orchestrator.api.daemon_process import Running, executed
 from tests.orchestrator.api.tool_calling import REQUEST, RESULT, SYNTAXES, add, get_price, tool_calling_daemon
 

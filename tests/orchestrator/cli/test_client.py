@@ -12,10 +12,10 @@ from socketserver import ThreadingUnixStreamServer
 import pytest
 
 from orchestrator.cli.client import DaemonBackend
-from orchestrator.events import Event, RunAccepted, RunFinished
-from orchestrator.journal import Journal
-from orchestrator.journal.codec import encode_event
-from orchestrator.runs import EventUpdate, Progress, Update
+from orchestrator.run.journal import Journal
+from orchestrator.run.journal.codec import encode_event
+from orchestrator.run.updates import EventUpdate, Progress, Update
+from orchestrator.task.events import Event, RunAccepted, RunFinished
 from registry.load import PACKAGED
 from tests.orchestrator.cli.cli_command import Cli
 from tests.registry.sources.model_server import SECONDS_TO_END

@@ -4,8 +4,8 @@ import io
 
 from orchestrator.cli.live import PROGRESS_PAUSE, PlainDisplay
 from orchestrator.cli.terminal import make_console
-from orchestrator.events import AttemptStarted, RunAccepted
-from orchestrator.runs.updates import Progress
+from orchestrator.run.updates import Progress
+from orchestrator.task.events import AttemptStarted, RunAccepted
 
 
 def test_long_answers_are_not_silent() -> None:

@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.events import (
+from orchestrator.run.journal import Journal, JournalReader
+from orchestrator.service.callers import user_key
+from orchestrator.task.events import (
     AttemptStarted,
     AttemptSucceeded,
     PlanFinished,
@@ -14,9 +16,7 @@ from orchestrator.events import (
     RunFinished,
     StepsPlanned,
 )
-from orchestrator.journal import Journal, JournalReader
-from orchestrator.service.callers import user_key
-from orchestrator.taskir import Step
+from orchestrator.task.taskir import Step
 from tests.orchestrator.chat_events import ANSWERED, ROUTED
 from tests.orchestrator.cli.cli_command import Cli
 

@@ -6,8 +6,8 @@ from rich.console import Console
 
 from orchestrator.cli.report_view import print_retries
 from orchestrator.cli.terminal import glyphs
-from orchestrator.history.report import StepRow
-from orchestrator.history.view import AttemptRow
+from orchestrator.run.record.report import StepRow
+from orchestrator.run.record.view import AttemptRow
 
 
 def attempt(number: int, role: str, outcome: str, message: str = "") -> AttemptRow:

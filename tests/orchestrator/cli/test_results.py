@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.events import AttemptSucceeded
-from orchestrator.journal import JournalReader
-from orchestrator.steps.seen import NO_FILE
+from orchestrator.run.journal import JournalReader
+from orchestrator.run.steps.seen import NO_FILE
+from orchestrator.task.events import AttemptSucceeded
 from tests.orchestrator.cli.cli_command import RECORDS, Cli, make_command
 from tests.orchestrator.cli.kill_writes import contents
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.events import PromptDigests, RunAccepted, RunFinished
-from orchestrator.journal import AttemptOutcome, Journal, JournalReader
+from orchestrator.run.journal import AttemptOutcome, Journal, JournalReader
+from orchestrator.task.events import PromptDigests, RunAccepted, RunFinished
 from tests.orchestrator.cli.cli_command import Cli
 
 OUTCOME = AttemptOutcome(

@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 from rich.console import Console, RenderableType
 
-from orchestrator.analysis import analyze_task
 from orchestrator.cli.explain_view import print_explanation
 from orchestrator.cli.forecast_view import Forecast, print_forecast
 from orchestrator.cli.live import render
@@ -15,7 +14,12 @@ from orchestrator.cli.progress_lines import progress_line
 from orchestrator.cli.report_view import print_report
 from orchestrator.cli.speedup import compare_with_serial, format_speedup
 from orchestrator.cli.terminal import ASCII, UNICODE, Glyphs
-from orchestrator.events import (
+from orchestrator.run.planning import planned_task
+from orchestrator.run.record.report import Report, build_report, explanation_json
+from orchestrator.run.record.view import RunView
+from orchestrator.run.updates import Progress
+from orchestrator.task.analysis import analyze_task
+from orchestrator.task.events import (
     AttemptCancelled,
     AttemptFailed,
     AttemptGenerated,
@@ -39,11 +43,7 @@ from orchestrator.events import (
     StepsPlanned,
     Usage,
 )
-from orchestrator.history.report import Report, build_report, explanation_json
-from orchestrator.history.view import RunView
-from orchestrator.planning import planned_task
-from orchestrator.runs import Progress
-from orchestrator.taskir import Step, dump_task
+from orchestrator.task.taskir import Step, dump_task
 
 ANSWER = "Zilthir 214,\tHaklon 305; \x1b[2Jhighest Haklon."
 HOSTILE = "[bold]a.txt[/bold] \x1b[31m"

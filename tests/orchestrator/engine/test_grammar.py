@@ -24,7 +24,7 @@ from orchestrator.engine.contract import COMPACT, EngineSpec
 from orchestrator.engine.errors import BadGrammar
 from orchestrator.engine.llama import Llama, as_tokens
 from orchestrator.engine.worker.text import utf8_rest
-from orchestrator.taskir.validation import OutputSchema
+from orchestrator.task.taskir.validation import OutputSchema
 
 OBJECT = {
     "type": "object",

@@ -10,7 +10,7 @@ from orchestrator.engine.client.engine import Engine
 from orchestrator.engine.contract import EngineSpec, Generation, Message
 from orchestrator.engine.protocol import Prompts
 from orchestrator.engine.worker.prompt_reports import LONG_PROMPT, REPORT_SECONDS, PendingPrompt, PromptReports
-from orchestrator.stages import PromptRead, QueuePlace, Stage, following
+from orchestrator.task.stages import PromptRead, QueuePlace, Stage, following
 
 WORDS = "the quick brown fox jumps over the lazy dog and runs away "
 

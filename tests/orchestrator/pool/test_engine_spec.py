@@ -15,7 +15,7 @@ from orchestrator.engine.contract import NOT_SET_UP, EngineSpec, Generation, Mes
 from orchestrator.pool.managed_model import Replica
 from orchestrator.pool.placement import Node, Topology
 from orchestrator.pool.residency import Folders, engine_spec
-from orchestrator.steps.role import resolve_role
+from orchestrator.run.steps.role import resolve_role
 from registry.load import load_registry
 
 SHAPE = ModelShape(width=128, heads=4, kv_heads=4, layers=2, feed_forward=128, vocabulary=512, context=1024)

@@ -3,7 +3,9 @@
 import pytest
 
 from orchestrator.errors import InputError
-from orchestrator.events import (
+from orchestrator.run.record.view import RunView
+from orchestrator.service.cancelling import Cancellation, cancellation
+from orchestrator.task.events import (
     AnswerChecked,
     AnswerDoubt,
     AttemptStarted,
@@ -15,9 +17,7 @@ from orchestrator.events import (
     StepExpanded,
     StepsPlanned,
 )
-from orchestrator.history.view import RunView
-from orchestrator.service.cancelling import Cancellation, cancellation
-from orchestrator.taskir import Step
+from orchestrator.task.taskir import Step
 
 
 def step(name: str, *inputs: str, foreach: str | None = None) -> Step:

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.errors import InputError
+from orchestrator.run.steps.tools.servers import ToolServer
 from orchestrator.service.configuration import (
     Configuration,
     FolderSettings,
@@ -20,7 +21,6 @@ from orchestrator.service.configuration import (
     tool_servers,
     with_value,
 )
-from orchestrator.steps.tools.servers import ToolServer
 
 
 def loaded(tmp_path: Path, text: str, **variables: str) -> Configuration:

@@ -15,20 +15,20 @@ from benchmarks.rollouts import RolloutTask, family_tasks, train, write_page
 from memrl.episodes import Action, Outcome, Reward, Situation
 from memrl.memory import DATABASE, Memory
 from memrl.policy import Policy
-from orchestrator.events import AttemptFailed, AttemptStarted, AttemptSucceeded, Event, RatingGiven
-from orchestrator.history.lessons import Lesson, lessons_of
-from orchestrator.history.routers import choices_of, evaluate
-from orchestrator.journal import JournalReader
-from orchestrator.lexical import LEARNING_DIMENSIONS, NAME, embed
-from orchestrator.routing import DecisionContext
-from orchestrator.routing.hybrid import Learned, candidates
-from orchestrator.routing.rules import by_rules
-from orchestrator.runs import Job
+from orchestrator.run.job import Job
+from orchestrator.run.journal import JournalReader
+from orchestrator.run.record.lessons import Lesson, lessons_of
+from orchestrator.run.record.routers import choices_of, evaluate
+from orchestrator.run.routing import DecisionContext
+from orchestrator.run.routing.hybrid import Learned, candidates
+from orchestrator.run.routing.rules import by_rules
 from orchestrator.service.configuration import Configuration, MemorySettings
 from orchestrator.service.graph_questions import ask_graph
 from orchestrator.service.learning import FOLDER, POLICY
 from orchestrator.service.service import Service
-from orchestrator.taskir import task_from
+from orchestrator.task.events import AttemptFailed, AttemptStarted, AttemptSucceeded, Event, RatingGiven
+from orchestrator.task.lexical import LEARNING_DIMENSIONS, NAME, embed
+from orchestrator.task.taskir import task_from
 from registry.load import load_registry
 from registry.models import Registry
 from tests.orchestrator.run_jobs import job, step

@@ -6,7 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.events import (
+from orchestrator.run.journal import AttemptOutcome, Journal, JournalReader, ObjectMissing, ObjectStore, Rating
+from orchestrator.run.journal.codec import encode_event
+from orchestrator.run.journal.migrations import MIGRATIONS
+from orchestrator.run.journal.store import checksum_of
+from orchestrator.run.record.cache import ViewCache
+from orchestrator.run.record.report import load_report
+from orchestrator.service.ratings import rate
+from orchestrator.service.retention import Retention, vacuum, vacuum_without_daemon
+from orchestrator.task.events import (
     AttemptFailed,
     AttemptGenerated,
     AttemptStarted,
@@ -22,15 +30,7 @@ from orchestrator.events import (
     StepsPlanned,
     Usage,
 )
-from orchestrator.history.cache import ViewCache
-from orchestrator.history.report import load_report
-from orchestrator.journal import AttemptOutcome, Journal, JournalReader, ObjectMissing, ObjectStore, Rating
-from orchestrator.journal.codec import encode_event
-from orchestrator.journal.migrations import MIGRATIONS
-from orchestrator.journal.store import checksum_of
-from orchestrator.service.ratings import rate
-from orchestrator.service.retention import Retention, vacuum, vacuum_without_daemon
-from orchestrator.taskir import task_from
+from orchestrator.task.taskir import task_from
 
 TASK = task_from(
     {

@@ -19,7 +19,21 @@ from memrl.memory import Memory
 from memrl.memory import MemoryOptions as MemoryRules
 from orchestrator.cli.procedure_backend import EmbeddedUpkeep
 from orchestrator.cli.settings import Settings
-from orchestrator.events import (
+from orchestrator.run.journal import Home, HomeLock, Journal, JournalReader, with_made_personas
+from orchestrator.run.journal.migrations import VERSION
+from orchestrator.run.personas import PersonaProposal, add_without_daemon
+from orchestrator.run.routing.hybrid import named
+from orchestrator.service.backup import backups, make_backup
+from orchestrator.service.callers import Callers
+from orchestrator.service.configuration import (
+    Configuration,
+    ProcedureSettings,
+    RetentionSettings,
+    load_configuration,
+)
+from orchestrator.service.operations import Installation, Upkeep
+from orchestrator.service.procedures import execution_body, procedures_engine
+from orchestrator.task.events import (
     AdviceEstimate,
     AttemptFailed,
     AttemptStarted,
@@ -34,22 +48,8 @@ from orchestrator.events import (
     RunFinished,
     StepsPlanned,
 )
-from orchestrator.journal import Home, HomeLock, Journal, JournalReader, with_made_personas
-from orchestrator.journal.migrations import VERSION
-from orchestrator.lexical import LEARNING_DIMENSIONS, NAME, embed
-from orchestrator.routing.hybrid import named
-from orchestrator.runs.personas import PersonaProposal, add_without_daemon
-from orchestrator.service.backup import backups, make_backup
-from orchestrator.service.callers import Callers
-from orchestrator.service.configuration import (
-    Configuration,
-    ProcedureSettings,
-    RetentionSettings,
-    load_configuration,
-)
-from orchestrator.service.operations import Installation, Upkeep
-from orchestrator.service.procedures import execution_body, procedures_engine
-from orchestrator.taskir import task_from
+from orchestrator.task.lexical import LEARNING_DIMENSIONS, NAME, embed
+from orchestrator.task.taskir import task_from
 from procedures import retention
 from procedures.engine import ProcedureEngine
 from procedures.errors import StepFailed

@@ -6,8 +6,8 @@ from typing import get_args
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.events import Priority
 from orchestrator.service.queue import PATIENCE, RunQueue
+from orchestrator.task.events import Priority
 
 PRIORITIES = st.sampled_from(["interactive", "batch"])
 

@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.events import AttemptStarted, Event, RunAccepted, RunBegun
 from orchestrator.service.quota import seconds_at_work
+from orchestrator.task.events import AttemptStarted, Event, RunAccepted, RunBegun
 
 
 def happened(at: float) -> Event:

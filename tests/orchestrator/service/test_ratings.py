@@ -7,7 +7,16 @@ from pathlib import Path
 import pytest
 
 from orchestrator.errors import InputError
-from orchestrator.events import (
+from orchestrator.run.journal import HomeLocked, Journal, JournalReader, UnknownRun
+from orchestrator.run.orchestrator import Orchestrator
+from orchestrator.run.record.cache import ViewCache
+from orchestrator.run.record.report import load_report
+from orchestrator.run.record.view import RatingRow
+from orchestrator.service.configuration import Configuration
+from orchestrator.service.errors import Conflict
+from orchestrator.service.ratings import MAX_AUTHOR_LENGTH, MAX_NOTE_LENGTH, rate, rate_without_daemon
+from orchestrator.service.service import Service
+from orchestrator.task.events import (
     AttemptStarted,
     AttemptSucceeded,
     Event,
@@ -17,16 +26,7 @@ from orchestrator.events import (
     RunFinished,
     StepsPlanned,
 )
-from orchestrator.history.cache import ViewCache
-from orchestrator.history.report import load_report
-from orchestrator.history.view import RatingRow
-from orchestrator.journal import HomeLocked, Journal, JournalReader, UnknownRun
-from orchestrator.runs import Orchestrator
-from orchestrator.service.configuration import Configuration
-from orchestrator.service.errors import Conflict
-from orchestrator.service.ratings import MAX_AUTHOR_LENGTH, MAX_NOTE_LENGTH, rate, rate_without_daemon
-from orchestrator.service.service import Service
-from orchestrator.taskir import Step
+from orchestrator.task.taskir import Step
 from registry.load import find_registry, load_registry
 
 GOOD = RatingGiven(at=100.0, score=1.0, by="ann", note="just right")

@@ -8,16 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.events import (
-    AttemptStarted,
-    AttemptSucceeded,
-    Event,
-    PlanFinished,
-    RunAccepted,
-    RunFinished,
-    StepsPlanned,
-)
-from orchestrator.journal import HomeLocked, Journal, JournalReader, ObjectMissing, publish
+from orchestrator.run.journal import HomeLocked, Journal, JournalReader, ObjectMissing, publish
 from orchestrator.service.configuration import RetentionSettings
 from orchestrator.service.retention import (
     DAY_SECONDS,
@@ -28,7 +19,16 @@ from orchestrator.service.retention import (
     vacuum,
     vacuum_without_daemon,
 )
-from orchestrator.taskir import task_from
+from orchestrator.task.events import (
+    AttemptStarted,
+    AttemptSucceeded,
+    Event,
+    PlanFinished,
+    RunAccepted,
+    RunFinished,
+    StepsPlanned,
+)
+from orchestrator.task.taskir import task_from
 
 TASK = task_from(
     {"objective": "x", "plan": {"steps": [{"id": "S1", "actor": "worker", "action": "a", "outputs": ["o"]}]}}

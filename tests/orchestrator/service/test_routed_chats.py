@@ -7,11 +7,11 @@ import pytest
 
 from orchestrator.engine.client.engine import Completion
 from orchestrator.engine.errors import EngineDied, PromptTooLong
-from orchestrator.events import FailureKind, Usage
-from orchestrator.journal import ChatAnswered, Journal, UnknownChat
-from orchestrator.routing import Decision
-from orchestrator.runs.clock import SystemClock
+from orchestrator.run.clock import SystemClock
+from orchestrator.run.journal import ChatAnswered, Journal, UnknownChat
+from orchestrator.run.routing import Decision
 from orchestrator.service.chats import RoutedChat
+from orchestrator.task.events import FailureKind, Usage
 from tests.orchestrator.chat_events import ROUTED
 
 DECISION = Decision(role="coder", persona="terse", model="m", reason="it did so before")

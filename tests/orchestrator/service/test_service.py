@@ -12,7 +12,16 @@ import pytest
 
 from orchestrator.cli.report_view import format_gates
 from orchestrator.errors import InputError
-from orchestrator.events import (
+from orchestrator.run.journal import Journal, JournalError, JournalReader
+from orchestrator.run.orchestrator import Orchestrator
+from orchestrator.run.record.report import StepRow, load_report
+from orchestrator.run.updates import EventUpdate
+from orchestrator.service.cancelling import Cancellation
+from orchestrator.service.configuration import Configuration, FolderSettings, RunSettings
+from orchestrator.service.errors import Busy, FolderFull, NotReady
+from orchestrator.service.retention import DAY_SECONDS, Retention
+from orchestrator.service.service import Service
+from orchestrator.task.events import (
     AttemptStarted,
     AttemptSucceeded,
     Event,
@@ -24,16 +33,7 @@ from orchestrator.events import (
     RunLimits,
     StepsPlanned,
 )
-from orchestrator.history.report import StepRow, load_report
-from orchestrator.journal import Journal, JournalError, JournalReader
-from orchestrator.runs import Orchestrator
-from orchestrator.runs.updates import EventUpdate
-from orchestrator.service.cancelling import Cancellation
-from orchestrator.service.configuration import Configuration, FolderSettings, RunSettings
-from orchestrator.service.errors import Busy, FolderFull, NotReady
-from orchestrator.service.retention import DAY_SECONDS, Retention
-from orchestrator.service.service import Service
-from orchestrator.taskir import Step
+from orchestrator.task.taskir import Step
 from tests.orchestrator.run_jobs import RECORDS, REGISTRY, job, step
 
 SHORT = [step("S1", "Summarize a.txt.", ["a.txt"], ["s1"])]

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from memrl.episodes import Action, Episode, Outcome, Reward, Situation
-from orchestrator.personas import MadePersona, persona_problems
 from orchestrator.service.task_patterns import common_words, proposed_persona, room_for_proposals
+from orchestrator.task.personas import MadePersona, persona_problems
 from registry.models import Persona
 
 TERSE = Persona("terse", "Write terse code.", "")

@@ -13,7 +13,11 @@ from memrl.contribution import FULL_BY_ACTION, READY_BY_CALLER, Contribution, re
 from memrl.episodes import Action, Situation
 from memrl.memory import Memory
 from memrl.policy import Estimate, Policy
-from orchestrator.events import (
+from orchestrator.run.record.lessons import Lesson, lessons_of
+from orchestrator.run.routing.hybrid import Learned, Vector, settle
+from orchestrator.service.configuration import MemorySettings
+from orchestrator.service.learning import READY_OUTCOMES, Learning, ReadingProgress, teach
+from orchestrator.task.events import (
     AttemptFailed,
     AttemptGenerated,
     AttemptStarted,
@@ -30,12 +34,8 @@ from orchestrator.events import (
     StepsPlanned,
     Usage,
 )
-from orchestrator.history.lessons import Lesson, lessons_of
-from orchestrator.lexical import LEARNING_DIMENSIONS, NAME, embed
-from orchestrator.routing.hybrid import Learned, Vector, settle
-from orchestrator.service.configuration import MemorySettings
-from orchestrator.service.learning import READY_OUTCOMES, Learning, ReadingProgress, teach
-from orchestrator.taskir import task_from
+from orchestrator.task.lexical import LEARNING_DIMENSIONS, NAME, embed
+from orchestrator.task.taskir import task_from
 
 OWNER = "user:owner"
 TRUSTED = frozenset(("", OWNER))

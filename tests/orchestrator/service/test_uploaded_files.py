@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.journal import Home, JournalError
+from orchestrator.run.journal import Home, JournalError
 from orchestrator.service import uploaded_files
 from orchestrator.service.configuration import FolderSettings
 from orchestrator.service.errors import FolderFull

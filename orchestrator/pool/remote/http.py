@@ -1,0 +1,197 @@
+"""Send requests to a server over HTTP. Only this file uses the HTTP library and the API key.
+
+The key is read from the environment for each request, and is stored nowhere. A server's error message may repeat the
+key, so it is removed from every such message.
+"""
+
+import asyncio
+import os
+from collections.abc import AsyncGenerator, Generator
+from contextlib import aclosing, suppress
+from datetime import UTC, datetime
+from http import HTTPStatus
+from typing import Final, cast
+
+import httpx2
+import msgspec
+
+from orchestrator.engine.errors import EngineError
+from orchestrator.pool.remote.errors import RemoteFailed, RemoteRefused
+from orchestrator.pool.remote.retry import retry_after
+from orchestrator.pool.remote.wire import (
+    Chunk,
+    InvalidChunk,
+    ServerProblem,
+    WireRequest,
+    error_of,
+    one_line,
+    read_chunk,
+    read_problem,
+    status_of,
+)
+from registry.backends import why_no_key
+from registry.models import Endpoint
+
+CONNECT_SECONDS: Final = 10.0
+"""How long connecting to a server may take."""
+PROBE_SECONDS: Final = 5.0
+"""How long each phase of `probe` may take."""
+MAX_EVENT: Final = 1 << 20
+"""The most bytes of one event of a stream."""
+EVENTS_IN_A_ROW: Final = 64
+"""After so many events, other tasks get their turn."""
+MAX_ERROR: Final = 1 << 16
+"""The most bytes that are read of an error's body."""
+NO_CLIENT: Final = (ImportError, ValueError)
+"""What the HTTP library raises if the environment names a proxy that it cannot use."""
+END: Final = "[DONE]"
+"""The data of the event that ends a stream."""
+HEADERS: Final = {"Content-Type": "application/json", "Accept": "text/event-stream", "Accept-Encoding": "identity"}
+
+
+class _Key(httpx2.Auth):
+    """Adds an endpoint's API key to requests, if the endpoint has one."""
+
+    def __init__(self, variable: str | None) -> None:
+        self._variable = variable
+
+    def auth_flow(self, request: httpx2.Request) -> Generator[httpx2.Request, httpx2.Response, None]:
+        if self._variable is not None:
+            request.headers["Authorization"] = f"Bearer {os.environ[self._variable]}"
+        yield request
+
+
+class Server:
+    """The connections to one OpenAI-compatible server, for the registry's model with the id `model`.
+
+    Connections are reused. Use an object from one event loop, and `close` it at the end. `where` names the model and
+    the server, for messages.
+    """
+
+    def __init__(self, model: str, endpoint: Endpoint) -> None:
+        self.where = f"model {model} at {endpoint.base_url}"
+        self._endpoint = endpoint
+        self._client: httpx2.AsyncClient | None = None
+
+    async def chunks(self, asked: WireRequest) -> AsyncGenerator[Chunk, None]:
+        """Send a request and yield the chunks of the answer as they arrive. Closing this closes the connection.
+
+        Raises RemoteError, RemoteRefused, RemotePromptTooLong, BadGrammar.
+        """
+        if reason := self._why_no_key():
+            raise RemoteRefused(f"{self.where}: {reason}")
+        url = f"{self._endpoint.base_url}/chat/completions"
+        try:
+            client = self._connected()
+        except NO_CLIENT as error:
+            raise RemoteFailed(f"{self.where}: cannot be reached: {_format_error(error, self._endpoint)}") from None
+        try:
+            async with client.stream("POST", url, content=asked.body, headers=HEADERS) as response:
+                if response.status_code != HTTPStatus.OK:
+                    raise await self._error_response(response, asked)
+                async with aclosing(_events(response)) as events:
+                    ended, size, count = False, 0, 0
+                    async for event in events:
+                        size, count = size + len(event.data), count + 1
+                        if size > asked.max_json:
+                            what = f"sent {size} bytes for an answer of at most {asked.max_tokens} tokens"
+                            raise RemoteFailed(f"{self.where}: {what}; accepted: at most {asked.max_json}")
+                        if count % EVENTS_IN_A_ROW == 0:
+                            await asyncio.sleep(0)  # what has arrived already is read without ever waiting
+                        ended = ended or event.data == END
+                        if event.data and not ended:  # the rest is read too, so that the connection can be reused
+                            yield self._chunk(event.data, asked)
+        except httpx2.RequestError as error:
+            raise self._connection_error(error) from None  # the original may hold the API key
+
+    async def close(self) -> None:
+        """Close all connections."""
+        if self._client is not None:
+            await self._client.aclose()
+
+    def _connected(self) -> httpx2.AsyncClient:
+        if self._client is None:
+            seconds = self._endpoint.timeout_seconds
+            self._client = httpx2.AsyncClient(
+                auth=_Key(self._endpoint.api_key_env),
+                timeout=httpx2.Timeout(seconds, connect=min(seconds, CONNECT_SECONDS), pool=None),
+                limits=httpx2.Limits(max_connections=None),
+                trust_env=not self._endpoint.is_local,  # no proxy stands before this machine
+            )
+        return self._client
+
+    def _chunk(self, data: str, asked: WireRequest) -> Chunk:
+        try:
+            chunk = read_chunk(data)
+        except InvalidChunk as error:
+            raise RemoteFailed(f"{self.where}: sent an invalid piece of an answer: {error}") from error
+        if chunk.problem is not None:
+            raise self._error(status_of(chunk.problem), chunk.problem, asked)
+        return chunk
+
+    async def _error_response(self, response: httpx2.Response, asked: WireRequest) -> EngineError:
+        body = bytearray()
+        with suppress(httpx2.RequestError):  # the part that has arrived is enough
+            async for piece in response.aiter_bytes():
+                body += piece
+                if len(body) > MAX_ERROR:
+                    break
+        wait = retry_after(response.headers.get("retry-after"), datetime.now(UTC))
+        return self._error(response.status_code, read_problem(bytes(body)), asked, wait)
+
+    def _error(self, status: int, problem: ServerProblem, asked: WireRequest, wait: float | None = None) -> EngineError:
+        redacted = msgspec.structs.replace(problem, message=_redacted(problem.message or "", self._endpoint))
+        error = error_of(self.where, status, redacted, asked, wait)
+        if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
+            variable = self._endpoint.api_key_env
+            hint = f"the key in {variable}" if variable else "no key was sent, since the registry has no api_key_env"
+            return RemoteRefused(f"{error}; {hint}", status)
+        return error
+
+    def _connection_error(self, error: httpx2.RequestError) -> RemoteFailed:
+        reason = _format_error(error, self._endpoint)
+        match error:
+            case httpx2.ConnectError() | httpx2.ConnectTimeout():
+                return RemoteFailed(f"{self.where}: cannot be reached: {reason}", passing=True)
+            case httpx2.TimeoutException():
+                seconds = self._endpoint.timeout_seconds
+                return RemoteFailed(f"{self.where}: was silent for {seconds:g} s; accepted: a longer timeout_seconds")
+            case httpx2.NetworkError() | httpx2.RemoteProtocolError() | httpx2.ProxyError():
+                return RemoteFailed(f"{self.where}: the connection broke: {reason}", passing=True)
+        return RemoteFailed(f"{self.where}: {reason}")
+
+    def _why_no_key(self) -> str | None:
+        variable = self._endpoint.api_key_env
+        return None if variable is None else why_no_key(variable, os.environ)
+
+
+def probe(endpoint: Endpoint) -> str | None:
+    """Ask a server for its list of models. Return why the server cannot be used, or None if nothing was found.
+
+    Only the status of the answer is read. Blocks for a few seconds at most.
+    """
+    key, proxied = _Key(endpoint.api_key_env), not endpoint.is_local
+    try:
+        with httpx2.Client(auth=key, timeout=PROBE_SECONDS, trust_env=proxied) as client:
+            with client.stream("GET", f"{endpoint.base_url}/models") as response:
+                status = response.status_code
+    except (httpx2.RequestError, *NO_CLIENT) as error:
+        return f"cannot be reached: {_format_error(error, endpoint)}"
+    if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
+        variable = endpoint.api_key_env
+        return f"HTTP {status}: {f'refuses the key in {variable}' if variable else 'wants a key'}"
+    return f"HTTP {status}" if status >= HTTPStatus.INTERNAL_SERVER_ERROR else None
+
+
+def _format_error(error: Exception, endpoint: Endpoint) -> str:
+    return one_line(_redacted(str(error), endpoint)) or type(error).__name__
+
+
+def _redacted(text: str, endpoint: Endpoint) -> str:
+    key = os.environ.get(endpoint.api_key_env or "")
+    return text.replace(key, "[API key]") if key else text
+
+
+def _events(response: httpx2.Response) -> AsyncGenerator[httpx2.ServerSentEvent, None]:
+    """Return the events of a response. The library does not declare that this is a generator, which can be closed."""
+    return cast(AsyncGenerator[httpx2.ServerSentEvent, None], aiter(httpx2.EventSource(response, MAX_EVENT)))

@@ -1,0 +1,826 @@
+"""Carry out the commands of a run's scheduler: attempts, reading and joining lists, making the plan and its rest."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final
+
+from orchestrator.engine.waits import ModelWait, waiting_for_models
+from orchestrator.errors import InputError, RequestIncomplete
+from orchestrator.run.answer_check import check_answer
+from orchestrator.run.attempt_context import (
+    AttemptContextFactory,
+    RunProposes,
+    ToolDependencies,
+    job_slack,
+    no_procedures_of_runs,
+)
+from orchestrator.run.clock import Clock
+from orchestrator.run.frontdoor.direct import direct_answer
+from orchestrator.run.gates import GateSkipped, RunJob, RunnerFor, no_runner, requested_gates, scope_of, unseen_tests
+from orchestrator.run.job import JUDGE
+from orchestrator.run.journal import Journal, JournalError, publish, retry_when_disk_full
+from orchestrator.run.planning import PlanContext, PlanError, PlannedPart, Planner
+from orchestrator.run.prompts import prompt_digests
+from orchestrator.run.record.view import RunView
+from orchestrator.run.routing import Decision, DecisionContext, Router
+from orchestrator.run.sandbox import JobOutcome, SandboxJob
+from orchestrator.run.scheduler import (
+    AnswerDirectly,
+    CheckOutputs,
+    ExpandStep,
+    ExtendPlan,
+    GatherStep,
+    RunState,
+    StartAttempt,
+)
+from orchestrator.run.steps.attempt import Attempt, Models, Produced
+from orchestrator.run.steps.errors import AttemptError
+from orchestrator.run.steps.foreach import LIST_OF_TEXTS, gather, items_of, writes_text
+from orchestrator.run.steps.gating import Checks, pass_gates
+from orchestrator.run.steps.generate import GenerateRunner
+from orchestrator.run.steps.inputs import RunInputs
+from orchestrator.run.steps.prompt import StepInput
+from orchestrator.run.steps.repl.session import Open
+from orchestrator.run.steps.repl.subcalls import GenerateBatch
+from orchestrator.run.steps.role import ResolvedRole, resolve_role, with_options
+from orchestrator.run.steps.seen import NO_FILE, SeenFiles
+from orchestrator.run.steps.tools.servers import NO_TOOL_SERVERS, ToolServers
+from orchestrator.run.thoughts import ThinkingModels, WatchedModels
+from orchestrator.run.updates import Broadcast, Progress
+from orchestrator.task.analysis import Source, analyze
+from orchestrator.task.events import (
+    AnswerChecked,
+    AttemptFailed,
+    AttemptGenerated,
+    AttemptSucceeded,
+    EscalationTarget,
+    Event,
+    Failure,
+    FailureKind,
+    GateResult,
+    InputSize,
+    ModelAwaited,
+    NoteChanged,
+    PlanFailed,
+    PlanFinished,
+    PlanningStarted,
+    PlanPersona,
+    PlanReplaced,
+    PromptDigests,
+    ReplanFinished,
+    ReplanStarted,
+    RunAccepted,
+    StepExpanded,
+    StepGathered,
+    StepsPlanned,
+    Usage,
+)
+from orchestrator.task.failures import failures_shown_to, previous_answer
+from orchestrator.task.prediction import predict_seconds
+from orchestrator.task.stages import GateEnd, GateRun, ModelLoad, PromptRead, QueuePlace, Stage, following
+from orchestrator.task.taskir import REQUEST_LABEL, Step, TaskInput
+from registry.models import Registry
+
+PROGRESS_SECONDS = 0.1
+NO_OUTPUTS: Mapping[str, str] = {}
+TAIL_LENGTH = 80
+NO_ORIGINALS: Final[Mapping[str, str]] = MappingProxyType({})
+
+
+async def sandbox_available() -> str:
+    """Default for `why_no_sandbox`: return an empty string, meaning that the sandbox is available."""
+    return ""
+
+
+@dataclass(slots=True)
+class Services:
+    """What all runs share."""
+
+    registry: Registry
+    """The registry in force. It is replaced when its files change; entries that a run may still name are kept."""
+    models: ThinkingModels
+    """The pool, as steps and planners see it."""
+    journal: Journal
+    clock: Clock
+    batch: GenerateBatch
+    """Sends many requests to one model at once, as `Pool.generate_batch` does."""
+    sessions: Open
+    """Opens sessions of interpreters in the sandbox."""
+    router: Router
+    """Chooses which role makes an attempt."""
+    planner: Planner
+    """Makes plans of requests."""
+    resident: Callable[[], frozenset[str]] = frozenset
+    """Returns the models that need not be loaded first."""
+    define_personas: Callable[[str, Sequence[PlanPersona]], None] = lambda run, personas: None
+    """Puts the personas that the plan of a run defines into force."""
+    gate_jobs: RunnerFor = no_runner
+    """Returns what runs the jobs of a step's gates in the sandbox."""
+    tool_jobs: RunnerFor = no_runner
+    """Returns what runs the jobs of a step's tools in the sandbox."""
+    why_no_sandbox: Callable[[], Awaitable[str]] = sandbox_available
+    propose: RunProposes = no_procedures_of_runs
+    """Keeps the plans of procedures that runs propose."""
+    servers: ToolServers = NO_TOOL_SERVERS
+    """The MCP servers whose tools steps may name."""
+
+    @property
+    def tool_dependencies(self) -> ToolDependencies:
+        """The services that tools and interpreters need."""
+        return ToolDependencies(
+            registry=self.registry,
+            home=self.journal.home,
+            clock=self.clock,
+            tool_jobs=self.tool_jobs,
+            sessions=self.sessions,
+            batch=self.batch,
+            servers=self.servers,
+            propose=self.propose,
+        )
+
+
+class Meter:
+    """Follows one attempt, or the plan: counts its text, and publishes its progress at most ten times a second.
+
+    What it waits for, which does not change as often, is published at once.
+    """
+
+    def __init__(self, broadcast: Broadcast, step: str, attempt: int) -> None:
+        self._broadcast = broadcast
+        self._step, self._attempt = step, attempt
+        self._pieces = self._thoughts = 0
+        self._tail = ""
+        self._thinking = False
+        self._first = self._published = 0.0
+        self._wait: ModelLoad | QueuePlace | PromptRead | None = None
+        self._gates: dict[str, bool] = {}
+        """The gates that check, and whether each waits for a core."""
+
+    @property
+    def usage(self) -> Usage:
+        """The tokens that were written so far, estimated from the pieces of text.
+
+        It stands in for the engine's own usage, which an engine does not report for a request that is cancelled.
+        """
+        took = asyncio.get_running_loop().time() - self._first if self._pieces else 0.0
+        return Usage(
+            output_tokens=self._pieces,
+            decode_seconds=took,
+            estimated_tokens=self._pieces,
+            reasoning_tokens=self._thoughts,
+        )
+
+    def __call__(self, text: str) -> None:
+        """Count a piece of text, which is a token, or a character that takes several tokens."""
+        self._count(text, thinking=False)
+
+    def thought(self, text: str) -> None:
+        """Count a piece of what the model thinks before it answers."""
+        self._count(text, thinking=True)
+
+    def stage(self, stage: Stage) -> None:
+        """Take note of what it waits for, or of a gate that checks."""
+        match stage:
+            case GateRun(gate, waits):
+                self._gates[gate], self._wait = waits, None
+            case GateEnd(gate):
+                self._gates.pop(gate, None)
+                self._wait = None
+            case _:
+                self._wait = stage
+        self._publish(asyncio.get_running_loop().time())
+
+    def _count(self, text: str, *, thinking: bool) -> None:
+        now = asyncio.get_running_loop().time()
+        self._first = self._first or now
+        self._pieces += 1
+        self._thoughts += thinking
+        if thinking != self._thinking:
+            self._thinking, self._tail = thinking, ""
+        self._tail = (self._tail + text)[-TAIL_LENGTH:]
+        if self._wait is not None or now - self._published >= PROGRESS_SECONDS:
+            self._wait = None
+            self._published = now
+            self._publish(now)
+
+    def _publish(self, now: float) -> None:
+        wait, written = self._wait, now - self._first
+        self._broadcast.publish(
+            Progress(
+                self._step,
+                self._attempt,
+                self._pieces,
+                (self._pieces - 1) / written if self._pieces and written > 0 else 0.0,
+                self._tail,
+                thinking=self._thinking,
+                loading=wait.model if isinstance(wait, ModelLoad) else "",
+                ahead=wait.ahead if isinstance(wait, QueuePlace) else None,
+                read_tokens=wait.tokens if isinstance(wait, PromptRead) else 0,
+                prompt_tokens=wait.prompt_tokens if isinstance(wait, PromptRead) else 0,
+                gates=tuple(self._gates),
+                waits_for_core=bool(self._gates) and all(self._gates.values()),
+            )
+        )
+
+
+class _Reporting:
+    """Takes the usage of an attempt, and reports it when it is flushed."""
+
+    def __init__(self, report: Callable[[Usage, Mapping[str, str]], None]) -> None:
+        self.reported = False
+        """Whether there was any usage."""
+        self._report = report
+        self._unreported: Usage | None = None
+
+    def __call__(self, usage: Usage) -> None:
+        """Take a usage."""
+        self.reported = True
+        self._unreported = usage
+
+    def flush(self, outputs: Mapping[str, str] = NO_OUTPUTS) -> None:
+        """Report the usage if it is not yet reported, with the digests of the outputs for the gates."""
+        usage, self._unreported = self._unreported, None
+        if usage is not None:
+            self._report(usage, outputs)
+
+
+class _Waits:
+    """Reports that a step or the plan (None) waits for a model: once for all of its requests that wait together."""
+
+    def __init__(self, step: str | None, number: int, now: Callable[[], float], emit: Callable[[Event], None]) -> None:
+        self._step, self._number = step, number
+        self._now, self._emit = now, emit
+        self._waiting = 0
+
+    def __call__(self, wait: ModelWait | None) -> None:
+        self._waiting += 1 if wait is not None else -1
+        if wait is not None and self._waiting == 1:
+            at, step, number = self._now(), self._step, self._number
+            event = ModelAwaited(
+                at=at, step=step, number=number, model=wait.model, reason=wait.reason, seconds=wait.seconds
+            )
+            self._emit(event)
+
+
+class RunEffects:
+    """Carries out the commands of one run.
+
+    `state` is read to find out what the names in a step stand for. It is never changed here.
+    """
+
+    def __init__(self, accepted: RunAccepted, state: RunState, services: Services, broadcast: Broadcast) -> None:
+        self._accepted = accepted
+        self._state = state
+        self._services = services
+        self._broadcast = broadcast
+        self._task = accepted.task
+        self._outputs: dict[str, Mapping[str, str]] = {}
+        self._planning = False
+        self._planned: list[PlannedPart] = []
+        self._replans_left = accepted.max_replans
+        self._directory = None if accepted.directory is None else Path(accepted.directory)
+        self._contexts = AttemptContextFactory(accepted)
+        journal = services.journal
+        self._inputs = RunInputs(
+            inputs_of(accepted), self._directory, journal.get, accepted.prior, journal.recent, journal.objects.size
+        )
+
+    def note(self, event: Event) -> None:
+        """Take note of an event. Nothing that follows from it is begun before the event is in the journal."""
+        match event:
+            case PlanningStarted():
+                self._planning = True
+            case StepsPlanned(steps=steps):
+                self._inputs.planned(steps)
+                self._planned.append(PlannedPart(steps, event.written, event.personas))
+                if event.personas:
+                    self._services.define_personas(self._accepted.run, event.personas)
+            case PlanReplaced(answer=step):
+                self._inputs.planned((step,))
+            case ReplanFinished():
+                self._replans_left -= 1
+            case NoteChanged():
+                self._contexts.notes.apply(event)
+            case _:
+                self._note_texts(event)
+
+    def _note_texts(self, event: Event) -> None:
+        """Take note of what steps have written, and of a list that was made for one."""
+        match event:
+            case AttemptSucceeded(step=step, outputs=outputs) | StepGathered(step=step, outputs=outputs):
+                self._produced(step, outputs)
+            case AnswerChecked(restored=restored):
+                for step, outputs in restored.items():
+                    self._produced(step, outputs)
+            case StepExpanded(step=step, items=items) if items:
+                self._inputs.listed(self._state.graph.steps[step], self._sources(step), items)
+
+    def _produced(self, step: str, outputs: Mapping[str, str]) -> None:
+        self._outputs[step] = outputs
+        self._inputs.produced(step, outputs)
+
+    async def context(self, command: StartAttempt) -> DecisionContext:
+        """Return what the router's choice for an attempt may depend on."""
+        services, task, step = self._services, self._task, command.step
+        return DecisionContext(
+            registry=services.registry,
+            role=command.role,
+            roles=services.registry.step_roles,
+            objective=task.objective if task is not None else self._accepted.request or "",
+            task=task,
+            step=step,
+            persona=step.persona,
+            inputs=await self._sizes(command),
+            failures=command.failures,
+            slack=command.slack,
+            resident=services.resident(),
+            agents=task.agents if task is not None else (),
+            priority=self._accepted.priority,
+            model=self._accepted.model,
+        )
+
+    def prompts(self, role: str, persona: str | None, model: str) -> PromptDigests:
+        """Return the digests of the prompts that an attempt by a role with a persona on a model uses."""
+        return prompt_digests(self._services.registry, role, persona, model)
+
+    async def choose(self, context: DecisionContext) -> Decision:
+        """Let the router choose the role, persona and model of an attempt. The run may say how much it thinks."""
+        decision, thinking = await self._services.router.choose(context), self._accepted.options.thinking
+        if thinking in ("", decision.thinking):
+            return decision
+        why, advice = f"thinking is {thinking}, as the request says", decision.advice
+        if advice is not None:
+            advice = replace(advice, followed=False, why=why)
+        reason = f"{decision.reason}; {why}"
+        return replace(decision, thinking=thinking, reason=reason, advice=advice, unforced=0.0)
+
+    async def _sizes(self, command: StartAttempt) -> tuple[InputSize, ...]:
+        """Return the sizes of a step's inputs. They are read in a thread where that may have to wait for the disk."""
+        step, sources = command.step, self._sources(command.step.id)
+        if self._inputs.may_block(step, sources):
+            return await asyncio.to_thread(self._inputs.sizes, step, sources, command.item)
+        return self._inputs.sizes(step, sources, command.item)
+
+    async def attempt(self, command: StartAttempt, chosen: Decision, emit: Callable[[Event], None]) -> Event:
+        """Carry out one attempt: read what it needs, generate, check, store."""
+        step, number, now = command.step.id, command.number, self._services.clock.now
+        gates = self._gates(command.step)
+        meter = Meter(self._broadcast, step, number)
+        models = WatchedModels(self._services.models, meter.thought)
+        awaited = _Waits(step, number, now, emit)
+        try:
+            with (
+                waiting_for_models(awaited),
+                following(meter.stage),
+                self._reporting_generated(command, emit) as generated,
+            ):
+                work, checks = await self._prepared(command, chosen, gates)
+                runner = self._contexts.runner(work, number, chosen, self._services.tool_dependencies, emit)
+                made = await self._made(runner.run(work, models, generated, meter), generated, meter)
+                written = work.seen.with_line_ends(made.outputs) if work.step.kind == "generate" else made.outputs
+                if gates:
+                    generated.flush(await self._store(written))
+                outputs, originals, results = await self._checked(checks, written, models, work.seen)
+        except AttemptError as error:
+            return await self._failed(step, number, error, models)
+        return await self._succeeded(step, number, outputs, results, models, work.seen, originals)
+
+    async def check(self, command: CheckOutputs, emit: Callable[[Event], None]) -> Event:
+        """Let the gates check what an attempt made before a restart. The model is not asked again.
+
+        Which versions of the user's files it was made from is not known any more, so none are journaled.
+        """
+        step, number, get = command.step, command.number, self._services.journal.get
+        meter = Meter(self._broadcast, step.id, number)
+        models = WatchedModels(self._services.models, meter.thought)
+        awaited = _Waits(step.id, number, self._services.clock.now, emit)
+        try:
+            with waiting_for_models(awaited):
+                _, checks = await self._read_inputs(command, self._gates(step), SeenFiles())
+                stored = {name: await asyncio.to_thread(get, digest) for name, digest in command.outputs.items()}
+                outputs, _, results = await self._checked(checks, stored, models, SeenFiles())
+        except AttemptError as error:
+            return await self._failed(step.id, number, error, models)
+        return await self._succeeded(step.id, number, outputs, results, models)
+
+    def _gates(self, step: Step) -> tuple[str, ...]:
+        return requested_gates(step, self._task.gates if self._task else ())
+
+    async def _checked(
+        self, checks: Checks, made: Mapping[str, bytes], models: WatchedModels, seen: SeenFiles
+    ) -> tuple[Mapping[str, str], Mapping[str, str], tuple[GateResult, ...]]:
+        """Let the gates check what an attempt made, and publish it.
+
+        Return the digests of it and of the originals, and the results of the gates. Raises `AttemptError`.
+        """
+        outputs, results = await pass_gates(checks, made, models)
+        originals = await self._store_originals(seen)
+        return await self._store(outputs, originals, publishes=True), originals, results
+
+    async def _succeeded(
+        self,
+        step: str,
+        number: int,
+        outputs: Mapping[str, str],
+        gates: tuple[GateResult, ...],
+        models: WatchedModels,
+        seen: SeenFiles | None = None,
+        originals: Mapping[str, str] = NO_ORIGINALS,
+    ) -> AttemptSucceeded:
+        thoughts = await self._store_thoughts(models)
+        at = self._services.clock.now()
+        return AttemptSucceeded(
+            at=at,
+            step=step,
+            number=number,
+            outputs=outputs,
+            gates=gates,
+            reasoning=thoughts,
+            reads=dict(seen.digests) if seen is not None else {},
+            originals=dict(originals),
+        )
+
+    async def _failed(self, step: str, number: int, error: AttemptError, models: WatchedModels) -> AttemptFailed:
+        thoughts, answer = await self._store_thoughts(models), await self._store_text(error.answer)
+        return AttemptFailed(
+            at=self._services.clock.now(),
+            step=step,
+            number=number,
+            failure=error.failure,
+            gates=error.gates,
+            reasoning=thoughts,
+            answer=answer,
+        )
+
+    @staticmethod
+    async def _made(work: Awaitable[Produced], generated: "_Reporting", meter: Meter) -> Produced:
+        """Return what an attempt makes. Of one that is cancelled while its model writes, the tokens so far count."""
+        try:
+            return await work
+        except asyncio.CancelledError:
+            if not generated.reported and meter.usage.output_tokens:
+                generated(meter.usage)
+            raise
+
+    def _where_possible(self, run: RunJob) -> RunJob:
+        """Return what runs the jobs of gates of a planned request. Without a sandbox these are skipped."""
+
+        async def run_where_possible(job: SandboxJob) -> JobOutcome:
+            if reason := await self._services.why_no_sandbox():
+                raise GateSkipped(reason)
+            return await run(job)
+
+        return run_where_possible
+
+    @contextmanager
+    def _reporting_generated(self, command: StartAttempt, emit: Callable[[Event], None]) -> Iterator["_Reporting"]:
+        """Yield what takes an attempt's usage when its model is done, and emits AttemptGenerated for it.
+
+        That is emitted before the gates run, or else when the block ends, together with the outcome of the attempt:
+        without gates nothing happens in between, and one commit less is waited for.
+        """
+
+        def report(usage: Usage, outputs: Mapping[str, str]) -> None:
+            at, step, number = self._services.clock.now(), command.step.id, command.number
+            emit(AttemptGenerated(at=at, step=step, number=number, usage=usage, outputs=outputs))
+
+        reporting = _Reporting(report)
+        try:
+            yield reporting
+        finally:
+            reporting.flush()
+
+    async def expand(self, command: ExpandStep) -> Event:
+        """Read the list of a `foreach` step. A text that is no list is asked for again, as one."""
+        step, now = command.step, self._services.clock.now
+        try:
+            items = await asyncio.to_thread(self._inputs.items, step, self._sources(step.id))
+        except AttemptError as error:
+            return AttemptFailed(at=now(), step=step.id, number=0, failure=error.failure)
+        again = await self._listed_again(step) if items.read_as == "whole" else None
+        if again is not None:
+            texts, usage = again
+            return StepExpanded(at=now(), step=step.id, count=len(texts), read_as="asked", items=texts, usage=usage)
+        return StepExpanded(at=now(), step=step.id, count=len(items.texts), read_as=items.read_as)
+
+    async def _listed_again(self, step: Step) -> tuple[tuple[str, ...], Usage] | None:
+        """Have the step that wrote the text of a `foreach` step write it as a JSON list, under a grammar.
+
+        Return the items, and what the model took. None if no model wrote the text, or if it makes no list this time.
+        """
+        assert step.foreach is not None, f"{step.id} has no foreach"
+        source = self._sources(step.id)[step.foreach]
+        writer = self._state.graph.steps[source.step] if source.step is not None else None
+        registry = self._services.registry
+        if writer is None or not writes_text(writer) or writer.actor not in registry.usable_roles:
+            return None
+        listing = writer.model_copy(update={"outputs": (step.foreach,), "output_schema": LIST_OF_TEXTS, "gates": ()})
+        model = self._accepted.model or registry.roles[writer.actor].model
+        why = f"{step.foreach} is no list, and {step.id} runs over it"
+        chosen = Decision(role=writer.actor, persona=writer.persona, model=model, reason=why)
+        try:
+            attempt, _ = await self._prepared(StartAttempt(listing, 0, writer.actor), chosen, ())
+            made = await GenerateRunner().run(attempt, WatchedModels(self._services.models, lambda piece: None))
+            items = items_of(step.foreach, made.outputs[step.foreach].decode())
+        except AttemptError:
+            return None
+        return items.texts, made.usage
+
+    async def gather(self, command: GatherStep) -> Event:
+        """Join the outputs of a `foreach` step's children."""
+        joined = await asyncio.to_thread(self._gathered, command)
+        seen = SeenFiles()
+        await asyncio.to_thread(self._keep_originals, seen, command.step)
+        originals = await self._store_originals(seen)
+        outputs = await self._store(joined, originals, publishes=True)
+        return StepGathered(at=self._services.clock.now(), step=command.step.id, outputs=outputs, originals=originals)
+
+    def planning(self) -> PlanningStarted | None:
+        """Return the event that the plan begins with; None where it began before a restart."""
+        if self._planning:
+            return None
+        planner, direct = self._services.planner.planned_by(self._services.registry), self._accepted.mode == "direct"
+        return PlanningStarted(at=self._services.clock.now(), role=planner.role, model=planner.model, direct=direct)
+
+    async def plan(self, emit: Callable[[Event], None]) -> Event:
+        """Have the request planned, and emit the steps of each part as soon as it is complete."""
+        now, meter = self._services.clock.now, self._plan_meter()
+        models = WatchedModels(self._services.models, meter.thought)
+        asked = self._plan_context(self._replans_left, models)
+        try:
+            with waiting_for_models(_Waits(None, 0, now, emit)), following(meter.stage):
+                planned = await self._services.planner.plan(asked, self._accept(emit), meter)
+        except RequestIncomplete as error:
+            return PlanFailed(at=now(), failure=_final("; ".join(error.missing)), missing=error.missing)
+        except InputError as error:
+            return PlanFailed(at=now(), failure=_final(str(error)))
+        except PlanError as error:
+            return PlanFailed(at=now(), failure=error.failure)
+        return PlanFinished(
+            at=now(),
+            origin=planned.origin,
+            reason=planned.reason,
+            forecast=planned.forecast,
+            usage=planned.usage,
+            goes_on_after=planned.goes_on_after,
+            wanted=planned.wanted,
+            reasoning=await self._store_thoughts(models),
+        )
+
+    def replace(self, command: AnswerDirectly) -> PlanReplaced:
+        """Return the step that takes the place of a failed plan, by a stronger role if models failed at the plan."""
+        accepted = self._accepted
+        answer = direct_answer(accepted.request or "", accepted.files, accepted.sizes, self._services.registry)
+        role = strongest(answer.role, accepted.rungs) if command.stronger else answer.role
+        step = answer.step(len(self._state.graph.steps) + 1, role=role)
+        return PlanReplaced(at=self._services.clock.now(), answer=step, reason=command.reason)
+
+    def replanning(self, command: ExtendPlan) -> ReplanStarted:
+        """Return the event that the rest of the plan begins with."""
+        now, planner = self._services.clock.now(), self._services.planner.planned_by(self._services.registry)
+        return ReplanStarted(at=now, after=command.after, role=planner.role, model=planner.model)
+
+    async def extend(self, command: ExtendPlan, emit: Callable[[Event], None]) -> Event:
+        """Have the rest of the plan made, and emit the steps of each part as soon as it is complete."""
+        now, after, meter = self._services.clock.now, command.after, self._plan_meter()
+        models = WatchedModels(self._services.models, meter.thought)
+        asked = self._plan_context(self._replans_left - 1, models)
+        try:
+            output = await asyncio.to_thread(self._text_of, after)
+            with waiting_for_models(_Waits(None, 0, now, emit)), following(meter.stage):
+                made = await self._services.planner.extend(asked, after, output, self._accept(emit), meter)
+        except (InputError, JournalError) as error:
+            return ReplanFinished(at=now(), after=after, outcome="stopped", reason=str(error), asked=0)
+        return ReplanFinished(
+            at=now(),
+            after=after,
+            outcome=made.outcome,
+            reason=made.reason,
+            usage=made.usage,
+            asked=made.asked,
+            goes_on_after=made.goes_on_after,
+            wanted=made.wanted,
+            reasoning=await self._store_thoughts(models),
+        )
+
+    async def check_answer(self) -> AnswerChecked:
+        """Compare the answer with the request. Outputs that stand in place of a repair are published again."""
+        checked = await asyncio.to_thread(self._checked_answer)
+        return replace(checked, at=self._services.clock.now())  # later than whatever came into the inbox meanwhile
+
+    def _checked_answer(self) -> AnswerChecked:
+        journal, run = self._services.journal, self._accepted.run
+        view = RunView.of(event for _, event in journal.events(run))
+        checked = check_answer(view, journal.get, self._texts_read())
+        for outputs in checked.restored.values():
+            publish(journal.home, journal.objects, run, outputs)
+        return checked
+
+    def _texts_read(self) -> dict[str, str]:
+        """Return the inputs and files that the steps have read, by name, as far as they can still be read."""
+        texts: dict[str, str] = {}
+        for sources in self._state.graph.sources.values():
+            for name, source in sources.items():
+                if source.step is None and name != REQUEST_LABEL and name not in texts:
+                    with suppress(AttemptError):
+                        texts[name] = self._inputs.text(name, source)
+        return texts
+
+    def _plan_meter(self) -> "Meter":
+        return Meter(self._broadcast, "", 0)
+
+    def _plan_context(self, replans: int, models: Models) -> PlanContext:
+        return PlanContext(
+            request=self._accepted.request or (self._task.objective if self._task is not None else ""),
+            task=self._task,
+            files=self._accepted.files,
+            registry=self._services.registry,
+            models=models,
+            replans=replans,
+            priority=self._accepted.priority,
+            known=tuple(self._planned),
+            has_tools=self._services.servers.configured,
+            check=self._state.check,
+            mode=self._accepted.mode,
+            sizes=self._accepted.sizes,
+            predict=self._predicted_seconds if is_compared(self._accepted) else None,
+        )
+
+    def _predicted_seconds(self, steps: Sequence[Step]) -> float:
+        """Return how long a plan with these steps is predicted to take."""
+        accepted = self._accepted
+        graph = analyze(steps, labels=(REQUEST_LABEL,), files=accepted.files)
+        return predict_seconds(graph, accepted.rates, accepted.sizes, accepted.mode, accepted.pace)
+
+    def _accept(self, emit: Callable[[Event], None]) -> Callable[[PlannedPart], None]:
+        now = self._services.clock.now
+        return lambda made: emit(StepsPlanned(at=now(), steps=made.steps, written=made.written, personas=made.personas))
+
+    def _text_of(self, step: str) -> str:
+        """Return the output of a step of the plan, which has just one. Blocks on the disk. Raises JournalError."""
+        (digest,) = self._outputs[step].values()
+        return self._services.journal.get(digest).decode(errors="replace")
+
+    async def _prepared(
+        self, command: StartAttempt, chosen: Decision, gates: tuple[str, ...]
+    ) -> tuple[Attempt, Checks]:
+        if chosen.problem is not None:
+            raise AttemptError(_final(str(chosen.problem)))
+        step, registry, options = command.step, self._services.registry, self._accepted.options
+        seen = SeenFiles()
+        inputs, checks = await self._read_inputs(command, gates, seen)
+        thinking = options.thinking or chosen.thinking
+        role = resolve_role(registry, chosen.role, chosen.persona, chosen.model, self._accepted.priority, thinking)
+        previous = previous_answer(chosen.role, command.failures)
+        attempt = Attempt(
+            step=step,
+            role=with_options(role, options),
+            seed=options.seed,
+            inputs=inputs,
+            failures=failures_shown_to(chosen.role, command.failures),
+            previous=(await asyncio.to_thread(self._services.journal.get, previous)).decode() if previous else "",
+            slack=command.slack,
+            seen=seen,
+        )
+        return attempt, checks
+
+    async def _read_inputs(
+        self, command: StartAttempt | CheckOutputs, gates: tuple[str, ...], seen: SeenFiles
+    ) -> tuple[tuple[StepInput, ...], Checks]:
+        """Read in a thread what may block. What does not block is read here, since a thread takes time to start."""
+        in_folder = self._directory is not None and command.item is None
+        if gates or in_folder or self._inputs.may_block(command.step, self._sources(command.step.id)):
+            return await asyncio.to_thread(self._read, command, gates, seen)
+        return self._read(command, gates, seen)
+
+    def _read(
+        self, command: StartAttempt | CheckOutputs, gates: tuple[str, ...], seen: SeenFiles
+    ) -> tuple[tuple[StepInput, ...], Checks]:
+        """Return what a step reads, and what its gates may use. Blocks on the disk. Raises `AttemptError`."""
+        inputs = self._inputs.read(command.step, self._sources(command.step.id), command.item, seen)
+        if command.item is None:  # what the children of a `foreach` step write is joined into the files of their parent
+            self._keep_originals(seen, command.step)
+        checks = Checks(step=command.step, gates=gates, inputs=inputs, slack=command.slack)
+        return inputs, self._with_means(checks) if gates else checks
+
+    def _keep_originals(self, seen: SeenFiles, step: Step) -> None:
+        """Keep the user's files that the outputs of a step are new versions of. Blocks on the disk."""
+        if self._directory is not None:
+            seen.keep_originals(self._directory, step.outputs)
+
+    def _with_means(self, checks: Checks) -> Checks:
+        """Return the checks with what their gates may use. Blocks on the disk. Raises `AttemptError`."""
+        step, task = checks.step, self._task
+        run = self._services.gate_jobs(job_slack(checks.slack, self._accepted.priority))
+        users = frozenset(name for name, source in self._sources(step.id).items() if source.kind != "artifact")
+        if task is None:
+            return replace(checks, users=users, run=self._where_possible(run))
+        tests = self._inputs.given(unseen_tests(scope_of(step, task))) if "unit" in checks.gates else ()
+        return replace(checks, tests=tests, users=users, commands=task.commands, judge=self._judge(), run=run)
+
+    def _judge(self) -> ResolvedRole | None:
+        """Return the role that judges in this installation, if there is one."""
+        registry, priority = self._services.registry, self._accepted.priority
+        return resolve_role(registry, JUDGE, priority=priority) if JUDGE in registry.usable_roles else None
+
+    def _sources(self, step: str) -> Mapping[str, Source]:
+        return self._state.graph.sources[self._state.steps.parent_of(step) or step]
+
+    def _gathered(self, command: GatherStep) -> Mapping[str, bytes]:
+        get = self._services.journal.get
+        made = [{name: get(digest) for name, digest in self._outputs[child].items()} for child in command.children]
+        return gather(command.step, made)
+
+    async def _store_thoughts(self, models: WatchedModels) -> str:
+        """Store what the models have thought, and return its digest; an empty one where they have not.
+
+        Raises JournalError.
+        """
+        return await self._store_text(models.thoughts)
+
+    async def _store_originals(self, seen: SeenFiles) -> dict[str, str]:
+        """Store the originals of a step's outputs, and return their digests; `NO_FILE` for those that do not exist.
+
+        They are held and released like outputs. Raises JournalError.
+        """
+        journal = self._services.journal
+        digests = dict.fromkeys(seen.originals, NO_FILE)
+        there = {name: data for name, data in seen.originals.items() if data is not None}
+
+        def stored() -> dict[str, str]:
+            for name, data in there.items():
+                if digests[name] == NO_FILE:
+                    digests[name] = journal.put(data)
+            return digests
+
+        try:
+            return await retry_when_disk_full(stored) if there else digests
+        except BaseException:
+            journal.objects.release(filter(None, digests.values()))
+            raise
+
+    async def _store_text(self, text: str) -> str:
+        """Store a text, and return its digest; an empty one for an empty text. Raises JournalError."""
+        put = self._services.journal.put
+        return await retry_when_disk_full(lambda: put(text.encode(errors="replace"))) if text else ""
+
+    async def _store(
+        self,
+        outputs: Mapping[str, bytes],
+        originals: Mapping[str, str] = NO_ORIGINALS,
+        *,
+        publishes: bool = False,
+    ) -> dict[str, str]:
+        """Store artifacts once the disk has room for them, and link them into the run's folder if it `publishes` them.
+
+        Raises JournalError.
+
+        They are kept from removal until an event that names them is committed. If there will be none, they are
+        released, and so are their originals.
+        """
+        journal, run = self._services.journal, self._accepted.run
+        digests: dict[str, str] = {}
+
+        def stored() -> dict[str, str]:
+            for name, data in outputs.items():
+                if name not in digests:  # the others were stored before the disk was full
+                    digests[name] = journal.put(data)
+            if publishes:
+                publish(journal.home, journal.objects, run, digests)
+            return digests
+
+        try:
+            return await retry_when_disk_full(stored)
+        except BaseException:
+            journal.objects.release([*digests.values(), *filter(None, originals.values())])
+            raise
+
+
+def _final(message: str) -> Failure:
+    """Return the failure of something that this installation cannot do, so that a retry would not help."""
+    return Failure(FailureKind.INFRASTRUCTURE, message, final=True)
+
+
+def strongest(role: str, rungs: Mapping[str, EscalationTarget]) -> str:
+    """Return the role at the end of the escalation that starts with `role`."""
+    passed = {role}
+    while (target := rungs.get(role)) is not None and target.role not in passed:
+        role = target.role
+        passed.add(role)
+    return role
+
+
+def is_compared(accepted: RunAccepted) -> bool:
+    """Return whether the plan of a run is compared with a direct answer: nobody has forced its mode."""
+    return accepted.mode_choice is not None and accepted.mode != "direct"
+
+
+def inputs_of(accepted: RunAccepted) -> dict[str, TaskInput]:
+    """Return the inputs of a run's task by label and by path; for a request, the request itself."""
+    if (task := accepted.task) is not None:
+        return task.paths | dict(zip(task.labels, task.inputs, strict=True))
+    return {REQUEST_LABEL: TaskInput(type="text", value=accepted.request or "")}

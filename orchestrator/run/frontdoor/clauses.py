@@ -1,0 +1,103 @@
+"""Say what a clause of a request, or the action of a step, makes: a summary, a list of dishes, a comparison.
+
+What is made shows in the verb ("Summarize a.md" makes a summary) or in its object ("Write a limerick about a cat" makes
+a limerick). So another text is about it if it has a related word: "the summaries", "the limerick".
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import dropwhile, takewhile
+from typing import Final
+
+from orchestrator.run.frontdoor.words import STOP_WORDS, concept, folded, related, words
+
+CHANGING: Final = frozenset(
+    "summarize translate compare check explain describe classify correct improve count rate convert sort answer".split()
+)
+"""Concepts of verbs whose object is what they are about, and not what they make."""
+MAKING: Final = frozenset(
+    """
+    write make create produce generate find name give tell say show put save store prepare compose develop build do
+    implement provide return decide identify determine add use calculate compute
+    schreib schreibe schreiben erstelle erstellen mache finde nenne gib sag zeige speichere verfasse bestimme berechne
+    ecris ecrire cree creer fais trouve nomme donne dis montre mets enregistre redige calcule
+    escribe escribir crea crear haz encuentra nombra da di muestra pon guarda redacta calcula
+    """.split()
+)
+"""Verbs that say nothing about what is made."""
+
+_NAME = re.compile(r"[\w./*-]*\.[A-Za-z]\w{0,7}\b|\{each\}|\bP[1-9]\d*\b")
+_ABOUT = re.compile(
+    r"\b(?:of|in|into|from|about|for|on|with|by|to|as|that|which|von|vom|aus|in|im|ins|uber|fur|mit|zu|nach|als|der|des|"
+    r"de|du|des|dans|en|sur|pour|avec|vers|a|au|para|sobre|con|por|del|al|como)\b"
+)
+_BREAK = re.compile(
+    r"[.!?;:]+(?=\s|$)|\n+|,\s*(?!\w+[.]\w)|\b(?:and|then|und|dann|danach|anschliessend|et|puis|ensuite|y|luego|despues)\b"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Clause:
+    """A clause of a request that orders something."""
+
+    start: int
+    """Where it begins in the request."""
+    end: int
+    makes: tuple[str, ...]
+    """Words for what it makes, folded; never empty."""
+
+
+def made_by(text: str) -> tuple[str, ...]:
+    """Return words for what a sentence in the imperative makes, folded. They are none if it only says how."""
+    plain = folded(_NAME.sub(" . ", text))
+    spoken = [word for word in words(plain) if word not in _POLITE]
+    if not spoken:
+        return ()
+    verb = "summarize" if spoken[0] in _FASS and "zusammen" in spoken else concept(spoken[0])
+    if verb in CHANGING:
+        return (verb, *_converted(plain)) if verb == "convert" else (verb,)
+    head = plain[plain.find(spoken[0]) + len(spoken[0]) :]
+    stop = next((match.start() for match in _ABOUT.finditer(head) if words(head[: match.start()])), len(head))
+    pieces = (piece for piece in head[:stop].split(" . ") if words(piece))  # "Give a.md a score" names the file first
+    made = [word for word in words(next(pieces, "")) if word not in STOP_WORDS and len(word) > 1]
+    named = () if spoken[0] in MAKING or spoken[0] in STOP_WORDS else (verb,)
+    return tuple(dict.fromkeys((*named, *made)))
+
+
+def _converted(plain: str) -> list[str]:
+    """Return words for what something is turned into: a list, in "Turn the notes into a list"."""
+    match = _INTO.search(plain)
+    if match is None:
+        return []
+    behind = dropwhile(lambda word: word in STOP_WORDS, words(match[1]))
+    named = takewhile(lambda word: _ABOUT.fullmatch(word) is None, behind)
+    return [part for word in named if word not in STOP_WORDS for part in word.split("-") if len(part) > 1]
+
+
+_INTO: Final = re.compile(r"\b(?:into|to|zu|in|en|a)\b(.*)", re.DOTALL)
+_FASS: Final = frozenset("fass fasse fassen fasst".split())
+_POLITE: Final = frozenset(
+    "please bitte merci first next finally also zuerst zuletzt auch d'abord enfin aussi primero tambien finalmente can "
+    "could you kannst du peux tu puedes and und et y then dann puis luego".split()
+)
+
+
+def clauses_of(request: str) -> tuple[Clause, ...]:
+    """Return the clauses of a request that make something, in their order."""
+    return tuple(_clauses(request))
+
+
+def _clauses(request: str) -> Iterator[Clause]:
+    plain = folded(request) if len(folded(request)) == len(request) else request.lower()
+    start = 0
+    for end, behind in (*((match.start(), match.end()) for match in _BREAK.finditer(plain)), (len(plain), len(plain))):
+        if makes := made_by(request[start:end]):
+            yield Clause(start, end, makes)
+        start = behind
+
+
+def speaks_of(text: str, made: Iterable[str]) -> bool:
+    """Return whether a text has a word that is related to one of those for what was made."""
+    spoken = [word for word in words(_NAME.sub(" ", text)) if word not in STOP_WORDS]
+    return any(related(word, other) for other in made for word in spoken)

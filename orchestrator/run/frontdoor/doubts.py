@@ -1,0 +1,534 @@
+"""Compare an answer with the request that it answers, by code, and say what speaks against it.
+
+A doubt has to be certain: what a person might read otherwise is left out, because a doubt about a right answer costs
+more trust than a wrong answer without one.
+"""
+
+import csv
+import io
+import json
+import re
+import tomllib
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from pathlib import PurePosixPath
+from typing import Final
+
+from orchestrator.run.frontdoor.languages import NAMES, has_words_of, language_of, languages_wanted, names_language
+from orchestrator.run.frontdoor.request import RequestFiles, instruction
+from orchestrator.run.frontdoor.wishes import Amount, Wishes
+from orchestrator.run.frontdoor.words import LEAST_COMMON, folded, related, words
+
+PROSE: Final = frozenset(("", ".md", ".txt", ".rst", ".adoc"))
+"""What the names of texts end in whose language and length count."""
+READ_BYTES: Final = 200_000
+"""A longer output is not read."""
+SLACK: Final = 1.1
+"""How much longer than wanted a text may be, because words are counted in different ways."""
+COPIED: Final = 0.75
+"""The share of a text whose runs of words are in what it was made from, for it to be a copy."""
+COPIED_LENGTH: Final = 0.6
+"""The length that it has at least, as a share of that: a summary may quote some of the sentences."""
+ALIKE: Final = 0.9
+"""The share of words that two texts have in common, in the same order, for them to be the same."""
+MOST_COMPARED: Final = 500
+"""How many words of two texts are compared."""
+_SHINGLE: Final = 5
+"""How many words a run has."""
+_LEAST_COPY: Final = 20
+_LEAST_PROSE: Final = 12
+"""The language of an answer with fewer words is not doubted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """What speaks against an answer."""
+
+    text: str
+    """One sentence."""
+    output: str | None = None
+    """The name of the output that it is about; None if it is about no single one."""
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenAnswer:
+    """An answer, and what there is besides it."""
+
+    outputs: Mapping[str, str]
+    """The outputs that are the answer, by name."""
+    written: Mapping[str, str]
+    """All outputs of the run, by name."""
+    inputs: Mapping[str, str]
+    """The texts that its steps have read, by name, as far as they are known."""
+
+
+def doubts(request: str, files: tuple[str, ...], answer: WrittenAnswer) -> tuple[Doubt, ...]:
+    """Return what speaks against an answer to a request; nothing if it may be right. `files` were there before."""
+    found = list(_about_files(request, files, answer))
+    for name, text in answer.outputs.items():
+        if len(text) <= READ_BYTES and (doubt := _about_output(request, name, text, answer)):
+            found.append(Doubt(doubt, name))
+    found += _about_twins(request, answer, {doubt.output for doubt in found})
+    found += _about_left_out(request, answer)
+    found += _about_mentions(request, answer)
+    if not found:
+        found += _about_form(request, files, answer)
+    if not found:
+        found += _about_language(request, answer)
+    return tuple(found)
+
+
+def _about_files(request: str, files: tuple[str, ...], answer: WrittenAnswer) -> Iterator[Doubt]:
+    """Yield what is wrong with the files that the request certainly wants: those that are missing or do not parse."""
+    for name in RequestFiles.of(request, files).outputs:
+        text = answer.written.get(name)
+        if text is None:
+            if not any(PurePosixPath(other).name == PurePosixPath(name).name for other in answer.written):
+                yield Doubt(f"You asked for {name}; no step has written it.")
+        elif len(text) <= READ_BYTES and text.strip() and (problem := _unreadable(name, text) or _wrapped(name, text)):
+            yield Doubt(f"{name} {problem}.", name)
+        elif _wants_list(request, name) and _is_json(text) and text.lstrip().startswith("{"):
+            yield Doubt(f"You asked for a list in {name}; it is an object.", name)
+
+
+def _unreadable(name: str, text: str) -> str:
+    """Return what keeps a file from being of the type that its name says; empty if nothing does."""
+    try:
+        match PurePosixPath(name).suffix.lower():
+            case ".json":
+                json.loads(text)
+            case ".toml":
+                tomllib.loads(text)
+            case ".csv":
+                if len({len(row) for row in csv.reader(io.StringIO(text.strip())) if row}) > 1:
+                    return "has rows with different numbers of columns"
+    except (ValueError, RecursionError, csv.Error) as error:
+        return f"is not {PurePosixPath(name).suffix[1:].upper()}: {str(error).splitlines()[0][:100]}"
+    return ""
+
+
+_PREAMBLE = re.compile(
+    r"\s*(?:sure|certainly|of course|okay|here(?: is| are|'s)|gerne|naturlich|hier (?:ist|sind)|bien sur|voici|claro|"
+    r"por supuesto|aqui (?:esta|tiene))\b[^\n]*\n"
+)
+
+
+def _wrapped(name: str, text: str) -> str:
+    """Return what is wrong with a file that has words to the user before its content in a fence; else nothing."""
+    if PurePosixPath(name).suffix in PROSE and _PREAMBLE.match(folded(text)) and _FENCED.search(text):
+        return "has words to you around its content"
+    return ""
+
+
+def _wants_list(request: str, name: str) -> bool:
+    """Return whether a request wants a JSON file whose whole content is a list."""
+    text = instruction(request)
+    at = text.find(PurePosixPath(name).name)
+    near = folded(re.split(r"[.!?](?:\s|$)", text[at + len(name) :], maxsplit=1)[0]) if at >= 0 else ""
+    return name.endswith(".json") and re.match(rf"[^,;]{{0,40}}?\b(?:{_LIST})\b", near) is not None
+
+
+_LIST = (
+    r"(?:a|an) (?:json )?(?:list|array) (?:with|of)|(?:eine )?liste (?:mit|von)|(?:une )?liste (?:de|d'|avec)"
+    r"|(?:una )?lista (?:de|con)"
+)
+
+
+_DONE: Final = frozenset(
+    "done|ok|okay|sure|finished|completed|task completed|task is done|the task is completed|the task is done|n/a|none|"
+    "null|todo|tbd|fertig|erledigt|gemacht|fait|termine|c'est fait|hecho|listo|terminado".split("|")
+)
+_MAY_BE_EMPTY = re.compile(
+    r"\b(?:draw|lines?|dash\w*|stars?|pattern|empty|zeichne|linien?|leere?n?|dessine|ligne|vide|dibuja|linea|vacio)\b|"
+    r"__init__\.py|\.gitkeep"
+)
+_WANTS_A_WORD = re.compile(r"\?|\b(?:whether|if|words?|yes|done|ok|wort|ob|ja|mots?|oui|palabras?|si)\b")
+_REFUSAL = re.compile(
+    r"\s*(?:i['\u2019]?m sorry|i am sorry|sorry|i apologi[sz]e|unfortunately|as an ai|es tut mir leid|tut mir leid|"
+    r"leider|je suis desolee?|desolee?|malheureusement|lo siento|lamentablemente)\b.{0,120}?\b(?:can['\u2019]?t|cannot|"
+    r"can not|unable|not able|don['\u2019]?t have|do not have|kann (?:ich )?\w* ?\w* ?nicht|keinen zugriff|ne peux pas|"
+    r"n['\u2019]ai pas acces|"
+    r"no puedo|no tengo acceso)\b",
+    re.DOTALL,
+)
+_ASKS_BACK = re.compile(
+    r"\b(?:please (?:provide|share|upload|paste|send)|(?:could|can) you (?:please )?(?:provide|share|paste)|i "
+    r"(?:don['\u2019]?t|do not) have access|i (?:don['\u2019]?t|do not) see (?:any|the)|bitte (?:gib|stell|sende|"
+    r"schick|lade)\w* (?:mir )?(?:den|die|das) (?:text|datei|inhalt)|veuillez fournir|por favor,? (?:proporciona|"
+    r"comparte|envia)\w*)\b"
+)
+_SPEAKS = re.compile(
+    r"\b(?:apolog\w*|sorry|declin\w*|refus\w*|reject\w*|cancel\w*|repl(?:y|ies)|answer|respon\w*|mail|email|letter|"
+    r"message|dialog\w*|story|request\w*|invit\w*|question\w*|interview\w*|survey|phrases?|sentences?|translat\w*|"
+    r"prompt|chat\w*|entschuldig\w*|absag\w*|ablehn\w*|antwort\w*|brief|einlad\w*|frage\w*|ubersetz\w*|satz\w*|"
+    r"excus\w*|reponse|repond\w*|lettre|tradu\w*|disculp\w*|respuesta|respond\w*|carta|correo|mensaje|pregunta\w*)\b"
+)
+"""What asks for words that somebody says to somebody, who may apologise or ask for something in them."""
+_COPIES = re.compile(
+    r"\b(?:repeat|say|print|copy|echo|quote|cite|translate|complete|continue|correct|fix|rewrite|wiederhol\w*|sag\w*|"
+    r"kopier\w*|zitier\w*|ubersetz\w*|korrigier\w*|repete\w*|dis|copie\w*|corrige\w*|repite|di|copia)\b"
+)
+_KEEPS = re.compile(
+    r"\b(?:copy|quote|cite|complete|continue|correct|fix|proofread|typos?|spelling|grammar|merge|join|combine|sort|format|"
+    r"korrigier\w*|rechtschreib\w*|fehler|zitier\w*|corrige\w*|fautes?|orthographe|ortografia)\b"
+)
+"""What asks for a text that may be nearly the old one."""
+_CHANGES = re.compile(
+    r"\b(?:explain\w*|erklar\w*|expliqu\w*|explic\w*|friendlier|nicer|politer|shorter|simpler|freundlicher|hoflicher|kurzer|einfacher|"
+    r"plus (?:poli|court|simple)\w*|"
+    r"mas (?:amable|cort|sencill)\w*|rewrite|reword|rephrase|simplify|\w+er versions?|umschreib\w*|umformulier\w*|"
+    r"vereinfach\w*|reformule\w*|reecri\w*|simplifi\w*|reescrib\w*|version(?:en|es)|"
+    r"summari[sz]e|summary|shorten|condense|translate|translation|paraphrase|fasse?|zusammenfass\w*|"
+    r"zusammenfassung|kurz(?:e|en)|ubersetz\w*|resume[rz]?|resumen|traduis\w*|traduire|raccourci\w*|traduc\w*|"
+    r"acorta\w*|abrevia\w*)\b"
+)
+
+
+def _about_output(request: str, name: str, text: str, answer: WrittenAnswer) -> str:
+    """Return what speaks against one output whatever form was wanted; empty if nothing does."""
+    which = "The answer" if len(answer.outputs) == 1 else name
+    said, wanted = words(text), folded(instruction(request))
+    if not re.search(r"[^\s*_#|`-]", text) and not _MAY_BE_EMPTY.search(f"{wanted} {name}"):
+        return f"{which} is empty."
+    plain = re.sub(r"[.!\s]+$", "", folded(text).strip())
+    if plain in _DONE and not _WANTS_A_WORD.search(wanted):
+        return f"{which} says only {text.strip()!r}."
+    if PurePosixPath(name).suffix not in PROSE:
+        return ""
+    if _REFUSAL.match(folded(text)) and len(said) < 80 and not _SPEAKS.search(wanted):
+        return f"{which} says that this cannot be done."
+    if _loops(text):
+        return f"{which} repeats the same lines."
+    if _ASKS_BACK.search(folded(text)) and len(said) < 50 and not _SPEAKS.search(wanted):
+        return f"{which} asks for something instead of answering."
+    return _about_repetition(which, said, wanted, request, answer) or _about_addresses(which, text, wanted)
+
+
+_ADDRESSES = re.compile(
+    r"\b(?:e-?mail[- ]?ad(?:d?resses|ressen)|adresses e-?mail|direcciones de (?:e-?mail|correo))\b.*"
+    r"\b(?:nothing else|only|just|one per line|nichts (?:anderes|weiter)|nur|pro zeile|rien d'autre|une par ligne"
+    r"|nada mas|una por linea)\b"
+)
+
+
+def _about_addresses(which: str, text: str, wanted: str) -> str:
+    """Return a line that is no address if only e-mail addresses were wanted; empty if there is none."""
+    lines = [line.strip(" -*•,;\t") for line in text.splitlines() if line.strip() and not line.startswith("```")]
+    others = [line for line in lines if "@" not in line]
+    if others and len(others) < len(lines) and _ADDRESSES.search(wanted):
+        return f"You asked for e-mail addresses; {which[0].lower()}{which[1:]} has {others[0][:60]!r} among them."
+    return ""
+
+
+def _loops(text: str) -> bool:
+    """Return whether most lines of a text stand in it three times or more."""
+    counts = Counter(line.strip() for line in _FENCED.sub(" ", text).splitlines() if len(line.split()) > 4)
+    repeated = sum(count for count in counts.values() if count > 2)
+    return repeated > 5 and repeated > counts.total() / 2
+
+
+def _about_repetition(which: str, said: list[str], wanted: str, request: str, answer: WrittenAnswer) -> str:
+    """Return whether an output only repeats the request, or a text that it was to change."""
+    asked = words(request)
+    if len(said) >= 5 and said == asked[: len(said)] and len(said) >= 0.8 * len(asked) and not _COPIES.search(wanted):
+        return f"{which} only repeats the request."
+    if len(said) >= 8 and _CHANGES.search(wanted) and not _KEEPS.search(wanted):
+        for name, text in answer.inputs.items():
+            if said == words(text):
+                return f"{which} only repeats {name}."
+        if len(said) >= _LEAST_PROSE and len(_shingles(said) & _shingles(asked)) >= COPIED * len(_shingles(said)):
+            return f"{which} only repeats the request."
+        if _copied(said, [words(text) for text in answer.inputs.values()]):
+            return f"{which} only repeats {next(iter(answer.inputs)) if len(answer.inputs) == 1 else 'the texts'}."
+    return _about_summary(which, said, request, answer)
+
+
+_SUMMARY = re.compile(
+    r"\b(?:summari[sz]e\w*|summar(?:y|ies)|condense|zusammenfass\w*|fasse?\b[^.?!]*\bzusammen|"
+    r"resumen|resum(?:e[rz]?|ir)\s(?:chacune?|chaque|l[ea]s?\b|l['\u2019]|ce\b|ces\b|cette|el|los|cada))"
+)
+_LONG_SUMMARY = re.compile(
+    r"\b(?:long\w*|detail\w*|thorough\w*|complete\w*|full|lange?\w*|ausfuhrlich\w*|complet\w*|larg[oa]\w*)\b"
+)
+_LEAST_SUMMARISED = 60
+"""A text with fewer words may have a summary that is longer."""
+
+
+def _about_summary(which: str, said: list[str], request: str, answer: WrittenAnswer) -> str:
+    """Return whether an output is a summary and longer than what it was made from."""
+    wanted, wishes = folded(instruction(request)), Wishes.of(request)
+    named = _SUMMARY.search(folded(" ".join(answer.outputs))) is not None
+    if wishes.code or not (named or (_SUMMARY.search(wanted) and not wishes.several)) or _LONG_SUMMARY.search(wanted):
+        return ""
+    read = sum(len(words(text)) for text in answer.inputs.values())
+    if _LEAST_SUMMARISED <= read < len(said):
+        return f"You asked for a summary; {which[0].lower()}{which[1:]} is longer than what it was made from."
+    return ""
+
+
+def _copied(said: list[str], sources: list[list[str]]) -> bool:
+    """Return whether a text is most of what it was made from, nearly word for word."""
+    read = [source for source in sources if _shingles(source) & _shingles(said)]
+    of_all = _shingles(said) & set[tuple[str, ...]]().union(*map(_shingles, read))
+    long_enough = len(said) >= max(_LEAST_COPY, COPIED_LENGTH * sum(map(len, read)))
+    return long_enough and len(of_all) >= COPIED * len(_shingles(said))
+
+
+def _shingles(text: list[str]) -> set[tuple[str, ...]]:
+    return {tuple(text[at : at + _SHINGLE]) for at in range(len(text) - _SHINGLE + 1)}
+
+
+def _about_twins(request: str, answer: WrittenAnswer, doubted: Collection[str | None]) -> Iterator[Doubt]:
+    """Yield the texts that are the same as an earlier one of the answer, or nearly so, unless that was wanted."""
+    texts = {name: words(text) for name, text in answer.outputs.items() if PurePosixPath(name).suffix in PROSE}
+    first: list[str] = []
+    for name, said in texts.items():
+        twin = next((other for other in first if _alike(said, texts[other])), None)
+        if twin is None:
+            first.append(name)
+        elif name not in doubted and not _SAME.search(folded(instruction(request))):
+            nearly = "" if said == texts[twin] else "nearly "
+            yield Doubt(f"{twin} and {name} are {nearly}the same text.", name)
+
+
+_SAME: Final = re.compile(
+    r"\b(?:same|identical|copies|gleiche\w*|identisch\w*|memes?|identiques?|mism[oa]s?|identic[oa]s?)\b"
+)
+
+
+def _alike(said: list[str], other: list[str]) -> bool:
+    """Return whether two texts have most of their words in common, in the same order."""
+    if min(len(said), len(other)) < _LEAST_PROSE:
+        return False
+    return SequenceMatcher(None, said[:MOST_COMPARED], other[:MOST_COMPARED], autojunk=False).ratio() >= ALIKE
+
+
+_SELECTS: Final = re.compile(
+    r"\b(?:which|who|whose|those|only|any|most|best|worst|cheapest|largest|rank\w*|sort\w*|top|find|mention\w*|welche\w*|wer|nur"
+    r"|diejenigen|beste\w*|finde|such\w*|quels?|quelles?|qui|seulement|meilleure?s?|trouve\w*|cual(?:es)?|quien(?:es)?|solo"
+    r"|mejor(?:es)?|encuentra)\b"
+)
+"""Words of requests for which some of the files may be left out."""
+
+
+def _about_left_out(request: str, answer: WrittenAnswer) -> Iterator[Doubt]:
+    """Yield the files that an answer with a line for each of several files has no line for."""
+    if len(answer.outputs) != 1 or len(answer.inputs) < 3 or _SELECTS.search(folded(instruction(request))):
+        return
+    ((name, text),) = answer.outputs.items()
+    lines = [re.sub(r"^[\s\-*•#>|\d.)(\[\"'`_]+", "", line) for line in text.splitlines()]
+    missing = [file for file in answer.inputs if not any(line.startswith(file) for line in lines)]
+    if 0 < len(missing) <= len(answer.inputs) - 2 and not any(file in text for file in missing):
+        yield Doubt(f"The answer says nothing of {' and '.join(missing[:3])}.", name)
+
+
+_MENTION = re.compile(
+    r"\b(?:which|what|welche\w*|quel\w*|cual\w*|que)\b.*?\b(?:mentions?|erwahn\w*|mentionn\w*|mencion\w*)\s"
+    r"(?:(?:the|an?|any|our|my|de[nrm]|das|die|eine?n?|unsere?n?|les?|la|une?|notre|el|los|una?|nuestr[oa])\s)?"
+    r"(?P<topic>\w+)"
+)
+_ABOUT = re.compile(
+    r"\b(?:about|uber|sur|sobre)\s(?:(?:the|our|my|de[nrm]|das|die|unsere?n?|les?|la|notre|el|los|nuestr[oa])\s)?"
+    r"(?P<topic>\w+)"
+)
+_PRONOUNS: Final = frozenset("it them this that ihn sie es ca cela lo la los las".split())
+_NEGATION = re.compile(r"\b(?:not?|none|without|nicht|keine?\w*|ohne|pas|sans|sin)\b|n['\u2019]t\b")
+_MOST_AROUND_NAMES: Final = 8
+"""How many words an answer may have besides the names of files, to be a list of them."""
+
+
+def _about_mentions(request: str, answer: WrittenAnswer) -> Iterator[Doubt]:
+    """Yield the files that an answer lists as mentioning something and that have no word like it."""
+    wanted = folded(instruction(request))
+    match = _MENTION.search(wanted)
+    if match is not None and match["topic"] in _PRONOUNS:
+        match = _ABOUT.search(wanted)
+    if match is None or len(answer.outputs) != 1:
+        return
+    ((name, text),) = answer.outputs.items()
+    listed = [file for file in answer.inputs if file in text]
+    around = text
+    for file in sorted(listed, key=len, reverse=True):
+        around = around.replace(file, " ")
+    if _NEGATION.search(folded(around)) or len(words(around)) > _MOST_AROUND_NAMES:
+        return
+    topic = match["topic"]
+    others = [file for file in listed if not any(_says(word, topic) for word in words(answer.inputs[file]))]
+    if others:
+        only = f"{' and '.join(others[:2])}" + (f" and {len(others) - 2} more" if len(others) > 2 else "")
+        yield Doubt(f"The answer lists {only}, without a word like {topic!r}.", name)
+
+
+def _says(word: str, topic: str) -> bool:
+    """Return whether a word is a topic's, maybe in another form or as a part of a compound."""
+    return topic in word or (len(word) >= LEAST_COMMON and word in topic) or related(word, topic)
+
+
+def _about_form(request: str, files: tuple[str, ...], answer: WrittenAnswer) -> Iterator[Doubt]:
+    """Yield what speaks against the form of an answer: the number of its items, its length, its format."""
+    wishes = Wishes.of(request)
+    texts = {name: text.strip() for name, text in answer.outputs.items() if len(text) <= READ_BYTES}
+    if wishes.format and texts and not any(_has_format(wishes.format, text) for text in texts.values()):
+        only = next(iter(texts)) if len(texts) == 1 else None
+        yield Doubt(f"You asked for {wishes.format}; the answer is something else.", only)
+    named = [name for name in RequestFiles.of(request, files).outputs if PurePosixPath(name).suffix in PROSE]
+    if wishes.length_of_each and len(named) > 1:
+        for name in filter(texts.__contains__, named):
+            measured = _measure(wishes.length_of_each.of, texts[name])
+            if not _fits(wishes.length_of_each, measured, 1.0):
+                yield Doubt(f"You asked for {wishes.length_of_each} each; {name} has {measured}.", name)
+    if len(texts) != 1 or (len(answer.written) > 1 and wishes.several):
+        return
+    ((name, text),) = texts.items()
+    if wishes.items and (problem := _miscounted(wishes.items, text, only=not wishes.several)):
+        yield Doubt(f"You asked for {wishes.items}; the answer has {problem}.", name)
+    if wishes.length and not wishes.format and PurePosixPath(name).suffix in PROSE and "```" not in text:
+        measured = _measure(wishes.length.of, text)
+        if not _fits(wishes.length, measured, 2.0 if wishes.several else 1.0):
+            yield Doubt(f"You asked for {wishes.length}; the answer has {measured}.", name)
+
+
+_FENCED = re.compile(r"```[\w+-]*\n(.*?)(?:```|\Z)", re.DOTALL)
+
+
+def _has_format(wanted: str, text: str) -> bool:
+    candidates = [text, *(match[1] for match in _FENCED.finditer(text))]
+    if wanted == "JSON":
+        return any(_is_json(candidate) for candidate in candidates)
+    if wanted == "CSV":
+        return any(_is_csv(candidate) for candidate in candidates)
+    if wanted == "a Markdown table":
+        return re.search(r"(?m)^.*\|.*\n[ \t|:-]*-[ \t|:-]*\|?[ \t|:-]*$", text) is not None
+    return bool(_LISTED.search(text)) or len(text.split()) < 8
+
+
+def _is_json(text: str) -> bool:
+    try:
+        return isinstance(json.loads(text), dict | list)
+    except (ValueError, RecursionError):
+        return False
+
+
+def _is_csv(text: str) -> bool:
+    lines = [line for line in text.strip().splitlines() if line.strip()]
+    return bool(lines) and sum(any(mark in line for mark in ",;\t") for line in lines) >= max(1, len(lines) - 2)
+
+
+_LISTED = re.compile(r"(?m)^\s*(?:[-*•\u2013]\s+\S|\d{1,3}[.)]\s+\S)")
+_NUMBERED = re.compile(r"^ {0,3}(?:#+ *|[*_]{1,2}|[A-Z][a-z]+ )?(\d{1,3})[.):]")
+_BULLET = re.compile(r"^(\s*)[-*•\u2013+]\s+\S")
+
+
+def _miscounted(wanted: Amount, text: str, *, only: bool) -> str:
+    """Return how many items a text has if these are certainly too few or, where they are the `only` ones, too many."""
+    least, most = _items_in(text)
+    fewest = wanted.number / (2 if wanted.bound == "about" else 1)
+    if most is not None and most < fewest and wanted.bound != "at most":
+        return str(most) if least == most else f"at most {most}"
+    if only and least > wanted.number * (1.5 if wanted.bound == "about" else 1) and wanted.bound != "at least":
+        return str(least)
+    return ""
+
+
+def _items_in(text: str) -> tuple[int, int | None]:
+    """Return how many items a text has at least and at most; None if there may be any number."""
+    if _is_json(text):
+        return _items_in_json(json.loads(text))
+    if "```" in text or "|" in text:
+        return 0, None
+    lines = [line for line in text.splitlines() if line.strip()]
+    numbers = [int(match[1]) for line in lines if (match := _NUMBERED.match(line))]
+    if len(numbers) >= 2:
+        return (len(numbers), len(numbers)) if numbers == [*range(1, len(numbers) + 1)] else (0, None)
+    bullets = [at for at, line in enumerate(lines) if _BULLET.match(line)]
+    if bullets:
+        return _items_in_bullets(lines, bullets)
+    parts = len(re.findall(r"[,;:/&]|\b(?:and|or|und|oder|et|ou|y|o|e|then|dann|puis|luego)\b", folded(text))) + 1
+    return 0, max(len(lines), len(re.findall(r"[.!?]+(?:\s|$)", text)), parts)
+
+
+def _items_in_json(value: object) -> tuple[int, int | None]:
+    if isinstance(value, list):
+        return len(value), len(value)
+    lists = [each for each in value.values() if isinstance(each, list)] if isinstance(value, dict) else []
+    return (len(lists[0]), len(lists[0])) if len(lists) == 1 else (0, None)
+
+
+def _items_in_bullets(lines: list[str], bullets: list[int]) -> tuple[int, int | None]:
+    """Return how many bullets are at the outermost level; with other lines between them, that says nothing."""
+    if any(_BULLET.match(line) is None and line[:1].strip() for line in lines[bullets[0] : bullets[-1]]):
+        return 0, None
+    indents = [len(match[1].expandtabs(4)) for at in bullets if (match := _BULLET.match(lines[at]))]
+    outer = sum(indent == min(indents) for indent in indents)
+    return (outer, outer) if len(bullets) > 1 else (0, None)
+
+
+def _measure(unit: str, text: str) -> int:
+    if unit == "characters":
+        return len(text)
+    if unit == "words":
+        return len(re.findall(r"[^\W_]+(?:['\u2019.,-][^\W_]+)*", text))
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    body = [line for line in lines if line[-1] in ".!?…\"'»”)" or len(line.split()) > 10] or lines
+    return sum(max(1, _sentences(line)) for line in body)
+
+
+_ABBREVIATED = re.compile(
+    r"\b(?:[A-Za-zÄÖÜ]|\d+|e\.g|i\.e|z\.\s?B|d\.\s?h|Dr|Mr|Mrs|Ms|Prof|St|No|Nr|vs|etc|ca|bzw|usw|approx|M|Mme|Sr|Sra|"
+    r"Inc|Ltd|Co|Jan|Feb|Mar|Apr|Jun|Jul|Aug|Sept?|Oct|Nov|Dec|p\.\s?ej|p\.\s?m|a\.\s?m|U\.\s?S)\.$"
+)
+
+
+def _sentences(line: str) -> int:
+    ends = list(re.finditer(r"[.!?…]+[\"'»”)*_]*(?=\s+[\"'«„“(*_¿¡]*[A-ZÄÖÜÉÈÀÇÁÍÓÚÑ])", line))
+    return 1 + sum(not _ABBREVIATED.search(line[: end.end()]) for end in ends)
+
+
+def _fits(wanted: Amount, measured: int, slack: float) -> bool:
+    most = wanted.number * slack * (SLACK if wanted.of != "sentences" else 1) + (2 if wanted.of == "words" else 0)
+    if wanted.bound == "at least":
+        return measured >= wanted.number / SLACK
+    if wanted.bound == "about":
+        return wanted.number / 2.5 <= measured <= 2 * most
+    return measured <= most
+
+
+def _about_language(request: str, answer: WrittenAnswer) -> Iterator[Doubt]:
+    """Yield the outputs that are certainly in another language than the one that was wanted."""
+    prose = {name: text for name, text in answer.outputs.items() if _is_prose(name, text)}
+    spoken = {name: language for name, text in prose.items() if (language := language_of(_without_code(text)))}
+    wanted = languages_wanted(instruction(request))
+    for name, language in spoken.items():
+        by_name = re.search(r"[._-](en|de|fr|es|it|pt|nl)\.\w+$", name)
+        expected = by_name[1] if by_name else _expected(request, wanted, answer, language)
+        if expected is not None and language != expected:
+            which = "the answer" if len(answer.outputs) == 1 else name
+            asked = "for" if expected in wanted or by_name else "in"
+            yield Doubt(f"You asked {asked} {NAMES[expected]}; {which} is in {NAMES[language]}.", name)
+
+
+def _expected(request: str, wanted: tuple[str, ...], answer: WrittenAnswer, language: str) -> str | None:
+    """Return the language in which an answer is expected; None if others may be right too."""
+    if len(wanted) == 1 and len(answer.outputs) == 1:
+        return wanted[0]
+    if wanted or names_language(request) or Wishes.of(request).code:
+        return None
+    own = language_of(instruction(request))
+    if own is None or (own != language and has_words_of(language, request, own)):
+        return None
+    read = {language_of(_without_code(text)) for text in answer.inputs.values()}
+    return own if language not in read and read <= {own, None} else None
+
+
+def _is_prose(name: str, text: str) -> bool:
+    return (
+        PurePosixPath(name).suffix.lower() in PROSE
+        and len(text) <= READ_BYTES
+        and len(_without_code(text).split()) >= _LEAST_PROSE
+    )
+
+
+def _without_code(text: str) -> str:
+    return _FENCED.sub(" ", text)

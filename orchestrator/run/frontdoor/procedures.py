@@ -1,0 +1,255 @@
+"""Answer requests to maintain this installation with a procedure: the plan is one step that proposes it.
+
+Such a step changes nothing. It keeps the procedure's plan, which a person then approves or not. A request whose words
+are all explained by a procedure is matched without a model. Where that does not decide, the frontdoor's model chooses:
+of the procedures that a request in words may ask for, and of all for a task of the type `manage`. A grammar holds it to
+procedures that there are and to the inputs that they have. It may choose none.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from orchestrator.engine.client.engine import OnText
+from orchestrator.engine.errors import EngineError
+from orchestrator.errors import Problem
+from orchestrator.pool.errors import PoolError
+from orchestrator.run.frontdoor.planner import FRONTDOOR, lacks
+from orchestrator.run.planning import Accept, Extended, PlanContext, Planned, PlannedBy, PlannedPart, Planner
+from orchestrator.run.steps.attempt import added
+from orchestrator.run.steps.errors import map_error
+from orchestrator.run.steps.prompt import plan_messages
+from orchestrator.run.steps.role import resolve_role
+from orchestrator.task.events import Usage
+from orchestrator.task.taskir import Plan, Step, TaskIR
+from orchestrator.task.taskir.json_text import read_json
+from procedures.errors import ProcedureError
+from procedures.forms import InputForm, Procedure
+from procedures.library import Library
+from procedures.match import Match, find_procedure, possible_procedures
+from procedures.plan import check_inputs
+from registry.models import Registry
+
+OUTPUT: Final = "plan.txt"
+NONE: Final = "none"
+"""What the model answers where no procedure is meant. No procedure has this name while a request is planned."""
+CHOICE_TOKENS: Final = 512
+MAX_TEXT: Final = 1000
+MAX_LIST: Final = 50
+_JSON_TYPES: Final = {"integer": "integer", "number": "number", "boolean": "boolean"}
+
+
+class ProcedurePlanner:
+    """A Planner that answers with a procedure where a request asks for one, and else leaves it to another planner."""
+
+    def __init__(self, planner: Planner, library: Callable[[], Library]) -> None:
+        """`library` returns the procedures that there are at the moment."""
+        self._planner = planner
+        self._library = library
+
+    def why_not(self, registry: Registry) -> Problem | None:
+        """Return why no request can be planned with this registry, or None."""
+        return self._planner.why_not(registry)
+
+    def planned_by(self, registry: Registry) -> PlannedBy:
+        """Return which role and model plan what asks for no procedure."""
+        return self._planner.planned_by(registry)
+
+    async def plan(self, context: PlanContext, accept: Accept, on_text: OnText) -> Planned:
+        """Plan the request. Raises InputError, and PlanError where a model has to be asked and cannot answer."""
+        if any("procedure" in step.tools for part in context.known for step in part.steps):
+            return Planned("procedure", "", Usage())
+        choice = ProcedureChoice() if context.known else await self._choice(context, on_text)
+        if choice.match is not None:
+            _accept((procedure_step(choice.match, context.registry),), context, accept)
+            return Planned("procedure", choice.reason, choice.usage)
+        if context.task is not None:
+            if not context.known:
+                _accept(context.task.plan.steps, context, accept)
+            return Planned("taskir", choice.reason, choice.usage, wanted=context.task.plan.wanted)
+        planned = await self._planner.plan(context, accept, on_text)
+        return replace(planned, usage=added(choice.usage, planned.usage))
+
+    async def extend(self, context: PlanContext, after: str, output: str, accept: Accept, on_text: OnText) -> Extended:
+        """Go on with a plan, which is always one of the other planner. Raises InputError."""
+        return await self._planner.extend(context, after, output, accept, on_text)
+
+    async def _choice(self, context: PlanContext, on_text: OnText) -> "ProcedureChoice":
+        library = self._library()
+        match = await asyncio.to_thread(find_procedure, context.request, library, context.files)
+        if match is not None:
+            return ProcedureChoice(match)
+        if not offers_procedures(context.registry):
+            return ProcedureChoice()
+        missing = () if context.task is not None else await asyncio.to_thread(lacks, context)
+        if missing:
+            return ProcedureChoice()
+        offered = await asyncio.to_thread(_offered, context, library)
+        return await choose_procedure(offered, context, on_text) if offered else ProcedureChoice()
+
+
+@dataclass(frozen=True, slots=True)
+class ProcedureChoice:
+    """Which procedure a request asks for."""
+
+    match: Match | None = None
+    """The procedure and its inputs; None for none."""
+    reason: str = ""
+    """What was wrong with the answers of the model; empty if nothing was."""
+    usage: Usage = field(default_factory=Usage)
+    """What the answers of the model took."""
+
+
+def offers_procedures(registry: Registry) -> bool:
+    """Return whether there is a model of the role `frontdoor` that can be asked for a procedure.
+
+    The embedded models have not been trained on that.
+    """
+    return FRONTDOOR in registry.usable_roles and bool(resolve_role(registry, FRONTDOOR).prompts.procedures)
+
+
+async def choose_procedure(
+    offered: Sequence[Procedure], context: PlanContext, on_text: OnText = lambda _piece: None
+) -> ProcedureChoice:
+    """Have the model of the role `frontdoor` choose one of these procedures and its inputs, or none.
+
+    It is asked a second time where its inputs cannot be used. If that does not help, or it cannot be asked, it is none.
+    """
+    role = resolve_role(context.registry, FRONTDOOR, priority=context.priority)
+    system = "\n".join(
+        [role.prompts.procedures, *map(_shown, offered), f"Models: {', '.join(context.registry.models)}"]
+    )
+    known, usage, flaws = {one.id: one for one in offered}, Usage(), list[str]()
+    for _ in range(2):
+        told = f"{context.request}\nThe previous answer failed: {flaws[-1]}" if flaws else context.request
+        request = role.request(
+            plan_messages(system, (), told), max_tokens=CHOICE_TOKENS, schema=choice_schema(offered), fit=1
+        )
+        try:
+            completion = await context.models.generate(role.model, request, on_text)
+        except (EngineError, PoolError) as error:
+            return ProcedureChoice(None, "; ".join([*flaws, map_error(error).message]), usage)
+        usage = added(usage, completion.usage)
+        document, problems = read_json(completion.text)
+        if problems or not isinstance(document, dict):
+            flaws.append(f"it is no choice of a procedure: {problems[0] if problems else completion.text[:80]!r}")
+            continue
+        if document.get("procedure") not in known:
+            return ProcedureChoice(None, "; ".join(flaws), usage)
+        match = Match(str(document["procedure"]), dict(document.get("inputs") or {}))
+        try:
+            check_inputs(known[match.procedure], match.inputs)
+        except ProcedureError as error:
+            flaws.append(str(error))
+            continue
+        return ProcedureChoice(match, "; ".join(flaws), usage)
+    return ProcedureChoice(None, "; ".join(flaws), usage)
+
+
+def choice_schema(offered: Sequence[Procedure]) -> dict[str, Any]:
+    """Return the JSON Schema of a choice: one of these procedures with inputs that it has, or none."""
+    none = {
+        "type": "object",
+        "properties": {"procedure": {"const": NONE}},
+        "required": ["procedure"],
+        "additionalProperties": False,
+    }
+    return {"anyOf": [*map(_choice_of, offered), none]}
+
+
+def procedure_step(match: Match, registry: Registry) -> Step:
+    """Return the step that proposes a procedure. No model is asked for it, so it has the cheapest role."""
+    roles = registry.step_roles
+    workers = [name for name in roles if registry.roles[name].tier == "C"]
+    return Step(
+        id="S1",
+        actor=(workers or roles)[0],
+        action=f"Plan the procedure {match.procedure}, which then waits for the approval of a person.",
+        outputs=(OUTPUT,),
+        run_gates=False,
+        kind="tool",
+        tools=("procedure",),
+        arguments={"name": match.procedure, "inputs": dict(match.inputs)},
+    )
+
+
+def managed_task(task: TaskIR, library: Library, registry: Registry) -> TaskIR:
+    """Return a task of the type `manage` with one step that proposes the procedure that its objective asks for.
+
+    It is returned as it is if it is of another type, has steps that act by themselves, or has words that explain no
+    procedure. Reads the disk.
+    """
+    if not _may_be_procedure(task, registry):
+        return task
+    match = find_procedure(task.objective, library)
+    if match is None:
+        return task
+    return task.model_copy(update={"plan": Plan(steps=(procedure_step(match, registry),))})
+
+
+def asks_for_procedure(task: TaskIR, registry: Registry) -> bool:
+    """Return whether the frontdoor is asked for a procedure that does what a task is about: see `Ports.plans_task`."""
+    return _may_be_procedure(task, registry) and offers_procedures(registry)
+
+
+def _may_be_procedure(task: TaskIR, registry: Registry) -> bool:
+    acts = any(step.kind != "generate" or step.tools for step in task.plan.steps)
+    return task.task_type == "manage" and not acts and bool(registry.step_roles)
+
+
+def _accept(steps: Sequence[Step], context: PlanContext, accept: Accept) -> None:
+    if context.check is not None:
+        context.check(steps)
+    accept(PlannedPart(tuple(steps)))
+
+
+def _offered(context: PlanContext, library: Library) -> list[Procedure]:
+    """Return the procedures that the model may choose from. One that needs a secret is none of them."""
+    names = None if context.task is not None else possible_procedures(context.request, library, context.files)
+    found = [one for one in library.procedures() if isinstance(one, Procedure)]
+    return [
+        one
+        for one in found
+        if (names is None or one.id in names)
+        and one.id != NONE
+        and not any(entry.type == "secret" and not entry.optional for entry in one.form.inputs.values())
+    ]
+
+
+def _shown(procedure: Procedure) -> str:
+    """Return the line of the prompt about a procedure."""
+    form = procedure.form
+    inputs = "".join(f"\n    {name}: {entry.description}" for name, entry in _choosable(procedure).items())
+    return f"  {form.id}: {form.description.strip()}{inputs}"
+
+
+def _choosable(procedure: Procedure) -> Mapping[str, InputForm]:
+    return {name: entry for name, entry in procedure.form.inputs.items() if entry.type != "secret"}
+
+
+def _choice_of(procedure: Procedure) -> dict[str, Any]:
+    inputs = _choosable(procedure)
+    needed = [name for name, entry in inputs.items() if entry.default is None and not entry.optional]
+    stated = {
+        "type": "object",
+        "properties": {name: _value_schema(entry) for name, entry in inputs.items()},
+        "required": needed,
+        "additionalProperties": False,
+    }
+    return {
+        "type": "object",
+        "properties": {"procedure": {"const": procedure.id}, "inputs": stated},
+        "required": ["procedure", "inputs"],
+        "additionalProperties": False,
+    }
+
+
+def _value_schema(entry: InputForm) -> dict[str, Any]:
+    """Return the JSON Schema of an input. Patterns and limits are checked afterwards, by `check_inputs`."""
+    text = {"type": "string", "minLength": 1, "maxLength": MAX_TEXT}
+    if entry.choices:
+        return {"enum": [*entry.choices]}
+    if entry.type == "list":
+        return {"type": "array", "items": text, "maxItems": MAX_LIST}
+    return {"type": _JSON_TYPES[entry.type]} if entry.type in _JSON_TYPES else text

@@ -1,0 +1,152 @@
+"""Resolve the names in a request or a plan to files and parts."""
+
+import re
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Sequence
+from fnmatch import fnmatchcase
+from itertools import count
+from pathlib import PurePosixPath
+
+from orchestrator.task.taskir.names import compose_name, find_name
+
+_REFERENCE = re.compile(r"P([1-9][0-9]{0,5})\Z")
+_ONE_LETTER_WORDS = ("a", "i")
+
+
+def referred_part(name: str) -> int | None:
+    """Return the number of the part that a name such as `P3` refers to, or None for any other name."""
+    match = _REFERENCE.match(name)
+    return int(match[1]) if match else None
+
+
+class FileNames:
+    """The files that a request may refer to: by name, by an unambiguous stem, or several by a pattern."""
+
+    def __init__(self, files: Sequence[str]) -> None:
+        self.files = files
+        self._names = frozenset(files)
+        self._by_stem: defaultdict[str, set[str]] = defaultdict(set)
+        for file in files:
+            path = PurePosixPath(file)
+            for stem in (path.stem, str(path.with_suffix(""))):
+                self._by_stem[stem].add(file)
+
+    def find(self, name: str) -> tuple[str, ...]:
+        """Return the file with this name, else the only one with this stem, else all that match it as a pattern."""
+        if (found := find_name(name, self._names)) is not None:
+            return (found,)
+        files = self._by_stem.get(name, ())
+        if len(files) == 1:
+            return (*files,)
+        return tuple(file for file in self.files if fnmatchcase(file, name)) if "*" in name else ()
+
+    def mentioned(self, request: str) -> tuple[str, ...]:
+        """Return the files that the request mentions, in their own order."""
+        composed = compose_name(request)
+        return tuple(
+            file for file in self.files if any(_mentions(composed, compose_name(name)) for name in self._callings(file))
+        )
+
+    def lists(self, request: str) -> tuple[tuple[str, ...], ...]:
+        """Return the lists of files in a request, such as `a.txt, b.txt and c.txt`: two files or more, each once.
+
+        A range is a list too.
+        """
+        by_calling = {name: file for file in self.files for name in self._callings(file) if name in request}
+        found = (re.findall(_any_of(by_calling), listed) for listed in lists_of(request, by_calling))
+        files = (tuple(dict.fromkeys(by_calling[name] for name in names)) for names in found)
+        ranges = ranges_of(compose_name(request), self.files)
+        return tuple(dict.fromkeys([*(listed for listed in files if len(listed) > 1), *ranges]))
+
+    def _callings(self, file: str) -> list[str]:
+        stem = PurePosixPath(file).stem
+        return [file, stem] if self.find(stem) == (file,) else [file]
+
+
+_TO = r"(?:\s*(?:[-\u2013\u2014\u2026]|\.{2,3})\s*|\s+(?:to|through|thru|until|till|bis|à|au|jusqu'à|a|al|hasta)\s+)"
+_ENDS_OF_CHANGE = re.compile(
+    r"\b(?:chang|differ|diff|compar|vergleich|unterschied|(?:ver)?änder|geändert|évolu|compara|cambi)\w*\b[^.!?\n]*$",
+    re.IGNORECASE,
+)
+"""What stands before two files that are compared, and not before the first and the last of a range."""
+_NUMBERED = re.compile(r"(.*[^\W\d])[-_ ]?(\d{1,9})\Z", re.DOTALL)
+_PLURAL = r"(?:s|e|n|en)?"
+
+
+def ranges_of(text: str, files: Sequence[str]) -> list[tuple[str, ...]]:
+    """Return the files of each range in a text, such as `claim1 to claim6`, `claim1.txt-claim6.txt` or `claims 1-6`."""
+    series = defaultdict[tuple[str, str], dict[int, str]](dict)
+    for file in files:
+        path = PurePosixPath(file)
+        if (match := _NUMBERED.match(path.stem)) is not None:
+            series[match[1], path.suffix][int(match[2])] = file
+    ranges = list[tuple[str, ...]]()
+    for (stem, ending), numbered in series.items():
+        if len(numbered) > 2:
+            called, behind = rf"{re.escape(stem)}{_PLURAL}[-_ ]?", rf"(?:{re.escape(ending)})?"
+            for match in re.finditer(
+                rf"(?<![\w./-]){called}(\d{{1,9}}){behind}{_TO}(?:{called})?(\d{{1,9}}){behind}(?![\w/-])",
+                text,
+                re.IGNORECASE,
+            ):
+                low, high = int(match[1]), int(match[2])
+                listed = tuple(numbered[number] for number in sorted(numbered) if low <= number <= high)
+                if len(listed) > 1 and not _ENDS_OF_CHANGE.search(text[: match.start()]):
+                    ranges.append(listed)
+    return ranges
+
+
+def with_folders(names: Iterable[str]) -> set[str]:
+    """Return the names, and all folders that they are in. Nothing else can have one of these names."""
+    return {str(path) for name in names for path in (PurePosixPath(name), *PurePosixPath(name).parents)}
+
+
+def default_output(number: int, foreach: bool, taken: Collection[str]) -> str:
+    """Return a name for the output of a step that gives it none: `s1.txt`, or `s1.json` for the list of a `foreach`.
+
+    It is none of the names that are `taken`.
+    """
+    names = (f"s{number}{'-output' * again}.{'json' if foreach else 'txt'}" for again in count())
+    return next(name for name in names if name not in taken)
+
+
+def _mentions(request: str, name: str) -> bool:
+    if name not in request:
+        return False
+    # "a" is an article more often than a file; in a list ("a, b and c") or at the end it is a file.
+    behind = r"(?=\s*(?:[,;:!?)]|\.?\s*$|(?:and|or)\b))" if name.lower() in _ONE_LETTER_WORDS else r"(?![\w/-])"
+    return re.search(rf"(?<![\w./-]){re.escape(name)}{behind}", request) is not None
+
+
+def names_file(text: str, file: str) -> bool:
+    """Return whether a text names a file by its whole name, which needs an ending or a folder to be no other word."""
+    if file not in text or ("." not in file and "/" not in file):
+        return False
+    return re.search(rf"(?<![\w./-]){re.escape(file)}(?![\w/-])(?!\.\w)", text) is not None
+
+
+def in_place_of_list(text: str, files: Sequence[str], instead: str) -> str:
+    """Return the text with `instead` where it lists these files: by whole names, with signs or short words between.
+
+    A text that does not list all of them, one after the other, is returned as it is.
+    """
+    if any(file not in text for file in files):
+        return text
+    for listed in lists_of(text, files):
+        if all(file in listed for file in files):
+            return text.replace(listed, instead, 1)
+    return text
+
+
+def lists_of(text: str, names: Iterable[str]) -> list[str]:
+    """Return the parts of a text that list some of these names, with signs or words of up to four letters between."""
+    if not (name := _any_of(names)):
+        return []
+    between = r"(?:\s*[,;&/+]\s*|\s+)(?:\w{1,4}\s+)?"
+    return re.findall(rf"{name}(?:{between}{name})+", text)
+
+
+def _any_of(names: Iterable[str]) -> str:
+    """Return a pattern of any of these names as a word, the longest first, since one may begin like another."""
+    escaped = "|".join(re.escape(name) for name in sorted(names, key=len, reverse=True))
+    return rf"(?<![\w./-])(?:{escaped})(?![\w/-])" if escaped else ""

@@ -1,0 +1,410 @@
+"""Say by its verb and its preposition what a sentence does with the name of a file, in four languages.
+
+"Summarize a.md", "the numbers in a.csv" and "a summary of a.md" read it, "write a.md", "save it as a.md" and "a.md
+speichern" write it. What a program is to do with files ("a script that reads a.csv") says neither.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from orchestrator.run.frontdoor.words import concept, folded
+
+
+class Use(Enum):
+    """What is done with a file. What a program does with it, for example, is unsure."""
+
+    READ = "read"
+    WRITE = "write"
+    UNSURE = "unsure"
+
+
+_NAME = re.compile(r"(?<![\w./*@-])[\w-][\w./-]*\.[A-Za-z]\w{0,7}(?![\w/*(@-])")
+_TOKEN = re.compile(r"->|=>|[→⇒]|[\w./'\u2019-]*\w|[,;:(]")
+_SENTENCE_END = re.compile(r"[.!?;]+(?=\s|$)|\n{2,}|\n(?=\s*(?:[-*•]|\d+[.)])\s)")
+
+_WRITING = """
+    write writes? save creates? produce generate store export output put implement develop draft compose prepare
+    build name call make schreib(?:e|en|st|t)? speicher(?:e|n|st|t)? erstell(?:e|en|t)? erzeug(?:e|en|t)?
+    generier(?:e|en)? ausgeben leg sicher(?:e|n) programmier(?:e|en)? implementier(?:e|en)? verfass(?:e|en|t)?
+    ableg(?:e|en|t) nenn exportier(?:e|en)? abspeicher(?:n|e) entwickl(?:e|t) ecri(?:s|re|vez|s-le|s-la)
+    enregistr(?:e|er|ez)(?:-l[ea]s?)? sauvegard(?:e|er|ez)(?:-l[ea]s?)? cre(?:e|er|ez) gener(?:e|er|ez)
+    mets(?:-l[ea]s?)? mettre redige(?:r|z)? exporte(?:r|z)? implement(?:e|er|ez)
+    escrib(?:e|ir|a|elo|ela|elos|elas) guard(?:a|ar|e|alo|ala|alos|alas) crea(?:r|lo)? gener(?:a|ar|alo)
+    pon(?:er|lo|la)? redact(?:a|ar) exporta(?:r)? implementa(?:r)? almacena(?:r)? llam(?:alo|ala) nombra(?:lo)?
+    """.split()
+_READING = """
+    read summari[sz]e translate compare check review fix list extract explain analy[sz]e count sort find look
+    use take open load parse describe classify rate proofread correct convert turn improve rewrite edit update
+    refactor merge combine join debug test run tell show answer validate verify rank group filter calculate
+    compute sum split rename copy move clean format shorten condense outline identify highlight pick choose
+    judge evaluate inspect examine search scan see quote paraphrase simplify transform change modify annotate
+    diff document say says mention mentions add append apply give get lies lest lesen fass fasse zusammenfassen
+    ubersetz(?:e|en|t)? vergleich(?:e|en|t)? (?:uber)?pruf(?:e|en|t)? liste auflisten extrahier(?:e|en)?
+    erklar(?:e|en|t)? analysier(?:e|en)? zahl(?:e|en)? sortier(?:e|en)? such(?:e|en)? find(?:e|en)? nimm nehmen
+    nutz(?:e|en)? verwend(?:e|en)? offn(?:e|en) beschreib(?:e|en)? klassifizier(?:e|en)? bewert(?:e|en)?
+    korrigier(?:e|en)? verbesser(?:e|n)? uberarbeit(?:e|en)? aktualisier(?:e|en)? konvertier(?:e|en)?
+    wandl(?:e)? formulier(?:e|en)? kurz(?:e|en) berechn(?:e|en) ordn(?:e|en) zeig(?:e|en)? sag(?:e|en)? nenne
+    steht gib li(?:s|re|sez) resum(?:e|er|ez) tradui(?:s|re|sez) compar(?:e|er|ez) verifi(?:e|er|ez) lister?
+    extrai(?:s|re|yez) expliqu(?:e|er|ez) analys(?:e|er|ez) compt(?:e|er|ez) tri(?:e|er|ez) trouv(?:e|er|ez)
+    cherch(?:e|er|ez) utilis(?:e|er|ez) prends decri(?:s|re|vez) class(?:e|er|ez) corrig(?:e|er|ez)
+    amelior(?:e|er|ez) convert(?:is|ir) transform(?:e|er|ez) calcul(?:e|er|ez) montr(?:e|er|ez) dis
+    regard(?:e|er|ez) reformul(?:e|er|ez) simplifi(?:e|er) fusionn(?:e|er) reli(?:s|re) lee leer resum(?:e|ir|a)
+    traduc(?:e|ir|elo) compar(?:a|ar) revis(?:a|ar) verific(?:a|ar) comprueba enumera(?:r)? extra(?:e|er)
+    explic(?:a|ar) analiz(?:a|ar) cuenta contar ordena(?:r)? encuentra busca(?:r)? usa(?:r)? utiliza(?:r)?
+    clasific(?:a|ar) corrige corregir mejora(?:r)? convierte transforma(?:r)? calcula(?:r)? muestra di mira
+    fusiona(?:r)? combina(?:r)? une
+    """.split()
+_NOUNS = frozenset(
+    """
+    list check review test use look sort rate count answer open load show rank group filter format outline highlight
+    judge search quote change edit run scan copy move draft build store call name make document split turn say
+    liste zahl compte classe corrige resume cuenta muestra lista mira usa
+    """.split()
+)
+"""Verbs that are nouns or participles as well, if they do not begin a clause: "a packing list"."""
+_WRITES = re.compile(rf"(?:{'|'.join(_WRITING)})")
+_READS = re.compile(rf"(?:{'|'.join(_READING)})")
+_ARTICLE = frozenset(
+    """
+    a an the this that my your our its his her their ein eine einen einem einer eines der die das den dem des
+    mein meine un une le la les du des ce cette mon ma mes el los las una unos unas mi mis su sus al del
+    """.split()
+)
+_INDEFINITE = frozenset("a an ein eine einen un une una".split())
+_FILLERS = _ARTICLE | frozenset(
+    """
+    file files new datei dateien neue neuen fichier fichiers nouveau archivo archivos fichero ficheros nuevo
+    document dokument documento both beide deux dos two
+    """.split()
+)
+"""Words that may stand between a preposition and the name that it belongs to."""
+_AND = frozenset("and or und oder sowie et ou y o e & , : as-well-as plus".split())
+_BEFORE_VERB = _AND | frozenset(
+    """
+    then please to also you i we finally next first just now can could should must shall will would let me
+    bitte dann danach zuletzt zuerst auch jetzt du sie zu puis ensuite enfin aussi d'abord veuillez
+    luego despues tambien primero ahora ( ;
+    """.split()
+)
+"""Words after which a verb may begin a clause."""
+_NAMING = frozenset(
+    """
+    as named called titled als namens genannt benannt comme nomme nommee appele appelee sous como llamado
+    llamada titulado
+    """.split()
+)
+_SAYS = frozenset(
+    """
+    says say said describes describe described explains shows defines requires demands wants asks suggests specifies
+    prescribes does uses sagt beschreibt erklart zeigt verlangt vorschreibt dit decrit explique montre demande
+    dice explica muestra pide exige
+    """.split()
+)
+_FROM = frozenset(
+    """
+    from of about for using on by per against via between von vom aus uber fur auf mithilfe laut anhand gegen
+    zwischen zu de du des d depuis pour sur par contre entre selon desde sobre para por segun del contra based
+    according regarding
+    """.split()
+)
+_WITH = frozenset("with mit avec con without ohne sans sin".split())
+_NOT = frozenset("not never without nicht ohne sans pas sin".split())
+_ARROWS = frozenset("-> => → ⇒".split())
+_INTO = frozenset("into vers hacia".split())
+_IN = frozenset("in inside im within dans en nach under unter to a al au".split())
+_TO = frozenset("to a al au nach".split())
+_CHANGES = frozenset("translate summarize convert correct improve sort rewrite edit refactor simplify format".split())
+"""Concepts of verbs that make a new text of a file."""
+_GATHERS = frozenset(
+    """
+    combine merge join collect gather summarize rank group outline document add append turn transform move copy split
+    put bring condense une fusiona combina fusionne rassemble reune
+    """.split()
+)
+"""Concepts of verbs that make a text of several: what stands behind an "in" may be that text."""
+_QUESTION = frozenset(
+    """
+    what which who whom whose when where why how is are was were does do did has have can there
+    was welche welcher welches welchen wer wen wem wann wo warum wie wieviel ist sind hat haben steht gibt
+    que quoi quel quelle quels quelles qui quand ou pourquoi comment combien est sont y
+    cual cuales quien quienes cuando donde cuanto cuanta cuantos cuantas como es son hay
+    """.split()
+)
+_RESULT = frozenset(
+    """
+    result results output answer translation summary ergebnis ergebnisse ausgabe antwort ubersetzung zusammenfassung
+    resultat sortie reponse traduction resultado salida respuesta traduccion
+    """.split()
+)
+"""Words for what is made."""
+_REPLY = frozenset("answer reply response antwort reponse respuesta contestacion".split())
+_NEW = frozenset("new neue neuen neues nouveau nouvelle nuevo nueva".split())
+_PLURAL = frozenset("files dateien fichiers archivos ficheros".split())
+_SO_THAT = frozenset("so that which to damit dass sodass um pour qui que para".split())
+_CODE = re.compile(r".*\.(?:py|js|ts|sh|java|c|cpp|cs|go|rs|rb|php|kt|swift)", re.IGNORECASE)
+_RELATIVE = frozenset(
+    """
+    that which who whose reads reading loads loading takes taking parses uses welche welches welcher liest ladt
+    qui que lit lisant charge cual lea lee carga
+    """.split()
+)
+_MODAL = frozenset(
+    """
+    should must shall will would can soll sollte muss kann doit devrait peut debe deberia puede
+    """.split()
+)
+_PROGRAM = re.compile(
+    r"\b(?:functions?|scripts?|programs?|class|module|tool|cli|app|application|command|server|library|parser|makefile|"
+    r"dockerfile|workflow|pipeline|config(?:uration)?|code|funktion\w*|skripte?|programm\w*|klasse|modul|werkzeug|befehl|"
+    r"fonctions?|programmes?|classe|outil|commande|funcion(?:es)?|programas?|clase|herramienta|comando)\b"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A word, a sign or the name of a file in a sentence."""
+
+    text: str
+    """Folded, but names as they are."""
+    name: bool
+    capital: bool
+    """Whether it is a noun by its capital, as in German; not at the beginning of a clause."""
+
+
+def sentences_of(text: str) -> Iterator[tuple[int, int]]:
+    """Yield where each sentence of a text begins and ends. Items of a list are sentences too."""
+    start = 0
+    for match in _SENTENCE_END.finditer(text):
+        yield start, match.end()
+        start = match.end()
+    yield start, len(text)
+
+
+def tokens_of(sentence: str) -> Iterator[Token]:
+    """Yield the words and signs of a sentence, and the words that look like names of files."""
+    names = {match.start(): match for match in _NAME.finditer(sentence)}
+    at, begins = 0, True
+    while at < len(sentence):
+        match = names.get(at) or _TOKEN.match(sentence, at)
+        if match is None:
+            at += 1
+            continue
+        text, named = match[0], at in names
+        if not named and any(at < start < match.end() for start in names):
+            at += 1  # a quote or a bracket before the name
+            continue
+        plain = text if named else re.sub(r"^[ldjn]['\u2019]", "", folded(text))
+        yield Token(plain, named, text[:1].isupper() and not begins)
+        begins = text in ",;:" or plain in _AND
+        at = match.end()
+
+
+def may_be_program(name: str, text: str) -> bool:
+    """Return whether a file may be the program that a text speaks of, which then is to be written."""
+    return _CODE.fullmatch(name) is not None and _PROGRAM.search(folded(text)) is not None
+
+
+def orders_program(tokens: Sequence[Token]) -> bool:
+    """Return whether a sentence orders a program, so that the names that follow may be those that it works with."""
+    verb = next((at for at in range(len(tokens)) if _is_verb(tokens, at, _WRITES)), None)
+    rest = tokens[verb + 1 :] if verb is not None else ()
+    return any(_PROGRAM.fullmatch(token.text) for token in rest if not token.name)
+
+
+def _is_verb(tokens: Sequence[Token], at: int, verbs: re.Pattern[str]) -> bool:
+    token, before = tokens[at], tokens[at - 1].text if at else ""
+    if token.name or token.capital or before in _ARTICLE:
+        return False
+    if token.text in _NOUNS and before and before not in _BEFORE_VERB and not tokens[at - 1].name:
+        return False
+    return verbs.fullmatch(token.text) is not None
+
+
+def use_of(tokens: Sequence[Token], at: int, program: bool) -> Use:
+    """Return what a sentence does with the name at this place of it. `program`: an earlier one orders a program."""
+    link = _link(tokens, at)
+    if (listed := _listed_after(tokens, link)) is not None:
+        return use_of(tokens, listed, program)
+    preposition = "" if link < 0 or tokens[link].name else tokens[link].text
+    if preposition in _NAMING and at + 1 < len(tokens) and tokens[at + 1].text in _SAYS:
+        return Use.READ  # "as style.md says"
+    if preposition in _NAMING or preposition in _ARROWS or _is_heading(tokens, link, at):
+        return Use.WRITE
+    if any(token.text in _NOT for token in tokens[max(0, at - 3) : at]):
+        return Use.UNSURE
+    if at + 1 < len(tokens) and tokens[at + 1].text in _PLURAL:
+        return Use.UNSURE  # "README.md files" are any such files
+    if link < 0 and at + 1 < len(tokens) and tokens[at + 1].text in _MODAL:
+        return Use.UNSURE  # "a.py should …"
+    if any(token.text in _NEW for token in tokens[link + 1 : at]):
+        return Use.WRITE
+    in_program = program or _in_program(tokens, at)
+    if preposition == "(" or (link >= 0 and tokens[link].name):
+        return Use.WRITE if _makes_text(tokens, at) else Use.UNSURE
+    if preposition in _INTO or preposition in _IN:
+        return _into(tokens, link, at, in_program=in_program)
+    return _object(tokens, at, preposition, in_program=in_program)
+
+
+def _is_heading(tokens: Sequence[Token], link: int, at: int) -> bool:
+    """Return whether a name stands alone, or before or behind a colon: "a.md: a short version", "Result: a.md"."""
+    if all(token.name or token.text in _AND for token in tokens):
+        return True
+    if link > 0 and tokens[link].text == ":" and tokens[link - 1].text in _RESULT:
+        return True
+    begins = link < 0 or tokens[link].text == "," or _PROGRAM.fullmatch(tokens[link].text) is not None
+    return begins and at + 1 < len(tokens) and tokens[at + 1].text == ":"
+
+
+def _link(tokens: Sequence[Token], at: int) -> int:
+    """Return the place of the word that ties a name to the sentence, such as a preposition; -1 for none."""
+    link = at - 1
+    while link >= 0 and not tokens[link].name:
+        filler = tokens[link].text in _FILLERS
+        if (
+            filler
+            and tokens[link].text in _TO
+            and link > 0
+            and (tokens[link - 1].name or tokens[link - 1].text in _REPLY)
+        ):
+            break  # "a.md a b.md", "una respuesta a a.md": no article, but Spanish or French for "to"
+        if not filler and not (tokens[link].text == ":" and link > 0 and tokens[link - 1].text in _FILLERS):
+            break  # a colon belongs to "in two files: a.md and b.md"
+        link -= 1
+    return link
+
+
+def _listed_after(tokens: Sequence[Token], link: int) -> int | None:
+    """Return the place of the name before a comma or an `and`, if this is the link of a list of names."""
+    if link < 0 or tokens[link].name or tokens[link].text not in _AND:
+        return None
+    at = link
+    while at >= 0 and not tokens[at].name and (tokens[at].text in _AND or tokens[at].text in _FILLERS):
+        at -= 1
+    return at if at >= 0 and tokens[at].name else None
+
+
+def _object(tokens: Sequence[Token], at: int, preposition: str, *, in_program: bool) -> Use:
+    """Return what is done with a name that is the object of a verb, or belongs to it by a preposition of origin."""
+    verb, writes = _verb_before(tokens, at)
+    between = tokens[verb + 1 : at] if verb is not None else tokens[:at]
+    described = any(token.text in _RELATIVE or token.text in _MODAL for token in between)
+    if (writes and described) or (in_program and not writes):
+        return Use.UNSURE
+    if preposition in _WITH:
+        return Use.UNSURE if writes else Use.READ
+    if preposition in _FROM:
+        return Use.UNSURE if in_program and _program_in(between) else Use.READ
+    if verb is None:
+        return _without_verb(tokens, at)
+    if writes:
+        return Use.WRITE
+    return Use.UNSURE if tokens[at - 1].text in _INDEFINITE else Use.READ
+
+
+def _verb_before(tokens: Sequence[Token], at: int) -> tuple[int | None, bool]:
+    """Return the place of the verb that governs a name, if one stands before it, and whether it is one of writing."""
+    for place in range(at - 1, -1, -1):
+        if _is_verb(tokens, place, _WRITES):
+            return place, True
+        if _is_verb(tokens, place, _READS):
+            return place, False
+    return None, False
+
+
+def _verb_behind(tokens: Sequence[Token], at: int) -> bool | None:
+    """Return whether the verb that follows a name, as in German, is one of writing; None if none follows at once."""
+    for place in range(at + 1, min(len(tokens), at + 6)):
+        if tokens[place].text in _AND or tokens[place].name:
+            return None
+        if _is_verb(tokens, place, _WRITES):
+            return True
+        if _is_verb(tokens, place, _READS) or tokens[place].text in ("zusammen", "vor"):
+            return False
+    return None
+
+
+def _in_program(tokens: Sequence[Token], at: int) -> bool:
+    """Return whether a name is part of what a program is to do that the sentence orders."""
+    verb = next((place for place in range(at) if _is_verb(tokens, place, _WRITES)), None)
+    code = next((place for place in range(at) if tokens[place].name and _CODE.fullmatch(tokens[place].text)), None)
+    changed = code is not None and any(token.text in _SO_THAT for token in tokens[code + 1 : at - 1])
+    return changed or (verb is not None and _program_in(tokens[verb + 1 : at]))
+
+
+def _program_in(tokens: Iterable[Token]) -> bool:
+    return any(_PROGRAM.fullmatch(token.text) for token in tokens if not token.name)
+
+
+def _into(tokens: Sequence[Token], link: int, at: int, *, in_program: bool) -> Use:
+    """Return what is done with a name behind a preposition of place or direction."""
+    preposition, (_, writes) = tokens[link].text, _verb_before(tokens, at)
+    if preposition in _TO and link > 1 and tokens[link - 1].text in _REPLY and tokens[link - 2].text in _INDEFINITE:
+        return Use.READ  # "a reply to mail.txt", but "write the reply to reply.txt"
+    if preposition in _INTO or _verb_behind(tokens, at) or (link > 0 and tokens[link - 1].name):
+        return Use.UNSURE if in_program and not writes else Use.WRITE
+    if writes:
+        return Use.UNSURE if in_program and _relative_before(tokens, at) else Use.WRITE
+    if in_program:
+        return Use.UNSURE
+    begins = max((place + 1 for place in range(link) if tokens[place].text in _AND), default=0)
+    if any(_is_verb(tokens, place, _WRITES) for place in range(begins, link)):
+        return Use.WRITE
+    return _place(tokens, begins, at)
+
+
+def _place(tokens: Sequence[Token], begins: int, at: int) -> Use:
+    """Return what is done with a name behind a preposition of place, in a clause that has no verb of writing.
+
+    If the sentence has named another file before, this may be where the result goes, unless the two are compared.
+    """
+    verb, _ = _verb_before(tokens, at)
+    clause = tokens[max(begins, -1 if verb is None else verb + 1) : at]
+    if verb is None and not _asks(tokens):
+        return Use.UNSURE  # "the findings belong in a.md"
+    if verb is not None and concept(tokens[verb].text) in _GATHERS:
+        return Use.WRITE if _changes_file(tokens, at) else Use.UNSURE  # "combine the summaries in a.md"
+    if _CODE.fullmatch(tokens[at].text) and _program_in(tokens[:at]):
+        return Use.UNSURE  # "a function that counts words, in a.py"
+    if _changes_file(tokens, at) or any(token.text in _RESULT for token in clause):
+        return Use.WRITE
+    compared = verb is not None and concept(tokens[verb].text) == "compare"
+    doubtful = any(token.text in _MODAL for token in clause) or any(token.name for token in tokens[:at])
+    return Use.UNSURE if doubtful and not compared else Use.READ
+
+
+def _makes_text(tokens: Sequence[Token], at: int) -> bool:
+    """Return whether the verb before a name makes a text, as to write and to translate do."""
+    verb, writes = _verb_before(tokens, at)
+    return writes or (verb is not None and concept(tokens[verb].text) in _CHANGES)
+
+
+def _changes_file(tokens: Sequence[Token], at: int) -> bool:
+    """Return whether the verb before a name makes a new text of another file: "Translate a.md for Anna in b.md"."""
+    verb, _ = _verb_before(tokens, at)
+    if verb is None or not _makes_text(tokens, at):
+        return False
+    name = next((place for place in range(verb + 1, at) if tokens[place].name), None)
+    return name is not None and _link(tokens, name) == verb
+
+
+def _relative_before(tokens: Sequence[Token], at: int) -> bool:
+    verb, _ = _verb_before(tokens, at)
+    return any(token.text in _RELATIVE for token in tokens[(verb or 0) : at])
+
+
+def _without_verb(tokens: Sequence[Token], at: int) -> Use:
+    """Return what is done with a name that no verb stands before, as in "a.md zusammenfassen" or "What is in a.md?"."""
+    behind = _verb_behind(tokens, at)
+    if behind:
+        return Use.WRITE
+    if at > 0 and tokens[at - 1].text in _INDEFINITE:
+        return Use.UNSURE
+    return Use.READ if behind is False or _asks(tokens) else Use.UNSURE
+
+
+def _asks(tokens: Sequence[Token]) -> bool:
+    """Return whether a sentence is a question, by a word near its beginning."""
+    return any(token.text in _QUESTION for token in tokens[:3] if not token.name)

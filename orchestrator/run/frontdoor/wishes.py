@@ -1,0 +1,221 @@
+"""Read from a request, by code, what form its answer is to have: how many items, how long, in which format.
+
+Only what a request certainly says is read. It is read in English, German, French and Spanish. Of each of several things
+only the length is read ("two questions for every file" is left out). What is said of a text that is there already is
+left out, too.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from orchestrator.run.frontdoor.request import MAX_INSTRUCTION, instruction
+from orchestrator.run.frontdoor.words import folded
+
+Bound = Literal["exactly", "at least", "at most", "about"]
+Unit = Literal["words", "sentences", "characters"]
+Format = Literal["JSON", "CSV", "a Markdown table", "a list"]
+
+_NUMBERS: Final = {
+    word: number
+    for number, words in enumerate(
+        (
+            "one a single ein eine einem einen einer un une una uno",
+            "two zwei deux dos",
+            "three drei trois tres",
+            "four vier quatre cuatro",
+            "five funf cinq cinco",
+            "six sechs six seis",
+            "seven sieben sept siete",
+            "eight acht huit ocho",
+            "nine neun neuf nueve",
+            "ten zehn dix diez",
+            "eleven elf onze once",
+            "twelve zwolf douze doce",
+        ),
+        start=1,
+    )
+    for word in words.split()
+    if word not in ("a", "single")
+}
+_NUMBER = rf"(?P<number>\d{{1,4}}|{'|'.join(sorted(_NUMBERS, key=len, reverse=True))})"
+
+_BOUNDS: Final[dict[Bound, str]] = {
+    "at least": "at least|no fewer than|mindestens|au moins|al menos|por lo menos",
+    "at most": "at most|no more than|not more than|a maximum of|maximum of|maximum|max\\.?|up to|under|fewer than|"
+    "less than|within|hochstens|maximal|nicht mehr als|bis zu|unter|weniger als|au plus|au maximum|moins de|pas plus "
+    "de|"
+    "como maximo|como mucho|un maximo de|maximo|menos de|no mas de",
+    "about": "about|around|roughly|approximately|circa|ca\\.?|etwa|ungefahr|rund|environ|aproximadamente|alrededor de",
+    "exactly": "exactly|precisely|just|genau|exactement|exactamente",
+}
+_BOUND = rf"(?:(?P<bound>{'|'.join(_BOUNDS.values())})\s+)?"
+_AFTERWARDS = (
+    r"(?:\s*,?\s*(?P<after>or less|or fewer|at most|max(?:imum)?\b|oder weniger|hochstens|ou moins|o menos|"
+    r"como maximo))?"
+)
+
+_ORDERS = (
+    "give write list name suggest propose create make generate provide tell invent brainstorm formulate draft add "
+    "recommend nenn(?:e|en)? gib schreib(?:e|en)? list(?:e|en)? erstell(?:e|en)? erfind(?:e|en)? formulier(?:e|en)? "
+    "schlag(?:e)? mach(?:e)? uberleg(?:e)? donn(?:e|ez|er) ecri(?:s|re|vez) cit(?:e|ez|er) propos(?:e|ez|er) "
+    "redig(?:e|ez|er) invent(?:e|ez|er) nomm(?:e|ez|er) formul(?:e|ez|er) dame danos da escrib(?:e|ir) nombra propon "
+    "sugier(?:e|eme) inventa crea genera redacta cita enumera formula lista recomienda"
+).split()
+_ITEMS: Final = (
+    "tips questions ideas names reasons examples steps points bullets titles headlines slogans arguments advantages "
+    "disadvantages benefits drawbacks facts suggestions options keywords synonyms recommendations risks measures tasks "
+    "rules hints jokes proverbs quotes countries cities animals fruits vegetables books films movies hashtags topics "
+    "items activities lessons goals mistakes gifts presents hobbies colors colours tipps fragen ideen namen "
+    "grunde beispiele schritte punkte stichpunkte titel uberschriften argumente vorteile nachteile fakten vorschlage "
+    "moglichkeiten optionen stichworter stichworte synonyme empfehlungen risiken massnahmen aufgaben regeln hinweise "
+    "witze sprichworter lander stadte tiere bucher filme themen ratschlage ziele conseils idees noms raisons exemples "
+    "etapes titres avantages inconvenients faits mots-cles synonymes recommandations risques mesures taches regles "
+    "astuces blagues pays villes animaux livres sujets proverbes consejos preguntas nombres razones ejemplos pasos "
+    "puntos titulos lemas argumentos ventajas desventajas hechos sugerencias opciones sinonimos recomendaciones "
+    "riesgos medidas tareas reglas trucos chistes paises ciudades animales libros peliculas temas refranes"
+).split()
+_COUNT = re.compile(
+    rf"\b(?:{'|'.join(_ORDERS)})(?:[- ](?:me|us|mir|uns|moi|nous|nos))?(?:\s(?:a|an|eine|une|una)\s(?:\w+\s)?(?:list|"
+    rf"set|liste|lista)\s(?:of|von|mit|de|con))?\s(?:the top\s)?{_BOUND}{_NUMBER}\s(?:(?!of\b|and\b|und\b|et\b|"
+    rf"von\b)[\w-]+\s){{0,3}}?(?P<item>{'|'.join(_ITEMS)})\b(?!\s(?:and|und|et|y|or|oder|ou|o|e)\b)"
+)
+_POINTS = re.compile(
+    rf"\b(?:in|as|als|mit|en|con)\s{_BOUND}{_NUMBER}\s(?:[\w-]+\s)?"
+    r"(?P<item>bullet points|bullets|key points|stichpunkten?|points cles|puntos)\b"
+)
+_EACH = re.compile(r"\b(?:each|every|per|both|respectively|jede[mnrs]?|je|jeweils|pro|beide[nr]?|chacune?|chaque|par|"
+                   r"cada|por|ambos|ambas)\b")  # fmt: skip
+
+_UNITS: Final[dict[Unit, str]] = {
+    "words": "words?|worte[rn]?|wortern|wort|mots?|palabras?",
+    "sentences": "sentences?|satze[n]?|satz|phrases?|frases?|oraciones|oracion",
+    "characters": "characters?|zeichen|caracteres?",
+}
+_LENGTH = re.compile(
+    rf"\b(?:(?P<in>in|en|auf|mit|with|of|of only|avec|con)\s)?{_BOUND}(?:only\s|just\s|nur\s|einem?\s(?=einzigen)|"
+    rf"einzigen\s)?{_NUMBER}[- ](?:short\s|simple\s|single\s|brief\s|kurzen?\s|einzigen?\s|einfachen\s|seule\s|sola\s|"
+    rf"courtes?\s|clear\s)?(?:{'|'.join(f'(?P<{unit}>{words})' for unit, words in _UNITS.items())})\b{_AFTERWARDS}"
+)
+_OF_PARTS = re.compile(
+    r"\b(?:first|last|next|the|these|those|my|your|ersten?|letzten?|die|diese|den|premieres?|dernieres?|les|ces|"
+    r"primeras?|ultimas?|las|los|estas)\s*$|\b(?:sentences?|satzen?|phrases|frases|titles?|titel|headlines?|lines?|"
+    r"zeilen?|names?|bullets?|points?|paragraphs?|absatz\w*|subject|betreff|slogans?|passwords?|sections?|titres?|"
+    r"titulos?)\b.{0,30}$"
+)
+_CODE = re.compile(
+    r"\b(?:functions?|scripts?|programs?|class(?:es)?|modules?|code|python|javascript|typescript|java|bash|shell|sql|"
+    r"regex|api|parser|unit ?tests?|tests?|cli|endpoint|schema|funktion(?:en)?|skripte?|programme?|klasse|fonctions?|"
+    r"programmes?|classe|funcion(?:es)?|programas?|clase)\b"
+)
+_FORMATS: Final[dict[Format, re.Pattern[str]]] = {
+    "JSON": re.compile(
+        r"\b(?:as|into|in|als|ins?|en|au format|como|en formato)\s(?:an?\s|valid\s|valides\s|un\s|ein(?:e)?\s|objeto\s|"
+        r"objet\s)*json(?!\s?(?:file|lines?|schema|l\b|datei))\b"
+    ),
+    "CSV": re.compile(
+        r"\b(?:as|into|als|en|au format|como|en formato|in)\s(?:a\s|an\s|un\s|eine\s)?csv(?!\s?(?:file|datei)\b)\b"
+    ),
+    "a Markdown table": re.compile(
+        r"\bmarkdown[- ]?(?:table|tabelle)\b|\b(?:table|tableau)(?: en)? markdown\b|\btabla(?: en)? markdown\b"
+    ),
+    "a list": re.compile(
+        r"\b(?:as|als|in|en|como|into)\s(?:an?\s|eine\s|einer\s|une\s|una\s)?(?:bullet(?:ed)?[- ](?:list|points?)|"
+        r"bullets|numbered list|stichpunkten?|aufzahlung|nummerierte liste|liste a puces|liste numerotee|lista con "
+        r"vinetas|lista numerada)\b"
+    ),
+}
+_ABOUT_INPUT = re.compile(r"\b(?:is|are|was|which|that|stored|written|given|liegt|steht|ist)\s*$")
+
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """How many of something an answer is to have."""
+
+    bound: Bound
+    number: int
+    of: str
+    """What is counted, as the request calls it."""
+
+    def __str__(self) -> str:
+        bound = "" if self.bound == "exactly" else f"{self.bound} "
+        of = self.of.removesuffix("s") if self.number == 1 else self.of
+        return f"{bound}{self.number} {of}"
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What a request certainly says about the form of its answer."""
+
+    items: Amount | None = None
+    length: Amount | None = None
+    length_of_each: Amount | None = None
+    """How long each of several texts is to be."""
+    format: Format | None = None
+    code: bool = False
+    """Whether it is about a program, so that the answer is no prose."""
+    several: bool = False
+    """Whether it asks for more than one thing, of which the length may be that of only one."""
+
+    @classmethod
+    def of(cls, request: str) -> "Wishes":
+        """Return what a request says about the form of its answer. Of a long one, only the first paragraph is read."""
+        text = folded(_own_words(request))
+        code = _CODE.search(text) is not None
+        if code or len(text) > MAX_INSTRUCTION:
+            return cls(code=code)
+        several = (
+            re.search(r"\b(?:and|then|also|plus|und|dann|sowie|et|puis|ensuite|y|luego|ademas|&)\b", text) is not None
+        )
+        if _EACH.search(text):
+            return cls(length_of_each=_length(text, None), format=_format(text), several=several)
+        items = _items(text)
+        return cls(items, _length(text, items), format=_format(text), several=several)
+
+
+def _own_words(request: str) -> str:
+    """Return the part of a request that certainly says what is to be done: its first paragraph, up to a text."""
+    text = instruction(request).strip()
+    return re.split(r"\n\s*\n|:\s*\n|:\s{3,}", text, maxsplit=1)[0]
+
+
+def _items(text: str) -> Amount | None:
+    matches = [*_COUNT.finditer(text), *_POINTS.finditer(text)]
+    return _amount(matches[0], matches[0]["item"]) if len(matches) == 1 else None
+
+
+def _length(text: str, items: Amount | None) -> Amount | None:
+    found = [(match, next(unit for unit in _UNITS if match[unit])) for match in _LENGTH.finditer(text)]
+    if len(found) != 1:
+        return None
+    match, unit = found[0]
+    before = text[: match.start()]
+    is_phrase = match[unit].startswith("phrase") and match["in"] != "en" and not match["bound"]
+    limits = match["in"] or match["bound"] or match["after"]
+    if is_phrase or not limits or _OF_PARTS.search(before) or (items is not None and unit != "characters"):
+        return None
+    amount = _amount(match, unit)
+    if match["after"]:
+        amount = Amount("at most", amount.number, unit)
+    if amount.bound == "exactly":
+        amount = Amount("at most" if unit == "sentences" or amount.number < 5 else "about", amount.number, unit)
+    return amount
+
+
+def _amount(match: re.Match[str], of: str) -> Amount:
+    number = _NUMBERS.get(match["number"]) or int(match["number"])
+    said = match["bound"] or ""
+    bound: Bound = next((name for name, words in _BOUNDS.items() if re.fullmatch(words, said)), "exactly")
+    return Amount(bound, number, of)
+
+
+def _format(text: str) -> Format | None:
+    if "?" in text:  # it may ask about a text in this format
+        return None
+    found = [
+        name
+        for name, pattern in _FORMATS.items()
+        for match in pattern.finditer(text)
+        if not _ABOUT_INPUT.search(text[: match.start()])
+    ]
+    return found[0] if len(set(found)) == 1 else None

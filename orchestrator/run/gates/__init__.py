@@ -1,0 +1,83 @@
+"""Gates: checks on the outputs of a step, before any other step reads them.
+
+    contract  Gate: `check(artifacts, context) -> GateResult`, and what a gate is given
+    pipeline  which gates run on a step, in which order, and which failure follows
+    jobs      runs tools and code as jobs of the sandbox
+    turns     which job runs next: the one with the least slack, a few at once
+    shares    how much processor time each running job gets next to engines
+    findings  what tools found, shortened to what the next attempt can learn from
+    ruff      ruff's command line and reports, for the gates format, lint and security
+
+Each gate has a file of its name; unit and integration share `tests`. A new gate is a new file and a line in `pipeline`.
+"""
+
+from orchestrator.run.gates.contract import (
+    Artifact,
+    Gate,
+    GateContext,
+    GateError,
+    GateSkipped,
+    Judge,
+    JudgeAnswer,
+    Repaired,
+    RunJob,
+    RunnerFor,
+    Scope,
+    as_first_child,
+    file_name,
+    is_json,
+    no_judge,
+    no_runner,
+    no_sandbox,
+)
+from orchestrator.run.gates.jobs import JobClock, JobRunner
+from orchestrator.run.gates.pipeline import (
+    BUILTIN_GATES,
+    PipelineResult,
+    PlannedGate,
+    default_gates,
+    gates_for_step,
+    planned_gates,
+    requested_gates,
+    run_gates,
+    scope_of,
+)
+from orchestrator.run.gates.shares import JobShares
+from orchestrator.run.gates.tests import unseen_tests
+from orchestrator.task.taskir.validation import BadSchema, OutputSchema, SchemaMismatch
+
+__all__ = [
+    "BUILTIN_GATES",
+    "Artifact",
+    "BadSchema",
+    "Gate",
+    "GateContext",
+    "GateError",
+    "GateSkipped",
+    "JobClock",
+    "JobRunner",
+    "JobShares",
+    "Judge",
+    "JudgeAnswer",
+    "OutputSchema",
+    "PipelineResult",
+    "PlannedGate",
+    "Repaired",
+    "RunJob",
+    "RunnerFor",
+    "SchemaMismatch",
+    "Scope",
+    "as_first_child",
+    "default_gates",
+    "file_name",
+    "gates_for_step",
+    "is_json",
+    "no_judge",
+    "no_runner",
+    "no_sandbox",
+    "planned_gates",
+    "requested_gates",
+    "run_gates",
+    "scope_of",
+    "unseen_tests",
+]

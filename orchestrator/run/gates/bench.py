@@ -1,0 +1,42 @@
+"""The gate bench: time the task's bench command on what a step made, against its threshold."""
+
+from collections.abc import Sequence
+
+from orchestrator.run.gates.contract import Artifact, Gate, GateContext, Scope
+from orchestrator.run.gates.findings import format_findings, output_tail
+from orchestrator.run.gates.guard import files_of_command, refused
+from orchestrator.run.gates.jobs import bench_limits, files_of, run_code
+from orchestrator.task.events import FailureKind, GateResult
+
+RUNS = 3
+"""How often the command is run at most; its quickest run counts."""
+
+
+class BenchGate(Gate):
+    """Fails if a run of the command ends with another exit code than 0, or if its quickest run took too long."""
+
+    name = "bench"
+    fails_as = FailureKind.LOGIC
+    sequential = True
+
+    def skip_reason(self, scope: Scope) -> str:
+        return "" if scope.commands.bench else "the task has no commands.bench"
+
+    async def check(self, artifacts: Sequence[Artifact], context: GateContext) -> GateResult:
+        bench = context.scope.commands.bench
+        assert bench is not None, "the pipeline skips this gate without a command"
+        files = files_of_command(artifacts, context)
+        if problems := await refused(files_of(artifacts), bench.run, context.run):
+            return self.failed(format_findings(problems, files), FailureKind.CODE)
+        limits = bench_limits(bench.max_seconds)
+        quickest = float("inf")
+        for _ in range(RUNS):
+            outcome = await run_code(context.run, bench.run, files, " ".join(bench.run), limits)
+            if outcome.exit_code != 0:
+                return self.failed(
+                    f"{' '.join(bench.run)} failed\n{output_tail(outcome.stderr or outcome.stdout)}".strip()
+                )
+            quickest = min(quickest, outcome.seconds)
+            if quickest <= bench.max_seconds:
+                return self.passed(f"took {quickest:.3g} s of {bench.max_seconds:g} s")
+        return self.failed(f"{' '.join(bench.run)} took {quickest:.3g} s; accepted: {bench.max_seconds:g} s at most")

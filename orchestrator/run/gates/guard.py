@@ -1,0 +1,59 @@
+"""Refuse code that reaches for what runs or judges it, before a gate runs it."""
+
+import json
+import re
+from collections.abc import Collection, Mapping, Sequence
+
+from orchestrator.run.gates.contract import Artifact, GateContext, GateError, RunJob, file_name
+from orchestrator.run.gates.findings import Finding
+from orchestrator.run.gates.jobs import files_of, run_tool
+from orchestrator.run.gates.programs import COMMAND, document
+
+MODULES = ("guard",)
+_CHECKS = re.compile(r"(?:^|/)(?:test|bench)[^/]*\Z|[^/]*_(?:test|bench)\.[^/]*\Z")
+"""Names of files that check others."""
+
+
+def guarded(
+    files: Mapping[str, bytes], programs: Collection[str] = (), tests: Collection[str] = ()
+) -> dict[str, dict[str, object]]:
+    """Return the Python among files as the guard reads it; `programs` are those that a command starts."""
+    return {
+        name: {"text": data.decode("utf-8", "replace"), "program": name in programs, "tests": name in tests}
+        for name, data in files.items()
+        if name.endswith(".py")
+    }
+
+
+def files_of_command(artifacts: Sequence[Artifact], context: GateContext) -> dict[str, bytes]:
+    """Return the files on which a task's command runs."""
+    return {**context.reads, **files_of(artifacts), **kept_checks(context)}
+
+
+def kept_checks(context: GateContext) -> dict[str, bytes]:
+    """Return the user's tests and benches that a step reads, without those that it may replace by a new version.
+
+    A step that writes nothing but tests and benches may replace them. A step that writes other code must pass them.
+    """
+    names = [name for name in context.reads if name in context.users and _CHECKS.search(name)]
+    replaced = context.step.outputs if all(map(_CHECKS.search, context.scope.outputs("python", "shell"))) else ()
+    return {name: context.reads[name] for name in names if name not in map(file_name, replaced)}
+
+
+async def refused(files: Mapping[str, bytes], command: Sequence[str], run: RunJob) -> list[Finding]:
+    """Return what the guard finds in files that a command runs. Raises `GateError`."""
+    programs = {part.removeprefix("./") for argument in command for part in re.split(r"[\s;&|()]+", argument)}
+    tests = [name for name in files if _CHECKS.search(name)]
+    spec = {"guarded": guarded(files, programs, tests)}
+    if not spec["guarded"]:
+        return []
+    outcome = await run_tool(run, COMMAND, {}, (0,), stdin=document(MODULES, spec))
+    try:
+        return read_problems(json.loads(outcome.stdout))
+    except (ValueError, TypeError) as error:
+        raise GateError(f"the guard gave a report that cannot be read: {error}", final=True) from error
+
+
+def read_problems(rows: Sequence[tuple[str, int, str]]) -> list[Finding]:
+    """Return the guard's problems as findings."""
+    return [Finding(str(file), int(line), "", str(message)) for file, line, message in rows]

@@ -1,0 +1,30 @@
+"""The gate lint: look for mistakes in Python with ruff, such as undefined names. Style is left to the gate format."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from orchestrator.run.gates import ruff
+from orchestrator.run.gates.contract import Artifact, Gate, GateContext, Scope
+from orchestrator.run.gates.findings import format_findings
+from orchestrator.run.gates.jobs import files_of
+from orchestrator.task.events import FailureKind, GateResult
+
+RULES: Final = ("E9", "F", "PLE", "B002", "B005", "B015", "B016", "B020", "B023", "B029")
+IGNORED: Final = ("F401", "F403", "F405", "F541", "F841")
+"""What a program may have and be right all the same, such as an import that it does not use. To refuse it for that
+costs the retries that the tests would have had."""
+
+
+class Lint(Gate):
+    """Fails if pyflakes, the error rules of pylint or some rules of bugbear find what cannot be meant."""
+
+    name = "lint"
+    fails_as = FailureKind.CODE
+
+    def skip_reason(self, scope: Scope) -> str:
+        return "" if scope.outputs("python") else "no output is Python"
+
+    async def check(self, artifacts: Sequence[Artifact], context: GateContext) -> GateResult:
+        files = files_of(context.select(artifacts, "python"))
+        findings = await ruff.check(files, RULES, IGNORED, context.run)
+        return self.failed(format_findings(findings, files)) if findings else self.passed()

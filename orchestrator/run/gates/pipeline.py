@@ -1,0 +1,220 @@
+"""Run the gates that a step requests on what an attempt made, in the fixed order of `GATES`.
+
+Cheap gates run concurrently; those that run the artifacts or ask a model run one after the other. The first failure in
+that order counts: the gates after one that has failed are cancelled, and those before it run to their end.
+"""
+
+import asyncio
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from orchestrator.run.gates.bench import BenchGate
+from orchestrator.run.gates.build import Build
+from orchestrator.run.gates.contract import (
+    Artifact,
+    Gate,
+    GateContext,
+    GateError,
+    GateSkipped,
+    Language,
+    Repaired,
+    Scope,
+    as_first_child,
+    language,
+)
+from orchestrator.run.gates.format import Format
+from orchestrator.run.gates.jobs import JobClock
+from orchestrator.run.gates.judge import JudgeGate
+from orchestrator.run.gates.lint import Lint
+from orchestrator.run.gates.schema import Schema
+from orchestrator.run.gates.security import Security
+from orchestrator.run.gates.shellcheck import Shellcheck
+from orchestrator.run.gates.tests import Integration, Unit, tests_own_module
+from orchestrator.run.gates.typecheck import Typecheck
+from orchestrator.task.events import Failure, FailureKind, GateResult
+from orchestrator.task.stages import checking
+from orchestrator.task.taskir import GATES, Step, TaskIR
+
+_ALL = (Schema, Shellcheck, Format, Lint, Build, Typecheck, Security, Unit, Integration, BenchGate, JudgeGate)
+
+BUILTIN_GATES: Mapping[str, Gate] = {gate.name: gate() for gate in _ALL}
+"""All gates, by name and in their order."""
+
+DEFAULT_GATES: Mapping[Language, tuple[str, ...]] = {
+    "python": ("format", "lint", "build"),
+    "shell": ("shellcheck",),
+    "json": ("schema",),
+    "text": (),
+}
+"""The default gates by language: those that need nothing but the artifact, and fail nothing that works.
+
+The gate security is not among them, because it fails much that is wanted.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineResult:
+    """What the gates returned for an attempt's artifacts."""
+
+    artifacts: tuple[Artifact, ...]
+    """The artifacts, as gates may have repaired them."""
+    results: tuple[GateResult, ...]
+    """One result for each requested gate, in the order of the gates."""
+    failure: Failure | None = None
+    """The failure of the attempt, or None if no gate has failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedGate:
+    """A gate that a step requests, and whether it will check anything."""
+
+    gate: str
+    """The gate's name."""
+    idle: str
+    """Why the gate will not run on this step's outputs; empty if it will."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Verdict:
+    """What one gate returned or raised."""
+
+    result: GateResult
+    artifacts: tuple[Artifact, ...] | None = None
+    """All artifacts, if the gate has repaired some."""
+    final: bool = False
+    """Whether every other attempt would fail in the same way."""
+
+
+def requested_gates(step: Step, task_gates: Sequence[str]) -> tuple[str, ...]:
+    """Return the gates of a step: its own if it names any, else the task's; none if its `run_gates` is false."""
+    if not step.run_gates:
+        return ()
+    return tuple(step.gates if step.gates is not None else task_gates)
+
+
+def default_gates(step: Step) -> tuple[str, ...]:
+    """Return the gates of a step in a plan that cannot name gates: those for the languages of its outputs.
+
+    A step that writes a module and its tests, or reads tests of a module that it writes, has its tests run.
+    """
+    scope = Scope(as_first_child(step))
+    gates = {gate for name in scope.step.outputs for gate in DEFAULT_GATES[language(step, name)]}
+    if tests_own_module(scope):
+        gates.add(Unit.name)
+    return tuple(gate for gate in GATES if gate in gates)
+
+
+def planned_gates(
+    requested: Collection[str], scope: Scope, built: Mapping[str, Gate] = BUILTIN_GATES
+) -> tuple[PlannedGate, ...]:
+    """Return the requested gates in their order, unknown ones last, each with the reason if it will not run."""
+    names = [*(gate for gate in GATES if gate in requested), *sorted(set(requested) - set(GATES))]
+    unknown = "this version has no such gate"
+    return tuple(PlannedGate(name, built[name].skip_reason(scope) if name in built else unknown) for name in names)
+
+
+def gates_for_step(step: Step, task: TaskIR | None) -> tuple[PlannedGate, ...]:
+    """Return the gates that a step requests, each with the reason if it will not run.
+
+    `task` is None for a run that began with a request in words.
+    """
+    return planned_gates(requested_gates(step, task.gates if task else ()), scope_of(step, task))
+
+
+def scope_of(step: Step, task: TaskIR | None) -> Scope:
+    """Return the scope of the gates of a step. `task` is None for a run that began with a request in words."""
+    checked = as_first_child(step)
+    return Scope(checked) if task is None else Scope(checked, task.labels, task.commands)
+
+
+async def run_gates(
+    requested: Collection[str],
+    artifacts: Sequence[Artifact],
+    context: GateContext,
+    built: Mapping[str, Gate] = BUILTIN_GATES,
+) -> PipelineResult:
+    """Run the requested gates on the artifacts. An artifact or a missing tool raises nothing: it makes a gate fail."""
+    current, verdicts = tuple(artifacts), dict[str, _Verdict]()
+    plans = planned_gates(requested, context.scope, built)
+    for group in _groups([built[plan.gate] for plan in plans if not plan.idle]):
+        verdicts |= await _run_concurrently(group, current, context)
+        current = next((one.artifacts for one in verdicts.values() if one.artifacts is not None), current)
+        if _first_failed(verdicts):
+            break
+    failed = _first_failed(verdicts)
+    return PipelineResult(current, tuple(_results(plans, verdicts, failed)), _failure(failed) if failed else None)
+
+
+def _groups(gates: Sequence[Gate]) -> Iterator[list[Gate]]:
+    """Yield what runs at the same time: first all gates that are not sequential, then each sequential one alone."""
+    if together := [gate for gate in gates if not gate.sequential]:
+        yield together
+    yield from ([gate] for gate in gates if gate.sequential)
+
+
+async def _run_concurrently(
+    gates: Sequence[Gate], artifacts: tuple[Artifact, ...], context: GateContext
+) -> dict[str, _Verdict]:
+    """Return the verdicts by gate, in their order, without those of gates that were cancelled."""
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(_run_gate(gate, artifacts, context)) for gate in gates]
+        for number, task in enumerate(tasks, start=1):
+            task.add_done_callback(partial(_cancel_if_failed, tasks[number:]))
+    return {gate.name: task.result() for gate, task in zip(gates, tasks, strict=True) if not task.cancelled()}
+
+
+def _cancel_if_failed(later: Sequence[asyncio.Task[_Verdict]], task: asyncio.Task[_Verdict]) -> None:
+    if not task.cancelled() and task.exception() is None and task.result().result.status == "failed":
+        for other in later:
+            other.cancel()
+
+
+async def _run_gate(gate: Gate, artifacts: tuple[Artifact, ...], context: GateContext) -> _Verdict:
+    with checking(gate.name):
+        return await _verdict(gate, artifacts, context)
+
+
+async def _verdict(gate: Gate, artifacts: tuple[Artifact, ...], context: GateContext) -> _Verdict:
+    clock = JobClock(context.run)
+    try:
+        found = await gate.check(artifacts, replace(context, run=clock.run))
+    except GateError as error:
+        return _Verdict(_timed(gate.failed(str(error), error.kind), clock), final=error.final)
+    except GateSkipped as error:
+        return _Verdict(GateResult(gate.name, "not run", str(error)))
+    if isinstance(found, Repaired):
+        return _Verdict(_timed(found.result, clock), found.artifacts)
+    return _Verdict(_timed(found, clock))
+
+
+def _timed(result: GateResult, clock: JobClock) -> GateResult:
+    """Return the result of a gate, which ends now, with its times. A judge has counted its work itself."""
+    seconds, work = clock.read()
+    return replace(result, seconds=seconds, work_seconds=result.work_seconds if work is None else work)
+
+
+def _first_failed(verdicts: Mapping[str, _Verdict]) -> _Verdict | None:
+    return next((verdict for verdict in verdicts.values() if verdict.result.status == "failed"), None)
+
+
+def _results(
+    plans: Sequence[PlannedGate], verdicts: Mapping[str, _Verdict], failed: _Verdict | None
+) -> Iterator[GateResult]:
+    for plan in plans:
+        if plan.gate in verdicts:
+            yield verdicts[plan.gate].result
+        elif plan.idle:
+            yield GateResult(plan.gate, "not run", plan.idle)
+        else:
+            assert failed is not None, "a gate has no verdict only if another gate failed before it"
+            yield GateResult(plan.gate, "not run", f"gate {failed.result.gate} failed before it")
+
+
+def _failure(failed: _Verdict) -> Failure:
+    """Return the failure of an attempt that a gate has failed. The model reads no evidence of what is not its fault."""
+    result = failed.result
+    kind = result.kind or FailureKind.LOGIC
+    first = result.evidence.partition("\n")[0]
+    evidence = "" if kind is FailureKind.INFRASTRUCTURE else result.evidence
+    return Failure(kind, f"gate {result.gate} failed: {first}", evidence, final=failed.final)

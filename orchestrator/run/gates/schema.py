@@ -1,0 +1,36 @@
+"""The gate schema: check outputs that have to be JSON because of an output schema or their names."""
+
+from collections.abc import Sequence
+
+from orchestrator.run.gates.contract import Artifact, Gate, GateContext, Scope
+from orchestrator.task.events import FailureKind, GateResult
+from orchestrator.task.taskir import Step
+from orchestrator.task.taskir.validation import BadSchema, OutputSchema, SchemaMismatch
+
+
+class Schema(Gate):
+    """Fails if an output is not JSON, or does not match the step's output schema."""
+
+    name = "schema"
+    fails_as = FailureKind.SCHEMA
+
+    def skip_reason(self, scope: Scope) -> str:
+        return "" if scope.outputs("json") else "neither an output_schema nor an output that ends in .json"
+
+    async def check(self, artifacts: Sequence[Artifact], context: GateContext) -> GateResult:
+        evidence = [_mismatch(artifact, context.step) for artifact in context.select(artifacts, "json")]
+        mismatches = "\n".join(filter(None, evidence))
+        return self.failed(mismatches) if mismatches else self.passed()
+
+
+def _mismatch(artifact: Artifact, step: Step) -> str:
+    """Return what is wrong with an artifact, or an empty string."""
+    try:
+        OutputSchema(step.output_schema).read(artifact.data.decode())
+    except UnicodeDecodeError as error:
+        return f"{artifact.name}: not UTF-8 at byte {error.start}"
+    except SchemaMismatch as error:
+        return f"{artifact.name}: {error.evidence}"
+    except BadSchema as error:
+        return f"{artifact.name}: {error}"
+    return ""

@@ -1,0 +1,421 @@
+"""Define a job, which is what a user asks for, and check whether this installation can run it."""
+
+import asyncio
+import os
+import re
+import stat
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from pathlib import Path
+from typing import get_args
+
+from orchestrator.engine.client.grammar import left_to_validator
+from orchestrator.errors import InputError, Problem
+from orchestrator.run.frontdoor import FrontdoorPlanner
+from orchestrator.run.frontdoor.direct import mentioned, why_no_direct
+from orchestrator.run.gates import BUILTIN_GATES
+from orchestrator.run.journal import JournalReader
+from orchestrator.run.planning import Planner
+from orchestrator.run.record.prior import prior_artifacts
+from orchestrator.run.sandbox import Sandbox
+from orchestrator.run.sandboxes import runs_code, why_no_sandbox
+from orchestrator.run.steps.files import UnreadableFile, read_text, size_of
+from orchestrator.run.steps.tools.servers import Configured, Listing, ToolServers, no_servers
+from orchestrator.run.steps.tools.toolbox import TOOLS
+from orchestrator.task.analysis import StepGraph, analyze_task
+from orchestrator.task.events import EscalationTarget, Mode, Priority, RoleRates, RunAccepted, RunLimits, RunOptions
+from orchestrator.task.prediction import RateTable
+from orchestrator.task.taskir import Capabilities, InvalidTask, TaskIR, check_hints, check_task
+from orchestrator.task.taskir.fields import MAX_NAME, NAME
+from orchestrator.task.taskir.json_text import is_unicode
+from orchestrator.task.taskir.problems import MAX_PROBLEMS, pointer
+from orchestrator.task.taskir.validation import unenforced
+from registry.checks import BASE_MODEL, NO_BASE_MODEL, is_base
+from registry.models import Registry
+
+MAX_FILES = 10_000
+NO_LIMITS = RunLimits()
+NO_OPTIONS = RunOptions()
+NO_LISTING = Listing()
+MAX_REQUEST_BYTES = 1_000_000
+SIZED_FILES = 100
+"""How many files of a folder are measured while no plan says which are read, those that the request mentions first."""
+FRONTDOOR_PLANNER = FrontdoorPlanner()
+JUDGE = "judge"
+"""The gate that asks a model, and the role that it asks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What a user asks for: a request in words or a TaskIR document, exactly one of them."""
+
+    request: str | None
+    task: TaskIR | None
+    directory: Path | None
+    """The folder whose files the steps may read."""
+    mode: Mode
+    priority: Priority | None = None
+    """The class of the run; None for the document's, else interactive."""
+    limits: RunLimits = NO_LIMITS
+    follows: tuple[str, ...] = ()
+    """Earlier runs whose artifacts the steps may read, beside those that the document names itself."""
+    key: str | None = None
+    """The idempotency key: all jobs with one key are one run."""
+    digest: str = ""
+    """The digest of the request of a client that waits for the answer, see `RunAccepted`."""
+    model: str | None = None
+    """The model that all steps have to use; None for those that the registry and the router choose."""
+    any_mode: bool = False
+    """Whether the router may choose another mode for the plan of a request."""
+    found: Mapping[str, str] | None = None
+    """The digests, by name, of the artifacts of these runs, if they were found before (the runs may be gone since), or
+    of texts that come with the request; None where the artifacts are still to be found."""
+    options: RunOptions = NO_OPTIONS
+    """How the models of the steps are asked."""
+    owner: str = ""
+    """Who submits it, see `RunAccepted.owner`."""
+    sees_runs_of: str | None = None
+    """Whose earlier runs it may name; None for those of everybody."""
+
+    @property
+    def prior(self) -> tuple[str, ...]:
+        """The earlier runs whose artifacts the steps may read."""
+        named = self.task.context.prior_task_ids if self.task is not None else ()
+        return tuple(dict.fromkeys((*named, *self.follows)))
+
+    def limited(self, limits: RunLimits) -> "Job":
+        """Return this job with other limits."""
+        return replace(self, limits=limits)
+
+    def asks_the_same(self, other: "Job") -> bool:
+        """Return whether another job asks for the same work in the same folder, with the same texts."""
+        fields = ("request", "task", "directory", "follows", "model", "options")
+        same_mode = self.mode == other.mode or (self.any_mode and other.any_mode)
+        same_texts = self.found is None or other.found is None or dict(self.found) == dict(other.found)
+        return same_mode and same_texts and all(getattr(self, name) == getattr(other, name) for name in fields)
+
+    @property
+    def urgency(self) -> Priority:
+        """The class of the run: the job's own, else the document's, else interactive."""
+        return self.priority or (self.task.priority if self.task is not None else "interactive")
+
+
+def job_of(accepted: RunAccepted) -> Job:
+    """Return the job that a run was accepted for, without its key."""
+    return Job(
+        request=accepted.request,
+        task=accepted.task,
+        directory=None if accepted.directory is None else Path(accepted.directory),
+        mode=accepted.mode,
+        priority=accepted.priority,
+        limits=accepted.limits,
+        follows=accepted.follows,
+        model=accepted.model,
+        any_mode=accepted.mode_choice is not None,
+        found=accepted.prior,
+        options=accepted.options,
+        owner=accepted.owner,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedJob:
+    """What was found out about a job that can be run."""
+
+    files: tuple[str, ...]
+    """The names that its steps may read: artifacts of earlier runs, then files of its folder."""
+    prior: Mapping[str, str]
+    """The digests of the artifacts of earlier runs, by name."""
+    graph: StepGraph | None = None
+    """Which step of its plan waits for which; None for a request, which is still to be planned."""
+    warnings: tuple[str, ...] = ()
+    """What the job asks for that it does not get here, and can do without."""
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    """The bytes of what its steps may read, by name, as far as they are known without reading it."""
+
+
+async def check_job(
+    job: Job,
+    registry: Registry,
+    journal: JournalReader,
+    sandbox: Callable[[], Awaitable[Sandbox]],
+    planner: Planner = FRONTDOOR_PLANNER,
+    servers: Configured = no_servers,
+) -> CheckedJob:
+    """Check whether a job can be run here. A job that is run is checked once, by the process that runs it.
+
+    The MCP servers whose tools a task names are asked for what they have, for which they are started. Raises InputError
+    for a job that cannot be run here, JournalError, and what else is wrong with the journal.
+    """
+    prior = job.found
+    if prior is None:
+        prior = await asyncio.to_thread(prior_artifacts, journal, job.prior, job.sees_runs_of) if job.prior else {}
+    no_sandbox = await why_no_sandbox(sandbox) if runs_code(job.task) else ""
+    listing = await _listing(job.task, ToolServers(servers, sandbox))
+    return await asyncio.to_thread(check_job_given, job, registry, prior, no_sandbox, planner, listing)
+
+
+async def _listing(task: TaskIR | None, servers: ToolServers) -> Listing:
+    if task is None:
+        return NO_LISTING
+    return await servers.listing(name for step in task.plan.steps for name in step.tools)
+
+
+def check_job_given(
+    job: Job,
+    registry: Registry,
+    prior: Mapping[str, str],
+    no_sandbox: str = "",
+    planner: Planner = FRONTDOOR_PLANNER,
+    listing: Listing = NO_LISTING,
+) -> CheckedJob:
+    """Check a job, given the artifacts of earlier runs (`prior`, name to digest) and why there is no sandbox, if so.
+
+    `listing` is what MCP servers say of the tools that the job names. Blocks on the disk. Raises InputError.
+    """
+    if job.model is not None:
+        check_model(registry, job.model)
+    files = (*prior, *(list_files(job.directory) if job.directory else ()))
+    if job.task is None:
+        _check_request(job.request or "", (why_no_direct if job.mode == "direct" else planner.why_not)(registry))
+        told = tuple(map(str, _base_models((planner.planned_by(registry).role,), registry)))
+        return CheckedJob(files, prior, warnings=told, sizes=_sizes(job, files))
+    if job.mode == "direct":
+        accepted = ", ".join(mode for mode in get_args(Mode) if mode != "direct")
+        raise InputError(Problem("mode", "direct is for requests in words, and a document has its plan", accepted))
+    able = capabilities(registry, no_sandbox, listing)
+    problems = check_task(job.task, able)
+    problems = problems or _unreadable(job.task, job.directory, prior)
+    try:
+        graph = analyze_task(job.task, files=files, mode=job.mode)
+    except InvalidTask as error:
+        raise InvalidTask(*problems, *error.problems) from error
+    if problems:
+        raise InvalidTask(*problems)
+    warnings = (
+        *check_hints(job.task, able),
+        *_base_models(dict.fromkeys(step.actor for step in job.task.plan.steps), registry),
+        *islice(_clamped_limits(job.task, registry), MAX_PROBLEMS),
+        *islice(_left_to_validator(job.task), MAX_PROBLEMS),
+        *islice(_checked_when_called(job.task, listing), MAX_PROBLEMS),
+    )
+    return CheckedJob(files, prior, graph, tuple(map(str, warnings)), _sizes(job, files))
+
+
+def _sizes(job: Job, files: Sequence[str]) -> dict[str, int]:
+    """Return the bytes of the texts and files that the steps may read, by name: what predictions need of them."""
+    given = job.task.inputs if job.task is not None else ()
+    sizes = {one.label: len(one.value.encode(errors="replace")) for one in given if one.type == "text" and one.label}
+    if job.directory is None:
+        return sizes
+    wanted = {one.label or one.value: one.value for one in given if one.type == "path"}
+    if job.task is None:
+        wanted |= {name: name for name in (*mentioned(job.request or "", files), *files)[:SIZED_FILES]}
+    else:
+        there = set(files)
+        wanted |= {name: name for step in job.task.plan.steps for name in step.inputs if name in there}
+    for name, file in wanted.items():
+        with suppress(UnreadableFile):  # such as an artifact of an earlier run, which is no file of the folder
+            sizes[name] = size_of(job.directory, file)
+    return sizes
+
+
+def _base_models(roles: Iterable[str], registry: Registry) -> Iterator[Problem]:
+    """Yield a problem for each role whose model was not taught to answer. It keeps no job from running."""
+    for role in roles:
+        model = registry.models.get(registry.roles[role].model) if role in registry.roles else None
+        if model is not None and model.header is not None and is_base(model.header):
+            yield Problem(f"roles.{role}.model", f"{model.id}: {BASE_MODEL}", NO_BASE_MODEL)
+
+
+def _clamped_limits(task: TaskIR, registry: Registry) -> Iterator[Problem]:
+    """Yield a problem for each `max_tokens` of a step that the context of its role's model has no room for.
+
+    It keeps no task from running: the answer may have what the prompt leaves of the context.
+    """
+    for at, step in enumerate(task.plan.steps):
+        model = registry.roles[step.actor].model
+        context = registry.models[model].countable_context
+        if step.max_tokens is not None and context is not None and step.max_tokens >= context:
+            what = f"{step.max_tokens} is more than {model} has room for: {context} tokens, with the prompt"
+            yield Problem(pointer(("plan", "steps", at, "max_tokens")), what, "what the prompt leaves of that")
+
+
+def _left_to_validator(task: TaskIR) -> Iterator[Problem]:
+    """Yield a problem for each keyword of an output schema that nothing checks, or that the grammar cannot express.
+
+    It keeps no task from running: the gate `schema` checks the complete answer as far as possible.
+    """
+    for at, step in enumerate(task.plan.steps):
+        place = ("plan", "steps", at, "output_schema")
+        unchecked = {mismatch.path: mismatch.message for mismatch in unenforced(step.output_schema)}
+        yield from (Problem(pointer((*place, *path)), what) for path, what in unchecked.items())
+        reported = {pointer(path) for path in unchecked}
+        for where, keyword in left_to_validator(step.output_schema):
+            if f"{where}/{keyword}" not in reported:
+                what = f"{keyword} is not enforced while the answer is written, only checked when it is complete"
+                yield Problem(pointer(place) + where, what)
+
+
+def _checked_when_called(task: TaskIR, listing: Listing) -> Iterator[Problem]:
+    """Yield a problem for each keyword of an MCP tool's schema that the grammar of its calls cannot express.
+
+    It keeps no task from running: arguments are checked by the whole schema before the server gets them.
+    """
+    for at, step in enumerate(task.plan.steps):
+        for index, name in enumerate(step.tools):
+            schema = listing.tools[name].parameters if name in listing.tools else None
+            for where, keyword in left_to_validator(schema):
+                what = f"{keyword} at {where} of the arguments of {name} is only checked when it is called"
+                yield Problem(pointer(("plan", "steps", at, "tools", index)), what)
+
+
+def check_model(registry: Registry, model: str) -> None:
+    """Raise InputError for a model that cannot be forced: one that is unknown, cannot be used, or writes no text."""
+    name = registry.model_named(model)
+    usable = [one.id for one in registry.models.values() if one.why_not is None and not one.embeds]
+    if name not in usable:
+        what = f"there is no model {model!r}" if name is None else registry.models[name].why_not or "it writes no text"
+        raise InputError(Problem("model", what, ", ".join(usable) or "none can be used"))
+
+
+def _unreadable(task: TaskIR, directory: Path | None, prior: Collection[str]) -> tuple[Problem, ...]:
+    """Return a problem for each path that cannot be read, up to `MAX_PROBLEMS`. Without a folder none is checked, since
+    a document may be checked before its folder is known.
+    """
+    if directory is None:
+        return ()
+    paths = ((at, one.value) for at, one in enumerate(task.inputs) if one.type == "path" and one.value not in prior)
+    return tuple(islice((found for at, name in paths if (found := _why_unreadable(directory, name, at))), MAX_PROBLEMS))
+
+
+def _why_unreadable(directory: Path, name: str, at: int) -> Problem | None:
+    try:
+        read_text(directory, name)
+    except UnreadableFile as error:
+        return Problem(f"/inputs/{at}/value", str(error), f"a text file under {directory}")
+    return None
+
+
+def _check_request(request: str, no_planner: Problem | None) -> None:
+    if not request.strip():
+        raise InputError(Problem("request", "is empty", "what to do, in words"))
+    if not is_unicode(request):
+        raise InputError(Problem("request", "is no Unicode", "text in UTF-8"))
+    if (size := len(request.encode())) > MAX_REQUEST_BYTES:
+        raise InputError(
+            Problem("request", f"has {size} bytes", f"at most {MAX_REQUEST_BYTES}; put long texts in files")
+        )
+    if no_planner is not None:
+        raise InputError(no_planner)
+
+
+def list_files(directory: Path) -> tuple[str, ...]:
+    """Return the names of the regular files under a folder, relative to it and in order.
+
+    Left out are links, hidden files and folders, what this process may not read the status of, and files that no
+    document could name, because the name is too long, has control characters, or is no Unicode.
+    Raises InputError for a path that is no folder, a folder that cannot be read, and more than `MAX_FILES` files.
+    """
+    _check_folder(directory)
+    names: list[str] = []
+    for folder, folders, files in os.walk(directory):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        base = Path(folder)
+        visible = [base / name for name in files if not name.startswith(".")]
+        found = [path.relative_to(directory).as_posix() for path in visible if _is_regular(path)]
+        names += [name for name in found if _can_be_named(name)]
+        if len(names) > MAX_FILES:
+            raise InputError(Problem(f"--dir {directory}", f"holds more than {MAX_FILES} files", "a smaller folder"))
+    return tuple(sorted(names))
+
+
+def _check_folder(directory: Path) -> None:
+    """Raise InputError for a path that is no folder, or a folder that may not be both listed and entered."""
+    try:
+        os.scandir(os.path.join(directory, ".")).close()  # to find its `.` the folder has to be entered
+    except OSError as error:
+        missing = isinstance(error, FileNotFoundError | NotADirectoryError)
+        what = "is not a folder" if missing else f"cannot be read: {error.strerror}"
+        raise InputError(Problem(f"--dir {directory}", what, "a folder that can be read")) from error
+
+
+def _is_regular(path: Path) -> bool:
+    """Return whether this is a regular file and no link; False also where that cannot be found out."""
+    try:
+        return stat.S_ISREG(path.lstat().st_mode)
+    except OSError:
+        return False
+
+
+def _can_be_named(file: str) -> bool:
+    return is_unicode(file) and len(file) <= MAX_NAME and re.fullmatch(NAME, file) is not None
+
+
+def capabilities(registry: Registry, no_sandbox: str = "", listing: Listing = NO_LISTING) -> Capabilities:
+    """Return what this installation can do. The gate judge needs the role judge, with a model that is there.
+
+    `no_sandbox` says why there is no sandbox, and is empty if there is one. Without it, nothing that runs code can be
+    used. `listing` has the tools of MCP servers.
+    """
+    refused = frozenset({"repl", *(tool.name for tool in TOOLS.values() if tool.sandboxed)} if no_sandbox else ())
+    return Capabilities(
+        roles=frozenset(registry.step_roles),
+        personas=frozenset(registry.personas),
+        gates=frozenset(BUILTIN_GATES) - (frozenset() if JUDGE in registry.usable_roles else {JUDGE}),
+        kinds=frozenset({"generate", "tool", "repl"} - refused),
+        input_types=frozenset({"path", "text"}),
+        models=registry.usable_names,
+        tools={name: tool.parameters for name, tool in {**TOOLS, **listing.tools}.items() if name not in refused},
+        unavailable={**dict.fromkeys(refused, no_sandbox), **listing.unavailable},
+        unavailable_roles={name: why for name in registry.roles if (why := registry.why_not(name)) is not None},
+    )
+
+
+def escalation_targets(registry: Registry) -> dict[str, EscalationTarget]:
+    """Return which role takes over from each role: the next one up the chain that has a usable model."""
+    above = {name: _next_usable(role.escalates_to, registry) for name, role in registry.roles.items()}
+    return {
+        name: EscalationTarget(role, registry.roles[role].level) for name, role in above.items() if role is not None
+    }
+
+
+def _next_usable(role: str | None, registry: Registry) -> str | None:
+    while role is not None and registry.why_not(role) is not None:
+        role = registry.roles[role].escalates_to
+    return role
+
+
+class KnownRates:
+    """What is typical of each role and of kinds of its steps, from the generations that ended last.
+
+    Only those on the role's present model count: another one may be a hundred times as large. The journal's last
+    generations are read once, and then only what was added since, for that is waited for before each run begins.
+    """
+
+    def __init__(self, journal: JournalReader) -> None:
+        self._journal = journal
+        self._models: dict[str, str] = {}
+        self._table = RateTable()
+        self._last = 0
+        self._unfinished: tuple[int, ...] = ()
+
+    def read(self, registry: Registry) -> dict[str, RoleRates]:
+        """Return what is typical by key, as `RateTable.rates` does, with all attempts that have ended."""
+        models = {name: role.model for name, role in registry.roles.items()}
+        if models != self._models:
+            self._models, self._table, self._last, self._unfinished = models, RateTable(), 0, ()
+        rows = self._journal.generations_after(self._last, self._unfinished)
+        for row in reversed(rows):
+            if row.is_final and models.get(row.generation.role) == row.generation.model:
+                self._table.add(row.generation)
+        self._last = max([self._last, *(row.number for row in rows)])
+        self._unfinished = tuple(row.number for row in rows if not row.is_final)
+        return self._table.rates()
+
+
+def known_rates(journal: JournalReader, registry: Registry) -> dict[str, RoleRates]:
+    """Return what is typical of each role and of kinds of its steps, see `KnownRates`."""
+    return KnownRates(journal).read(registry)

@@ -1,0 +1,24 @@
+"""Turn events into JSON and back, for the journal's table."""
+
+from typing import Annotated
+
+from pydantic import Field, TypeAdapter, ValidationError
+
+from orchestrator.task.events import Event
+
+_EVENTS: TypeAdapter[Event] = TypeAdapter(Annotated[Event, Field(discriminator="kind")])
+
+
+def encode_event(event: Event) -> str:
+    """Return the event as one JSON object. Fields of a TaskIR that its author did not set are left out."""
+    return _EVENTS.dump_json(event, exclude_unset=True).decode()
+
+
+def decode_event(body: str) -> Event:
+    """Return the event that `encode_event` encoded. Raises `ValueError`, with a reason in one line, for other text."""
+    try:
+        return _EVENTS.validate_json(body)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False)[0]
+        where = "/".join(map(str, first["loc"]))
+        raise ValueError(f"{where}: {first['msg']}") from error

@@ -1,0 +1,160 @@
+"""Find, create and lock the state folder, and give the paths in it."""
+
+import fcntl
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+from orchestrator.run.journal.errors import HomeLocked, JournalError, write_error
+
+RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}\Z")
+
+
+def home_path(environ: Mapping[str, str]) -> Path:
+    """Return where the state folder is: ORCHESTRATOR_HOME, else under XDG_STATE_HOME, else under ~/.local/state.
+
+    Empty variables count as unset, and so does a relative XDG_STATE_HOME, as the XDG specification asks.
+    """
+    if chosen := environ.get("ORCHESTRATOR_HOME"):
+        return Path(chosen).expanduser().absolute()
+    state = Path(environ.get("XDG_STATE_HOME") or "")
+    base = state if state.is_absolute() else Path(environ.get("HOME") or Path.home()) / ".local" / "state"
+    return base / "orchestrator"
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """The paths of a state folder. The folders below it are created when something is written to them."""
+
+    path: Path
+
+    @property
+    def database(self) -> Path:
+        return self.path / "journal.db"
+
+    @property
+    def restored(self) -> Path:
+        """The database of a backup that is being restored, or of a daemon that ended without `database` in its place,
+        until it becomes `database`."""
+        return self.path / "journal.db.restored"
+
+    @property
+    def used(self) -> tuple[Path, ...]:
+        """What the owner of the folder has open or writes to for as long as it runs, the folder itself first."""
+        logs = (self.path / f"{self.database.name}{end}" for end in ("-wal", "-shm"))
+        return (self.path, self.lock_file, self.database, *logs, self.objects, self.runs)
+
+    @property
+    def objects(self) -> Path:
+        return self.path / "objects"
+
+    @property
+    def runs(self) -> Path:
+        return self.path / "runs"
+
+    @property
+    def step_costs(self) -> Path:
+        return self.path / "curves"
+
+    @property
+    def footprints(self) -> Path:
+        return self.path / "footprints.json"
+
+    @property
+    def responses(self) -> Path:
+        return self.path / "responses"
+
+    @property
+    def threads(self) -> Path:
+        return self.path / "threads"
+
+    @property
+    def files(self) -> Path:
+        """The files that clients have uploaded."""
+        return self.path / "files"
+
+    @property
+    def prefixes(self) -> Path:
+        return self.path / "prefixes"
+
+    @property
+    def logs(self) -> Path:
+        return self.path / "logs"
+
+    @property
+    def lock_file(self) -> Path:
+        return self.path / "lock"
+
+    @property
+    def socket(self) -> Path:
+        return self.path / "api.sock"
+
+    @property
+    def token(self) -> Path:
+        """The file with the token that requests over TCP carry."""
+        return self.path / "api.token"
+
+    def artifacts(self, run: str) -> Path:
+        """Return the folder of a run's artifacts. Raises `JournalError` for what cannot be the id of a run."""
+        if not RUN_NAME.match(run):
+            raise JournalError(self.path, f"{run!r} is not a run id; accepted: letters, digits, '_' and '-'")
+        return self.runs / run / "artifacts"
+
+    def create(self) -> None:
+        """Create the folder if need be, and make it accessible to its owner only. Raises `JournalError`."""
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self.path.mkdir(mode=0o700, exist_ok=True)
+            self.path.chmod(0o700)  # one that was there may have been open to others
+        except OSError as error:
+            raise write_error(self.path, "cannot be the state folder", error) from error
+
+
+class HomeLock:
+    """The lock on a state folder, held from `acquire` until `release`, or until the process ends.
+
+    It is a lock on the open file, so the file of a killed process locks nobody out.
+    """
+
+    def __init__(self, home: Home) -> None:
+        self._path = home.lock_file
+        self._file: int | None = None
+
+    def acquire(self) -> None:
+        """Take the lock. Raises `HomeLocked` at once, naming the holder, when another process has it."""
+        try:
+            descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        except OSError as error:
+            raise write_error(self._path, "cannot be opened", error) from error
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            holder = os.pread(descriptor, 32, 0).strip()
+            os.close(descriptor)
+            raise HomeLocked(self._path, int(holder) if holder.isdigit() else None) from error
+        try:
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        except OSError as error:
+            os.close(descriptor)
+            raise write_error(self._path, "cannot be written", error) from error
+        self._file = descriptor
+
+    def release(self) -> None:
+        """Release the lock. The file stays, since otherwise two processes could lock two files of the same name."""
+        if self._file is not None:
+            os.ftruncate(self._file, 0)
+            os.close(self._file)
+            self._file = None
+
+    def __enter__(self) -> "HomeLock":
+        self.acquire()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()

@@ -1,0 +1,150 @@
+"""Commit what many coroutines append, in one thread and in groups (group commit), so that one sync serves them all."""
+
+import asyncio
+from collections.abc import Sequence
+from concurrent.futures import Future
+from queue import Empty, SimpleQueue
+from threading import Lock, Thread
+from typing import Final
+
+import structlog
+
+from orchestrator.run.journal.disk import DISK_FULL_RETRY_SECONDS
+from orchestrator.run.journal.errors import DiskFull, JournalClosed, JournalError
+from orchestrator.run.journal.store import ChatRow, JournalRow, Store
+
+MOST_GROUPS: Final = 4096
+
+log = structlog.get_logger(__name__)
+
+_Waiting = tuple[Sequence[JournalRow], "Future[None]"]
+
+
+class Writer:
+    """Writes to `store`, which it owns until `close`. Rows are committed in the order of the calls.
+
+    While the disk is full, events of accepted runs wait for space, and new runs and events of chats are refused. After
+    any other error of the database nothing more is written. So the journal always holds a prefix of what happened in a
+    run.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self.full: DiskFull | None = None
+        """The error for which appended rows wait, while the disk is full, else None."""
+        self.broken: Future[JournalError] = Future()
+        """It is resolved with the error after which nothing more is written."""
+        self._store = store
+        self._waiting: SimpleQueue[_Waiting | None] = SimpleQueue()
+        self._closing = Lock()
+        self._closed = False
+        self._thread = Thread(target=self._work, name="journal", daemon=True)
+        self._thread.start()
+
+    async def append(self, rows: Sequence[JournalRow]) -> None:
+        """Return when the rows are durable. If the caller is cancelled, the rows are written nevertheless.
+
+        Raises `RefusedEvents` or `JournalError`.
+        """
+        await asyncio.shield(asyncio.wrap_future(self._submit(rows)))
+
+    def append_without_waiting(self, rows: Sequence[JournalRow]) -> None:
+        """Commit the rows with the next group. An error is logged, and nobody else is told.
+
+        Raises `JournalClosed`.
+        """
+        self._submit(rows).add_done_callback(_log_error)
+
+    def close(self) -> None:
+        """Commit the rows that wait, end the thread and close the database. Later appends raise `JournalClosed`.
+
+        If the disk is full, rows that cannot be committed now are given up, and their callers get `DiskFull`.
+        """
+        with self._closing:
+            if not self._closed:
+                self._closed = True
+                self._waiting.put(None)
+        self._thread.join()
+        self._store.close()
+
+    def _submit(self, rows: Sequence[JournalRow]) -> "Future[None]":
+        future: Future[None] = Future()
+        with self._closing:
+            if self._closed:
+                raise JournalClosed(self._store.path)
+            self._waiting.put((rows, future))
+        return future
+
+    def _work(self) -> None:
+        groups: list[_Waiting] = []
+        broken: JournalError | None = None
+        last = False
+        while not last:
+            more, last = self._next_groups(DISK_FULL_RETRY_SECONDS if groups else None)
+            groups += more
+            broken = broken or self._commit(groups)
+            if isinstance(broken, DiskFull) and not last:
+                groups = _without_refusable(groups, broken)
+                self._note_disk_full(broken if groups else None)
+                broken = None
+            else:
+                _answer(groups, [broken] * len(groups))
+                if broken is not None and not self.broken.done():
+                    self.broken.set_result(broken)
+                groups = []
+                self._note_disk_full(None)
+
+    def _next_groups(self, seconds: float | None) -> tuple[list[_Waiting], bool]:
+        """Wait at most `seconds` for a group, and return it with all that follow, and whether the writer is closed."""
+        groups: list[_Waiting] = []
+        try:
+            item = self._waiting.get(timeout=seconds)
+            while item is not None:
+                groups.append(item)
+                if len(groups) == MOST_GROUPS:
+                    return groups, False
+                item = self._waiting.get_nowait()
+        except Empty:
+            return groups, False
+        return groups, True
+
+    def _commit(self, groups: list[_Waiting]) -> JournalError | None:
+        """Commit all groups, resolve their futures and clear the list; or return the error if nothing was written."""
+        try:
+            outcomes = self._store.append([rows for rows, _ in groups])
+        except Exception as error:  # noqa: BLE001 - the thread's boundary: callers have to get any failure
+            return error if isinstance(error, JournalError) else JournalError(self._store.path, repr(error))
+        _answer(groups, outcomes)
+        groups.clear()
+        return None
+
+    def _note_disk_full(self, full: DiskFull | None) -> None:
+        if full is not None and self.full is None:
+            log.error("the disk is full: runs wait until events can be written", error=str(full))
+        elif full is None and self.full is not None:
+            log.info("events can be written again: the disk is not full any more")
+        self.full = full
+
+
+def _without_refusable(groups: list[_Waiting], full: DiskFull) -> list[_Waiting]:
+    """Refuse the groups that begin new runs, are of chats or are empty, and return the others, which have to wait."""
+    refused = [group for group in groups if _is_refusable(group)]
+    _answer(refused, [full] * len(refused))
+    return [group for group in groups if not _is_refusable(group)]
+
+
+def _is_refusable(group: _Waiting) -> bool:
+    rows, _ = group
+    return not rows or any(isinstance(row, ChatRow) or row.opens for row in rows)
+
+
+def _log_error(future: "Future[None]") -> None:
+    if (error := future.exception()) is not None:
+        log.warning("events of a chat were not journaled", error=str(error))
+
+
+def _answer(groups: list[_Waiting], outcomes: Sequence[Exception | None]) -> None:
+    for (_, future), outcome in zip(groups, outcomes, strict=True):
+        if outcome is None:
+            future.set_result(None)
+        else:
+            future.set_exception(outcome)

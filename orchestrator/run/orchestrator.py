@@ -1,0 +1,567 @@
+"""The composition root: one state folder, one pool of models, and the runs in progress."""
+
+import asyncio
+import secrets
+import time
+from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Mapping, Sequence
+from contextlib import AsyncExitStack, aclosing
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self, get_args
+
+import structlog
+
+from orchestrator.engine.client.engine import Engine
+from orchestrator.errors import InputError, Problem
+from orchestrator.pool import Pool, PoolSnapshot, StartEngine
+from orchestrator.pool.placement import Topology
+from orchestrator.run.attempt_context import RunProposes, no_procedures_of_runs
+from orchestrator.run.clock import Clock, SystemClock
+from orchestrator.run.effects import RunEffects, Services
+from orchestrator.run.frontdoor.direct import direct_answer, fits, why_direct
+from orchestrator.run.gates import JobRunner, JobShares
+from orchestrator.run.job import (
+    FRONTDOOR_PLANNER,
+    CheckedJob,
+    Job,
+    KnownRates,
+    check_job,
+    check_job_given,
+    escalation_targets,
+)
+from orchestrator.run.journal import Journal, JournalError
+from orchestrator.run.loop import RunLoop
+from orchestrator.run.personas import PersonaBook, PersonaProposal
+from orchestrator.run.planning import PlanContext, PlannedPart, PlannedTask, Planner, planned_task
+from orchestrator.run.prompts import keep_prompts
+from orchestrator.run.record.cache import ViewCache
+from orchestrator.run.record.view import accepted_in, fresh_state
+from orchestrator.run.reload import follow
+from orchestrator.run.routing import CheckedRouter, Decision, DecisionContext, Router, RuleRouter
+from orchestrator.run.sandboxes import Interpreters, SandboxOnDemand, why_no_sandbox
+from orchestrator.run.scheduler import Command
+from orchestrator.run.steps.prompt import system_messages
+from orchestrator.run.steps.tools.servers import Configured, ToolServers, no_servers
+from orchestrator.run.updates import Broadcast, EventUpdate, Update
+from orchestrator.task.analysis import analyze
+from orchestrator.task.events import (
+    CancelRequested,
+    Event,
+    Mode,
+    ModeChoice,
+    ModeForecast,
+    PlanFailed,
+    PlanFinished,
+    PlanKey,
+    PlanPersona,
+    RoleRates,
+    RunAccepted,
+    RunBegun,
+    StepsPlanned,
+)
+from orchestrator.task.personas import MadePersona, Placed
+from orchestrator.task.prediction import pace_of, plan_key, predict_seconds, predict_step
+from orchestrator.task.taskir import REQUEST_LABEL, Step, TaskIR
+from registry.models import Registry
+from registry.watch import Reload, Reloader, WatchStatus
+
+log = structlog.get_logger(__name__)
+
+
+def _prior_sizes(journal: Journal, prior: Mapping[str, str]) -> dict[str, int]:
+    """Return the bytes of artifacts of earlier runs, by name. Blocks on the disk."""
+    return {name: journal.objects.size(digest) for name, digest in prior.items()}
+
+
+def _mode_reason(why_usual: str, decision: Decision) -> str:
+    """Return why a mode was chosen: why it is the usual one, and what the memory says if its advice was followed."""
+    if not why_usual:
+        return decision.reason
+    followed = decision.advice is not None and decision.advice.followed
+    return f"{why_usual}; {decision.reason}" if followed else why_usual
+
+
+def plans_no_task(_task: TaskIR, _registry: Registry) -> bool:
+    """Return False: the steps of every task are taken as its plan, and no planner is asked for one."""
+    return False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ports:
+    """What an orchestrator is built on. Each can be replaced by another implementation, as by one in virtual time."""
+
+    router: Router = field(default_factory=RuleRouter)
+    """Chooses which role makes an attempt or answers a chat."""
+    planner: Planner = FRONTDOOR_PLANNER
+    """Makes plans of requests."""
+    plans_task: Callable[[TaskIR, Registry], bool] = plans_no_task
+    """Returns whether the planner is asked for a plan of a task, which may replace the steps that the task has."""
+    propose: RunProposes = no_procedures_of_runs
+    """Keeps the plans of procedures that runs propose, to wait for a person's approval."""
+    servers: Configured = no_servers
+    """Returns the MCP servers whose tools steps may name."""
+    start_engine: StartEngine = Engine.start
+    """Loads a model: as a process of its own."""
+    clock: Callable[[float], Clock] = SystemClock
+    """Makes the clock that events are timed by. It is given the time of the journal's last event, to begin after it."""
+    journal: Callable[[Path], Journal] = Journal.open
+    """Opens the journal of a state folder. Raises JournalError."""
+    follows_registry: bool = True
+    """Whether changes of the registry's files take effect. They must not where the registry is made by a program."""
+    topology: Topology | None = None
+    """The cores and the memory by NUMA node; None for those of this machine."""
+
+
+PORTS: Final = Ports()
+
+
+class Orchestrator:
+    """Runs jobs. An async context manager: inside it, this process owns the state folder and engines run.
+
+    Runs that have not ended when it closes are interrupted, and `resume` goes on with them. Changes of the registry's
+    files take effect while it is open, as far as they are valid.
+    """
+
+    def __init__(self, home: Path, registry: Registry, ports: Ports) -> None:
+        self._home = home
+        self._files_registry = registry.with_personas(())
+        self._registry = registry
+        self._ports = ports
+        self._router = CheckedRouter(ports.router)
+        self._reloader = Reloader(self._files_registry)
+        self._registry_status = self._reloader.status
+        self._stack = AsyncExitStack()
+        self._loops: dict[str, RunLoop] = {}
+        self._broadcasts: dict[str, Broadcast] = {}
+        self._waiting: dict[str, asyncio.Lock] = {}  # held while a run that waits is begun or cancelled
+        self._rates_lock = asyncio.Lock()
+
+    @classmethod
+    def open(cls, home: Path, registry: Registry, ports: Ports = PORTS) -> Self:
+        """Return an orchestrator that is yet to be entered.
+
+        Entering it raises JournalError, such as for a state folder that another process owns.
+        """
+        return cls(home, registry, ports)
+
+    async def __aenter__(self) -> Self:
+        async with AsyncExitStack() as stack:
+            journal = stack.enter_context(await asyncio.to_thread(self._ports.journal, self._home))
+            home, self._clock = journal.home, self._ports.clock(journal.last_time())
+            self._views = ViewCache(journal)
+            self._personas = await PersonaBook.open(journal, self._adopt_personas)
+            self._registry = self._files_registry.with_personas(self._personas.in_use)
+            await keep_prompts(journal, self._registry)
+            self._rates = KnownRates(journal)
+            await self._role_rates()  # so that the first job need not wait for the whole history
+            self._waiting.update((row.run, asyncio.Lock()) for row in journal.unfinished())
+            self._pool = pool = await stack.enter_async_context(
+                Pool(
+                    self._registry,
+                    home.logs,
+                    footprints=home.footprints,
+                    step_costs=home.step_costs,
+                    prefixes=home.prefixes,
+                    system_prompts=lambda model: system_messages(self._registry, model),
+                    start_engine=self._ports.start_engine,
+                    topology=self._ports.topology,
+                )
+            )
+            self._tasks = await stack.enter_async_context(asyncio.TaskGroup())
+            self._driving: set[asyncio.Task[None]] = set()
+            stack.callback(self._interrupt)
+            self._sandbox = SandboxOnDemand()
+            cores, shares = pool.decoding.cores, JobShares(pool.decoding)
+            gates, tools = (JobRunner(self._sandbox, cores, shares) for _ in range(2))
+            self._services = Services(
+                self._registry.with_personas(self._personas.kept),
+                pool,
+                journal,
+                self._clock,
+                batch=pool.generate_batch,
+                sessions=Interpreters(self._sandbox).open,
+                servers=ToolServers(self._ports.servers, self._sandbox),
+                router=self._router,
+                planner=self._ports.planner,
+                resident=lambda: pool.resident,
+                define_personas=self._define_personas,
+                gate_jobs=gates.with_slack,
+                tool_jobs=tools.with_slack,
+                why_no_sandbox=partial(why_no_sandbox, self._sandbox),
+                propose=self._ports.propose,
+            )
+            if self._ports.follows_registry:
+                self._drive_on(follow(self._reloader, self._take_up))
+            self._stack = stack.pop_all()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._stack.__aexit__(kind, error, trace)
+
+    @property
+    def sandbox(self) -> SandboxOnDemand:
+        """The sandbox of this machine, which is probed when it is first needed."""
+        return self._sandbox
+
+    @property
+    def registry_status(self) -> WatchStatus:
+        """Which parts of the registry's files are not in force, and why."""
+        return self._registry_status
+
+    @property
+    def registry(self) -> Registry:
+        """The registry in force, with the personas that were made at run time and are in use."""
+        return self._registry
+
+    @property
+    def personas(self) -> tuple[MadePersona, ...]:
+        """The personas that were made at run time, the retired ones included."""
+        return self._personas.made
+
+    async def add_persona(self, proposal: PersonaProposal) -> Placed:
+        """Add a persona, unless there is one that says nearly the same, and return which one to use.
+
+        It is durable and in force when this returns. Raises InputError, JournalError.
+        """
+        return await self._personas.add(proposal, self._registry, self._clock.now())
+
+    async def retire_persona(self, name: str) -> MadePersona:
+        """Retire a persona that was made at run time. Runs that name it go on. Raises InputError, JournalError."""
+        return await self._personas.retire(name, self._registry, self._clock.now())
+
+    async def reload_personas(self) -> None:
+        """Take up the personas that the journal has, after another process has changed them. Raises JournalError."""
+        await self._personas.reload()
+
+    async def retire_useless_personas(self, shares: Callable[[str], float]) -> list[str]:
+        """Retire the personas of plans and the memory that bring nothing; return their names. Raises JournalError.
+
+        `shares` returns the share of attempts that succeed, by role.
+        """
+        return await self._personas.retire_useless(shares, self._clock.now())
+
+    def _define_personas(self, run: str, personas: Sequence[PlanPersona]) -> None:
+        """Put the personas that a plan defines into force, and have them stored."""
+        if changed := self._personas.define(run, personas, self._clock.now()):
+            self._drive_on(self._personas.keep(changed))
+
+    def _adopt_personas(self) -> None:
+        self._adopt(self._files_registry, ())
+
+    @property
+    def journal(self) -> Journal:
+        """The journal of the state folder."""
+        return self._services.journal
+
+    @property
+    def views(self) -> ViewCache:
+        """The views and reports of runs, of which those that were asked for lately are kept."""
+        return self._views
+
+    @property
+    def clock(self) -> Clock:
+        """The clock that events are timed by."""
+        return self._clock
+
+    @property
+    def pool(self) -> Pool:
+        """The pool of models."""
+        return self._pool
+
+    async def choose(self, role: str, objective: str, persona: str | None = None, model: str | None = None) -> Decision:
+        """Choose role, persona and model for something that is no step of a run, such as a chat.
+
+        `role` is the one that is asked for, and `objective` what is wanted, in words. `model` is forced, if given.
+        """
+        context = DecisionContext(
+            registry=self._registry,
+            role=role,
+            roles=self._registry.step_roles,
+            objective=objective,
+            persona=persona,
+            resident=self._pool.resident,
+            model=model,
+        )
+        return await self._router.choose(context)
+
+    async def survey(self) -> PoolSnapshot:
+        """Return the state of the models, with the counters of their engines."""
+        return await self._pool.survey()
+
+    async def submit(self, job: Job, checked: CheckedJob | None = None) -> str:
+        """Accept a job, begin with it and return the id of its run, once it is durable.
+
+        Raises InputError for a job that cannot be run here, unless it was `checked` before.
+        """
+        events = await self._accept(job, checked)
+        self._begin(events)
+        return accepted_in(events).run
+
+    async def accept(self, job: Job) -> str:
+        """Accept a job, return the id of its run once it is durable, and let it wait for `resume`. Raises InputError.
+
+        Raises JournalError too, as for a key that another run has.
+        """
+        accepted = accepted_in(await self._accept(job))
+        self._waiting[accepted.run] = asyncio.Lock()
+        return accepted.run
+
+    async def _role_rates(self) -> Mapping[str, RoleRates]:
+        """Return the typical rates of roles and kinds of steps. Only one thread reads them at a time."""
+        async with self._rates_lock:
+            return await asyncio.to_thread(self._rates.read, self._registry)
+
+    async def _accept(self, job: Job, checked: CheckedJob | None = None) -> list[Event]:
+        registry, journal = self._registry, self._services.journal
+        if checked is None:
+            ports = self._ports
+            checked = await check_job(job, registry, journal, self._sandbox, ports.planner, ports.servers)
+        rates = await self._role_rates()
+        sizes = {**checked.sizes, **await asyncio.to_thread(_prior_sizes, journal, checked.prior)}
+        mode, chosen = await self._choose_mode(job, checked.files, sizes, rates)
+        as_given = job.task is not None and not self._ports.plans_task(job.task, registry)
+        compared: PlanKey | None = None
+        if job.task is not None and as_given and checked.graph is not None:
+            compared = plan_key(checked.graph, job.task, rates, checked.sizes, mode)
+        earlier = await asyncio.to_thread(journal.earlier_runs, compared.shape) if compared is not None else []
+        now = self._clock.now()
+        accepted = RunAccepted(
+            at=now,
+            run=time.strftime("%Y%m%d-%H%M%S-", time.localtime(now)) + secrets.token_hex(4),
+            mode=mode,
+            request=job.request,
+            task=job.task,
+            directory=None if job.directory is None else str(job.directory.absolute()),
+            files=checked.files,
+            rungs=escalation_targets(registry),
+            rates=rates,
+            plan_key=compared,
+            pace=pace_of(compared, earlier),
+            sizes=sizes,
+            max_replans=registry.defaults.max_replans if job.task is None else 0,
+            prior=checked.prior,
+            warnings=checked.warnings,
+            follows=job.follows,
+            priority=job.urgency,
+            limits=job.limits,
+            model=job.model,
+            mode_choice=chosen,
+            options=job.options,
+            key=job.key,
+            digest=job.digest,
+            owner=job.owner,
+        )
+        events: list[Event] = [accepted]
+        if job.task is not None and as_given:
+            events += [
+                StepsPlanned(at=accepted.at, steps=job.task.plan.steps),
+                PlanFinished(at=accepted.at, origin="taskir", wanted=job.task.plan.wanted),
+            ]
+        with journal.objects.holding(checked.prior.values()):  # the runs that made them may be deleted meanwhile
+            await journal.append(accepted.run, events)
+        return events
+
+    async def _choose_mode(
+        self, job: Job, files: Sequence[str], sizes: Mapping[str, int], rates: Mapping[str, RoleRates]
+    ) -> tuple[Mode, ModeChoice | None]:
+        """Return how a job is run, and how the router chose that; None if it had no choice.
+
+        By the rules, a request is answered directly if no plan can be expected to be better, and else planned.
+        """
+        planner, registry = self._ports.planner.planned_by(self._registry), self._registry
+        if job.request is None or not job.any_mode or planner.role not in registry.roles:
+            return job.mode, None
+        answer = await asyncio.to_thread(direct_answer, job.request, files, sizes, registry)  # of maybe many files
+        why = why_direct(answer, registry.roles[planner.role].plan_quality) if fits(answer, sizes, registry) else ""
+        planned: Mode = "as-planned" if job.mode == "direct" else job.mode  # an earlier run of it may have been direct
+        usual: Mode = "direct" if why else planned
+        decision = await self._router.choose(
+            DecisionContext(
+                registry=registry,
+                role=planner.role,
+                roles=(planner.role,),
+                objective=job.request,
+                resident=self._pool.resident,
+                priority=job.urgency,
+                modes=(usual, *(mode for mode in get_args(Mode) if mode != usual)),
+            )
+        )
+        mode = decision.mode or usual
+        read = sum(sizes.get(name, 0) for name in answer.inputs)
+        chosen = ModeChoice(
+            reason=_mode_reason(why if mode == usual else "", decision),
+            propensity=decision.propensity,
+            router=decision.router,
+            advice=decision.advice,
+            forecast=ModeForecast(direct_seconds=predict_step(answer.step(), rates, read).seconds),
+        )
+        return mode, chosen
+
+    async def resume(self, run: str) -> str:
+        """Go on with a run that waits or was interrupted, and return its id.
+
+        Raises UnknownRun, and InputError for a run that has ended.
+        """
+        turn = self._waiting.get(run)
+        if turn is None:
+            row = await asyncio.to_thread(self._services.journal.run, run)
+            if row.finished is not None:
+                raise InputError(Problem(f"run {run}", f"has ended: {row.status}", "a run that was interrupted"))
+            return run
+        async with turn:
+            if run in self._waiting:  # it may have been begun or cancelled meanwhile
+                self._begin(await self._events(run))
+        return run
+
+    async def watch(self, run: str, after: int = 0) -> AsyncGenerator[Update, None]:
+        """Yield what has happened to a run since its event number `after`, and then what happens, until it has ended.
+
+        Raises UnknownRun.
+        """
+        async with aclosing((await self._broadcast(run)).watch(after)) as updates:
+            async for update in updates:
+                yield update
+
+    async def cancel(self, run: str, step: str | None = None, reason: str = "cancelled by the user") -> None:
+        """Cancel a run, or one step and all that depends on it. This has no effect on a run that has ended.
+
+        A run that waits ends without beginning any step. If only a step of it is to be cancelled, that is journaled and
+        takes effect when the run begins.
+        """
+        asked = CancelRequested(at=self._clock.now(), step=step, reason=reason)
+        if (turn := self._waiting.get(run)) is not None:
+            async with turn:
+                if run in self._waiting:
+                    await self._cancel_waiting(run, asked)
+                    return
+        if run in self._loops:
+            self._loops[run].emit(asked)
+
+    async def _cancel_waiting(self, run: str, asked: CancelRequested) -> None:
+        if asked.step is None:
+            self._begin(await self._events(run), asked)
+            return
+        await self._services.journal.append(run, [asked])  # watchers are told when it begins
+
+    async def delete(self, run: str) -> None:
+        """Delete a run that has ended, with its folder. Raises UnknownRun, and InputError for one that has not."""
+        row = await asyncio.to_thread(self._services.journal.run, run)
+        if row.finished is None:
+            raise InputError(Problem(f"run {run}", f"has not ended: {row.status}", "a run that has; cancel it first"))
+        await asyncio.to_thread(self._services.journal.delete, run)
+
+    async def _events(self, run: str) -> list[Event]:
+        return [event for _, event in await asyncio.to_thread(self._services.journal.events, run)]
+
+    async def _broadcast(self, run: str) -> Broadcast:
+        """Return the broadcast of a run, whether it has begun, waits or has ended. Raises UnknownRun."""
+        while run not in self._broadcasts:
+            past = await self._events(run)
+            if run in self._waiting:
+                self._broadcasts.setdefault(run, Broadcast(past))
+            elif run not in self._loops:  # it has ended, or has failed by a defect and goes on at the next start
+                broadcast = Broadcast(past)
+                broadcast.close()
+                return broadcast
+        return self._broadcasts[run]
+
+    async def plan(self, job: Job) -> PlannedTask:
+        """Return the plan of a request as a task that can be submitted. Nothing is journaled, nothing runs.
+
+        A plan that depends on what one of its steps finds is returned up to that step. Raises InputError, and PlanError
+        when the planner's model cannot be asked.
+        """
+        registry, request, made = self._registry, job.request or "", list[PlannedPart]()
+        checked = await asyncio.to_thread(check_job_given, job, registry, {}, planner=self._ports.planner)
+        files, sizes, rates = checked.files, checked.sizes, await self._role_rates()
+        mode, chosen = await self._choose_mode(job, files, sizes, rates)
+        replans = registry.defaults.max_replans
+
+        def predict(steps: Sequence[Step]) -> float:
+            return predict_seconds(analyze(steps, labels=(REQUEST_LABEL,), files=files), rates, sizes, mode)
+
+        asked = PlanContext(
+            request=request,
+            files=files,
+            registry=registry,
+            models=self._services.models,
+            replans=replans,
+            priority=job.urgency,
+            has_tools=self._services.servers.configured,
+            mode=mode,
+            sizes=sizes,
+            predict=None if chosen is None else predict,
+        )
+        planned = await self._ports.planner.plan(asked, made.append, lambda piece: None)
+        self._define_personas("", [one for part in made for one in part.personas])  # its task may be submitted
+        goes_on_after = planned.goes_on_after if replans else None
+        how, reason = mode, planned.reason
+        if planned.origin == "direct":
+            how, reason = "direct", planned.reason or (chosen.reason if chosen is not None else "")
+        elif mode == "direct":  # a procedure does it
+            how = "as-planned"
+        steps = [step for part in made for step in part.steps]
+        return planned_task(request, steps, goes_on_after, planned.wanted, how, reason)
+
+    def _begin(self, events: list[Event], cancel: CancelRequested | None = None) -> None:
+        """Begin to drive a run from where its journaled events end; with `cancel`, only to cancel it."""
+        accepted = accepted_in(events)
+        self._waiting.pop(accepted.run, None)
+        state, broadcast = fresh_state(accepted), self._broadcasts.get(accepted.run) or Broadcast()
+        effects = RunEffects(accepted, state, self._services, broadcast)
+        state.handle(*events)
+        for event in events:
+            effects.note(event)
+        for event in events[broadcast.events :]:
+            broadcast.publish(EventUpdate(event))
+        unplanned = not any(isinstance(event, PlanFinished | PlanFailed) for event in events)
+        loop = RunLoop(accepted.run, state, effects, self._services.journal, self._clock, broadcast)
+        self._loops[accepted.run], self._broadcasts[accepted.run] = loop, broadcast
+        first: RunBegun | CancelRequested = cancel or RunBegun(at=self._clock.now())
+        state.handle(first)
+        self._drive_on(self._drive(loop, state.resume(), first, plan=unplanned and cancel is None))
+
+    def _drive_on(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run something in a task until it ends or the orchestrator closes."""
+        task = self._tasks.create_task(work)
+        self._driving.add(task)
+        task.add_done_callback(self._driving.discard)
+
+    async def _take_up(self, reload: Reload) -> None:
+        """Put a changed registry into force, after the prompts that attempts will name are stored."""
+        if reload.difference:
+            await keep_prompts(self._services.journal, reload.registry)
+            self._adopt(reload.registry, reload.rewritten)
+        self._registry_status = self._reloader.status
+
+    def _adopt(self, registry: Registry, rewritten: Collection[Path]) -> None:
+        """Use another version of the registry. What is no longer in it is kept for runs in progress that name it."""
+        self._files_registry = registry
+        self._registry = registry.with_personas(self._personas.in_use)
+        self._services.registry = registry.with_personas(self._personas.kept).beside(self._services.registry)
+        self._pool.adopt(self._registry, rewritten)
+
+    async def _drive(
+        self, loop: RunLoop, outstanding: Sequence[Command], first: RunBegun | CancelRequested, *, plan: bool
+    ) -> None:
+        structlog.contextvars.bind_contextvars(run=loop.run)
+        try:
+            await loop.drive(outstanding, first=first, plan=plan)
+        except* JournalError:
+            raise
+        except* Exception:
+            log.exception("a run broke down; others go on")
+            self._waiting[loop.run] = asyncio.Lock()  # so it can be cancelled, or goes on at the next start
+        finally:
+            del self._loops[loop.run]
+            self._broadcasts.pop(loop.run).close()
+
+    def _interrupt(self) -> None:
+        for task in self._driving:
+            task.cancel()
+        for broadcast in self._broadcasts.values():
+            broadcast.close()

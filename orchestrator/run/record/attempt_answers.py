@@ -1,0 +1,48 @@
+"""Find the answer of one attempt at a step, also if it failed."""
+
+from dataclasses import dataclass
+
+from orchestrator.errors import InputError, Problem
+from orchestrator.run.journal import JournalReader
+from orchestrator.run.record.report import StepRow
+from orchestrator.run.record.view import AttemptRow
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptAnswer:
+    """What an attempt has written, and how it ended."""
+
+    step: str
+    number: int
+    role: str
+    model: str
+    outcome: str
+    """Done, cancelled, interrupted, running, checking or the kind of failure."""
+    message: str
+    """Why it failed; empty if it did not."""
+    evidence: str
+    """What a gate found; empty if none failed."""
+    answer: str
+    """The text; empty if there was none, and for failed attempts of early versions, which did not keep it."""
+
+
+def attempt_answer(journal: JournalReader, step: StepRow, number: int) -> AttemptAnswer:
+    """Return the answer of an attempt at a step. Reads the disk.
+
+    Raises `InputError` for an attempt that there is not, and `JournalError`.
+    """
+    row = next((row for row in step.attempts if row.number == number), None)
+    if row is None:
+        numbers = ", ".join(str(row.number) for row in step.attempts) or "none: no attempt was made"
+        raise InputError(Problem("attempt", f"{step.id} has no attempt {number}", numbers))
+    evidence = next((gate.evidence for gate in row.gates if gate.status == "failed"), "")
+    text = _text(journal, step, row)
+    return AttemptAnswer(step.id, row.number, row.role, row.model, row.outcome, row.message, evidence, text)
+
+
+def _text(journal: JournalReader, step: StepRow, row: AttemptRow) -> str:
+    digests = {"": row.answer} if row.answer else step.outputs if row.outcome == "done" else {}
+    texts = {name: journal.get(digest).decode(errors="replace") for name, digest in digests.items()}
+    if len(texts) < 2:
+        return "".join(texts.values())
+    return "\n\n".join(f"[{name}]\n{text}" for name, text in texts.items())

@@ -1,0 +1,492 @@
+"""Build the report of a run from its view. The same events always give the same report.
+
+Times are in seconds since the run was accepted.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import msgspec
+
+from orchestrator.run.gates import PlannedGate, gates_for_step
+from orchestrator.run.journal import JournalReader
+from orchestrator.run.record.answer import answer_outputs, answer_text
+from orchestrator.run.record.mispredictions import WRONG, Misprediction, misprediction
+from orchestrator.run.record.results import RunResult, results
+from orchestrator.run.record.view import AttemptRow, RatingRow, ReplanRow, RunView
+from orchestrator.run.scheduler import RunState, StepView
+from orchestrator.task.analysis import StepGraph
+from orchestrator.task.critical_path import (
+    Effort,
+    critical_path,
+    critical_steps_of,
+    figures,
+    measured_seconds,
+    slack,
+)
+from orchestrator.task.events import (
+    MODEL_CALLS,
+    AnswerDoubt,
+    Mode,
+    ModeChoice,
+    ModeForecast,
+    PlanOrigin,
+    RunStatus,
+    Usage,
+)
+from orchestrator.task.prediction import Prediction
+
+Read = Callable[[str], bytes]
+Times = Mapping[str, tuple[float | None, float | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class StepRow:
+    """One step, or one child of a `foreach` step. `cause` says why it failed or was cancelled.
+
+    `gates` are those that were asked for, with the reasons of those that do not check it; their results are in the
+    attempts.
+    """
+
+    id: str
+    action: str
+    role: str
+    persona: str | None
+    state: str
+    depends_on: tuple[str, ...]
+    slack: float
+    started: float | None
+    finished: float | None
+    attempts: tuple[AttemptRow, ...]
+    outputs: Mapping[str, str]
+    cause: str | None
+    parent: str | None
+    children: tuple[str, ...]
+    gates: tuple[PlannedGate, ...] = ()
+    ratings: tuple[RatingRow, ...] = ()
+    predicted: Prediction | None = None
+    """What was to be expected of the step when the run was accepted; of a child, what was expected of each child. None
+    for a step that has made children."""
+
+    @property
+    def misprediction(self) -> Misprediction | None:
+        """By how much the prediction was wrong, and why; None where the step has not ended, or it was about right."""
+        if self.predicted is None or self.started is None or self.finished is None or self.children:
+            return None
+        return misprediction(self.id, self.predicted, self.finished - self.started, self.attempts)
+
+    @property
+    def prompt_tokens(self) -> int:
+        """Return the tokens of all prompts, those of failed attempts included."""
+        return sum(attempt.usage.prompt_tokens for attempt in self.attempts)
+
+    @property
+    def output_tokens(self) -> int:
+        """Return the tokens of all answers, those of failed attempts included."""
+        return sum(attempt.usage.output_tokens for attempt in self.attempts)
+
+    @property
+    def reasoning_tokens(self) -> int:
+        """Return how many of the output tokens belong to thoughts."""
+        return sum(attempt.usage.reasoning_tokens for attempt in self.attempts)
+
+
+@dataclass(frozen=True, slots=True)
+class PathRow:
+    """The critical path of a run, and how parallel the run was. Times are in seconds.
+
+    `replan_seconds` is the part of the path's `seconds` in which none of its steps ran because the plan was being
+    continued. What the frontdoor computes in these pauses is work like that of steps. `waiting_seconds` is the part in
+    which the path's generations waited for a slot. The other fields are as in `critical_path.Figures`.
+    """
+
+    steps: tuple[str, ...]
+    predicted_seconds: float
+    seconds: float
+    replan_seconds: float
+    waiting_seconds: float
+    critical_steps: int
+    work_seconds: float
+    concurrency: float
+    serial_seconds: float
+    best_seconds: float
+    bound: float
+
+    @property
+    def predicted_wrongly(self) -> bool:
+        """Whether the measured path differs from the predicted one by more than half of it."""
+        return abs(self.seconds - self.predicted_seconds) > WRONG * self.predicted_seconds
+
+
+@dataclass(frozen=True, slots=True)
+class _GraphWithPauses:
+    """A run's graph with a node for each pause, between the step after which planning went on and the steps it added.
+
+    `seconds` maps the pauses, and nothing else, to their durations, and `efforts` to what the frontdoor computed.
+    """
+
+    before: Mapping[str, tuple[str, ...]]
+    order: Sequence[str]
+    seconds: Mapping[str, float]
+    efforts: Mapping[str, Effort]
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """How a run went, up to its latest event.
+
+    Each of `waves` holds the steps at one depth, with the children of a `foreach` step in its place.
+    A run that is done has an `error` too if its plan was cut short: all of its steps are done, but more were intended.
+    `plan_origin`, `plan_reason` and `plan_usage` are about the first part of the plan, and `replans` about the others.
+    `ratings` are those of the run as a whole; each step has its own.
+    """
+
+    run_id: str
+    status: RunStatus
+    mode: Mode
+    request: str
+    accepted_at: float
+    wall_seconds: float
+    planning_seconds: float
+    plan_origin: PlanOrigin | None
+    plan_reason: str
+    plan_usage: Usage
+    replans: tuple[ReplanRow, ...]
+    answer: str | None
+    error: str | None
+    steps: tuple[StepRow, ...]
+    graph: StepGraph
+    waves: tuple[tuple[str, ...], ...]
+    width: int
+    critical_path: PathRow
+    artifacts: Mapping[str, str]
+    ratings: tuple[RatingRow, ...] = ()
+    warnings: tuple[str, ...] = ()
+    """What the task asked for that it did not get here, and can do without."""
+    doubt: str = ""
+    """Why the answer of a run that is done is doubtful; empty if nothing is known against it."""
+    doubts: tuple[AnswerDoubt, ...] = ()
+    """The reasons for that, each with the step that has written what is doubtful."""
+    missing: tuple[str, ...] = ()
+    """What the request needs and is not here, a sentence for each thing: why the run failed before any step."""
+    mode_choice: ModeChoice | None = None
+    """How a router chose the mode; None if the user did, or nobody."""
+    forecast: ModeForecast | None = None
+    """What the plan and a direct answer were predicted to take, as far as they were compared."""
+    answered_by: str | None = None
+    """The step that has answered the request directly because the plan has failed."""
+    results: tuple[RunResult, ...] = ()
+    """What the run has made for the user, so far."""
+
+    @property
+    def why_direct(self) -> str:
+        """Why the request was answered directly and not by a plan; empty if it was not, or if the user wanted it."""
+        if self.plan_origin != "direct":
+            return ""
+        return self.plan_reason or (self.mode_choice.reason if self.mode_choice is not None else "")
+
+    @property
+    def mispredicted(self) -> tuple[Misprediction, ...]:
+        """The steps of the critical path whose predictions were wrong by more than half, the worst one first."""
+        on_path = frozenset(self.critical_path.steps)
+        found = [wrong for step in self.steps if step.id in on_path and (wrong := step.misprediction) is not None]
+        return tuple(sorted(found, key=lambda one: -abs(one.seconds - one.predicted_seconds)))
+
+    def warnings_of(self, step: StepRow) -> tuple[str, ...]:
+        """Return those of the warnings that are about one of the steps, or about the one that has made it."""
+        planned = [row.id for row in self.steps if row.parent is None]
+        place = f"/plan/steps/{planned.index(step.parent or step.id)}/"
+        return tuple(warning for warning in self.warnings if warning.startswith(place))
+
+    def doubts_of(self, step: StepRow) -> list[str]:
+        """Return what speaks against the output of a step."""
+        return [doubt.text for doubt in self.doubts if doubt.step == step.id]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the report as the one JSON object that `--json` prints."""
+        return {
+            "run_id": self.run_id,
+            "status": self.status,
+            "mode": self.mode,
+            "mode_choice": _plain(self.mode_choice),
+            "forecast": _plain(self.forecast),
+            "answered_by": self.answered_by,
+            "answer": self.answer,
+            "doubt": self.doubt,
+            "error": self.error,
+            "missing": [*self.missing],
+            "plan_origin": self.plan_origin,
+            "plan_reason": self.plan_reason,
+            "plan_usage": _plain(self.plan_usage),
+            "replans": _plain(self.replans),
+            "accepted_at": self.accepted_at,
+            "wall_seconds": self.wall_seconds,
+            "planning_seconds": self.planning_seconds,
+            "steps": [_step_json(step) for step in self.steps],
+            "edges": _plain(self.graph.edges),
+            "waves": [list(wave) for wave in self.waves],
+            "width": self.width,
+            "critical_path": _plain(self.critical_path),
+            "artifacts": dict(self.artifacts),
+            "results": _plain(self.results),
+            "ratings": _plain(self.ratings),
+            "warnings": [*self.warnings],
+        }
+
+
+def load_report(journal: JournalReader, run: str) -> Report:
+    """Return the report of a journaled run. Raises JournalError (UnknownRun, JournalCorrupt).
+
+    A run that waits to be resumed after a restart has the status queued.
+    """
+    waits = journal.run(run).status == "queued"
+    report = build_report(RunView.of(event for _, event in journal.events(run)), journal.get)
+    return replace(report, status="queued") if waits else report
+
+
+def build_report(view: RunView, read: Read) -> Report:
+    """Return the report for a view of a run. `read` returns an object, given its digest."""
+    state = view.state
+    steps = _in_order(state)
+    times = {step.id: view.times(step.id) for step in steps}
+    seconds = _seconds_at_work(steps, times)
+    before, order = _with_children(state)
+    direct = None if view.replaced is None else view.replaced.answer.id
+    if direct is not None:  # it began when all others had ended
+        waited_for = {name for names in before.values() for name in names}
+        before[direct] = tuple(name for name in order if name not in (direct, *waited_for))
+    pace = _with_pauses(before, order, view.replans, state)
+    seconds |= pace.seconds
+    expected = view.predictions_for(state.graph)
+    predicted = {name: one.seconds for name, one in expected.items()}
+    spare = slack(pace.before, pace.order, predicted | seconds)
+    waves = _waves_with_children(state)
+    efforts = {**{step.id: _effort(view.attempts.get(step.id, ())) for step in steps}, **pace.efforts}
+    measured = figures(pace.before, pace.order, seconds, efforts, view.wall_seconds)
+    path = measured.critical_path
+    rows = tuple(
+        _row(step, view, times[step.id], before[step.id], spare[step.id], expected[step.parent or step.id])
+        for step in steps
+    )
+    status = view.status
+    return Report(
+        run_id=view.accepted.run,
+        status=status,
+        mode=view.accepted.mode,
+        warnings=view.accepted.warnings,
+        request=view.title,
+        accepted_at=view.accepted.at,
+        wall_seconds=view.wall_seconds,
+        planning_seconds=view.planning_seconds,
+        plan_origin=view.origin,
+        plan_reason=view.plan_reason,
+        plan_usage=view.plan_usage,
+        replans=tuple(view.replans),
+        answer=_answer(view, read) if status == "done" else None,
+        error=view.error,
+        doubt=view.doubt,
+        doubts=view.checked.doubts if view.checked is not None else (),
+        missing=view.missing,
+        steps=rows,
+        graph=state.graph,
+        waves=waves,
+        width=max(map(len, waves), default=0),
+        critical_path=PathRow(
+            steps=tuple(step for step in path.steps if step not in pace.seconds),
+            predicted_seconds=critical_path(state.graph.before, state.graph.order, predicted).seconds,
+            seconds=path.seconds,
+            replan_seconds=sum(pace.seconds.get(step, 0.0) for step in path.steps),
+            waiting_seconds=sum(
+                attempt.usage.queued_seconds for step in path.steps for attempt in view.attempts.get(step, ())
+            ),
+            critical_steps=critical_steps_of(waves, {row.id: len(row.attempts) for row in rows}, view.plannings),
+            work_seconds=measured.work_seconds,
+            concurrency=measured.concurrency,
+            serial_seconds=measured.serial_seconds,
+            best_seconds=measured.best_seconds,
+            bound=measured.bound,
+        ),
+        artifacts={name: digest for step in steps for name, digest in view.outputs.get(step.id, {}).items()},
+        ratings=view.ratings.get(None, ()),
+        mode_choice=view.accepted.mode_choice,
+        forecast=view.forecast,
+        answered_by=direct,
+        results=results(view),
+    )
+
+
+def explanation_json(report: Report, step: StepRow) -> dict[str, Any]:
+    """Return as a JSON object what a step waited for, who did it and why, and how each attempt ended."""
+    planned = step.parent or step.id
+    return {
+        "run_id": report.run_id,
+        "mode": report.mode,
+        "why_direct": report.why_direct,
+        "forecast": _plain(report.forecast),
+        "step": next(row for row in report.to_json()["steps"] if row["id"] == step.id),
+        "waited_for": [asdict(edge) for edge in report.graph.edges if edge.after == planned],
+        "last_dependency": last_dependency(report, step),
+        "needed_by": [asdict(edge) for edge in report.graph.edges if edge.before == planned],
+        "reads": {name: asdict(source) for name, source in report.graph.sources.get(planned, {}).items()},
+        "on_critical_path": step.id in report.critical_path.steps,
+        "misprediction": None if step.misprediction is None else asdict(step.misprediction),
+        "mispredicted": [asdict(wrong) for wrong in report.mispredicted],
+        "warnings": [*report.warnings_of(step)],
+        "doubts": report.doubts_of(step),
+    }
+
+
+def last_dependency(report: Report, step: StepRow) -> str | None:
+    """Return the dependency that ended last, after which the step could start; None if none has ended."""
+    ends = {row.id: row.finished for row in report.steps}
+    waited = [(end, name) for name in step.depends_on if (end := ends.get(name)) is not None]
+    return max(waited)[1] if waited else None
+
+
+def _with_pauses(
+    before: Mapping[str, tuple[str, ...]], order: Sequence[str], replans: Iterable[ReplanRow], state: RunState
+) -> _GraphWithPauses:
+    """Return the graph with its pauses. `before` and `order` have the children of `foreach` steps in them.
+
+    A pause lasts until the first new step is there, not until the rest of the plan is written to its end: as with the
+    first part of a plan, steps run meanwhile.
+    """
+    waits, places = dict(before), list(order)
+    seconds, efforts = dict[str, float](), dict[str, Effort]()
+    for row in replans:
+        if row.pause_seconds is None:
+            continue
+        pause = f"replan after {row.after}"
+        seconds[pause], waits[pause] = row.pause_seconds, (row.after,)
+        efforts[pause] = _generation_effort(row.usage)
+        places.insert(places.index(row.after) + 1, pause)
+        for step in row.steps:
+            for name in state.steps.children_of(step) or (step,):
+                waits[name] = (*waits[name], pause)
+    return _GraphWithPauses(waits, places, seconds, efforts)
+
+
+def _effort(attempts: Iterable[AttemptRow]) -> Effort:
+    """Return what the attempts at a step computed: generations, gates and tools.
+
+    Gates and tools may run beside anything else, so they take nothing of an engine's time. What a tool waits for an MCP
+    server is no work, but it takes that long also alone. Calls of models from a step's code are a part of the attempt's
+    usage already.
+    """
+    total = Effort()
+    for attempt in attempts:
+        gates = sum(gate.seconds if gate.work_seconds is None else gate.work_seconds for gate in attempt.gates)
+        calls = [call for call in attempt.calls if call.tool not in MODEL_CALLS]
+        work = gates + sum(call.seconds if call.work_seconds is None else call.work_seconds for call in calls)
+        total += _generation_effort(attempt.usage) + Effort(work, work + sum(call.awaited_seconds for call in calls))
+    return total
+
+
+def _generation_effort(usage: Usage) -> Effort:
+    """Return what a generation computed. Early versions did not measure it: then it is all the time but the queue's."""
+    if usage.alone_seconds > 0:
+        return Effort(usage.work_seconds, usage.alone_seconds, usage.packed_seconds)
+    seconds = usage.prefill_seconds + usage.decode_seconds
+    return Effort(seconds, seconds)
+
+
+def _in_order(state: RunState) -> list[StepView]:
+    """Return all steps in document order, children right before the step that gathers them."""
+    views: list[StepView] = []
+    for step in state.graph.steps:
+        view = state.steps[step]
+        views += [state.steps[child] for child in view.children or ()]
+        views.append(view)
+    return views
+
+
+def _with_children(state: RunState) -> tuple[dict[str, tuple[str, ...]], list[str]]:
+    """Return what each step waits for and a topological order, with children between a step and what it waits for."""
+    before: dict[str, tuple[str, ...]] = {}
+    order: list[str] = []
+    for step in state.graph.order:
+        children = state.steps.children_of(step)
+        before.update(dict.fromkeys(children, state.graph.before[step]))
+        before[step] = children or state.graph.before[step]
+        order += [*children, step]
+    return before, order
+
+
+def _waves_with_children(state: RunState) -> tuple[tuple[str, ...], ...]:
+    return tuple(
+        tuple(name for step in wave for name in state.steps.children_of(step) or (step,)) for wave in state.graph.waves
+    )
+
+
+def _seconds_at_work(views: Sequence[StepView], times: Times) -> dict[str, float]:
+    """Return the seconds of each step. Those of a `foreach` step are counted from the end of its last child."""
+    seconds = measured_seconds(times)
+    for view in views:
+        ends = [end for child in view.children or () if (end := times[child][1]) is not None]
+        own_end = times[view.id][1]
+        if ends and own_end is not None:
+            seconds[view.id] = max(0.0, own_end - max(ends))
+    return seconds
+
+
+def _row(
+    step: StepView,
+    view: RunView,
+    times: tuple[float | None, float | None],
+    before: tuple[str, ...],
+    spare: float,
+    predicted: Prediction,
+) -> StepRow:
+    attempts = tuple(view.attempts.get(step.id, ()))
+    last = attempts[-1] if attempts else None
+    return StepRow(
+        id=step.id,
+        action=step.step.action,
+        role=last.role if last else step.role,
+        persona=last.persona if last else step.step.persona,
+        state=step.state,
+        depends_on=before,
+        slack=spare,
+        started=times[0],
+        finished=times[1],
+        attempts=attempts,
+        outputs=view.outputs.get(step.id, {}),
+        cause=str(step.cause) if step.cause else None,
+        parent=step.parent,
+        children=step.children or (),
+        gates=_gates(step, view),
+        ratings=view.ratings.get(step.id, ()),
+        predicted=None if step.children else predicted,
+    )
+
+
+def _gates(step: StepView, view: RunView) -> tuple[PlannedGate, ...]:
+    """Return the gates of a step, each with the reason if it does not check the step.
+
+    The plan does not say that a gate did not run for lack of a sandbox. The last attempt does, unless a gate failed.
+    """
+    attempts = [attempt for name in (*(step.children or ()), step.id) for attempt in view.attempts.get(name, ())]
+    results = attempts[-1].gates if attempts else ()
+    failed = any(result.status == "failed" for result in results)
+    why_not = {result.gate: result.evidence for result in results if result.status == "not run" and not failed}
+    plans = gates_for_step(step.step, view.accepted.task)
+    return tuple(replace(plan, idle=plan.idle or why_not.get(plan.gate, "")) for plan in plans)
+
+
+def _answer(view: RunView, read: Read) -> str:
+    outputs = answer_outputs(view)
+    texts = {name: read(digest).decode(errors="replace").strip() for name, digest in outputs.items()}
+    return answer_text(texts, view.title)
+
+
+def _step_json(step: StepRow) -> dict[str, Any]:
+    row: dict[str, Any] = _plain(step)
+    row |= {"prompt_tokens": step.prompt_tokens, "output_tokens": step.output_tokens}
+    row |= {"reasoning_tokens": step.reasoning_tokens}
+    return row
+
+
+def _plain(value: object) -> Any:
+    """Return dataclasses as dicts and tuples as lists, at any depth."""
+    return msgspec.json.decode(msgspec.json.encode(value))

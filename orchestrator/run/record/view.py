@@ -1,0 +1,473 @@
+"""Fold the events of one run, one after the other, into the view that the report, the API and the cli show.
+
+Times are in seconds since the run was accepted.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import islice
+from typing import Any, Final
+
+from orchestrator.errors import InputError, Problem
+from orchestrator.run.scheduler import FINAL, RunState, StepView
+from orchestrator.task.analysis import StepGraph
+from orchestrator.task.events import (
+    AnswerChecked,
+    AttemptCancelled,
+    AttemptFailed,
+    AttemptGenerated,
+    AttemptStarted,
+    AttemptSucceeded,
+    CallOutcome,
+    Event,
+    GateResult,
+    ModelAwaited,
+    PlanFailed,
+    PlanFinished,
+    PlanningStarted,
+    PlanOrigin,
+    PlanReplaced,
+    PromptDigests,
+    RatingGiven,
+    ReplanFinished,
+    ReplanStarted,
+    RunAccepted,
+    RunBegun,
+    RunFinished,
+    RunStatus,
+    StepExpanded,
+    StepGathered,
+    StepsPlanned,
+    ToolCalled,
+    Usage,
+)
+from orchestrator.task.failures import EscalationChain
+from orchestrator.task.prediction import Prediction, predict_plan
+from orchestrator.task.taskir import REQUEST_LABEL
+from orchestrator.task.taskir.names import compose_name
+
+STEPS_NAMED: Final = 10
+"""How many of a run's steps the message about an unknown step lists."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallRow:
+    """One call of a tool, or of models from a step's code, as in ToolCalled."""
+
+    tool: str
+    arguments: str
+    outcome: CallOutcome
+    message: str
+    seconds: float
+    work_seconds: float | None = None
+    awaited_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class WaitRow:
+    """One wait for a model that had failed too often, as in ModelAwaited. `since` is when it began."""
+
+    since: float
+    model: str
+    reason: str
+    seconds: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptRow:
+    """One attempt at a step. `outcome` is running, checking, done, cancelled, interrupted or the kind of failure."""
+
+    number: int
+    role: str
+    persona: str | None
+    model: str
+    started: float
+    reason: str
+    finished: float | None = None
+    outcome: str = "running"
+    message: str = ""
+    usage: Usage = field(default_factory=Usage)
+    gates: tuple[GateResult, ...] = ()
+    calls: tuple[CallRow, ...] = ()
+    propensity: float = 1.0
+    prompts: PromptDigests = field(default_factory=PromptDigests)
+    reasoning: str = ""
+    """The digest of what the models have thought; empty where they have not."""
+    waits: tuple[WaitRow, ...] = ()
+    answer: str = ""
+    """The digest of the answer that failed; empty if there was none."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplanRow:
+    """One continuation of the plan after the step `after`, which added `steps`.
+
+    `outcome` is waiting (for the step), planning, planned, repaired, stopped (the plan stays as it is), refused (by
+    `max_replans`) or cancelled. `pause_seconds` is the time from the start of planning until the first new step was
+    known, or until it was known that there is none.
+    """
+
+    after: str
+    outcome: str
+    reason: str = ""
+    model: str = ""
+    started: float | None = None
+    finished: float | None = None
+    pause_seconds: float | None = None
+    steps: tuple[str, ...] = ()
+    usage: Usage = field(default_factory=Usage)
+
+
+@dataclass(frozen=True, slots=True)
+class RatingRow:
+    """A rating of the run or of a step, as in RatingGiven."""
+
+    at: float
+    score: float
+    by: str
+    note: str
+
+
+class RunView:
+    """The state of a run after its events so far: steps, attempts, outputs, how its plan grew, and ratings.
+
+    A view starts from RunAccepted and is changed only by `apply`. It depends on the events alone, not on how they were
+    split among calls.
+    """
+
+    def __init__(self, accepted: RunAccepted) -> None:
+        self.accepted = accepted
+        self._predicted: tuple[StepGraph, dict[str, Prediction]] | None = None
+        self.state = fresh_state(accepted, self.predictions_for)
+        """The scheduler's state machine, which has handled the same events. Others may only read it."""
+        self.events = 1
+        """How many events were applied, RunAccepted included."""
+        self.status: RunStatus = "queued"
+        self.error: str | None = None
+        self.missing: tuple[str, ...] = ()
+        """What the request needs and is not here, which is why the run failed; empty if it is not."""
+        self.origin: PlanOrigin | None = None
+        """How the first part of the plan was made; None until it is complete."""
+        self.plan_reason = ""
+        self.plan_usage = Usage()
+        self.plannings = 0
+        """How often the frontdoor was asked for a plan or for a part of one."""
+        self.forecast = accepted.mode_choice.forecast if accepted.mode_choice is not None else None
+        """What the plan and a direct answer were predicted to take, as far as they were compared."""
+        self.replaced: PlanReplaced | None = None
+        """The event by which a direct answer has taken the place of a failed plan."""
+        self.replans: list[ReplanRow] = []
+        self.attempts: dict[str, list[AttemptRow]] = {}
+        self.outputs: dict[str, Mapping[str, str]] = {}
+        """The outputs of each step that is done: artifact name to digest."""
+        self.wanted: tuple[str, ...] = accepted.task.plan.wanted if accepted.task is not None else ()
+        """The outputs that the user wants, in their order. If empty, those that no other step reads."""
+        self.checked: AnswerChecked | None = None
+        """The latest comparison of the answer with the request."""
+        self.before_repair: dict[str, Mapping[str, str]] = {}
+        """The outputs at the first comparison of the answer with the request, by step."""
+        self.doubt = ""
+        """Why the answer of a run that is done is doubtful; empty if nothing is known against it."""
+        self.versions: dict[str, tuple[str, ...]] = {}
+        """What steps saw in the run's folder under names that they read or wrote, by the name in composed characters:
+        the digest of each version, in the order of time; empty for no file."""
+        self.originals: dict[str, str] = {}
+        """The files of the run's folder that its outputs are new versions of: digests by the names in composed
+        characters; empty for no file. They are objects."""
+        self.wall_seconds = 0.0
+        """How long the run has taken, up to its latest event, or to its end."""
+        self.ratings: dict[str | None, tuple[RatingRow, ...]] = {}
+        """The ratings of the run (under None) and of its steps, oldest first."""
+        self._planning: tuple[float, float] = (0.0, 0.0)
+        self._fans: dict[str, tuple[float | None, float | None]] = {}
+
+    @classmethod
+    def of(cls, events: Iterable[Event]) -> "RunView":
+        """Return the view after `events`, of which the first is RunAccepted."""
+        each = iter(events)
+        view = cls(accepted_in(each))
+        view.apply(*each)
+        return view
+
+    def apply(self, *events: Event) -> None:
+        """Apply the next events. Raises IllegalTransition for an event that cannot happen now."""
+        for event in events:
+            at = event.at - self.accepted.at
+            if isinstance(event, RatingGiven):
+                row = RatingRow(at, event.score, event.by, event.note)
+                self.ratings[event.step] = (*self.ratings.get(event.step, ()), row)
+            else:
+                self.state.handle(event)
+                self.wall_seconds = at
+                self._apply_event(event, at)
+            self.events += 1
+
+    @property
+    def ended(self) -> bool:
+        """Whether the run is done, failed or cancelled."""
+        return self.status in ("done", "failed", "cancelled")
+
+    @property
+    def title(self) -> str:
+        """The request in words, or the objective of the task."""
+        return self.accepted.request or (self.accepted.task.objective if self.accepted.task else "")
+
+    @property
+    def graph(self) -> StepGraph:
+        """The graph of the steps that are known so far. Children of `foreach` steps are not in it."""
+        return self.state.graph
+
+    def predictions_for(self, graph: StepGraph) -> dict[str, Prediction]:
+        """Return what `predictions` returns for a graph of the run. Those of the latest graph are kept for reports."""
+        if self._predicted is None or self._predicted[0] is not graph:
+            self._predicted = graph, predictions(graph, self.accepted)
+        return self._predicted[1]
+
+    def steps(self) -> Iterator[StepView]:
+        """Yield the steps in topological order, the children of a `foreach` step behind their parent."""
+        known = self.state.steps
+        for name in self.graph.order:
+            step = known[name]
+            yield step
+            for child in step.children or ():
+                yield known[child]
+
+    def check_step(self, step: str) -> None:
+        """Raise InputError if the run has no such step, or none yet."""
+        known = self.state.steps
+        if step not in known:
+            some = ", ".join(islice(known, STEPS_NAMED)) or "none is planned yet"
+            raise InputError(Problem("step", f"run {self.accepted.run} has no step {step!r}", some))
+
+    @property
+    def planning_seconds(self) -> float:
+        """Return the seconds that the first part of the plan took; steps may have started meanwhile."""
+        begun, done = self._planning
+        return max(0.0, done - begun)
+
+    def times(self, step: str) -> tuple[float | None, float | None]:
+        """Return when a step started and when it ended; None for what has not happened.
+
+        A `foreach` step that failed or was cancelled, and so was never gathered, ended with the last of its children.
+        """
+        if attempts := self.attempts.get(step):
+            return attempts[0].started, attempts[-1].finished
+        begun, ended = self._fans.get(step, (None, None))
+        if ended is None and step in self._fans and self.state.steps.state_of(step) in FINAL:
+            ends = (self.times(child)[1] for child in self.state.steps.children_of(step))
+            ended = max((end for end in ends if end is not None), default=None)
+        return begun, ended
+
+    def _apply_event(self, event: Event, at: float) -> None:
+        match event:
+            case PlanningStarted(direct=direct):
+                self.status = "planning"
+                self.plannings += not direct
+                self._planning = (at, at)
+            case StepsPlanned(steps=steps):
+                self._apply_new(tuple(step.id for step in steps), at)
+            case PlanFinished():
+                self._apply_planned(event, at)
+            case PlanFailed(failure=failure, missing=missing):
+                self.error, self.missing = failure.message, missing
+            case ReplanStarted() | ReplanFinished() | PlanReplaced():
+                self._apply_replan(event, at)
+            case StepExpanded(step=step):
+                self._fans[step] = (at, None)
+            case StepGathered(step=step, outputs=outputs):
+                self._fans[step] = (self._fans.get(step, (at, None))[0], at)
+                self.outputs[step] = outputs
+                self._see(event.originals)
+                self._keep_originals(event.originals)
+            case AnswerChecked() | RunFinished():
+                self._apply_end(event)
+            case _:
+                self._apply_attempt(event, at)
+
+    def _apply_planned(self, event: PlanFinished, at: float) -> None:
+        self.origin, self.plan_reason, self.plan_usage = event.origin, event.reason, event.usage
+        self.forecast, self.wanted = event.forecast or self.forecast, event.wanted or self.wanted
+        self.status = "running" if self.status == "planning" else self.status
+        self._planning = (self._planning[0], at)
+        self.plannings += event.origin in ("repaired", "fallback")
+        self._await(event.goes_on_after)
+
+    def _apply_end(self, event: AnswerChecked | RunFinished) -> None:
+        if isinstance(event, AnswerChecked):
+            self.before_repair = self.before_repair or dict(self.outputs)
+            self.outputs |= event.restored
+            self.checked = event
+            return
+        self.status, self.error, self.doubt = event.status, event.error or self._unplanned(), event.doubt
+        if self.replans and self.replans[-1].outcome in ("waiting", "planning"):
+            self._change_replan(outcome="cancelled")
+
+    def _apply_replan(self, event: ReplanStarted | ReplanFinished | PlanReplaced, at: float) -> None:
+        if isinstance(event, PlanReplaced):
+            self.replaced, self.wanted = event, event.answer.outputs
+            return
+        row = self.replans[-1]
+        if isinstance(event, ReplanFinished) and event.wanted:
+            self.wanted = event.wanted
+        if isinstance(event, ReplanStarted):
+            started = at if row.started is None else row.started
+            self._change_replan(outcome="planning", model=event.model, started=started)
+            return
+        self._change_replan(outcome=event.outcome, reason=event.reason, usage=event.usage, finished=at)
+        self.plannings += event.asked
+        self._end_pause(at)
+        self._await(event.goes_on_after)
+
+    def _apply_new(self, steps: tuple[str, ...], at: float) -> None:
+        """Add steps to the continuation of the plan that they belong to, if they are not of its first part."""
+        if self.replans:
+            self._change_replan(steps=self.replans[-1].steps + steps)
+            self._end_pause(at)
+
+    def _await(self, step: str | None) -> None:
+        """Add a continuation of the plan after `step`, if there is to be one."""
+        if step is None:
+            return
+        most = self.accepted.max_replans
+        if len(self.replans) < most:
+            self.replans.append(ReplanRow(step, "waiting"))
+        else:
+            self.replans.append(ReplanRow(step, "refused", f"max_replans is {most}"))
+
+    def _unplanned(self) -> str | None:
+        """Return what of the plan was not carried out in a run that is done, and why; None if all of it was."""
+        if self.replaced is not None:
+            return (
+                f"the plan failed ({self.replaced.reason}), and {self.replaced.answer.id} answered the request directly"
+            )
+        short = (row for row in self.replans if row.outcome in ("stopped", "refused"))
+        return "; ".join(f"the plan was cut short after {row.after}: {row.reason}" for row in short) or None
+
+    def _end_pause(self, at: float) -> None:
+        """Set the pause of the latest continuation, now that its first new step is known, or that there is none."""
+        row = self.replans[-1]
+        if row.pause_seconds is None and row.started is not None:
+            self._change_replan(pause_seconds=at - row.started)
+
+    def _change_replan(self, **changed: Any) -> None:
+        self.replans[-1] = replace(self.replans[-1], **changed)
+
+    def _apply_attempt(self, event: Event, at: float) -> None:
+        match event:
+            case RunBegun() if self.status == "queued":
+                self.status = "running"
+            case AttemptStarted(step=step):
+                self.status = "running"
+                self._interrupt(step)
+                self.attempts.setdefault(step, []).append(_begun(event, at))
+            case ToolCalled(step=step) if row := self._attempt(step, event.number):
+                call = CallRow(
+                    event.tool,
+                    event.arguments,
+                    event.outcome,
+                    event.message,
+                    event.seconds,
+                    event.work_seconds,
+                    event.awaited_seconds,
+                )
+                self._change_attempt(step, event.number, calls=(*row.calls, call))
+            case ModelAwaited(step=str(step)) if row := self._attempt(step, event.number):
+                wait = WaitRow(at, event.model, event.reason, event.seconds)
+                self._change_attempt(step, event.number, waits=(*row.waits, wait))
+            case AttemptGenerated(step=step, usage=usage):
+                self._change_attempt(step, event.number, outcome="checking", usage=usage)
+            case AttemptSucceeded(step=step, outputs=outputs):
+                self.outputs[step] = outputs
+                self._see(event.reads)
+                self._see(event.originals)
+                self._keep_originals(event.originals)
+                made = {"gates": event.gates, "reasoning": event.reasoning}
+                self._change_attempt(step, event.number, finished=at, outcome="done", **made)
+            case AttemptFailed(step=step, number=0):
+                self._fans[step] = (self._fans.get(step, (at, None))[0], at)
+            case AttemptFailed(step=step, failure=failure):
+                why = {"outcome": failure.kind, "message": failure.message}
+                texts = {"reasoning": event.reasoning, "answer": event.answer}
+                self._change_attempt(step, event.number, finished=at, gates=event.gates, **why, **texts)
+            case AttemptCancelled(step=step):
+                self._change_attempt(step, event.number, finished=at, outcome="cancelled")
+
+    def _see(self, files: Mapping[str, str]) -> None:
+        """Take note of versions of files, each once."""
+        for name, digest in files.items():
+            composed = compose_name(name)
+            earlier = self.versions.get(composed, ())
+            self.versions[composed] = earlier if digest in earlier else (*earlier, digest)
+
+    def _keep_originals(self, files: Mapping[str, str]) -> None:
+        for name, digest in files.items():
+            self.originals.setdefault(compose_name(name), digest)
+
+    def _attempt(self, step: str, number: int) -> AttemptRow | None:
+        return next((row for row in self.attempts.get(step, ()) if row.number == number), None)
+
+    def _change_attempt(self, step: str, number: int, **changed: Any) -> None:
+        """Replace the row of an attempt, if there is one. It is not changed itself, since reports share it."""
+        rows = self.attempts.get(step, [])
+        for index, row in enumerate(rows):
+            if row.number == number:
+                rows[index] = replace(row, **changed)
+
+    def _interrupt(self, step: str) -> None:
+        """Mark attempts that are still open as interrupted: the process that ran them has ended without an event."""
+        for row in self.attempts.get(step, ()):
+            if row.finished is None:
+                self._change_attempt(step, row.number, outcome="interrupted")
+
+
+def _begun(event: AttemptStarted, at: float) -> AttemptRow:
+    return AttemptRow(
+        number=event.number,
+        role=event.role,
+        persona=event.persona,
+        model=event.model,
+        started=at,
+        reason=event.reason,
+        propensity=event.propensity,
+        prompts=event.prompts,
+    )
+
+
+def fresh_state(
+    accepted: RunAccepted, predicted: Callable[[StepGraph], Mapping[str, Prediction]] | None = None
+) -> RunState:
+    """Return the scheduler's state of a run after RunAccepted. `predicted` is used in place of `predictions`."""
+    task = accepted.task
+    expected = predicted or partial(predictions, accepted=accepted)
+    escalation = task.escalation if task else None
+    chain = EscalationChain(
+        accepted.rungs,
+        max_level=escalation.max_level if escalation else "B3",
+        on_second_failure=escalation.on_second_failure if escalation else False,
+    )
+    return RunState(
+        mode=accepted.mode,
+        escalation=chain,
+        parallelism=task.plan.parallelism if task else None,
+        agents=task.agents if task else (),
+        labels=task.labels if task else (REQUEST_LABEL,),
+        files=accepted.files,
+        paths=task.paths_by_label if task else {},
+        estimate=lambda graph: {name: one.seconds for name, one in expected(graph).items()},
+        max_replans=accepted.max_replans,
+        checks_answer=task is None or task.plan.check_answer,
+        may_answer_directly=accepted.request is not None,
+    )
+
+
+def predictions(graph: StepGraph, accepted: RunAccepted) -> dict[str, Prediction]:
+    """Return what was to be expected of each step of a plan when its run was accepted."""
+    return predict_plan(graph, accepted.rates, accepted.sizes, accepted.mode, accepted.pace)
+
+
+def accepted_in(events: Iterable[Event]) -> RunAccepted:
+    """Return the first event of a run, which is RunAccepted."""
+    accepted = next(iter(events))
+    assert isinstance(accepted, RunAccepted), "a run's first event is RunAccepted"
+    return accepted

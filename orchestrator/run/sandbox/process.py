@@ -1,0 +1,232 @@
+"""Watch one sandboxed program to its end or to a limit, and make sure that nothing of it is left."""
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from orchestrator.run.sandbox.contract import JobOutcome, LimitName, SandboxJob
+from orchestrator.run.sandbox.control_group import ControlGroup
+from orchestrator.run.sandbox.files import collect_files, is_full
+from orchestrator.run.sandbox.launch import Confinement, SandboxConfig, StartedSandbox, start, start_program
+from orchestrator.run.sandbox.waiting import waited_seconds
+
+_SIGNAL_BASE = 128
+_CHUNK = 64 * 1024
+_FLOOD_FACTOR = 16
+"""A program that writes this many times more than is kept of its output is killed."""
+_TAKE_DOWN = 5
+"""The niceness of a job that is killed."""
+_LONGEST, _LEAST = 4.0, 0.1
+"""How long a program may run if it waits for cores, and how often that is looked at, as multiples of `wall`."""
+
+
+@dataclass(slots=True)
+class CapturedStream:
+    """What is kept of a program's stdout or stderr: its beginning."""
+
+    text: bytearray = field(default_factory=bytearray)
+    cut: bool = False
+    """Whether the program wrote more than is kept."""
+
+
+@dataclass(slots=True)
+class SandboxedProcess:
+    """A program that has been started. `limit` is the limit for which it was killed, if any."""
+
+    job: SandboxJob
+    started: StartedSandbox
+    group: ControlGroup | None
+    limit: LimitName | None = None
+    starved: bool = False
+    """Whether it was killed because it hardly got a core."""
+
+    def kill(self, limit: LimitName | None = None) -> None:
+        """Kill every process of the sandbox now, because of a limit or because the job is no longer wanted."""
+        self.limit = self.limit or limit
+        _kill(self.started.first, self.group)
+
+    async def outcome(self) -> JobOutcome:
+        """Write the program's stdin, read its output until it ends or meets a limit, then read its files back."""
+        clock, keep = asyncio.get_running_loop().time, self.job.limits.output
+        child, begun = self.started.child, clock()
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(_feed(child.stdin, self.job.stdin))
+            stdout = tasks.create_task(_capture(child.stdout, keep, self._on_flood))
+            stderr = tasks.create_task(_capture(child.stderr, keep, self._on_flood))
+            await self._wait_or_kill()
+        seconds = clock() - begun
+        # The work folder must stay open while the thread reads it.
+        collecting = asyncio.ensure_future(
+            asyncio.to_thread(self._collect_outcome, stdout.result(), stderr.result(), seconds)
+        )
+        await wait_despite_cancellation(collecting)
+        return collecting.result()
+
+    def _on_flood(self) -> None:
+        self.kill("output")
+
+    async def _wait_or_kill(self) -> None:
+        """Wait until the program has ended or its time is over, then kill what is left in the sandbox."""
+        clock = asyncio.get_running_loop().time
+        begun, left = clock(), self.job.limits.wall
+        try:
+            while not await self._ends_within(left):
+                left = await self._time_left(clock() - begun)
+                if left <= 0:
+                    self.kill("wall")
+        finally:
+            self.kill()
+        await _ended(self.started)
+
+    async def _ends_within(self, seconds: float) -> bool:
+        try:
+            async with asyncio.timeout(max(0.0, seconds)):
+                await self.started.child.process.wait()
+        except TimeoutError:
+            return self.limit is not None
+        return True
+
+    async def _time_left(self, elapsed: float) -> float:
+        """Return how long the program may still run: what it has waited for a core does not count in its limit."""
+        wall, used = self.job.limits.wall, None if self.group is None else self.group.cpu_seconds()
+        waited = await asyncio.to_thread(waited_seconds, self.started.pid)
+        left = wall - (elapsed - waited) if used is None or used < self.job.limits.cpu else 0.0
+        self.starved = left > 0 and elapsed >= _LONGEST * wall
+        return 0.0 if self.starved or left <= 0 else min(max(left, _LEAST * wall), _LONGEST * wall - elapsed)
+
+    def _collect_outcome(self, stdout: CapturedStream, stderr: CapturedStream, seconds: float) -> JobOutcome:
+        code, by_signal = (None, None) if self.limit else _exit(self.started.child.process.returncode)
+        collected = collect_files(self.started.work, self.job.keep, self.job.limits.disk)
+        return JobOutcome(
+            exit_code=code,
+            signal=by_signal,
+            limit=None if code == 0 else self.limit or self._limit_met(by_signal),
+            stdout=bytes(stdout.text),
+            stderr=bytes(stderr.text),
+            cut=stdout.cut or stderr.cut or collected.left_out,
+            starved=self.starved,
+            seconds=seconds,
+            cpu_seconds=None if self.group is None else self.group.cpu_seconds(),
+            files=collected.files,
+        )
+
+    def _limit_met(self, by_signal: int | None) -> LimitName | None:
+        """Return the limit that made a program fail, as far as the kernel reports it."""
+        if by_signal == signal.SIGXCPU:
+            return "cpu"
+        if self.group is not None and self.group.ran_out_of_memory():
+            return "memory"
+        if by_signal == signal.SIGXFSZ or is_full(self.started.work):
+            return "disk"
+        if self.group is not None and self.group.ran_out_of_processes():
+            return "processes"
+        return None
+
+
+@asynccontextmanager
+async def run_sandboxed(
+    config: SandboxConfig, job: SandboxJob, confinement: Confinement
+) -> AsyncIterator[SandboxedProcess]:
+    """Run the job's program while the block lasts. However the block is left, no process remains afterwards.
+
+    Raises ProgramMissing, InvalidJob, or SandboxUnavailable if bubblewrap fails.
+    """
+    starting = asyncio.ensure_future(start(config, job, confinement))
+    try:
+        await wait_despite_cancellation(starting)
+        started = starting.result()
+        await start_program(config, job, confinement, started)
+        yield SandboxedProcess(job, started, confinement.group)
+    finally:
+        if starting.exception() is None:
+            await _clean_up(starting.result(), confinement.group)
+
+
+async def _clean_up(started: StartedSandbox, group: ControlGroup | None) -> None:
+    _kill(started.first, group)
+    try:
+        await wait_despite_cancellation(asyncio.ensure_future(_wait_and_close(started)))
+    finally:
+        started.close()
+
+
+async def _wait_and_close(started: StartedSandbox) -> None:
+    await _ended(started)
+    await started.child.close()
+
+
+async def wait_despite_cancellation(task: asyncio.Future[Any]) -> None:
+    """Wait for a task that is sure to end, even if the current task is cancelled meanwhile.
+
+    Raises CancelledError afterwards if the current task was cancelled, else whatever the awaited task raises.
+    """
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.wait([task])
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is not None:
+        raise cancelled
+    task.result()
+
+
+async def _ended(started: StartedSandbox) -> None:
+    """Wait until bubblewrap and all processes of the sandbox have ended; the first process of a namespace ends last."""
+    loop = asyncio.get_running_loop()
+    ended = asyncio.Event()
+    loop.add_reader(started.first, ended.set)
+    try:
+        await ended.wait()
+    finally:
+        loop.remove_reader(started.first)
+    await started.child.process.wait()
+
+
+def _kill(pidfd: int, group: ControlGroup | None) -> None:
+    """Kill the first process of a sandbox and so all others, which need processor time to end."""
+    if group is not None:
+        with contextlib.suppress(OSError):  # the group has been removed
+            group.set_niceness(_TAKE_DOWN)
+    try:
+        signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+    except ProcessLookupError:
+        return  # it has ended
+
+
+def _exit(returncode: int | None) -> tuple[int | None, int | None]:
+    """Return (exit code, None) or (None, signal). Bubblewrap reports signal n as exit code 128 + n, as a shell does."""
+    assert returncode is not None, "bubblewrap has ended"
+    if returncode < 0:
+        return None, -returncode
+    if returncode - _SIGNAL_BASE in signal.valid_signals():
+        return None, returncode - _SIGNAL_BASE
+    return returncode, None
+
+
+async def _capture(stream: asyncio.StreamReader, keep: int, on_flood: Callable[[], None]) -> CapturedStream:
+    """Read the stream to its end and return its first `keep` bytes. Calls `on_flood` once if there is far more."""
+    captured = CapturedStream()
+    seen = 0
+    while chunk := await stream.read(_CHUNK):
+        if seen <= keep * _FLOOD_FACTOR < seen + len(chunk):
+            on_flood()
+        seen += len(chunk)
+        captured.text += chunk[: keep - len(captured.text)]
+        captured.cut = seen > keep
+    return captured
+
+
+async def _feed(stream: asyncio.StreamWriter, content: bytes) -> None:
+    """Write the program's stdin and close it. A program need not read all of it."""
+    try:
+        stream.write(content)
+        await stream.drain()
+    except (BrokenPipeError, ConnectionResetError):
+        return
+    finally:
+        stream.close()

@@ -1,0 +1,73 @@
+"""Give runs the sandbox, which is probed when it is first needed, and limit how many interpreters run in it.
+
+This module also says whether a task needs the sandbox at all, and why the sandbox is not available.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import structlog
+
+from orchestrator.run.sandbox import Sandbox, SandboxJob, SandboxUnavailable, Session
+from orchestrator.run.sandbox.memory_budget import memory_cost
+from orchestrator.run.steps.tools.toolbox import TOOLS
+from orchestrator.task.taskir import Step, TaskIR
+
+log = structlog.get_logger(__name__)
+
+
+class SandboxOnDemand:
+    """The sandbox. Each use probes it until it is found to be available, since what is missing may be put right."""
+
+    def __init__(self) -> None:
+        self._probing = asyncio.Lock()
+        self._sandbox: Sandbox | None = None
+
+    async def __call__(self) -> Sandbox:
+        """Return the sandbox. Raises SandboxUnavailable."""
+        async with self._probing:
+            if self._sandbox is None:
+                self._sandbox = await Sandbox.probe()
+                log.info("the sandbox is available", how=self._sandbox.describe())
+            return self._sandbox
+
+
+class Interpreters:
+    """Opens the interpreter sessions of all runs.
+
+    Together they may take a third of the sandbox's memory. The code of a step may call tools that need memory too, so
+    without a limit steps could wait for each other's memory for ever.
+    """
+
+    def __init__(self, sandbox: Callable[[], Awaitable[Sandbox]]) -> None:
+        self._sandbox = sandbox
+        self._turns: asyncio.Semaphore | None = None
+
+    @asynccontextmanager
+    async def open(self, job: SandboxJob) -> AsyncIterator[Session]:
+        """Open a session for as long as the block lasts. It waits until there is room for one. Raises SandboxError."""
+        sandbox = await self._sandbox()
+        if self._turns is None:
+            each = memory_cost(job.limits, counted=sandbox.groups is not None)
+            self._turns = asyncio.Semaphore(max(1, sandbox.budget.total // 3 // each))
+        async with self._turns, sandbox.open(job) as session:
+            yield session
+
+
+def runs_code(task: TaskIR | None) -> bool:
+    """Return whether a step of the task runs code in the sandbox, in an interpreter or by a tool."""
+    return task is not None and any(map(_runs_code, task.plan.steps))
+
+
+async def why_no_sandbox(sandbox: Callable[[], Awaitable[Sandbox]]) -> str:
+    """Return why the sandbox is not available; empty if it is."""
+    try:
+        await sandbox()
+    except SandboxUnavailable as error:
+        return str(error)
+    return ""
+
+
+def _runs_code(step: Step) -> bool:
+    return step.kind == "repl" or any(TOOLS[name].sandboxed for name in step.tools if name in TOOLS)

@@ -1,0 +1,86 @@
+"""The error of a failed attempt, the mapping of engine and pool errors to failures, and an attempt's time limit."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from orchestrator.engine.errors import BadRequest, BrokenModel, EngineError, ModelLoadFailed, PromptTooLong
+from orchestrator.engine.waits import pausing
+from orchestrator.pool.errors import ModelBroken, ModelTooLarge, ModelUnavailable, PoolError, UnknownModel
+from orchestrator.pool.remote.errors import RemoteBusy, RemoteResting
+from orchestrator.task.events import Failure, FailureKind, GateResult
+
+GRACE = 1.0
+"""Seconds past its deadline that a model has to report how far it came, before the attempt is stopped."""
+
+
+class AttemptError(Exception):
+    """An attempt failed.
+
+    `gates` are the results of the gates that had run by then, and `answer` is the text that failed, if there was one.
+    """
+
+    def __init__(self, failure: Failure, gates: tuple[GateResult, ...] = (), *, answer: str = "") -> None:
+        super().__init__(failure.message)
+        self.failure = failure
+        self.gates = gates
+        self.answer = answer
+
+    def with_answer(self, answer: str) -> "AttemptError":
+        """Return the same error, about this answer."""
+        return AttemptError(self.failure, self.gates, answer=answer)
+
+
+def unusable_input(message: str) -> AttemptError:
+    """Return the error for an input that cannot be read. It is final, since another attempt would not change that."""
+    return AttemptError(Failure(FailureKind.RESOURCE, message, final=True))
+
+
+def map_error(error: EngineError | PoolError) -> Failure:
+    """Return the failure that an error of an engine or the pool stands for; `final` where a retry cannot help."""
+    return Failure(_kind(error), str(error), final=_is_final(error))
+
+
+def _kind(error: EngineError | PoolError) -> FailureKind:
+    if isinstance(error, PromptTooLong | ModelTooLarge):
+        return FailureKind.RESOURCE
+    if isinstance(error, RemoteBusy):
+        return FailureKind.RESOURCE  # its rule waits before the next attempt
+    if isinstance(error, ModelLoadFailed) and error.kind == "memory":
+        return FailureKind.RESOURCE
+    return FailureKind.INFRASTRUCTURE
+
+
+def _is_final(error: EngineError | PoolError) -> bool:
+    if isinstance(error, ModelLoadFailed):
+        return not error.passing
+    if isinstance(error, ModelBroken | RemoteResting):
+        return error.lasting
+    return isinstance(error, BadRequest | BrokenModel | UnknownModel | ModelUnavailable | ModelTooLarge)
+
+
+@asynccontextmanager
+async def attempt_timeout(seconds: float | None, grace: float = 0.0) -> AsyncIterator[asyncio.Timeout]:
+    """Limit the block to `seconds` (None: no limit), and raise `AttemptError` for what goes wrong in it.
+
+    `grace` is how many seconds longer the block may take, for what it waits for to keep the deadline by itself. Time in
+    which a model rests after failures does not count. Beside `AttemptError` only `CancelledError` and defects leave the
+    block.
+    """
+    scope = asyncio.timeout(None if seconds is None else seconds + grace)
+    try:
+        async with scope:
+            with pausing(scope):
+                yield scope
+    except TimeoutError as error:
+        if not scope.expired():
+            raise
+        raise AttemptError(Failure(FailureKind.TIMEOUT, f"not done within {seconds:g} s")) from error
+    except (EngineError, PoolError) as error:
+        raise AttemptError(map_error(error)) from error
+
+
+def seconds_left(scope: asyncio.Timeout, grace: float = 0.0) -> float | None:
+    """Return how many seconds the block of `attempt_timeout` has left, without its `grace`; None for no limit."""
+    end = scope.when()
+    return None if end is None else end - grace - asyncio.get_running_loop().time()

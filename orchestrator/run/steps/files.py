@@ -1,0 +1,118 @@
+"""Read files of the user's folder, and never anything outside it.
+
+Every component of a name is opened relative to the one before it and without following links, so that neither a name
+nor a link, not even one that is swapped in meanwhile, leads out of the folder.
+"""
+
+import errno
+import os
+import stat
+from pathlib import Path
+from typing import BinaryIO
+
+from orchestrator.task.taskir.names import find_name
+
+MAX_FILE_BYTES = 4 * 1024 * 1024
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+
+
+class UnreadableFile(Exception):
+    """A file that cannot be an input. The message says which file and why."""
+
+    def __init__(self, name: str, why: str) -> None:
+        super().__init__(f"file {name!r} {why}")
+        self.name = name
+
+
+class MissingFile(UnreadableFile):
+    """A file that does not exist."""
+
+
+def read_text(folder: Path, name: str, limit: int = MAX_FILE_BYTES) -> str:
+    """Return the text of the file `name` under `folder`, at most `limit` bytes of UTF-8. Raises `UnreadableFile`."""
+    return text_of(name, read_bytes(folder, name, limit))
+
+
+def text_of(name: str, data: bytes) -> str:
+    """Return the text of the file `name`, which has these bytes. Raises `UnreadableFile`."""
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UnreadableFile(name, f"is not UTF-8 text (byte {error.start}); convert it first") from error
+
+
+def read_bytes(folder: Path, name: str, limit: int = MAX_FILE_BYTES) -> bytes:
+    """Return the bytes of the regular file `name` under `folder`. Raises `UnreadableFile`."""
+    with _opened(folder, name) as file:
+        status = os.fstat(file.fileno())
+        data = file.read(limit + 1)
+    if len(data) > limit:
+        size = max(status.st_size, len(data))
+        raise UnreadableFile(name, f"has {size} bytes; an input may have {limit}")
+    return data
+
+
+def size_of(folder: Path, name: str) -> int:
+    """Return the bytes of the regular file `name` under `folder`, without reading it. Raises `UnreadableFile`."""
+    with _opened(folder, name) as file:
+        return os.fstat(file.fileno()).st_size
+
+
+def _opened(folder: Path, name: str) -> BinaryIO:
+    parts = name.split("/")
+    if "\0" in name or any(part in ("", ".", "..") for part in parts):
+        raise UnreadableFile(name, "is no name under --dir; accepted: relative names without '.' and '..'")
+    try:
+        return open(_open_beneath(folder, parts), "rb")
+    except FileNotFoundError as error:
+        raise MissingFile(name, "does not exist") from error
+    except OSError as error:
+        raise UnreadableFile(name, _why(error)) from error
+
+
+def _open_beneath(folder: Path, parts: list[str]) -> int:
+    """Return an open descriptor. `folder` itself was named by the user, so it may be a link."""
+    here = os.open(folder, _FOLDER)
+    try:
+        for part in parts[:-1]:
+            below = os.open(_entry(here, part), _FOLDER | os.O_NOFOLLOW, dir_fd=here)
+            os.close(here)
+            here = below
+        name = _entry(here, parts[-1])
+        # Opening a device can have effects of its own, so look first; then look at what was opened.
+        _only_regular(os.stat(name, dir_fd=here, follow_symlinks=False), also=stat.S_IFLNK)
+        descriptor = os.open(name, _FILE, dir_fd=here)
+    finally:
+        os.close(here)
+    try:
+        _only_regular(os.fstat(descriptor))
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _entry(folder: int, name: str) -> str:
+    """Return the entry of an open folder that has this name, or looks the same; else the name, to be refused."""
+    try:
+        os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return name if name.isascii() else find_name(name, os.listdir(folder)) or name
+    return name
+
+
+def _only_regular(status: os.stat_result, also: int = stat.S_IFREG) -> None:
+    if stat.S_IFMT(status.st_mode) not in (stat.S_IFREG, also):
+        raise OSError(errno.ENXIO, "no regular file")
+
+
+def _why(error: OSError) -> str:
+    reasons = {
+        errno.ELOOP: "is a link; links are not followed",
+        errno.ENOTDIR: "has a part that is a link or no folder; links are not followed",
+        errno.ENXIO: "is no regular file",
+        errno.EACCES: "may not be read",
+    }
+    return reasons.get(error.errno or 0, f"cannot be read: {error.strerror}")

@@ -1,0 +1,95 @@
+"""Carry out one attempt of a step that generates: prompt, answer, artifacts."""
+
+import asyncio
+from dataclasses import replace
+from typing import Final
+
+from orchestrator.engine.client.engine import Completion, OnText
+from orchestrator.engine.contract import Message
+from orchestrator.engine.errors import BadGrammar
+from orchestrator.run.steps.answer import ANY_JSON, AnswerShape
+from orchestrator.run.steps.attempt import MIN_ANSWER_TOKENS, Attempt, Models, OnGenerated, Produced
+from orchestrator.run.steps.errors import GRACE, AttemptError, attempt_timeout, seconds_left
+from orchestrator.run.steps.prompt import step_messages
+from orchestrator.run.steps.retry import PREVIOUS_LENGTHS, shortened, with_evidence
+from orchestrator.run.steps.trivial import refuse_trivial
+
+ROOM: Final = 1 / 3
+"""The part of the context that a prompt which shows the previous answer leaves for the next one."""
+AFTER_CUT_OFF: Final = 0.7
+"""The temperature of attempts after an answer that was cut off, where the role has none."""
+
+
+class GenerateRunner:
+    """Carries out attempts at steps of kind `generate` that have no tools."""
+
+    async def run(
+        self,
+        attempt: Attempt,
+        models: Models,
+        on_generated: OnGenerated = lambda usage: None,
+        on_text: OnText | None = None,
+    ) -> Produced:
+        """Return what the attempt made, as `StepRunner.run` says.
+
+        The step's `timeout_seconds` is given to the model as its deadline, so that the usage is known when time runs
+        out; a model that does not keep it is stopped `GRACE` seconds later.
+        """
+        async with attempt_timeout(attempt.step.timeout_seconds, GRACE) as scope:
+            shape = AnswerShape(attempt.step)
+            completion = await _complete(attempt, shape, models, scope, on_text)
+            on_generated(completion.usage)
+            try:
+                made = shape.read(completion)
+                refuse_trivial(completion.text, made, attempt)
+            except AttemptError as error:
+                raise error.with_answer(completion.text) from error
+        return Produced(made, completion.usage)
+
+
+def _temperature(attempt: Attempt) -> float | None:
+    """Return the temperature of the attempt, None for the role's.
+
+    Without randomness a small model that was cut off because it found no end finds none the next time either.
+    """
+    cut = any(failure.cut_at is not None for failure in attempt.failures)
+    return AFTER_CUT_OFF if cut and attempt.role.prompts.shorter and not attempt.role.temperature else None
+
+
+async def _prompt(attempt: Attempt, models: Models) -> tuple[Message, ...]:
+    """Return the prompt, with as much of the previous answer as leaves room for a new one."""
+    role = attempt.role
+
+    def prompt(length: int) -> tuple[Message, ...]:
+        previous = shortened(attempt.previous, length)
+        action = with_evidence(attempt.step.action, attempt.failures, role.prompts, previous)
+        return step_messages(role.system, role.persona, attempt.inputs, action)
+
+    *lengths, last = PREVIOUS_LENGTHS if attempt.previous and role.prompts.listed_names else (0,)
+    for length in lengths:
+        shown = prompt(length)
+        if role.context is None or await models.count(role.model, shown, role.priority) <= role.context * (1 - ROOM):
+            return shown
+    return prompt(last)
+
+
+async def _complete(
+    attempt: Attempt, shape: AnswerShape, models: Models, scope: asyncio.Timeout, on_text: OnText | None
+) -> Completion:
+    prompt = await _prompt(attempt, models)
+    request = attempt.role.request(
+        prompt,
+        max_tokens=attempt.max_tokens,
+        temperature=_temperature(attempt),
+        fit=MIN_ANSWER_TOKENS,
+        seed=attempt.seed,
+        schema=shape.schema,
+        deadline_seconds=seconds_left(scope, GRACE),
+        slack=attempt.slack,
+    )
+    try:
+        return await models.generate(attempt.role.model, request, on_text)
+    except BadGrammar:
+        # The schema cannot become a grammar. The model then writes any JSON, and the answer is validated afterwards.
+        loose = replace(request, schema=ANY_JSON, deadline_seconds=seconds_left(scope, GRACE))
+        return await models.generate(attempt.role.model, loose, on_text)

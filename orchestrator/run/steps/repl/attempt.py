@@ -1,0 +1,135 @@
+"""Carry out one attempt of a step whose model writes code: instructions, code, output, more code, until `final`."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from orchestrator.engine.client.engine import Completion, OnText
+from orchestrator.engine.contract import Message
+from orchestrator.run.fences import blocks_of
+from orchestrator.run.steps.answer import outputs_from
+from orchestrator.run.steps.attempt import Attempt, Models, OnGenerated, Produced, added, reporting_usage
+from orchestrator.run.steps.context.conversation import Conversation
+from orchestrator.run.steps.context.window import Turn
+from orchestrator.run.steps.errors import AttemptError, attempt_timeout
+from orchestrator.run.steps.prompt import StepInput, step_messages
+from orchestrator.run.steps.repl.budget import ReplBudget, Spending
+from orchestrator.run.steps.repl.host import Host
+from orchestrator.run.steps.repl.outputs import Outputs
+from orchestrator.run.steps.repl.session import Interpreter, Open, interpreter
+from orchestrator.run.steps.repl.subcalls import SubcallModels
+from orchestrator.run.steps.retry import shown_previous, with_evidence
+from orchestrator.run.steps.tools.actions import described
+from orchestrator.run.steps.tools.contract import Tool
+from orchestrator.run.steps.tools.toolbox import OnCall, Toolbox
+from orchestrator.task.events import Failure, FailureKind, Usage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplRunner:
+    """Carries out one attempt at a step of kind `repl`."""
+
+    sessions: Open
+    """Opens the sandbox's session that the interpreter runs in."""
+    toolbox: Toolbox
+    subcalls: SubcallModels
+    on_call: OnCall
+    """Gets every call of a tool or a model when it is over."""
+    folder: Path
+    """Where the outputs of the code are kept."""
+    context: int | None
+    """How many tokens a sequence of the step's model may have; None where that is not known."""
+    budget: ReplBudget = field(default_factory=ReplBudget)
+
+    async def run(
+        self,
+        attempt: Attempt,
+        models: Models,
+        on_generated: OnGenerated = lambda usage: None,
+        on_text: OnText | None = None,
+    ) -> Produced:
+        """Return what the attempt made, as `StepRunner.run` says.
+
+        The step's `timeout_seconds`, else the budget's seconds, limit all of it. The usage is that of
+        the step's model and of all models that its code asked.
+        """
+        budget = replace(self.budget, seconds=attempt.step.timeout_seconds or self.budget.seconds)
+        spending, outputs = Spending(budget), Outputs(self.folder)
+        host = Host(self.toolbox, outputs, self.subcalls, spending, self.on_call, attempt.slack)
+        talk = Conversation(attempt, models, _head(attempt, self.toolbox), self.context, on_text=on_text)
+
+        def usage() -> Usage:
+            return added(talk.usage, spending.usage)
+
+        async with attempt_timeout(budget.seconds) as scope:
+            with reporting_usage(scope, on_generated, usage):
+                async with interpreter(self.sessions, host, outputs, budget) as running:
+                    await running.feed(self.toolbox.context.workspace.inputs)
+                    made = await _turns(attempt, talk, running, self)
+        return Produced(made, usage())
+
+
+async def _turns(attempt: Attempt, talk: Conversation, running: Interpreter, work: ReplRunner) -> dict[str, bytes]:
+    """Have the model write code, run it and show the model its output, until `final` gives an acceptable result."""
+    error: str | None = "the step has not begun"
+    for _ in range(work.budget.turns):
+        done = await talk.ask()
+        if reason := _why_not_run(done):
+            await talk.add(Turn(done.text, reason))
+            continue
+        end = await running.run(code_in(done.text))
+        error = end.error
+        if end.final:
+            try:
+                return outputs_from(attempt.step, end.value, work.toolbox.context.workspace.written)
+            except AttemptError as refused:
+                error = f"final was refused: {refused.failure.message}"
+        came = "\n".join(filter(None, (end.shown, error if end.final else ""))) or "(nothing)"
+        await talk.add(Turn(done.text, came, rest=end.rest))
+    kind = FailureKind.CODE if error else FailureKind.LOGIC
+    message = f"no final(value) within {work.budget.turns} turns"
+    raise AttemptError(Failure(kind, message, f"{message}\n{error}" if error else message))
+
+
+def _head(attempt: Attempt, toolbox: Toolbox) -> tuple[Message, ...]:
+    previous = shown_previous(attempt.previous)
+    action = with_evidence(attempt.step.action, attempt.failures, attempt.role.prompts, previous)
+    text = instructions(attempt.role.prompts.repl, action, attempt.inputs, attempt.step.outputs, toolbox.tools)
+    return step_messages(attempt.role.system, attempt.role.persona, (), text)
+
+
+def _why_not_run(done: Completion) -> str:
+    """Return why an answer cannot be run; empty if it can."""
+    if done.finish != "stop":
+        return f"The answer did not come to its end ({done.finish}). Nothing was run: write less at a time."
+    return "" if code_in(done.text) else "There was no code in the answer."
+
+
+GLIMPSE = 200
+"""How many characters of an input the model is shown. Its code has the whole text."""
+
+
+def instructions(
+    how: str, action: str, inputs: Sequence[StepInput], outputs: Sequence[str], tools: Sequence[Tool]
+) -> str:
+    """Return the action, with what the code can use, the beginnings of the inputs, and the names of the outputs.
+
+    `how` is the text that ships for what the code can use, `PromptSet.repl`.
+    """
+    lines = [how]
+    if tools:
+        lines += ["tool(name, ...)              calls one of:", described(tools)]
+    lines += [f"input {item.name} ({len(item.text)} characters): {_glimpse(item.text)}" for item in inputs]
+    result = f"Outputs: {', '.join(outputs)}" if outputs else "No outputs"
+    return "\n".join([action, "", *lines, result])
+
+
+def code_in(answer: str) -> str:
+    """Return the code of an answer: what its first fence encloses, or all of it where there is no fence."""
+    blocks = blocks_of(answer)
+    return blocks[0].text.strip("\n") if blocks else answer.strip()
+
+
+def _glimpse(text: str) -> str:
+    line = " ".join(text[:GLIMPSE].split())
+    return f"{line} …" if len(text) > GLIMPSE else line

@@ -1,0 +1,168 @@
+"""Call the tools that a step was granted: check its rights and the arguments, make the call, and report it."""
+
+import asyncio
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any
+
+from orchestrator.run.gates import BadSchema, GateError, JobClock, OutputSchema, SchemaMismatch
+from orchestrator.run.steps.errors import AttemptError
+from orchestrator.run.steps.tools.contract import Tool, ToolContext, ToolError, ToolResult, ToolServerFailed
+from orchestrator.run.steps.tools.files import GREP, LIST_FILES, READ_FILE, SEARCH, WRITE_ARTIFACT
+from orchestrator.run.steps.tools.notes import MAX_TEXT, NoSuchNote
+from orchestrator.run.steps.tools.procedures import PROCEDURE
+from orchestrator.run.steps.tools.running import RUN_TESTS, SHELL
+from orchestrator.run.steps.tools.workspace import NoSuchText
+from orchestrator.task.events import CallOutcome, Failure, FailureKind
+
+_NEEDS: Mapping[str, tuple[str, ...]] = {"add": ("text",), "edit": ("id", "text"), "drop": ("id",), "list": ()}
+
+
+async def _notes(context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
+    change = arguments["change"]
+    if missing := [name for name in _NEEDS[change] if name not in arguments]:
+        raise ToolError(f"to {change} a note takes {' and '.join(_NEEDS[change])}; missing: {', '.join(missing)}")
+    try:
+        match change:
+            case "add":
+                return ToolResult(await context.notes.add(arguments["text"]))
+            case "edit":
+                await context.notes.edit(arguments["id"], arguments["text"])
+            case "drop":
+                await context.notes.drop(arguments["id"])
+    except NoSuchNote as error:
+        raise ToolError(str(error)) from error
+    listed = [{"id": note.id, "text": note.text, "step": note.step} for note in context.notes.all]
+    return ToolResult(listed, "\n".join(f"{note.id} {note.text}" for note in context.notes.all))
+
+
+NOTES = Tool(
+    "notes",
+    "Change or list the notes that all steps of this run share.",
+    _notes,
+    {
+        "change": {"enum": list(_NEEDS), "description": "add takes text, edit id and text, drop id"},
+        "id": {"type": "string", "minLength": 1, "maxLength": 20},
+        "text": {"type": "string", "minLength": 1, "maxLength": MAX_TEXT},
+    },
+    ("change",),
+)
+
+
+SHOWN_ARGUMENTS = 400
+"""How many characters of a call's arguments are journaled and shown."""
+
+TOOLS: Mapping[str, Tool] = {
+    tool.name: tool
+    for tool in (READ_FILE, LIST_FILES, SEARCH, GREP, WRITE_ARTIFACT, RUN_TESTS, SHELL, NOTES, PROCEDURE)
+}
+"""All tools but those of MCP servers, by name."""
+
+_FORMS = {name: OutputSchema(tool.parameters) for name, tool in TOOLS.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call that is over, as it is journaled."""
+
+    tool: str
+    arguments: str
+    """JSON, shortened to `SHOWN_ARGUMENTS` characters."""
+    outcome: CallOutcome
+    message: str = ""
+    """Why it was refused or failed."""
+    seconds: float = 0.0
+    work_seconds: float | None = None
+    """What of it was computing, as in ToolCalled."""
+    awaited_seconds: float = 0.0
+    """What of it was waiting for an MCP server, as in ToolCalled."""
+
+
+OnCall = Callable[[Call], None]
+
+
+class Toolbox:
+    """The tools of one attempt, which are those that the step names. `on_call` gets every call when it is over.
+
+    `served` are the tools of the MCP servers that are connected, by name.
+    """
+
+    def __init__(
+        self,
+        granted: Sequence[str],
+        context: ToolContext,
+        on_call: OnCall,
+        served: Mapping[str, Tool] = MappingProxyType({}),
+    ) -> None:
+        self.context = context
+        self._granted = tuple(granted)
+        self._on_call = on_call
+        self._served = frozenset(served)
+        self._known = {**served, **TOOLS}
+        self._forms = {**{name: OutputSchema(tool.parameters) for name, tool in served.items()}, **_FORMS}
+
+    @property
+    def tools(self) -> tuple[Tool, ...]:
+        """The tools that may be called, in the order in which the step names them."""
+        return tuple(self._known[name] for name in self._granted if name in self._known)
+
+    async def call(self, name: str, arguments: object) -> ToolResult:
+        """Call a tool and return its result. The call is reported however it ends.
+
+        Raises `ToolError`, and `AttemptError` if the MCP server of the tool has failed.
+        """
+        clock = asyncio.get_running_loop().time
+        jobs = JobClock(self.context.run, clock)
+        asked: float | None = None
+        outcome: CallOutcome = "refused"
+        message = ""
+        awaited = 0.0
+        try:
+            tool, checked = self._checked(name, arguments)
+            outcome, message = "failed", "it was stopped"
+            asked = clock() if name in self._served else None
+            result = await tool.call(replace(self.context, run=jobs.run), checked)
+            outcome = "failed" if result.failure else "done"
+            message = result.failure.message if result.failure else ""
+        except NoSuchText as error:
+            message = str(error)
+            raise ToolError(message) from error
+        except GateError as error:
+            message = str(error)
+            raise ToolError(message, FailureKind.INFRASTRUCTURE) from error
+        except ToolServerFailed as error:
+            message = str(error)
+            raise AttemptError(Failure(FailureKind.INFRASTRUCTURE, f"{name}: {message}")) from error
+        except ToolError as error:
+            message = str(error)
+            raise
+        finally:
+            seconds, work = jobs.read()
+            if asked is not None:
+                awaited = clock() - asked
+                work = max(0.0, seconds - awaited)
+            self._on_call(Call(name, shortened(arguments), outcome, message, seconds, work, awaited))
+        return result
+
+    def _checked(self, name: str, arguments: object) -> tuple[Tool, Mapping[str, Any]]:
+        granted = {tool.name: tool for tool in self.tools}
+        if name not in granted:
+            accepted = ", ".join(granted) or "none"
+            raise ToolError(f"this step has no tool {name!r}; accepted: {accepted}", FailureKind.SCHEMA)
+        try:
+            self._forms[name].check(arguments)
+        except SchemaMismatch as error:
+            takes = json.dumps(granted[name].parameters.get("properties", {}))
+            raise ToolError(f"{name}: {error.evidence}; it takes {takes}", FailureKind.SCHEMA) from error
+        except BadSchema as error:  # parts of a server's schema may only turn out to be unusable with a value
+            raise ToolError(f"{name}: {error}", FailureKind.SCHEMA) from error
+        assert isinstance(arguments, dict), "the parameters of a tool are an object"
+        return granted[name], arguments
+
+
+def shortened(arguments: object) -> str:
+    """Return arguments as JSON for people to read, of which a long one is cut at the end."""
+    text = json.dumps(arguments, ensure_ascii=False, default=str)
+    return text if len(text) <= SHOWN_ARGUMENTS else f"{text[:SHOWN_ARGUMENTS]}…"

@@ -1,0 +1,92 @@
+"""Define which texts an attempt may read and write. Its rights come from the TaskIR, never from what a model writes.
+
+An attempt reads the files under the user's folder and its step's own inputs, and writes its step's outputs. It does not
+read artifacts of other steps unless its step names them as inputs, so that what it finds does not depend on which other
+steps were done by then.
+"""
+
+import fnmatch
+from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
+
+from orchestrator.run.steps.files import UnreadableFile
+from orchestrator.run.steps.seen import SeenFiles
+from orchestrator.task.taskir.names import find_name
+
+MAX_TEXTS_BYTES = 64 * 1024 * 1024
+"""The most bytes of text that one call may read."""
+
+
+class NoSuchText(Exception):
+    """A name that cannot be read or written here. The message says which names can be."""
+
+
+class Workspace:
+    """The texts of one attempt: `files` under `directory`, `inputs` by name, and what was written under `outputs`.
+
+    What was written hides an input of that name, and an input hides a file. `seen` takes note of the files that are
+    read. Calls may block on the disk and raise `NoSuchText`.
+    """
+
+    def __init__(
+        self,
+        directory: Path | None,
+        files: Iterable[str],
+        inputs: Mapping[str, str],
+        outputs: Collection[str],
+        seen: SeenFiles | None = None,
+    ) -> None:
+        self._directory = directory
+        self._seen = seen or SeenFiles()
+        self._files = frozenset(files)
+        self._inputs = dict(inputs)
+        self.outputs = tuple(outputs)
+        self.written: dict[str, str] = {}
+
+    @property
+    def inputs(self) -> Mapping[str, str]:
+        """The step's inputs by name."""
+        return self._inputs
+
+    def names(self, pattern: str = "*") -> tuple[str, ...]:
+        """Return the names that match a shell pattern, in order; `*` matches any characters, `/` too."""
+        return tuple(sorted(fnmatch.filter({*self._files, *self._inputs, *self.written}, pattern)))
+
+    def read(self, name: str) -> str:
+        """Return the text of that name."""
+        if (found := find_name(name, {*self.written, *self._inputs, *self._files})) is None:
+            raise NoSuchText(f"there is no {name!r}; accepted: {_some(self.names())}")
+        if (text := self.written.get(found, self._inputs.get(found))) is not None:
+            return text
+        if self._directory is None:
+            raise NoSuchText(f"there is no {name!r}; accepted: {_some(self.names())}")
+        try:
+            return self._seen.read_text(self._directory, found)
+        except UnreadableFile as error:
+            raise NoSuchText(str(error)) from error
+
+    def texts(self, pattern: str = "*") -> dict[str, str]:
+        """Return all texts whose names match the pattern, by name. Files that are no text are left out."""
+        found: dict[str, str] = {}
+        size = 0
+        for name in self.names(pattern):
+            try:
+                found[name] = self.read(name)
+            except NoSuchText:
+                continue
+            size += len(found[name])
+            if size > MAX_TEXTS_BYTES:
+                most = MAX_TEXTS_BYTES // 2**20
+                raise NoSuchText(f"{pattern!r} matches more than {most} MiB; accepted: a pattern that matches less")
+        return found
+
+    def write(self, name: str, text: str) -> None:
+        """Write one of the step's outputs; a second time replaces the first."""
+        if name not in self.outputs:
+            raise NoSuchText(f"{name!r} is no output of this step; accepted: {_some(self.outputs)}")
+        self.written[name] = text
+
+
+def _some(names: Collection[str], most: int = 20) -> str:
+    shown = ", ".join(list(names)[:most])
+    return f"{shown}, … ({len(names)} in all)" if len(names) > most else shown or "none"

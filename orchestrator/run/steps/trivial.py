@@ -1,0 +1,159 @@
+"""Refuse answers that say nothing of their own: an acknowledgement, an announcement, or a repetition of the prompt.
+
+Weak models write such answers, and no gate notices. The words are those of English, German, French and Spanish.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import PurePosixPath
+from typing import Final
+
+from orchestrator.run.fences import has_code
+from orchestrator.run.gates import file_name
+from orchestrator.run.steps.attempt import Attempt
+from orchestrator.run.steps.errors import AttemptError
+from orchestrator.run.steps.prompt import FAILED_BEFORE, TASK, StepInput
+from orchestrator.run.steps.retry import with_evidence
+from orchestrator.task.events import Failure, FailureKind
+from orchestrator.task.failures import feedback
+from orchestrator.task.taskir.json_text import read_json
+
+SHORT: Final = 10
+"""An input of at most this many words may be the right answer: it may be the one to choose, or its own summary."""
+
+_ACKNOWLEDGEMENT: Final = re.compile(
+    r"(?:"
+    r"ok|okay|sure|sure thing|certainly|of course|absolutely|understood|got it|done|all done|completed?|finished|task "
+    r"(?:is )?(?:done|completed?|finished)|will do|no problem|you(?:'re| are) welcome|"
+    r"(?:i(?:'m| am)? )?(?:happy|glad) to help|(?:i(?:'d| would) be |i am )?ready|"
+    r"erledigt|fertig|klar|natürlich|gerne?|in ordnung|verstanden|alles klar|sicher|selbstverständlich|"
+    r"bien sûr|d'accord|c'est fait|fait|terminé|compris|voilà|entendu|très bien|avec plaisir|"
+    r"claro|claro que sí|por supuesto|hecho|listo|terminado|entendido|de acuerdo|vale|está bien"
+    r")"
+)
+"""Phrases of which an acknowledgement consists."""
+_REPORT: Final = re.compile(
+    r"(?:the |your )?(?:task|request|step|work|job|file|answer)s? (?:is|are|was|were|has been|have been) (?:now )?"
+    r"(?:done|completed?|finished|written|created|saved)(?: successfully)?|"
+    r"(?:i|we)(?:'ve| have) (?:now )?(?:done|completed|finished|written|created|saved) "
+    r"(?:it|this|that|the \w+|your \w+)|"
+    r"(?:die |der |das )?(?:aufgabe|datei|anfrage|antwort) (?:ist|wurde) (?:erledigt|fertig|erstellt|geschrieben)|"
+    r"(?:la |le )?(?:tâche|fichier|demande|réponse) (?:est|a été) (?:terminée?|faite?|créée?|écrite?)|"
+    r"(?:la |el )?(?:tarea|archivo|solicitud|respuesta) (?:está|ha sido|fue) "
+    r"(?:terminad[ao]|hech[ao]|cread[ao]|list[ao])"
+)
+"""Sentences that say that something was done, and do not show it."""
+_MAY_REPEAT: Final = re.compile(
+    r"\b(?:cop(?:y|ies|ied)|quot|cit|repeat|verbatim|unchanged|as (?:it )?is|echo|read|return|print|show|output|pass|"
+    r"keep|sort|order|fix|correct|proofread|check|format|indent|normali[sz]e|clean|dedup|duplicate|remove|delete|drop|"
+    r"filter|select|choose|pick|extract|collect|list|find|merge|join|combine|concat|replace|rename|edit|update|lint|name|which|"
+    r"kopier|zitier|wiederhol|unverändert|lies|sortier|ordne|korrigier|prüf|format|entfern|lösch|filter|wähl|sammle|"
+    r"ersetz|welche|nenne|copi|recopi|cit[eé]|répèt|lis\b|lire|trie|tri\b|corrig|vérifi|supprim|enlèv|filtr|choisi|"
+    r"rassembl|remplac|quel|repit|repet|lee\b|leer|orden|revis|elimin|quit|seleccion|elig|reún|reempl|cuál)",
+    re.IGNORECASE,
+)
+"""Actions whose right result may be an input as it is."""
+
+
+def refuse_trivial(answer: str, outputs: Mapping[str, bytes], attempt: Attempt) -> None:
+    """Raise `AttemptError` (FORMAT) for an answer that repeats the prompt, and for an output that says nothing.
+
+    `answer` is what the model wrote, and `outputs` are the artifacts that were taken out of it.
+    """
+    message = _echo(answer, attempt)
+    for name, data in outputs.items():
+        of_which = f"{name}: " if len(outputs) > 1 else ""
+        reason = why_trivial(data.decode(), file_name(name), attempt.step.action, attempt.inputs)
+        message = message or (reason and f"{of_which}{reason}")
+    if message:
+        raise AttemptError(Failure(FailureKind.FORMAT, message, message))
+
+
+def why_trivial(output: str, name: str, action: str, inputs: Iterable[StepInput]) -> str:
+    """Return why the text of the output `name` says nothing of its own; empty if it may be what is wanted."""
+    text = _text_of(output)
+    if text is None:
+        return ""
+    plain = _plain(text)
+    if not _has_content(output):
+        return "the answer has no words"
+    if _is_acknowledgement(text) and not _is_asked_for(plain, action):
+        return "the answer only says that it is done, and not the result"
+    if _is_announcement(text):
+        return "the answer only announces the result"
+    if PurePosixPath(name).suffix and plain in (_plain(name), _plain(PurePosixPath(name).name)):
+        return "the answer is only the name of the file"
+    if _repeats(text, action) or _repeats(text, f"{TASK} {action}"):
+        return "the answer only repeats the task"
+    if (item := _repeated(text, inputs)) is not None and not _MAY_REPEAT.search(action):
+        return f"the answer only repeats {item}"
+    return "" if has_code(text, name) else f"the answer has no code for {name}"
+
+
+def _echo(answer: str, attempt: Attempt) -> str:
+    """Return what is wrong with an answer that repeats the task or what the prompt says of earlier failures."""
+    action, told = attempt.step.action, feedback(attempt.failures)
+    asked = with_evidence(action, attempt.failures, attempt.role.prompts)
+    added = asked.removeprefix(action)
+    said = " ".join(answer.split())
+    if any(" ".join(f"{FAILED_BEFORE} {text}".split()) in said for text in told) or (added and _repeats(answer, added)):
+        return "the answer repeats what was said of the answer before it"
+    return "the answer only repeats the task" if _repeats(answer, f"{TASK} {asked}") else ""
+
+
+def _text_of(output: str) -> str | None:
+    """Return the text of an output, also of one that is a JSON string; None for any other JSON but a number."""
+    if output[:1] not in ('"', "{", "["):
+        return output
+    value, problems = read_json(output)
+    if problems:
+        return output
+    return value if isinstance(value, str) else None
+
+
+def _plain(text: str) -> str:
+    """Return a text in lower case, without marks at its ends, and with single spaces."""
+    return " ".join(
+        re.sub(r"\A[\W_]+|[\W_]+\Z", "", text.replace("\N{RIGHT SINGLE QUOTATION MARK}", "'").lower()).split()
+    )
+
+
+def _has_content(text: str) -> bool:
+    """Return whether a text is more than the marks of Markdown; signs such as `+` or a smiley may be an answer."""
+    return bool(text.strip(" \t\n#*_`~.…-"))
+
+
+def _is_acknowledgement(text: str) -> bool:
+    parts = [_plain(part) for part in re.split(r"[.!,;:\n]+", text)]
+    said = [part for part in parts if part]
+    return bool(said) and all(_ACKNOWLEDGEMENT.fullmatch(part) or _REPORT.fullmatch(part) for part in said)
+
+
+def _is_announcement(text: str) -> bool:
+    """Return whether a text is one line that ends in a colon."""
+    line = text.strip().strip("*_`")
+    return "\n" not in line and line.rstrip("*_` ").endswith((":", "\N{FULLWIDTH COLON}")) and len(line.split()) > 1
+
+
+def _is_asked_for(plain: str, action: str) -> bool:
+    """Return whether the action names the answer, as in "answer OK or FAIL"."""
+    words = " ".join(re.findall(r"[^\W_]+", action.lower()))
+    return f" {plain} " in f" {words} "
+
+
+def _repeats(answer: str, text: str) -> bool:
+    """Return whether an answer is a text of the prompt and nothing else, however its words are spaced."""
+    return len(text.split()) > 1 and answer.split() == text.split()
+
+
+def _repeated(answer: str, inputs: Iterable[StepInput]) -> str | None:
+    """Return the name of the input that an answer is, with its name before it or without; None if it is none.
+
+    An input of a few words is left out.
+    """
+    words = answer.split()
+    for item in inputs:
+        texts: Sequence[str] = item.text.split()
+        if len(texts) > SHORT and words in ([*texts], [f"[{item.name}]", *texts]):
+            return item.name
+    return None

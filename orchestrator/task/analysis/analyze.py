@@ -1,0 +1,166 @@
+"""Analyse a plan: turn its steps into the graph of which step waits for which."""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, islice, pairwise
+from types import MappingProxyType
+from typing import Final
+
+from orchestrator.errors import Problem
+from orchestrator.task.analysis.edges import edges
+from orchestrator.task.analysis.graph import Edge, Source, StepGraph
+from orchestrator.task.analysis.names import NameResolver
+from orchestrator.task.events import Mode
+from orchestrator.task.taskir import Step, TaskIR, pointer
+from orchestrator.task.taskir.problems import MAX_PROBLEMS, format_value, invalid_task
+from procedures.dag import cycles, neighbours, topological, waves
+
+_MAX_IDS_SHOWN = 100
+_MAX_REASONS_SHOWN = 5
+NO_PATHS: Final[Mapping[str, str]] = MappingProxyType({})
+
+
+def analyze(
+    steps: Sequence[Step],
+    *,
+    labels: Collection[str] = (),
+    files: Collection[str] = (),
+    paths: Mapping[str, str] = NO_PATHS,
+    mode: Mode = "as-planned",
+    earlier: StepGraph | None = None,
+) -> StepGraph:
+    """Return the graph of a plan. Raises InvalidTask for cycles, dangling or ambiguous names, duplicates and clashes.
+
+    Edges come from `depends_on`, from the flow of data (a step waits for the writer of what it reads), and from
+    conflicts (a step that overwrites an artifact waits for its writer and its readers). A name that a step reads stands
+    for the output of the latest earlier writer in document order, else for the label of an input of the task
+    (`labels`), else for a file under `--dir` (`files`), else for the path of an input that has a label (`paths`: path
+    by label), else for the output of the only later writer.
+
+    So an output with the name of an input or a file is a new version of it. The step that writes it and the steps
+    before it in document order read the version before, and the steps after it read the new one.
+
+    `earlier` is the graph of the first of these steps, if the plan has grown. What the names in it stand for is kept.
+    As new steps name only each other and earlier ones, growth never changes what an accepted step waits for.
+
+    Mode "discover" drops explicit edges that carry no artifact, unless one of the two steps may have side effects (kind
+    repl or tool, or has tools). A cycle is refused in every mode, even if "discover" would drop one of its edges. Mode
+    "serial" has the same graph as "as-planned"; it is the scheduler that runs one step at a time, in `order`. The time
+    is linear in steps and edges.
+    """
+    names = NameResolver(steps, labels, files, paths)
+    sources: dict[str, Mapping[str, Source]] = {}
+    problems = chain(names.clashes(), names.resolve(earlier.sources if earlier else {}, sources))
+    _refuse(problems)
+    found = tuple(edges(steps, sources, mode))
+    ids = [step.id for step in steps]
+    before, after = neighbours(ids, ((edge.before, edge.after) for edge in found))
+    order = topological(ids, before, after)
+    if len(order) < len(ids):
+        _refuse(_cycles(steps, cycles(ids, order, before), found))
+    if any(edge.dropped for edge in found):
+        before, after = neighbours(ids, ((edge.before, edge.after) for edge in found if not edge.dropped))
+        order = topological(ids, before, after)
+    depths = waves(ids, order, before)
+    return StepGraph(
+        steps={step.id: step for step in steps},
+        edges=found,
+        before=before,
+        after=after,
+        order=order,
+        waves=depths,
+        width=max(map(len, depths), default=0),
+        sources=sources,
+    )
+
+
+class PlanAnalysis:
+    """The graph of a plan that grows: every step names only earlier ones, and those that come together with it."""
+
+    def __init__(
+        self,
+        labels: Collection[str] = (),
+        files: Collection[str] = (),
+        mode: Mode = "as-planned",
+        paths: Mapping[str, str] = NO_PATHS,
+    ) -> None:
+        """`labels`, `files`, `mode` and `paths` are as in `analyze`."""
+        self._labels, self._files, self._mode, self._paths = labels, files, mode, paths
+        self.graph = analyze((), labels=labels, files=files, paths=paths, mode=mode)
+
+    def add(self, steps: Sequence[Step]) -> StepGraph:
+        """Return the graph with more steps behind the others, and keep it as `graph`.
+
+        Raises InvalidTask for steps that do not fit the plan, and then the graph is as it was.
+        """
+        every = (*self.graph.steps.values(), *steps)
+        self.graph = analyze(
+            every,
+            labels=self._labels,
+            files=self._files,
+            paths=self._paths,
+            mode=self._mode,
+            earlier=self.graph,
+        )
+        return self.graph
+
+    def add_apart(self, step: Step) -> StepGraph:
+        """Return the graph with a step that waits for none of the others, in a wave of its own, and keep it as `graph`.
+
+        It reads only labels and files, and may write what other steps were to write. Raises InvalidTask.
+        """
+        alone = analyze((step,), labels=self._labels, files=self._files, paths=self._paths, mode=self._mode)
+        graph = self.graph
+        self.graph = StepGraph(
+            steps={**graph.steps, **alone.steps},
+            edges=graph.edges,
+            before={**graph.before, **alone.before},
+            after={**graph.after, **alone.after},
+            order=(*graph.order, step.id),
+            waves=(*graph.waves, (step.id,)),
+            width=max(graph.width, 1),
+            sources={**graph.sources, **alone.sources},
+        )
+        return self.graph
+
+
+def analyze_task(task: TaskIR, *, files: Collection[str] = (), mode: Mode = "as-planned") -> StepGraph:
+    """Return the graph of a task's plan. Raises InvalidTask as `analyze` does, and for inputs of the same name."""
+    labels: dict[str, int] = {}
+    twice = [
+        Problem(
+            pointer(("inputs", index)),
+            f"{format_value(label)} is the name of /inputs/{labels[label]} too",
+            "a name each",
+        )
+        for index, label in enumerate(task.labels)
+        if labels.setdefault(label, index) != index
+    ]
+    _refuse(twice)
+    return analyze(task.plan.steps, labels=labels, files=files, paths=task.paths_by_label, mode=mode)
+
+
+def _refuse(problems: Iterable[Problem]) -> None:
+    first = list(islice(problems, MAX_PROBLEMS + 1))
+    if first:
+        raise invalid_task(first)
+
+
+def _cycles(steps: Sequence[Step], found: Iterable[tuple[str, ...]], every: Sequence[Edge]) -> Iterator[Problem]:
+    index = {step.id: position for position, step in enumerate(steps)}
+    reasons = {(edge.before, edge.after): edge for edge in reversed(every)}
+    for cycle in found:
+        ring = (*cycle, cycle[0])
+        path = " → ".join(ring if len(ring) <= _MAX_IDS_SHOWN else (*ring[: _MAX_IDS_SHOWN - 1], "…", ring[-1]))
+        why = "; ".join(_why(reasons[pair]) for pair in islice(pairwise(ring), _MAX_REASONS_SHOWN))
+        more = "; …" if len(cycle) > _MAX_REASONS_SHOWN else ""
+        where = pointer(("plan", "steps", index[cycle[0]]))
+        yield Problem(where, f"these steps wait for each other: {path} ({why}{more})", "steps without a cycle")
+
+
+def _why(edge: Edge) -> str:
+    name = format_value(edge.artifact)
+    return {
+        "data": f"{edge.after} reads {name} of {edge.before}",
+        "write after read": f"{edge.after} overwrites {name}, which {edge.before} reads",
+        "write after write": f"{edge.after} overwrites {name} of {edge.before}",
+    }.get(edge.reason, f"{edge.after} depends on {edge.before}")

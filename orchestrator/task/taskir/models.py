@@ -1,0 +1,202 @@
+"""Define the models of a TaskIR document. They are frozen and strict, and can be dumped as they were read."""
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from orchestrator.task.taskir.fields import (
+    MAX_ITEMS,
+    MAX_STEPS,
+    ArtifactNames,
+    CommandWords,
+    Concurrency,
+    FilledText,
+    Flag,
+    FreeForm,
+    JsonObject,
+    Name,
+    Names,
+    Reads,
+    Seconds,
+    StepId,
+    StepIds,
+    Text,
+    Texts,
+    Timestamp,
+    Tokens,
+)
+
+Level = Literal["B1", "B2", "B3"]
+StepKind = Literal["generate", "repl", "tool"]
+InputType = Literal["path", "url", "text", "image", "audio"]
+
+UNUSED = "kept for readers of the document: it is in no prompt, and nothing depends on it"
+"""Part of the description of fields that are accepted and returned, but change nothing in a run."""
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Step(_Record):
+    """One node of the DAG: which role does what, with which inputs, and the outputs."""
+
+    id: StepId = Field(description="S1, S2, …; unique in a plan")
+    actor: Name = Field(description="the role that does the step")
+    action: FilledText = Field(description="what to do, in plain language")
+    outputs: ArtifactNames = Field(
+        description="the artifacts the step writes: relative POSIX names; that of an input or a file is a new version"
+    )
+    inputs: Reads = Field(
+        default=(), description="what the step reads: artifacts of earlier steps in the document, input labels, files"
+    )
+    depends_on: StepIds = Field(default=(), description="steps that must be done before this one starts")
+    parallel_group: Name | None = Field(
+        default=None, description=f"a name for steps meant to run side by side; {UNUSED}"
+    )
+    run_gates: Flag = Field(default=True, description="false: no gate looks at this step's outputs")
+    timeout_seconds: Seconds | None = Field(default=None, description="limit for each attempt, without gates")
+    persona: Name | None = Field(default=None, description="the persona with which the role does it")
+    foreach: Name | None = Field(
+        default=None, description="a JSON list: the step runs once for each of its items, at most 10,000"
+    )
+    kind: StepKind = Field(default="generate", description="generate text, work in a REPL, or use tools")
+    tools: Names = Field(default=(), description="the tools the step may use; those of MCP servers as mcp:SERVER/TOOL")
+    arguments: JsonObject | None = Field(
+        default=None,
+        description='kind tool: the step is one call of its only tool; {"$input": NAME} is the text of an input',
+    )
+    output_schema: JsonObject | None = Field(default=None, description="a JSON Schema the output has to match")
+    max_tokens: Tokens | None = Field(default=None, description="limit on the tokens of one answer")
+    gates: Names | None = Field(default=None, description="gates for this step instead of the task's")
+
+
+class Parallelism(_Record):
+    """Limits on what runs at once, over the whole plan."""
+
+    max_concurrent_steps: Concurrency | None = Field(default=None, description="steps that may run at once")
+    max_concurrent_workers: Concurrency | None = Field(default=None, description="worker steps that may run at once")
+
+
+class Plan(_Record):
+    """The steps, in document order, and how many may run at once."""
+
+    steps: Annotated[tuple[Step, ...], Field(min_length=1, max_length=MAX_STEPS)]
+    parallelism: Parallelism = Field(default_factory=Parallelism)
+    wanted: Names = Field(
+        default=(),
+        description="the outputs that make the answer, in this order; without it those that no other step reads",
+    )
+    check_answer: bool = Field(
+        default=False, description="compare the answer with the objective when all steps are done, and repair it once"
+    )
+
+
+class TaskInput(_Record):
+    """An input of the task. Steps read it by its label."""
+
+    type: InputType
+    value: Text = Field(description="the text itself, or the path or address of it")
+    label: Name | None = Field(default=None, description="its name; without one a path or url goes by its value")
+    content_type: Name | None = Field(default=None, description=f"a media type such as text/markdown; {UNUSED}")
+
+
+class Agent(_Record):
+    """What the plan wants from one role."""
+
+    tier: Literal["A", "B", "C", "D"]
+    role: Name
+    model_hint: Name | None = Field(default=None, description="the model to prefer, by its id in the registry")
+    max_concurrency: Concurrency | None = Field(default=None, description="steps of this role that may run at once")
+    persona_hint: Name | None = Field(default=None, description="the persona for steps that name none")
+    notes: Text | None = None
+
+
+class Escalation(_Record):
+    """How far a failing step may escalate."""
+
+    max_level: Level = Field(default="B3", description="the highest level of specialist that may be asked")
+    on_second_failure: Flag = Field(
+        default=False, description="escalate at the second failure of any kind that escalates at all"
+    )
+    notes: Text | None = None
+
+
+class Bench(_Record):
+    """The command of the gate bench, and how long it may take."""
+
+    run: CommandWords = Field(description="the command, word by word: no shell reads it")
+    max_seconds: Seconds = Field(description="how long the quickest of three runs may take")
+
+
+class Commands(_Record):
+    """Commands that gates run in the sandbox, in a folder with the outputs of a step and the texts that it reads."""
+
+    build: CommandWords | None = Field(default=None, description="the command of the gate build, word by word")
+    bench: Bench | None = Field(default=None, description="the command of the gate bench, and its threshold")
+
+
+class Context(_Record):
+    """The circumstances of the task."""
+
+    conversation_id: Name | None = Field(default=None, description=f"the conversation it belongs to; {UNUSED}")
+    prior_task_ids: Names = ()
+    relevant_files: Reads = Field(
+        default=(), description=f"files that matter to it; {UNUSED}, so name them in the inputs of steps"
+    )
+    notes: Text | None = None
+
+
+class TaskIR(_Record):
+    """A task: its objective, its inputs, and the plan of steps that reaches the objective."""
+
+    task_id: Name | None = None
+    task_type: Literal["chat", "doc", "code", "ingest", "manage"] = Field(
+        default="chat", description=f"the kind of work; {UNUSED}"
+    )
+    priority: Literal["interactive", "batch"] = "interactive"
+    objective: FilledText = Field(description="what is to be reached, in plain language")
+    inputs: Annotated[tuple[TaskInput, ...], Field(max_length=MAX_ITEMS)] = ()
+    constraints: Texts = Field(
+        default=(), description=f"what the result has to keep to; {UNUSED}, so say it in the actions of steps"
+    )
+    assumptions: Texts = Field(default=(), description=f"what was taken for granted; {UNUSED}")
+    agents: Annotated[tuple[Agent, ...], Field(max_length=MAX_ITEMS)] = ()
+    plan: Plan
+    gates: Names = Field(default=(), description="gates that look at the outputs of every step")
+    commands: Commands = Field(default_factory=Commands, description="commands of gates that have none of their own")
+    definition_of_done: Texts = Field(
+        default=(), description=f"how to know that the objective is reached; {UNUSED}, so give the steps gates"
+    )
+    escalation: Escalation = Field(default_factory=Escalation)
+    created_at: Timestamp | None = Field(default=None, description="ISO 8601, kept as it is written")
+    context: Context = Field(default_factory=Context)
+    formalization: FreeForm = Field(default=None, description=f"a formal statement of the task, in any form; {UNUSED}")
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Return the name of each input: its label, else a path's or url's value, else `input1`, `input2`, …."""
+        return tuple(
+            item.label or (item.value if item.type in ("path", "url") and item.value else f"input{number}")
+            for number, item in enumerate(self.inputs, start=1)
+        )
+
+    @property
+    def paths(self) -> dict[str, TaskInput]:
+        """Return the inputs of type path that have a label, by the paths that they are of: a step may name either.
+
+        A path that is the name of another input too stands for that one, and of two inputs with one path it is the
+        first.
+        """
+        labels, named = frozenset(self.labels), dict[str, TaskInput]()
+        for item in self.inputs:
+            if item.type == "path" and item.label and item.value and item.value not in labels:
+                named.setdefault(item.value, item)
+        return named
+
+    @property
+    def paths_by_label(self) -> dict[str, str]:
+        """Return the paths of inputs that have a label instead, by label; none that is the name of another input."""
+        labels = frozenset(self.labels)
+        paths = [item for item in self.inputs if item.type == "path" and item.value and item.value not in labels]
+        return {item.label: item.value for item in paths if item.label}

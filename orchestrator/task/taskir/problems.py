@@ -1,0 +1,168 @@
+"""Turn errors in a TaskIR document into problems: JSON pointer, value, and what is accepted."""
+
+import difflib
+import json
+from collections.abc import Collection, Iterable, Mapping
+from itertools import islice
+from types import UnionType
+from typing import Annotated, Any, Union, get_args, get_origin
+
+from jsonschema.exceptions import SchemaError
+from pydantic import BaseModel, ValidationError
+
+from orchestrator.errors import InputError, Problem
+from orchestrator.task.taskir.fields import PATTERN_DESCRIPTIONS
+from orchestrator.task.taskir.models import TaskIR
+
+MAX_PROBLEMS = 50
+_SHOWN = 60
+_MANY = 2_000
+_TYPES = {
+    "bool_type": "true or false",
+    "dict_type": "an object",
+    "int_type": "a whole number",
+    "model_attributes_type": "an object",
+    "model_type": "an object",
+    "string_type": "text",
+    "tuple_type": "a list",
+}
+_COUNTS = {
+    "greater_than_equal": "from {ge} on",
+    "less_than_equal": "up to {le}",
+    "string_too_long": "up to {max_length} characters",
+    "string_too_short": "at least {min_length} character",
+    "too_long": "up to {max_length} items",
+    "too_short": "at least {min_length} item",
+}
+
+
+def schema_problem(error: SchemaError) -> str:
+    """Return in words what is wrong with a JSON Schema."""
+    if list(error.absolute_path)[-1:] == ["items"] and isinstance(error.instance, list):
+        return "items is a list, as draft-07 writes tuples; since 2020-12 that is prefixItems"
+    return error.message
+
+
+class InvalidTask(InputError):
+    """The document is not a TaskIR document, or no run could carry it out."""
+
+
+def pointer(path: Iterable[object]) -> str:
+    """Return the JSON pointer (RFC 6901) of a path of keys and indices; the whole document is `/`."""
+    parts = [str(part).replace("~", "~0").replace("/", "~1") for part in path]
+    return "/" + "/".join(part if len(part) <= _SHOWN else part[:_SHOWN] + "…" for part in parts)
+
+
+def format_value(value: object) -> str:
+    """Return a value as short JSON for a message. Long text is cut before it is formatted, which keeps this fast."""
+    if isinstance(value, str):
+        return json.dumps(value if len(value) <= _SHOWN else value[:_SHOWN] + "…", ensure_ascii=not _printable(value))
+    if isinstance(value, dict):
+        return "an object"
+    if isinstance(value, list | tuple):
+        return f"a list of {len(value)}"
+    if isinstance(value, bool) or value is None:
+        return json.dumps(value)
+    if isinstance(value, int) and abs(value) >= 10**_SHOWN:
+        return "a whole number of more than 60 digits"
+    return str(value)[:_SHOWN]
+
+
+def _printable(value: str) -> bool:
+    return value[:_SHOWN].isprintable()
+
+
+def nearest(name: str, known: Collection[str]) -> str:
+    """Return the known name closest to `name`, or an empty string if none is close.
+
+    If there are more than 2,000 known names, only those with the same first character and similar length count.
+    """
+    if len(name) > 4 * _SHOWN:
+        return ""
+    candidates: Iterable[str] = known
+    if len(known) > _MANY:
+        alike = (other for other in known if abs(len(other) - len(name)) < 2 and other[:1] == name[:1])
+        candidates = [other for other, _ in zip(alike, range(_MANY), strict=False)]
+    found = difflib.get_close_matches(name, candidates, n=1, cutoff=0.6)
+    return found[0] if found else ""
+
+
+def format_known_names(known: Collection[str], wrong: str = "") -> str:
+    """Return which names are accepted, for a message: the one nearest to `wrong` first, others if there are few."""
+    if not known:
+        return "none: there are none here"
+    near = nearest(wrong, known) if wrong else ""
+    listed = sorted(known)[:20] if len(known) <= _MANY else []
+    others = ", ".join(name for name in listed if name != near)
+    more = ", …" if listed and len(known) > len(listed) else ""
+    if near:
+        return f"{near!r}?" + (f" ({others}{more})" if others else "")
+    return others + more if others else f"one of {len(known)} names"
+
+
+def invalid_task(problems: Iterable[Problem]) -> InvalidTask:
+    """Return the error for these problems, with the first fifty of them."""
+    first = list(islice(problems, MAX_PROBLEMS + 1))
+    if len(first) > MAX_PROBLEMS:
+        first[-1] = Problem("/", f"there are more problems; these are the first {MAX_PROBLEMS}")
+    return InvalidTask(*first)
+
+
+def from_validation(error: ValidationError, document: object) -> InvalidTask:
+    """Return the error for what pydantic found in `document`."""
+    found = [item for item in error.errors(include_url=False) if not _is_consequence(item)]
+    return invalid_task(_problem(item, document) for item in found)
+
+
+def _is_consequence(item: Mapping[str, Any]) -> bool:
+    """Return whether an error only follows from wrong items of a list: pydantic then calls the list too short."""
+    return item["type"] == "too_short" and bool(len(item["input"]) >= item["ctx"]["min_length"])
+
+
+def _problem(item: Mapping[str, Any], document: object) -> Problem:
+    path, model = _locate(item["loc"], document)
+    where, kind = pointer(path), item["type"]
+    if kind == "extra_forbidden":
+        key = str(path[-1])
+        return Problem(where, f"unknown field {format_value(key)}", format_known_names(list(model.model_fields), key))
+    if kind == "missing":
+        return Problem(pointer(item["loc"]), "this field is required, but missing")
+    return Problem(where, f"{format_value(item['input'])} is refused", _accepted(item))
+
+
+def _accepted(item: Mapping[str, Any]) -> str:
+    context = item.get("ctx", {})
+    kind = item["type"]
+    if kind == "string_pattern_mismatch":
+        return PATTERN_DESCRIPTIONS[context["pattern"]]
+    if kind == "literal_error":
+        return str(context["expected"])
+    if kind in _COUNTS:
+        return _COUNTS[kind].format_map(context)
+    return _TYPES.get(kind, str(item["msg"]))
+
+
+def _locate(loc: tuple[int | str, ...], document: object) -> tuple[list[int | str], type[BaseModel]]:
+    """Follow pydantic's location as far as the document goes. Returns the path, and the model of the object there."""
+    path: list[int | str] = []
+    model: type[BaseModel] = TaskIR
+    holder, value = model, document
+    for part in loc:
+        if isinstance(value, dict) and part in value:
+            holder, value = model, value[part]
+            field = model.model_fields.get(str(part))
+            model = (_model_of(field.annotation) if field else None) or model
+        elif isinstance(value, list) and isinstance(part, int) and part < len(value):
+            value = value[part]
+        else:
+            break
+        path.append(part)
+    return path, holder
+
+
+def _model_of(annotation: object) -> type[BaseModel] | None:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    if get_origin(annotation) in (tuple, Annotated, Union, UnionType):
+        return next(filter(None, map(_model_of, get_args(annotation))), None)
+    return None

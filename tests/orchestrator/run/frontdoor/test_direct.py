@@ -1,0 +1,154 @@
+"""The step that answers a request directly, and when it is chosen without a plan."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from orchestrator.run.frontdoor.direct import direct_answer, fits, mentioned, why_direct
+from orchestrator.task.taskir import Step
+from registry.load import find_registry, load_registry
+from registry.models import LEAST_PLAN_QUALITY, Registry
+
+FILES = ("a.txt", "b.md", "docs/guide.md", "main.py", "summary.txt")
+
+
+@pytest.fixture(scope="module")
+def registry() -> Registry:
+    return load_registry(find_registry(None))
+
+
+def step_for(registry: Registry, request: str, files: tuple[str, ...] = FILES) -> Step:
+    return direct_answer(request, files, dict.fromkeys(files, 100), registry).step()
+
+
+@pytest.mark.parametrize(
+    ("request_text", "files"),
+    [
+        ("Summarize b.md and a.txt", ("a.txt", "b.md")),
+        ("Write a summary of a.txt", ("a.txt",)),
+        ("Read the guide", ("docs/guide.md",)),
+        ("Explain guide.md", ("docs/guide.md",)),
+        ("Explain docs/guide.md, please", ("docs/guide.md",)),
+        ("Join *.txt", ("a.txt", "summary.txt")),
+        ("Say hello", ()),
+    ],
+)
+def test_files_are_mentioned_by_name_or_pattern_and_else_by_stem(request_text: str, files: tuple[str, ...]) -> None:
+    assert mentioned(request_text, FILES) == files
+
+
+SERIES = ("policy.txt", *(f"claim{number}.txt" for number in range(1, 7)))
+
+
+@pytest.mark.parametrize(
+    ("request_text", "files"),
+    [
+        ("Check claim1 to claim6 against policy.txt", SERIES),
+        ("Check claim2 against policy.txt", ("policy.txt", "claim2.txt")),
+        ("Sum up claim2.txt-claim4.txt", SERIES[2:5]),
+        ("Sum up claims 2 to 4", SERIES[2:5]),
+        ("Fasse claim2 bis claim4 zusammen", SERIES[2:5]),
+        ("Résume claim2 à claim4", SERIES[2:5]),
+        ("Resume de claim2 a claim4", SERIES[2:5]),
+        ("Sum up claim2\u2013claim4", SERIES[2:5]),
+        ("What has changed from claim2 to claim4?", ("claim2.txt", "claim4.txt")),
+        ("Sum up claim1.txt to claim3.txt without claim2.txt", ("claim1.txt", "claim3.txt")),
+        ("Sum up claim1.txt, ignore claim2.txt", ("claim1.txt",)),
+        ("What is the policy?", ("policy.txt",)),
+    ],
+)
+def test_a_range_mentions_all_files_from_the_first_to_the_last(request_text: str, files: tuple[str, ...]) -> None:
+    assert mentioned(request_text, SERIES) == files
+
+
+def test_the_step_does_the_whole_request_with_the_files_in_the_order_of_the_folder(registry: Registry) -> None:
+    request = "Compare b.md with a.txt"
+    expected = Step(id="S1", actor="worker", action=request, inputs=("a.txt", "b.md"), outputs=("s1.txt",))
+    assert step_for(registry, request) == expected
+
+
+def test_a_request_that_mentions_no_file_is_about_all_if_they_are_few_and_small(registry: Registry) -> None:
+    assert step_for(registry, "Say hello").inputs == FILES
+    many = tuple(f"f{number}.txt" for number in range(11))
+    assert step_for(registry, "Say hello", many).inputs == ()
+    notes = tuple(f"note{number}.txt" for number in range(11))
+    assert step_for(registry, "Which of my notes mention the boiler?", notes).inputs == notes
+    assert step_for(registry, "Which of these files mention the boiler?", many).inputs == many
+    assert step_for(registry, "Say hello", ()).inputs == ()
+    context = registry.models["tiny-large"].context
+    large = direct_answer("Say hello", ("x.txt",), {"x.txt": 3 * context}, registry)
+    assert large.inputs == ()
+    unknown = direct_answer("Say hello", ("x.txt",), {}, registry)
+    assert unknown.inputs == (), "its size is unknown"
+
+
+def test_a_kind_of_files_is_read_next_to_those_that_are_named(registry: Registry) -> None:
+    files = ("hints.txt", "mail_a.txt", "mail_b.txt", "offer_a.txt", "offer_b.txt")
+    request = "Beantworte jede der Mails. Was du wissen musst, steht in hints.txt."
+    assert step_for(registry, request, files).inputs == files[:3]
+    assert step_for(registry, "Answer mail_a.txt in a short mail. Use hints.txt.", files).inputs == files[:2]
+
+
+def test_files_that_the_request_names_and_that_do_not_exist_are_its_outputs(registry: Registry) -> None:
+    step = step_for(registry, "Write slugify.py and README.de.md for main.py")
+    assert step.outputs == ("slugify.py", "README.de.md")
+    assert step.inputs == ("main.py",)
+
+
+def test_code_goes_to_the_coder_and_through_the_gates_of_its_language(registry: Registry) -> None:
+    step = step_for(registry, "Write slugify.py", ())
+    assert step.actor == "coder"
+    assert step.gates is not None
+    assert "lint" in step.gates
+    unnamed = step_for(registry, "Write a Python function that reverses a list", ())
+    assert (unnamed.actor, unnamed.outputs) == ("coder", ("s1.txt",))
+    assert not unnamed.gates, "what it is called is not known, nor its language"
+    assert step_for(registry, "Explain what a Python function is", ()).actor == "worker"
+
+
+def test_a_program_that_is_to_be_changed_is_written_under_its_name_and_tested(registry: Registry) -> None:
+    files = ("main.py", "test_main.py")
+    step = step_for(registry, "The tests in test_main.py fail. Fix main.py.", files)
+    assert (step.actor, step.inputs, step.outputs) == ("coder", files, ("main.py",))
+    assert step.gates == ("format", "lint", "build", "unit")
+    alone = step_for(registry, "Fix main.py.", files)
+    assert (alone.inputs, alone.gates) == (("main.py",), ("format", "lint", "build")), "nobody spoke of tests"
+
+
+def test_it_takes_no_name_that_another_step_has(registry: Registry) -> None:
+    answer = direct_answer("Write report.md and s2.txt", (), {}, registry)
+    (step,) = answer.part([Step(id="S1", actor="worker", action="look", outputs=("report.md", "s2.txt"))]).steps
+    assert step.id == "S2"
+    assert step.outputs == ("s2-output.txt",)
+
+
+def test_what_it_reads_has_to_leave_half_of_the_context(registry: Registry) -> None:
+    context = registry.models["tiny-large"].context
+    answer = direct_answer("Summarize a.txt", ("a.txt",), {"a.txt": 10}, registry)
+    assert fits(answer, {"a.txt": 10}, registry)
+    assert not fits(answer, {"a.txt": 3 * context}, registry)
+    assert not fits(answer, {}, registry)
+
+
+@pytest.mark.parametrize(
+    ("request_text", "quality", "reason"),
+    [
+        ("Summarize a.txt", 1.0, "the request has nothing to split"),
+        ("Summarize a.txt and b.md", 1.0, ""),
+        ("Summarize a.txt and b.md", LEAST_PLAN_QUALITY, ""),
+        ("Summarize a.txt and b.md", 0.22, "only 22% of the frontdoor's plans are right, and 80% are needed"),
+        ("Summarize a.txt and b.md", None, "the plans of the frontdoor's model have not been measured"),
+    ],
+)
+def test_why_no_plan_is_asked_for(registry: Registry, request_text: str, quality: float | None, reason: str) -> None:
+    assert why_direct(direct_answer(request_text, FILES, {}, registry), quality) == reason
+
+
+def test_a_registry_without_workers_has_another_role_answer(registry: Registry, tmp_path: Path) -> None:
+    coder = replace(registry, roles={"coder": registry.roles["coder"]}, path=tmp_path)
+    assert direct_answer("Say hello", (), {}, coder).role == "coder"
+
+
+def test_the_shipped_frontdoors_were_measured(registry: Registry) -> None:
+    assert (registry.roles["frontdoor"].plan_quality or 0) >= LEAST_PLAN_QUALITY

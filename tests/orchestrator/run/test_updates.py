@@ -1,0 +1,113 @@
+"""What watchers of a run see, whenever they come and however slow they are."""
+
+import asyncio
+from collections.abc import Callable
+
+from orchestrator.run.effects import Meter
+from orchestrator.run.journal.codec import encode_event
+from orchestrator.run.updates import Broadcast, EventUpdate, Progress, Update
+from orchestrator.task.events import AttemptCancelled, AttemptGenerated, CancelRequested, Event, RunFinished, Usage
+from orchestrator.task.stages import GateEnd, GateRun, ModelLoad, PromptRead, QueuePlace
+
+EVENTS: list[Event] = [CancelRequested(at=float(at)) for at in range(5)]
+END = RunFinished(at=9.0, status="done")
+
+
+async def seen(broadcast: Broadcast, after: int = 0) -> list[Update]:
+    """Return everything that a watcher sees until the end."""
+    return [update async for update in broadcast.watch(after)]
+
+
+def numbered(after: int = 0) -> list[Update]:
+    """Return the events behind one as watchers see them."""
+    return [EventUpdate(event, number) for number, event in enumerate([*EVENTS, END], start=1) if number > after]
+
+
+async def test_a_watcher_sees_every_event_whenever_it_comes() -> None:
+    broadcast = Broadcast(EVENTS[:2])
+    early = asyncio.create_task(seen(broadcast))
+    await asyncio.sleep(0)
+    for event in [*EVENTS[2:], END]:
+        broadcast.publish(EventUpdate(event))
+    assert await early == numbered()
+    assert await seen(broadcast) == numbered()
+    assert await seen(broadcast, 3) == numbered(3)
+    assert await seen(broadcast, 6) == []
+    assert await seen(broadcast, 99) == []
+
+
+async def test_watchers_share_what_an_event_is_written_as() -> None:
+    broadcast = Broadcast(EVENTS[:2])
+    for event in [*EVENTS[2:], END]:
+        broadcast.publish(EventUpdate(event))
+    one, other = await seen(broadcast), await seen(broadcast, 1)
+    assert [update.body for update in one if isinstance(update, EventUpdate)] == list(map(encode_event, [*EVENTS, END]))
+    for mine, theirs in zip(one[1:], other, strict=True):
+        assert isinstance(mine, EventUpdate)
+        assert isinstance(theirs, EventUpdate)
+        assert mine.body is theirs.body
+
+
+async def test_a_slow_watcher_gets_the_latest_progress_of_each_attempt_only() -> None:
+    broadcast = Broadcast()
+    watching = broadcast.watch()
+    first = asyncio.ensure_future(anext(watching))
+    await asyncio.sleep(0)
+    for tokens in range(1000):
+        broadcast.publish(Progress("S1", 1, tokens, 1.0, ""))
+        broadcast.publish(Progress("S2", 1, tokens, 1.0, ""))
+    assert await first == Progress("S1", 1, 999, 1.0, "")
+    broadcast.publish(EventUpdate(AttemptCancelled(at=1.0, step="S2", number=1)))
+    broadcast.publish(EventUpdate(END))
+    rest = [update async for update in watching]
+    assert [type(update) for update in rest] == [EventUpdate, EventUpdate], "what S2 wrote is of no interest any more"
+
+
+async def test_gates_that_check_are_seen_after_the_text_is_complete() -> None:
+    broadcast, checking = Broadcast(), Progress("S1", 1, 9, 1.0, "", gates=("lint",))
+    watching = broadcast.watch()
+    first = asyncio.ensure_future(anext(watching))
+    await asyncio.sleep(0)
+    broadcast.publish(checking)
+    generated = AttemptGenerated(at=1.0, step="S1", number=1, usage=Usage())
+    broadcast.publish(EventUpdate(generated))
+    assert await first == EventUpdate(generated, 1)
+    assert await anext(watching) == checking
+    broadcast.publish(checking)
+    broadcast.publish(EventUpdate(AttemptCancelled(at=1.0, step="S1", number=1)))
+    broadcast.publish(EventUpdate(END))
+    assert [type(update) async for update in watching] == [EventUpdate, EventUpdate]
+
+
+async def test_a_meter_says_what_an_attempt_waits_for() -> None:
+    broadcast = Broadcast()
+    watching, meter = broadcast.watch(), Meter(broadcast, "S1", 1)
+
+    async def waits_after(step: Callable[[], None]) -> str:
+        coming = asyncio.ensure_future(anext(watching))
+        await asyncio.sleep(0)
+        step()
+        progress = await coming
+        assert isinstance(progress, Progress)
+        return progress.wait
+
+    assert await waits_after(lambda: meter.stage(ModelLoad("small"))) == "waiting until small is loaded"
+    assert await waits_after(lambda: meter.stage(QueuePlace(2))) == "in the queue, 2 ahead"
+    assert await waits_after(lambda: meter.stage(QueuePlace(0))) == "next in the queue"
+    assert await waits_after(lambda: meter.stage(PromptRead(300, 660))) == "read 300 of 660 tokens"
+    assert await waits_after(lambda: meter("text")) == ""
+    assert await waits_after(lambda: meter.stage(GateRun("lint", waits=True))) == "checking: lint, waiting for a core"
+    assert await waits_after(lambda: meter.stage(GateRun("judge"))) == "checking: lint, judge"
+    assert await waits_after(lambda: meter.stage(GateEnd("lint"))) == "checking: judge"
+    assert await waits_after(lambda: meter.stage(PromptRead(9, 70))) == "checking: judge, read 9 of 70 tokens"
+    assert await waits_after(lambda: meter.stage(GateEnd("judge"))) == ""
+    await watching.aclose()
+
+
+async def test_watchers_end_when_nothing_more_will_come() -> None:
+    broadcast = Broadcast(EVENTS)
+    watching = asyncio.create_task(seen(broadcast))
+    await asyncio.sleep(0)
+    broadcast.close()
+    assert await watching == numbered()[:-1]
+    assert await seen(broadcast) == numbered()[:-1]
