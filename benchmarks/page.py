@@ -1,4 +1,4 @@
-"""Make docs/benchmarks.md, and the README's overview of it, from the committed results. Pure.
+"""Make docs/benchmarks.md from the committed results. Pure.
 
 Every figure that they tell is read from a file of benchmarks/results, so none can differ from what was measured.
 """
@@ -12,9 +12,11 @@ from benchmarks.goals import state
 Results = Mapping[str, Any]
 """The results of one benchmark as they are written."""
 
-BEGIN: Final = "<!-- the overview is written by `python -m benchmarks.results` -->"
-END: Final = "<!-- end of the overview -->"
 PAGE: Final = "docs/benchmarks.md"
+PEERS: Final = ("one agent", "LangGraph", "greedy executor", "waves", "ours, discover")
+"""The systems that whole tasks are compared with."""
+LEAST_ROUNDS: Final = 5
+"""The number of rounds is named if there are fewer."""
 REAL_MODEL: Final = "real_"
 """Results of `orchestrator bench model NAME` are called this and the model's name."""
 ADAPTER_OF: Final = "adapter_"
@@ -29,7 +31,7 @@ class BenchmarkSubject:
     about: str
     """What was measured and how, in a few sentences."""
     headline: Callable[[Results], str] | None = None
-    """Makes the sentence of the README's overview; None: the README leaves these results out."""
+    """Makes the sentence of the overview; None: the overview leaves these results out."""
     table: Callable[[Results], Iterator[str]] | None = None
     """Makes the lines of a table of further results."""
 
@@ -50,6 +52,37 @@ def _whole_tasks(found: Results) -> str:
         f"Where 16 steps read one new document of 1,000 tokens, LangGraph on llama-server takes {shared['median']:.1f} "
         f"times as long as ours; where 12 steps share nothing, {irregular['median']:.2f} times."
     )
+
+
+def peer_table(found: Results) -> Iterator[str]:
+    """Yield the lines of a table for each model and machine, and a picture of a run."""
+    cold = [row for row in found["ratios"] if row["state"] == "cold"]
+    ratios = {(row["model"], row["machine"], row["workload"], row["system"]): row for row in cold}
+    for model, machine in dict.fromkeys((row["model"], row["machine"]) for row in cold):
+        yield f"| {model}, cold | {' | '.join(PEERS)} | efficiency |"
+        yield f"|---{'|---:' * (len(PEERS) + 1)}|"
+        for workload, about in found["workloads"].items():
+            measured = [ratios.get((model, machine, workload, system)) for system in PEERS]
+            if not any(measured):
+                continue
+            rounds = max(row["rounds"] for row in measured if row is not None)
+            about += f" ({rounds} {'rounds' if rounds > 1 else 'round'})" if rounds < LEAST_ROUNDS else ""
+            efficiency = found["efficiency"].get(model, {}).get(workload)
+            cells = [*map(_ratio, measured), "" if efficiency is None else f"{efficiency:.2f}"]
+            yield f"| {workload}: {about} | {' | '.join(cells)} |"
+        yield from ("", f"{model} on {machine}.", "")
+    done = {(row["model"], row["workload"]) for row in cold}
+    for model, names in found["left"].items():
+        if missing := [name for name in names if (model, name) not in done]:
+            yield from (f"Not measured yet with {model}: {', '.join(missing)}.", "")
+    yield "![When each step of a run was computed, and its critical path](timeline.svg)"
+
+
+def _ratio(row: Results | None) -> str:
+    if row is None:
+        return ""
+    interval = "" if row["low"] is None else f" ({row['low']:.2f} to {row['high']:.2f})"
+    return f"{row['median']:.2f}{interval}"
 
 
 def _simulator(found: Results) -> str:
@@ -263,8 +296,15 @@ SUBJECTS: Final[Mapping[str, BenchmarkSubject]] = {
     ),
     "critical_path": BenchmarkSubject(
         "Whole tasks beside other ways to run a plan",
-        "The same plans, model file, prompts, numbers of tokens and threads; how many times as long others take.",
+        "How many times as long as this orchestrator others take for the same plans, with the same model file, "
+        "prompts, numbers of tokens and threads: medians of paired rounds with 95 % intervals, on new tasks whose texts "
+        "no cache holds. One agent is llama-cpp-python in one growing conversation; LangGraph and a greedy executor in "
+        "the manner of LLMCompiler run on llama-server with a slot for every step that can run at once; waves are our "
+        "own with a barrier between waves, and discover drops an order that no artifact asks for. Efficiency is the "
+        "time of the best schedule over ours. SmolLM2 does all tasks; generated models of 150 and 500 million "
+        "parameters, of which only the speed is real, do two.",
         _whole_tasks,
+        peer_table,
     ),
     "simulate": BenchmarkSubject(
         "The simulator",
@@ -369,21 +409,22 @@ def page(found: Mapping[str, Results]) -> str:
         "Where an interval stands, it is one of 95 %, and a goal is met if its better end reaches what was wanted. A "
         "goal that holds for many cells shows its worst one.",
         "",
+        *_overview(found),
+        "",
     ]
     for name in _ordered(found):
         lines += [*_section(subject_of(name), name, found[name]), ""]
     return "\n".join(lines)
 
 
-def overview(found: Mapping[str, Results]) -> str:
-    """Return the README's table of benchmarks. Raises KeyError for results of an unknown name."""
-    lines = ["| measured by | in short | goals met |", "|---|---|---:|"]
+def _overview(found: Mapping[str, Results]) -> Iterator[str]:
+    yield "| measured by | in short | goals met |"
+    yield "|---|---|---:|"
     for name in _ordered(found):
         subject = subject_of(name)
         if subject.headline is not None:
-            measured_by = f"[{subject.title}]({PAGE}#{_anchor(subject.title)})<br>`{_command(found[name])}`"
-            lines.append(f"| {measured_by} | {_in_short(subject.headline, found[name])} | {_met(found[name])} |")
-    return "\n".join(lines) + "\n"
+            measured_by = f"[{subject.title}](#{_anchor(subject.title)})<br>`{_command(found[name])}`"
+            yield f"| {measured_by} | {_in_short(subject.headline, found[name])} | {_met(found[name])} |"
 
 
 def _in_short(headline: Callable[[Results], str], found: Results) -> str:

@@ -1,6 +1,6 @@
 """Write the results of benchmarks as JSON, and what the documentation tells of them.
 
-`python -m benchmarks.results` writes docs/benchmarks.md and the README's overview again from all results.
+`python -m benchmarks.results` writes docs/benchmarks.md again from all results.
 """
 
 import json
@@ -26,18 +26,6 @@ def versions(*packages: str) -> dict[str, str]:
     return {"python": platform.python_version(), **{package: version(package) for package in packages}}
 
 
-def with_section(text: str, begin: str, end: str, section: str) -> str:
-    """Return a text in which `section` stands between the lines `begin` and `end`.
-
-    Raises ValueError for a text that lacks these.
-    """
-    before, found, rest = text.partition(begin)
-    _, closed, after = rest.partition(end)
-    if not found or not closed:
-        raise ValueError(f"the text lacks the lines {begin!r} and {end!r}")
-    return f"{before}{begin}\n{section}{end}{after}"
-
-
 def write(file: Path, results: dict[str, Any]) -> None:
     """Write results as JSON. If they are those of this checkout, the documentation is written again with them.
 
@@ -55,16 +43,13 @@ def published() -> dict[str, dict[str, Any]]:
 
 
 def publish() -> None:
-    """Write docs/benchmarks.md and the README's overview from all results. An installation without them is left alone.
+    """Write docs/benchmarks.md from all results. An installation without a folder for it is left alone.
 
-    Raises OSError, ValueError for a README without the place for the overview, and KeyError for unknown results.
+    Raises OSError, and KeyError for unknown results.
     """
-    readme, target = ROOT / "README.md", ROOT / page.PAGE
-    if readme.exists() and target.parent.exists():
-        found = published()
-        target.write_text(page.page(found), encoding="utf-8")
-        told = with_section(readme.read_text(encoding="utf-8"), page.BEGIN, page.END, page.overview(found))
-        readme.write_text(told, encoding="utf-8")
+    target = ROOT / page.PAGE
+    if target.parent.exists():
+        target.write_text(page.page(published()), encoding="utf-8")
 
 
 if __name__ == "__main__":

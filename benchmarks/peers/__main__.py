@@ -2,7 +2,7 @@
 
 `build` gets what the others need: llama-server, the models, and a virtual environment with LangGraph. `run` measures,
 and goes on where it stopped; `growth` measures what our own part costs by the number of steps; `report` writes the
-results, the README's table and the picture; `all` does all of it. `list` names the tasks, also those that only
+results and the picture; `all` does all of it. `list` names the tasks, also those that only
 `orchestrator bench critical-path` measures: code with gates, calls of tools, an interactive task beside a batch.
 Generated models do only some of the tasks, unless --workloads names others, so that all of it takes three hours.
 """
@@ -10,7 +10,6 @@ Generated models do only some of the tasks, unless --workloads names others, so 
 import argparse
 import asyncio
 import hashlib
-import json
 import logging
 import math
 import os
@@ -179,7 +178,7 @@ def _grow(options: argparse.Namespace) -> None:
 
 
 def _report(options: argparse.Namespace, workloads: Sequence[PeerWorkload]) -> None:
-    """Print the ratios and goals; unless this is a trial, write the results, the README's table and the picture."""
+    """Print the ratios and goals; unless this is a trial, write the results and the picture."""
     rows, grown = _known(options)
     rows, grown = _newest(rows), _newest_growth(grown)
     _say(report.printed(rows, grown))
@@ -194,13 +193,10 @@ def _report(options: argparse.Namespace, workloads: Sequence[PeerWorkload]) -> N
     results.write(options.results, found)
     picture = report.picture(rows)
     files = [options.results]
-    if options.results == results.FOLDER / "critical_path.json":
-        readme, drawn = ROOT / "README.md", ROOT / "docs" / "timeline.svg"
-        replace_text(readme, report.with_table(readme.read_text(encoding="utf-8"), json.loads(json.dumps(found))))
-        files.append(readme)
-        if picture is not None:
-            replace_text(drawn, picture)
-            files.append(drawn)
+    if options.results == results.FOLDER / "critical_path.json" and picture is not None:
+        drawn = ROOT / "docs" / "timeline.svg"
+        replace_text(drawn, picture)
+        files.append(drawn)
     _say(f"written: {', '.join(map(str, files))}")
 
 

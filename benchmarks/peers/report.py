@@ -1,4 +1,4 @@
-"""Make results, the README's table and a picture of a timeline from rows. Pure, except that it asks for versions."""
+"""Make results and a picture of a timeline from rows. Pure, except that it asks for versions."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -7,16 +7,13 @@ from typing import Any, Final
 
 from benchmarks import results
 from benchmarks.critical_path.page import timeline_picture
-from benchmarks.engine.goals import LEAST_ROUNDS, EngineGoal, FoundValue, WantedGoal, judge
+from benchmarks.engine.goals import EngineGoal, FoundValue, WantedGoal, judge
 from benchmarks.engine.paired import Ratio, ratio
 from benchmarks.peers.rows import CacheState, GrowthRow, PeerRow, Stamp
 from benchmarks.peers.suite import SUITE, PeerWorkload
 from benchmarks.peers.systems import AGENT, DISCOVER, GREEDY, LANGGRAPH, OURS, WAVES
 
 PEERS: Final = (AGENT, LANGGRAPH, GREEDY, WAVES, DISCOVER)
-BEGIN: Final = "<!-- the table is written by `python -m benchmarks.peers report` -->"
-END: Final = "<!-- end of the table -->"
-NOTHING: Final = "Not measured yet: `make bench` does it.\n"
 LEARNED: Final = 3
 """The first round, counted from 1, before which a task of the workload has run twice at least."""
 ABOUT: Final = {
@@ -104,37 +101,6 @@ def document(
         "rows": [_row(row) for row in rows],
         "goals": [asdict(goal) for goal in goals(rows, growth)],
     }
-
-
-def table(found: Mapping[str, Any] | None) -> str:
-    """Return the README's table for results as they are written, or what stands there without any."""
-    if found is None or not found["ratios"]:
-        return NOTHING
-    cold = [one for one in found["ratios"] if one["state"] == "cold"]
-    ratios = {(one["model"], one["machine"], one["workload"], one["system"]): one for one in cold}
-    lines: list[str] = []
-    for model, machine in dict.fromkeys((one["model"], one["machine"]) for one in cold):
-        lines += [f"| {model}, cold | {' | '.join(PEERS)} | efficiency |", f"|---{'|---:' * (len(PEERS) + 1)}|"]
-        for workload, about in found["workloads"].items():
-            some = [ratios.get((model, machine, workload, system)) for system in PEERS]
-            cells = [_cell(one) for one in some]
-            if any(cells):
-                rounds = max(one["rounds"] for one in some if one is not None)
-                about += f" ({rounds} {'rounds' if rounds > 1 else 'round'})" if rounds < LEAST_ROUNDS else ""
-                efficiency = found["efficiency"].get(model, {}).get(workload)
-                cells.append("" if efficiency is None else f"{efficiency:.2f}")
-                lines.append(f"| {workload}: {about} | {' | '.join(cells)} |")
-        lines += ["", f"{model} on {machine}.", ""]
-    measured = {(one["model"], one["workload"]) for one in cold}
-    for model, names in found["left"].items():
-        if missing := [name for name in names if (model, name) not in measured]:
-            lines += [f"Not measured yet with {model}: {', '.join(missing)}.", ""]
-    return "\n".join(lines[:-1]) + "\n"
-
-
-def with_table(readme: str, found: Mapping[str, Any] | None) -> str:
-    """Return the README with the table of these results. Raises ValueError for one without the place for it."""
-    return results.with_section(readme, BEGIN, END, table(found))
 
 
 def picture(rows: Iterable[PeerRow], workload: str = "irregular") -> str | None:
@@ -253,13 +219,6 @@ def _interval(found: Ratio) -> dict[str, float | int | None]:
         "high": round(found.high, 4) if known else None,
         "rounds": found.rounds,
     }
-
-
-def _cell(found: Mapping[str, Any] | None) -> str:
-    if found is None:
-        return ""
-    reach = "" if found["low"] is None else f" ({found['low']:.2f} to {found['high']:.2f})"
-    return f"{found['median']:.2f}{reach}"
 
 
 def _row(row: PeerRow) -> dict[str, Any]:
