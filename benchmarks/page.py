@@ -297,12 +297,12 @@ SUBJECTS: Final[Mapping[str, BenchmarkSubject]] = {
     "critical_path": BenchmarkSubject(
         "Whole tasks beside other ways to run a plan",
         "How many times as long as this orchestrator others take for the same plans, with the same model file, "
-        "prompts, numbers of tokens and threads: medians of paired rounds with 95 % intervals, on new tasks whose texts "
-        "no cache holds. One agent is llama-cpp-python in one growing conversation; LangGraph and a greedy executor in "
-        "the manner of LLMCompiler run on llama-server with a slot for every step that can run at once; waves are our "
-        "own with a barrier between waves, and discover drops an order that no artifact asks for. Efficiency is the "
-        "time of the best schedule over ours. SmolLM2 does all tasks; generated models of 150 and 500 million "
-        "parameters, of which only the speed is real, do two.",
+        "prompts, numbers of tokens and threads: medians of paired rounds with 95 % intervals, on new tasks whose "
+        "texts no cache holds. One agent is llama-cpp-python in one growing conversation; LangGraph and a greedy "
+        "executor in the manner of LLMCompiler run on llama-server with a slot for every step that can run at "
+        "once; waves are our own with a barrier between waves, and discover drops an order that no artifact asks "
+        "for. Efficiency is the time of the best schedule over ours. SmolLM2 does all tasks; generated models of "
+        "150 and 500 million parameters, of which only the speed is real, do two.",
         _whole_tasks,
         peer_table,
     ),
