@@ -1,4 +1,4 @@
-"""Define what a caller gives an engine and gets back. Only the options of a model are imported from this program."""
+"""Define what a caller gives an engine and gets back. A leaf: it imports only the options of a model."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,18 +20,15 @@ from registry.options import (
 )
 from registry.thinking import Thinking
 
+# Our own JSON Schema keyword: no white space outside of strings, which saves tokens.
 COMPACT: Final = "x-compact"
-"""A key of a JSON Schema for texts without white space outside of strings, which have fewer tokens."""
 
+# "repetition": an endless repetition under a grammar.
 Finish = Literal["stop", "length", "deadline", "repetition", "cancelled"]
-"""Why a text ended: by an end token or a stop string, at its `max_tokens`, at its deadline, in an endless repetition
-under a grammar, or because it was cancelled."""
 Priority = Literal["interactive", "batch"]
-Vectors = NDArray[np.float32]
-"""Shape (texts, size)."""
+Vectors = NDArray[np.float32]  # shape (texts, size)
 
 ROLES = ("system", "user", "assistant", "tool")
-"""The roles of messages."""
 MAX_STOPS = 16
 MAX_STOP_BYTES = 256
 MAX_STOP_TOKENS = 64
@@ -39,173 +36,128 @@ MAX_BIASES = 1024
 MAX_LOGPROBS = 20
 MAX_PROMPT_BYTES = 64 << 20
 MAX_GRAMMAR_BYTES = 1 << 18
-MAX_CALL_GRAMMARS_BYTES = 1 << 20
-"""The grammars of all calls of one request together."""
+MAX_CALL_GRAMMARS_BYTES = 1 << 20  # of all calls of one request together
 
-NOT_SET_UP = "not set up"
-"""`EngineStats.speculation` of an engine whose spec asks for no draft tokens."""
+NOT_SET_UP = "not set up"  # `EngineStats.speculation` of an engine whose spec asks for no draft tokens
 
 
 class ToolCall(NamedTuple):
-    """A call of a tool that the assistant made earlier."""
+    """A tool call that the assistant made earlier."""
 
-    id: str
-    """What the message with its result names it by."""
+    id: str  # repeated in `Message.tool_call_id` of its result
     name: str
-    arguments: str
-    """JSON, as the model wrote it."""
+    arguments: str  # JSON, as the model wrote it
 
 
 class Message(NamedTuple):
-    """One message of a prompt. The model's chat template renders it, in the engine."""
+    """One message of a prompt, rendered by the model's chat template in the engine."""
 
-    role: str
-    """system, user, assistant or tool."""
-    content: str
-    """What was said; of a tool, its result."""
-    tool_calls: tuple[ToolCall, ...] = ()
-    """The calls that a message of the assistant made. A template that knows none gets them as text."""
-    tool_call_id: str = ""
-    """The id of the call that a message of a tool answers."""
+    role: str  # one of `ROLES`
+    content: str  # of a tool message: the tool's result
+    tool_calls: tuple[ToolCall, ...] = ()  # rendered as text if the template does not support tool calls
+    tool_call_id: str = ""  # the id of the call that a tool message answers
 
     @property
     def texts(self) -> Iterator[str]:
-        """All that it says: its content, and the names and arguments of its tool calls."""
         yield self.content
         for call in self.tool_calls:
             yield from (call.name, call.arguments)
 
 
 class Infill(NamedTuple):
-    """A place in a text that the model shall fill, by the FIM tokens of its vocabulary ("fill in the middle")."""
+    """A place in a text for the model to fill, with the FIM tokens of its vocabulary ("fill in the middle")."""
 
     prefix: str
-    """What stands before the place."""
     suffix: str
-    """What stands after the place."""
-    files: tuple[tuple[str, str], ...] = ()
-    """Names and contents of other files of the same project."""
-    begun: str = ""
-    """What the place begins with already. It is no part of the text that is generated."""
+    files: tuple[tuple[str, str], ...] = ()  # names and contents of other files of the project
+    begun: str = ""  # text that the place starts with; not part of the generated text
 
     @property
     def texts(self) -> Iterator[str]:
-        """All that the model gets to see."""
         yield from (self.prefix, self.suffix, self.begun)
         for file in self.files:
             yield from file
 
 
 class OfferedTool(NamedTuple):
-    """A tool that the model may call, as its chat template shows it."""
-
     name: str
     description: str
-    parameters: str
-    """The JSON Schema of its arguments, as JSON."""
+    parameters: str  # the JSON Schema of its arguments, as JSON
 
 
 class GuidedCalls(NamedTuple):
-    """How the arguments of calls of tools are formed that the model makes by itself."""
+    """The grammars of the arguments when the model calls a tool of its own accord."""
 
-    family: str
-    """How the model writes calls: a name in `registry.call_syntax.FAMILIES`."""
+    family: str  # the model's call syntax: a name in `registry.call_syntax.FAMILIES`
+    # Names of tools, each with the GBNF grammar (start rule `root`) from the arguments to the end of the call.
     grammars: tuple[tuple[str, str], ...]
-    """The names of tools, each with the GBNF grammar, whose start is `root`, of what follows up to the end of a call
-    where its arguments begin."""
 
 
 class TokenLikelihood(NamedTuple):
-    """A token that might have come next, and how likely it was."""
+    """A candidate for the next token, with its probability."""
 
-    id: int
-    """Its number in the vocabulary; -1 where another server has not told it."""
-    data: bytes
-    """Its bytes; of a control token, its name."""
-    logprob: float
-    """The natural logarithm of its probability, which is minus infinity for a token that cannot come."""
+    id: int  # -1 if a remote server does not say it
+    data: bytes  # its bytes; for a control token, its name
+    logprob: float  # natural logarithm; minus infinity for a token that cannot come
 
 
 class TokenLogprob(NamedTuple):
-    """A token of an answer, and how likely it was."""
+    """A token of an answer, with its probability."""
 
-    id: int
-    """Its number in the vocabulary; -1 where another server has not told it."""
-    data: bytes
-    """Its bytes, as far as they are part of the text."""
-    logprob: float
-    """The natural logarithm of its probability, before anything that the request asks for has changed it."""
-    top: tuple[TokenLikelihood, ...] = ()
-    """The most likely tokens in its place, the most likely one first."""
+    id: int  # -1 if a remote server does not say it
+    data: bytes  # its bytes, as far as they are part of the text
+    logprob: float  # natural logarithm, before sampling options, biases or a grammar change it
+    top: tuple[TokenLikelihood, ...] = ()  # the most likely tokens in its place, the most likely one first
 
 
 class SystemPrompt(NamedTuple):
-    """A system message that many prompts begin with."""
+    """A system message that many prompts start with."""
 
     text: str
     lora: Adapters = ()
-    """The `Generation.lora` of these prompts."""
-    ahead: bool = False
-    """Whether the pool computes it before any request, in an engine that stays loaded."""
+    ahead: bool = False  # the pool computes it before any request, in an engine that stays loaded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineSpec(LoadOptions):
     """How to start one engine: the options of its model, and what only the engine needs to know.
 
-    `speculation.draft` is the file of the draft model. An engine that `embeds` makes vectors and generates no text;
-    settings that concern text have no meaning then, `context` is the most tokens of one text and of one batch, and
-    `slots` the most texts of one batch.
+    `speculation.draft` is the file of the draft model. If `embeds` is set, text settings have no meaning, `context` is
+    the most tokens of one text and of one batch, and `slots` the most texts of one batch.
     """
 
-    file: str
-    """The GGUF file."""
-    embeds: bool = False
-    """Whether the engine computes with whole texts, into vectors or scores, instead of generating text."""
-    ranks: bool = False
-    """Whether an engine that embeds makes no vectors, but says how relevant texts are to a query."""
-    check_tensors: bool = True
-    """Whether every weight is read once while loading, and damaged ones are refused."""
-    beyond_training: bool = False
-    """Whether `context` may be larger than the context that the model was trained on."""
-    niceness: int = 0
-    """How much lower the priority of the engine's process is than that of the caller's, 0 to 19."""
-    always_draft: bool = False
-    """Whether to verify as many draft tokens as there are instead of as many as pay. For measurements."""
-    step_costs: str | None = None
-    """A folder that keeps what was measured on this machine: how long steps of models take, and how long a spin."""
+    file: str  # the GGUF file
+    embeds: bool = False  # compute vectors or scores of whole texts; generate no text
+    ranks: bool = False  # with `embeds`: score the relevance of texts to a query instead of making vectors
+    check_tensors: bool = True  # read every weight once while loading, and refuse damaged ones
+    beyond_training: bool = False  # allow a `context` larger than the training context
+    niceness: int = 0  # how far below the caller's priority the process runs, 0 to 19
+    always_draft: bool = False  # for measurements: verify all draft tokens, not as many as pay
+    step_costs: str | None = None  # folder of what was measured on this machine: durations of steps and of a spin
     prefixes: str | None = None
-    """A folder where a stopped engine leaves the KV cells of `system_prompts` for the next engine of the model."""
-    prefix_bytes: int = 2 << 30
-    """The most bytes that the folder `prefixes` may take."""
-    system_prompts: tuple[SystemPrompt, ...] = ()
-    """The system messages whose KV cells are kept in `prefixes`."""
-    adapters: tuple[str, ...] = ()
-    """The files of the adapters that requests may ask for, see `Generation.lora`."""
-    cpus: tuple[int, ...] = ()
-    """The logical CPUs that the process is bound to; none: it may use all."""
-    log_file: str | None = None
-    """None keeps the log in a temporary file."""
-    name: str | None = None
-    """What errors call the model; None: by the name of its file."""
+    """Folder where a stopping engine saves the KV cells of `system_prompts` for the next engine of the model."""
+    prefix_bytes: int = 2 << 30  # the most that the folder `prefixes` may take
+    system_prompts: tuple[SystemPrompt, ...] = ()  # the system messages whose KV cells are kept in `prefixes`
+    adapters: tuple[str, ...] = ()  # files of the adapters that `Generation.lora` may name
+    cpus: tuple[int, ...] = ()  # the logical CPUs that the process is bound to; empty for all
+    log_file: str | None = None  # None: a temporary file
+    name: str | None = None  # in errors; None: its file name
     hung_seconds: float = 10.0
-    """The engine is killed when it has work and for this long neither uses CPU time nor sends anything; or for 5 times
-    as long as its next step should take, if that is longer."""
-    load_seconds: float = 300.0
-    """The same while it loads."""
+    """Kill the engine if it has work and for this long neither uses CPU time nor sends anything. The limit is at least
+    5 times the expected duration of the next step."""
+    load_seconds: float = 300.0  # the same while it loads
 
     @classmethod
     def of(cls, options: LoadOptions, **more: Any) -> Self:
-        """Return a specification with these options; `more` are the fields of this class."""
+        """Return a specification with these options; `more` are fields of this class."""
         return cls(**{field.name: getattr(options, field.name) for field in fields(LoadOptions)}, **more)
 
     @property
     def shown_name(self) -> str:
-        """What errors call the model."""
         return self.name or Path(self.file).name
 
     def problem(self) -> str | None:
-        """Return what makes these settings impossible, or None."""
+        """Return why these settings are impossible, or None."""
         lookup, drafts = self.prompt_lookup, self.speculation
         checks = (
             (self.context is None or 8 <= self.context <= MAX_CELLS, f"context is {self.context}"),
@@ -218,97 +170,67 @@ class EngineSpec(LoadOptions):
             (self.experts is None or self.experts >= 1, f"experts is {self.experts}"),
             (0 < self.hung_seconds < math.inf, f"hung_seconds is {self.hung_seconds}"),
             (0 < self.load_seconds < math.inf, f"load_seconds is {self.load_seconds}"),
-            *((False, f"{option} {what}; accepted: {accepted}") for option, what, accepted in self.conflicts()),
+            *((False, f"{option} {reason}; accepted: {accepted}") for option, reason, accepted in self.conflicts()),
         )
-        return next((what for fine, what in checks if not fine), None)
+        return next((reason for fine, reason in checks if not fine), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Generation:
-    """One request for text."""
+    """One request for text. Exactly one of `messages`, `prompt` and `infill` is set."""
 
     messages: tuple[Message, ...] = ()
     prompt: str | tuple[int, ...] | None = None
-    """Instead of messages, a text or the ids of tokens that the model goes on with. No chat template and no thinking
-    comes in between. Names of control tokens in a text mean these tokens, and BOS comes first where the model wants it;
-    ids are taken as they are."""
-    infill: Infill | None = None
-    """Instead of messages, a place in a text that is to be filled. Raises BadPrompt for a model without FIM tokens."""
-    role: str = ""
-    """The role that asks, by which the pool counts requests and tokens; empty for a model that is asked without one. It
-    changes nothing about the answer."""
-    max_tokens: int | None = None
-    """The most tokens of the answer; None: as many as the context has left."""
+    """A text or token ids to continue, without chat template and thinking. In a text, names of control tokens mean
+    these tokens, and BOS is prepended if the model wants it; ids are taken as they are."""
+    infill: Infill | None = None  # BadPrompt is raised for a model without FIM tokens
+    role: str = ""  # by which the pool counts requests and tokens; does not influence the answer
+    max_tokens: int | None = None  # of the answer; None: as many as the context has left
     thinking: Thinking = "auto"
-    """How much the model shall think before it answers. Its thoughts are no part of the text, no stop string ends them,
-    and schema and grammar hold for the answer that follows. At least a quarter of the room is left to the answer."""
+    """Stop strings, schema and grammar apply to the answer only, which keeps at least a quarter of the room."""
     limits_thoughts: bool = False
-    """Whether `max_tokens` is for thoughts and answer together, as in OpenAI's API, and not for the answer alone."""
+    """`max_tokens` counts thoughts and answer together, as in OpenAI's API, and not the answer alone."""
+    # Variables for the chat template, in addition to those for `thinking`.
     template_arguments: Mapping[str, bool | int | float | str | None] = field(default_factory=dict)
-    """Variables for the model's chat template, besides those that follow from `thinking`."""
     temperature: float = 0.0
-    """0 is greedy. Above it, the same `seed` gives the same text whatever else the engine computes, as far as
-    `LoadOptions` says of logits."""
+    """0 is greedy. Above 0, equal seeds give equal texts whatever else the engine computes, within the limits that
+    `LoadOptions` states for logits."""
     top_p: float = 1.0
-    """Sample among the most likely tokens whose probabilities come to this."""
-    sampling: SamplingOptions = DEFAULT_SAMPLING
-    """Which tokens may be sampled, and what keeps the text from repeating itself. It holds under a grammar too, among
-    the tokens that are allowed."""
+    sampling: SamplingOptions = DEFAULT_SAMPLING  # applies under a grammar too, among the tokens that it allows
     logit_bias: tuple[tuple[int | str, float], ...] = ()
-    """What is added to the logits of tokens before anything else is done with them: pairs of a token, or of a text all
-    of whose tokens are meant, and a number from -100 to 100. Minus infinity rules a token out."""
-    logprobs: int | None = None
-    """Return for each token of the text how likely it was, and so many of the most likely ones in its place, see
-    `TokenLogprob`; None for nothing of that."""
+    """Added to the logits before anything else: pairs of a token, or of a text that stands for all its tokens, and a
+    number from -100 to 100. Minus infinity rules a token out."""
+    logprobs: int | None = None  # return the log probabilities of each token and of this many alternatives
     prompt_logprobs: int | None = None
-    """Return the same for each token of the prompt, which has to be a raw one. All of the prompt is computed then, even
-    where a shared prefix holds it."""
-    min_tokens: int = 0
-    """Before so many tokens of the answer, neither an end token nor a stop string ends it. A grammar that allows only
-    an end token does."""
-    ignore_end: bool = False
-    """Whether no end token ends the text, which then goes on up to its limit."""
-    continues: bool = False
-    """Whether the text goes on with the last message, which has to be the assistant's, in place of a new message. The
-    model does not think before."""
-    seed: int | None = None
-    """None: a random one."""
-    stop: tuple[str, ...] = ()
-    """Strings that end the text and are not part of it."""
+    """The same for the tokens of a raw prompt, which is then computed even if a shared prefix holds it."""
+    min_tokens: int = 0  # neither end tokens nor stop strings end a shorter answer; a grammar may
+    ignore_end: bool = False  # no end token ends the text
+    continues: bool = False  # continue the last message, which must be the assistant's, without thinking first
+    seed: int | None = None  # None: a random one
+    stop: tuple[str, ...] = ()  # strings that end the text and are not part of it
     stop_tokens: tuple[int, ...] = ()
-    """Tokens of the vocabulary that end the text, after `min_tokens`. As in vLLM, the text of such a token is part of
-    it; control tokens have none."""
+    """Tokens that end the text, after `min_tokens`. As in vLLM, the text of such a token is part of the text."""
     schema: dict[str, object] | bool | None = None
-    """A JSON Schema that the text has to satisfy. At most one of `schema` and `grammar` may be given. With the key
-    `COMPACT` in its root, the text has no white space outside of strings."""
-    grammar: str | None = None
-    """A GBNF grammar that the text has to satisfy, with the rule `root` as its start."""
+    """A JSON Schema for the text. Excludes `grammar`. May have the key `COMPACT` in its root."""
+    grammar: str | None = None  # a GBNF grammar with the start rule `root` that the text must satisfy
     tools: tuple[OfferedTool, ...] = ()
-    """The tools that the model's chat template is given. The marks of calls are then part of the text, even where the
-    vocabulary has them as control tokens."""
+    """The tools for the chat template. Call markers are then part of the text, even if they are control tokens."""
     tool_choice: str = "auto"
-    """Whether a tool has to be called: "auto", "required", or the name of the one that has to be. Only another server
-    is told it: what an engine has to call is said by a grammar."""
+    """"auto", "required", or the name of the tool to call. Only remote servers get it; engines get a grammar."""
     guided: GuidedCalls | None = None
-    """Grammars that hold for the arguments of calls, from the place at which the model has named the tool by itself.
-    None with a grammar for all of the text."""
-    deadline_seconds: float | None = None
-    """How long the request may take from the call on, in the queue too. What there is of the text is returned then."""
-    slack: float = 0.0
-    """How many seconds later than possible it may finish without harm. Requests with less slack go first."""
+    """For calls that the model makes of its own accord. Excludes `schema` and `grammar`."""
+    deadline_seconds: float | None = None  # from the call, including the queue. The text so far is returned then.
+    slack: float = 0.0  # seconds by which it may finish late without harm. Requests with less slack go first.
     priority: Priority = "interactive"
-    """Where models have to make room for each other, they are loaded for interactive requests first; and the pool adds
-    slack to requests of a batch. While interactive sequences decode, an engine computes those of a batch for as long as
-    these take alone."""
-    lora: Adapters = ()
-    """The adapters that are used beside the model's own. Their files have to be among `EngineSpec.adapters`."""
+    """The pool loads models for interactive requests first and adds slack to batch requests. While interactive
+    sequences decode, an engine computes batch sequences no longer than these take alone."""
+    lora: Adapters = ()  # in addition to the model's own; their files must be in `EngineSpec.adapters`
     fit: int | None = None
-    """Where the context has fewer tokens left than `max_tokens`, the answer may have what is left, if that is at least
-    `fit` tokens. Otherwise, and without `fit`, PromptTooLong is raised."""
+    """Accept a shorter answer of at least this many tokens if `max_tokens` do not fit, or raise PromptTooLong."""
 
     @property
     def prompt_texts(self) -> Iterator[str]:
-        """The texts of the prompt: of messages and tools, of a raw prompt or of a place to fill. Ids have none."""
+        """The texts of messages and tools, of a raw prompt or of a place to fill."""
         for message in self.messages:
             yield from message.texts
         if isinstance(self.prompt, str):
@@ -319,7 +241,7 @@ class Generation:
             yield from tool
 
     def problem(self) -> str | None:
-        """Return what makes this request impossible for any engine, or None."""
+        """Return why no engine can carry out this request, or None."""
         checks = (
             (
                 bool(self.messages) + (self.prompt is not None) + (self.infill is not None) == 1,
@@ -348,14 +270,14 @@ class Generation:
                 "grammars of calls are given with a grammar of the whole text",
             ),
             (
-                self.guided is None or sum(len(one) for _, one in self.guided.grammars) <= MAX_CALL_GRAMMARS_BYTES,
+                self.guided is None or sum(len(gbnf) for _, gbnf in self.guided.grammars) <= MAX_CALL_GRAMMARS_BYTES,
                 "the grammars of calls are above 1 MiB",
             ),
             (
                 len(self.logit_bias) <= MAX_BIASES,
                 f"logit_bias has {len(self.logit_bias)} entries; accepted: at most {MAX_BIASES}",
             ),
-            *((bias == -math.inf or -100 <= bias <= 100, _bias_problem(one, bias)) for one, bias in self.logit_bias),
+            *((bias == -math.inf or -100 <= bias <= 100, _bias_problem(item, bias)) for item, bias in self.logit_bias),
             (
                 self.logprobs is None or 0 <= self.logprobs <= MAX_LOGPROBS,
                 f"logprobs is {self.logprobs}; accepted: 0 to {MAX_LOGPROBS}",
@@ -384,29 +306,25 @@ class Generation:
             (self.deadline_seconds is None or -math.inf < self.deadline_seconds < math.inf, "the deadline is no time"),
             (-math.inf <= self.slack <= math.inf, f"slack is {self.slack}"),
         )
-        return next((what for fine, what in checks if not fine), None)
+        return next((reason for fine, reason in checks if not fine), None)
 
 
 @dataclass(frozen=True, slots=True)
 class TokenizedText:
-    """A text as tokens of a model's vocabulary."""
-
     tokens: tuple[int, ...]
-    """The ids."""
-    pieces: tuple[bytes, ...]
-    """The bytes that each token stands for; of a control token, its name."""
+    pieces: tuple[bytes, ...]  # the bytes of each token; for a control token, its name
 
 
 def _may_continue(messages: tuple[Message, ...]) -> bool:
     return bool(messages) and messages[-1].role == "assistant" and not messages[-1].tool_calls
 
 
-def _bias_problem(one: int | str, bias: float) -> str:
-    return f"the logit_bias of {one!r:.80} is {bias}; accepted: -100 to 100, or minus infinity"
+def _bias_problem(item: int | str, bias: float) -> str:
+    return f"the logit_bias of {item!r:.80} is {bias}; accepted: -100 to 100, or minus infinity"
 
 
 def texts_problem(texts: Sequence[str]) -> str | None:
-    """Return what makes these texts impossible to embed for any engine, or None."""
+    """Return why no engine can embed these texts, or None."""
     if not texts:
         return "there are no texts"
     return "the texts are above 64 MiB" if sum(map(len, texts)) > MAX_PROMPT_BYTES else None
@@ -414,133 +332,72 @@ def texts_problem(texts: Sequence[str]) -> str | None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Embeddings:
-    """The vectors of some texts."""
-
-    vectors: Vectors
-    """Float32 of shape (texts, size), each of length 1."""
+    vectors: Vectors  # each of length 1
     tokens: int
-    """How many tokens the texts have in all."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """How relevant some texts are to a query."""
-
-    scores: tuple[float, ...]
-    """A score for each text, in their order: what the model's classifier gives, larger for what is more relevant."""
-    tokens: int
-    """How many tokens the query and each text have, in all: the query counts for each text."""
+    scores: tuple[float, ...]  # the classifier's output for each text; larger is more relevant
+    tokens: int  # the query counts once for each text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelInfo:
-    """What was loaded into an engine's process."""
-
     pid: int
-    """The process."""
-    description: str
-    """What llama.cpp calls the model."""
-    architecture: str
-    """The GGUF header's `general.architecture`."""
+    description: str  # llama.cpp's description of the model
+    architecture: str  # `general.architecture` of the GGUF header
     parameters: int
-    """How many weights it has."""
-    bytes: int
-    """How many bytes its weights take."""
-    vocabulary: int
-    """How many tokens the vocabulary has."""
-    context: int
-    """The most tokens of one sequence."""
-    training_context: int
-    """How many tokens of context it was trained on."""
-    cells: int
-    """The size of the KV cache, in tokens of all sequences."""
-    slots: int
-    """The most sequences at the same time."""
-    threads: int
-    """How many threads it may compute with."""
-    chat_template: bool
-    """Whether the file holds a chat template."""
-    bos: str
-    """The token that begins a text, as it is spelled in a template; empty if there is none."""
-    eos: str
-    """The token that ends a text, as it is spelled in a template; empty if there is none."""
-    shares_prefixes: bool
-    """Whether sequences that begin alike compute that beginning once."""
-    batch_invariant: bool
-    """Whether greedy text is independent of the batch; see `LoadOptions`."""
-    split_cache: bool
-    """Whether each sequence has a stream of KV cells of its own, at first."""
-    llama_cpp: str
-    """The version of llama.cpp."""
+    bytes: int  # the size of the weights
+    vocabulary: int  # number of tokens
+    context: int  # the most tokens of one sequence
+    training_context: int  # in tokens
+    cells: int  # the size of the KV cache, in tokens of all sequences
+    slots: int  # the most sequences at the same time
+    threads: int  # the most threads it computes with
+    chat_template: bool  # the file holds a chat template
+    bos: str  # as templates spell it; empty if there is none
+    eos: str  # as templates spell it; empty if there is none
+    shares_prefixes: bool  # sequences with a common prefix compute it once
+    batch_invariant: bool  # greedy text is independent of the batch; see `LoadOptions`
+    split_cache: bool  # each sequence has its own stream of KV cells at first
+    llama_cpp: str  # version
     load_seconds: float
-    """How long loading took."""
-    thinks: bool = False
-    """Whether it is known to think before it answers, if it is let."""
-    embedding: int | None = None
-    """How many numbers a vector has; None for an engine that generates text or ranks."""
+    thinks: bool = False  # whether it is known to think before it answers if allowed
+    embedding: int | None = None  # numbers in a vector; None for an engine that generates text or ranks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineStats:
-    """Counters since the model was loaded, and what is going on now."""
+    """Counters since the model was loaded, and the current state."""
 
-    steps: int = 0
-    """Calls of llama_decode."""
-    decode_steps: int = 0
-    """Steps in which at least one sequence decoded."""
+    steps: int = 0  # calls of llama_decode
+    decode_steps: int = 0  # steps in which at least one sequence decoded
     prompt_tokens: int = 0
-    """Tokens of all prompts."""
-    reused_tokens: int = 0
-    """Tokens of prompts that were not computed, since a shared prefix held them."""
-    prefill_tokens: int = 0
-    """Tokens of prompts that were computed."""
-    preempted: int = 0
-    """How often a sequence was preempted, since the KV cache was full."""
-    recomputed_tokens: int = 0
-    """Tokens that were computed again after a preemption."""
-    restored_prefixes: int = 0
-    """Prefixes of system prompts that were read from disk at the start."""
+    reused_tokens: int = 0  # prompt tokens that came from a shared prefix
+    prefill_tokens: int = 0  # prompt tokens that were computed
+    preempted: int = 0  # preemptions of sequences because the KV cache was full
+    recomputed_tokens: int = 0  # tokens computed again after a preemption
+    restored_prefixes: int = 0  # prefixes of system prompts read from disk at the start
     restored_tokens: int = 0
-    """The tokens of these prefixes."""
     output_tokens: int = 0
-    """Tokens that were generated."""
-    grammar_rejections: int = 0
-    """How often a grammar did not allow the token that was sampled first."""
-    finished: int = 0
-    """Requests that have ended, but for those that were cancelled or failed."""
+    grammar_rejections: int = 0  # how often a grammar did not allow the token that was sampled first
+    finished: int = 0  # requests that ended, without those that were cancelled or failed
     cancelled: int = 0
-    """Requests that were cancelled."""
     failed: int = 0
-    """Requests that failed."""
-    drafted: int = 0
-    """Draft tokens that were verified."""
-    accepted: int = 0
-    """Draft tokens that became part of a text."""
-    saved_seconds: float = 0.0
-    """The time that speculation has saved, by the cost model; negative if it has cost time."""
-    speculation: str = NOT_SET_UP
-    """Whether speculation is in use now, and why."""
-    llama_seconds: float = 0.0
-    """Time spent in llama.cpp, to decode and to tokenize prompts."""
-    own_seconds: float = 0.0
-    """Time spent outside of llama.cpp, without waiting for work."""
-    running: int = 0
-    """Sequences that decode."""
-    prefilling: int = 0
-    """Sequences whose prompt is being computed."""
-    queued: int = 0
-    """Sequences that wait to be admitted. Of an engine that embeds: requests of which not all texts are begun."""
-    retained: int = 0
-    """Finished sequences whose prefix is kept for others."""
-    used_cells: int = 0
-    """KV cells that are held or reserved, in tokens."""
-    cells: int = 0
-    """The size of the KV cache, in tokens."""
-    threads: int = 0
-    """How many threads the engine computes with: as many as it may, or fewer while other processes use the cores."""
-    calibrated: bool = False
-    """Whether there is nothing left to measure in idle moments."""
-    layout_changes: int = 0
-    """How often the cache was changed between streams and a pool."""
-    split_cache: bool = False
-    """Whether each sequence has a stream of KV cells of its own now."""
+    drafted: int = 0  # draft tokens that were verified
+    accepted: int = 0  # draft tokens that became part of a text
+    saved_seconds: float = 0.0  # time saved by speculation, by the cost model; negative if it costs time
+    speculation: str = NOT_SET_UP  # whether speculation is in use now, and why
+    llama_seconds: float = 0.0  # time in llama.cpp, to decode and to tokenize prompts
+    own_seconds: float = 0.0  # time outside of llama.cpp, without waiting for work
+    running: int = 0  # sequences that decode
+    prefilling: int = 0  # sequences in prefill
+    queued: int = 0  # sequences that wait to be admitted; when embedding, requests with texts to start
+    retained: int = 0  # finished sequences whose prefix is kept for others
+    used_cells: int = 0  # KV cells that are held or reserved, in tokens
+    cells: int = 0  # size of the KV cache, in tokens
+    threads: int = 0  # threads in use: fewer than allowed while other processes use the cores
+    calibrated: bool = False  # nothing is left to measure in idle moments
+    layout_changes: int = 0  # changes of the cache between streams and a pool
+    split_cache: bool = False  # each sequence has its own stream of KV cells now

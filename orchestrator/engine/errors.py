@@ -1,4 +1,4 @@
-"""What can go wrong with an engine.
+"""The errors of an engine.
 
 EngineError
 ├── ModelLoadFailed     the model cannot be loaded; `kind` says why
@@ -26,14 +26,11 @@ LoadFailure = Literal[
 
 
 class EngineError(OrchestratorError):
-    """The base class of all errors that an engine raises."""
+    """The base class."""
 
 
 class ModelLoadFailed(EngineError):
-    """A model could not be loaded. The process is gone when this is raised.
-
-    The message says why in one sentence. `log` is the end of the process's log, which is not part of the message.
-    """
+    """The process has ended when this is raised. `log` is the end of its log."""
 
     def __init__(self, file: str, kind: LoadFailure, message: str, *, log: str = "") -> None:
         super().__init__(f"{file}: {message}")
@@ -43,29 +40,29 @@ class ModelLoadFailed(EngineError):
 
     @property
     def passing(self) -> bool:
-        """Whether the next load may succeed. Otherwise the reason lies in the file or in the settings."""
+        """Whether the next load may succeed. Otherwise the file or the settings are at fault."""
         return self.kind in ("died", "hung", "memory")
 
 
 class BadRequest(EngineError):
-    """No engine of this model can carry the request out; the same request fails again."""
+    """No engine of this model can carry the request out."""
 
 
 class BadPrompt(BadRequest):
-    """The model's chat template refuses these messages or raises an error for them."""
+    """The model's chat template refuses these messages or raises an error."""
 
 
 class BadGrammar(BadRequest):
-    """A schema or a grammar that cannot be enforced. `keyword` is the JSON Schema keyword at fault, or None."""
-
     def __init__(self, message: str, keyword: str | None = None) -> None:
         super().__init__(message)
         self.keyword = keyword
 
 
 class PromptTooLong(BadRequest):
-    """The prompt has `tokens` tokens, or `at_least` so many, and the answer may have `max_tokens`: together more than
-    `limit`, the most that one sequence of the model may have."""
+    """Prompt and answer together exceed `limit`, the most tokens of a sequence.
+
+    With `at_least`, `tokens` is a lower bound.
+    """
 
     def __init__(self, tokens: int, limit: int, max_tokens: int = 0, at_least: bool = False) -> None:
         super().__init__(
@@ -75,14 +72,10 @@ class PromptTooLong(BadRequest):
         self.tokens = tokens
         self.limit = limit
         self.max_tokens = max_tokens
-        self.at_least = at_least
-        """Whether its tokens were not counted, because so few could not be that long a text."""
+        self.at_least = at_least  # not counted: fewer tokens cannot make a text that long
 
 
 class TextTooLong(BadRequest):
-    """A text to be embedded, the one with this `index` in the request, has `tokens` tokens: none, or more than
-    `limit`."""
-
     def __init__(self, index: int, tokens: int, limit: int) -> None:
         super().__init__(f"text {index} has {tokens} tokens; one text of this model may have 1 to {limit} tokens")
         self.index = index
@@ -91,8 +84,7 @@ class TextTooLong(BadRequest):
 
 
 class AdapterNotLoaded(EngineError):
-    """The request asks for an adapter that was not loaded with the model. The registry has changed since it was made,
-    so a request that is made now may succeed."""
+    """The adapter was not loaded with the model. The registry has changed since, so a new request may succeed."""
 
 
 class BrokenModel(EngineError):
@@ -100,10 +92,9 @@ class BrokenModel(EngineError):
 
 
 class EngineDied(EngineError):
-    """The engine's process ended; the message says how in one sentence.
+    """The engine's process ended; the message says how.
 
-    `signal` names the signal that ended it, None where it exited. `log` is the end of the process's log, of several
-    lines, which is not part of the message.
+    `signal` is the name of the signal that ended it; None if it exited. `log` is the end of its log.
     """
 
     def __init__(self, message: str, *, signal: str | None = None, exit_code: int | None = None, log: str = "") -> None:
@@ -114,19 +105,19 @@ class EngineDied(EngineError):
 
 
 class EngineHung(EngineDied):
-    """The engine made no progress for too long although it had work, and was killed."""
+    """The engine had work, made no progress for too long and was killed."""
 
 
 class NotStarted(EngineDied):
-    """The engine's process ended, for whatever reason, before it computed anything of the request."""
+    """The engine's process ended before it computed anything of the request."""
 
 
 class EngineStopped(EngineDied):
-    """The engine was stopped while the request was in progress, or before the request was made."""
+    """The engine was stopped during the request or before it."""
 
 
 def not_started(failure: EngineDied) -> EngineDied:
-    """Return what a request raises that was still queued in an engine, or on its way there, when it ended like that."""
+    """Return what a request raises that had not left the queue when its engine ended with this failure."""
     if isinstance(failure, EngineStopped):
         return failure
     return NotStarted(str(failure), signal=failure.signal, exit_code=failure.exit_code, log=failure.log)
@@ -139,9 +130,9 @@ _WITH_MESSAGE: dict[str, type[EngineError]] = {
 
 
 def format_error(error: EngineError) -> tuple[str, str, tuple[int, ...]]:
-    """Return the fields of `protocol.Failed` for an error: the name of its class, its message and its numbers.
+    """Return the fields of `protocol.Failed`: class name, message and numbers.
 
-    The numbers are the arguments of the class, for classes whose message is made of numbers; otherwise there are none.
+    The numbers are constructor arguments, for classes that make their message of numbers.
     """
     match error:
         case PromptTooLong():
@@ -154,7 +145,7 @@ def format_error(error: EngineError) -> tuple[str, str, tuple[int, ...]]:
 
 
 def parse_error(kind: str, message: str, numbers: tuple[int, ...]) -> EngineError:
-    """Return the error of which `format_error` has made these fields; an EngineError where the class is unknown."""
+    """Invert `format_error`. Returns an EngineError for an unknown class."""
     if kind in _WITH_NUMBERS:
         return _WITH_NUMBERS[kind](*numbers)
     return _WITH_MESSAGE.get(kind, EngineError)(message)

@@ -1,7 +1,7 @@
-"""Say which processor this machine has, and how much of it this process may use.
+"""Identify this machine's processor, and count the CPUs that this process may use.
 
-The name keeps apart what was measured on different processors. A container may have all CPUs and yet only some of their
-time (the quota of its control group). Threads beyond that would be stopped for a part of every period, all at once.
+A container may see all CPUs but have a quota of their time. More threads than that would all be stopped for a part of
+every period.
 """
 
 import os
@@ -15,40 +15,38 @@ import psutil
 
 _GROUPS: Final = Path("/sys/fs/cgroup")
 _OWN_GROUPS: Final = Path("/proc/self/cgroup")
+# The fields of /proc/cpuinfo that distinguish processors, on x86 and ARM.
 _KIND = {"cpu family": "family", "model": "model", "CPU implementer": "implementer", "CPU part": "part"}
-"""The fields of /proc/cpuinfo that tell kinds of processors apart, on x86 and ARM, and what they are called here."""
 
 
 def cpu_model(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
-    """Return the name of the first processor and the numbers of its kind, or at least its architecture.
-
-    The name alone is not enough: several generations of virtual machines call theirs "AMD EPYC". Raises nothing.
-    """
+    """Return the name and kind of the first processor, or at least its architecture. Raises nothing."""
     fields: dict[str, str] = {}
     with suppress(OSError), cpuinfo.open(encoding="utf-8", errors="replace") as lines:
         for name, _, value in (line.partition(":") for line in lines):
             fields.setdefault(name.strip(), value.strip())
+    # The name is not enough: several generations of virtual machines are called "AMD EPYC".
     name = fields.get("model name") or platform.processor() or platform.machine()
     kind = ", ".join(f"{words} {fields[field]}" for field, words in _KIND.items() if fields.get(field))
     return f"{name} ({kind})" if kind else name
 
 
 def usable_cpus() -> int:
-    """Return how many logical CPUs this process may keep busy, by its affinity and the quota of its control groups."""
+    """Return how many logical CPUs this process may use, by its affinity and the quota of its control groups."""
     allowed, quota = len(os.sched_getaffinity(0)), cpu_quota()
     return allowed if quota is None else max(1, min(allowed, int(quota)))
 
 
 def usable_cores() -> int:
-    """Return how many threads compute best: one for each physical core, at most as many as `usable_cpus`."""
+    """Return the best number of threads: one for each physical core, at most `usable_cpus`."""
     usable = usable_cpus()
     return max(1, min(psutil.cpu_count(logical=False) or usable, usable))
 
 
 def cpu_quota(groups: Path = _GROUPS, own: Path = _OWN_GROUPS) -> float | None:
-    """Return how many CPUs' time this process gets, by the control groups (version 1 or 2) that it is in.
+    """Return the CPU quota of this process's control groups (version 1 or 2), in CPUs.
 
-    None if they do not limit it. Raises nothing.
+    None without a limit. Raises nothing.
     """
     try:
         lines = own.read_text(encoding="utf-8", errors="replace").splitlines()
@@ -59,22 +57,18 @@ def cpu_quota(groups: Path = _GROUPS, own: Path = _OWN_GROUPS) -> float | None:
 
 
 def _groups_of(line: str, groups: Path) -> Iterator[Path]:
-    """Yield the folders of a group of /proc/self/cgroup, and of those around it, if the group may limit CPU time.
-
-    A container may see its own group as the outermost one, whatever the line says.
-    """
     _, _, rest = line.partition(":")
     controllers, _, path = rest.partition(":")
     if controllers and "cpu" not in controllers.split(","):
         return
+    # The group and those around it. A container may see its own group as the outermost one, whatever the line says.
     for root in dict.fromkeys((groups / controllers, groups / "cpu") if controllers else (groups,)):
         inner = root / path.lstrip("/")
         yield from (folder for folder in (inner, *inner.parents) if folder.is_relative_to(root))
 
 
 def _quota_of(group: Path) -> float | None:
-    """Return the quota of one group; None if it has none. Version 2 has it in one file, version 1 in two."""
-    for names in (("cpu.max",), ("cpu.cfs_quota_us", "cpu.cfs_period_us")):
+    for names in (("cpu.max",), ("cpu.cfs_quota_us", "cpu.cfs_period_us")):  # version 2, version 1
         with suppress(OSError, ValueError, ZeroDivisionError):
             quota, period = " ".join((group / name).read_text(encoding="ascii") for name in names).split()
             if float(quota) > 0:  # "max" and -1 stand for no limit

@@ -1,10 +1,10 @@
-"""Split what a model writes into its thoughts and its answer. Pure.
+"""Split a model's output into thoughts and answer. Pure.
 
     start ──the mark of a thought──▶ thinking ──the mark of its end──▶ gap ──no more white space──▶ answering
       │                                 ▲ └──▶ start again, where thoughts are messages with headers     ▲
       └──anything else, or a message to a tool───────────────────────────────────────────────────────────┘
 
-Marks are looked for up to the answer and not in it, so an answer may spell them.
+The answer is not searched for marks, so it may spell them.
 """
 
 import re
@@ -13,26 +13,24 @@ from typing import Final, Literal
 from registry.thinking import ThoughtMarkers
 
 SplitterState = Literal["start", "thinking", "gap", "answering"]
+# The start of a tool call in the answer, if thoughts and answers are messages with headers (harmony). Models write the
+# parts of that header in several orders; this is the normal form.
 TO_FUNCTION: Final = b"<|channel|>commentary to=functions."
-"""What a call of a tool begins with in the answer, where thoughts and answers are messages with headers. Models write
-the parts of that header in several orders."""
 _RECIPIENT: Final = re.compile(rb"to=functions\.([\w.-]+)")
-MAX_BLANKS = 4
-"""How many pieces of white space in a row may stand before a thought, or between thought and answer."""
+MAX_BLANKS = 4  # consecutive white-space pieces before a thought, or between thought and answer
 
 
 class ThoughtSplitter:
-    """Splits the bytes of one text. Bytes are held back while they may be the beginning of a mark.
+    """Splits the bytes of one text. Holds bytes back while they may be the start of a mark.
 
-    White space at both ends of a thought, and between thought and answer, belongs to neither. Where the answer may have
-    `calls` of tools, a message to a tool is the answer, with its header.
+    White space at both ends of a thought, and between thought and answer, belongs to neither. With `calls`, a message
+    to a tool is part of the answer, with its header.
     """
 
     def __init__(self, markers: ThoughtMarkers, state: SplitterState = "start", *, calls: bool = False) -> None:
         self.state = state
         self._calls = calls
         self.thought_begun = state == "thinking"
-        """Whether there was a thought at all."""
         self._opens, self._closes = markers.opens.encode(), markers.closes.encode()
         self._header = markers.header.encode()
         self._held = b""
@@ -41,24 +39,24 @@ class ThoughtSplitter:
 
     @classmethod
     def after_prompt(cls, markers: ThoughtMarkers, prompt_end: str, *, calls: bool = False) -> "ThoughtSplitter":
-        """Return a splitter for what follows a prompt. Some templates open a thought, or close an empty one.
+        """Return a splitter for the text after a prompt that ends with `prompt_end`.
 
-        `prompt_end` is what the template has put behind the last message.
+        Some templates open a thought there, or close an empty one.
         """
         end = prompt_end.rstrip()
         if end.endswith(markers.opens):
             return cls(markers, "thinking", calls=calls)
-        done = markers.skips or markers.closes
-        return cls(markers, "answering" if end.endswith(done) else "start", calls=calls)
+        end_mark = markers.skips or markers.closes
+        return cls(markers, "answering" if end.endswith(end_mark) else "start", calls=calls)
 
     def expects(self, data: bytes) -> bool:
-        """Return whether bytes that come before an answer may go on to be a mark or white space before it."""
+        """Return whether these bytes before an answer may become a mark or be white space before it."""
         if not data or (not data.strip() and self._blanks >= MAX_BLANKS):
             return False
         return not data.strip() if self.state == "gap" else self._may_open((self._held + data).lstrip())
 
     def push(self, data: bytes) -> tuple[bytes, bytes]:
-        """Take the next bytes of the text, and return what is certain by now of the thought and of the answer."""
+        """Add bytes of the text; return the bytes that now certainly belong to the thought and to the answer."""
         match self.state:
             case "start":
                 return self._start(self._held + data)
@@ -69,20 +67,19 @@ class ThoughtSplitter:
         return b"", data
 
     def answer(self) -> bytes:
-        """Let the answer begin, and return what was held back of it."""
+        """Start the answer; return the bytes that were held back for it."""
         held, self._held = self._held, b""
         before, self.state = self.state, "answering"
         return held if before == "start" else b""
 
     def finish(self) -> tuple[bytes, bytes]:
-        """Return what was held back, since no more bytes follow: the end of the thought, and that of the answer."""
+        """End the text; return the bytes that were held back for the thought and for the answer."""
         if self.state == "thinking":
             held, self._held = self._held, b""
             return held.rstrip(), b""
         return b"", self.answer()
 
     def _may_open(self, text: bytes) -> bool:
-        """Return whether a text may become the mark of a thought, or the header of a message."""
         if not self._header:
             return self._opens.startswith(text) or text.startswith(self._opens)
         begins = (b"<|channel|>", b"<|start|>", *((b"to=",) if self._calls else ()))
@@ -97,8 +94,8 @@ class ThoughtSplitter:
         if not self._may_open(begun):
             return b"", self.answer()
         if self._header:
-            header, found, rest = begun.partition(self._header)
-            if not found:
+            header, separator, rest = begun.partition(self._header)
+            if not separator:
                 return b"", b""
             self._held = b""
             if self._calls and (called := _RECIPIENT.search(header)) is not None:
@@ -138,5 +135,5 @@ class ThoughtSplitter:
 
 
 def overlap(text: bytes, mark: bytes) -> int:
-    """Return the length of the longest end of `text`, but for all of `mark`, with which `mark` begins."""
+    """Return the length of the longest proper prefix of `mark` with which `text` ends."""
     return next((size for size in range(min(len(text), len(mark) - 1), 0, -1) if mark.startswith(text[-size:])), 0)

@@ -1,13 +1,13 @@
-"""Read calls of tools from what a model writes, piece by piece, in the syntax of its chat template. Pure.
+"""Parse tool calls from a stream of text, in the syntax of the model's chat template. Pure.
 
     text ──a mark, and the start of a call──▶ head ──name, and the start of arguments──▶ arguments ──▶ rest ──▶ text
       ▲                                        │
       └──no call after all─────────────────────┘
 
-A call begins with a mark of the model's family (`registry.call_syntax`), at the start of a line and outside of code
-blocks, or is bare JSON at the start of the answer. What follows the mark has to be the start of a call; otherwise the
-mark is text like any other. So an answer may explain the syntax. Text that may become a call is held back until that
-is known. The events do not depend on how the text is cut into pieces, and the work is linear in its length.
+A call starts with a mark of the model's family (`registry.call_syntax`), at the start of a line and outside of code
+blocks, or is bare JSON at the start of the answer. If no start of a call follows, the mark is text, so an answer may
+explain the syntax. Text that may become a call is held back. The events do not depend on how the text is split into
+pieces, and the work is linear in its length.
 """
 
 import ast
@@ -36,14 +36,14 @@ from registry.call_syntax import CallSyntax
 
 @dataclass(frozen=True, slots=True)
 class TextDelta:
-    """A piece of the text around calls. White space between text and calls belongs to neither."""
+    """A piece of the text around calls, without the white space between text and calls."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class ToolCallStarted:
-    """A call of a tool has begun, whose name is known. `index` counts the calls of one text from 0."""
+    """`index` counts the calls of one text from 0."""
 
     index: int
     name: str
@@ -51,7 +51,7 @@ class ToolCallStarted:
 
 @dataclass(frozen=True, slots=True)
 class ArgumentsDelta:
-    """A piece of the arguments, which are the JSON that the model writes."""
+    """A piece of the arguments, as the model wrote them."""
 
     index: int
     text: str
@@ -59,7 +59,7 @@ class ArgumentsDelta:
 
 @dataclass(frozen=True, slots=True)
 class ToolCallFinished:
-    """A call is complete. Whether its arguments are JSON that its tool accepts has not been checked."""
+    """A complete call. Its arguments are not validated; they may not even be JSON."""
 
     index: int
     name: str
@@ -68,14 +68,11 @@ class ToolCallFinished:
 
 @dataclass(frozen=True, slots=True)
 class ToolCallBroken:
-    """The text has begun a call and goes on or ends in a way that makes none of it. Nothing is read after that."""
+    """A call started but became malformed. Nothing after it is parsed."""
 
-    index: int | None
-    """The index of the call; None if it has not started."""
-    at: int
-    """Where the call begins in the text, in characters."""
+    index: int | None  # None if the call has not started
+    at: int  # the offset of the call in the text, in characters
     problem: str
-    """What is wrong with it."""
 
 
 CallEvent: TypeAlias = TextDelta | ToolCallStarted | ArgumentsDelta | ToolCallFinished | ToolCallBroken
@@ -84,14 +81,13 @@ _NAMES: Final = ("name", "tool", "tool_name", "function")
 _ARGUMENTS: Final = ("arguments", "parameters", "args")
 _OTHERS: Final = ("id", "type", "index", "tool_call_id")
 _KEYS: Final = (*_NAMES, *_ARGUMENTS, *_OTHERS)
-_CALLS: Final = "<｜tool▁calls▁begin｜>"
-"""The mark of several calls, each of which has the mark `_CALL` of its own."""
+_CALLS: Final = "<｜tool▁calls▁begin｜>"  # starts several calls, each with the mark `_CALL`
 _CALL: Final = "<｜tool▁call▁begin｜>"
 _TOOL_CALLS: Final = "[TOOL_CALLS]"
 _PYTHON: Final = "<|python_tag|>"
 _FUNCTION: Final = "<function="
-_TO_FUNCTION: Final = "to=functions."
-"""The end of the marks of a message to a function."""
+_TO_FUNCTION: Final = "to=functions."  # ends the marks of messages to a function
+# The ends of what these marks start. Messages to a function end with `_SENT`, others have no end.
 _CLOSERS: Final = {
     "<tool_call>": "</tool_call>",
     "<|tool_call|>": "<|/tool_call|>",
@@ -99,14 +95,11 @@ _CLOSERS: Final = {
     _CALLS: "<｜tool▁calls▁end｜>",
     _CALL: "<｜tool▁call▁end｜>",
 }
-"""What ends what a mark begins. Messages to a function end with `_SENT`, others not at all."""
 _SENT: Final = "<|call|>"
 _FORMS: Final[Mapping[str, XmlForm]] = {"parameters": PARAMETERS, "pairs": PAIRS}
 _FENCE: Final = "```"
-_FENCED: Final = ("", "json", "tool_call", "tool_calls", "tool_code")
-"""The words that may stand behind the fence around a bare call."""
-_MOST_HEAD: Final = 512
-"""The most characters from a mark, or from the start of an object, up to the arguments of a call."""
+_FENCED: Final = ("", "json", "tool_call", "tool_calls", "tool_code")  # accepted after the fence around a bare call
+_MOST_HEAD: Final = 512  # the most characters from a mark, or from the start of an object, to the arguments
 _WORD: Final = re.compile(r"\w*")
 _STRING: Final = re.compile(r'"(?:[^"\\]|\\.){0,512}"', re.S)
 _SCALAR: Final = re.compile(r'[^\s,}\]"{\[]+')
@@ -114,12 +107,10 @@ _SCALAR: Final = re.compile(r'[^\s,}\]"{\[]+')
 
 @dataclass(frozen=True, slots=True)
 class _NamedHead:
-    """How the name of a tool stands between a mark and the arguments."""
+    """Patterns of the text with the tool's name between a mark and the arguments. One group is the name."""
 
     whole: re.Pattern[str]
-    """All of it; one of the groups is the name."""
-    unfinished: re.Pattern[str]
-    """A text that may become all of it."""
+    unfinished: re.Pattern[str]  # a text that may become `whole`
 
 
 _NAMED: Final = _NamedHead(
@@ -134,6 +125,7 @@ _ADDRESSED: Final = _NamedHead(
     re.compile(r"([\w.-]{1,128})[^{\n]{0,64}?<\|message\|>"), re.compile(r"[\w.-]{0,128}[^{\n]{0,75}\Z")
 )
 _TAGGED: Final = _NamedHead(re.compile(r"([^<>\n{]{1,512})>\s*(?=\{)"), re.compile(r"[^<>\n{]{0,512}(?:>\s*)?\Z"))
+# Marks that the name of a tool follows directly.
 _NAMED_BEHIND: Final[Mapping[str, _NamedHead]] = {
     _FUNCTION: _TAGGED,
     _CALL: _SEPARATED,
@@ -141,20 +133,18 @@ _NAMED_BEHIND: Final[Mapping[str, _NamedHead]] = {
     "<|start|>assistant to=functions.": _ADDRESSED,
     "<|start|>assistant<|channel|>commentary to=functions.": _ADDRESSED,
 }
-"""What stands behind marks that the name of a tool follows on directly."""
 _BUILT_IN: Final = re.compile(r"\s*([\w-]+)\.call\(", re.S)
 _CODE_TOOLS: Final = ("python", "code_interpreter")
 _SIGN: Final = re.compile(r'["{}\[\]]')
 _IN_STRING: Final = re.compile(r'["\\]')
 _BLOCK: Final = re.compile(r"\s*(`{3,}|~{3,})(.*)")
-_LINE_START: Final = 80
-"""How many characters of a line are looked at to see whether it begins or ends a code block."""
+_LINE_START: Final = 80  # characters at the start of a line that are searched for the fence of a code block
+# Before a mark that may follow text in the same line, these mean that the text only mentions it.
 _BEFORE_NO_CALL: Final = " \t\"'`([{<«“„"
-"""What a mark that is only spoken of follows directly, where marks may follow on text in the same line."""
 
 
 class _More(Exception):
-    """Whether this is a call cannot be told from the text so far."""
+    """The text so far does not decide whether this is a call."""
 
 
 class _No(Exception):
@@ -162,34 +152,28 @@ class _No(Exception):
 
 
 class _ArgumentsFirst(Exception):
-    """The arguments of a call come before its name, so all of the object is needed."""
+    """The arguments of a call precede its name, so the whole object is needed."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Head:
-    """The start of a call in JSON."""
-
     name: str
-    at: int
-    """Where the arguments begin."""
-    braces: int = 0
-    """How many objects are open around the arguments."""
-    arguments: str | None = None
-    """All arguments, if they are known already."""
+    at: int  # start of the arguments
+    braces: int = 0  # open objects around the arguments
+    arguments: str | None = None  # all arguments, if they are already known
 
 
 class ToolCallParser:
-    """Reads the calls in one text, of a model that writes them in this syntax.
+    """Parses the calls in one text of a model with this syntax.
 
-    Without a syntax, calls are the JSON that a model is asked for in words. `tools` are the JSON Schemas of the
-    arguments of all tools that are offered. `only` names the tool whose arguments are all of the text.
+    Without a syntax, calls are JSON, as the prompt asks for them. `tools` maps the names of the offered tools to JSON
+    Schemas of their arguments. If `only` names a tool, the whole text is its arguments.
     """
 
     def __init__(
         self, tools: Mapping[str, Mapping[str, Any]], syntax: CallSyntax | None = None, only: str | None = None
     ) -> None:
-        self.count = 0
-        """How many calls have started."""
+        self.count = 0  # calls that have started
         self._tools = tools
         self._only = only
         self._form = _FORMS.get(syntax.xml) if syntax is not None else None
@@ -217,16 +201,16 @@ class ToolCallParser:
         self._in_list = False
         self._mark = ""
         self._closers: list[str] = []
-        self._object_at = 0  # where the object begins in what is held back
+        self._object_at = 0  # offset of the object in the text that is held back
 
     def push(self, text: str) -> list[CallEvent]:
-        """Take the next piece of the text, and return what is certain by now."""
+        """Add text; return the events that are now certain."""
         self._text = self._text[self._at :] + text
         self._before, self._at = self._before + self._at, 0
         return self._advance()
 
     def finish(self) -> list[CallEvent]:
-        """Return the rest, since no more text follows."""
+        """End the text; return the remaining events."""
         self._last = True
         while self._state():
             pass
@@ -253,18 +237,18 @@ class ToolCallParser:
     # Text
 
     def _in_text(self) -> bool:
-        found = self._candidate.search(self._text, self._at)
-        if found is None:
+        match = self._candidate.search(self._text, self._at)
+        if match is None:
             self._say(len(self._text))
             return False
-        self._say(found.start())
+        self._say(match.start())
         if self._place.may_begin_call(inline=self._inline):
             return self._attempt(self._open_marked)
         self._say(self._at + 1)
         return True
 
     def _at_start(self) -> bool:
-        """Look for a call without a mark, which is at the start of the answer or follows on another one."""
+        # A call without a mark is at the start of the answer or follows another call.
         self._say(skip_space(self._text, self._at))
         if self._at == len(self._text):
             return False
@@ -274,7 +258,6 @@ class ToolCallParser:
         return True
 
     def _attempt(self, open_call: Callable[[], None]) -> bool:
-        """Begin the call at this place, if there is one. Return whether more can be read by now."""
         self._begun = self._before + self._at
         try:
             open_call()
@@ -294,8 +277,8 @@ class ToolCallParser:
         self._say_text(piece)
 
     def _say_text(self, piece: str) -> None:
-        """Send a piece of text, but for white space at its end, which may stand before a call."""
         self._place.feed(piece)
+        # White space at the end is kept back, as a call may follow.
         text = piece.rstrip()
         if text:
             self._events.append(TextDelta("".join((*self._white, text))))
@@ -304,19 +287,18 @@ class ToolCallParser:
             self._white.append(piece[len(text) :])
 
     def _hold(self, state: Callable[[], bool], at: int) -> None:
-        """Hold back what was read from this place up to `at`, and what follows for as long as the state lasts."""
+        # The text up to `at` is held back, and what follows while the state lasts.
         self._parts = [self._text[self._at : at]]
         self._at, self._state = at, state
 
     def _say_held(self) -> None:
-        """Send what was held back as text, since it is no call."""
         self._state = self._in_text
         self._say_text("".join(self._parts))
 
     # The start of a call
 
+    # These methods raise _More or _No.
     def _open_marked(self) -> None:
-        """Begin a call that has a mark. Raises _More, _No."""
         for mark in self._marks:
             if self._text.startswith(mark, self._at):
                 if self._form is None:
@@ -329,25 +311,21 @@ class ToolCallParser:
         raise _More if any(self._may_become(mark, self._at) for mark in self._marks) else _No
 
     def _open_xml(self, form: XmlForm) -> None:
-        """Begin a call whose arguments are XML. It is read when all of the text is there. Raises _More, _No."""
+        # The arguments are XML, which is parsed when the text is complete.
         if form.opening.match(self._text, self._at) is None:
             raise _More if form.unfinished.match(self._text, self._at) else _No
         self._hold(self._in_xml, self._at)
 
     def _open_lone_function(self) -> None:
-        """Begin a call in XML that lacks nothing but the mark in front of it. Raises _More, _No.
-
-        What stands behind another tag is none: that may be the mark, misspelt.
-        """
-        found = LONE_FUNCTION.match(self._text, self._at)
-        if found is None:
+        # Only the mark is missing. After another tag it is no call: that tag may be the mark, misspelt.
+        opening = LONE_FUNCTION.match(self._text, self._at)
+        if opening is None:
             raise _More if LONE_UNFINISHED.match(self._text, self._at) else _No
-        if found[1].strip() not in self._tools or self._place.follows_tag:
+        if opening[1].strip() not in self._tools or self._place.follows_tag:
             raise _No
         self._hold(self._in_xml, self._at)
 
     def _open_behind(self, mark: str, at: int) -> None:
-        """Begin a call behind its mark. Raises _More, _No."""
         closers = [_CLOSERS[mark]] if mark in _CLOSERS else [_SENT] if mark.endswith(_TO_FUNCTION) else []
         start = skip_space(self._text, at)
         if mark in _NAMED_BEHIND:
@@ -367,20 +345,17 @@ class ToolCallParser:
             raise _No
 
     def _open_separated(self, mark: str, closers: Sequence[str], at: int) -> None:
-        """Begin one of several calls that have marks of their own, `_CALL` at this place. Raises _More, _No."""
         if not self._text.startswith(_CALL, at):
             raise _More if self._may_become(_CALL, at) else _No
         self._begin(mark, [*closers, _CLOSERS[_CALL]], self._named(_SEPARATED, at + len(_CALL)))
 
     def _named(self, form: _NamedHead, at: int) -> _Head:
-        """Return the head of a call in JSON behind the bare name of a tool. Raises _More, _No."""
-        found = form.whole.match(self._text, at)
-        if found is None:
+        head = form.whole.match(self._text, at)
+        if head is None:
             raise _More if form.unfinished.match(self._text, at) else _No
-        return _Head(next(filter(None, found.groups())), found.end())
+        return _Head(next(filter(None, head.groups())), head.end())
 
     def _open_bare(self) -> None:
-        """Begin a call that has no mark: in a fenced block, in a list, or alone. Raises _More, _No."""
         at, closers = self._at, list[str]()
         if self._text[at] == "`":
             at, closers = self._behind_fence(at), [_FENCE]
@@ -392,7 +367,6 @@ class ToolCallParser:
         self._open_object("", closers, at, in_list=in_list)
 
     def _behind_fence(self, at: int) -> int:
-        """Return where the content of the fenced block at this place begins. Raises _More, _No."""
         if not self._text.startswith(_FENCE, at):
             raise _More if self._may_become(_FENCE, at) else _No
         word = _WORD.match(self._text, at + len(_FENCE))
@@ -404,7 +378,6 @@ class ToolCallParser:
         return skip_space(self._text, word.end())
 
     def _open_object(self, mark: str, closers: Sequence[str], at: int, *, in_list: bool = False) -> None:
-        """Begin a call that is an object in JSON at this place. Raises _More, _No."""
         is_first = self._state != self._in_head
         try:
             self._begin(mark, closers, self._head(at, strict=is_first and not mark), in_list=in_list)
@@ -420,7 +393,6 @@ class ToolCallParser:
         self._start(head)
 
     def _in_head(self) -> bool:
-        """Read the next call behind the same mark, or in the same list."""
         self._at = skip_space(self._text, self._at)
         try:
             if self._sign(self._at) == "{":
@@ -440,10 +412,7 @@ class ToolCallParser:
         return True
 
     def _head(self, at: int, *, strict: bool) -> _Head:
-        """Return the head of the call in JSON at this place, where an object begins.
-
-        `strict`: it has to name a tool that is offered. Raises _More, _No, _ArgumentsFirst.
-        """
+        # Raises _More, _No, _ArgumentsFirst. If `strict`, the name must be an offered tool.
         braces, name = 1, None
         at = skip_space(self._text, at + 1)
         while True:
@@ -471,7 +440,7 @@ class ToolCallParser:
             at = self._after(at, ",")
 
     def _in_object(self) -> bool:
-        """Hold back a call whose arguments come before its name, up to its end."""
+        # The arguments precede the name, so the whole call is held back.
         end = self._end.feed(self._text, self._at)
         piece = self._text[self._at : len(self._text) if end is None else end]
         self._parts.append(piece)
@@ -486,7 +455,6 @@ class ToolCallParser:
         return True
 
     def _start(self, head: _Head) -> None:
-        """Start a call whose head has been read."""
         self._at = head.at
         if head.name not in self._tools:
             self._fail(unknown_tool(head.name, self._tools))
@@ -502,10 +470,10 @@ class ToolCallParser:
             self._finish_call(head.arguments, delta=head.arguments)
 
     def _finish_call(self, arguments: str, delta: str = "") -> None:
-        """Finish the call that has these arguments, unless the object around them goes on."""
         if delta:
             self._events.append(ArgumentsDelta(self.count - 1, delta))
         self._arguments = arguments
+        # The objects around the arguments may contain more.
         if self._braces:
             self._state = self._in_object_end
         else:
@@ -524,7 +492,6 @@ class ToolCallParser:
         return False
 
     def _end_xml(self) -> None:
-        """Read the calls in the text that was held back."""
         assert self._form is not None, "the model writes XML"
         self._state = self._in_nothing
         for part in read_xml_calls("".join(self._parts), self._form, self._tools):
@@ -542,15 +509,15 @@ class ToolCallParser:
         return False
 
     def _end_python(self) -> None:
-        """Read `NAME.call(KEY="VALUE", …)`, which Llama writes for tools that it knows, or code for a tool."""
+        # `NAME.call(KEY="VALUE", …)`, which Llama writes for its built-in tools, or code for a tool.
         code = "".join(self._parts[1:])
-        found = _BUILT_IN.match(code)
-        name = found[1] if found else next((tool for tool in _CODE_TOOLS if tool in self._tools), "")
-        if not found and not name:
+        built_in = _BUILT_IN.match(code)
+        name = built_in[1] if built_in else next((tool for tool in _CODE_TOOLS if tool in self._tools), "")
+        if not built_in and not name:
             self._say_held()
             return
         try:
-            arguments = _keywords(code.strip()) if found else {"code": code.strip()}
+            arguments = _keywords(code.strip()) if built_in else {"code": code.strip()}
             text = json.dumps(arguments, ensure_ascii=False)
         except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError):  # TypeError: such as bytes or a set
             self._fail("it is no call of a tool")
@@ -592,7 +559,7 @@ class ToolCallParser:
         return True
 
     def _other_arguments(self) -> bool:
-        """Read arguments that are no object: JSON in a string, or null for none."""
+        # JSON in a string, or null for no arguments
         if self._text[self._at] == '"':
             self._state = self._in_string
         elif self._text.startswith("null", self._at):
@@ -605,7 +572,7 @@ class ToolCallParser:
         return True
 
     def _in_string(self) -> bool:
-        """Hold back arguments that are JSON in a string, up to its end."""
+        # Arguments as JSON in a string are held back up to its end.
         end = self._end.feed(self._text, self._at)
         piece = self._text[self._at : len(self._text) if end is None else end]
         self._parts.append(piece)
@@ -621,10 +588,8 @@ class ToolCallParser:
         return True
 
     def _in_object_end(self) -> bool:
-        """Read what follows on arguments in the objects around them: braces, or what belongs to no tool, such as an id.
-
-        Anything else may be an argument that has got out of its place. A brace may be missing.
-        """
+        # Braces or keys that belong to no tool, such as an id, follow the arguments. Any other key may be a misplaced
+        # argument. A brace may be missing.
         self._at = skip_space(self._text, self._at)
         if self._at == len(self._text):
             return False
@@ -649,7 +614,6 @@ class ToolCallParser:
         return True
 
     def _in_rest(self) -> bool:
-        """Pass over what belongs to a call and follows on its arguments."""
         self._at = skip_space(self._text, self._at)
         try:
             sign = self._sign(self._at)
@@ -670,14 +634,12 @@ class ToolCallParser:
         return True
 
     def _next_call(self) -> None:
-        """Go on with another call behind the same mark, or in the same list."""
         self._begun = self._before + self._at
         if self._mark == _CALLS:
             self._closers = self._closers[:1]
         self._state = self._in_head
 
     def _close(self) -> None:
-        """Pass over the mark that ends a call, if it is there. Raises _More."""
         closer = self._closers[-1]
         if self._text.startswith(closer, self._at):
             self._at += len(closer)
@@ -694,7 +656,6 @@ class ToolCallParser:
             self._closers.clear()
 
     def _in_only(self) -> bool:
-        """Begin the arguments of the one tool that has to be called."""
         assert self._only is not None, "this is the state of a text that is all arguments"
         self._at = skip_space(self._text, self._at)
         if self._at == len(self._text) and not self._last:
@@ -717,9 +678,8 @@ class ToolCallParser:
     # Read the text
 
     def _may_become(self, mark: str, at: int) -> bool:
-        """Return whether the text ends with the begin of a mark, at this place."""
-        left = len(self._text) - at
-        return left < len(mark) and mark.startswith(self._text[at:])
+        remaining = len(self._text) - at
+        return remaining < len(mark) and mark.startswith(self._text[at:])
 
     def _sign(self, at: int) -> str:
         if at >= len(self._text):
@@ -727,52 +687,48 @@ class ToolCallParser:
         return self._text[at]
 
     def _after(self, at: int, sign: str) -> int:
-        """Return the place of what follows on a sign, and on white space around it. Raises _More, _No."""
         at = skip_space(self._text, at)
         if self._sign(at) != sign:
             raise _No
         return skip_space(self._text, at + 1)
 
     def _string(self, at: int, accepted: Sequence[str] | None) -> tuple[str, int]:
-        """Return the string at this place and where it ends. `accepted`: those that it may be. Raises _More, _No."""
+        # `accepted`: what the string may be. Also returns its end.
         if self._sign(at) != '"':
             raise _No
-        found = _STRING.match(self._text, at)
-        if found is not None:
+        literal = _STRING.match(self._text, at)
+        if literal is not None:
             try:
-                return str(json.loads(found[0], strict=False)), found.end()
+                return str(json.loads(literal[0], strict=False)), literal.end()
             except ValueError:
                 raise _No from None
-        begun = self._text[at + 1 : at + 2 + _MOST_HEAD]
-        if len(begun) > _MOST_HEAD or (accepted is not None and not _begins_any(begun, accepted)):
+        prefix = self._text[at + 1 : at + 2 + _MOST_HEAD]
+        if len(prefix) > _MOST_HEAD or (accepted is not None and not _begins_any(prefix, accepted)):
             raise _No
         raise _More
 
     def _scalar(self, at: int) -> int:
-        """Return the end of a string, number or word. Raises _More, _No."""
         if self._sign(at) == '"':
             return self._string(at, None)[1]
-        found = _SCALAR.match(self._text, at)
-        if found is None:
+        scalar = _SCALAR.match(self._text, at)
+        if scalar is None:
             raise _No
-        if found.end() == len(self._text):
+        if scalar.end() == len(self._text):
             raise _More
-        return found.end()
+        return scalar.end()
 
 
 class _Place:
-    """The place in a text up to which it was read: whether a call may begin there."""
+    """Tracks whether a call may start at the end of the text so far."""
 
     def __init__(self) -> None:
         self._line = ""
         self._is_blank = True
         self._sign = "\n"
         self._fence = ""
-        self.follows_tag = False
-        """Whether nothing but white space stands between the last tag and this place."""
+        self.follows_tag = False  # only white space follows the last tag
 
     def feed(self, text: str) -> None:
-        """Read on."""
         *lines, rest = text.split("\n")
         for line in lines:
             self._extend(line)
@@ -780,7 +736,7 @@ class _Place:
         self._extend(rest)
 
     def may_begin_call(self, *, inline: bool) -> bool:
-        """Return whether a call may begin here, also directly behind text in the same line if calls are `inline`."""
+        """With `inline`, a call may also follow text in the same line."""
         if self._fence:
             return False
         return self._is_blank or (inline and self._sign not in _BEFORE_NO_CALL)
@@ -803,22 +759,22 @@ class _Place:
 
 
 class _ValueEnd:
-    """Finds the end of a JSON object, array or string that comes in pieces."""
+    """Finds the end of a JSON object, array or string in pieces of text."""
 
     def __init__(self) -> None:
         self._depth = 0
         self._in_string = self._escaped = False
 
     def feed(self, text: str, at: int) -> int | None:
-        """Return where the value ends in this text, which goes on at `at`; None if it does not end in it."""
+        """Return the offset at which the value, which continues at `at`, ends; None if it does not end in this text."""
         while at < len(text):
             if self._escaped:
                 at, self._escaped = at + 1, False
                 continue
-            found = (_IN_STRING if self._in_string else _SIGN).search(text, at)
-            if found is None:
+            match = (_IN_STRING if self._in_string else _SIGN).search(text, at)
+            if match is None:
                 return None
-            at, sign = found.end(), found[0]
+            at, sign = match.end(), match[0]
             if sign == "\\":
                 self._escaped = True
             elif sign == '"':
@@ -833,7 +789,6 @@ class _ValueEnd:
 
 
 def _call_in(text: str) -> tuple[str, str] | None:
-    """Return the name and the arguments of the call in a JSON object; None if it is no call."""
     try:
         call = json.loads(text)
         call = call["function"] if isinstance(call.get("function"), dict) else call
@@ -847,7 +802,7 @@ def _call_in(text: str) -> tuple[str, str] | None:
 
 
 def _joined(events: Sequence[CallEvent]) -> Iterator[CallEvent]:
-    """Yield the events, with the texts that follow on each other as one."""
+    # Consecutive texts become one.
     for is_text, group in itertools.groupby(events, key=lambda event: isinstance(event, TextDelta)):
         if is_text:
             yield TextDelta("".join(event.text for event in group if isinstance(event, TextDelta)))
@@ -855,12 +810,11 @@ def _joined(events: Sequence[CallEvent]) -> Iterator[CallEvent]:
             yield from group
 
 
-def _begins_any(begun: str, accepted: Collection[str]) -> bool:
-    return any(text.startswith(begun) for text in accepted) or "\\" in begun
+def _begins_any(prefix: str, accepted: Collection[str]) -> bool:
+    return any(text.startswith(prefix) for text in accepted) or "\\" in prefix
 
 
 def _keywords(code: str) -> dict[str, Any]:
-    """Return the arguments of a call in Python's syntax. Raises SyntaxError, ValueError."""
     call = ast.parse(code, mode="eval").body
     if not isinstance(call, ast.Call) or call.args:
         raise ValueError(code)

@@ -1,7 +1,7 @@
-"""Waiting for a model that has failed too often: who is told, whose time limits stand still, and who waits how long.
+"""Wait for a model that has failed too often and is paused.
 
-A request does not fail because its model rests. It waits until the model is tried again. Callers say by context
-managers how that concerns them, for all that is asked of models inside of the block, in whatever task.
+Requests do not fail in the pause; they wait until the model is tried again. Context managers set how the requests
+inside of their block wait, in all its tasks.
 """
 
 import asyncio
@@ -11,21 +11,20 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Final
 
-PATIENCE_SECONDS: Final = 30.0
-"""How long a request waits at most unless its caller waits inside of `waiting_for_models`."""
+PATIENCE_SECONDS: Final = 30.0  # the longest wait outside of `waiting_for_models`
 
 
 @dataclass(frozen=True, slots=True)
 class ModelWait:
-    """A wait for a model: why, and in how many seconds it is tried again; None if that depends on another request."""
+    """A wait for a model; it is tried again in `seconds`, or None if that depends on another request."""
 
     model: str
     reason: str
     seconds: float | None
 
 
+# Called with None when the wait ends.
 OnWait = Callable[[ModelWait | None], None]
-"""Called when a wait begins, and with None when it ends."""
 
 _listeners: ContextVar[tuple[OnWait, ...]] = ContextVar("listeners", default=())
 _patient: ContextVar[bool] = ContextVar("patient", default=False)
@@ -33,7 +32,7 @@ _patient: ContextVar[bool] = ContextVar("patient", default=False)
 
 @contextmanager
 def waiting_for_models(on_wait: OnWait) -> Iterator[None]:
-    """Let requests inside of the block wait as long as it takes. `on_wait` is called for each of their waits."""
+    """Let requests inside of the block wait without limit. `on_wait` is called for each of their waits."""
     patient = _patient.set(True)
     try:
         with _listening(on_wait):
@@ -44,7 +43,7 @@ def waiting_for_models(on_wait: OnWait) -> Iterator[None]:
 
 @contextmanager
 def pausing(limit: asyncio.Timeout) -> Iterator[None]:
-    """Let the time limit, which has been entered, stand still while a request inside of the block waits."""
+    """Pause the time limit, already entered, while a request inside of the block waits."""
     pause = _Pause(limit)
     try:
         with _listening(pause):
@@ -55,7 +54,7 @@ def pausing(limit: asyncio.Timeout) -> Iterator[None]:
 
 @contextmanager
 def wait_noted(wait: ModelWait) -> Iterator[None]:
-    """Tell the callers that the block waits for a model."""
+    """Notify the listeners that the block waits for a model."""
     listeners = _listeners.get()
     for listener in listeners:
         listener(wait)
@@ -67,7 +66,7 @@ def wait_noted(wait: ModelWait) -> Iterator[None]:
 
 
 def is_patient() -> bool:
-    """Return whether a request waits as long as it takes. Others wait for PATIENCE_SECONDS at most."""
+    """Return whether requests wait without limit instead of for PATIENCE_SECONDS."""
     return _patient.get()
 
 
@@ -81,8 +80,6 @@ def _listening(listener: OnWait) -> Iterator[None]:
 
 
 class _Pause:
-    """Stops a time limit while any of the waits that it is told of lasts."""
-
     def __init__(self, limit: asyncio.Timeout) -> None:
         self._limit = limit
         self._waits = 0
@@ -102,5 +99,4 @@ class _Pause:
             self._left = None
 
     def end(self) -> None:
-        """Leave the limit alone from now on."""
         self._ended = True

@@ -1,8 +1,8 @@
-"""Read calls of tools whose arguments are written as XML, once the whole text is there. Pure.
+"""Parse tool calls whose arguments are written as XML, from a complete text. Pure.
 
-The value of a parameter is any text, and nothing in it is escaped. So it ends at the first closing tag after which the
-call continues in its syntax: with the next parameter, or with the end of the call. What could be read in two ways is
-no call: a call with a part of its arguments would do harm, and a model that is asked again does not.
+Parameter values are unescaped text. A value ends at the first closing tag after which the call continues in its syntax,
+with the next parameter or the end of the call. An ambiguous text is no call: a call with some of its arguments would do
+harm, and asking the model again does not.
 """
 
 import json
@@ -23,7 +23,7 @@ class XmlText:
 
 @dataclass(frozen=True, slots=True)
 class XmlCall:
-    """A call of a tool. `arguments` are JSON. `at` is where it begins in the text, in characters."""
+    """`arguments` are JSON. `at` is the offset of the call in the text, in characters."""
 
     at: int
     name: str
@@ -32,7 +32,7 @@ class XmlCall:
 
 @dataclass(frozen=True, slots=True)
 class XmlBroken:
-    """What begins as a call at `at`, and is none. Nothing is read after it."""
+    """A malformed call at offset `at`. Nothing after it is parsed."""
 
     at: int
     problem: str
@@ -43,25 +43,17 @@ XmlPart: TypeAlias = XmlText | XmlCall | XmlBroken
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class XmlForm:
-    """The tags of a family of models."""
+    """The tags of a family of models. Groups match the name of the tool or parameter."""
 
-    opening: re.Pattern[str]
-    """The start of a call; the group is the name of its tool."""
-    unfinished: re.Pattern[str]
-    """A text that may become the start of a call."""
-    next_opening: re.Pattern[str]
-    """The same at the start of a line."""
-    parameter: re.Pattern[str]
-    """The start of a parameter; the group is its name."""
-    parameter_line: re.Pattern[str]
-    """The same at the start of a line of a value; the group is its name."""
+    opening: re.Pattern[str]  # the start of a call
+    unfinished: re.Pattern[str]  # a text that may become the start of a call
+    next_opening: re.Pattern[str]  # `opening` at the start of a line
+    parameter: re.Pattern[str]  # the start of a parameter
+    parameter_line: re.Pattern[str]  # `parameter` at the start of a line of a value
     value_end: str
     closing: re.Pattern[str]
-    """The end of a call."""
     closers: re.Pattern[str]
-    """Any closing tag of a call."""
-    strips_line_breaks: bool
-    """Whether a line break at each end of a value belongs to the tags."""
+    strips_line_breaks: bool  # a line break at each end of a value belongs to the tags
 
 
 def _form(
@@ -88,13 +80,13 @@ def _form(
 
 
 def _start_of(text: str) -> str:
-    """Return a pattern of everything that a text begins with, the empty text included."""
-    pattern = ""
+    pattern = ""  # of all prefixes of the text, including the empty one
     for sign in reversed(text):
         pattern = f"(?:{re.escape(sign)}{pattern})?"
     return pattern
 
 
+# Qwen3-Coder, whose models often omit `<tool_call>`.
 PARAMETERS: Final = _form(
     opening=r"(?:<tool_call>\s*)?<function=([^>\n]{1,512})>",
     unfinished=rf"<tool_call>\s*(?:{_start_of('<function=')}|<function=[^>\n]{{0,512}})",
@@ -104,7 +96,7 @@ PARAMETERS: Final = _form(
     closers="</parameter>|</function>|</tool_call>",
     strips_line_breaks=True,
 )
-"""Qwen3-Coder, whose models often leave out `<tool_call>`."""
+# GLM 4.5 and later.
 PAIRS: Final = _form(
     opening=r"<tool_call>\s*([\w.-]{1,512})\s*(?=<arg_key>|</tool_call>)",
     unfinished=rf"<tool_call>\s*[\w.-]{{0,512}}\s*(?:{_start_of('<arg_key>')}|{_start_of('</tool_call>')})",
@@ -114,23 +106,19 @@ PAIRS: Final = _form(
     closers="</arg_key>|</arg_value>|</tool_call>",
     strips_line_breaks=False,
 )
-"""GLM 4.5 and later."""
+# The start of a call of `PARAMETERS` without `<tool_call>`, and a text that may become one.
 LONE_FUNCTION: Final = re.compile(r"<function=([^>\n]{1,512})>\s*(?:<parameter=|</function>)")
-"""The start of a call of `PARAMETERS` without `<tool_call>`."""
 LONE_UNFINISHED: Final = re.compile(
     rf"(?:{_start_of('<function=')}|<function=[^>\n]{{0,512}}"
     rf"|<function=[^>\n]{{1,512}}>\s*(?:{_start_of('<parameter=')}|{_start_of('</function>')}))\Z"
 )
-"""A text that may become `LONE_FUNCTION`."""
 _SPACE: Final = re.compile(r"\s*")
-_ENDS_LINE: Final = re.compile(r"\s*(?:<|\Z)|[ \t]*\n")
-"""What follows on a tag behind which its line ends, or another tag begins."""
-_MOST_INDENT: Final = 64
-"""How many blanks may stand before a tag in its line."""
+_ENDS_LINE: Final = re.compile(r"\s*(?:<|\Z)|[ \t]*\n")  # after a tag: the line ends or another tag starts
+_MOST_INDENT: Final = 64  # the most blanks before a tag in its line
 
 
 def read_xml_calls(text: str, form: XmlForm, tools: Mapping[str, Mapping[str, Any]]) -> list[XmlPart]:
-    """Return the calls in a text that begins with one. `tools` are the JSON Schemas of the arguments of all tools."""
+    """Return the calls in a text that starts with one. `tools` maps tool names to JSON Schemas of their arguments."""
     parts: list[XmlPart] = []
     at = 0
     while at < len(text):
@@ -153,20 +141,17 @@ def read_xml_calls(text: str, form: XmlForm, tools: Mapping[str, Mapping[str, An
 
 
 class _Broken(Exception):
-    """This is no call. The text says why."""
+    """This is no call. The message says why."""
 
 
 class _Body:
-    """Reads one call. `at` is the place up to which it was read."""
-
     def __init__(self, text: str, form: XmlForm, at: int) -> None:
-        self.at = at
+        self.at = at  # the offset up to which the call has been read
         self._text = text
         self._form = form
         self._begun = at
 
     def call(self, tools: Mapping[str, Mapping[str, Any]]) -> XmlCall:
-        """Return the call. Raises _Broken."""
         text, form = self._text, self._form
         opening = form.opening.match(text, self.at)
         assert opening is not None, "the caller has found the start of a call here"
@@ -174,12 +159,12 @@ class _Body:
         if name not in tools:
             raise _Broken(unknown_tool(name, tools))
         arguments: dict[str, Any] = {}
-        seen: set[str] = set()
+        keys: set[str] = set()
         while (closing := form.closing.match(text, self.at)) is None:
             key, value = self._parameter(tools[name])
-            if key in seen:
+            if key in keys:
                 raise _Broken(f"the parameter {key!r:.80} occurs twice")
-            seen.add(key)
+            keys.add(key)
             if value is not ABSENT:
                 arguments[key] = value
         self.at = closing.end()
@@ -189,18 +174,17 @@ class _Body:
             raise _Broken("its arguments are nested too deeply") from None
 
     def _parameter(self, schema: Mapping[str, Any]) -> tuple[str, Any]:
-        """Return the name and the value of the parameter that begins here. Raises _Broken."""
-        found = self._form.parameter.match(self._text, self.at)
-        if found is None:
+        opening = self._form.parameter.match(self._text, self.at)
+        if opening is None:
             rest = self._text[self.at : self.at + 60].strip()
             raise _Broken(f"{rest!r} is no parameter and no end of the call" if rest else "it is not complete")
-        key, end = found[1].strip(), self._value_end(found.end())
+        key, end = opening[1].strip(), self._value_end(opening.end())
         names = _parameter_names(schema)
         if names is not None and key not in names:
             raise _Broken(f"there is no parameter {key!r:.80}; accepted: {', '.join(names) or 'none'}")
         if end is None:
             raise _Broken(f"the parameter {key!r:.80} does not end")
-        value = self._text[found.end() : end]
+        value = self._text[opening.end() : end]
         self.at = end + len(self._form.value_end)
         for inner in self._form.parameter_line.finditer(value):
             if names is None or inner[1].strip() in names:
@@ -210,7 +194,6 @@ class _Body:
         return key, typed_value(value, schema.get("properties", {}).get(key), schema)
 
     def _value_end(self, begin: int) -> int | None:
-        """Return where the value ends that begins here; None if it does not. Raises _Broken."""
         text, form, at = self._text, self._form, begin
         in_lines = form.strips_line_breaks and text.startswith("\n", begin)
         while (at := text.find(form.value_end, at)) >= 0:
@@ -225,24 +208,23 @@ class _Body:
         return None
 
     def _begins_line(self, at: int) -> bool:
-        """Return whether only blanks stand before a place in its line."""
         return self._text[max(0, at - _MOST_INDENT) : at].rstrip(" \t").endswith("\n")
 
 
 def unknown_tool(name: str, tools: Mapping[str, object]) -> str:
-    """Return what is wrong with a call of a tool that is not offered."""
+    """Return the problem of a call of a tool that is not offered."""
     return f"there is no tool {name[:80]!r}; accepted: {', '.join(tools) or 'none'}"
 
 
 def _parameter_names(schema: Mapping[str, Any]) -> list[str] | None:
-    """Return the names that parameters may have; None for any. Without a word in the schema, no other is meant."""
+    # None: any name. A schema that does not mention additional properties allows none here, unlike JSON Schema.
     if "properties" not in schema or schema.get("additionalProperties") or "patternProperties" in schema:
         return None
     return list(schema["properties"])
 
 
 def skip_space(text: str, at: int) -> int:
-    """Return where the white space at a place ends."""
-    found = _SPACE.match(text, at)
-    assert found is not None, "the pattern matches nothing, too"
-    return found.end()
+    """Return the offset of the end of the white space at a place."""
+    space = _SPACE.match(text, at)
+    assert space is not None, "the pattern matches nothing, too"
+    return space.end()

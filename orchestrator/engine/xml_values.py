@@ -1,22 +1,21 @@
-"""Turn the text of an argument into the value that its JSON Schema means. Pure."""
+"""Turn the text of an argument into a value of the type that its JSON Schema allows. Pure."""
 
 import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-ABSENT: Final = object()
-"""In place of a value: the argument is left out."""
+ABSENT: Final = object()  # instead of a value: the argument is omitted
 _ALL: Final = frozenset(("null", "boolean", "integer", "number", "string", "array", "object"))
 _MOST_REFERENCES: Final = 64
+# Chat templates write Python values like this.
 _WORDS: Final[Mapping[str, Any]] = {"True": True, "False": False, "None": None}
-"""How chat templates write values of Python."""
 
 
 def typed_value(text: str, schema: object, root: Mapping[str, Any]) -> Any:
-    """Return the value of a text, or ABSENT. `root` is the schema that references in `schema` point into.
+    """Return the value of a text, or ABSENT. `root` is the schema into which references in `schema` point.
 
-    It is JSON if that has a type that the schema allows besides strings; else it is the text. An empty text for what is
-    no string is ABSENT. Whether the value satisfies the schema is left to a validator.
+    The value is JSON if that has a type, other than string, that the schema allows; else it is the text. An empty text
+    is ABSENT if strings are not allowed. Values are not validated.
     """
     types = _Types(root).of(schema)
     if types == {"string"}:
@@ -44,7 +43,6 @@ def _refuse(constant: str) -> None:
 
 
 def _types_of(value: object) -> frozenset[str]:
-    """Return the types of JSON Schema that a value has."""
     match value:
         case None:
             return frozenset(("null",))
@@ -62,14 +60,13 @@ def _types_of(value: object) -> frozenset[str]:
 
 
 class _Types:
-    """Finds the types that schemas allow. Each reference is followed once, as many may point to the same place."""
+    # Each reference is followed once, as many may point to the same place.
 
     def __init__(self, root: Mapping[str, Any]) -> None:
         self._root = root
         self._referred: dict[str, frozenset[str]] = {}
 
     def of(self, schema: object) -> frozenset[str]:
-        """Return the types that a schema allows: all if it says nothing of them."""
         if not isinstance(schema, Mapping):
             return _ALL
         allowed = _ALL
@@ -103,8 +100,8 @@ def _is_text(value: object) -> bool:
 
 
 def _resolved(target: str, root: Mapping[str, Any]) -> object:
-    """Return what a reference inside of the schema points to; None for any other reference."""
-    found: object = root
+    node: object = root
     for key in target.removeprefix("#").split("/")[1:]:
-        found = found.get(key.replace("~1", "/").replace("~0", "~")) if isinstance(found, Mapping) else None
-    return found if target.startswith("#") else None
+        node = node.get(key.replace("~1", "/").replace("~0", "~")) if isinstance(node, Mapping) else None
+    # None for references to other documents.
+    return node if target.startswith("#") else None

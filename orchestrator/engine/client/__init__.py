@@ -1,9 +1,10 @@
-"""What runs in the caller's process.
+"""The caller's side of an engine process.
 
 engine    Engine: sends requests to one process from asyncio
-spawn     starts the process, and says how it ended
-spinning  how long llama.cpp's threads spin when they wait for each other, set before the process starts
-watchdog  notices a process that has stopped working
+spawn     starts the process, and describes how it ended
+spinning  how long llama.cpp's threads spin, set before the process starts
+watchdog  detects a process that hangs
 grammar   turns a JSON Schema into a GBNF grammar
-schema    reads the keywords of a JSON Schema
+pattern   turns a regular expression into GBNF
+schema    parses the keywords of a JSON Schema
 """

@@ -1,4 +1,4 @@
-"""Start one engine process, send it requests from asyncio, and notice its end."""
+"""Start one engine process, send it requests from asyncio, and detect its end."""
 
 import asyncio
 import contextlib
@@ -71,22 +71,17 @@ from orchestrator.task import stages
 from orchestrator.task.events import Usage
 from registry.thinking import Thinking
 
-OnText = Callable[[str], None]
-"""Called with the pieces of a text as they arrive: with a `TextPiece` where the request asks for `logprobs`. It may
-raise `StopGenerating`."""
-_STOP_SECONDS = 5.0
-"""How long a process may take to end after Stop before it is killed."""
-_EXIT_SECONDS = 1.0
-"""How long a process that has closed its socket may take to exit before it is killed."""
+OnText = Callable[[str], None]  # with `logprobs` it gets a `TextPiece`; it may raise `StopGenerating`
+_STOP_SECONDS = 5.0  # after Shutdown, before the process is killed
+_EXIT_SECONDS = 1.0  # after the process has closed its socket, before it is killed
 
 
 class TextPiece(str):
-    """A piece of a text that also says how likely its tokens were."""
+    """A piece of text with the log probabilities of its tokens."""
 
     __slots__ = ("logprobs",)
 
     def __new__(cls, text: str, logprobs: Sequence[TokenLogprob]) -> Self:
-        """Return the piece `text`, which is made of the tokens `logprobs`."""
         piece = super().__new__(cls, text)
         piece.logprobs = tuple(logprobs)
         return piece
@@ -97,53 +92,40 @@ class TextPiece(str):
 class StopGenerating(Exception):
     """Raised by an `on_text` callback to end the text.
 
-    The completion is returned all the same, with the finish "cancelled" and what was used so far.
+    The completion so far is returned, with the finish "cancelled".
     """
 
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """The result of a generation."""
-
     text: str
-    finish: Finish
-    """Why the text ended. Any value but "stop" means that the model would have gone on."""
+    finish: Finish  # any value but "stop" means that the model would have continued
     usage: Usage
-    """Tokens and seconds."""
-    reasoning: str = ""
-    """What the model has thought before; it is no part of the text."""
-    stop_string: str = ""
-    """The stop string that has ended the text; empty where none has, or another server has not told it."""
-    calls: tuple[ToolCall, ...] = ()
-    """The calls of tools that were read from the text and are no part of it any more. An engine reads none."""
-    logprobs: tuple[TokenLogprob, ...] = ()
-    """The tokens of the text, where the request asks how likely they were."""
+    reasoning: str = ""  # the thoughts before the text, which are not part of it
+    stop_string: str = ""  # the stop string that ended the text; empty if none did or a remote server does not say it
+    calls: tuple[ToolCall, ...] = ()  # tool calls that were removed from the text. An engine does not parse them.
+    logprobs: tuple[TokenLogprob, ...] = ()  # the tokens of the text, if the request has `logprobs`
     prompt_logprobs: tuple[TokenLogprob, ...] = ()
-    """The tokens of the prompt, where the request asks that of them. The first one has the logprob 0 and no others in
-    its place, since nothing comes before it."""
+    """The tokens of the prompt, if the request has `prompt_logprobs`. The first one has logprob 0 and no `top`."""
 
 
 @dataclass(slots=True)
 class _Waiting:
-    """A request in progress."""
-
     future: asyncio.Future[Any]
     on_text: OnText | None = None
     on_thought: OnText | None = None
     on_stage: stages.OnStage | None = None
-    queued: bool = False
-    """Whether it waits in the engine's queue, so that it has no part in how the process ends."""
+    queued: bool = False  # in the engine's queue, so it cannot have caused the end of the process
 
 
 class Engine(asyncio.Protocol):
     """One engine process, as its parent uses it.
 
-    Use it from the event loop that started it. Once the process has ended, for whatever reason, every pending and
-    later call raises EngineDied (or EngineHung, EngineStopped), and `died` is set.
+    Use it from the event loop that started it. Once the process has ended, `died` is set, and every pending and later
+    call raises EngineDied (or EngineHung, EngineStopped).
     """
 
     info: ModelInfo
-    """What was loaded."""
 
     def __init__(self, spec: EngineSpec, child: EngineProcess) -> None:
         self.spec = spec
@@ -174,7 +156,7 @@ class Engine(asyncio.Protocol):
 
     @classmethod
     async def start(cls, spec: EngineSpec) -> Self:
-        """Start a process, load the model and return the engine. Raises ModelLoadFailed once the process has ended."""
+        """Start a process and load the model. Raises ModelLoadFailed after the process has ended."""
         problem = spec.problem()
         if problem:
             raise ModelLoadFailed(spec.file, "settings", problem)
@@ -197,10 +179,7 @@ class Engine(asyncio.Protocol):
         return engine
 
     async def stop(self) -> None:
-        """End the process: by Stop, and after 5 seconds by SIGKILL. Pending requests raise EngineStopped.
-
-        Does nothing if the process has ended.
-        """
+        """End the process with Shutdown, after 5 seconds with SIGKILL. Pending requests raise EngineStopped."""
         if not self.died.is_set():
             self._begin_end(EngineStopped("the engine was stopped"), kill=False)
             self._send(Shutdown())
@@ -229,10 +208,9 @@ class Engine(asyncio.Protocol):
     async def generate(
         self, request: Generation, on_text: OnText | None = None, on_thought: OnText | None = None
     ) -> Completion:
-        """Generate a text and return it. `on_text` is called with its pieces, which are whole characters.
+        """Generate a text. Cancelling the task cancels the request in the engine.
 
-        `on_thought` is called with the pieces of what the model thinks before, if it thinks.
-        Cancelling the task cancels the request in the engine.
+        `on_text` is called with pieces of the text, in whole characters, and `on_thought` with pieces of the thoughts.
 
         Raises BadRequest, BadPrompt, BadGrammar, PromptTooLong, BrokenModel, EngineDied (NotStarted if the request was
         still queued), or what `on_text` or `on_thought` raises.
@@ -251,36 +229,36 @@ class Engine(asyncio.Protocol):
             grammar = kept_schema_grammar(schema) or await asyncio.to_thread(schema_grammar, schema)
         wire = dataclasses.replace(request, schema=None, grammar=grammar, seed=seed)
         streamed = on_text is not None or on_thought is not None
-        done: Finished = await self._ask(
+        reply: Finished = await self._ask(
             lambda seq: Submit(seq, wire, streamed, request.schema is not None), on_text, on_thought
         )
         usage = Usage(
-            prompt_tokens=done.prompt_tokens,
-            cached_tokens=done.cached_tokens,
-            output_tokens=done.output_tokens,
-            queued_seconds=done.queued_seconds,
-            prefill_seconds=done.prefill_seconds,
-            decode_seconds=done.decode_seconds,
-            reasoning_tokens=done.reasoning_tokens,
-            work_seconds=done.work_seconds,
-            alone_seconds=done.alone_seconds,
-            packed_seconds=done.packed_seconds,
+            prompt_tokens=reply.prompt_tokens,
+            cached_tokens=reply.cached_tokens,
+            output_tokens=reply.output_tokens,
+            queued_seconds=reply.queued_seconds,
+            prefill_seconds=reply.prefill_seconds,
+            decode_seconds=reply.decode_seconds,
+            reasoning_tokens=reply.reasoning_tokens,
+            work_seconds=reply.work_seconds,
+            alone_seconds=reply.alone_seconds,
+            packed_seconds=reply.packed_seconds,
         )
-        stop = done.stop_string if done.stop_string in request.stop else ""  # not one of the chat template's own
+        stop = reply.stop_string if reply.stop_string in request.stop else ""  # not one of the chat template's own
         return Completion(
-            done.text,
-            done.finish,
+            reply.text,
+            reply.finish,
             usage,
-            done.reasoning,
+            reply.reasoning,
             stop,
-            logprobs=done.logprobs,
-            prompt_logprobs=done.prompt_logprobs,
+            logprobs=reply.logprobs,
+            prompt_logprobs=reply.prompt_logprobs,
         )
 
     async def count(
         self, messages: Sequence[Message], tools: Sequence[OfferedTool] = (), thinking: Thinking = "auto"
     ) -> int:
-        """Return how many tokens the prompt of these messages has, with these tools in its chat template.
+        """Return the number of tokens in the prompt for these messages and tools.
 
         Raises BadRequest, BadPrompt, EngineDied.
         """
@@ -289,23 +267,23 @@ class Engine(asyncio.Protocol):
         return counted.tokens
 
     async def tokenize(self, text: str, *, special: bool = True, whole: bool = False) -> TokenizedText:
-        """Return the tokens of a text. Both kinds of engines can do this, as they have a vocabulary.
+        """Return the tokens of a text, in any kind of engine.
 
         With `special`, names of control tokens in the text mean these tokens. With `whole`, the tokens that the model
         needs around its whole input are added, such as BOS. Raises BadRequest, EngineDied.
         """
         if len(text) > MAX_PROMPT_BYTES:
             raise BadRequest("the text is above 64 MiB")
-        done: Tokenized = await self._ask(lambda seq: Tokenize(seq, text, special, whole))
-        return TokenizedText(done.tokens, done.pieces)
+        reply: Tokenized = await self._ask(lambda seq: Tokenize(seq, text, special, whole))
+        return TokenizedText(reply.tokens, reply.pieces)
 
     async def detokenize(self, tokens: Sequence[int]) -> str:
-        """Return the text of tokens, with the names of control tokens. Bytes that are no UTF-8 become U+FFFD.
+        """Return the text of tokens, with names of control tokens. Invalid UTF-8 becomes U+FFFD.
 
-        Raises BadRequest for an id that is none of the vocabulary, and EngineDied.
+        Raises BadRequest for an id outside of the vocabulary, and EngineDied.
         """
-        done: Rendered = await self._ask(lambda seq: Detokenize(seq, tuple(tokens)))
-        return done.text
+        reply: Rendered = await self._ask(lambda seq: Detokenize(seq, tuple(tokens)))
+        return reply.text
 
     async def render(
         self,
@@ -313,13 +291,13 @@ class Engine(asyncio.Protocol):
         arguments: Mapping[str, bool | int | float | str | None] | None = None,
         tools: Sequence[OfferedTool] = (),
     ) -> str:
-        """Return the prompt that the model's chat template makes of messages and tools. `arguments` are its variables.
+        """Render messages and tools with the model's chat template. `arguments` are its variables.
 
         Raises BadRequest, BadPrompt, EngineDied.
         """
         self._check_kind("write")
-        done: Rendered = await self._ask(lambda seq: Render(seq, tuple(messages), dict(arguments or {}), tuple(tools)))
-        return done.text
+        reply: Rendered = await self._ask(lambda seq: Render(seq, tuple(messages), dict(arguments or {}), tuple(tools)))
+        return reply.text
 
     async def embed(self, texts: Sequence[str]) -> Embeddings:
         """Make a vector of each text. Cancelling the task cancels the request in the engine.
@@ -329,33 +307,32 @@ class Engine(asyncio.Protocol):
         self._check_kind("embed texts")
         if problem := texts_problem(texts):
             raise BadRequest(problem)
-        done: Embedded = await self._ask(lambda seq: Embed(seq, tuple(texts)))
-        return Embeddings(np.frombuffer(done.vectors, "<f4").reshape(len(texts), -1), done.tokens)
+        reply: Embedded = await self._ask(lambda seq: Embed(seq, tuple(texts)))
+        return Embeddings(np.frombuffer(reply.vectors, "<f4").reshape(len(texts), -1), reply.tokens)
 
     async def rank(self, query: str, texts: Sequence[str]) -> Ranking:
-        """Return how relevant each text is to a query. Cancelling the task cancels the request in the engine.
+        """Score the relevance of each text to a query. Cancelling the task cancels the request in the engine.
 
-        Raises what `embed` raises; TextTooLong where query and text together are too long.
+        Raises what `embed` raises; TextTooLong if query and text together are too long.
         """
         self._check_kind("rank texts")
         if problem := texts_problem([query, *texts]) or texts_problem(texts):
             raise BadRequest(problem)
-        done: Embedded = await self._ask(lambda seq: Embed(seq, tuple(texts), query))
-        return Ranking(tuple(np.frombuffer(done.vectors, "<f4").tolist()), done.tokens)
+        reply: Embedded = await self._ask(lambda seq: Embed(seq, tuple(texts), query))
+        return Ranking(tuple(np.frombuffer(reply.vectors, "<f4").tolist()), reply.tokens)
 
-    def _check_kind(self, asked: Literal["write", "embed texts", "rank texts"]) -> None:
-        """Raise BadRequest if the model was loaded for something else than what it is asked for."""
+    def _check_kind(self, task: Literal["write", "embed texts", "rank texts"]) -> None:
         can = "rank texts" if self.spec.ranks else "embed texts" if self.spec.embeds else "write"
-        if can != asked:
-            raise BadRequest(f"the model is loaded to {can}, and was asked to {asked}")
+        if can != task:
+            raise BadRequest(f"the model is loaded to {can}, and was asked to {task}")
 
     async def stats(self) -> EngineStats:
-        """Return the counters. Raises EngineDied."""
+        """Raises EngineDied."""
         answer: Stats = await self._ask(GetStats)
         return answer.stats
 
     async def set_threads(self, threads: int) -> None:
-        """Let the engine compute with up to this many threads from its next step on. With 0 it rests.
+        """Let the engine use up to this many threads from its next step on; 0 pauses it.
 
         Raises EngineDied, and ValueError for a number outside of 0 to 1024.
         """
@@ -366,7 +343,6 @@ class Engine(asyncio.Protocol):
     async def _ask(
         self, command: Callable[[int], EngineCommand], on_text: OnText | None = None, on_thought: OnText | None = None
     ) -> Any:
-        """Send a command with a new number and return its answer. Cancels the request when the task is cancelled."""
         seq = next(self._ids)
         waiting = _Waiting(self._loop.create_future(), on_text, on_thought, stages.listener())
         self._send(command(seq))
@@ -386,11 +362,8 @@ class Engine(asyncio.Protocol):
             self._send(Cancel(seq))
 
     def _send(self, command: EngineCommand) -> None:
-        """Send a command, together with all others of this turn of the event loop.
-
-        Requests that are made at the same time then reach the engine at the same time and share their first step.
-        Raises EngineDied, BadRequest.
-        """
+        # Raises EngineDied, BadRequest. All commands of one turn of the event loop are sent together, so that requests
+        # made at the same time share their first step.
         if self._ending is not None and not isinstance(command, Shutdown):
             raise not_started(self.failure or self._ending)
         try:
@@ -402,9 +375,8 @@ class Engine(asyncio.Protocol):
         self._unsent.append(frame)
 
     def _write(self) -> None:
-        """Write the commands of this turn of the event loop. asyncio buffers what the socket does not take."""
         if self._transport is not None:
-            self._transport.write(b"".join(self._unsent))
+            self._transport.write(b"".join(self._unsent))  # asyncio buffers what the socket does not take
         self._unsent.clear()
 
     # Replies of the process
@@ -422,11 +394,9 @@ class Engine(asyncio.Protocol):
         return await self._loading
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Keep the transport. Called by asyncio."""
         self._transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
-        """Handle the replies that have arrived. Called by asyncio."""
         self._watchdog.signal()
         try:
             for body in self._frames.feed(data):
@@ -501,7 +471,7 @@ class Engine(asyncio.Protocol):
             waiting.on_stage(stage)
 
     def _stream_texts(self, reply: Texts) -> None:
-        self._watchdog.set_limit(self.spec.hung_seconds)  # a step that takes longer is announced anew
+        self._watchdog.set_limit(self.spec.hung_seconds)  # a longer step is announced again
         for seq, text in reply.thoughts:
             self._stream(seq, text, thought=True)
         tokens = dict(reply.logprobs)
@@ -521,11 +491,9 @@ class Engine(asyncio.Protocol):
     # The end: the process exits, closes its socket, hangs, or is stopped. The first cause is the one that is reported.
 
     def _has_work(self) -> bool:
-        """Whether the process has work: a request to answer, or the model to load."""
         return self._ending is None and bool(self._waiting or not self._loading.done())
 
     def _on_hung(self) -> None:
-        """Kill the process, which has work and makes no progress."""
         states = self._activity.states()
         if states & {"T", "t"}:
             how = "was stopped by a signal or a debugger"
@@ -535,23 +503,18 @@ class Engine(asyncio.Protocol):
             how = "was blocked, using no CPU time,"
         self._begin_end(EngineHung(self._describe_end(f"{how} for {self._watchdog.limit:g} s and was killed")))
 
-    def _describe_end(self, what: str) -> str:
-        """Return a sentence that says what the process did or what happened to it, and where its log is."""
+    def _describe_end(self, event: str) -> str:
         where = f"; its log is in {self.spec.log_file}" if self.spec.log_file else ""
-        return f"the engine process of {self.spec.shown_name} {what}{where}"
+        return f"the engine process of {self.spec.shown_name} {event}{where}"
 
     def _begin_end(self, failure: EngineDied, kill: bool = True) -> None:
-        """Note why the process ends, and kill it. The first reason is kept."""
         if self._ending is None:
             self._ending = failure
         if kill:
             self._child.kill()
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Note that the process has closed its socket. Called by asyncio.
-
-        It is about to exit, and its exit code says why. One that does not exit is killed.
-        """
+        # Called by asyncio. The process is about to exit, and its exit code will say why.
         self._transport = None
         self._open_socket = False
         if not self._exited:
@@ -568,7 +531,7 @@ class Engine(asyncio.Protocol):
         self._finish()
 
     def _finish(self) -> None:
-        """Fail all pending requests, once the process has exited and everything that it had sent has been read."""
+        # Requests fail only after the process has exited and all its replies have been read.
         if not self._exited or self._open_socket or self.died.is_set():
             return
         self.failure = self._ending = self._exit_error()
@@ -587,7 +550,6 @@ class Engine(asyncio.Protocol):
         self.died.set()
 
     def _exit_error(self) -> EngineDied:
-        """Return the error that says how the process ended."""
         code = self._child.process.returncode
         log = self._child.log_tail()
         if self._ending is None:
@@ -597,6 +559,5 @@ class Engine(asyncio.Protocol):
         return error(message, signal=signal_name(code), exit_code=code, log=log)
 
     async def _kill_and_wait(self) -> None:
-        """Kill the process, and wait until it is reaped and all pending requests have failed."""
         self._begin_end(EngineStopped("the engine was stopped"))
         await asyncio.shield(self.died.wait())

@@ -1,12 +1,10 @@
 """Turn a JSON Schema into a GBNF grammar all of whose texts have a bounded length.
 
-Strings, arrays, numbers, white space and recursion are bounded even where the schema does not bound them, so that a
-generation under the grammar ends by itself. The grammar accepts only a subset of what the schema means: properties
-come in the schema's order, unnamed properties only where `additionalProperties` or `patternProperties` says so, and
-recursive references nest at most `MAX_RECURSION` deep. A `type` beside `enum` or `const` is ignored. Keywords that a
-grammar cannot express (`left_to_validator` names them) loosen it where they stand, and are left to a validator, which
-has to check the result in any case. Of formats, those of `FORMATS` have an effect. Keywords that JSON Schema does not
-know are annotations, and have none.
+Strings, arrays, numbers, white space and recursion are bounded even if the schema does not bound them, so that every
+generation ends. The grammar accepts a subset of the schema: properties come in the schema's order, unnamed properties
+only if `additionalProperties` or `patternProperties` says so, and recursive references nest at most `MAX_RECURSION`
+deep. A `type` next to `enum` or `const` is ignored, as are unknown keywords and formats outside of `FORMATS`. Keywords
+that a grammar cannot express (`left_to_validator` lists them) are not enforced, so the result must be validated.
 """
 
 import functools
@@ -38,43 +36,31 @@ from orchestrator.task.taskir.formats import FORMATS
 from orchestrator.task.taskir.patterns import read_pattern
 from registry.call_syntax import CallSyntax
 
-MAX_STRING = 8192
-"""Characters of a string without `maxLength`."""
-MAX_ITEMS = 256
-"""Items of an array without `maxItems`."""
-MAX_PROPERTIES = 64
-"""Properties of an object that its schema does not name."""
-MAX_RECURSION = 4
-"""How often a reference may be followed inside itself."""
-MAX_DEPTH = 64
-"""How deep schemas may be nested."""
-MAX_RULES = 20_000
-"""Rules of one grammar."""
+MAX_STRING = 8192  # characters of a string without `maxLength`
+MAX_ITEMS = 256  # items of an array without `maxItems`
+MAX_PROPERTIES = 64  # unnamed properties of an object
+MAX_RECURSION = 4  # times that a reference is followed inside itself
+MAX_DEPTH = 64  # nesting of schemas
+MAX_RULES = 20_000  # rules of one grammar
+# Optional properties of one object, and schemas in one `anyOf`. At each token the engine tries all of them; with 5,000
+# a token took seconds.
 MAX_ALTERNATIVES = 1000
-"""Optional properties of one object, and schemas in one `anyOf`. At each token, the engine tries all that are possible
-there: with 5,000 of them a token took seconds."""
-MOST_ALTERNATIVES = 16
-"""How many texts of an `enum` are listed without putting first what they begin with."""
-MOST_SHARED = 256
-"""How many beginnings that several texts share may stand inside of each other."""
-MOST_SECONDS = 10.0
-"""How long it may take to make one grammar, as time that a thread computes."""
-MOST_KEPT = 1 << 25
-"""How many characters the grammars have together that are kept."""
-ANY_DEPTH = 3
-"""How deep a value of any type may be nested."""
-MAX_CALLS = 16
-"""Calls of tools in one answer."""
+MOST_ALTERNATIVES = 16  # enum values that are listed without factoring out common prefixes
+MOST_SHARED = 256  # nesting of such prefixes
+MOST_SECONDS = 10.0  # CPU time to make one grammar
+MOST_KEPT = 1 << 25  # characters of all grammars in the cache
+ANY_DEPTH = 3  # nesting of a value of any type
+MAX_CALLS = 16  # tool calls in one answer
 _BLOCK = 64
 
+# The largest absolute value of an integer, unless the schema has a bound beyond it.
 LARGEST = 10**15 - 1
-"""The largest integer, and the negative of the smallest, where the schema has no bound beyond it."""
+# Only a validator checks these, and also, except in simple cases, `not`, `pattern`, `patternProperties` and bounds of
+# non-integers.
 CHECKED_AFTERWARDS = frozenset(
     "multipleOf uniqueItems minProperties maxProperties contains minContains maxContains propertyNames "
     "dependentRequired dependentSchemas if then else unevaluatedItems unevaluatedProperties".split()
 )
-"""Keywords that only a validator checks. `not`, `pattern`, `patternProperties` and bounds of numbers that are no
-integers are others, but for the simple cases."""
 _APPLICATORS = frozenset("items prefixItems additionalProperties anyOf oneOf allOf".split())
 _BY_NAME = frozenset("properties patternProperties $defs definitions".split())
 _TYPES = ("object", "array", "string", "integer", "number", "boolean", "null")
@@ -112,24 +98,18 @@ class _Impossible(Exception):
 
 
 def schema_grammar(schema: Schema) -> str:
-    """Return the GBNF grammar of a JSON Schema, with `root` as its start. Raises BadGrammar naming the keyword."""
+    """Return the GBNF grammar of a JSON Schema, with the start rule `root`. Raises BadGrammar naming the keyword."""
     text = _dumped(schema)
     return _KEPT.get(_digest(text)) or _KEPT.keep(_digest(text), _grammar(text))
 
 
 def kept_schema_grammar(schema: Schema) -> str | None:
-    """Return the grammar of a JSON Schema if it is kept from an earlier call; None if `schema_grammar` has to make it.
-
-    Raises BadGrammar.
-    """
+    """Return the grammar of a JSON Schema if it is cached, otherwise None. Raises BadGrammar."""
     return _KEPT.get(_digest(_dumped(schema)))
 
 
 class _KeptGrammars:
-    """The grammars that were made last, by digests: steps and conversations use the same few schemas again and again.
-
-    Several threads may use it. It keeps at most `MOST_KEPT` characters.
-    """
+    # A thread-safe LRU cache: steps and conversations use the same few schemas again and again.
 
     def __init__(self) -> None:
         self._grammars: OrderedDict[bytes, str] = OrderedDict()
@@ -137,15 +117,13 @@ class _KeptGrammars:
         self._lock = threading.Lock()
 
     def get(self, digest: bytes) -> str | None:
-        """Return the grammar with this digest, if it is kept."""
         with self._lock:
-            found = self._grammars.get(digest)
-            if found is not None:
+            grammar = self._grammars.get(digest)
+            if grammar is not None:
                 self._grammars.move_to_end(digest)
-            return found
+            return grammar
 
     def keep(self, digest: bytes, grammar: str) -> str:
-        """Keep a grammar, and return it."""
         with self._lock:
             if digest not in self._grammars:
                 self._grammars[digest] = grammar
@@ -166,12 +144,11 @@ def _dumped(schema: object) -> str:
 
 
 def _digest(text: str, *more: object) -> bytes:
-    """Return the digest of what a grammar is made of."""
     return hashlib.sha256(f"{more!r}\n{text}".encode()).digest()
 
 
 def _grammar(text: str, closing: str | None = None) -> str:
-    """Return the grammar of a schema in JSON. With a `closing`, that follows, and white space around both."""
+    # With `closing`, that text follows, and white space is allowed around both.
     try:
         schema: Schema = json.loads(text)
         writer = _Writer(schema)
@@ -201,10 +178,10 @@ def calls_grammar(
     most: int = MAX_CALLS,
     answer: Schema | None = None,
 ) -> str:
-    """Return the GBNF grammar of an answer that is one to `most` calls of tools, as a family of models writes them.
+    """Return the GBNF grammar of an answer of one to `most` tool calls in a family's syntax.
 
-    `tools` are their names and the JSON Schemas of their arguments. An answer without any call is allowed where
-    `answer` is its JSON Schema. Raises BadGrammar.
+    `tools` are names and JSON Schemas of arguments. With `answer`, a JSON Schema, an answer without calls is allowed
+    too. Raises BadGrammar.
     """
     text, most = _dumped([[[name, schema] for name, schema in tools], answer]), most if syntax.several else 1
     digest = _digest(text, syntax, most)
@@ -212,7 +189,7 @@ def calls_grammar(
 
 
 def arguments_grammar(syntax: CallSyntax, schema: Mapping[str, Any]) -> str:
-    """Return the GBNF grammar of the rest of a call, as a family of models writes it, from its arguments on.
+    """Return the GBNF grammar of the rest of a tool call from its arguments on.
 
     `schema` is the JSON Schema of the arguments. Raises BadGrammar.
     """
@@ -222,7 +199,6 @@ def arguments_grammar(syntax: CallSyntax, schema: Mapping[str, Any]) -> str:
 
 
 def _calls_grammar(syntax: CallSyntax, tools: str, most: int) -> str:
-    """Return the grammar. `tools` are in JSON, with the schema of an answer without calls."""
     listed, answer = json.loads(tools)
     named: list[tuple[str, Schema]] = [(name, schema) for name, schema in listed]
     whole = [rebased(schema, f"#/tools/{index}") for index, (_, schema) in enumerate(named)]
@@ -233,7 +209,7 @@ def _calls_grammar(syntax: CallSyntax, tools: str, most: int) -> str:
             arguments = writer.value({"$ref": f"#/tools/{index}"}, 0, ())
             middle = writer.flexible(syntax.middle)
             bodies.append(" ".join(filter(None, (literal(json.dumps(name)[1:-1]), middle, arguments))))
-        other = "" if answer is None else " | " + writer.value({"$ref": "#/answer"}, 0, ())
+        alternative = "" if answer is None else " | " + writer.value({"$ref": "#/answer"}, 0, ())
     except _Impossible:
         raise BadGrammar("no JSON value satisfies the schema") from None
     except RecursionError:
@@ -246,7 +222,7 @@ def _calls_grammar(syntax: CallSyntax, tools: str, most: int) -> str:
     more = f"{next_call}{{0,{most - 1}}}" if most > 1 else ""
     root = " ".join(filter(None, (first, "call", more, writer.flexible(syntax.end))))
     rules = "".join(f"{name} ::= {body}\n" for name, body in writer.rules.items())
-    return f"root ::= {root}{other}\n{rules}"
+    return f"root ::= {root}{alternative}\n{rules}"
 
 
 @functools.lru_cache(maxsize=64)
@@ -261,37 +237,30 @@ def pattern_grammar(pattern: str) -> str:
 
 
 def rebased(schema: Any, place: str) -> Any:
-    """Return a schema that stands at the JSON pointer `place` of another one, with its references rewritten so."""
+    """Return a schema with its references rewritten for a place at the JSON pointer `place` of another schema."""
     if isinstance(schema, list):
         return [rebased(item, place) for item in schema]
     if not isinstance(schema, dict):
         return schema
-    found = {key: rebased(value, place) for key, value in schema.items()}
-    if isinstance(target := found.get("$ref"), str) and (target == "#" or target.startswith("#/")):
-        found["$ref"] = place + target[1:]
-    return found
+    copy = {key: rebased(value, place) for key, value in schema.items()}
+    if isinstance(target := copy.get("$ref"), str) and (target == "#" or target.startswith("#/")):
+        copy["$ref"] = place + target[1:]
+    return copy
 
 
 def literal(text: str) -> str:
-    """Return a GBNF literal that matches exactly this text."""
     escaped = "".join({'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}.get(c, c) for c in text)
     return f'"{escaped}"'
 
 
 def _within(refs: tuple[str, ...], *names: str) -> tuple[str, ...]:
-    """Return the references that were followed to get to a place, `names` included. Raises _Impossible where a
-    reference was followed too often.
-
-    They are sorted: only how often each was followed matters, and the orders are too many to be cached one by one.
-    """
+    # Sorted, because only the counts matter and the orders are too many to cache.
     if any(refs.count(name) > MAX_RECURSION for name in names):
         raise _Impossible
     return tuple(sorted((*refs, *names)))
 
 
 class _Writer:
-    """Collects the rules of one grammar. Its methods return the name of a rule, or an expression of one symbol."""
-
     def __init__(self, root: Schema) -> None:
         self.rules: dict[str, str] = {}
         self._root = root
@@ -363,7 +332,7 @@ class _Writer:
         raise BadGrammar(f"type: {kinds!r:.80}; accepted: {', '.join(_TYPES)}", "type")
 
     def flexible(self, text: str) -> str:
-        """Return an expression of a text in which white space may be of any kind, or be missing; may be empty."""
+        """Return an expression for a text with any or no white space in place of its white space. May be empty."""
         pieces = re.split(r"(\s+)", text)
         return " ".join(self._terminal("ws") if piece.isspace() else literal(piece) for piece in pieces if piece)
 
@@ -393,7 +362,7 @@ class _Writer:
         return self._known[key]
 
     def _resolved(self, schema: Schema) -> tuple[Schema, list[str]]:
-        """Follow references to a schema without one, which can be merged; return them too. Raises BadGrammar."""
+        # The schema that references point to is merged with what stands next to them.
         names: list[str] = []
         for _ in range(MAX_DEPTH):
             if not isinstance(schema, Mapping) or "$ref" not in schema:
@@ -444,11 +413,8 @@ class _Writer:
         return self.rule(f'"{{" {self._members(pairs, self._extra_pair(extra, depth, refs))} "}}"')
 
     def _extra(self, schema: Mapping[str, Any]) -> Schema:
-        """Return the schema of properties that are not named. Where nothing is said of them, an object with named ones
-        has no others.
-
-        Names that have to match patterns are any names here, with the values that one of the patterns allows.
-        """
+        # An object with named properties has no others unless the schema mentions them. Names that must match a pattern
+        # may be any name here, with a value that one of the patterns allows.
         extra: Schema = schema.get("additionalProperties", "properties" not in schema)
         patterns = mapping_of(schema, "patternProperties")
         if not patterns:
@@ -456,17 +422,13 @@ class _Writer:
         return {"anyOf": [*patterns.values(), *([] if "additionalProperties" not in schema else [extra])]}
 
     def _extra_pair(self, extra: Schema, depth: int, refs: tuple[str, ...]) -> str | None:
-        """Return a rule for a property that the schema does not name, or None where there may be none."""
         try:
             return self._pair_of_any_name(self.value(extra, depth + 1, refs))
         except _Impossible:
             return None
 
     def _members(self, pairs: list[tuple[str, bool]], extra: str | None) -> str:
-        """Return a rule for the members of an object in order.
-
-        It is built from the end, so that its size is linear in the number of members.
-        """
+        # Built from the end, so that the size is linear in the number of members.
         ws = self._terminal("ws")
         after = self.rule(f'("," {ws} {extra}){{0,{MAX_PROPERTIES - 1}}} {ws}') if extra else ws
         first = self.rule(f"{ws} ({extra} {after})?") if extra else self.rule(ws)
@@ -499,10 +461,7 @@ class _Writer:
         return self.rule(f'"[" {ws} {body} {ws} "]"' if body else f'"[" {ws} "]"')
 
     def _items(self, firsts: list[str], item: str | None, tail: str | None, low: int, high: int) -> str:
-        """Return an expression for `low` to `high` items: `firsts` at the beginning, then `item`.
-
-        `tail` is `item` after a comma.
-        """
+        # `firsts` come first, then `item`; `tail` is `item` after a comma.
         ws = self._terminal("ws")
         first, *more = [*firsts, *([item] if item and not firsts else [])] or [""]
         if not first:
@@ -552,11 +511,8 @@ class _Writer:
         return self._one_of_texts([*dict.fromkeys(map(_json_text, values))], 0, MOST_SHARED)
 
     def _one_of_texts(self, texts: Sequence[str], at: int, depth: int) -> str:
-        """Return a rule for the rest, from `at` on, of one of these texts, which differ.
-
-        Where they are many, what several of them go on with stands once, up to `depth` times inside of each other:
-        llama.cpp compares each way in which a text may go on with each other one, which takes half a minute for 20,000.
-        """
+        # The rest of the texts from `at` on. Common prefixes are factored out, nested up to `depth`: llama.cpp compares
+        # all ways in which a text may continue in pairs, which takes half a minute for 20,000 texts.
         if len(texts) <= MOST_ALTERNATIVES or not depth:
             return self.rule(" | ".join(literal(text[at:]) for text in texts))
         alike: dict[str, list[str]] = {}
@@ -574,7 +530,6 @@ class _Writer:
         return self.rule(" | ".join(choices))
 
     def _any(self, depth: int) -> str:
-        """Return any JSON value, at most `depth` containers deep."""
         key = ("any", depth)
         if key not in self._known:
             scalars = [self._string({}), *map(self._terminal, ("number", "boolean", "null"))]
@@ -592,10 +547,8 @@ class _Writer:
     # Rules
 
     def repeat(self, symbol: str, low: int, high: int) -> str:
-        """Return `symbol` repeated low to high times.
-
-        llama.cpp makes a rule of every optional repetition; blocks of _BLOCK keep their number near the root of `high`.
-        """
+        """Return `symbol` repeated low to high times."""
+        # llama.cpp makes a rule of every optional repetition. Blocks keep their number near the square root of `high`.
         if high < _BLOCK:
             return f"{symbol}{{{low},{high}}}"
         block = self.rule(f"{symbol}{{{_BLOCK}}}")
@@ -609,7 +562,7 @@ class _Writer:
         return " ".join([*required, f"({shorter} | {longest})"])
 
     def rule(self, body: str) -> str:
-        """Return the name of the rule with this body."""
+        """Return the name of the rule with this body. Raises BadGrammar if there are too many rules."""
         name = self._known.get(body)
         if name is None:
             if len(self.rules) >= MAX_RULES:
@@ -622,14 +575,14 @@ class _Writer:
     def _terminal(self, name: str) -> str:
         if name not in self.rules:
             self.rules[name] = '""' if name == "ws" and self._compact else _TERMINALS[name]
-            for other in _NEEDS.get(name, ()):
-                self._terminal(other)
+            for needed in _NEEDS.get(name, ()):
+                self._terminal(needed)
         return name
 
 
-def _check_alternatives(count: int, what: str) -> None:
+def _check_alternatives(count: int, kind: str) -> None:
     if count > MAX_ALTERNATIVES:
-        raise BadGrammar(f"the schema has {count} {what}; accepted: at most {MAX_ALTERNATIVES}")
+        raise BadGrammar(f"the schema has {count} {kind}; accepted: at most {MAX_ALTERNATIVES}")
 
 
 def integer_range(low: int, high: int) -> str:
@@ -643,17 +596,17 @@ def integer_range(low: int, high: int) -> str:
 
 
 def _natural_ranges(low: int, high: int) -> Iterator[str]:
-    """Yield expressions that together match the integers from `low`, not negative, to `high`: one for each length."""
     for length in range(len(str(low)), len(str(high)) + 1):
+        # One expression for each length. `low` is not negative.
         first = max(low, 10 ** (length - 1) if length > 1 else 0)
         last = min(high, 10**length - 1)
         yield _same_length(str(first), str(last))
 
 
 def _same_length(low: str, high: str) -> str:
-    """Return an expression of the numbers between two that have equally many digits."""
     if not low:
         return ""
+    # Both have the same number of digits.
     if set(low[1:]) <= {"0"} and set(high[1:]) <= {"9"}:
         first = low[0] if low[0] == high[0] else f"{low[0]}-{high[0]}"
         return f"[{first}]" + (f" [0-9]{{{len(low) - 1}}}" if len(low) > 1 else "")
@@ -668,10 +621,7 @@ def _same_length(low: str, high: str) -> str:
 
 
 def left_to_validator(schema: object, path: str = "") -> Iterator[tuple[str, str]]:
-    """Yield (JSON pointer, keyword) for each keyword of a schema that its grammar cannot express.
-
-    A grammar is looser where they stand, and whether an answer obeys them is only known when it is complete.
-    """
+    """Yield (JSON pointer, keyword) for each keyword of a schema that its grammar does not enforce."""
     if isinstance(schema, list):
         for index, part in enumerate(schema):
             yield from left_to_validator(part, f"{path}/{index}")
@@ -687,7 +637,6 @@ def left_to_validator(schema: object, path: str = "") -> Iterator[tuple[str, str
 
 
 def _is_loose(keyword: str, schema: Mapping[str, Any]) -> bool:
-    """Return whether a grammar does not express a keyword of this schema."""
     value, has_length = schema[keyword], "minLength" in schema or "maxLength" in schema
     match keyword:
         case "not":
@@ -702,14 +651,13 @@ def _is_loose(keyword: str, schema: Mapping[str, Any]) -> bool:
 
 
 def _is_simple(pattern: object) -> bool:
-    """Return whether a pattern has a grammar."""
     if not isinstance(pattern, str):
         return False
     return pattern_rule(pattern, lambda body: body, lambda symbol, low, high: symbol, "char") is not None
 
 
 def _string_patterns(schema: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the patterns that a string has to match. The grammar enforces the first one that is simple."""
+    # The grammar enforces the first one that is simple.
     if isinstance(pattern := schema.get("pattern"), str):
         yield pattern
     if isinstance(name := schema.get("format"), str) and name in FORMATS:
@@ -717,7 +665,7 @@ def _string_patterns(schema: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _matches_nothing(schema: Schema) -> bool:
-    """Return whether a schema is `false`, or the form of that which validators in TypeScript write."""
+    # Validators in TypeScript write false as {"not": {}}.
     return schema is False or (isinstance(schema, Mapping) and schema.get("not", False) in (True, {}))
 
 
@@ -726,7 +674,6 @@ def _escaped(name: str) -> str:
 
 
 def _anchored(schema: object, anchor: str) -> Iterator[Schema]:
-    """Yield the schemas inside of this one that have the anchor."""
     if isinstance(schema, Mapping):
         if schema.get("$anchor") == anchor:
             yield schema
@@ -735,9 +682,10 @@ def _anchored(schema: object, anchor: str) -> Iterator[Schema]:
         yield from _anchored(part, anchor)
 
 
-def _shared_length(one: str, other: str) -> int:
-    """Return how many characters two texts have in common at their begin."""
-    return next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+def _shared_length(first: str, second: str) -> int:
+    return next(
+        (at for at, (a, b) in enumerate(zip(first, second, strict=False)) if a != b), min(len(first), len(second))
+    )
 
 
 def _json_literal(value: object) -> str:
@@ -745,7 +693,6 @@ def _json_literal(value: object) -> str:
 
 
 def _json_text(value: object) -> str:
-    """Return a value as JSON. Raises BadGrammar."""
     try:
         return json.dumps(value, ensure_ascii=False, allow_nan=False)
     except (TypeError, ValueError) as error:

@@ -1,10 +1,9 @@
-"""Turn simple regular expressions into GBNF: those of a JSON Schema's `pattern`, and of whole answers.
+"""Turn simple regular expressions into GBNF: `pattern` of a JSON Schema, and patterns of whole answers.
 
-What is turned: characters, classes, `.`, groups with and without names, alternatives, quantifiers, and the general
-categories of Unicode, as in `\\p{L}`. Anchors and flags inside of a pattern are not. Neither are quantifiers inside of
-what is repeated, as in `(a+)*`: llama.cpp follows all ways in which a text can be read at once, and there are tens of
-thousands of them after some characters. Look-around and back-references of a schema's pattern are left out first, see
-`LinearPattern`. What is not turned is left to the validator that checks the whole answer, and refused if there is none.
+Supported are characters, classes, `.`, groups, alternatives, quantifiers, and Unicode's general categories, as in
+`\\p{L}`. Anchors and flags inside of a pattern are not, nor nested quantifiers, as in `(a+)*`. Look-around and
+back-references of a schema's pattern are removed first, see `LinearPattern`. An unsupported pattern is left to the
+validator of the whole answer, and refused if there is none.
 """
 
 import re
@@ -18,56 +17,47 @@ from typing import Final
 
 from orchestrator.task.taskir.patterns import BadPattern, read_pattern
 
-MAX_REPEATED: Final = 256
-"""How often something is repeated at most in a JSON string where the pattern does not say it."""
+MAX_REPEATED: Final = 256  # repetitions in a JSON string if the pattern sets no limit
+# The same for a whole answer whose pattern has only one such place: with two, a text can be parsed in many ways.
 MAX_REPEATED_ALONE: Final = 8192
-"""The same where the pattern is for a whole answer, and has only one such place: with two of them, a text can be read
-in many ways."""
-MAX_COUNT: Final = 1024
-"""The largest number of repetitions that is turned."""
-MAX_PATTERN: Final = 1000
-"""How many characters a pattern may have."""
+MAX_COUNT: Final = 1024  # the largest number of repetitions
+MAX_PATTERN: Final = 1000  # characters of a pattern
 _LAST: Final = 0x10FFFF
 _DIGITS: Final = ((0x30, 0x39),)
 _WORD: Final = ((0x30, 0x39), (0x41, 0x5A), (0x5F, 0x5F), (0x61, 0x7A))
 _SPACE: Final = ((0x09, 0x0D), (0x20, 0x20))
 _CLASSES: Final = {"d": _DIGITS, "w": _WORD, "s": _SPACE}
 _CONTROLS: Final = {"n": 0x0A, "r": 0x0D, "t": 0x09, "f": 0x0C}
+# The characters that a JSON string must escape, and what follows the backslash.
 _ESCAPED: Final = {0x22: '"', 0x5C: "\\", 0x08: "b", 0x0C: "f", 0x0A: "n", 0x0D: "r", 0x09: "t"}
-"""The characters that stand in a JSON string only behind a backslash, and what follows it."""
+# Not in a JSON string, unless escaped.
 _UNWRITABLE: Final = ((0x00, 0x1F), (0x22, 0x22), (0x5C, 0x5C), (0x7F, 0x7F), (0xD800, 0xDFFF))
-"""The characters that do not stand in a JSON string as they are."""
-_NO_TEXT: Final = ((0x00, 0x00), (0xD800, 0xDFFF))
-"""The characters that do not stand in a text: a zero byte, which no grammar has, and halves of surrogate pairs."""
+_NO_TEXT: Final = ((0x00, 0x00), (0xD800, 0xDFFF))  # the zero byte, which no grammar has, and surrogates
 _COUNT: Final = re.compile(r"\{(\d+)(,(\d*))?\}")
-_PROPERTY: Final = re.compile(r"\{([A-Za-z_]+)\}|([A-Z])")
-"""What follows `\\p`: the name of a general category, of one letter or in braces."""
-_NAME: Final = re.compile(r"\?(?:P?<[^>]*>|:)")
-"""What follows the parenthesis of a group whose text is not looked at."""
+_PROPERTY: Final = re.compile(r"\{([A-Za-z_]+)\}|([A-Z])")  # after `\p`: a general category
+_NAME: Final = re.compile(r"\?(?:P?<[^>]*>|:)")  # after the parenthesis of a group
 _CATEGORIES: Final = {
     **{"Letter": "L", "Uppercase_Letter": "Lu", "Lowercase_Letter": "Ll", "Titlecase_Letter": "Lt"},
     **{"Mark": "M", "Number": "N", "Decimal_Number": "Nd", "Punctuation": "P", "Symbol": "S", "Separator": "Z"},
 }
-"""The long names of some general categories."""
 _UNLIMITED: Final = re.compile(r"[*+]|\{\d+,\}")
 
 Ranges = tuple[tuple[int, int], ...]
+# Returns an expression for a symbol with its least and most repetitions.
 Repeat = Callable[[str, int, int], str]
-"""Returns an expression for a symbol that is repeated from so often to so often."""
+# Returns the symbol of a rule with this body.
 Rule = Callable[[str], str]
-"""Returns the symbol of a rule with this body."""
 
 
 class NotSimple(Exception):
-    """The pattern has something in it that is not turned. The message says what."""
+    """The pattern contains something unsupported. The message says what."""
 
 
 def pattern_rule(pattern: str, rule: Rule, repeat: Repeat, any_character: str) -> str | None:
-    """Return the symbol of the text between the quotes of a JSON string that matches a pattern; None for one that is
-    not simple.
+    """Return the symbol of the text between the quotes of a JSON string that matches a pattern; None if unsupported.
 
     `any_character` is the symbol of any character of a JSON string. A pattern matches anywhere in a text, unless it
-    begins with `^` and ends with `$`. Of one with look-around the rest is matched.
+    starts with `^` and ends with `$`. Look-around is ignored.
     """
     try:
         matched = read_pattern(pattern).body
@@ -118,24 +108,20 @@ class _Parser:
     text: str
     rule: Rule
     repeat: Repeat
-    in_json: bool = True
-    """Whether the text stands in a JSON string, where some characters stand behind a backslash."""
-    most: int = MAX_REPEATED
-    """How often something is repeated where the pattern does not say it."""
+    in_json: bool = True  # the text is in a JSON string, which escapes some characters
+    most: int = MAX_REPEATED  # repetitions if the pattern sets no limit
     at: int = 0
     depth: int = 0
     top_level_choice: bool = False
-    counts: int = 0
-    """How many quantifiers were read that allow more than one number of repetitions."""
+    counts: int = 0  # quantifiers so far that allow several numbers of repetitions
 
     def alternatives(self) -> str:
-        """Read alternatives up to the end or to a closing parenthesis, and return their expression."""
-        found = [self._sequence()]
+        sequences = [self._sequence()]
         while self.at < len(self.text) and self.text[self.at] == "|":
             self.top_level_choice |= self.depth == 0
             self.at += 1
-            found.append(self._sequence())
-        return found[0] if len(found) == 1 else self.rule(" | ".join(found))
+            sequences.append(self._sequence())
+        return sequences[0] if len(sequences) == 1 else self.rule(" | ".join(sequences))
 
     def _sequence(self) -> str:
         parts: list[str] = []
@@ -151,6 +137,7 @@ class _Parser:
             return symbol
         if high > max(MAX_COUNT, self.most):
             raise NotSimple(f"more than {MAX_COUNT} repetitions")
+        # llama.cpp follows all ways to parse a text at once, and there are tens of thousands after some characters.
         if high > 1 and self.counts > counts:
             raise NotSimple("a quantifier inside of what is repeated")
         self.counts += low < high
@@ -251,17 +238,16 @@ class _Parser:
         return ((ord(sign), ord(sign)),)
 
     def _characters(self, ranges: Iterable[tuple[int, int]]) -> str:
-        """Return the expression of one character out of these, as it is written in the text."""
-        wanted = tuple(ranges)
+        members = tuple(ranges)
         if not self.in_json:
-            shown = _without(wanted, _NO_TEXT)
+            shown = _without(members, _NO_TEXT)
             if not shown:
                 raise NotSimple("a class without any character of a text")
-            return f"[{''.join(_range(*one) for one in shown)}]"
-        plain = _without(wanted, _UNWRITABLE)
-        choices = [f"[{''.join(_range(*one) for one in plain)}]"] if plain else []
+            return f"[{''.join(_range(*bounds) for bounds in shown)}]"
+        plain = _without(members, _UNWRITABLE)
+        choices = [f"[{''.join(_range(*bounds) for bounds in plain)}]"] if plain else []
         for code, letter in _ESCAPED.items():
-            if any(low <= code <= high for low, high in wanted):
+            if any(low <= code <= high for low, high in members):
                 choices.append(f'"\\\\" [{_code(ord(letter))}]')
         if not choices:
             raise NotSimple("a class without any character of a text")
@@ -270,8 +256,8 @@ class _Parser:
 
 @cache
 def _category(name: str) -> Ranges:
-    """Return the characters of a general category. Raises NotSimple for another property."""
     short = _CATEGORIES.get(name, name)
+    # Neighbouring categories with this prefix form one range.
     rows = groupby(_rows_of_categories(), key=lambda row: row[2].startswith(short))
     members = [list(row) for is_member, row in rows if is_member]
     if not members:
@@ -281,7 +267,6 @@ def _category(name: str) -> Ranges:
 
 @cache
 def _rows_of_categories() -> tuple[tuple[int, int, str], ...]:
-    """Return the rows of characters that have the same general category: the first, the last, and the category."""
     codes = groupby(range(sys.maxunicode + 1), key=lambda code: unicodedata.category(chr(code)))
     rows = [(category, list(row)) for category, row in codes]
     return tuple((row[0], row[-1], category) for category, row in rows)
@@ -291,18 +276,17 @@ def _complement(ranges: Iterable[tuple[int, int]]) -> Ranges:
     return _without(((0, _LAST),), ranges)
 
 
-def _without(ranges: Iterable[tuple[int, int]], others: Iterable[tuple[int, int]]) -> Ranges:
-    """Return the characters of `ranges` that are in none of `others`."""
-    left = sorted(ranges)
-    for low, high in sorted(others):
-        kept: list[tuple[int, int]] = []
-        for first, last in left:
+def _without(ranges: Iterable[tuple[int, int]], excluded: Iterable[tuple[int, int]]) -> Ranges:
+    remaining = sorted(ranges)
+    for low, high in sorted(excluded):
+        outside: list[tuple[int, int]] = []
+        for first, last in remaining:
             if first < low:
-                kept.append((first, min(last, low - 1)))
+                outside.append((first, min(last, low - 1)))
             if last > high:
-                kept.append((max(first, high + 1), last))
-        left = kept
-    return tuple(left)
+                outside.append((max(first, high + 1), last))
+        remaining = outside
+    return tuple(remaining)
 
 
 def _range(low: int, high: int) -> str:

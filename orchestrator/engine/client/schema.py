@@ -1,6 +1,6 @@
-"""Read the values of a JSON Schema's keywords, and merge schemas that apply to the same value.
+"""Parse the values of a JSON Schema's keywords, and merge schemas that apply to the same value.
 
-All functions raise BadGrammar, naming the keyword, for a value that the keyword cannot have.
+All functions raise BadGrammar, naming the keyword, for an invalid value.
 """
 
 from collections.abc import Mapping
@@ -14,17 +14,17 @@ ANNOTATIONS = frozenset(
     "$schema $id $comment $defs definitions $anchor title description default example examples deprecated readOnly "
     "writeOnly contentEncoding contentMediaType contentSchema".split()
 )
+# Enforced by a grammar.
 ENFORCED = frozenset(
     "type enum const properties required additionalProperties items prefixItems minItems maxItems minLength maxLength "
     "minimum maximum exclusiveMinimum exclusiveMaximum anyOf oneOf allOf $ref".split()
 )
-"""The keywords that a grammar enforces."""
 _LOWER = ("minLength", "minItems", "minimum", "exclusiveMinimum")
 _UPPER = ("maxLength", "maxItems", "maximum", "exclusiveMaximum")
 
 
 def without(schema: Mapping[str, Any], keyword: str) -> dict[str, Any]:
-    """Return the schema without one keyword and without annotations, which have no effect on what is valid."""
+    """Return the schema without one keyword and without annotations."""
     return {key: part for key, part in schema.items() if key != keyword and key not in ANNOTATIONS}
 
 
@@ -46,8 +46,8 @@ def _combine(keyword: str, left: Any, right: Any) -> Any:
     if left == right:
         return left
     if keyword == "properties":
-        both = {name: {"allOf": [left[name], right[name]]} for name in left if name in right}
-        return {**left, **right, **both}
+        shared = {name: {"allOf": [left[name], right[name]]} for name in left if name in right}
+        return {**left, **right, **shared}
     if keyword == "required":
         return list(dict.fromkeys([*left, *right]))
     if keyword in _LOWER or keyword in _UPPER:
@@ -65,13 +65,12 @@ def _combine(keyword: str, left: Any, right: Any) -> Any:
 
 def _common_types(left: str | list[str], right: str | list[str]) -> list[str]:
     a, b = ([kind] if isinstance(kind, str) else kind for kind in (left, right))
-    widened = {"integer": ("integer", "number"), "number": ("number",)}
+    widened = {"integer": ("integer", "number"), "number": ("number",)}  # every integer is a number
     common = [k for k in a if any(w in b for w in widened.get(k, (k,)))]
     return common + [k for k in b if k not in common and any(w in a for w in widened.get(k, (k,)))]
 
 
 def schemas_of(schema: Mapping[str, Any], keyword: str, empty: bool = False) -> list[Schema]:
-    """Return the keyword's list of schemas; `empty` says whether it may be empty."""
     parts = schema.get(keyword, [])
     if not isinstance(parts, list) or (not parts and not empty):
         raise BadGrammar(f"{keyword}: accepted is a list of schemas that is not empty", keyword)
@@ -79,7 +78,6 @@ def schemas_of(schema: Mapping[str, Any], keyword: str, empty: bool = False) -> 
 
 
 def mapping_of(schema: Mapping[str, Any], keyword: str) -> Mapping[str, Any]:
-    """Return the keyword's value, an object; an empty one where the keyword is absent."""
     value = schema.get(keyword, {})
     if not isinstance(value, Mapping):
         raise BadGrammar(f"{keyword}: accepted is an object", keyword)
@@ -87,7 +85,6 @@ def mapping_of(schema: Mapping[str, Any], keyword: str) -> Mapping[str, Any]:
 
 
 def names_of(schema: Mapping[str, Any], keyword: str) -> list[str]:
-    """Return the keyword's value, a list of names; an empty one where the keyword is absent."""
     value = schema.get(keyword, [])
     if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
         raise BadGrammar(f"{keyword}: accepted is a list of names", keyword)
@@ -95,7 +92,6 @@ def names_of(schema: Mapping[str, Any], keyword: str) -> list[str]:
 
 
 def count_of(schema: Mapping[str, Any], keyword: str, default: int) -> int:
-    """Return the keyword's value, a whole number that is not negative; `default` where the keyword is absent."""
     value = schema.get(keyword, default)
     if isinstance(value, bool) or not isinstance(value, int | float) or value < 0 or value != int(value):
         raise BadGrammar(f"{keyword}: {value!r:.80}; accepted: a whole number, not negative", keyword)
@@ -103,8 +99,8 @@ def count_of(schema: Mapping[str, Any], keyword: str, default: int) -> int:
 
 
 def bounds_of(schema: Mapping[str, Any]) -> tuple[float | None, float | None]:
-    """Return the lower and the upper bound of a number; None for no bound. See `is_excluded` for exclusive ones."""
-    found: dict[str, float] = {}
+    """Return the lower and upper bound of a number, exclusive ones included (see `is_excluded`); None for no bound."""
+    bounds: dict[str, float] = {}
     for keyword in ("minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum"):
         value = schema.get(keyword)
         if value is None:
@@ -116,12 +112,11 @@ def bounds_of(schema: Mapping[str, Any]) -> tuple[float | None, float | None]:
             or abs(value) == float("inf")
         ):
             raise BadGrammar(f"{keyword}: {value!r:.80}; accepted: a number", keyword)
-        found[keyword] = value
-    lows = [found[k] for k in ("minimum", "exclusiveMinimum") if k in found]
-    highs = [found[k] for k in ("maximum", "exclusiveMaximum") if k in found]
+        bounds[keyword] = value
+    lows = [bounds[k] for k in ("minimum", "exclusiveMinimum") if k in bounds]
+    highs = [bounds[k] for k in ("maximum", "exclusiveMaximum") if k in bounds]
     return max(lows, default=None), min(highs, default=None)
 
 
 def is_excluded(schema: Mapping[str, Any], number: int) -> bool:
-    """Return whether a number is one of the schema's exclusive bounds."""
     return schema.get("exclusiveMinimum") == number or schema.get("exclusiveMaximum") == number

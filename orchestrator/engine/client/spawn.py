@@ -17,48 +17,42 @@ from orchestrator.engine.client.spinning import spin_environment
 from orchestrator.engine.contract import EngineSpec
 
 _ROOT = str(Path(__file__).resolve().parents[3])
-_LOG_TAIL = 2000
-"""How many bytes of the end of a log are part of an error."""
-_LOG_BYTES = 4 << 20
-"""A log of more bytes is put aside when an engine starts: a daemon loads and unloads models for months."""
+_LOG_TAIL = 2000  # bytes at the end of a log that an error quotes
+_LOG_BYTES = 4 << 20  # longer logs are renamed at a start, since a daemon loads and unloads models for months
 
 
 @dataclass(slots=True)
 class EngineProcess:
     """An engine's process.
 
-    It ends when the thread that started it ends (PR_SET_PDEATHSIG), and when the parent's end of the socket is closed.
+    It ends when its starting thread ends (PR_SET_PDEATHSIG) or the parent's end of the socket is closed.
     """
 
     process: subprocess.Popen[bytes]
-    socket: socket.socket
-    """The parent's end."""
-    pidfd: int
-    """A descriptor that becomes readable when the process ends."""
+    socket: socket.socket  # the parent's end
+    pidfd: int  # readable when the process ends
     _log: IO[bytes]
     _log_start: int
 
     def log_tail(self) -> str:
-        """Return the last 2,000 bytes that this process has logged, as text."""
+        """Return the last 2,000 bytes of this process's log, as text."""
         end = os.fstat(self._log.fileno()).st_size
         start = max(self._log_start, end - _LOG_TAIL)
         text = os.pread(self._log.fileno(), end - start, start).decode("utf-8", "replace")
         return text.strip()
 
     def kill(self) -> None:
-        """Send SIGKILL to the process, if it has not ended."""
         if self.process.poll() is None:
             self.process.kill()
 
     def release(self) -> None:
-        """Close its descriptors, once the process has ended."""
         os.close(self.pidfd)
         self._log.close()
 
 
 def launch(spec: EngineSpec) -> EngineProcess:
     """Start the process of an engine, which waits for Load on its socket. Raises OSError."""
-    # The log outlives this function; Child.release closes it.
+    # The log outlives this function; `release` closes it.
     log = _opened(spec.log_file) if spec.log_file else tempfile.TemporaryFile("wb+")
     ours, theirs = socket.socketpair()
     command = [sys.executable, "-m", "orchestrator.engine.worker.process", str(theirs.fileno()), str(spec.niceness)]
@@ -86,10 +80,7 @@ def launch(spec: EngineSpec) -> EngineProcess:
 def start_process(
     command: Sequence[str], log: IO[bytes], descriptor: int, environment: Mapping[str, str]
 ) -> subprocess.Popen[bytes]:
-    """Start a process with exactly these environment variables, which logs to `log` and inherits `descriptor`.
-
-    Raises OSError.
-    """
+    """Start a process with exactly this environment, which logs to `log` and inherits `descriptor`. Raises OSError."""
     return subprocess.Popen(  # noqa: S603 (our own interpreter and module)
         command,
         stdin=subprocess.DEVNULL,
@@ -102,26 +93,24 @@ def start_process(
 
 
 def _opened(file: str) -> IO[bytes]:
-    """Open a log for appending. A long one is first renamed to FILE.1, replacing the last such file. Raises OSError."""
+    # FILE.1 replaces the last such file. Raises OSError.
     with suppress(FileNotFoundError):
         if os.stat(file).st_size > _LOG_BYTES:
             os.replace(file, f"{file}.1")
     return open(file, "ab+")
 
 
+# What a process logs before abort(): ggml's assertions and fatal errors, or a C++ exception.
 _ABORTED = re.compile(
     r"^(?:.*/)?([\w.-]+\.(?:c|cc|cpp|h|hpp):\d+: .+)|^(terminate called .+(?:\n *what\(\): .+)?)", re.MULTILINE
 )
-"""What a process logs before it calls abort(): ggml's assertions and fatal errors, or a C++ exception."""
 _CAUSE_CHARACTERS = 300
-"""How many characters of a cause are shown."""
 
 
 def describe_exit(code: int | None, log: str) -> str:
-    """Return how a process ended that this program did not end, as a part of a sentence: "was killed by SIGSEGV".
+    """Return how a process ended, as a part of a sentence: "was killed by SIGSEGV".
 
-    `code` is the return code of subprocess. The cause is added where the process's `log` holds it: the failed assertion
-    of ggml, the C++ exception or the Python exception that ended the process.
+    `code` is the return code of subprocess. The cause is added if `log` contains it.
     """
     name = signal_name(code)
     if name == "SIGKILL":
@@ -137,7 +126,7 @@ def describe_exit(code: int | None, log: str) -> str:
 
 
 def signal_name(code: int | None) -> str | None:
-    """Return the name of the signal that a return code of subprocess stands for; None where the process exited."""
+    """Return the signal's name for a return code of subprocess; None if the process exited."""
     if code is None or code >= 0:
         return None
     try:

@@ -1,14 +1,4 @@
-"""Choose how long llama.cpp's threads spin when they wait for each other, by measuring what a spin takes here.
-
-libgomp reads the number of spins from the environment when it is loaded. Without one a waiting thread spins for some
-milliseconds. Where another process uses one of the cores, the thread that was computing there waits for a core, while
-the others spin on theirs: on two cores that makes a step hundreds of times as long. Without any spinning a step takes
-four times as long on a quiet machine, since some hundred times in a step every sleeping thread has to be woken.
-Spinning for as long as threads wait for each other on a quiet machine costs about one per cent there, and little on a
-busy one.
-
-How long a spin takes depends on the processor. It is measured once and kept in a file, so that later starts read it.
-"""
+"""Choose how long llama.cpp's threads spin while they wait for each other, and measure a spin on this processor."""
 
 import hashlib
 import os
@@ -24,16 +14,18 @@ import msgspec
 
 from orchestrator.engine.processor import cpu_model
 
+# libgomp reads the number of spins from the environment when it is loaded; by default threads spin for milliseconds. If
+# another process takes a core, the others spin while its thread waits: on two cores a step takes hundreds of times as
+# long. Without spinning a step takes four times as long on a quiet machine, since sleeping threads are woken some
+# hundred times a step. A spin as long as the usual wait costs about one per cent there, and little on a busy machine.
 SPIN_SECONDS: Final = 50e-6
-"""How long a thread spins before it sleeps."""
 
-_VARIABLES: Final = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
-"""If the user has set one of these, it is left as it is."""
+_VARIABLES: Final = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")  # not changed if the user sets one
 _SPINS: Final = 30_000
 _MEASURE_SECONDS: Final = 30.0
-_PLAUSIBLE: Final = (1e-10, 2e-6)
-"""The shortest and the longest time that a spin can take, in seconds."""
+_PLAUSIBLE: Final = (1e-10, 2e-6)  # seconds for one spin
 
+# Prints the CPU seconds for which a thread spins before it sleeps, while it waits for a late one.
 _MEASURE: Final = """
 import ctypes, time
 gomp = ctypes.CDLL("libgomp.so.1")
@@ -48,24 +40,18 @@ for _ in range(4):
     times.append(time.thread_time() - before)
 print(min(times))
 """
-"""Prints the CPU seconds for which a thread spins before it sleeps, while it waits for another one that is late."""
 
 
 class _StoredSpin(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What the file holds."""
-
-    cpu: str
-    """The model of the processor that it was measured on."""
-    seconds: float
-    """How long a spin takes."""
+    cpu: str  # the processor's model
+    seconds: float  # for one spin
 
 
 def spin_environment(folder: Path | None) -> dict[str, str]:
-    """Return the environment variables that make the threads of an engine's process spin for `SPIN_SECONDS`.
+    """Return the environment variables that make an engine's threads spin for `SPIN_SECONDS`.
 
-    Returns none where the user has set such a variable, or where a spin cannot be measured, as without libgomp.
-    Measuring takes 0.1 to 0.2 s, in a process of its own. The result is kept in `folder` (None: for the life of this
-    process), under the model of the processor. A file that is damaged or holds no plausible time is replaced.
+    Empty if the user has set such a variable, or if a spin cannot be measured (no libgomp). Measuring takes 0.1 to
+    0.2 s. The result is stored in `folder`, or for this process only if that is None.
     """
     if any(name in os.environ for name in _VARIABLES):
         return {}
@@ -78,6 +64,7 @@ def _seconds_per_spin(folder: Path | None) -> float | None:
     if folder is None:
         return _measured()
     cpu = cpu_model()
+    # A damaged or implausible file is replaced.
     file = folder / f"{hashlib.sha256(cpu.encode()).hexdigest()[:32]}.spin"
     seconds = _read(file, cpu)
     if seconds is None:
@@ -90,7 +77,7 @@ def _seconds_per_spin(folder: Path | None) -> float | None:
 
 def _measured() -> float | None:
     try:
-        done = subprocess.run(  # noqa: S603 (our own interpreter and text)
+        result = subprocess.run(  # noqa: S603 (our own interpreter and text)
             [sys.executable, "-I", "-S", "-c", _MEASURE],
             env={**os.environ, _VARIABLES[0]: str(_SPINS)},
             capture_output=True,
@@ -98,7 +85,7 @@ def _measured() -> float | None:
             timeout=_MEASURE_SECONDS,
             check=True,
         )
-        return _plausible(float(done.stdout) / _SPINS)
+        return _plausible(float(result.stdout) / _SPINS)
     except (OSError, subprocess.SubprocessError, ValueError):
         return None
 
@@ -108,7 +95,7 @@ def _plausible(seconds: float) -> float | None:
 
 
 def _read(file: Path, cpu: str) -> float | None:
-    """Return what was stored for this very processor, or None: there is nothing, or nothing that can be believed."""
+    # None for another processor or an implausible time
     try:
         stored = msgspec.json.decode(file.read_bytes(), type=_StoredSpin)
     except (OSError, ValueError, msgspec.DecodeError):
@@ -117,7 +104,7 @@ def _read(file: Path, cpu: str) -> float | None:
 
 
 def _write(file: Path, stored: _StoredSpin) -> None:
-    """Replace the file as a whole. Raises OSError."""
+    # Replaced as a whole. Raises OSError.
     file.parent.mkdir(parents=True, exist_ok=True)
     unfinished = file.with_name(f"{file.name}.{uuid4().hex}")
     try:

@@ -1,8 +1,8 @@
 """Which tokens are in which cells of the KV cache.
 
-prefix_tree   records which sequence holds which tokens, as a radix tree
-prefix_store  keeps the KV cells of prefixes in a folder
-slots         admits sequences to a pool of cells that all share, and evicts finished prompts
-streams       does the same where every sequence has cells of its own
-layout        chooses between the two by which would have taken less time
+prefix_tree   which sequence holds which tokens, as a radix tree
+prefix_store  KV cells of prefixes on disk
+slots         admission to a pool of cells that all share
+streams       the same with a stream of cells for each sequence
+layout        choice between pool and streams
 """

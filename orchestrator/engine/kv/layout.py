@@ -1,12 +1,7 @@
-"""Choose the layout of the KV cache: a stream of cells for each sequence, or a pool of cells that all share.
+"""Choose the layout of the KV cache: a stream of cells for each sequence, or a pool that all sequences share.
 
-With streams, a step reads for each sequence only that sequence's cells. A pool is read as a whole for every sequence,
-but a prefix that many sequences share is there once, and is read from the processor's caches for many of them. So
-streams are faster for texts that have little in common, and a pool for many texts that begin with the same document.
-Streams between those of running sequences have to be padded, and prompts are computed in steps of their own, which
-costs most where arithmetic bounds a step: with small models, and with short texts that end at different times.
-Which of them come is not known in advance: an engine changes its layout when the change would have paid by now.
-`docs/adr/0012-the-cache-is-laid-out-for-what-comes.md` has figures. Pure: no clock, no model.
+Streams suit unrelated texts; a pool suits many texts with the same long prefix. The engine changes its layout when the
+change would have paid: see `docs/adr/0012-the-cache-is-laid-out-for-what-comes.md`. Pure: no clock, no model.
 """
 
 from dataclasses import dataclass
@@ -15,32 +10,28 @@ from orchestrator.engine.contract import EngineSpec
 from orchestrator.engine.step_cost.model import StepCostModel
 from registry.options import FlashAttention
 
+# A step for several sequences takes about as long as reading the pool this many times.
 _PASSES = 2
-"""A step for several sequences takes about as long as if it read the pool this many times."""
+# With many sequences, a step takes as long as reading the pool once for this many of them.
 _TILE = 8
-"""Where many sequences decode, a step takes as long as if it read the pool once for this many sequences."""
+# A layout that is slower by at most this fraction counts as equally good: no more is known for certain.
 _TOLERANCE = 0.05
-"""A layout that takes longer by at most this fraction counts as equally good, since no more is known for certain."""
-_LEARNING_RATE = 0.1
-"""The fraction of an observed error that is corrected at once."""
+_LEARNING_RATE = 0.1  # the fraction of an observed error that is corrected at once
+# A cache of at most this many cells starts as a pool: reading cells in vain is cheap then, but padding and steps of
+# their own for prompts cost as much as with a larger cache.
 _FEW_CELLS = 8192
-"""A cache of at most so many cells begins as a pool. To read more of it than needed takes little time, while padding
-and steps of their own for prompts take as much as with a larger one."""
+# Limits the observed cost of a pool, relative to the assumed one, in both directions: the process may have been
+# suspended.
 _MAX_COST_RATIO = 8.0
-"""The observed cost of a pool is limited to this many times what was assumed, and to that fraction of it: a process
-that was suspended says nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class AttentionReads:
-    """The cells that a step reads when it decodes one token for each of several sequences."""
+    """The cells that one decode step reads."""
 
-    width: int
-    """How many sequences decode."""
-    stream_cells: int
-    """The cells that are read with streams, summed over the sequences."""
-    pool_cells: int
-    """The cells that are held in a pool, where shared cells count once, including those of finished prompts."""
+    width: int  # sequences that decode
+    stream_cells: int  # cells that are read with streams, summed over the sequences
+    pool_cells: int  # cells that a pool holds: shared ones count once, finished prompts included
 
     @property
     def pool_read_cells(self) -> float:
@@ -49,26 +40,20 @@ class AttentionReads:
 
 
 class CacheLayout:
-    """The layout that is in use, and how much time the other one would have saved."""
+    """The layout in use, and how much time the other one would have saved."""
 
     def __init__(self, *, split: bool) -> None:
-        self.split = split
-        """Whether the cells are split into streams."""
+        self.split = split  # whether the cells are split into streams
+        # Estimated seconds lost to the other layout. Falls, down to 0, while the other one would be slower.
         self.regret = 0.0
-        """The estimated seconds by which decoding took longer than it would have with the other layout. It falls,
-        down to 0, while the other layout would be slower."""
         self._pool_cost_ratio = 1.0
-        self._padding_share = 0.0
-        """The fraction of a step's time that padding took while the cells were split."""
+        self._padding_share = 0.0  # the fraction of a step's time that padding took with streams
 
     def record(
         self, reads: AttentionReads, seconds: float, streams: StepCostModel, count: int = 1, padded: int = 0
     ) -> None:
-        """Account for `count` steps like this one, which took `seconds`, with so many `padded` streams.
-
-        `streams` is what steps cost with streams. Of a pool nothing is learned while it does not know what a cell
-        costs.
-        """
+        """Account for `count` steps of `seconds` and `padded` streams each; `streams` is the cost of such steps."""
+        # Nothing is learned about a pool while the cost of a cell is unknown.
         if streams.per_cell and not self.split:
             self._learn(reads, seconds, streams)
         longer = streams.per_cell * (reads.stream_cells - self._pool_cost_ratio * reads.pool_read_cells)
@@ -81,38 +66,31 @@ class CacheLayout:
         self.regret = max(0.0, self.regret + count * (saved - _TOLERANCE * seconds))
 
     def change_is_due(self, change_seconds: float) -> bool:
-        """Return whether to change the layout when the change takes so long.
-
-        Waiting until the change would have paid never loses more than the change itself costs.
-        """
+        """Return whether a change, which takes `change_seconds`, would have paid by now."""
+        # Waiting this long never loses more than the change itself costs.
         return self.regret > change_seconds
 
     def change(self) -> None:
-        """Note that the other layout is in use now."""
+        """Record that the other layout is in use now."""
         self.split = not self.split
         self.regret = 0.0
 
     def _learn(self, reads: AttentionReads, seconds: float, streams: StepCostModel) -> None:
-        """Learn how much more than assumed it costs to read a pool, from the time beyond that of an empty cache."""
+        # what goes beyond the time with an empty cache is spent on reading the pool
         longer = seconds - streams.seconds(reads.width, reads.width)
-        seen = longer / (streams.per_cell * reads.pool_read_cells)
-        limited = max(1 / _MAX_COST_RATIO, min(seen, _MAX_COST_RATIO))
+        ratio = longer / (streams.per_cell * reads.pool_read_cells)
+        limited = max(1 / _MAX_COST_RATIO, min(ratio, _MAX_COST_RATIO))
         self._pool_cost_ratio += _LEARNING_RATE * (limited - self._pool_cost_ratio)
 
 
 def layout_may_change(spec: EngineSpec, attention: FlashAttention) -> bool:
-    """Return whether an engine with these settings may change its layout while it runs.
-
-    It may not if a setting decides the layout, if scores of attention are kept, whose memory depends on the layout, or
-    if there is a draft model, whose layout follows the target's. With a single slot, both layouts read the same cells.
-    """
+    """Return whether an engine with these settings may change its layout while it runs."""
     settled = spec.batch_invariant or spec.cells is not None or spec.split is not None
+    # Without flash attention, scores are kept, whose memory depends on the layout. The layout of a draft model
+    # follows the target's. With a single slot, both layouts read the same cells.
     return not settled and attention != "off" and spec.speculation is None and spec.slots > 1
 
 
 def begins_as_pool(spec: EngineSpec, attention: FlashAttention, context: int) -> bool:
-    """Return whether the cells of an engine with sequences of `context` tokens are a pool at first, if it may choose.
-
-    A model with a sliding window, or with a state in place of cells, has no choice.
-    """
+    """Return whether the cells start as a pool, if the model supports both. Sequences have `context` tokens."""
     return layout_may_change(spec, attention) and context * spec.slots <= _FEW_CELLS

@@ -1,7 +1,6 @@
-"""Record in a radix tree which sequence holds which prompt tokens in the KV cache, and count the cells that they take.
+"""Record which sequence holds which prompt tokens in the KV cache, as a radix tree, and count their cells.
 
-A cell is shared by all sequences that were forked after it. Two sequences may hold equal tokens in different cells.
-What a cell holds depends on the adapters that it was computed with, so sequences with different ones share nothing.
+Cells depend on the adapters they were computed with, so sequences with different adapters share nothing.
 """
 
 from collections.abc import Iterable
@@ -16,46 +15,40 @@ Tokens = npt.NDArray[np.int32]
 
 
 def common_prefix(left: Tokens, right: Tokens) -> int:
-    """Return how many tokens two arrays have in common at their beginning."""
+    """Return how many tokens two arrays have in common at the start."""
     length = min(len(left), len(right))
     different = left[:length] != right[:length]
     at = int(different.argmax()) if length else 0
     return at if length and different[at] else length
 
 
+# A run of tokens that follows those of its parent.
 @dataclass(slots=True, eq=False)
 class _Node:
-    """A run of tokens that follows those of its parent."""
-
     tokens: Tokens
     parent: "_Node | None"
     children: list["_Node"] = field(default_factory=list)
-    ends: set[int] = field(default_factory=set)
-    """The sequences whose last token is the last one of this node."""
+    ends: set[int] = field(default_factory=set)  # sequences whose last token is the last one of this node
 
     def any_sequence(self) -> int:
-        """Return a sequence that holds all tokens of this node; at least one does."""
         node = self
+        # At least one sequence ends here or below.
         while not node.ends:
             node = node.children[0]
         return next(iter(node.ends))
 
 
 class PrefixTree:
-    """Sequences and the prompt tokens that they hold."""
-
     def __init__(self) -> None:
-        self.cells = 0
-        """How many tokens are held, shared ones counted once."""
+        self.cells = 0  # tokens that are held; shared ones count once
         self._roots: dict[Adapters, _Node] = {}
         self._at: dict[int, _Node] = {}
 
     def start(self, seq: int, lora: Adapters = ()) -> None:
-        """Add a sequence that holds nothing yet and is computed with these adapters beside the model's own."""
         self._place(seq, self._roots.setdefault(lora, _Node(np.empty(0, np.int32), None)))
 
     def match(self, tokens: Tokens, lora: Adapters = ()) -> tuple[int, int]:
-        """Return the sequence with these adapters that holds the longest prefix of `tokens`, and the prefix's length.
+        """Return the sequence with these adapters that holds the longest prefix of `tokens`, and its length.
 
         Returns (-1, 0) if there is none.
         """
@@ -63,7 +56,7 @@ class PrefixTree:
         return (-1, 0) if root is None else self._longest(root, tokens)
 
     def held_of(self, tokens: Tokens, seq: int, lora: Adapters = ()) -> int:
-        """Return how many of the first `tokens` this sequence holds too, computed with these adapters."""
+        """Return how many of the first `tokens` this sequence holds, computed with these adapters."""
         path = self._path(seq)
         if not path or path[0].parent is not self._roots.get(lora):
             return 0
@@ -88,7 +81,7 @@ class PrefixTree:
         return count
 
     def cells_of(self, seqs: Iterable[int]) -> int:
-        """Return how many tokens these sequences hold, shared ones counted once."""
+        """Return how many tokens these sequences hold; shared ones count once."""
         return sum(len(node.tokens) for node in {node for seq in seqs for node in self._path(seq)})
 
     def fork(self, source: int, target: int, length: int) -> None:
@@ -104,7 +97,6 @@ class PrefixTree:
         raise ValueError(f"sequence {source} is {length} tokens too short to be forked there")
 
     def extend(self, seq: int, tokens: Tokens) -> None:
-        """Note that a sequence holds further tokens of its prompt."""
         node = self._at[seq]
         self.cells += len(tokens)
         if node.parent is not None and not node.children and node.ends == {seq}:
@@ -141,17 +133,16 @@ class PrefixTree:
         self._at[seq] = node
 
     def _split(self, node: _Node, length: int) -> _Node:
-        """Split a node in two and return the first part, a new node. The sequences that end at the node still do."""
         upper = _Node(node.tokens[:length], node.parent, [node])
         if node.parent is not None:
             node.parent.children[node.parent.children.index(node)] = upper
+        # The node itself becomes the lower part: its sequences still end at it.
         node.tokens, node.parent = node.tokens[length:], upper
         return upper
 
     def _path(self, seq: int) -> list[_Node]:
-        """Return the nodes that a sequence passes through, from the root."""
         path, node = [], self._at[seq]
         while node.parent is not None:
             path.append(node)
             node = node.parent
-        return path[::-1]
+        return path[::-1]  # from the root

@@ -1,9 +1,4 @@
-"""Decide which sequences get a place in a KV cache whose cells form one pool, and which finished prompts stay in it.
-
-A sequence is admitted when the pool has cells for its prompt and for the next tokens of its answer. A pool with fewer
-cells than all sequences could take may run out of them later. Then `reserve_cells` returns False, and the caller has to
-preempt a sequence.
-"""
+"""Admit sequences to a KV cache whose cells form one pool, and choose which finished prompts stay in it."""
 
 import bisect
 from abc import ABC, abstractmethod
@@ -15,25 +10,21 @@ from orchestrator.engine.kv.prefix_tree import PrefixTree
 from orchestrator.engine.llama import Llama, Tokens
 from registry.options import Adapters
 
+# A sequence is admitted if the pool has cells for this many further answer tokens, of it and of each admitted one. So
+# this many tokens are made between two preemptions.
 ANSWER_RESERVE = 64
-"""When a sequence is admitted, the pool must have cells for this many further tokens of its answer and of the answers
-of all admitted sequences. So many tokens are made between two preemptions."""
 
 
 @dataclass(slots=True)
 class CellReservation:
-    """What an admitted sequence needs: cells for the tokens that it prefills, and then for its answer."""
+    """The cells that an admitted sequence needs."""
 
-    prefill: int
-    """How many tokens are computed before it decodes."""
-    answer: int
-    """The most tokens of the answer that may follow."""
-    computed: int
-    """How many of the prefill tokens are in the cache."""
+    prefill: int  # tokens that are computed before it decodes
+    answer: int  # the most answer tokens that may follow
+    computed: int  # prefill tokens in the cache
 
     @property
     def to_compute(self) -> int:
-        """How many prefill tokens still have to be computed."""
         return self.prefill - self.computed
 
     def answer_cells(self, held: int) -> int:
@@ -42,7 +33,7 @@ class CellReservation:
 
 
 class Slots(ABC):
-    """The sequences of one context: those that are live, and finished prompts that are retained to be shared."""
+    """The sequences of one context: live ones, and finished prompts that are retained to be shared."""
 
     def __init__(self, llama: Llama, slots: int) -> None:
         self.tree = PrefixTree()
@@ -52,8 +43,7 @@ class Slots(ABC):
         self._live: dict[int, CellReservation] = {}
         self._retained: OrderedDict[int, int] = OrderedDict()
         self._admission_blocked = False
-        self.min_shared_tokens = 1
-        """Shared prefixes of fewer tokens are computed again."""
+        self.min_shared_tokens = 1  # shorter shared prefixes are computed again
 
     @property
     def retained(self) -> int:
@@ -62,66 +52,57 @@ class Slots(ABC):
 
     @property
     def pooled_cells(self) -> int:
-        """How many cells are held, or would be held in a pool, which retains less of finished prompts than streams."""
-        answers = sum(one.answer_cells(self._llama.held(seq)) for seq, one in self._live.items())
-        kept = min(self.tree.cells, self._llama.context_limit)
-        return answers + max(kept, self.tree.cells_of(self._live))
+        """How many cells a pool holds, or would hold: it retains less of finished prompts than streams do."""
+        answers = sum(need.answer_cells(self._llama.held(seq)) for seq, need in self._live.items())
+        retained = min(self.tree.cells, self._llama.context_limit)
+        return answers + max(retained, self.tree.cells_of(self._live))
 
     @property
     def full(self) -> bool:
-        """Whether every slot is taken."""
         return len(self._live) >= self._slots
 
     @property
     @abstractmethod
     def used_cells(self) -> int:
-        """How many cells are held, or reserved for prompts that are being computed and for answers."""
+        """How many cells are held, or reserved for prompts in prefill and for answers."""
 
     @abstractmethod
-    def available_cells(self, wanted: int) -> int:
-        """Return how many of the `wanted` cells live sequences could get if finished prompts were evicted."""
+    def available_cells(self, cells: int) -> int:
+        """Return how many of `cells` cells live sequences could get if finished prompts were evicted."""
 
     @abstractmethod
     def reserve_cells(self, cells: int) -> bool:
-        """Evict finished prompts until so many cells are free for this step, and return whether they are."""
+        """Evict finished prompts until `cells` cells are free for this step; return whether they are.
+
+        If not, the caller has to preempt a sequence.
+        """
 
     @abstractmethod
     def longest_shared_prefix(self, tokens: Tokens, lora: Adapters = ()) -> tuple[int, int]:
-        """Return the sequence that holds the longest prefix of `tokens`, and the prefix's length; (-1, 0) for none.
-
-        Only sequences that were computed with the adapters `lora` count. The last token is never shared, because its
-        logits are needed.
-        """
+        """Return the sequence that shares the longest prefix of `tokens`, and the prefix's length; or (-1, 0)."""
 
     @abstractmethod
     def admit(self, tokens: Tokens, answer: int, lora: Adapters = (), *, shares: bool = True) -> tuple[int, int] | None:
-        """Give a place to a sequence that will prefill `tokens` and then make up to `answer` tokens, with `lora`.
+        """Admit a sequence that will prefill `tokens` and then make up to `answer` tokens, with `lora`.
 
-        It `shares` what others have computed, or begins with nothing. Returns its sequence id and how many of the
-        tokens it shares with others, or None if there is no place now.
+        Returns its id and how many tokens it shares with others (0 unless it `shares`); None if there is no place now.
         """
 
     def retry_admission(self) -> None:
-        """Note that another sequence is now the first to be admitted, so that `admit` may succeed again."""
+        """Let `admit` try again, because another sequence is the first to be admitted now."""
         self._admission_blocked = False
 
     @abstractmethod
     def release(self, seq: int, computed: int) -> None:
-        """Free the place of a sequence. The `computed` tokens of its prompt are retained while there is room, unless
-        another sequence holds them, too."""
+        """Free the slot of a sequence. Its `computed` prompt tokens are retained if there is room and no other copy."""
 
     @abstractmethod
     def can_insert_prefix(self, length: int) -> bool:
-        """Return whether a prefix of so many tokens that was not computed here may be retained."""
+        """Return whether a prefix of `length` tokens that was not computed here may be retained."""
 
     def insert_prefix(self, tokens: Tokens, lora: Adapters, fill: Callable[[int], bool]) -> bool:
-        """Retain a prefix as if a finished prompt had left it, and return whether that was possible.
-
-        `lora` are the adapters that it was computed with.
-
-        `fill` is called with an empty sequence, puts the cells into it and returns whether it did. The last free
-        sequence is used, so that the first ones stay adjacent for those that will be admitted.
-        """
+        """Retain a prefix like a finished prompt, if `fill` puts its cells into an empty sequence and returns True."""
+        # the last free sequence, so that those that are admitted later are adjacent
         if not self._free or not self.can_insert_prefix(len(tokens)) or not fill(self._free[-1]):
             return False
         seq = self._free.pop()
@@ -131,22 +112,21 @@ class Slots(ABC):
         return True
 
     def preempt(self, seq: int) -> None:
-        """Take a sequence's place away, and the cells that it shares with nobody."""
+        """Take away the slot of a sequence, and the cells that it shares with no other."""
         del self._live[seq]
         self._remove(seq)
 
     def cells_freed_by(self, seq: int) -> int:
         """Return how many cells, held or reserved, preempting a live sequence would free."""
-        one = self._live[seq]
-        return self.tree.exclusive(seq) + one.to_compute + one.answer_cells(self._llama.held(seq))
+        need = self._live[seq]
+        return self.tree.exclusive(seq) + need.to_compute + need.answer_cells(self._llama.held(seq))
 
     def mark_computed(self, seq: int, tokens: Tokens) -> None:
-        """Note that the next prefill tokens of a sequence are in the cache now."""
+        """Record that the next prefill tokens of a sequence are in the cache."""
         self.tree.extend(seq, tokens)
         self._live[seq].computed += len(tokens)
 
     def _begin(self, seq: int, source: int, reused: int, lora: Adapters) -> None:
-        """Let an empty sequence begin with the first `reused` tokens of `source`, which has the same adapters."""
         if not reused:
             self.tree.start(seq, lora)
             return
@@ -156,12 +136,10 @@ class Slots(ABC):
             self._retained.move_to_end(source)
 
     def _is_held_by_another(self, seq: int) -> bool:
-        """Return whether another sequence has the same prompt: it holds all of this one's but for the last token, which
-        each has computed itself."""
+        # 1: a sequence computes the last token of its prompt itself, so that cell is never shared
         return self.tree.exclusive(seq) <= 1
 
     def _evict(self, seq: int) -> None:
-        """Remove a finished prompt."""
         del self._retained[seq]
         self._remove(seq)
 
@@ -172,38 +150,35 @@ class Slots(ABC):
 
 
 class PooledSlots(Slots):
-    """The sequences of a pool that all share. Finished prompts together retain at most `retain` cells of their own."""
+    """The sequences of one pool. Finished prompts together retain at most `retain` cells of their own."""
 
     def __init__(self, llama: Llama, slots: int, retain: int) -> None:
         super().__init__(llama, slots)
         self._retain = retain if llama.can_fork else 0
-        self._spare = 0  # so many cells are certainly free: counting them in every step would take too long
+        self._spare = 0  # at least this many cells are free: counting them in every step takes too long
 
     @property
     def used_cells(self) -> int:
-        """How many cells are held, or reserved for prompts that are being computed and for the next answer tokens."""
         live = self._live.items()
-        soon = sum(min(ANSWER_RESERVE, one.answer - one.answer_cells(self._llama.held(seq))) for seq, one in live)
-        return self._taken + soon
+        soon = sum(min(ANSWER_RESERVE, need.answer - need.answer_cells(self._llama.held(seq))) for seq, need in live)
+        return self._occupied_cells + soon
 
-    def available_cells(self, wanted: int) -> int:
-        """Return how many of the `wanted` cells live sequences could get if finished prompts were evicted."""
-        if wanted > self._spare:
-            self._spare = self._llama.cells - self._taken
-        if wanted > self._spare:
-            return min(wanted, self._spare + sum(map(self.tree.exclusive, self._retained)))
-        return wanted
+    def available_cells(self, cells: int) -> int:
+        if cells > self._spare:
+            self._spare = self._llama.cells - self._occupied_cells
+        if cells > self._spare:
+            return min(cells, self._spare + sum(map(self.tree.exclusive, self._retained)))
+        return cells
 
     @property
-    def _taken(self) -> int:
-        """How many cells are held, or reserved for prompts that are being computed."""
+    def _occupied_cells(self) -> int:
+        # unlike `used_cells`, without those that are reserved for answers
         live = self._live.items()
-        return self.tree.cells + sum(one.to_compute + one.answer_cells(self._llama.held(seq)) for seq, one in live)
+        return self.tree.cells + sum(need.to_compute + need.answer_cells(self._llama.held(seq)) for seq, need in live)
 
     def reserve_cells(self, cells: int) -> bool:
-        """Evict finished prompts until so many cells are free for this step, and return whether they are."""
         if cells > self._spare:
-            self._spare = self._llama.cells - self._taken
+            self._spare = self._llama.cells - self._occupied_cells
         while cells > self._spare and self._retained:
             before = self.tree.cells
             self._evict(next(iter(self._retained)))
@@ -214,11 +189,10 @@ class PooledSlots(Slots):
         return True
 
     def longest_shared_prefix(self, tokens: Tokens, lora: Adapters = ()) -> tuple[int, int]:
-        """Return the sequence that holds the longest prefix of `tokens`, and the prefix's length; (-1, 0) for none."""
+        # Not the last token, whose logits are needed.
         return self.tree.match(tokens[:-1], lora) if self._llama.can_fork else (-1, 0)
 
     def admit(self, tokens: Tokens, answer: int, lora: Adapters = (), *, shares: bool = True) -> tuple[int, int] | None:
-        """Give a place to a sequence, as `Slots.admit` says, if the pool has cells for it."""
         if self.full or self._admission_blocked:
             return None
         source, reused = self.longest_shared_prefix(tokens, lora) if shares else (-1, 0)
@@ -229,36 +203,33 @@ class PooledSlots(Slots):
             self._evict(oldest)
         seq = self._free.pop(0)
         self._begin(seq, source, reused, lora)
-        need = len(tokens) - reused + min(ANSWER_RESERVE, answer) + self.used_cells - self._taken
-        # Where even all finished prompts would not make enough room, none of them is evicted.
+        need = len(tokens) - reused + min(ANSWER_RESERVE, answer) + self.used_cells - self._occupied_cells
+        # If evicting all finished prompts would not make enough room, none of them is evicted.
         hopeless = bool(self._live) and self.available_cells(need) < need
         fits = not hopeless and self.reserve_cells(need)
         self._spare = 0
         if not fits:
             self._remove(seq)
-            self._admission_blocked = True  # until a sequence leaves: trying again in every step would cost as much
+            self._admission_blocked = True  # until a sequence leaves: a retry in every step would cost too much
             return None
         self._live[seq] = CellReservation(len(tokens), answer, reused)
         self._evict_surplus()
         return seq, reused
 
     def _evict_surplus(self) -> None:
-        """Evict now the finished prompts for which there will be no cells when the live ones finish: until then every
-        step would read their cells."""
-        while self._retained and self.tree.cells + sum(one.to_compute for one in self._live.values()) > self._retain:
+        # There will be no cells for these prompts when the live sequences finish, and until then every step would
+        # read them.
+        while self._retained and self.tree.cells + sum(need.to_compute for need in self._live.values()) > self._retain:
             self._evict(next(iter(self._retained)))
 
     def can_insert_prefix(self, length: int) -> bool:
-        """Return whether a prefix of so many tokens that was not computed here may be retained."""
         return sum(map(self.tree.exclusive, self._retained)) + length <= self._retain
 
     def preempt(self, seq: int) -> None:
-        """Take a sequence's place away, and the cells that it shares with nobody."""
         super().preempt(seq)
         self._admission_blocked = False
 
     def release(self, seq: int, computed: int) -> None:
-        """Free the place of a sequence. The `computed` tokens of its prompt are retained while there are cells."""
         del self._live[seq]
         self._admission_blocked = False
         if not self._retain or self._is_held_by_another(seq):

@@ -1,19 +1,19 @@
-"""Decide which sequences get a place in a split KV cache, and which finished prompts stay in the unused streams."""
+"""Admit sequences to a split KV cache, and choose which finished prompts stay in the unused streams."""
 
 from orchestrator.engine.kv.slots import CellReservation, Slots
 from orchestrator.engine.llama import Llama, Tokens
 from registry.options import Adapters
 
+# A fork copies a whole stream. Copying this many cells takes about as long as computing one token.
 CELLS_COPIED_PER_TOKEN = 64
-"""A fork copies a whole stream. Copying so many of its cells takes about as long as computing one token."""
+# However short the streams, a shorter prefix is not copied, because the copy is a call of its own.
 MIN_SHARED_TOKENS = 32
-"""However short streams are, a prefix of fewer tokens is not copied, since the copy is a call of its own."""
 
 
 class StreamSlots(Slots):
-    """The sequences of one context, each in a stream of its own that has cells for the longest sequence.
+    """The sequences of one context, each in a stream that has cells for the longest sequence.
 
-    The lowest free stream is taken first, so that the streams in use are adjacent, as decoding them together requires.
+    The lowest free stream is used first: only adjacent streams can be decoded together.
     """
 
     def __init__(self, llama: Llama, slots: int) -> None:
@@ -22,30 +22,24 @@ class StreamSlots(Slots):
 
     @property
     def used_cells(self) -> int:
-        """How many cells are held, or reserved for live sequences."""
         held = {seq: self._llama.held(seq) for seq in range(self._llama.sequences)}
         live = self._live.items()
-        return sum(held.values()) + sum(one.to_compute + one.answer - one.answer_cells(held[seq]) for seq, one in live)
+        return sum(held.values()) + sum(
+            need.to_compute + need.answer - need.answer_cells(held[seq]) for seq, need in live
+        )
 
-    def available_cells(self, wanted: int) -> int:
-        """Return `wanted`, because every sequence has a stream that is long enough for it."""
-        return wanted
+    def available_cells(self, cells: int) -> int:
+        return cells  # each stream is long enough for its sequence
 
     def reserve_cells(self, cells: int) -> bool:
-        """Return True, for the same reason."""
-        return True
+        return True  # for the same reason
 
     def longest_shared_prefix(self, tokens: Tokens, lora: Adapters = ()) -> tuple[int, int]:
-        """Return the sequence that holds the longest prefix of `tokens`, and the prefix's length.
-
-        Returns (-1, 0) if no prefix is long enough to be worth the copy. The last token is never shared, because its
-        logits are needed.
-        """
         source, length = self.tree.match(tokens[:-1], lora)
+        # Copying a shorter prefix is not worth it.
         return (source, length) if length >= self.min_shared_tokens else (-1, 0)
 
     def admit(self, tokens: Tokens, answer: int, lora: Adapters = (), *, shares: bool = True) -> tuple[int, int] | None:
-        """Give a place to a sequence, as `Slots.admit` says, unless every slot is taken."""
         if self.full:
             return None
         in_place = self._take_over(tokens[:-1], lora) if shares else None
@@ -61,7 +55,6 @@ class StreamSlots(Slots):
         return seq, reused
 
     def release(self, seq: int, computed: int) -> None:
-        """Free the place of a sequence. The `computed` tokens of its prompt are retained until its stream is needed."""
         del self._live[seq]
         if self._is_held_by_another(seq):
             self._remove(seq)
@@ -70,32 +63,27 @@ class StreamSlots(Slots):
             self._retained[seq] = computed
 
     def can_insert_prefix(self, length: int) -> bool:
-        """Return whether the prefix fits into a stream; any free stream may retain it."""
         return length <= self._llama.context_limit
 
     def _take_over(self, tokens: Tokens, lora: Adapters) -> tuple[int, int] | None:
-        """Return the finished prompt whose stream a sequence can take over, and with how many of its first tokens, or
-        None. So nothing is copied.
-
-        It is one that holds these tokens and at most one more, as the same prompt does, whose last token is computed
-        again. Where some finished prompt has to be evicted anyway, it is the least recently used one that begins with
-        the longest prefix that is worth a copy; without such a prefix, it is the one that is evicted, of which the
-        beginning stays, such as the system prompt.
-        """
+        """Return a finished prompt whose stream can be reused without a copy, and how many tokens stay; or None."""
         source, reused = self.tree.match(tokens, lora)
+        # The same prompt came again: all but its last token is there.
         if source in self._retained and self._retained[source] - reused <= 1:
             return source, reused
         if self._free:
             return None
+        # A finished prompt has to be evicted anyway: the least recently used one with the longest prefix worth a
+        # copy.
         if reused >= self.min_shared_tokens:
             held = ((seq, self.tree.held_of(tokens, seq, lora)) for seq in self._retained)
-            return next((one for one in held if one[1] >= reused), None)
+            return next((prompt for prompt in held if prompt[1] >= reused), None)
+        # Without such a prefix, keep at least the start of the one that is evicted, such as its system prompt.
         oldest = next(iter(self._retained))
         reused = self.tree.held_of(tokens, oldest, lora)
         return (oldest, reused) if reused else None
 
     def _empty_stream(self, source: int) -> int:
-        """Return an empty stream: a free one, or that of the least recently used finished prompt but `source`."""
         if not self._free:
             self._evict(next(seq for seq in self._retained if seq != source))
         return self._free.pop(0)

@@ -1,8 +1,7 @@
 """Call llama.cpp. This is the only package that imports llama_cpp.
 
-llama.cpp aborts the process where it is called in a wrong way, so arguments are checked here first. One `Llama` is a
-model with one context, to be used by one thread, and so is one `Embedder`. Token arrays are int32, logits and vectors
-float32.
+llama.cpp aborts the process on wrong arguments, so they are checked here. A `Llama` or `Embedder` is a model with one
+context, for one thread. Token arrays are int32, logits and vectors float32.
 """
 
 from orchestrator.engine.llama.batch import Batch, Tokens, as_tokens

@@ -11,16 +11,11 @@ Tokens = npt.NDArray[np.int32]
 
 
 def as_tokens(tokens: Sequence[int]) -> Tokens:
-    """Return an array of tokens."""
     return np.asarray(tokens, dtype=np.int32)
 
 
 class Batch:
-    """The arrays of a llama_batch, reused for every step: token, position, sequence and whether logits are wanted.
-
-    There are `capacity` rows for tokens of the caller, and `padding` more for padding tokens. `ends` are pairs of a
-    sequence and the number of tokens that it will have in the cache, in the order in which they were added.
-    """
+    """The arrays of a llama_batch, reused for every step, of `capacity` rows and `padding` rows for padding tokens."""
 
     def __init__(self, capacity: int, padding: int) -> None:
         size = capacity + padding
@@ -32,8 +27,10 @@ class Batch:
         self.logits = np.zeros(size, np.int8)
         self.size = 0
         self.outputs = 0
+        # Pairs of a sequence and its number of tokens in the cache after the step, in the order of additions.
         self.ends: list[tuple[int, int]] = []
         self._one = np.ones(size, np.int32)
+        # llama.cpp wants a pointer to each row's sequence.
         self._seq_pointers = self.seq.ctypes.data + np.arange(size, dtype=np.uint64) * 4
         int32 = ctypes.POINTER(ctypes.c_int32)
         self._struct = lib.llama_batch(
@@ -45,12 +42,11 @@ class Batch:
         )
 
     def clear(self) -> None:
-        """Remove all tokens from the batch."""
         self.size = self.outputs = 0
         self.ends.clear()
 
     def add_one(self, seq: int, pos: int, token: int) -> None:
-        """Add one token whose logits are wanted. For a single token this is several times faster than `add`."""
+        """Add one token with logits. Several times faster than `add` for a single token."""
         at = self.size
         self.token[at], self.pos[at], self.seq[at], self.logits[at] = token, pos, seq, 1
         self.size += 1
@@ -58,7 +54,7 @@ class Batch:
         self.ends.append((seq, pos + 1))
 
     def add(self, seq: int, pos: int, tokens: Sequence[int] | Tokens, outputs: int) -> None:
-        """Add consecutive tokens of a sequence, the first at position `pos`. The last `outputs` of them get logits."""
+        """Add consecutive tokens of a sequence from position `pos` on. The last `outputs` of them get logits."""
         start, end = self.size, self.size + len(tokens)
         self.token[start:end] = tokens
         self.pos[start:end] = np.arange(pos, pos + len(tokens), dtype=np.int32)
@@ -75,24 +71,24 @@ class Batch:
             self.add(seq, pos, (0,) * count, 0)
 
     def want_logits(self, multiple: int) -> npt.NDArray[np.int64]:
-        """Have logits computed for a multiple of tokens in each micro-batch, and return which rows were wanted.
+        """Give logits to a multiple of tokens in each micro-batch, and return the rows that had them before.
 
-        From the first wanted token on all tokens get logits. The number of tokens and the size of micro-batches have to
-        be multiples of `multiple`.
+        All tokens from the first such row on get logits. The number of tokens and the size of micro-batches must be
+        multiples of `multiple`.
         """
-        wanted = np.flatnonzero(self.logits[: self.size])
-        start = int(wanted[0]) // multiple * multiple
+        rows = np.flatnonzero(self.logits[: self.size])
+        start = int(rows[0]) // multiple * multiple
         self.logits[start : self.size] = 1
         self.outputs = self.size - start
-        return wanted - start
+        return rows - start
 
     def sort(self) -> None:
-        """Sort the tokens by sequence, without changing their order within one. Rows of logits follow that order."""
+        """Sort the tokens by sequence, stably. Rows of logits follow that order."""
         order = np.argsort(self.seq[: self.size], kind="stable")
         for array in (self.token, self.pos, self.seq, self.logits):
             array[: self.size] = array[order]
 
     def struct(self) -> lib.llama_batch:
-        """Return the llama_batch, for llama_decode. It refers to the arrays of this object."""
+        """Return the llama_batch for llama_decode. It refers to the arrays of this object."""
         self._struct.n_tokens = self.size
         return self._struct

@@ -1,4 +1,4 @@
-"""Hold a loaded model that makes vectors of texts, and embed with it."""
+"""Embed or rank texts with a loaded model."""
 
 import re
 import time
@@ -24,6 +24,7 @@ from orchestrator.engine.llama.model import DEFAULT_CONTEXT, DecodeFailed
 from orchestrator.engine.llama.vocabulary import Vocabulary, meta
 from orchestrator.engine.processor import usable_cores
 
+# The pooling of the tokens' vectors by the header's `pooling_type`. Generating models have no such key.
 _POOLING: dict[str, int] = {
     "": lib.LLAMA_POOLING_TYPE_MEAN,
     "0": lib.LLAMA_POOLING_TYPE_MEAN,
@@ -31,21 +32,16 @@ _POOLING: dict[str, int] = {
     "2": lib.LLAMA_POOLING_TYPE_CLS,
     "3": lib.LLAMA_POOLING_TYPE_LAST,
 }
-"""How the vectors of a text's tokens become one, by the header's `pooling_type`: mean, that of the first token (CLS) or
-that of the last. Models that generate text have no such key."""
-_RANK = str(lib.LLAMA_POOLING_TYPE_RANK)
-"""The same for a model with a classifier, which scores a query and a text that follow each other."""
-_RERANK_TEMPLATE = b"rerank"
-"""The name of the template in which models that were made of ones that write want query and text."""
+_RANK = str(lib.LLAMA_POOLING_TYPE_RANK)  # a classifier scores a query and a text
+_RERANK_TEMPLATE = b"rerank"  # the prompt template of rerankers that were made from generating models
 _FLASH = {"auto": -1, "off": 0, "on": 1}
 _WARM_TOKENS = 64
 
 
 class Embedder:
-    """A model and a context that embeds. Raises CannotLoad; `progress` is called with the part that is loaded, 0 to 1.
+    """A model and a context that embeds. Raises CannotLoad; `progress` gets the loaded fraction, 0 to 1.
 
-    One call computes up to `slots` texts of `limit` tokens in all. `size` is how many numbers a vector has, and
-    `token_seconds` how long a token took in the first batch.
+    One call computes up to `slots` texts of `limit` tokens in all. `size` is the length of a vector.
     """
 
     def __init__(self, spec: EngineSpec, progress: Callable[[float], None] = lambda _: None) -> None:
@@ -61,7 +57,7 @@ class Embedder:
         self._context: Any = self._make_context(spec)
         self._memory = lib.llama_get_memory(self._context)
         self._batch = Batch(self.limit, padding=0)
-        self.token_seconds = self._warm_up()
+        self.token_seconds = self._warm_up()  # in the first batch
         self.log.verbose = False
         self.info = self._describe(time.monotonic() - started)
 
@@ -84,9 +80,9 @@ class Embedder:
         return context
 
     def _warm_up(self) -> float:
-        """Embed a few tokens, which reads every weight, and return how many seconds each took. Raises CannotLoad."""
         count = min(_WARM_TOKENS, self.vocab.size, self.limit)
         started = time.monotonic()
+        # This reads every weight.
         (vector,) = self.embed([np.arange(count, dtype=np.int32)])
         if not np.isfinite(vector).all():
             raise CannotLoad("corrupt", "the model's first vector is zero or not finite: its weights are damaged")
@@ -111,7 +107,7 @@ class Embedder:
     def tokenize(self, vocab: Vocabulary, index: int, text: str) -> Tokens:
         """Return the tokens of a text, with those that the model needs around it. Raises TextTooLong with `index`.
 
-        `vocab` is the vocabulary of this model that belongs to the calling thread.
+        `vocab` is the calling thread's vocabulary of this model.
         """
         self._check_fits(vocab, index, text)
         tokens = as_tokens(vocab.tokenize(text, special=False, whole=True))
@@ -122,36 +118,36 @@ class Embedder:
     def tokenize_pair(self, vocab: Vocabulary, index: int, query: str, text: str) -> Tokens:
         """Return the tokens of a query and a text for a model that ranks. Raises TextTooLong with `index`.
 
-        They are in the model's own template, if it has one, and else one after the other with the tokens around and
-        between them that encoders were trained with (Nogueira and Cho, arXiv 1901.04085). `vocab` is as in `tokenize`.
+        They are in the model's template, if it has one, or joined with the tokens that encoders were trained with
+        (Nogueira and Cho, arXiv 1901.04085).
         """
         self._check_fits(vocab, index, query, text)
         template = lib.llama_model_chat_template(self._model, _RERANK_TEMPLATE)
         if template:
             parts = re.split(r"(\{query\}|\{document\})", template.decode("utf-8", "replace"))
-            given = {"{query}": query, "{document}": text}
-            found = [
-                token for part in parts for token in vocab.tokenize(given.get(part, part), special=part not in given)
+            fields = {"{query}": query, "{document}": text}
+            tokens = [
+                token for part in parts for token in vocab.tokenize(fields.get(part, part), special=part not in fields)
             ]
         else:
-            first, second = (vocab.tokenize(one, special=False) for one in (query, text))
+            first, second = (vocab.tokenize(string, special=False) for string in (query, text))
             ends = [vocab.eos] if vocab.adds_eos else []
             between = [vocab.sep] if vocab.adds_sep else []
-            found = [*([vocab.bos] if vocab.adds_bos else []), *first, *ends, *between, *second, *(ends or between)]
-        if not 0 < len(found) <= self.limit:
-            raise TextTooLong(index, len(found), self.limit)
-        return as_tokens(found)
+            tokens = [*([vocab.bos] if vocab.adds_bos else []), *first, *ends, *between, *second, *(ends or between)]
+        if not 0 < len(tokens) <= self.limit:
+            raise TextTooLong(index, len(tokens), self.limit)
+        return as_tokens(tokens)
 
     def _check_fits(self, vocab: Vocabulary, index: int, *texts: str) -> None:
-        """Raise TextTooLong for texts that would be too long even if all their tokens were as long as the longest."""
+        # Too long even if all tokens were as long as the longest: refused before they are tokenized.
         least = sum(map(len, texts)) // vocab.longest
         if vocab.keeps_all and least > self.limit:
             raise TextTooLong(index, least, self.limit)
 
     def embed(self, texts: Sequence[Tokens]) -> Vectors:
-        """Return the vectors of the texts: shape (texts, size), each of length 1, or of NaN where a vector was zero.
+        """Return the vectors of the texts, of shape (texts, size) and length 1; NaN if a vector was zero.
 
-        Of a model that ranks, a vector is the score alone. Raises DecodeFailed.
+        A ranking model's vector is its score alone. Raises DecodeFailed.
         """
         self._batch.clear()
         for seq, tokens in enumerate(texts):
@@ -174,32 +170,33 @@ class Embedder:
         return np.ctypeslib.as_array(pointer, shape=(self.size,))
 
     def set_threads(self, threads: int) -> None:
-        """Compute with this many threads from the next batch on."""
         self.threads = threads
         lib.llama_set_n_threads(self._context, threads, threads)
 
 
 def _context_of(model: Any, spec: EngineSpec) -> int:
-    """Return the most tokens of a text. It is at most the training context: some models have no positions beyond it."""
     trained: int = lib.llama_model_n_ctx_train(model)
-    wanted = spec.context or min(trained, DEFAULT_CONTEXT)
-    if wanted > trained:
-        what = f"context is {wanted}, but the model was trained on {trained} tokens; accepted: at most that"
-        raise CannotLoad("settings", what)
-    return wanted
+    limit = spec.context or min(trained, DEFAULT_CONTEXT)
+    # Some models have no positions beyond the training context.
+    if limit > trained:
+        message = f"context is {limit}, but the model was trained on {trained} tokens; accepted: at most that"
+        raise CannotLoad("settings", message)
+    return limit
 
 
 def _pooling(model: Any, *, ranks: bool) -> int:
     kind = meta(model, f"{meta(model, 'general.architecture')}.pooling_type")
     if ranks:
         if kind != _RANK:
-            what = "the model has no classifier that ranks texts; accepted: one whose header says pooling_type 4 (rank)"
-            raise CannotLoad("architecture", what)
+            message = (
+                "the model has no classifier that ranks texts; accepted: one whose header says pooling_type 4 (rank)"
+            )
+            raise CannotLoad("architecture", message)
         return int(lib.LLAMA_POOLING_TYPE_RANK)
     if kind not in _POOLING:
         ranks_texts = " (it ranks texts: role reranker)" if kind == _RANK else ""
-        what = (
+        message = (
             f"the model joins its tokens in way {kind}{ranks_texts}, which makes no vector; accepted: mean, cls, last"
         )
-        raise CannotLoad("architecture", what)
+        raise CannotLoad("architecture", message)
     return _POOLING[kind]

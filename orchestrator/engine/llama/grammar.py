@@ -14,24 +14,20 @@ from orchestrator.engine.llama.vocabulary import Vocabulary
 
 Logits = npt.NDArray[np.float32]
 
-MAX_NESTING = 100
-"""How deep the parentheses of a grammar may be nested: llama.cpp's parser is recursive."""
-_CACHED = 32
-"""How many parsed grammars are kept."""
-_LIKELIEST = 512
-"""How many of the likeliest tokens are looked at first. The likeliest allowed one is nearly always among them."""
-_REMEMBERED = 64
-"""At most so many of the tokens that were allowed at the last place are asked for at the next one."""
+MAX_NESTING = 100  # of parentheses: llama.cpp's parser is recursive
+_CACHED = 32  # parsed grammars
+_LIKELIEST = 512  # tokens that are tried first; nearly always the likeliest allowed token is among them
+_REMEMBERED = 64  # tokens allowed at one place that are tried at the next
+# If a grammar allows two of these bytes, the text can continue in several ways. Most such places are detected by them.
 _COMMON_BYTES = b'"]},: \n\\-01ae'
-"""Where a grammar allows two of these bytes, a text may go on in several ways: most places are told apart by that."""
 _CANDIDATE = np.dtype([("id", np.int32), ("logit", np.float32), ("p", np.float32)])
 
 
 class TokensByFirstByte:
     """The tokens of a vocabulary by the first byte of their text.
 
-    A grammar refuses every token that begins with a byte which it refuses. So most tokens need not be looked at where
-    only few bytes may come next, as between the values of JSON, and in numbers and names.
+    A grammar refuses every token that starts with a refused byte. So most tokens need no check if few bytes are
+    possible, as between JSON values and in numbers and names.
     """
 
     def __init__(self, vocab: Vocabulary) -> None:
@@ -46,24 +42,21 @@ class TokensByFirstByte:
         self._common = np.zeros(np.count_nonzero(common >= 0), _CANDIDATE)
         self._common["id"] = common[common >= 0]
         self._common_array = _candidates(self._common)
-        self._common_logits: Logits = self._common["logit"]  # the same memory
+        self._common_logits: Logits = self._common["logit"]  # shares the memory
         self._all = np.arange(vocab.size, dtype=np.int32)
 
     def may_follow(self, grammar: "Grammar") -> Tokens:
-        """Return all tokens but those whose first byte the grammar refuses. Tokens without text are among them.
-
-        Where that leaves out less than half of the vocabulary, it is returned whole: one after the other takes less
-        time for each token.
-        """
+        """Return a superset of the allowed tokens: those with a possible first byte, and those without text."""
         possible = grammar.allows_each(self._single) | (self._single < 0)
         groups = [*(self._groups[byte] for byte in np.flatnonzero(possible)), self._groups[256]]
+        # From half of the vocabulary on, all tokens in order take less time for each token.
         return self._all if sum(map(len, groups)) > len(self._all) / 2 else np.concatenate(groups)
 
     def with_one_first_byte(self, grammar: "Grammar") -> Tokens | None:
-        """Return all tokens that the grammar allows next, or None if they begin with different bytes.
+        """Return all tokens that the grammar allows next, or None if they start with different bytes.
 
-        Tokens without text, such as end tokens, begin with no byte and are among them. To find out that there are
-        different first bytes takes far less time than a mask.
+        Tokens without text, such as end tokens, start with no byte and are included. None takes far less time than a
+        mask.
         """
         if grammar.allows_several(self._common_logits, self._common_array):
             return None
@@ -79,7 +72,7 @@ class Grammar:
     """The state of one sequence in its grammar. It must not be used after `close`."""
 
     def __init__(self, sampler: Any, tokens: TokensByFirstByte, forbidden: npt.NDArray[np.bool_]) -> None:
-        """`sampler` is llama.cpp's, `tokens` those of the vocabulary, and `forbidden` says which are never allowed."""
+        """`sampler` is llama.cpp's; `forbidden` marks the tokens that are never allowed."""
         self._sampler = sampler
         self._tokens = tokens
         self._forbidden = forbidden
@@ -88,34 +81,33 @@ class Grammar:
         self._one_array = lib.llama_token_data_array(data=ctypes.pointer(self._one), size=1, selected=-1, sorted=False)
 
     def allows(self, token: int) -> bool:
-        """Return whether this token may come next. That takes far less time than `mask`."""
+        """Return whether this token may come next. Far faster than `mask`."""
         self._one.id, self._one.logit = token, 0.0
         self._one_array.size = 1
         lib.llama_sampler_apply(self._sampler, ctypes.byref(self._one_array))
         return self._one.logit == 0.0 and not self._forbidden[token]
 
     def allows_each(self, tokens: npt.NDArray[np.int32]) -> npt.NDArray[np.bool_]:
-        """Return which of these tokens may come next; a negative number is no token, and may not."""
-        known = np.flatnonzero(tokens >= 0)
-        candidates = np.zeros(len(known), _CANDIDATE)
-        candidates["id"] = tokens[known]
-        if len(known):
+        """Return which of these tokens may come next. Negative numbers are no tokens and may not."""
+        valid = np.flatnonzero(tokens >= 0)
+        candidates = np.zeros(len(valid), _CANDIDATE)
+        candidates["id"] = tokens[valid]
+        if len(valid):
             lib.llama_sampler_apply(self._sampler, ctypes.byref(_candidates(candidates)))
         allowed = np.zeros(len(tokens), np.bool_)
-        allowed[known] = (candidates["logit"] == 0.0) & ~self._forbidden[tokens[known]]
+        allowed[valid] = (candidates["logit"] == 0.0) & ~self._forbidden[tokens[valid]]
         return allowed
 
     def allows_several(self, logits: Logits, array: Any) -> bool:
-        """Return whether two of some candidates may come next, which are no control tokens. Their `logits` change.
+        """Return whether at least two of some candidates, none of them control tokens, may come next.
 
-        `array` is what llama.cpp calls these candidates. To make it takes longer than to look at a dozen of them.
+        Overwrites `logits`. `array` is their llama_token_data_array: making it takes longer than checking a dozen.
         """
         logits.fill(0.0)
         lib.llama_sampler_apply(self._sampler, ctypes.byref(array))
         return len(logits) - int(np.count_nonzero(logits)) > 1
 
     def clone(self) -> "Grammar":
-        """Return a grammar in the same state, which goes its own way from here on."""
         return Grammar(lib.llama_sampler_clone(self._sampler), self._tokens, self._forbidden)
 
     def mask(self, logits: Logits) -> Logits:
@@ -126,16 +118,15 @@ class Grammar:
         return masked
 
     def allowed_by_likelihood(self, logits: Logits) -> Iterator[Tokens]:
-        """Yield the tokens that may come next, in ascending order: first those of a likely part of the vocabulary, then
-        all. The first part that has any has the likeliest of all.
+        """Yield sets of tokens that may come next, ascending: first a likely part of the vocabulary, then all.
 
-        To look at all tokens takes longer than the model's own part of a step, and to find the likeliest ones among
-        them is slow, too. Where a model would rather write something else, one place after the other is asked for, and
-        mostly the same tokens are allowed at all of them, such as digits. So what was allowed at the last place and is
-        allowed now tells how likely a token has to be to come into question.
+        The first non-empty set contains the likeliest allowed token.
         """
-        known = self._allowed_of(self._allowed_before)
-        least = logits[known].max(initial=-np.inf)
+        # Checking all tokens takes longer than the model's part of a step, and finding the likeliest ones is slow, too.
+        # If the model would rather write something else, mostly the same tokens, such as digits, are allowed at several
+        # places in a row. So what was allowed at the last place and is now gives a lower bound of the likelihood.
+        still_allowed = self._allowed_of(self._allowed_before)
+        least = logits[still_allowed].max(initial=-np.inf)
         if least > -np.inf:
             likely = np.flatnonzero(logits >= least).astype(np.int32)
             if len(likely) > _LIKELIEST:
@@ -149,33 +140,30 @@ class Grammar:
         yield self._remembered(self._tokens.may_follow(self))
 
     def _remembered(self, tokens: Tokens) -> Tokens:
-        """Return which of these tokens may come next, and keep some of them for the next place."""
         allowed = self._allowed_of(tokens)
         if len(allowed):
             self._allowed_before = allowed[:_REMEMBERED]
         return allowed
 
     def _allowed_of(self, tokens: Tokens) -> Tokens:
-        """Return which of these tokens may come next, in ascending order."""
         return np.sort(tokens[self.allows_each(tokens)])
 
     def allowed_if_alike(self) -> Tokens | None:
-        """Return all tokens that may come next, or None if they begin with different bytes."""
+        """Return all tokens that may come next, or None if they start with different bytes."""
         return self._tokens.with_one_first_byte(self)
 
     def accept(self, token: int) -> None:
-        """Go on to the state after a token. It must be one that is allowed: another one aborts the process."""
+        """Advance by an allowed token. Any other token aborts the process."""
         lib.llama_sampler_accept(self._sampler, token)
 
     def close(self) -> None:
-        """Free the memory that llama.cpp holds for it."""
         if self._sampler:
             lib.llama_sampler_free(self._sampler)
             self._sampler = None
 
 
 class Grammars:
-    """Parses grammars in GBNF, and caches the last ones: steps of one kind use the same grammar again and again."""
+    """Parses grammars in GBNF, and caches the latest: steps of one kind use the same grammar again and again."""
 
     def __init__(self, vocab: Vocabulary, errors: list[str]) -> None:
         self._vocab = vocab

@@ -1,4 +1,4 @@
-"""Load a model's weights and describe what was loaded, or raise CannotLoad with the exact reason."""
+"""Load a model's weights and describe them, or raise CannotLoad with the exact reason."""
 
 import ctypes
 import os
@@ -16,14 +16,12 @@ from registry.options import Adapters
 
 _LEVEL_WARN, _LEVEL_ERROR, _LEVEL_CONTINUE = 3, 4, 5
 _MOST_ERRORS = 8
-_ERROR_CHARACTERS = 300
-"""How many characters of an error are shown; the log holds all of it."""
-_FUNCTION = re.compile(r"^(?:[a-z]\w*_\w+(?:\(\))?: )+")
-"""The names of C++ functions that llama.cpp puts in front of its messages."""
+_ERROR_CHARACTERS = 300  # of an error; the log contains the whole text
+_FUNCTION = re.compile(r"^(?:[a-z]\w*_\w+(?:\(\))?: )+")  # C++ functions at the start of llama.cpp's messages
 
 
 class CannotLoad(Exception):
-    """The model cannot be loaded. `kind` says why in one word, the message in a sentence."""
+    """The model cannot be loaded. `kind` is the category, the message a sentence."""
 
     def __init__(self, kind: LoadFailure, message: str) -> None:
         super().__init__(message)
@@ -33,12 +31,11 @@ class CannotLoad(Exception):
 class LlamaLog:
     """Writes llama.cpp's log to standard error, which is the log file, and collects errors.
 
-    Everything is written while `verbose` is true, which is while the model loads; later only warnings and errors.
+    While `verbose` is true, as during loading, everything is written; later only warnings and errors.
     """
 
+    # llama.cpp calls this until it is replaced, even after the object that made it is gone.
     _installed: ClassVar[Any] = None
-    """The callback that llama.cpp calls. It is referred to here since llama.cpp calls it until it is given another one,
-    even if the object that made it no longer exists."""
 
     def __init__(self) -> None:
         self.verbose = True
@@ -64,9 +61,9 @@ class LlamaLog:
 
 
 def load_model(spec: EngineSpec, log: LlamaLog, progress: Callable[[float], None], *, repack: bool = True) -> Any:
-    """Load a model and return llama.cpp's handle of it. `progress` is called with the part that is loaded, 0 to 1.
+    """Load a model and return llama.cpp's handle. `progress` gets the loaded fraction, 0 to 1.
 
-    `repack` lays weights out for faster kernels, where llama.cpp has some. Raises CannotLoad.
+    `repack` rearranges weights for faster kernels, if llama.cpp has any. Raises CannotLoad.
     """
     _check_file(spec.file)
     lib.llama_backend_init()
@@ -98,7 +95,7 @@ def load_model(spec: EngineSpec, log: LlamaLog, progress: Callable[[float], None
 
 
 def new_context(model: Any, params: Any, log: LlamaLog) -> Any:
-    """Return a new context of the model. Raises CannotLoad."""
+    """Raises CannotLoad."""
     log.errors.clear()
     context = lib.llama_init_from_model(model, params)
     if not context:
@@ -108,9 +105,9 @@ def new_context(model: Any, params: Any, log: LlamaLog) -> Any:
 
 
 def load_adapters(model: Any, spec: EngineSpec, log: LlamaLog) -> dict[str, Any]:
-    """Load every LoRA adapter that a specification names and return their handles by file.
+    """Load every LoRA adapter of a specification; return their handles by file. Raises CannotLoad.
 
-    The handles are valid until the model is freed. Raises CannotLoad.
+    The handles are valid until the model is freed.
     """
     handles = {}
     for file in dict.fromkeys([*(adapter.file for adapter in spec.lora), *spec.adapters]):
@@ -126,11 +123,8 @@ def load_adapters(model: Any, spec: EngineSpec, log: LlamaLog) -> dict[str, Any]
 
 
 def apply_adapters(context: Any, handles: Mapping[str, Any], lora: Adapters, log: LlamaLog) -> None:
-    """Let a context compute everything with these adapters, and with no others. Raises CannotLoad.
-
-    `handles` are what `load_adapters` has returned. llama.cpp knows one scale for each handle, so the scales of an
-    adapter that is given twice are added up, as its weights would be.
-    """
+    """Use exactly these adapters, with `handles` from `load_adapters`, in a context. Raises CannotLoad."""
+    # llama.cpp has one scale for each handle, so the scales of an adapter that is given twice are added.
     scales: dict[str, float] = {}
     for adapter in lora:
         scales[adapter.file] = scales.get(adapter.file, 0.0) + adapter.scale
@@ -143,10 +137,7 @@ def apply_adapters(context: Any, handles: Mapping[str, Any], lora: Adapters, log
 
 
 def describe(model: Any, vocab: Vocabulary, **context_fields: Any) -> ModelInfo:
-    """Return what was loaded into this process.
-
-    `context_fields` are the fields of ModelInfo that depend on the context, which the model's file does not hold.
-    """
+    """Return a description of the model. `context_fields` are the fields of ModelInfo that depend on the context."""
     text = ctypes.create_string_buffer(256)
     lib.llama_model_desc(model, text, 256)
     return ModelInfo(
@@ -165,8 +156,7 @@ def describe(model: Any, vocab: Vocabulary, **context_fields: Any) -> ModelInfo:
 
 
 def _expert_override(spec: EngineSpec, log: LlamaLog) -> Any:
-    """Return the overrides that set how many experts are used per token. Reads the file's header first, since the name
-    of the setting begins with that of the architecture."""
+    # The header is read first, since the setting's name starts with the architecture.
     params = lib.llama_model_default_params()
     params.vocab_only = True
     model = lib.llama_model_load_from_file(os.fsencode(spec.file), params)

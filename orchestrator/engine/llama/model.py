@@ -1,4 +1,4 @@
-"""Hold a loaded model that generates text, with its context, its KV cache and its vocabulary, and decode with it."""
+"""Decode with a loaded model that generates text: its context, KV cache and vocabulary."""
 
 import ctypes
 import os
@@ -37,39 +37,28 @@ from registry.options import (
     invariant_streams,
 )
 
-BATCH = 512
-"""The most tokens of a step."""
-MAX_SEQUENCES = 256
-"""The most sequences that llama.cpp allows in a context."""
-VERIFIED = 64
-"""At least this many tokens of a step may have logits, so that draft tokens can be verified."""
-DEFAULT_CONTEXT = 8192
-"""The most tokens of a sequence for a spec that does not say."""
+BATCH = 512  # tokens of a step
+MAX_SEQUENCES = 256  # llama.cpp's limit for a context
+VERIFIED = 64  # tokens of a step that may have logits, at least, to verify draft tokens
+DEFAULT_CONTEXT = 8192  # tokens of a sequence, if the spec does not say
 _KV_TYPES = {"f32": 0, "f16": 1, "q4_0": 2, "q4_1": 3, "q5_0": 6, "q5_1": 7, "q8_0": 8, "bf16": 30}
 _FLASH = {"auto": -1, "off": 0, "on": 1}
+# Declared to return a number: making a pointer object at each step would take ten times as long.
 _logits_address = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(
     ctypes.cast(lib.llama_get_logits, ctypes.c_void_p).value or 0
 )
-"""llama_get_logits, declared to return a number: making a pointer object at each step would take ten times as long."""
 
 
 class DecodeFailed(Exception):
-    """llama_decode refused a batch. Admission and batching should have prevented that: it is a defect."""
+    """llama_decode refused a batch: a defect, since admission and batching should have prevented it."""
 
 
 class Llama:
-    """A model and its context. Raises CannotLoad; `progress` is called with the part that is loaded, 0 to 1.
+    """A model and its context. Raises CannotLoad; `progress` gets the loaded fraction, 0 to 1.
 
-    Sequences are numbered from 0 to `sequences` - 1. When the cache is `split`, each has a stream of cells of its own:
-    a fork copies the whole stream, attention reads only the cells of the sequence, and they lie in the order of its
-    tokens. Otherwise all share one pool of cells, and a fork shares those of its source.
-
-    `can_share` says whether tokens can be removed from the end of a sequence, which a state-space model cannot;
-    `can_fork` whether a sequence can begin with a part of another one; and `can_keep` whether the cells of a prefix
-    can be stored and restored.
-
-    A batch-invariant engine pads each micro-batch to a multiple of `row_multiple` tokens, two at least, and has logits
-    computed for such a multiple: kernels compute a lone row, and on some processors the rest of rows, by other sums.
+    Sequences have numbers below `sequences`. In a `split` cache each has its own stream of cells: a fork copies the
+    stream, and attention reads only the sequence's cells, in the order of its tokens. Otherwise all share a pool of
+    cells, and a fork shares those of its source.
     """
 
     def __init__(self, spec: EngineSpec, progress: Callable[[float], None] = lambda _: None) -> None:
@@ -78,6 +67,7 @@ class Llama:
         if spec.batch_invariant:
             os.environ["GGML_CPU_TILED_MM"] = "0"  # those kernels take over from eight tokens on, by other sums
         self._model: Any = load_model(spec, self.log, progress)
+        # Whether tokens can be removed from the end of a sequence, unlike in a state-space model.
         self.can_share = not (lib.llama_model_is_recurrent(self._model) or lib.llama_model_is_hybrid(self._model))
         if spec.batch_invariant and not self.can_share:  # tokens of a sequence cannot make its rows whole, see ADR 5
             lib.llama_model_free(self._model)
@@ -86,13 +76,17 @@ class Llama:
         self._own_lora = spec.lora
         self.vocab = Vocabulary(self._model)
         self.grammars = Grammars(self.vocab, self.log.errors)
-        # Of a sliding window only the present content would be stored, and a shorter prefix needs what was before it.
+        # Whether the cells of a prefix can be stored and restored. Of a sliding window only the present content would
+        # be stored, and a shorter prefix needs what was before it.
         self.can_keep = self.can_share and lib.llama_model_n_swa(self._model) == 0
         self.split = spec.splits_cache and self.can_share
-        # In a common pool, cells that have left a model's sliding window are given to other sequences.
+        # Whether a sequence can start with a part of another. In a common pool, cells that have left a model's sliding
+        # window are given to other sequences.
         self.can_fork = self.can_keep or self.split
         self.context_limit = self._choose_context(spec)
         self._context: Any = None
+        # A batch-invariant engine pads each micro-batch to a multiple of this, at least two, and computes logits of
+        # such a multiple: kernels compute a lone row, and on some processors the remaining rows, by other sums.
         self.row_multiple = 1
         self.may_keep_scores = spec.flash_attention == "auto" and may_keep_scores(
             spec, context=self.context_limit, heads=lib.llama_model_n_head(self._model), split=self.split
@@ -109,24 +103,24 @@ class Llama:
 
     def _choose_context(self, spec: EngineSpec) -> int:
         trained = lib.llama_model_n_ctx_train(self._model)
-        wanted = spec.context or min(trained, DEFAULT_CONTEXT, spec.cells or MAX_CELLS // spec.slots)
-        if wanted > trained and not spec.beyond_training:
+        limit = spec.context or min(trained, DEFAULT_CONTEXT, spec.cells or MAX_CELLS // spec.slots)
+        if limit > trained and not spec.beyond_training:
             raise CannotLoad(
                 "settings",
-                f"context is {wanted}, but the model was trained on {trained} tokens; accepted: at most that",
+                f"context is {limit}, but the model was trained on {trained} tokens; accepted: at most that",
             )
-        return wanted
+        return limit
 
     def set_flash_attention(self, spec: EngineSpec, flash_attention: FlashAttention) -> None:
-        """Compute attention in this way from now on, with an empty cache. Raises CannotLoad."""
+        """Change how attention is computed. Empties the cache. Raises CannotLoad."""
         lib.llama_free(self._context)
         self.flash_attention = flash_attention
         self._open(spec)
 
     def set_layout(self, spec: EngineSpec, *, split: bool) -> None:
-        """Give each sequence a stream of cells of its own, or all of them one pool. The cache is empty afterwards.
+        """Give each sequence its own stream of cells, or all of them one pool. Empties the cache.
 
-        Raises CannotLoad, after which only another call of this method is possible.
+        Raises CannotLoad, after which only this method may be called.
         """
         threads = self.threads
         lib.llama_free(self._context)
@@ -189,7 +183,6 @@ class Llama:
         return context
 
     def _keeps_batch_invariance(self) -> bool:
-        """Return whether the engine is batch-invariant on this processor. If it is not, say why."""
         problem = ""
         if lib.llama_model_is_hybrid(self._model):
             problem = "its attention reads the cells of all sequences in one pool"
@@ -200,10 +193,7 @@ class Llama:
         return not problem
 
     def _find_row_multiple(self) -> bool:
-        """Find the least multiple of rows with which a token's logits do not depend on the rest of its micro-batch.
-
-        Return False if there is none.
-        """
+        # The least multiple of rows with which a token's logits do not depend on the rest of its micro-batch.
         length = min(INVARIANT_MICRO_BATCH, self.context_limit // max(INVARIANT_ROWS) * max(INVARIANT_ROWS))
         for self.row_multiple in INVARIANT_ROWS:
             together = self._probe([length])
@@ -214,7 +204,6 @@ class Llama:
         return False
 
     def _probe(self, sizes: Sequence[int]) -> Logits:
-        """Return the logits of the first tokens of a text that is computed in steps of these sizes."""
         rows = []
         self.clear()
         for size in sizes:
@@ -226,10 +215,10 @@ class Llama:
         return np.concatenate(rows)
 
     def _warm_up(self) -> None:
-        """Decode a few tokens, which reads every weight. Raises CannotLoad if their logits are not finite."""
         self.batch.clear()
         self.batch.add(0, 0, np.arange(min(8, self.vocab.size), dtype=np.int32), 1)
         started = time.monotonic()
+        # This reads every weight.
         row = self.decode()[0]
         self.warm_seconds = time.monotonic() - started
         self.clear()
@@ -252,18 +241,17 @@ class Llama:
         )
 
     def chat_template(self) -> str | None:
-        """Return the model's own Jinja template, or None."""
         template = lib.llama_model_chat_template(self._model, None)
         return template.decode("utf-8", "replace") if template else None
 
     # Decoding
 
     def decode(self, width: int = 0) -> Logits:
-        """Compute the batch and return its logits, of shape (outputs, vocabulary), valid until the next call.
+        """Compute the batch; return its logits, of shape (outputs, vocabulary), valid until the next call.
 
-        With a split cache the batch must hold equally many tokens of each of its sequences, in their order, so that
-        llama.cpp needs as few micro-batches as possible. Sequences beside them are padded, up to `width` sequences in
-        all, where that takes less time. Padding tokens are removed from the cache afterwards. Raises DecodeFailed.
+        With a split cache the batch must contain equally many tokens of each of its sequences, in their order, so that
+        llama.cpp needs few micro-batches. Other sequences are padded, up to `width` sequences in all, if that takes
+        less time. Padding is removed from the cache afterwards. Raises DecodeFailed.
         """
         batch = self.batch
         pads = self._padding(width)
@@ -271,7 +259,7 @@ class Llama:
             batch.pad([(seq, self._position(seq), count) for seq, count in pads])
             if self.split:
                 batch.sort()
-        wanted = batch.want_logits(self.row_multiple) if batch.outputs and self.row_multiple > 1 else None
+        output_rows = batch.want_logits(self.row_multiple) if batch.outputs and self.row_multiple > 1 else None
         code = lib.llama_decode(self._context, batch.struct())
         if code:
             raise DecodeFailed(f"llama_decode returned {code} for {batch.size} tokens")
@@ -282,17 +270,14 @@ class Llama:
         if not batch.outputs:
             return self._logits[:0]
         rows = self._rows(batch.outputs)
-        if wanted is None:
+        if output_rows is None:
             return rows
-        first, last = int(wanted[0]), int(wanted[-1])
-        return rows[first : last + 1] if last - first + 1 == len(wanted) else rows[wanted]
+        first, last = int(output_rows[0]), int(output_rows[-1])
+        return rows[first : last + 1] if last - first + 1 == len(output_rows) else rows[output_rows]
 
     def _rows(self, count: int) -> Logits:
-        """Return the first rows of llama.cpp's logits, as an array that is not a copy.
-
-        Making the array takes long, so it is kept: the logits seldom move in memory, and never for a single row once
-        there was one. For several rows llama.cpp has to be asked in any case, since only that puts them in order.
-        """
+        # The array is a view of llama.cpp's logits and is cached, since making it takes long. The logits seldom move in
+        # memory, and never for a single row once there was one. Several rows are put in order only by llama_get_logits.
         if count == 1 and self._logits_at:
             return self._logits[:1]
         address = _logits_address(self._context)
@@ -303,7 +288,6 @@ class Llama:
         return self._logits[:count]
 
     def _padding(self, width: int) -> list[tuple[int, int]]:
-        """Return the sequences that are padded, and with how many tokens each."""
         batch = self.batch
         if not self.split:
             lone = self._batch_invariant and batch.size % self.micro_batch == 1
@@ -317,63 +301,56 @@ class Llama:
         return [*((seq, padding.tokens) for seq in padding.streams), *((seq, own) for seq in seqs if own)]
 
     def padded_beside(self, seqs: Sequence[int], width: int = 0) -> list[int]:
-        """Return the other sequences that `decode` pads in a step which computes one token of each of `seqs`.
-
-        `seqs` are in order, and `width` is that of `decode`. Only with a split cache sequences are padded.
-        """
+        """Return the other sequences that `decode` pads in a step of one token for each of `seqs`, which are sorted."""
         return self._plan(seqs, 1, width).streams if self.split else []
 
     def fits(self, seqs: Sequence[int], count: int) -> bool:
-        """Return whether so many tokens of each of `seqs` can be computed as batch invariance demands."""
+        """Return whether `count` tokens of each of `seqs` can be computed with batch invariance."""
         padding = self._plan(sorted(seqs), count, 0)
         return (len(seqs) + len(padding.streams)) * padding.tokens <= self.micro_batch
 
     def _plan(self, seqs: Sequence[int], count: int, width: int) -> Padding:
-        """Return how a step that computes `count` tokens of each of `seqs` is padded in a split cache."""
         if self._batch_invariant:
             cells = self.context_limit + max(INVARIANT_ROWS)
             rooms = [cells - held for held in self._held[: self.sequences]]
             return padding(seqs, count, rooms, multiple=self.row_multiple, most=self.micro_batch, width=width)
         if len(seqs) == 1:
             return Padding([], count)
-        others = padding_streams(seqs, self.sequences, width=width) or []
-        padded = [seq for seq in others if self._held[seq] + count <= self.context_limit]
+        candidates = padding_streams(seqs, self.sequences, width=width) or []
+        padded = [seq for seq in candidates if self._held[seq] + count <= self.context_limit]
         most = min(self.batch.padding, self.micro_batch - len(seqs) * count)
         return Padding(padded if len(padded) * count <= most else [], count)
 
     def _position(self, seq: int) -> int:
-        """Return the position of a sequence's next token, after those that the batch holds."""
         batch = self.batch
         mine = batch.pos[: batch.size][batch.seq[: batch.size] == seq]
         return int(mine[-1]) + 1 if len(mine) else self._held[seq]
 
     def held(self, seq: int) -> int:
-        """Return how many tokens of a sequence are in the cache."""
         return self._held[seq]
 
     def set_threads(self, threads: int) -> None:
-        """Compute with this many threads from the next call of `decode` on."""
         self.threads = threads
         lib.llama_set_n_threads(self._context, threads, threads)
 
     def has_adapters(self, lora: Adapters) -> bool:
-        """Return whether these adapters are loaded, so that `use_adapters` may be called with them."""
+        """Return whether these adapters are loaded, as `use_adapters` requires."""
         return all(adapter.file in self._adapters for adapter in lora)
 
     def use_adapters(self, lora: Adapters) -> bool:
-        """Compute with these adapters beside the model's own, and return whether that is a change.
+        """Use these adapters in addition to the model's own; return whether that is a change.
 
-        After a change the next call of `decode` takes longer, since llama.cpp plans its computation anew.
+        After a change the next `decode` takes longer, since llama.cpp plans its computation again.
         """
-        wanted = self._own_lora + lora
-        if wanted == self._lora:
+        adapters = self._own_lora + lora
+        if adapters == self._lora:
             return False
-        apply_adapters(self._context, self._adapters, wanted, self.log)
-        self._lora = wanted
+        apply_adapters(self._context, self._adapters, adapters, self.log)
+        self._lora = adapters
         return True
 
     def fork(self, source: int, target: int, length: int) -> None:
-        """Let the empty sequence `target` begin with the first `length` tokens of `source`, without computing them."""
+        """Let the empty sequence `target` start with the first `length` tokens of `source`, without computing them."""
         if self.split:
             lib.llama_memory_seq_cp(self._memory, source, target, -1, -1)  # only whole streams can be copied
             self.truncate(target, length)
@@ -382,7 +359,7 @@ class Llama:
             self._held[target] = length
 
     def truncate(self, seq: int, length: int) -> None:
-        """Remove all tokens of a sequence but the first `length` from the cache."""
+        """Remove all but the first `length` tokens of a sequence from the cache."""
         lib.llama_memory_seq_rm(self._memory, seq, length if length else -1, -1)
         self._held[seq] = length
 
@@ -393,21 +370,20 @@ class Llama:
         return buffer[:size].tobytes()
 
     def restore(self, seq: int, state: bytes, length: int) -> bool:
-        """Fill an empty sequence with what `state` has returned for `length` tokens, and return whether that succeeded.
+        """Fill an empty sequence with the `state` of `length` tokens; return whether that succeeded.
 
         The bytes must be unchanged, since llama.cpp does not check them. It refuses those of another layout.
         """
         buffer = np.frombuffer(state, np.uint8)
-        taken = lib.llama_state_seq_set_data(self._context, _bytes_of(buffer), len(buffer), seq)
+        bytes_read = lib.llama_state_seq_set_data(self._context, _bytes_of(buffer), len(buffer), seq)
         last = lib.llama_memory_seq_pos_max(self._memory, seq)
-        if not taken or last != length - 1:
+        if not bytes_read or last != length - 1:
             self.truncate(seq, 0)
             return False
         self._held[seq] = length
         return True
 
     def clear(self) -> None:
-        """Remove all tokens of all sequences from the cache."""
         lib.llama_memory_clear(self._memory, False)
         self._held = [0] * len(self._held)
 

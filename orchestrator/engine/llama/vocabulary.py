@@ -13,38 +13,25 @@ import numpy.typing as npt
 
 from orchestrator.engine.llama.batch import Tokens, as_tokens
 
-_CACHED = 256
-_LONGEST_CACHED = 1 << 15
-"""The tokens of up to 256 texts are cached, each of at most 32,768 characters: 32 MiB at most."""
+_CACHED = 256  # texts; with the next line 32 MiB at most
+_LONGEST_CACHED = 1 << 15  # characters
+# Other vocabularies lose text: they make one space of several, or one token of an unknown word.
 _KEEPING = ("llama", "gpt2")
-"""The kinds of vocabularies that leave out nothing of a text. Others make one space of several, or one token of an
-unknown word."""
-_CACHED_TEXTS = 8
-"""Of how many sets of texts it is kept which tokens hold one of them."""
+_CACHED_TEXTS = 8  # sets of texts, see `holding`
 
 
 class FimTokens(NamedTuple):
-    """The control tokens with which a model fills a place in a text; -1 for each that it does not have."""
+    """The control tokens with which a model fills a place in a text; -1 for a missing one."""
 
-    prefix: int
-    """Stands before what precedes the place."""
-    suffix: int
-    """Stands before what follows it."""
-    middle: int
-    """Stands before what the model writes."""
-    repository: int
-    """Stands before the name of a repository."""
-    file: int
-    """Stands before the name of a file."""
+    prefix: int  # precedes the text before the place
+    suffix: int  # precedes the text after it
+    middle: int  # precedes the generated text
+    repository: int  # precedes the name of a repository
+    file: int  # precedes the name of a file
 
 
 class Vocabulary:
-    """The tokens of one model. `end` are the tokens that end a text; `bos` and `eos` are -1 where there is none.
-
-    `adds_bos` says whether the model needs BOS in front of a prompt, `adds_space` whether a space is put in front of
-    every text that is tokenized. `control` are the names of all control tokens, and `fim` those that fill a place in
-    a text. `llama_seconds` is how long llama.cpp took to tokenize texts, in all.
-    """
+    """The tokens of one model. `bos`, `eos` and `sep` are -1 if missing."""
 
     def __init__(self, model: Any) -> None:
         self.handle: Any = lib.llama_model_get_vocab(model)
@@ -52,14 +39,15 @@ class Vocabulary:
         self.end = frozenset(t for t in range(self.size) if lib.llama_vocab_is_eog(self.handle, t))
         self.bos: int = lib.llama_vocab_bos(self.handle)
         self.eos: int = lib.llama_vocab_eos(self.handle)
+        # Whether the model needs BOS at the start of a prompt.
         self.adds_bos = bool(lib.llama_vocab_get_add_bos(self.handle)) and self.bos >= 0
         self.sep: int = lib.llama_vocab_sep(self.handle)
         self.adds_sep = bool(lib.llama_vocab_get_add_sep(self.handle)) and self.sep >= 0
         self.adds_eos = bool(lib.llama_vocab_get_add_eos(self.handle)) and self.eos >= 0
         kind = meta(model, "tokenizer.ggml.model")
+        # Whether tokenizing prepends a space.
         self.adds_space = kind == "llama" and meta(model, "tokenizer.ggml.add_space_prefix") != "false"
-        self.keeps_all = kind in _KEEPING
-        """Whether each byte of a text is in a token, so that a text has at least its bytes / `longest` tokens."""
+        self.keeps_all = kind in _KEEPING  # so a text has at least its bytes / `longest` tokens
         self.fim = FimTokens(
             lib.llama_vocab_fim_pre(self.handle),
             lib.llama_vocab_fim_suf(self.handle),
@@ -67,24 +55,23 @@ class Vocabulary:
             lib.llama_vocab_fim_rep(self.handle),
             lib.llama_vocab_fim_sep(self.handle),
         )
-        self.llama_seconds = 0.0
+        self.llama_seconds = 0.0  # total time to tokenize
         self._buffer = ctypes.create_string_buffer(64)
         # All are made now, in a few dozen milliseconds: asking llama.cpp for one takes as long as the rest of a step.
         self._pieces = [self._spell(token, special=False) for token in range(self.size)]
         self.control = frozenset(self.text(t) for t in range(self.size) if self._is_control(t)) - {""}
-        self.longest = max(map(len, self._pieces), default=0) or 1
-        """How many bytes the longest token has."""
+        self.longest = max(map(len, self._pieces), default=0) or 1  # bytes
         self._cached = lru_cache(_CACHED)(self._frozen)
         self._holding = lru_cache(_CACHED_TEXTS)(self._find_holding)
 
     def for_thread(self) -> "Vocabulary":
-        """Return the same vocabulary with caches and buffers of its own, for use in another thread."""
-        other = copy.copy(self)
-        other.llama_seconds = 0.0
-        other._buffer = ctypes.create_string_buffer(64)
-        other._cached = lru_cache(_CACHED)(other._frozen)
-        other._holding = lru_cache(_CACHED_TEXTS)(other._find_holding)
-        return other
+        """Return the same vocabulary with its own caches and buffers, for another thread."""
+        duplicate = copy.copy(self)
+        duplicate.llama_seconds = 0.0
+        duplicate._buffer = ctypes.create_string_buffer(64)
+        duplicate._cached = lru_cache(_CACHED)(duplicate._frozen)
+        duplicate._holding = lru_cache(_CACHED_TEXTS)(duplicate._find_holding)
+        return duplicate
 
     def tokenize(self, text: str, special: bool, *, whole: bool = False) -> list[int]:
         """Return the tokens of a text. With `special`, names of control tokens in it become these tokens.
@@ -103,18 +90,16 @@ class Vocabulary:
         return list(tokens[:count])
 
     def tokens_of(self, text: str, special: bool) -> Tokens:
-        """Return the tokens of a part of a prompt, as an array that cannot be changed.
-
-        They are cached: many prompts begin alike, and each turn of a conversation repeats the ones before it.
-        """
+        """Return the tokens of a part of a prompt, as a read-only array."""
+        # Cached, because many prompts start alike, and each turn of a conversation repeats the ones before it.
         make = self._cached if len(text) <= _LONGEST_CACHED else self._frozen
         return make(text, special)
 
     def _is_control(self, token: int) -> bool:
-        """Return whether a token is a control token. llama.cpp counts some, such as `<|start|>`, as any other text."""
         piece = self._pieces[token]
         if not (piece.startswith(b"<|") and piece.endswith(b"|>")):
             return not piece
+        # llama.cpp treats some, such as `<|start|>`, as normal text.
         return bool(lib.llama_vocab_get_attr(self.handle, token) & lib.LLAMA_TOKEN_ATTR_USER_DEFINED)
 
     def _frozen(self, text: str, special: bool) -> Tokens:
@@ -123,32 +108,32 @@ class Vocabulary:
         return tokens
 
     def piece(self, token: int) -> bytes:
-        """Return the bytes of a token's text; none for control tokens."""
+        """Return the bytes of a token's text; empty for control tokens."""
         return self._pieces[token]
 
     def silent(self, texts: Sequence[str]) -> dict[int, bytes]:
-        """Return the tokens that are spelled like one of these texts but have no text as pieces, with that text."""
-        found: dict[int, bytes] = {}
+        """Return the tokens that are spelled like one of these texts but whose piece is empty, with that text."""
+        spellings: dict[int, bytes] = {}
         for text in texts:
             tokens = self.tokenize(text, special=True)
             if len(tokens) == 1 and not self.piece(tokens[0]) and self.text(tokens[0]) == text:
-                found[tokens[0]] = text.encode()
-        return found
+                spellings[tokens[0]] = text.encode()
+        return spellings
 
     def holding(self, texts: tuple[str, ...]) -> npt.NDArray[np.bool_]:
-        """Return which tokens hold one of these texts, as an array of shape (vocabulary,)."""
+        """Return which tokens contain one of these texts, as an array of shape (vocabulary,)."""
         return self._holding(texts)
 
     def _find_holding(self, texts: tuple[str, ...]) -> npt.NDArray[np.bool_]:
-        wanted = [text.encode() for text in texts]
-        return np.array([any(one in piece for one in wanted) for piece in self._pieces], np.bool_)
+        needles = [text.encode() for text in texts]
+        return np.array([any(needle in piece for needle in needles) for piece in self._pieces], np.bool_)
 
     def text(self, token: int) -> str:
-        """Return how a template spells a token, which may be a control token; empty if there is no such token."""
+        """Return a template's spelling of any token, control tokens included; empty if there is no such token."""
         return self._spell(token, special=True).decode("utf-8", "replace") if 0 <= token < self.size else ""
 
     def spelled(self, token: int) -> bytes:
-        """Return the bytes that a token of the vocabulary stands for; of a control token, its name."""
+        """Return the bytes of a token; for a control token, its name."""
         return self._pieces[token] or self._spell(token, special=True)
 
     def _spell(self, token: int, special: bool) -> bytes:
@@ -161,7 +146,7 @@ class Vocabulary:
 
 
 def meta(model: Any, key: str) -> str:
-    """Return a value of the header of a model's file, as text; empty if it has none."""
+    """Return a value of the model file's header as text; empty if absent."""
     text = ctypes.create_string_buffer(256)
     count = lib.llama_model_meta_val_str(model, key.encode(), text, 256)
     return text.value.decode("utf-8", "replace") if count >= 0 else ""

@@ -19,17 +19,16 @@ from orchestrator.engine.worker.sequence import Sequence
 
 
 class DraftModel:
-    """A smaller model that keeps a sequence for each sequence of the target model.
+    """A smaller model with one sequence for each sequence of the target model.
 
-    Its cache holds the beginning of each text, as far as it was needed for drafting, and the tokens that it drafted
-    after that.
+    Its cache holds the text that drafting needed, and drafted tokens.
     """
 
     def __init__(self, spec: EngineSpec, target: Llama, beat: Callable[[float], None]) -> None:
-        """Load the draft model that `spec` names.
+        """Load the draft model of `spec`.
 
-        `beat` is called before every step with the seconds that the step may take. Raises CannotLoad, also when the
-        vocabulary differs from the target's.
+        `beat` is called before each step with the seconds it may take. Raises CannotLoad if the file or the vocabulary
+        does not fit.
         """
         assert spec.speculation is not None, "a draft model needs a file"
         own = dataclasses.replace(
@@ -64,22 +63,19 @@ class DraftModel:
         )
         self._cpu = CpuUse()
         self._beat = beat
-        self.seconds = 0.0
-        """How long the model has computed so far."""
+        self.seconds = 0.0  # time spent computing so far
+        # For each sequence: the number of text tokens in the cache, and the drafted tokens after them.
         self._held: dict[int, tuple[int, list[int]]] = {}
-        """For each sequence, how many tokens of its text are in the cache, and the drafted tokens behind them."""
 
     def calibration(self) -> RepeatedCalibration:
-        """Return what measures the model's step costs in idle moments."""
         return RepeatedCalibration(self._llama, self._spec, lambda: self._step_costs)
 
     def seconds_per_token(self, width: int) -> float:
-        """Return the seconds that a draft token costs when `width` sequences draft together."""
         width = min(width, self._llama.sequences)
         return self._step_costs.current.seconds(width, width) / width
 
     def catch_up_seconds(self, sequence: Sequence) -> float:
-        """Return how many seconds it takes to compute what the model has not seen of a text; 0 if it has seen all."""
+        """Return the seconds to compute the unseen part of a text."""
         length, drafted = self._held.get(sequence.seq, (0, []))
         start = length + len(drafted)
         count = sequence.length - 1 - start
@@ -87,15 +83,11 @@ class DraftModel:
         return costs.prefill * count + costs.per_cell * attended_cells(start, count) if count > 1 else 0.0
 
     def set_threads(self, threads: int) -> None:
-        """Use this many threads from the next step on."""
         self._llama.set_threads(threads)
         self._step_costs.use_threads(threads)
 
     def propose(self, sequences: list[Sequence], lengths: list[int]) -> list[Tokens]:
-        """Return the most likely next tokens of each sequence, `lengths` of them.
-
-        Every sequence has at least one output token.
-        """
+        """Return the `lengths` most likely next tokens of each sequence. Each has at least one output token."""
         for sequence in sequences:
             self._catch_up(sequence)
         drafts = [sequence.output[-1:] for sequence in sequences]
@@ -117,12 +109,11 @@ class DraftModel:
         return [as_tokens(draft[1:]) for draft in drafts]
 
     def forget(self, seq: int) -> None:
-        """Drop a sequence that has ended."""
         if self._held.pop(seq, None) is not None:
             self._llama.truncate(seq, 0)
 
     def _catch_up(self, sequence: Sequence) -> None:
-        """Compute what the model has not seen of a text, except for the last token."""
+        # Not the last token: it starts the draft.
         start, end = self._keep(sequence), sequence.length - 1
         batch = self._llama.batch
         while start < end:
@@ -134,10 +125,7 @@ class DraftModel:
             start += len(chunk)
 
     def _draft_step(self, sequences: int, cells: int) -> Logits:
-        """Compute the batch, one token for each of `sequences` sequences, and learn how long that takes.
-
-        Steps that only read text teach nothing: they compute no logits, which are most of the work of a small model.
-        """
+        # Steps that only read text are not observed: they compute no logits, most of the work of a small model.
         costs = self._step_costs.current
         self._beat(costs.seconds(sequences, sequences, cells))
         width = costs.padded_width(sequences, cells)
@@ -155,20 +143,16 @@ class DraftModel:
         return logits
 
     def _keep(self, sequence: Sequence) -> int:
-        """Remove from the cache what differs from a sequence's text, and return how many tokens remain.
-
-        The last token is always computed anew, because its logits are needed.
-        """
         length, drafted = self._held.get(sequence.seq, (0, []))
         output = sequence.output[length - len(sequence.prompt) :] if drafted else []
         length += sum(takewhile(bool, map(eq, drafted, output)))
+        # The last token is always recomputed, because its logits are needed.
         common: int = min(length, sequence.length - 1)
         self._llama.truncate(sequence.seq, common)
         return common
 
 
 def _part(sequence: Sequence, start: int, end: int) -> Tokens:
-    """Return the tokens from `start` to `end` of a text, which is the prompt and then the output."""
     prompt = len(sequence.prompt)
     if start >= prompt:
         return as_tokens(sequence.output[start - prompt : end - prompt])
@@ -181,5 +165,7 @@ def _check_vocabularies(target: Llama, draft: Llama) -> None:
         raise CannotLoad("settings", f"the draft model has {theirs.size} tokens, the model {ours.size}")
     for token in range(ours.size):
         if ours.text(token) != theirs.text(token):
-            what = f"token {token} is {theirs.text(token)!r} in the draft model and {ours.text(token)!r} in the model"
-            raise CannotLoad("settings", f"{what}; accepted: a draft model with the same vocabulary")
+            mismatch = (
+                f"token {token} is {theirs.text(token)!r} in the draft model and {ours.text(token)!r} in the model"
+            )
+            raise CannotLoad("settings", f"{mismatch}; accepted: a draft model with the same vocabulary")

@@ -1,21 +1,18 @@
-"""Draft tokens by prompt lookup: propose what followed where the last tokens of the sequence occurred before."""
+"""Draft by prompt lookup: propose what followed an earlier occurrence of the last tokens."""
 
 import numpy as np
 
 from orchestrator.engine.kv.prefix_tree import Tokens
 
-WINDOW = 8192
-"""How many n-grams of each length are remembered, which takes about 1.5 MB per length."""
+WINDOW = 8192  # n-grams per length, about 1.5 MB for each length
 
-MIN_N_GRAM = 2
-"""The shortest n-gram that is compared: a single token says too little about the next one."""
+MIN_N_GRAM = 2  # A single token says too little about the next one.
 
 
 class PromptLookup:
-    """The n-grams of one sequence, prompt and output.
+    """The n-grams of one sequence, prompt and output, up to the length `longest`.
 
-    `longest` is the longest n-gram that is compared. Of each length, the `window` n-grams that occurred last are
-    remembered. Only n-grams that were followed by something are kept, so the end of the sequence never finds itself.
+    It stores the last `window` n-grams of each length that have a successor, so the end never matches itself.
     """
 
     def __init__(self, prompt: Tokens, longest: int, window: int = WINDOW) -> None:
@@ -25,14 +22,13 @@ class PromptLookup:
         self._followed = {length: self._n_grams(length) for length in lengths}
 
     def _n_grams(self, length: int) -> dict[tuple[int, ...], int]:
-        """Return where the last occurrence of each n-gram of the prompt ends; built in C, because prompts are long."""
+        # Built in C (zip), because prompts are long.
         end = len(self._tokens)
         first = max(0, end - length - self._window)
         columns = (self._tokens[first + offset : end] for offset in range(length))
         return dict(zip(zip(*columns, strict=False), range(first + length, end), strict=False))
 
     def append(self, token: int) -> None:
-        """Add the next token of the output."""
         end = len(self._tokens)
         for length, followed in self._followed.items():
             if length <= end:
@@ -44,14 +40,14 @@ class PromptLookup:
         self._tokens.append(token)
 
     def propose(self, k: int) -> Tokens:
-        """Return the `k` tokens that may come next, or none where the end of the sequence has not occurred before.
+        """Return `k` draft tokens, or none if the last tokens have not occurred before.
 
-        They are what followed the last occurrence of the longest matching n-gram. Where that reaches the end of the
-        sequence, it continues with what was proposed, as in LZ77, so that a repetition is proposed for any length.
+        They follow the last occurrence of the longest matching n-gram.
         """
         for length, followed in self._followed.items():
             start = followed.get(tuple(self._tokens[-length:]))
             if start is not None:
                 period = len(self._tokens) - start
+                # At the end of the sequence the draft continues with itself, as in LZ77: repetitions of any length.
                 return np.array([self._tokens[start + at % period] for at in range(k)], dtype=np.int32)
         return np.empty(0, dtype=np.int32)

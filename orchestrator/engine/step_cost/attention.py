@@ -1,39 +1,32 @@
-"""Decide which kind of attention an engine may use: flash attention, or attention that keeps its scores in memory.
+"""Decide between flash attention and attention that stores its scores in memory.
 
-Flash attention computes a token's cells one after the other. On some CPUs decoding gets slower with every cell. There,
-keeping the scores turns both halves of attention into matrix products, and a cell takes a fraction of the time. On
-other CPUs it takes as long, and prompts take longer. So both are measured where that takes only seconds
-(`attention_trial`). `docs/adr/0009-attention-that-keeps-its-scores.md` has figures.
+On some CPUs, flash attention decodes slower with every cell, and stored scores are much faster. On others they are not,
+and prompts take longer. So both are measured (`attention_trial`). Figures:
+`docs/adr/0009-attention-that-keeps-its-scores.md`.
 """
 
 from orchestrator.engine.contract import EngineSpec
 from registry.options import MAX_SCORES
 
+# In tokens. Scores pay off only for long sequences: these decode mostly at depths where stored scores are faster.
 LONG_CONTEXT = 1024
-"""Scores are kept only if sequences may have at least so many tokens: such sequences decode mostly at depths where
-keeping scores is faster."""
 
+# The most tokens of a micro-batch with scores. More scores do not fit into the processor's caches, and prompts would
+# take a tenth longer; with this limit they take as long as with flash attention.
 MICRO_BATCH_WITH_SCORES = 128
-"""The most tokens of a micro-batch when scores are kept. The scores of more tokens do not fit into the processor's
-caches, and prompts would take a tenth longer; with this limit they take as long as with flash attention."""
 
-ANSWER_TOKENS = 128
-"""A trial compares the time for `LONG_CONTEXT` tokens of a prompt and this many tokens of an answer."""
+ANSWER_TOKENS = 128  # a trial times `LONG_CONTEXT` tokens of prompt and this many tokens of answer
 
-MIN_SAVING = 0.1
-"""The fraction of the time that keeping scores must save: it makes prompts more sensitive to other processes."""
+MIN_SAVING = 0.1  # as a fraction; scores make prompts more sensitive to other processes
 
-MAX_POOLED_SLOTS = 4
-"""The most slots with which scores are kept in a common pool, where every token is scored against the cells of all
-sequences."""
+MAX_POOLED_SLOTS = 4  # In a common pool, every token is scored against the cells of all sequences.
 
 
 def may_keep_scores(spec: EngineSpec, *, context: int, heads: int, split: bool) -> bool:
-    """Return whether an engine whose setting `flash_attention` is "auto" may keep scores.
+    """Return whether an engine with `flash_attention` "auto" may store scores, unless a trial decides against it.
 
-    Such an engine keeps scores until a trial finds flash attention faster. `context` is the longest sequence in tokens,
-    `heads` the number of attention heads, and `split` says whether each sequence has cells of its own. Batch-invariant
-    engines and quantised values need flash attention.
+    `context` is in tokens. With `split`, each sequence has its own cells. Batch-invariant engines and quantised values
+    need flash attention.
     """
     cells = context if split else spec.cells or context * spec.slots
     able = not spec.batch_invariant and spec.kv_type_v in ("f16", "f32")
@@ -41,6 +34,6 @@ def may_keep_scores(spec: EngineSpec, *, context: int, heads: int, split: bool) 
     return able and context >= LONG_CONTEXT and fits
 
 
-def should_keep_scores(kept: float, flash: float) -> bool:
-    """Return whether to keep scores when the same work took `kept` seconds with them and `flash` seconds without."""
-    return kept < (1 - MIN_SAVING) * flash
+def should_keep_scores(with_scores: float, flash: float) -> bool:
+    """Return whether scores save enough, given the seconds for the same work."""
+    return with_scores < (1 - MIN_SAVING) * flash

@@ -1,4 +1,4 @@
-"""Find out by measuring which kind of attention takes less time for one model, and remember it for later starts."""
+"""Measure which kind of attention is faster for a model, and store the result for later starts."""
 
 import sys
 import time
@@ -18,25 +18,20 @@ from orchestrator.engine.step_cost.attention import (
 )
 from orchestrator.engine.step_cost.step_timer import FIRST_PAUSE, ROUNDS, MeasuringSteps, StepTimer
 
-TRIAL_SECONDS = 30.0
-"""About how long a trial may take; it is done once for each model on a machine."""
-TRIAL_QUIET_SECONDS = 5.0
-"""How long there has been no work before a trial begins, because it empties the cache."""
-MAX_INTERRUPTIONS = 8
-"""After how many interruptions a trial is given up."""
+TRIAL_SECONDS = 30.0  # about; a trial runs once for each model and machine
+TRIAL_QUIET_SECONDS = 5.0  # A trial waits longer than a calibration, because it empties the cache.
+MAX_INTERRUPTIONS = 8  # then the trial is given up
 
 
 class AttentionTrial:
-    """Finds the kind of attention that takes less time, one step at a time, where that is not known yet.
+    """Measures which kind of attention is faster, one step at a time, unless that is known.
 
-    A trial needs the model for itself: it empties the cache and makes the context anew. What was measured before an
-    interruption counts. After `MAX_INTERRUPTIONS` interruptions, by work or by other processes on the cores, the trial
-    ends without a choice until the model is loaded again.
+    A trial empties the cache and rebuilds the context. Times from before an interruption count. After
+    `MAX_INTERRUPTIONS`, by work or by other processes, the trial ends without a choice.
     """
 
     def __init__(self, llama: Llama, spec: EngineSpec) -> None:
-        self.begun = False
-        """Whether the cache was emptied for the trial since it was last interrupted."""
+        self.begun = False  # whether the trial has emptied the cache since its last interruption
         self.ended = spec.step_costs is None or not llama.may_keep_scores
         self._llama = llama
         self._spec = spec
@@ -51,20 +46,15 @@ class AttentionTrial:
             self.ended = True
 
     def wait(self, now: float) -> float | None:
-        """Return how many seconds after `now` (of the monotonic clock) the next step is due.
-
-        Returns None if the trial has ended, or waits for the number of threads that it began with.
-        """
+        """Return the seconds from `now` (monotonic) until the next step; None if the trial has ended or must wait."""
         if self.ended or self._llama.threads != self._threads:
             return None
         return max(0.0, self._due - now)
 
     def note_work(self) -> None:
-        """Note that there was work until now, so that the next step waits for `TRIAL_QUIET_SECONDS`."""
         self._due = time.monotonic() + TRIAL_QUIET_SECONDS
 
     def step(self) -> None:
-        """Measure one step."""
         self.begun = True
         try:
             pause = next(self._steps)
@@ -78,7 +68,7 @@ class AttentionTrial:
             self._due = time.monotonic() + pause if pause else 0.0
 
     def interrupt(self) -> None:
-        """Return to the kind of attention from before the trial, because there is work to do. Raises CannotLoad."""
+        """Return to the attention from before the trial, because there is work. Raises CannotLoad."""
         if not self.ended:
             self._interruptions += 1
             self.ended = self._interruptions >= MAX_INTERRUPTIONS
@@ -90,7 +80,7 @@ class AttentionTrial:
         self.begun = False
 
     def _measuring(self) -> MeasuringSteps:
-        """Measure a long prompt and an answer with each kind in turns, and compare the best of some rounds."""
+        # Both kinds in turns; the best of `ROUNDS` counts.
         self._llama.clear()
         while (attention := min(self._times, key=lambda kind: len(self._times[kind]))) and (
             len(self._times[attention]) < ROUNDS
@@ -105,12 +95,12 @@ class AttentionTrial:
                 self._switch_to(self._before)
                 return
             yield FIRST_PAUSE * 2**self._interruptions
-        kept, flash = min(self._times["off"]), min(self._times["on"])
-        chosen: cost_cache.Attention = "off" if should_keep_scores(kept, flash) else "on"
-        self._switch_to(chosen)
+        with_scores, flash = min(self._times["off"]), min(self._times["on"])
+        faster: cost_cache.Attention = "off" if should_keep_scores(with_scores, flash) else "on"
+        self._switch_to(faster)
         if self._key is not None and self._spec.step_costs is not None:
             with suppress(OSError):  # with a full disk, it is measured again at the next start
-                cost_cache.store_attention(Path(self._spec.step_costs), self._key, chosen)
+                cost_cache.store_attention(Path(self._spec.step_costs), self._key, faster)
 
     def _switch_to(self, attention: cost_cache.Attention) -> None:
         if attention != self._llama.flash_attention:
@@ -119,7 +109,7 @@ class AttentionTrial:
             self._llama.set_threads(threads)
 
     def _time_answer(self) -> Generator[float, None, tuple[float, bool]]:
-        """Return about how long an answer to a long prompt takes, and whether other processes had the cores."""
+        # About the seconds for a long prompt and an answer, and whether other processes used the cores.
         llama, timer = self._llama, StepTimer(self._llama)
         most = min(LONG_CONTEXT, llama.context_limit - ROUNDS)
         seconds, disturbed = 0.0, False
@@ -133,20 +123,16 @@ class AttentionTrial:
         return seconds, disturbed
 
     def _is_known(self) -> bool:
-        """Return whether the choice was made before and stored."""
         folder = self._spec.step_costs
         return folder is not None and self._key is not None and bool(cost_cache.load_attention(Path(folder), self._key))
 
     def _is_quick(self) -> bool:
-        """Return whether the trial fits into about `TRIAL_SECONDS`, by how long the first step of the model took."""
+        # Whether the trial takes about `TRIAL_SECONDS`, judged by the first step of the model.
         return self._llama.warm_seconds / 8 * 2 * ROUNDS * LONG_CONTEXT < 8 * TRIAL_SECONDS
 
 
 def apply_stored_attention(llama: Llama, spec: EngineSpec) -> None:
-    """Switch a model that may choose its attention to the kind that an earlier trial found faster here, if any did.
-
-    Raises CannotLoad.
-    """
+    """Switch a model to the attention that an earlier trial found faster, if any. Raises CannotLoad."""
     if spec.step_costs is None or not llama.may_keep_scores:
         return
     key = attention_key(spec, llama.info.llama_cpp, llama.threads)
@@ -156,8 +142,5 @@ def apply_stored_attention(llama: Llama, spec: EngineSpec) -> None:
 
 
 def attention_key(spec: EngineSpec, llama_cpp: str, threads: int) -> cost_cache.CacheKey | None:
-    """Return the key under which the choice of attention is stored, or None where the model file is gone.
-
-    `llama_cpp` is llama.cpp's version.
-    """
+    """Return the key of the stored choice, or None if the model file is gone. `llama_cpp` is llama.cpp's version."""
     return cost_cache.key_of(spec, llama_cpp, threads, "attention", spec.splits_cache)

@@ -1,8 +1,7 @@
-"""Measure how long the steps of a model take on this machine, one step at a time in moments without other work.
+"""Measure how long the steps of a model take on this machine, one step at a time while the engine is idle.
 
-A model that was just loaded answers at once: until its steps are measured it uses an assumed cost model
-(`assumed_step_costs`), which is corrected by the steps that are done. What was measured is kept in a folder, so each
-model is measured once on a machine. A step during which other processes had the cores does not count.
+Until then, an assumed cost model (`assumed_step_costs`) is corrected by observed steps. Results are stored, so each
+model is measured once per machine.
 """
 
 import sys
@@ -20,25 +19,19 @@ from orchestrator.engine.step_cost import cost_cache
 from orchestrator.engine.step_cost.model import SIZES, Points, StepCostModel, wasteful_widths
 from orchestrator.engine.step_cost.step_timer import FIRST_PAUSE, ROUNDS, STEP_SECONDS, MeasuringSteps, StepTimer
 
-SECONDS = 8.0
-"""How long the measured steps may take together."""
-LONGEST_PAUSE = 60.0
-"""The longest wait, in seconds, after measuring was disturbed; the wait doubles each time in a row."""
-_SMALL = 16
-"""Up to so many tokens, preparing llama.cpp's graph is a large part of a step."""
+SECONDS = 8.0  # for all measured steps together
+LONGEST_PAUSE = 60.0  # seconds; each disturbance in a row doubles the wait
+_SMALL = 16  # up to this many tokens, preparing llama.cpp's graph is a large part of a step
 
-_LARGE = 256
-"""How many tokens of a prompt are computed in one step to measure `prefill`."""
+_LARGE = 256  # prompt tokens in a step that measures `prefill`
 
-_DEEP = 1024
-"""To measure the cost of a cell, a token attends to so many cells, as far as context and time allow."""
+_DEEP = 1024  # cells that a token attends to when `per_cell` is measured, if context and time allow
 
 
 def stored_step_costs(llama: Llama, spec: EngineSpec, threads: int | None = None) -> StepCostModel | None:
-    """Return the costs that were measured earlier for this model, its settings and a number of threads.
+    """Return the stored costs for `threads` threads (None: the model's), or None.
 
-    `threads` None means those that the model uses. Returns None if there are none in the folder `spec.step_costs`, or
-    if they are implausible, which is printed.
+    Implausible costs are reported and ignored.
     """
     key = _step_cost_key(llama, spec, llama.threads if threads is None else threads)
     costs = None if key is None or spec.step_costs is None else cost_cache.load(Path(spec.step_costs), key)
@@ -49,20 +42,17 @@ def stored_step_costs(llama: Llama, spec: EngineSpec, threads: int | None = None
 
 
 def store_step_costs(llama: Llama, spec: EngineSpec, threads: int, costs: StepCostModel) -> None:
-    """Store costs that were measured with a number of threads where `stored_step_costs` finds them.
-
-    Implausible costs are not stored, nor is anything if the folder cannot be written: then they are measured again at
-    the next start.
-    """
+    """Store measured costs, unless they are implausible or the folder cannot be written."""
     key = None if spec.step_costs is None else _step_cost_key(llama, spec, threads)
     if spec.step_costs is None or key is None or costs.implausible(most=_widest(llama)) is not None:
         return
+    # Then the next start measures again.
     with suppress(OSError):
         cost_cache.store(Path(spec.step_costs), key, costs)
 
 
 def assumed_step_costs(llama: Llama) -> StepCostModel:
-    """Return the costs that are assumed of a model that was not measured, from the time of a step of one token."""
+    """Return assumed costs, from the time of a step of one token."""
     seconds = llama.warm_seconds
     if seconds < STEP_SECONDS:
         timer = StepTimer(llama)
@@ -71,7 +61,7 @@ def assumed_step_costs(llama: Llama) -> StepCostModel:
 
 
 def measure_step_costs(llama: Llama) -> StepCostModel:
-    """Return the costs of an idle model, measured now, even while other processes use the cores."""
+    """Return the costs of an idle model, measured now, even if other processes use the cores."""
     calibration = Calibration(llama, EngineSpec(file=""), lambda threads, costs: None, patient=False)
     while calibration.wait(0.0) is not None:
         calibration.step()
@@ -80,11 +70,10 @@ def measure_step_costs(llama: Llama) -> StepCostModel:
 
 
 class Calibration:
-    """Measures the step costs of one model with its current number of threads, one step at a time.
+    """Measures the step costs of one model with its current threads, one step at a time.
 
-    What the sequences hold is left as it is: a step adds tokens behind them and takes them back. When the cost model is
-    complete it is stored in the folder `spec.step_costs`, and then `on_measured` is called with the number of threads
-    and the model. A calibration that is `patient` repeats steps during which other processes had the cores.
+    Each step removes its tokens again. The complete cost model is stored, then passed to `on_measured` with the
+    threads. If `patient`, disturbed steps are repeated.
     """
 
     def __init__(
@@ -103,17 +92,15 @@ class Calibration:
         self._due = 0.0
 
     def wait(self, now: float) -> float | None:
-        """Return how many seconds after `now` (of the monotonic clock) the next step is due.
+        """Return the seconds from `now` (monotonic) until the next step.
 
-        Returns None if the calibration is complete, or cannot go on because the number of threads or the layout of the
-        cache has changed.
+        None if it is complete, or obsolete because threads or cache layout have changed.
         """
         if self.costs is not None or (self._llama.threads, self._llama.split) != (self._threads, self._split):
             return None
         return max(0.0, self._due - now)
 
     def step(self) -> None:
-        """Measure one step. It takes at most `STEP_SECONDS`, as far as that can be predicted."""
         try:
             pause = next(self._steps)
         except StopIteration:
@@ -124,15 +111,13 @@ class Calibration:
             self._due = time.monotonic() + pause if pause else 0.0
 
     def interrupt(self) -> None:
-        """Remove what a measurement of several steps has put into the cache, because there is work to do."""
         if self._timer.take_back():
             self._steps.close()
-            self._steps = self._measuring()  # what is in `_times` is not measured again
+            self._steps = self._measuring()  # sizes in `_times` are not measured again
 
     def _measuring(self) -> MeasuringSteps:
-        """Measure all sizes in several rounds, because noise comes in bursts. In each round small sizes come first, so
-        that when the time is up only those that take longest are missing. Widths that would leave sequences out are
-        measured in twice as many."""
+        # Noise comes in bursts, so all sizes are measured in several rounds. Small sizes come first: if time runs out,
+        # only the slowest are missing.
         widths, lengths = _grid(_widest(self._llama)), _grid(_longest(self._llama))
         yield from self._timed("first", 1, [(0, 1)], rounds=1)  # the first step of a kind allocates memory
         for rounds in range(1, ROUNDS + 1):
@@ -141,6 +126,7 @@ class Calibration:
                     yield from self._timed("decode", size, [(seq, 1) for seq in range(size)], rounds)
                 if size in lengths[1:]:
                     yield from self._timed("verify", size, [(self._emptiest(), size)], rounds)
+        # Widths that would leave sequences out get twice as many rounds.
         for rounds in range(ROUNDS + 1, 2 * ROUNDS + 1):
             for size in wasteful_widths({size: self._times["decode", size] for size in widths}):
                 yield from self._timed("decode", size, [(seq, 1) for seq in range(size)], rounds)
@@ -151,11 +137,7 @@ class Calibration:
         self.costs = StepCostModel(decode, verify, prefill, per_cell, pads=self._split)
 
     def _timed(self, kind: str, size: int, shares: list[tuple[int, int]], rounds: int) -> MeasuringSteps:
-        """Measure a size until it was measured in so many rounds, if time and the cache allow.
-
-        The second of two equal steps counts, because most steps follow a step of their kind, for which llama.cpp has
-        already prepared its graph.
-        """
+        # The second of two equal steps counts: most steps follow a step of their kind, whose graph llama.cpp can reuse.
         times, timer = self._times[kind, size], self._timer
         while len(times) < rounds and self._fits(shares) and (size == 1 or timer.has_time(size)):
             if size <= _SMALL and timer.has_time(2 * size):
@@ -169,7 +151,7 @@ class Calibration:
             yield 0.0
 
     def _depth(self, verify: Points) -> Generator[float, None, tuple[float, float]]:
-        """Return the seconds of a prompt token in a large batch, and of a cell for a token that attends to it."""
+        # The seconds of a prompt token in a large batch, and per attended cell.
         llama, timer = self._llama, self._timer
         seq = self._emptiest()
         size = min(_LARGE, llama.batch.capacity, llama.context_limit - ROUNDS - llama.held(seq))
@@ -204,11 +186,9 @@ class Calibration:
         return pause
 
     def _emptiest(self) -> int:
-        """Return the sequence that holds the fewest tokens."""
         return min(range(self._llama.sequences), key=self._llama.held)
 
     def _fits(self, shares: list[tuple[int, int]]) -> bool:
-        """Return whether the cache can take these tokens behind what the sequences hold."""
         llama = self._llama
         if any(llama.held(seq) + count > llama.context_limit for seq, count in shares):
             return False
@@ -224,12 +204,12 @@ def _step_cost_key(llama: Llama, spec: EngineSpec, threads: int) -> cost_cache.C
 
 
 def _widest(llama: Llama) -> int:
-    """Return the most sequences that decode together in one step."""
+    # sequences that decode in one step
     return min(llama.sequences, llama.micro_batch, llama.max_outputs)
 
 
 def _longest(llama: Llama) -> int:
-    """Return the most tokens of one sequence with logits in one step."""
+    # tokens of one sequence with logits in one step
     return min(llama.micro_batch, llama.max_outputs, llama.context_limit - 1)
 
 

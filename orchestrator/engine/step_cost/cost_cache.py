@@ -1,7 +1,6 @@
-"""Keep what was measured of models in a folder, so that each model is measured once on a machine.
+"""Store measurements of models in a folder: step costs, and the faster kind of attention.
 
-Stored are step costs and the kind of attention that takes less time, each under a key of everything that it depends on.
-The folder is a cache: a file that cannot be read counts as absent.
+A key names everything that a measurement depends on. An unreadable file counts as absent.
 """
 
 import hashlib
@@ -20,39 +19,29 @@ from orchestrator.engine.step_cost.model import Points, StepCostModel
 SCHEMA = 4
 _HASHED_BYTES = 1 << 20
 
-Attention = Literal["on", "off"]
-"""Whether flash attention is used."""
+Attention = Literal["on", "off"]  # whether flash attention is used
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CacheKey:
-    """What a measurement depends on. The model file is identified by its size, its time of change and a hash."""
-
     file_bytes: int
     file_mtime_ns: int
-    file_sha256: str
-    """The SHA-256 of its first MiB."""
+    file_sha256: str  # of the first MiB only
     llama_cpp: str
-    """The version of llama.cpp."""
     threads: int
-    cpu: str
-    """The processor, as `processor.cpu_model` returns it."""
-    settings: str
-    """Whatever else changes the speed: KV types, flash attention, experts, batch_invariant."""
+    cpu: str  # from `processor.cpu_model`
+    settings: str  # everything else that affects speed: KV types, flash attention, experts, batch_invariant
 
     @property
     def name(self) -> str:
-        """The name of the file that is stored under this key."""
         return hashlib.sha256(msgspec.json.encode(self)).hexdigest()[:32] + ".json"
 
 
 class _Stored(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     schema: int
     key: CacheKey
-    many: Points
-    """What `StepCostModel.decode` is called in files."""
-    one: Points
-    """What `StepCostModel.verify` is called in files."""
+    many: Points  # the stored name of `StepCostModel.decode`
+    one: Points  # the stored name of `StepCostModel.verify`
     prefill: float
     per_cell: float
 
@@ -83,9 +72,9 @@ def cache_key(file: Path, *, llama_cpp: str, threads: int, cpu: str, settings: s
 
 
 def key_of(spec: EngineSpec, llama_cpp: str, threads: int, *settings: object) -> CacheKey | None:
-    """Return the key for a model that is loaded as `spec` says on this machine, or None if its file cannot be read.
+    """Return the key for a model loaded with `spec`, or None if its file cannot be read.
 
-    `settings` are what the measurement depends on besides the KV types.
+    `settings` are what the measurement depends on in addition to the KV types.
     """
     try:
         return cache_key(
@@ -100,7 +89,6 @@ def key_of(spec: EngineSpec, llama_cpp: str, threads: int, *settings: object) ->
 
 
 def load(folder: Path, key: CacheKey) -> StepCostModel | None:
-    """Return the step costs stored under exactly this key, or None if there are none that can be read."""
     try:
         stored = _read(folder, key, _Stored)
         return None if stored is None else StepCostModel(stored.many, stored.one, stored.prefill, stored.per_cell)
@@ -109,18 +97,17 @@ def load(folder: Path, key: CacheKey) -> StepCostModel | None:
 
 
 def store(folder: Path, key: CacheKey, costs: StepCostModel) -> None:
-    """Replace the step costs stored under this key, completely or not at all. Raises OSError."""
+    """Replace the stored step costs atomically. Raises OSError."""
     _write(folder, _Stored(SCHEMA, key, costs.decode, costs.verify, costs.prefill, costs.per_cell))
 
 
 def load_attention(folder: Path, key: CacheKey) -> Attention | None:
-    """Return the kind of attention stored under exactly this key, or None if there is none that can be read."""
     stored = _read(folder, key, _StoredAttention)
     return None if stored is None else stored.attention
 
 
 def store_attention(folder: Path, key: CacheKey, attention: Attention) -> None:
-    """Replace the kind of attention stored under this key, completely or not at all. Raises OSError."""
+    """Replace the stored kind of attention atomically. Raises OSError."""
     _write(folder, _StoredAttention(SCHEMA, key, attention))
 
 

@@ -1,7 +1,6 @@
-"""Measure a loaded model in the moments when its engine has nothing else to do.
+"""Measure a loaded model while its engine has no work.
 
-The kind of attention is measured first, if it is not known yet, then the step costs of the model and of its draft
-model. A request that arrives waits at most for the one step that is being measured.
+First the kind of attention, if unknown, then the step costs of the model and its draft model.
 """
 
 import time
@@ -15,18 +14,17 @@ from orchestrator.engine.step_cost.calibration import Calibration
 from orchestrator.engine.step_cost.learned import LearnedStepCosts
 from orchestrator.engine.step_cost.model import StepCostModel
 
-QUIET_SECONDS: Final = 1.0
-"""How long an engine has had no work, in seconds, before it begins to measure, because more work often follows soon."""
+QUIET_SECONDS: Final = 1.0  # Idle time before measuring starts, because more work often follows soon.
 
+# Seconds between two calibrations of a model whose measured costs keep turning out wrong.
 _LONGEST_REST: Final = 3600.0
-"""The longest time, in seconds, between two calibrations of a model whose measured costs keep turning out wrong."""
 
 
 class RepeatedCalibration:
-    """Calibrates one model whenever its step costs were not measured, or turned out wrong."""
+    """Calibrates one model whenever it has no measured step costs."""
 
     def __init__(self, llama: Llama, spec: EngineSpec, step_costs: Callable[[], LearnedStepCosts]) -> None:
-        """`step_costs` returns what receives the measured costs, which may be another object at another time."""
+        """`step_costs` returns the object that adopts the costs; it may change over time."""
         self._llama = llama
         self._spec = spec
         self._step_costs = step_costs
@@ -35,7 +33,7 @@ class RepeatedCalibration:
         self._due = 0.0
 
     def wait(self, now: float) -> float | None:
-        """Return how many seconds after `now` (of the monotonic clock) a step is to be measured; None if none is."""
+        """Return the seconds from `now` (monotonic) until the next step, or None."""
         if self._step_costs().measured:
             return None
         if self._running is None or self._running.wait(now) is None:
@@ -44,12 +42,10 @@ class RepeatedCalibration:
         return None if waits is None else max(waits, self._due - now)
 
     def step(self) -> None:
-        """Measure one step. `wait` must have returned a number before."""
         assert self._running is not None, "`wait` has made it"
         self._running.step()
 
     def interrupt(self) -> None:
-        """Remove what measuring has put into the cache, because there is work to do."""
         if self._running is not None:
             self._running.interrupt()
 
@@ -61,7 +57,7 @@ class RepeatedCalibration:
 
 
 class IdleMeasurements:
-    """All measurements of one engine's models, in the order in which they are done."""
+    """All measurements of an engine's models, in order."""
 
     def __init__(self, trial: AttentionTrial, calibrations: list[RepeatedCalibration]) -> None:
         self.trial = trial
@@ -69,30 +65,31 @@ class IdleMeasurements:
         self._due = time.monotonic() + QUIET_SECONDS
 
     def wait(self) -> float | None:
-        """Return for how many seconds to wait for work before a step is measured; None if there is none to measure."""
+        """Return the seconds to wait for work before the next step, or None."""
         now = time.monotonic()
         waits = self.trial.wait(now)
         if waits is None:
-            waits = next((each for one in self._calibrations if (each := one.wait(now)) is not None), None)
+            waits = next(
+                (seconds for calibration in self._calibrations if (seconds := calibration.wait(now)) is not None), None
+            )
         return None if waits is None else max(waits, self._due - now)
 
     def note_work(self) -> None:
-        """Note that there was work until now, so that the next step waits for quiet."""
         self._due = time.monotonic() + QUIET_SECONDS
         self.trial.note_work()
 
     def step(self) -> None:
-        """Measure the step that is due. Raises CannotLoad where the kind of attention cannot be changed."""
+        """Measure the next step. Raises CannotLoad if the kind of attention cannot be changed."""
+        # One step only: a request that arrives now waits for it.
         now = time.monotonic()
         if self.trial.wait(now) is not None:
             self.trial.step()
             return
-        for one in self._calibrations:
-            if one.wait(now) is not None:
-                one.step()
+        for calibration in self._calibrations:
+            if calibration.wait(now) is not None:
+                calibration.step()
                 return
 
     def interrupt(self) -> None:
-        """Remove what calibrations have put into the cache, because there is work to do."""
-        for one in self._calibrations:
-            one.interrupt()
+        for calibration in self._calibrations:
+            calibration.interrupt()

@@ -1,11 +1,8 @@
-"""Learn what a model's steps cost with each number of threads, and notice when what is believed is wrong.
+"""Learn what a model's steps cost with each number of threads, and detect a wrong cost model.
 
-There are two ways to learn. While the cost model is about right, a small part of each observed error corrects it
-(`StepCostModel.observed`). When steps repeatedly take far longer or far less than the cost model says, or are no slower
-for a token than narrower ones for which it leaves sequences out, it is in doubt: it is scaled to what was just
-observed, or replaced by an assumed cost model if its shape is impossible. For a while some steps are then decoded at
-other widths only to find out how long these take. So a measurement from one bad moment decides for some dozens of steps
-at most. Steps during which other processes had the cores teach nothing, unless that never ends.
+A part of each observed error corrects the cost model. The model is in doubt if steps repeatedly do not fit it, or if
+full steps are as fast per token as the narrower ones it prefers. It is then scaled to the last observations, and some
+steps have other widths, to measure these. So a wrong measurement affects some dozens of steps at most.
 """
 
 from collections import defaultdict
@@ -15,64 +12,49 @@ from statistics import median
 
 from orchestrator.engine.step_cost.model import Points, StepCostModel, best_decode_width, enough_rate
 
+# One of so many steps is learned from; learning from all costs more than it is worth. A prime, so that no pattern of
+# alternating kinds is missed.
 LEARNED_EVERY = 17
-"""Of so many steps, one is learned from: learning from all would take longer than it is worth. The number is prime, so
-that all kinds of steps are learned from where they alternate."""
 
+# The same for steps with drafts. They are rarer, and if they look a few per cent too slow, drafts that pay off stop.
 DRAFTED_LEARNED_EVERY = 5
-"""The same for steps with drafts, which are counted separately. They are rarer and longer than others, and if they are
-believed to take a few per cent too long, drafts that would pay are not made."""
 
+# All of the first steps are learned from, because isolated measurements may be off by a tenth under load.
 LEARN_ALL_FIRST = 64
-"""At first all of so many steps are learned from, because what was measured in isolation may be off by a tenth under
-load."""
 
+# While nothing is drafted, the costs of drafted steps return to their measured shape by this fraction per learned step.
+# Otherwise one bad moment could prevent all further drafts, and with them all further observations.
 FADE_RATE = 0.01
-"""By this fraction the costs of steps with drafts return to their measured shape with each step without drafts that is
-learned from while nothing is drafted. Otherwise costs that were observed in a bad moment could prevent all further
-drafts, and nothing better would ever be learned."""
 
+# Learn from the n-th consecutive step of a kind (with or without drafts); the first ones pay for a graph rebuild. If
+# most steps have drafts, the others show what drafts save.
 SETTLED = 2
-"""Whenever the kind of step changes, with or without drafts, the step of this number in a row is learned from. Where
-most steps have drafts, the others show what drafts save. The first of a kind takes longer, because llama.cpp prepares
-its graph anew."""
 
-MISFIT_RATIO = 1.6
-"""A step does not fit the cost model if it takes this many times as long as expected, or this many times less."""
+MISFIT_RATIO = 1.6  # A step does not fit if it takes more than this times the expected time, or less than the inverse.
 
-_MISFITS = 5
-"""After so many steps of one size in a row that do not fit, the cost model is in doubt, ..."""
+_MISFITS = 5  # The model is in doubt after so many misfits of one size in a row, ...
 
-_MISFITS_APART = 16
-"""... or after two of them with at least so many steps between them, because these are not from one bad moment."""
+_MISFITS_APART = 16  # ... or after two with at least so many steps between them: these are not from one bad moment.
 
-_MAX_DISTURBED = 64
-"""After so many steps in a row with other processes on the cores, steps count nevertheless: the machine is always
-so."""
+_MAX_DISTURBED = 64  # After so many disturbed steps in a row, steps count nevertheless: the machine is always busy.
 
+# In two of so many steps, all running sequences decode together even if fewer look faster, to notice when that has
+# changed. The first of the two rebuilds llama.cpp's graph; the second is timed.
 _WIDEST_EVERY = 64
-"""In two of so many steps all running sequences decode together where the cost model says that fewer are better,
-because only this shows when that has changed. For the first of the two llama.cpp prepares its graph anew; the second
-shows the time."""
 
+# The model is in doubt after so many full steps in a row were fast enough: otherwise one size measured in a bad moment
+# could leave sequences out for good.
 _CONTRADICTIONS = 2
-"""After so many of these steps in a row in which all together made enough tokens a second, the cost model is in doubt:
-one size that was measured in a bad moment can leave sequences out for as long as the model is kept."""
 
-_PROBE_EVERY = 8
-"""While the cost model is in doubt, two of so many steps have a width of which nothing was observed yet."""
+_PROBE_EVERY = 8  # while in doubt, two of so many steps have an unobserved width
 
-_EVIDENCE = 3
-"""How many times of a kind of step are kept while the cost model is in doubt. Their median counts."""
+_EVIDENCE = 3  # times stored per kind of step while in doubt; their median counts
 
-_TRUSTED = 2
-"""How often a width has to be observed before the cost model is trusted there."""
+_TRUSTED = 2  # observations after which the model is trusted at a width
 
-_CONFIRMED = 3
-"""The shape of a cost model is confirmed when the times of so many widths are the same multiple of it, ..."""
+_CONFIRMED = 3  # The shape of a model is confirmed if the times of so many widths are the same multiple of it, ...
 
-_ALIKE = 1.25
-"""... which means that the largest multiple is at most this many times the smallest one."""
+_ALIKE = 1.25  # ... that is, if the largest multiple is at most this times the smallest.
 
 
 class LearnedStepCosts:
@@ -87,11 +69,10 @@ class LearnedStepCosts:
         trusted: bool = True,
         known: Callable[[int], StepCostModel | None] = lambda threads: None,
     ) -> None:
-        """Begin with `costs` for `threads` threads.
+        """Start with `costs` for `threads` threads.
 
-        `widest` is the largest number of sequences in a step. With `trusted` False, `costs` are only assumed, and are
-        in doubt from the first step on. `known` returns the costs that were measured earlier with a number of threads,
-        or None.
+        `widest` is the most sequences in a step. If not `trusted`, `costs` are in doubt. `known` returns stored costs
+        by threads, or None.
         """
         self._threads = threads
         self._widest = widest
@@ -101,56 +82,53 @@ class LearnedStepCosts:
 
     @property
     def current(self) -> StepCostModel:
-        """What steps cost with the threads in use."""
         return self._learner.costs
 
     @property
     def measured(self) -> bool:
-        """Whether the costs in use come from a measurement that nothing has contradicted since."""
+        """Whether the current costs are measured and not contradicted since."""
         return self._learner.measured is not None
 
     def for_threads(self, threads: int) -> StepCostModel:
-        """Return what steps cost with so many threads if that is known, or else what they cost now."""
+        """Return the costs with so many threads, or the current costs."""
         return self._learners.get(threads, self._learner).costs
 
     def for_new_layout(self, threads: int, *, pads: bool) -> "LearnedStepCosts":
-        """Return what to begin with when the cache gets another layout, in which the engine pads steps or not."""
+        # The costs are kept; `pads` says whether the engine pads steps in the new layout.
         return LearnedStepCosts(threads, replace(self.current, pads=pads), widest=self._widest)
 
     def use_threads(self, threads: int) -> None:
-        """Switch to another number of threads. Until steps were done with them, they are expected to take as long."""
+        # Without a measurement, the current costs are assumed.
         self._threads = threads
         if threads not in self._learners:
             measured = self._load(threads)
-            begun = measured or self.current
-            self._learners[threads] = _Learner(begun, self._widest, measured=measured)
+            costs = measured or self.current
+            self._learners[threads] = _Learner(costs, self._widest, measured=measured)
         self._learner = self._learners[threads]
 
     def adopt_measured(self, threads: int, measured: StepCostModel) -> None:
-        """Replace what is believed for a number of threads by what was just measured with them."""
         learner = _Learner(measured, self._widest, measured=measured)
         self._learners[threads] = learner
         if threads == self._threads:
             self._learner = learner
 
     def next_decode_width(self, depths: Sequence[int]) -> int:
-        """Return how many of the running sequences to decode in the next step; `depths` are the cells of each.
+        """Return how many sequences to decode next; `depths` are their cells.
 
-        Mostly that is the best width. Now and then it is another one, whose time is not known well.
+        Usually the best width, sometimes one whose time is uncertain.
         """
         return self._learner.next_decode_width(depths)
 
     def best_decode_width(self, depths: Sequence[int]) -> int:
-        """Return `model.best_decode_width`. It may be that of sequences with fewer cells, see `_Learner`."""
+        """Return `model.best_decode_width`, which may be cached from other depths."""
         return self._learner.best_decode_width(depths)
 
     def observe(
         self, tokens: int, sequences: int, seconds: float, cells: int, width: int = 0, *, disturbed: bool = False
     ) -> None:
-        """Learn from a step, whose parameters are those of `StepCostModel.observed`.
+        """Learn from a step, see `StepCostModel.observed`; padded if `width` exceeds `sequences`.
 
-        A `width` larger than `sequences` says that the step was padded to it. A step is `disturbed` if other processes
-        had the cores during part of it.
+        `disturbed`: other processes used the cores.
         """
         if width > sequences:
             tokens, sequences, cells = width, width, cells * width // sequences
@@ -158,8 +136,7 @@ class LearnedStepCosts:
 
 
 class _Learner:
-    """What is known for one number of threads. `measured` is what was measured, None where it was only assumed."""
-
+    # `measured` is None if the costs are only assumed.
     def __init__(self, costs: StepCostModel, widest: int, *, measured: StepCostModel | None) -> None:
         self._widest = widest
         self.costs = self._shape = self._plausible(costs)
@@ -169,7 +146,7 @@ class _Learner:
         self._counts = {False: 0, True: 0}
         self._kind, self._in_a_row = False, SETTLED
         self._misfits: dict[tuple[bool, int], list[tuple[int, float]]] = {}
-        self._seen: defaultdict[tuple[bool, int], list[float]] = defaultdict(list)
+        self._times: defaultdict[tuple[bool, int], list[float]] = defaultdict(list)
         self._close_look = 0
         self._disturbed_in_a_row = 0
         self._steps = 0
@@ -182,7 +159,6 @@ class _Learner:
     # Widths
 
     def next_decode_width(self, depths: Sequence[int]) -> int:
-        """Return how many of the running sequences to decode in the next step."""
         running = len(depths)
         self._steps += 1
         if self._doubted:
@@ -197,10 +173,8 @@ class _Learner:
         return self.best_decode_width(depths)
 
     def best_decode_width(self, depths: Sequence[int]) -> int:
-        """Return `model.best_decode_width`, computed anew only when the costs or the number of sequences change.
-
-        It takes as long as much else in a step, and otherwise hardly changes.
-        """
+        # Cached until the costs or the number of sequences change: it takes as long as much else in a step, and
+        # otherwise hardly changes.
         if self._best_widths_of is not self.costs:
             self._best_widths_of = self.costs
             self._best_widths.clear()
@@ -210,10 +184,10 @@ class _Learner:
         return self._best_widths[running]
 
     def _untried(self, running: int) -> int:
-        """Return the width that was observed least, the largest of several; 0 where all were observed enough."""
         widths = {*(size for size in self.costs.decode.sizes if size <= running), running}
-        least = min(widths, key=lambda width: (len(self._seen[False, width]), -width))
-        return least if len(self._seen[False, least]) < _TRUSTED else 0
+        least = min(widths, key=lambda width: (len(self._times[False, width]), -width))
+        # The least observed width, the largest of several; 0 if all were observed enough.
+        return least if len(self._times[False, least]) < _TRUSTED else 0
 
     # Learning
 
@@ -248,10 +222,10 @@ class _Learner:
             self.costs = self.costs.faded(self.measured, FADE_RATE)
 
     def _compare_with_narrower(self, tokens: int, seconds: float, cells: int) -> None:
-        """Doubt the cost model if steps of all sequences keep making enough tokens a second not to leave any out."""
         running, narrow = self._compared
         if not 0 < narrow < running == tokens:
             return
+        # Doubt the model if full steps repeatedly produce enough tokens per second not to leave any sequence out.
         best, alone = (n / self.costs.seconds(n, n, cells * n // tokens) for n in (narrow, 1))
         if tokens / seconds < enough_rate(best, alone):
             self._contradictions.clear()
@@ -261,7 +235,6 @@ class _Learner:
             self._doubt((False, tokens), self._contradictions)
 
     def _learns(self, *, drafted: bool) -> bool:
-        """Count a step, and return whether to learn from it."""
         self._close_look -= 1
         count, every = self._counts[drafted], DRAFTED_LEARNED_EVERY if drafted else LEARNED_EVERY
         self._counts[drafted] += 1
@@ -278,16 +251,16 @@ class _Learner:
         )
 
     def _plausible(self, costs: StepCostModel) -> StepCostModel:
-        """Return `costs`, or if they are implausible, assumed costs with the same time for a single token."""
         if costs.implausible(most=self._widest) is None:
             return costs
+        # Only the time of a single token is kept of impossible costs.
         return StepCostModel.assumed(costs.verify.seconds[0], most=self._widest, pads=costs.pads)
 
     def _doubt(self, kind: tuple[bool, int], times: Sequence[float]) -> None:
-        """Begin anew with the shape of the costs, if it is plausible, scaled to the `times` that a kind just took."""
+        # Start again from the plausible shape, scaled to the times just observed.
         self.measured, self._doubted, self._collected = None, True, 0
         self._shape = self._plausible(self.costs)
-        self._seen.clear()
+        self._times.clear()
         for seconds in times:
             self._keep(kind, seconds)
         self._misfits.clear()
@@ -297,39 +270,37 @@ class _Learner:
         self._rebuild()
 
     def _collect(self, tokens: int, drafted: bool, seconds: float, cells: int) -> None:
-        """Take a step into account while the costs are in doubt, and end the doubt when enough was observed."""
+        # The cost of cells is separated out, because the points are for a nearly empty cache.
         attention = min(self.costs.per_cell * cells, seconds / 2)
         self._keep((drafted, tokens), seconds - attention)
         self._rebuild()
         self._collected += 1
         if self._collected >= LEARN_ALL_FIRST or self._confirmed() or self._all_tried():
             self._doubted = False
-            self._seen.clear()
+            self._times.clear()
 
     def _all_tried(self) -> bool:
-        """Return whether every width was observed often enough."""
-        return all(len(self._seen[False, size]) >= _TRUSTED for size in self.costs.decode.sizes)
+        return all(len(self._times[False, size]) >= _TRUSTED for size in self.costs.decode.sizes)
 
     def _confirmed(self) -> bool:
-        """Return whether the times of several widths have the shape that was believed."""
         scales = [
             median(times[-_EVIDENCE:]) / _at(self._shape.decode, tokens)
-            for (drafted, tokens), times in self._seen.items()
+            for (drafted, tokens), times in self._times.items()
             if not drafted and len(times) >= _TRUSTED
         ]
         return len(scales) >= _CONFIRMED and max(scales) <= _ALIKE * min(scales)
 
     def _keep(self, kind: tuple[bool, int], seconds: float) -> None:
-        times = self._seen[kind]
+        times = self._times[kind]
         times.append(seconds)
         del times[: -2 * _EVIDENCE]
 
     def _rebuild(self) -> None:
-        """Make the costs from the times that were observed, and elsewhere from the shape that was believed."""
+        # Observed times, and the believed shape for all other sizes.
         shape = self._shape
-        seen = {key: median(times[-_EVIDENCE:]) for key, times in self._seen.items() if times}
-        plain = {tokens: seconds for (drafted, tokens), seconds in seen.items() if not drafted}
-        drafts = {tokens: seconds for (drafted, tokens), seconds in seen.items() if drafted}
+        medians = {key: median(times[-_EVIDENCE:]) for key, times in self._times.items() if times}
+        plain = {tokens: seconds for (drafted, tokens), seconds in medians.items() if not drafted}
+        drafts = {tokens: seconds for (drafted, tokens), seconds in medians.items() if drafted}
         scale = _scale(shape.decode, plain) or _scale(shape.verify, drafts)
         first = plain.get(1, scale * shape.verify.seconds[0])
         decode = _fitted(shape.decode, first, plain)
@@ -337,20 +308,16 @@ class _Learner:
         self.costs = StepCostModel(decode, verify, shape.prefill * scale, shape.per_cell * scale, shape.pads)
 
 
-def _scale(shape: Points, seen: dict[int, float]) -> float:
-    """Return how many times as long as `shape` says the observed steps took: the median; 0 if none were observed."""
-    ratios = [seconds / _at(shape, tokens) for tokens, seconds in seen.items()]
+def _scale(shape: Points, observed: dict[int, float]) -> float:
+    # How many times as long as `shape` says the observed steps took.
+    ratios = [seconds / _at(shape, tokens) for tokens, seconds in observed.items()]
     return median(ratios) if ratios else 0.0
 
 
-def _fitted(shape: Points, first: float, seen: dict[int, float]) -> Points:
-    """Return points of the sizes of `shape` that agree with the observed times `seen`, and follow `shape` elsewhere.
-
-    `first` is the time of a step of one token. Between two sizes that were observed a point is scaled in proportion,
-    and beyond them by the nearest one, so that sizes that are nearly known do not look far better or worse than those
-    that are known.
-    """
-    scales = {1: first / shape.seconds[0]} | {size: seconds / _at(shape, size) for size, seconds in seen.items()}
+def _fitted(shape: Points, first: float, observed: dict[int, float]) -> Points:
+    # `first` is the time of a step of one token. Unobserved sizes are scaled like their observed neighbours, so that
+    # they do not look far better or worse than these.
+    scales = {1: first / shape.seconds[0]} | {size: seconds / _at(shape, size) for size, seconds in observed.items()}
     times = [seconds * _scale_at(scales, size) for size, seconds in zip(shape.sizes, shape.seconds, strict=True)]
     return Points(shape.sizes, (first, *times[1:]))
 
@@ -358,8 +325,8 @@ def _fitted(shape: Points, first: float, seen: dict[int, float]) -> Points:
 def _scale_at(scales: dict[int, float], size: int) -> float:
     if size in scales:
         return scales[size]
-    below = max((known for known in scales if known < size), default=None)
-    above = min((known for known in scales if known > size), default=None)
+    below = max((point for point in scales if point < size), default=None)
+    above = min((point for point in scales if point > size), default=None)
     if below is None or above is None:
         return scales[above if below is None else below]  # type: ignore[index]
     way = (size - below) / (above - below)

@@ -1,4 +1,4 @@
-"""Time single steps of a loaded model, each behind what its sequences hold, and take the steps back."""
+"""Time single steps of a loaded model, and remove their tokens again."""
 
 from collections.abc import Generator
 from math import inf
@@ -8,45 +8,38 @@ import numpy as np
 from orchestrator.engine.llama import Llama
 from orchestrator.engine.worker.contention import CpuUse
 
-ROUNDS = 3
-"""How often everything is measured."""
-STEP_SECONDS = 0.5
-"""No step that should take longer is measured, because a request that arrives meanwhile waits for it."""
-FIRST_PAUSE = 0.5
-"""How many seconds measuring waits after it was disturbed by other processes, for the first time in a row."""
+ROUNDS = 3  # repetitions of each measurement
+STEP_SECONDS = 0.5  # Longer steps are not measured, because an arriving request waits for the current one.
+FIRST_PAUSE = 0.5  # seconds after the first disturbance by other processes in a row
 
-MeasuringSteps = Generator[float, None, None]
-"""Measures one step each time it is resumed, and yields after how many seconds the next one may follow."""
+MeasuringSteps = Generator[float, None, None]  # Resume to measure one step; yields the seconds until the next one.
 
 
 class StepTimer:
-    """Times steps of a model.
-
-    The tokens that a step adds to the cache are taken back at once, or by `take_back` when they were kept.
-    """
+    """Times steps of a model, and removes their tokens at once or in `take_back`."""
 
     def __init__(self, llama: Llama, seconds: float = inf) -> None:
-        """Prepare to measure steps that take at most `seconds` together, as far as `has_time` is asked."""
+        """`seconds` is the total time for `has_time`."""
         self._llama = llama
         self._left = seconds
         self._token_seconds = llama.warm_seconds
         self._use = CpuUse()
-        self._kept: dict[int, int] = {}
+        self._lengths_before: dict[int, int] = {}
 
     @property
     def disturbed(self) -> bool:
-        """Whether other processes had the cores during the last step."""
+        """Whether other processes used the cores during the last step."""
         return self._use.disturbed(self._llama.threads)
 
     def has_time(self, tokens: int) -> bool:
-        """Return whether a step of so many tokens should fit into the time that is left, and into `STEP_SECONDS`."""
+        """Return whether such a step should fit into the remaining time and `STEP_SECONDS`."""
         return self._token_seconds * tokens < min(self._left, STEP_SECONDS)
 
     def time_step(self, shares: list[tuple[int, int]], *, outputs: bool = True, keep: bool = False) -> float:
-        """Return the seconds that one step takes.
+        """Return the seconds of one step.
 
-        `shares` are pairs of a sequence and the number of tokens that it gets. With `outputs`, logits are computed for
-        all of them. With `keep`, the tokens stay in the cache until `take_back`.
+        `shares` are pairs of a sequence and its tokens. `outputs` computes logits for all. With `keep`, the tokens stay
+        until `take_back`.
         """
         llama, batch = self._llama, self._llama.batch
         before = {seq: llama.held(seq) for seq, _ in shares}
@@ -61,15 +54,15 @@ class StepTimer:
         self._left -= seconds
         self._token_seconds = min(self._token_seconds, seconds / size)
         if keep:
-            self._kept = before | self._kept
+            self._lengths_before = before | self._lengths_before
         else:
             for seq, length in before.items():
                 llama.truncate(seq, length)
         return seconds
 
     def take_back(self) -> bool:
-        """Remove the tokens that were kept from the cache, and return whether there were any."""
-        kept, self._kept = self._kept, {}
-        for seq, length in kept.items():
+        """Remove the kept tokens, and return whether there were any."""
+        lengths, self._lengths_before = self._lengths_before, {}
+        for seq, length in lengths.items():
             self._llama.truncate(seq, length)
-        return bool(kept)
+        return bool(lengths)

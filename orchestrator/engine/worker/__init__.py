@@ -1,19 +1,26 @@
-"""What runs in the engine's process.
+"""The engine's process.
 
-process          its main function
-link             messages from and to the caller
-loop             the loop of a model that generates text: take commands; schedule; decode; sample; emit
-embedding        the loop of a model that embeds: take texts; fill a batch; compute; answer
-sequence         one generation, from the queue to its end
-sequences        all of them: queued, in prefill, decoding; admission to the KV cache and preemption
-priority         in which order requests go, and which sequence is preempted; pure functions
-batching         what goes into one call of llama_decode; pure functions
-chat             messages to the tokens of a prompt, through the model's own template
-raw_prompts      prompts that are no chats to tokens; tokens to text
-sampling         logits to a token
-logprobs         how likely the tokens of an answer were
-text             bytes of tokens to text: whole characters, stop strings
-stored_prefixes  KV cells of system prompts, kept on disk from one engine to the next
-threads          how many threads compute beside other processes; a pure state machine
-contention       whether other processes had the cores during a step
+adapters         LoRA adapters of a step
+batching         tokens of a step; pure
+call_grammars    grammars for tool calls
+chat             messages to tokens
+contention       load by other processes
+embedding        the loop of a model that embeds
+link             messages from and to the parent
+logprobs         logprobs of tokens
+loop             the loop of a model that generates
+penalties        penalties for repetition
+priority         order of requests; pure
+process          main function
+prompt_reports   progress of prompts
+prompts          requests to tokens
+raw_prompts      texts to tokens and back
+repetition       text that repeats itself
+sampling         logits to tokens
+sequence         one generation
+sequences        admission and preemption
+stored_prefixes  system prompts on disk
+text             bytes to text, stop strings
+thinking         thoughts before the answer
+threads          number of threads; pure
 """

@@ -1,4 +1,4 @@
-"""Choose what goes into one call of llama_decode: pure functions of what each sequence needs."""
+"""Choose what one call of llama_decode computes. Pure."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -7,22 +7,17 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from orchestrator.engine.step_cost.model import StepCostModel, attended_cells, round_robin
 
-CHUNK = 128
-"""Tokens of a prompt that are computed in a step while other sequences decode."""
+CHUNK = 128  # prompt tokens that a step computes while other sequences decode
+# The same for prompts of a batch while interactive sequences decode, and the grid on which they are cut.
 SHORT_CHUNK = 16
-"""The same for prompts of a batch while interactive sequences decode, and the grid on which these prompts are cut."""
+# Gaps of at most this many streams are padded: their tokens cost less than reading all weights again.
 MAX_PADDED_GAP = 3
-"""A gap of at most this many streams is padded: their tokens cost less than reading all weights once more."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prefill:
-    """A sequence in prefill."""
-
-    position: int
-    """How many tokens are computed."""
-    remaining: int
-    """How many tokens follow up to the end of the prefill, or up to where another sequence will fork from it."""
+    position: int  # tokens that are computed
+    remaining: int  # tokens up to the end of the prefill, or up to where another sequence will fork
 
 
 def chunks_of(
@@ -34,76 +29,67 @@ def chunks_of(
     ahead: int = 0,
     others_decode: bool = False,
 ) -> list[tuple[int, int]]:
-    """Return how many tokens of which prompts are computed in this step, as pairs (index in `prefilling`, tokens).
+    """Return how many tokens of which prompts this step computes, as pairs (index in `prefilling`, tokens).
 
-    `prefilling` is in order of priority. `batch` is the most tokens of a step, of which sequences that decode take
-    `decoding`. Chunks end on a grid of `chunk` positions, so that where a prompt is cut does not depend on the other
-    prompts. The first `ahead` prompts, which have at least the priority of any sequence that decodes, share all tokens
-    that are left, as all prompts do while nothing decodes: sequences that arrived together then decode together, in
-    fewer steps. Other prompts share `chunk` tokens a step, so that a long prompt never starves sequences that decode,
-    whether in this step or, with `others_decode`, in the next ones.
-    Where any token is left, at least one prompt gets some.
+    `prefilling` is in order of priority. A step has at most `batch` tokens, of which `decoding` are decoded. The first
+    `ahead` prompts have at least the priority of any decoding sequence. With `others_decode`, some decode in the next
+    steps. If any token is left, at least one prompt gets some.
     """
-    left = max(0, batch - decoding)
-    later = min(left, chunk) if decoding or others_decode else left
+    # The first prompts share all tokens, as all do while nothing decodes: sequences that arrived together then decode
+    # together, in fewer steps. The others share one chunk, so that a long prompt starves nobody who decodes.
+    room = max(0, batch - decoding)
+    later = min(room, chunk) if decoding or others_decode else room
     chunks: list[tuple[int, int]] = []
     for index, need in enumerate(prefilling):
-        budget = (left if index < ahead else later) - sum(count for _, count in chunks)
-        taken = 0
-        while budget > 0 and taken < need.remaining:
-            size = min(chunk - (need.position + taken) % chunk, need.remaining - taken)
+        budget = (room if index < ahead else later) - sum(count for _, count in chunks)
+        tokens = 0
+        while budget > 0 and tokens < need.remaining:
+            # Chunks end on a grid, so that where a prompt is cut does not depend on the other prompts.
+            size = min(chunk - (need.position + tokens) % chunk, need.remaining - tokens)
             if size > budget:
-                if chunks or taken:
+                if chunks or tokens:
                     break
                 size = budget
-            taken += size
+            tokens += size
             budget -= size
-        if taken:
-            chunks.append((index, taken))
+        if tokens:
+            chunks.append((index, tokens))
         if budget <= 0:
             break
     return chunks
 
 
 class BatchTurn(NamedTuple):
-    """What is computed of the sequences of a batch in a step in which interactive sequences decode."""
+    """What a step computes of a batch while interactive sequences decode."""
 
-    decode: bool
-    """Whether those of them that decode get their next tokens."""
-    prompt_tokens: int
-    """At most so many tokens of their prompts are computed."""
+    decode: bool  # whether decoding sequences of the batch get their next tokens
+    prompt_tokens: int  # at most so many tokens of its prompts are computed
 
 
 class BatchTurns:
-    """Chooses the steps in which sequences of a batch are computed while interactive ones decode.
-
-    This is deficit round robin (Shreedhar and Varghese, 1995) of two classes with equal shares, in seconds. Each step
-    earns the batch as much time as it takes with the interactive sequences alone, and the batch is computed in those
-    steps for which it has earned the time by which it makes them longer. So over any number of steps interactive
-    sequences take at most twice as long as they would alone, and a batch always goes on. The price is an uneven pace: a
-    step with the batch may take several times as long as one without. Spreading the same time over all steps would put
-    few sequences of the batch into each, which make fewer tokens per second than many together, and with a split cache
-    those whose streams are no neighbours would have to be computed apart.
-    """
+    """Chooses the steps that compute sequences of a batch while interactive ones decode."""
 
     def __init__(self) -> None:
-        self._earned = 0.0
-        """The seconds that the batch may take."""
-        self._prompts_first = True
-        """Whether prompts are served before what decodes."""
+        # Deficit round robin (Shreedhar and Varghese, 1995) of two classes with equal shares of the time. Each step
+        # earns the batch as many seconds as the interactive sequences alone take, and the batch is computed once it
+        # has earned the time that it adds. So interactive sequences take at most twice as long as alone, and a batch
+        # always progresses, but at an uneven pace. Spread over all steps, few of its sequences would decode at a
+        # time, with fewer tokens per second.
+        self._earned = 0.0  # seconds that the batch may take
+        self._prompts_first = True  # whether prompts are served before decoding sequences
 
     def choose(self, alone: float, decode: float | None, prompts: Sequence[tuple[int, float]]) -> BatchTurn:
-        """Return what is computed of the batch in the next step, which takes `alone` seconds without it.
+        """Return what the next step computes of the batch. Without the batch it takes `alone` seconds.
 
-        `decode` is how much longer the step takes with the sequences of the batch that decode, None if there are none.
-        `prompts` are the numbers of tokens of prompts that may be computed, each with the time by which the step gets
-        longer, from few to many; it is empty if no prompt waits. Where both wait, they take turns.
+        `decode` is the additional time to decode the batch; None if nothing of it decodes. `prompts` has pairs (prompt
+        tokens, additional seconds), from few to many.
         """
         self._earned += alone
         decodes, tokens = False, 0
+        # If both wait, they take turns.
         for is_prompts in (self._prompts_first, not self._prompts_first):
             if is_prompts and prompts:
-                tokens, seconds = max((one for one in prompts if one[1] <= self._earned), default=(0, 0.0))
+                tokens, seconds = max((option for option in prompts if option[1] <= self._earned), default=(0, 0.0))
                 served = tokens > 0
             elif not is_prompts and decode is not None:
                 decodes = served = decode <= self._earned
@@ -126,149 +112,133 @@ class BatchTurns:
         *,
         split: bool,
     ) -> tuple[int, int, int]:
-        """Return how many interactive sequences decode in the next step, how many of a batch decode beside them, and
-        how many tokens of the prompts of a batch are computed at most.
+        """Return how many interactive and how many batch sequences decode, and the most prompt tokens of the batch.
 
-        `depths` has the cells that each sequence holds: first of the interactive ones, at least one, and then of those
-        of a batch. `best_width` returns how many sequences with such depths make most tokens per second together. With
-        a `split` cache prompts are computed in calls of their own.
+        `depths` has the cells of each interactive sequence, at least one, and of each batch sequence. `best_width`
+        returns how many of them make the most tokens per second.
         """
-        interactive, others = depths
+        interactive, batch = depths
         width = best_width(interactive)
         alone = costs.seconds(width, width, sum(interactive[:width]))
-        beside, decode = 0, None
-        if others:
-            beside = min(max(1, best_width([*interactive, *others]) - width), len(others))
-            cells = sum(interactive[:width]) + sum(others[:beside])
-            decode = max(0.0, costs.seconds(width + beside, width + beside, cells) - alone)
+        batch_width, decode = 0, None
+        if batch:
+            batch_width = min(max(1, best_width([*interactive, *batch]) - width), len(batch))
+            cells = sum(interactive[:width]) + sum(batch[:batch_width])
+            decode = max(0.0, costs.seconds(width + batch_width, width + batch_width, cells) - alone)
         turn = self.choose(alone, decode, prompt_costs(costs, prompts, width, alone, split=split))
-        return width, beside if turn.decode else 0, turn.prompt_tokens
+        return width, batch_width if turn.decode else 0, turn.prompt_tokens
 
     def reset(self) -> None:
-        """Forget what was earned: there are not both interactive sequences that decode and others of a batch."""
+        """Forget what was earned, because the classes do not compete now."""
         self._earned = 0.0
 
 
 def prompt_costs(
     costs: StepCostModel, prompts: Sequence[Prefill], width: int, alone: float, *, split: bool
 ) -> list[tuple[int, float]]:
-    """Return by how much tokens of these prompts make a step longer, as pairs (tokens, seconds) from few to many.
+    """Return the seconds that these prompts add to a step, as pairs (tokens, seconds) from few to many.
 
-    Without them the step computes one token for each of `width` sequences, in `alone` seconds. With a `split` cache
-    prompts are computed in calls of their own.
+    Without them it decodes `width` sequences in `alone` seconds.
     """
-    waiting = sum(one.remaining for one in prompts)
-    found: list[tuple[int, float]] = []
+    waiting = sum(prompt.remaining for prompt in prompts)
+    options: list[tuple[int, float]] = []
     size = SHORT_CHUNK
-    while waiting and size <= CHUNK and (not found or found[-1][0] < waiting):
+    while waiting and size <= CHUNK and (not options or options[-1][0] < waiting):
         tokens = min(size, waiting)
         cells = attended_cells(prompts[0].position, tokens)
-        if split:
-            found.append((tokens, costs.seconds(tokens, 1, cells)))
+        if split:  # prompts have calls of their own
+            options.append((tokens, costs.seconds(tokens, 1, cells)))
         else:
-            found.append((tokens, max(0.0, costs.seconds(width + tokens, width + 1, cells) - alone)))
+            options.append((tokens, max(0.0, costs.seconds(width + tokens, width + 1, cells) - alone)))
         size *= 2
-    return found
+    return options
 
 
 class TakesTurns(Protocol):
-    """A sequence that decodes in some steps and is left out of others."""
-
-    seq: int
-    """The number of the sequence in the KV cache, and with a split cache of its stream."""
-    steps_left_out: int
-    """In how many steps since its last one others decoded in its place."""
+    seq: int  # number in the KV cache, which is also that of its stream
+    steps_left_out: int  # steps since its last one in which others decoded in its place
 
 
 T = TypeVar("T", bound=TakesTurns)
 
 
 def take_turns(running: Sequence[T], width: int) -> list[T]:
-    """Return which `width` of these sequences decode now, and count for the others that they are left out."""
-    chosen = [running[index] for index in round_robin(width, [sequence.steps_left_out for sequence in running])]
+    """Return which `width` of these sequences decode now, and count the step for those left out."""
+    selected = [running[index] for index in round_robin(width, [sequence.steps_left_out for sequence in running])]
     for sequence in running:
         sequence.steps_left_out += 1
-    for sequence in chosen:
+    for sequence in selected:
         sequence.steps_left_out = 0
-    return chosen
+    return selected
 
 
-def join_padded(chosen: list[T], running: Sequence[T], padded: Sequence[int]) -> list[T]:
-    """Return the sequences that decode now: `chosen`, and those left out whose streams, in `padded`, would be padded.
-
-    Padding gives a stream a token that nobody uses. The next token of its own sequence takes the same time.
-    """
-    joined = [one for one in running if one.seq in padded]
+def join_padded(selected: list[T], running: Sequence[T], padded: Sequence[int]) -> list[T]:
+    """Return `selected` and the sequences whose streams, in `padded`, would be padded: both decode now."""
+    # A padding token takes as long as the next token of the stream's own sequence.
+    joined = [candidate for candidate in running if candidate.seq in padded]
     for sequence in joined:
         sequence.steps_left_out = 0
-    return [*chosen, *joined]
+    return [*selected, *joined]
 
 
 class Padding(NamedTuple):
-    """How a step is padded."""
-
-    streams: list[int]
-    """The streams that are computed although no sequence of the step is in them, in order."""
-    tokens: int
-    """How many tokens of each stream are computed, with those that pad it."""
+    streams: list[int]  # streams that are computed without a sequence, in order
+    tokens: int  # tokens of each stream, padding included
 
 
 def padding(
     streams: Sequence[int], tokens: int, rooms: Sequence[int], *, multiple: int, most: int, width: int = 0
 ) -> Padding:
-    """Return how to pad a step that computes so many `tokens` of each of some streams, for batch invariance.
+    """Return how to pad a step that computes `tokens` tokens of each of some streams, for batch invariance.
 
-    llama.cpp computes streams whose numbers follow each other together. Each such group gets a multiple of `multiple`
-    tokens and never just one: streams next to it are padded, or every stream gets more tokens, whichever makes the step
-    smaller. `rooms` are the free cells of all streams, by number. A step of several streams has at most `most` tokens,
-    and a longer one of a single stream is cut into micro-batches of `most`. With a `width`, so many streams are
-    computed if no stream gets more tokens.
+    Each group of adjacent streams gets a multiple of `multiple` tokens. `rooms` has the free cells of all streams.
+    Several streams have at most `most` tokens; a single one is cut into micro-batches of `most`. With a `width`, so
+    many streams are computed if no stream gets more tokens.
     """
     whole = next(count for count in range(tokens, tokens + multiple + 2) if _is_whole(count, multiple, most))
+    # Either adjacent streams are padded, or every stream gets more tokens, whichever makes the step smaller.
     candidates = []
-    for each in range(tokens, whole + 1):
+    for size in range(tokens, whole + 1):
         added = padding_streams(
-            streams, len(rooms), tokens=each, multiple=multiple, most=most, width=width if each == tokens else 0
+            streams, len(rooms), tokens=size, multiple=multiple, most=most, width=width if size == tokens else 0
         )
-        if added is None or any(rooms[stream] < each for stream in added):
+        if added is None or any(rooms[stream] < size for stream in added):
             continue
         count = len(streams) + len(added)
-        if count == 1 or count * each <= most:
-            candidates.append((count * each, each, added))
+        if count == 1 or count * size <= most:
+            candidates.append((count * size, size, added))
     if not candidates:
         return Padding([], whole)
-    _, each, added = min(candidates)
-    return Padding(added, each)
+    _, size, added = min(candidates)
+    return Padding(added, size)
 
 
 def padding_streams(
     streams: Sequence[int], count: int, *, width: int = 0, tokens: int = 0, multiple: int = 1, most: int = 1
 ) -> list[int] | None:
-    """Return the streams that get padding tokens in a step that computes equally many tokens of each of `streams`.
+    """Return the streams to pad in a step that computes equally many tokens of each of `streams`, of `count`.
 
-    `streams` are the numbers of some of the `count` streams, in order. llama.cpp computes streams together only if
-    their numbers follow each other, so gaps of at most `MAX_PADDED_GAP` streams are padded. Where the numbers then
-    follow each other without a gap, more streams next to them are padded, up to `width` streams in all. If `tokens` are
-    given, each group of streams that are computed together is extended until its tokens are as `padding` says; None is
-    returned if there is no place for that.
+    Gaps are padded, and if there are none, up to `width` adjacent streams are computed. With `tokens`, each group is
+    extended as `padding` says. Returns None if there is no place for that.
     """
-    taken = _without_gaps(streams)
-    first, last = min(taken), max(taken)
-    if last - first + 1 == len(taken) < width:
+    # llama.cpp computes streams together only if their numbers follow each other.
+    filled = _without_gaps(streams)
+    first, last = min(filled), max(filled)
+    if last - first + 1 == len(filled) < width:
         last = min(count, first + width) - 1
-        taken.update(range(max(0, last - width + 1), last + 1))
-    if tokens and not _extend_groups(taken, count, lambda group: _is_whole(group * tokens, multiple, most)):
+        filled.update(range(max(0, last - width + 1), last + 1))
+    if tokens and not _extend_groups(filled, count, lambda group: _is_whole(group * tokens, multiple, most)):
         return None
-    return sorted(taken.difference(streams))
+    return sorted(filled.difference(streams))
 
 
 def group_equal_chunks(chunks: Sequence[tuple[int, int]], most: int) -> list[list[int]]:
-    """Return which chunks of prompts go into one call of llama_decode each, as lists of indexes into `chunks`.
+    """Return which prompt chunks share a call of llama_decode, as lists of indexes into `chunks`.
 
-    A chunk is a pair (stream, tokens), and `chunks` are in order of their streams. The chunks of a group have equally
-    many tokens, in streams whose numbers follow each other; there are at most `most` of them. llama.cpp would split
-    any other group, and a chunk of one token that is left alone by that has other bits in its result.
+    `chunks` are pairs (stream, tokens) in order of streams. A group has at most `most` of equal length, in adjacent
+    streams.
     """
+    # llama.cpp would split any other group. A chunk of one token that is alone then has other bits in its result.
     groups: list[list[int]] = []
     for index in sorted(range(len(chunks)), key=lambda index: chunks[index][::-1]):
         stream, tokens = chunks[index]
@@ -280,27 +250,27 @@ def group_equal_chunks(chunks: Sequence[tuple[int, int]], most: int) -> list[lis
 
 
 def _is_whole(tokens: int, multiple: int, micro_batch: int) -> bool:
-    """Return whether so many tokens are computed in micro-batches whose results depend on nothing else in them."""
+    # Only then does the result of a micro-batch depend on nothing else in it.
     return tokens % multiple == 0 and tokens % micro_batch != 1
 
 
-def _extend_groups(taken: set[int], count: int, is_whole: Callable[[int], bool]) -> bool:
-    """Add streams until each group of neighbours has a size that is whole. Return False if there is no place."""
-    first = min(taken)
+# Adds streams until each group of adjacent ones has a whole size; False if there is no place.
+def _extend_groups(filled: set[int], count: int, is_whole: Callable[[int], bool]) -> bool:
+    first = min(filled)
     while first < count:
         end = first
-        while end in taken:
+        while end in filled:
             end += 1
         if end == first:
             first += 1
         elif is_whole(end - first):
             first = end
         elif end < count:
-            taken.add(end)
+            filled.add(end)
         elif first > 0:
             first -= 1
-            taken.add(first)
-            while first - 1 in taken:  # it has grown together with the group before it
+            filled.add(first)
+            while first - 1 in filled:  # it has merged with the group before it
                 first -= 1
         else:
             return False

@@ -1,4 +1,4 @@
-"""Let a grammar hold for the arguments of each call of a tool that a model begins by itself."""
+"""Constrain the tool calls that a model starts by itself: a grammar holds for the arguments of each."""
 
 import codecs
 from collections.abc import Callable, Mapping, Sequence
@@ -10,10 +10,9 @@ from registry.call_syntax import CallSyntax
 
 
 class CallGrammars:
-    """Follows the calls in one text, which belongs to a model with this syntax. `tools` are the names of all tools.
+    """Follows the calls in one text of a model with this syntax. `tools` are the names of all tools.
 
-    `start` returns a grammar in its first state for the arguments of a tool, and `tokenize` the tokens of a text.
-    Tools without a grammar are not in `grammars`, whose values are in GBNF.
+    `grammars` has the tools with a grammar, in GBNF.
     """
 
     def __init__(
@@ -31,11 +30,7 @@ class CallGrammars:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     def push(self, data: bytes) -> Grammar | None:
-        """Take the bytes of a token. Return the grammar of what follows if the token begins the arguments of a call.
-
-        A token may hold the first characters of the arguments, too. The grammar is then in the state after them; if it
-        does not allow them, or if llama.cpp refuses it, None is returned.
-        """
+        """Take the bytes of a token, and return the grammar for what follows if it starts the arguments of a call."""
         name, arguments = "", ""
         for event in self._parser.push(self._decoder.decode(data)):
             match event:
@@ -51,13 +46,13 @@ class CallGrammars:
             grammar = self._start(self._grammars[name])
         except BadGrammar:  # the call can be made without one, and its arguments are checked in any case
             return None
+        # The token may also hold the first arguments, which the grammar may not allow.
         if self._follow(grammar, arguments):
             return grammar
         grammar.close()
         return None
 
     def _follow(self, grammar: Grammar, text: str) -> bool:
-        """Tell the grammar a text, and return whether it allows that."""
         for token in self._tokenize(text) if text else ():
             if not grammar.allows(token):
                 return False

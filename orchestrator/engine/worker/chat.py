@@ -1,9 +1,6 @@
 """Make the tokens of a prompt from messages, without letting their contents pose as control tokens.
 
-The model's chat template is rendered by `registry.chat_template`, which says what in the prompt is the template's own
-text and what is content. Text is tokenized from one control token of the template to the next, as llama.cpp does it
-within a text, so the tokens are those of the prompt as a whole; and they can be kept, since conversations begin alike.
-A control token that a content spells, even if only in part, is tokenized as text.
+A control token that content spells, even in part, is tokenized as text.
 """
 
 import re
@@ -19,7 +16,7 @@ from registry.errors import ChatTemplateError
 
 
 class PromptTemplate:
-    """What makes prompts for one model. `stops` end an answer besides the model's own end tokens."""
+    """Makes prompts for one model. `stops` end an answer, in addition to the model's end tokens."""
 
     def __init__(self, vocab: Vocabulary, source: str | None) -> None:
         self._vocab = vocab
@@ -35,10 +32,9 @@ class PromptTemplate:
         *,
         continued: bool = False,
     ) -> list[Segment]:
-        """Return the text of the prompt that asks for the assistant's next message, in segments.
+        """Return the prompt for the next message, or for the rest of the last one if `continued`, in segments.
 
-        It asks for the rest of the last message where that is to be `continued`. `arguments` are variables of the
-        template, such as `enable_thinking`; `tools` those that the model may call. Raises BadPrompt.
+        `arguments` are variables of the template, such as `enable_thinking`. Raises BadPrompt.
         """
         try:
             return self._template.segments(messages, arguments, tools, continued=continued)
@@ -46,60 +42,54 @@ class PromptTemplate:
             raise BadPrompt(str(error)) from error
 
     def tokens(self, messages: Sequence[Message], arguments: Arguments | None = None) -> Tokens:
-        """Return the tokens of the same prompt. BOS comes first where the model wants it and the template has none."""
         return self.tokens_of(self.segments(messages, arguments))
 
     def tokens_of(self, segments: Sequence[Segment]) -> Tokens:
-        """Return the tokens of a prompt that is in segments."""
+        """Return the tokens of a prompt. BOS comes first if the model wants it and the template has none."""
         vocab = self._vocab
         parts: list[Tokens] = []
+        # Text is tokenized from one control token of the template to the next, as llama.cpp does, so the tokens can
+        # be cached for other conversations that start alike.
         for text, special in self._control.cut(segments):
             parts += self._special(text, first=not parts) if special else self._quoted(text)
         if vocab.adds_bos and not (parts and len(parts[0]) and parts[0][0] == vocab.bos):
             parts.insert(0, as_tokens((vocab.bos,)))
         return np.concatenate(parts) if parts else as_tokens(())
 
+    # `text` starts with a control token or has none; `first`: it starts the prompt.
     def _special(self, text: str, *, first: bool) -> list[Tokens]:
-        """Return the tokens of text that begins with a control token or has none; `first`: it begins the prompt."""
         vocab, token = self._vocab, self._control.at(text, 0)
         if token and vocab.adds_space and text.startswith(" ", len(token)):
             return [vocab.tokens_of(token, special=True), continued(vocab, text[len(token) :], special=True)]
         return [vocab.tokens_of(text, special=True) if token or first else continued(vocab, text, special=True)]
 
     def _quoted(self, token: str) -> list[Tokens]:
-        """Return the tokens of the name of a control token as text."""
         tokens = continued(self._vocab, token, special=False)
         if len(tokens) > 1:
             return [tokens]
-        # llama.cpp counts some control tokens as text, and finds them in any that holds the whole name
+        # llama.cpp counts some control tokens as text, and finds them in any text that has the whole name
         return [continued(self._vocab, piece, special=False) for piece in (token[:1], token[1:])]
 
 
 class _ControlTokens:
-    """The spellings of a model's control tokens, to be found in texts."""
-
     def __init__(self, spellings: frozenset[str]) -> None:
         self._spellings = spellings
         self._lengths = sorted({len(spelling) for spelling in spellings}, reverse=True)
         first = "".join(sorted({re.escape(spelling[0]) for spelling in spellings}))
         self._begin = re.compile(f"[{first}]" if first else "(?!)")
 
+    # The longest control token at `start`, or an empty string.
     def at(self, text: str, start: int) -> str:
-        """Return the longest control token that the text spells from `start` on, or an empty string."""
         candidates = (text[start : start + length] for length in self._lengths)
         return next((candidate for candidate in candidates if candidate in self._spellings), "")
 
     def cut(self, segments: Sequence[Segment]) -> Iterator[tuple[str, bool]]:
-        """Yield a prompt in pieces, and whether control tokens are meant in each.
-
-        A piece in which they are begins with one or holds none; one in which they are not is a spelling of one that is
-        not wholly the template's.
-        """
+        """Yield a prompt in pieces, and whether control tokens are meant in each."""
         text = "".join(segment.text for segment in segments)
         meant = bytearray().join(bytes((segment.special,)) * len(segment.text) for segment in segments)
         start = end = 0
-        for found in self._begin.finditer(text):
-            here = found.start()
+        for match in self._begin.finditer(text):
+            here = match.start()
             token = self.at(text, here) if here >= end else ""
             if not token:
                 continue
@@ -107,6 +97,7 @@ class _ControlTokens:
             if here > start:
                 yield text[start:here], True
             start = here
+            # At least a part of it is content.
             if 0 in meant[here:end]:
                 yield token, False
                 start = end
@@ -115,12 +106,10 @@ class _ControlTokens:
 
 
 def continued(vocab: Vocabulary, text: str, special: bool) -> Tokens:
-    """Return the tokens of text that does not begin a prompt or an answer.
-
-    SentencePiece vocabularies put a space before whatever they are given. A line break in front takes it, and goes.
-    """
+    """Return the tokens of text that does not start a prompt or an answer."""
     if not vocab.adds_space:
         return vocab.tokens_of(text, special)
+    # SentencePiece vocabularies put a space before any text. A line break in front absorbs it, and is removed again.
     line_break = vocab.tokens_of("\n", special=False)
     tokens = vocab.tokens_of("\n" + text, special)
     alone = np.array_equal(tokens[: len(line_break)], line_break)

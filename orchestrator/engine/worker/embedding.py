@@ -1,7 +1,4 @@
-"""Run an engine that embeds, batch by batch: take texts; fill a batch; compute it; answer.
-
-Short texts are tokenized at once, and long ones in a thread beside the loop, as an engine that generates does it.
-"""
+"""Run an engine that embeds, batch by batch: take texts; fill a batch; compute it; answer."""
 
 import time
 from collections import Counter, deque
@@ -19,21 +16,19 @@ from orchestrator.engine.worker.prompts import LongTexts, is_long, prepared_or_e
 from orchestrator.engine.worker.raw_prompts import convert_text
 from orchestrator.engine.worker.threads import ThreadTuner
 
-_Request = protocol.Embed | protocol.Tokenize | protocol.Detokenize
-"""What needs the vocabulary of the model."""
-_Prepared = list[Tokens] | protocol.Tokenized | protocol.Rendered
-"""What a request comes to: the tokens of the texts to be embedded, or the answer."""
+_Request = protocol.Embed | protocol.Tokenize | protocol.Detokenize  # all need the vocabulary
+_Prepared = list[Tokens] | protocol.Tokenized | protocol.Rendered  # the tokens of the texts to embed, or the answer
 
 
 class TextMaker:
-    """Makes the tokens of texts for one model that embeds. It belongs to the thread that `vocab` belongs to."""
+    """Tokenizes texts for one model. It belongs to the thread that `vocab` belongs to."""
 
     def __init__(self, embedder: Embedder, vocab: Vocabulary) -> None:
         self._embedder = embedder
         self._vocab = vocab
 
     def prepare(self, command: _Request) -> _Prepared:
-        """Return what a request comes to. Raises TextTooLong, BadPrompt."""
+        """Return the tokens to embed, or the answer. Raises TextTooLong, BadPrompt."""
         if not isinstance(command, protocol.Embed):
             return convert_text(self._vocab, command)
         embedder, vocab, query = self._embedder, self._vocab, command.query
@@ -44,23 +39,17 @@ class TextMaker:
 
 @dataclass(slots=True, eq=False)
 class _Job:
-    """A request."""
-
     number: int
     texts: list[Tokens]
-    begun: int = 0
-    """How many of the texts are computed or in the batch."""
-    vectors: list[Vectors] = field(default_factory=list)
-    """The vectors of the first texts, as far as they are computed."""
+    begun: int = 0  # texts that are computed or in the batch
+    vectors: list[Vectors] = field(default_factory=list)  # of the first texts, as far as they are computed
 
 
 class EmbeddingLoop:
-    """A running engine that embeds. `_jobs` are the requests of which not all texts are in a batch yet."""
-
     def __init__(self, embedder: Embedder, link: Link) -> None:
         self._embedder = embedder
         self._link = link
-        self._jobs: deque[_Job] = deque()
+        self._jobs: deque[_Job] = deque()  # not all of their texts are in a batch yet
         self._counts: Counter[str] = Counter()
         self._outbox = Outbox(link)
         self._maker = TextMaker(embedder, embedder.vocab)
@@ -72,7 +61,7 @@ class EmbeddingLoop:
         self._cpu = CpuUse()
 
     def run(self) -> None:
-        """Serve the parent until it sends Stop or closes its end of the socket."""
+        """Serve the parent until it sends Shutdown or closes its end of the socket."""
         while not self._link.closed:
             for command in self._link.receive(0.0 if self._jobs else None):
                 self._take(command)
@@ -92,10 +81,10 @@ class EmbeddingLoop:
                     self._link.heartbeat(0.0)
                     self._dispatch_prepared(command, prepared_or_error(self._maker, command))
             case protocol.Cancel(number):
-                kept = deque(job for job in self._jobs if job.number != number)
+                remaining = deque(job for job in self._jobs if job.number != number)
                 was_long = isinstance(self._long.cancel(number), protocol.Embed)
-                self._counts["cancelled"] += len(self._jobs) - len(kept) + was_long
-                self._jobs = kept
+                self._counts["cancelled"] += len(self._jobs) - len(remaining) + was_long
+                self._jobs = remaining
             case protocol.SetThreads(threads):
                 self._tuner.grant(threads)
                 self._embedder.set_threads(self._tuner.threads)
@@ -107,7 +96,6 @@ class EmbeddingLoop:
                 raise protocol.ProtocolError(f"an engine that embeds was sent {type(command).__name__}")
 
     def _dispatch_prepared(self, command: _Request, prepared: _Prepared | EngineError) -> None:
-        """Carry out a request whose texts are tokenized."""
         if isinstance(prepared, EngineError):
             self._refuse(command.seq, prepared)
         elif isinstance(prepared, list):
@@ -134,28 +122,27 @@ class EmbeddingLoop:
                 self._answer(job)
 
     def _fill(self) -> list[tuple[_Job, Tokens]]:
-        """Return the texts of the next batch. Requests take turns: a small one need not wait for a large one."""
         filled: list[tuple[_Job, Tokens]] = []
-        left = self._embedder.limit
+        room = self._embedder.limit
         while self._jobs and len(filled) < self._embedder.slots:
             job = self._jobs[0]
             tokens = job.texts[job.begun]
-            left -= len(tokens)
-            if left < 0:
+            room -= len(tokens)
+            if room < 0:
                 break
             self._jobs.popleft()
             filled.append((job, tokens))
             job.begun += 1
             if job.begun < len(job.texts):
-                self._jobs.append(job)
+                self._jobs.append(job)  # requests take turns: a small one need not wait for a large one
         return filled
 
     def _answer(self, job: _Job) -> None:
         vectors = np.stack(job.vectors)
         broken = np.flatnonzero(~np.isfinite(vectors).all(axis=1))
         if len(broken):
-            what = f"the vector of text {broken[0]} is zero or not finite: the model's weights are unfit"
-            self._refuse(job.number, BrokenModel(what))
+            message = f"the vector of text {broken[0]} is zero or not finite: the model's weights are unfit"
+            self._refuse(job.number, BrokenModel(message))
             return
         tokens = sum(map(len, job.texts))
         self._outbox.add(protocol.Embedded(job.number, tokens, vectors.astype("<f4").tobytes()))

@@ -1,4 +1,4 @@
-"""Exchange messages with the parent from inside the engine's process, on one blocking socket."""
+"""Exchange messages with the parent process, on one blocking socket."""
 
 import math
 import os
@@ -25,20 +25,15 @@ from orchestrator.engine.protocol import (
 _RECEIVE = 1 << 18
 _HEARTBEAT_SECONDS = 1.0
 _HEARTBEAT_MILLISECONDS = 1000
+# Text is sent at most once in this time: a message takes both processes longer than making a token's text.
 _TEXT_SECONDS = 0.02
-"""Pieces of text are sent at most once in this time: sending and receiving a message takes both processes longer than
-making the text of a token."""
 
 
 class Link:
-    """The engine's end of the socket.
-
-    `closed` becomes true when the parent has closed its end. `resting` is true while the parent lets the engine use no
-    threads. `awake_since` is when the last call of `receive` began, or when it last stopped waiting, as a time of
-    time.monotonic.
-    """
+    """The engine's end of the socket."""
 
     def __init__(self, connection: socket.socket) -> None:
+        # `closed`: the parent has closed its end. `resting`: the parent lets the engine use no threads.
         self.closed = self.resting = False
         self._socket = connection
         self._frames = Frames()
@@ -46,14 +41,13 @@ class Link:
         self._poll = select.poll()
         self._poll.register(connection, select.POLLIN)
         self._poll.register(self._wakes, select.POLLIN)
+        # `awake_since`: when `receive` last started or stopped waiting, as time.monotonic.
         self._last_sent = self.awake_since = time.monotonic()
 
     def receive(self, wait: float | None) -> list[EngineCommand]:
-        """Return the commands that have arrived. If there are none, wait up to `wait` seconds for one; None: for ever.
+        """Return the commands that have arrived; if there are none, wait up to `wait` seconds (None: forever).
 
-        It stops waiting when a thread calls `wake`.
-        While the engine is `resting` (after SetThreads 0) it waits for commands even if it has work: at most one
-        second, after which it sends a heartbeat and returns no commands. Raises ProtocolError.
+        `wake` ends the wait. Raises ProtocolError.
         """
         commands: list[EngineCommand] = []
         self.awake_since = time.monotonic()
@@ -68,13 +62,12 @@ class Link:
         return commands
 
     def _patience(self, wait: float | None) -> int | None:
-        """Return how many milliseconds to wait for a command; None for ever."""
+        # In milliseconds; None: forever. While resting, it waits even if there is work, with a heartbeat every second.
         if self.resting:
             return _HEARTBEAT_MILLISECONDS
         return None if wait is None else math.ceil(wait * 1000)
 
     def _readable(self, patience: int | None) -> bool:
-        """Wait up to `patience` milliseconds for something to read, and return whether there is anything."""
         ready = self._poll.poll(patience)
         if patience != 0:
             self.awake_since = time.monotonic()
@@ -86,35 +79,33 @@ class Link:
         return bool(events - {self._wakes})
 
     def wake(self) -> None:
-        """Let `receive` return, if it waits. Any thread may call this."""
+        """Let a waiting `receive` return. Any thread may call this."""
         os.eventfd_write(self._wakes, 1)
 
     def _read(self) -> list[EngineCommand]:
-        """Read what has arrived and return the commands that are complete by now. Sets `closed` at the end of file."""
         try:
             data = self._socket.recv(_RECEIVE)
         except OSError:
             data = b""
-        if not data:
+        if not data:  # end of file
             self.closed = True
         return list(map(decode_command, self._frames.feed(data)))
 
     def send(self, replies: list[Reply]) -> None:
-        """Send replies in one write."""
         try:
-            self._socket.sendall(b"".join(map(encode, replies)))
+            self._socket.sendall(b"".join(map(encode, replies)))  # in one write
         except OSError:
             self.closed = True
         self._last_sent = time.monotonic()
 
     def heartbeat(self, next_seconds: float) -> None:
-        """Send a heartbeat if nothing was sent for a second, or nothing will be for the `next_seconds` seconds."""
+        """Send a heartbeat if nothing was sent for a second, or if the next `next_seconds` are more than one."""
         if next_seconds > _HEARTBEAT_SECONDS or time.monotonic() - self._last_sent > _HEARTBEAT_SECONDS:
             self.send([Heartbeat(next_seconds)])
 
 
 class Outbox:
-    """The replies and the pieces of text of a step, which are sent in one write at its end."""
+    """The replies and text of a step, which are sent in one write at its end."""
 
     def __init__(self, link: Link) -> None:
         self._link = link
@@ -129,24 +120,20 @@ class Outbox:
         self._replies.append(reply)
 
     def add_text(self, number: int, text: str, logprobs: Sequence[TokenLogprob] = ()) -> None:
-        """Send a piece of a sequence's text: at the latest with the next reply, and before it.
-
-        `logprobs` has its tokens, where the request wants to know how likely they were.
-        """
+        """Send a piece of a sequence's text, with its `logprobs` if wanted, before the next reply."""
         self._texts[number] = self._texts.get(number, "") + text
         if logprobs:
             self._logprobs.setdefault(number, []).extend(logprobs)
 
     def add_thought(self, number: int, text: str) -> None:
-        """Send a piece of a sequence's thoughts, as `add_text` does, and before text of the same message."""
+        """Send a piece of a sequence's thoughts, before text of the same message."""
         self._thoughts[number] = self._thoughts.get(number, "") + text
 
     def refuse(self, number: int, error: EngineError) -> None:
-        """Answer a request with the error that it failed with."""
         self.add(Failed(number, *format_error(error)))
 
     def flush(self) -> None:
-        """Send what was added. Pieces of text without any reply wait until the last ones are 20 milliseconds old."""
+        """Send what was added. Text without any reply waits until 20 ms after the last text."""
         if (self._texts or self._thoughts) and (self._replies or time.monotonic() >= self._texts_due):
             logprobs = list(self._logprobs.items())
             self._replies.insert(0, Texts(list(self._texts.items()), list(self._thoughts.items()), logprobs))

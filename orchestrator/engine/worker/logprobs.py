@@ -1,4 +1,4 @@
-"""Say how likely the tokens of an answer were, and which others would have been likely in their places."""
+"""Compute how likely the tokens of answers and prompts were, and the most likely alternatives."""
 
 from collections import deque
 from dataclasses import dataclass
@@ -9,10 +9,9 @@ from orchestrator.engine.contract import TokenLikelihood, TokenLogprob
 from orchestrator.engine.llama import Logits, Tokens, Vocabulary
 
 
+# A token of an answer, and the characters that it makes: from `start` to before `end`.
 @dataclass(slots=True)
 class _Listed:
-    """A token of the answer, and the characters of the text that it makes: from `start` to before `end`."""
-
     logprob: TokenLogprob
     text: str
     start: int
@@ -20,13 +19,15 @@ class _Listed:
 
 
 def _token_logprob(logits: Logits, token: int, count: int, vocab: Vocabulary) -> TokenLogprob:
-    """Return how likely a token was by these logits, of shape (vocabulary,), and the `count` most likely ones."""
     best = logits.max()
     total = float(best) + float(np.log(np.exp(logits - best).sum(dtype=np.float64)))
     count = min(count, len(logits))
     most = np.argpartition(-logits, count - 1)[:count] if count else np.zeros(0, np.int64)
     most = most[np.lexsort((most, -logits[most]))]
-    top = tuple(TokenLikelihood(one, _bytes(vocab, one), float(logits[one]) - total) for one in most.tolist())
+    top = tuple(
+        TokenLikelihood(candidate, _bytes(vocab, candidate), float(logits[candidate]) - total)
+        for candidate in most.tolist()
+    )
     return TokenLogprob(token, _bytes(vocab, token), float(logits[token]) - total, top)
 
 
@@ -35,64 +36,56 @@ def _bytes(vocab: Vocabulary, token: int) -> bytes:
 
 
 class PromptLogprobs:
-    """How likely the tokens of one prompt were, each after those before it, with the `count` most likely ones."""
+    """Logprobs of the tokens of one prompt, each after those before it, with the `count` most likely ones."""
 
     def __init__(self, count: int, vocab: Vocabulary, prompt: Tokens) -> None:
         self._count = count
         self._vocab = vocab
         self._prompt = prompt
-        self._found = [TokenLogprob(token, _bytes(vocab, token), 0.0) for token in prompt[:1].tolist()]
+        self._logprobs = [TokenLogprob(token, _bytes(vocab, token), 0.0) for token in prompt[:1].tolist()]
 
     def take(self, position: int, logits: Logits) -> None:
-        """Take the logits after the tokens from `position` on, of shape (tokens, vocabulary).
-
-        A sequence that was preempted computes its prompt again, from a place that it knows already.
-        """
-        first = len(self._found) - position - 1
+        """Take the logits after the tokens from `position` on, of shape (tokens, vocabulary)."""
+        # After a preemption the prompt is computed again, from a position that may be known already.
+        first = len(self._logprobs) - position - 1
         for row in range(max(0, first), min(len(logits), len(self._prompt) - position - 1)):
             token = int(self._prompt[position + row + 1])
-            self._found.append(_token_logprob(logits[row], token, self._count, self._vocab))
+            self._logprobs.append(_token_logprob(logits[row], token, self._count, self._vocab))
 
     @property
     def complete(self) -> bool:
-        """Whether all of the prompt is computed."""
-        return len(self._found) == len(self._prompt)
+        return len(self._logprobs) == len(self._prompt)
 
     @property
     def found(self) -> tuple[TokenLogprob, ...]:
-        """All of them, as far as the prompt is computed."""
-        return tuple(self._found)
+        """The logprobs, as far as the prompt is computed."""
+        return tuple(self._logprobs)
 
 
 class AnswerLogprobs:
-    """The tokens of one answer with their logprobs, each released together with the text that it makes.
-
-    Logprobs come from the logits as the model computed them: before biases, penalties, temperature and grammar, as in
-    OpenAI's API and by default in vLLM. With each token come the `count` most likely ones in its place. A token of
-    which only a part is in the text, since a stop string begins in it, is listed with that part.
-    """
+    """The tokens of one answer with their logprobs, each released together with its text."""
 
     def __init__(self, count: int, vocab: Vocabulary) -> None:
-        self.released: list[TokenLogprob] = []
-        """What belongs to the text that is certain by now."""
+        self.released: list[TokenLogprob] = []  # belongs to the text that is certain by now
         self._count = count
         self._vocab = vocab
-        self._chosen: TokenLogprob | None = None
+        self._pending: TokenLogprob | None = None
         self._held: deque[_Listed] = deque()
         self._sent = 0
 
     def choose(self, logits: Logits, token: int) -> None:
-        """Note that this token was chosen where the model has computed these logits, of shape (vocabulary,)."""
-        self._chosen = _token_logprob(logits, token, self._count, self._vocab)
+        """Record that a token was chosen from these logits, of shape (vocabulary,)."""
+        # The model's own logits: before biases, penalties, temperature and grammar, as in OpenAI's API and vLLM.
+        self._pending = _token_logprob(logits, token, self._count, self._vocab)
 
     def append(self, data: bytes, text: str, start: int, *, unfinished: bool) -> None:
-        """Add the token that was chosen last. Its bytes `data` are part of the answer and decode to `text`.
+        """Add the token that was chosen last. Its bytes `data` decode to `text`, after `start` characters.
 
-        The answer has `start` characters before it. It is `unfinished` where a character is not complete after it.
+        `unfinished`: its last character is incomplete.
         """
-        if self._chosen is None:
+        if self._pending is None:
             return
-        listed, self._chosen = self._chosen._replace(data=data), None
+        listed, self._pending = self._pending._replace(data=data), None
         self._held.append(_Listed(listed, text, start, start + len(text) + unfinished))
 
     def release(self, characters: int, *, stopped: bool) -> None:
@@ -100,6 +93,7 @@ class AnswerLogprobs:
         while self._held and self._held[0].end <= characters:
             self.released.append(self._held.popleft().logprob)
         if stopped:
+            # A token in which the stop string starts is listed with the part before it.
             cut = self._held[0] if self._held else None
             if cut is not None and cut.start < characters:
                 shown = cut.text[: characters - cut.start]
@@ -108,7 +102,7 @@ class AnswerLogprobs:
 
     def finish(self) -> None:
         """Release all tokens, since the text is complete."""
-        self.released += [one.logprob for one in self._held]
+        self.released += [listed.logprob for listed in self._held]
         self._held.clear()
 
     def unsent(self) -> list[TokenLogprob]:

@@ -66,32 +66,26 @@ from orchestrator.engine.worker.threads import ThreadTuner
 from registry.call_syntax import CALL_MARKS, FAMILIES
 from registry.options import Adapters, SamplingOptions
 
+# A sequence, and what a step computes for it: a chunk of its prefill, or draft tokens after its last token.
 _Scheduled = tuple[Sequence, Tokens]
-"""A sequence and the tokens that a step computes for it: a chunk of its prefill, or draft tokens, which follow its last
-token."""
 
 
+# The rows of logits that a step computes for a sequence.
 class _Outputs(NamedTuple):
-    """What is done with the rows of logits that a step computes for a sequence."""
-
     sequence: Sequence
-    drafts: Tokens
-    """Draft tokens that the rows verify."""
-    prompt_rows: int = 0
-    """How many rows say how likely tokens of the prompt were. They come first."""
-    position: int = 0
-    """The place in the prompt of the token that belongs to the first of these rows."""
-    samples: bool = True
-    """Whether the next token is sampled, from the row that follows."""
+    drafts: Tokens  # draft tokens that the rows verify
+    prompt_rows: int = 0  # rows for logprobs of the prompt; they come first
+    position: int = 0  # of the first of these rows in the prompt
+    samples: bool = True  # whether the next token is sampled, from the row that follows
 
 
+# At most so many tokens are expected for the mark that opens a thought, and for white space around thoughts.
 MARK_TOKENS = 16
-"""At most so many tokens are expected for the mark that opens a thought, and for white space around thoughts."""
 _NONE = as_tokens(())
 
 
 class Loop:
-    """A running engine: its model, its sequences, and what it has learned of how long steps take."""
+    """A running engine: its model, its sequences, and what it has learned about step times."""
 
     def __init__(self, llama: Llama, spec: EngineSpec, link: Link, speculator: Speculator | None) -> None:
         self._llama = llama
@@ -131,7 +125,7 @@ class Loop:
         return self._thinking.markers is not None
 
     def run(self) -> None:
-        """Serve the parent until it sends Stop or closes its end of the socket."""
+        """Serve the parent until it sends Shutdown or closes its end of the socket."""
         while not self._link.closed:
             if not (self._sequences.all or self._link.resting):
                 self._change_layout()
@@ -152,7 +146,7 @@ class Loop:
         if entered := self._sequences.admit():
             self._outbox.add(protocol.Started(tuple(sequence.number for sequence in entered)))
         self._report_prompts()
-        self._outbox.flush()  # a process that dies in the step has said which requests it leaves in its queue
+        self._outbox.flush()  # if the process dies in the step, the parent knows which requests are still queued
         calls = self._schedule()
         if self._sequences.queue and not (calls or self._sequences.decoding or self._sequences.prefilling):
             raise RuntimeError("requests are queued, but none can be admitted although nothing runs")
@@ -160,20 +154,20 @@ class Loop:
             self._compute(scheduled)
 
     def _report_prompts(self) -> None:
-        """Say how long streamed requests wait in the queue, and how far their prompts are read."""
         queue = [
-            (one.number, ahead) for ahead, one in enumerate(self._sequences.queue) if one.stream and not one.output
+            (sequence.number, ahead)
+            for ahead, sequence in enumerate(self._sequences.queue)
+            if sequence.stream and not sequence.output
         ]
         reading = [
-            PendingPrompt(one.number, one.computed, len(one.prefill_tokens))
-            for one in self._sequences.prefilling
-            if one.stream and not one.output
+            PendingPrompt(sequence.number, sequence.computed, len(sequence.prefill_tokens))
+            for sequence in self._sequences.prefilling
+            if sequence.stream and not sequence.output
         ]
         if report := self._reports.changes(queue, reading, time.monotonic()):
             self._outbox.add(report)
 
     def _begin_learning(self) -> None:
-        """Begin with step costs that were measured before, or else with assumed ones, and learn from there on."""
         llama, spec = self._llama, self._spec
         self._learned_attention = llama.flash_attention
         measured = stored_step_costs(llama, spec)
@@ -191,7 +185,6 @@ class Loop:
     # Take commands
 
     def _receive(self) -> list[protocol.EngineCommand]:
-        """Return the commands that have arrived. While idle, wait for one, and measure the model meanwhile."""
         if self._sequences.all:
             return self._link.receive(0.0)
         while True:
@@ -202,17 +195,16 @@ class Loop:
             self._measure()
 
     def _measure(self) -> None:
-        """Measure the model for one step. The cache is emptied only while the kind of attention is tried out."""
         self._llama.use_adapters(())
         trial = self._idle.trial
         if trial.wait(time.monotonic()) is not None and not trial.begun:
+            # The trial of attention kinds needs an empty cache; other measurements do not.
             self._sequences = Sequences(self._llama, self._counts, self._forget_drafts)
         self._idle.step()
         if trial.begun and trial.ended:
             self._end_trial()
 
     def _end_trial(self) -> None:
-        """Go on with the kind of attention that is set now, and an empty cache."""
         self._idle.trial.interrupt()
         if self._llama.flash_attention != self._learned_attention:
             self._begin_learning()
@@ -220,7 +212,6 @@ class Loop:
         self._stored_prefixes.restore(self._sequences.slots)
 
     def _stop_measuring(self) -> None:
-        """Stop the measurements of idle moments, since there is work to do."""
         self._idle.interrupt()
         if self._idle.trial.begun:
             self._end_trial()
@@ -249,7 +240,6 @@ class Loop:
                     raise protocol.ProtocolError("a second Load")
 
     def _handle_request(self, command: Request) -> None:
-        """Take in a request. Whatever is wrong with it fails this request and no other."""
         if is_long(command):
             self._long.give(command)
             return
@@ -260,7 +250,6 @@ class Loop:
         self._dispatch_prepared(command, prepared, 0.0)
 
     def _dispatch_prepared(self, command: Request, prepared: Prepared | EngineError, waited: float) -> None:
-        """Carry out a request whose text is prepared, for which it has waited so many seconds."""
         if isinstance(prepared, EngineError):
             self._refuse(command.seq, prepared)
             return
@@ -284,17 +273,18 @@ class Loop:
 
     def _submit(self, command: protocol.Submit, prepared: Prompt, waited: float) -> None:
         request, prompt = command.generation, prepared.tokens
+        # The time in which a long text was prepared counts.
         if waited and request.deadline_seconds is not None:
             request = replace(request, deadline_seconds=request.deadline_seconds - waited)
         if not self._llama.has_adapters(request.lora):
-            asked = ", ".join(adapter.file for adapter in request.lora)
+            files = ", ".join(adapter.file for adapter in request.lora)
             accepted = ", ".join(self._spec.adapters) or "none"
-            raise AdapterNotLoaded(f"the adapter {asked} is not loaded with this model; accepted: {accepted}")
+            raise AdapterNotLoaded(f"the adapter {files} is not loaded with this model; accepted: {accepted}")
         check_ids(self._llama.vocab, request.stop_tokens)
         chat, biases = bool(request.messages), self._biases(request.logit_bias)
         most = max_answer = clamp_max_tokens(request, len(prompt), self._llama.context_limit)
         thoughts = None
-        # Under a grammar for a call, a model whose calls are messages with headers begins with the header.
+        # Under a grammar for a call, a model whose calls are messages with headers starts with the header.
         is_call = request.grammar is not None and bool(request.tools)
         markers = self._thinking.markers
         if chat and markers is not None and not request.continues and not (is_call and markers.header):
@@ -341,7 +331,6 @@ class Loop:
         self._counts["prompt_tokens"] += len(prompt)
 
     def _call_grammars(self, request: Generation, marks: Mapping[int, bytes]) -> CallGrammars | None:
-        """Return the grammars of the calls of a new sequence, or None where it has none."""
         if request.guided is None:
             return None
         grammars, vocab = self._llama.grammars, self._llama.vocab
@@ -354,38 +343,31 @@ class Loop:
         )
 
     def _penalties(self, options: SamplingOptions) -> Penalties | None:
-        """Return the penalties of a new sequence, or None where it has none."""
         if not options.penalises:
             return None
         return Penalties(options, self._llama.vocab.holding(options.dry_sequence_breakers))
 
-    def _biases(self, wanted: tuple[tuple[int | str, float], ...]) -> Biases | None:
-        """Return the biases of a new sequence, or None where it has none. Raises BadRequest for an unknown token."""
-        if not wanted:
+    def _biases(self, logit_bias: tuple[tuple[int | str, float], ...]) -> Biases | None:
+        if not logit_bias:
             return None
         vocab = self._llama.vocab
-        found = [
+        pairs = [
             (token, bias)
-            for one, bias in wanted
-            for token in ([one] if isinstance(one, int) else vocab.tokenize(one, special=False))
+            for key, bias in logit_bias
+            for token in ([key] if isinstance(key, int) else vocab.tokenize(key, special=False))
         ]
-        for token, _ in found:
+        for token, _ in pairs:
             if not 0 <= token < vocab.size:
                 raise BadRequest(f"logit_bias names the token {token}; accepted: 0 to {vocab.size - 1}")
-        return as_tokens([token for token, _ in found]), np.array([bias for _, bias in found], np.float32)
+        return as_tokens([token for token, _ in pairs]), np.array([bias for _, bias in pairs], np.float32)
 
     # Schedule
 
     def _schedule(self) -> list[list[_Scheduled]]:
-        """Return what this step computes: a list of sequences and their tokens for each call of llama_decode.
-
-        With a pool of cells everything goes into one call. With a stream for each sequence llama.cpp computes streams
-        together only where they have equally many tokens: all that decode go into one call, and prompts into others,
-        in groups of chunks of one length. All of them are computed with the same adapters, see `AdapterTurns`.
-        """
+        # One list of sequences and their tokens for each call of llama_decode.
         lora = self._choose_adapters()
-        chosen, limit = self._choose_decoding(lora)
-        decode = self._sequences.reserve_or_preempt(chosen)
+        candidates, limit = self._choose_decoding(lora)
+        decode = self._sequences.reserve_or_preempt(candidates)
         prefilling = [sequence for sequence in self._sequences.prefilling if sequence.lora == lora]
         held_back = limit == 0 and not any(sequence.interactive for sequence in self._sequences.prefilling)
         drafts = self._propose(decode, bool(self._sequences.prefilling) and not held_back)
@@ -401,6 +383,9 @@ class Loop:
                 count = min(count, 1 + rows)
                 rows -= count - 1
             chunks.append((sequence, sequence.prefill_tokens[sequence.computed : sequence.computed + count]))
+        # llama.cpp computes streams together only if they have equally many tokens. So all that decode go into one
+        # call, and prompts into others, in groups of chunks of one length. With a pool, everything goes into one
+        # call.
         if self._llama.split:
             chunks.sort(key=_seq)
             lengths = [(sequence.seq, len(tokens)) for sequence, tokens in chunks]
@@ -413,27 +398,23 @@ class Loop:
     def _choose_chunks(
         self, prefilling: list[Sequence], decoding: int, limit: int | None
     ) -> list[tuple[Sequence, int]]:
-        """Return how many tokens of which prompts are computed beside `decoding` tokens of sequences that decode.
-
-        With a `limit`, at most so many of them are of prompts of a batch.
-        """
-        capacity, others = self._llama.batch.capacity, self._sequences.decoding[:1]
+        capacity, running = self._llama.batch.capacity, self._sequences.decoding[:1]
         first = prefilling if limit is None else [sequence for sequence in prefilling if sequence.interactive]
-        ahead = sum(s.priority <= others[0].priority + ALIKE for s in first) if others else 0
+        ahead = sum(s.priority <= running[0].priority + ALIKE for s in first) if running else 0
         needs = [Prefill(s.computed, self._sequences.next_chunk_limit(s)) for s in first]
-        taken = chunks_of(needs, decoding=decoding, batch=capacity, ahead=ahead, others_decode=bool(others))
-        chunks = [(first[index], count) for index, count in taken]
+        shares = chunks_of(needs, decoding=decoding, batch=capacity, ahead=ahead, others_decode=bool(running))
+        chunks = [(first[index], count) for index, count in shares]
+        # prompts of a batch get at most `limit` tokens
         if limit:
             last = [sequence for sequence in prefilling if not sequence.interactive]
             needs = [Prefill(s.computed, self._sequences.next_chunk_limit(s)) for s in last]
-            left = min(limit, capacity - decoding - sum(count for _, count in taken))
+            room = min(limit, capacity - decoding - sum(count for _, count in shares))
             chunks += [
-                (last[index], count) for index, count in chunks_of(needs, decoding=0, batch=left, chunk=SHORT_CHUNK)
+                (last[index], count) for index, count in chunks_of(needs, decoding=0, batch=room, chunk=SHORT_CHUNK)
             ]
         return chunks
 
     def _choose_adapters(self) -> Adapters:
-        """Return the adapters of this step, beside the model's own."""
         if not self._spec.adapters:
             return ()
         urgency: dict[Adapters, float] = {}
@@ -443,46 +424,41 @@ class Loop:
         return self._turns.choose(urgency) if urgency else ()
 
     def _choose_decoding(self, lora: Adapters) -> tuple[list[Sequence], int | None]:
-        """Return the sequences with these adapters that decode in this step.
-
-        They are as many as give most tokens a second, and they take turns. While interactive ones decode, those of a
-        batch are left out of most steps, see `BatchTurns`: the second value is then how many tokens of the prompts of a
-        batch may be computed in this step, otherwise None.
-        """
+        # The second value limits the prompt tokens of a batch; None: no limit.
         most = min(self._llama.micro_batch, self._llama.max_outputs)
         running = [sequence for sequence in self._sequences.decoding if sequence.lora == lora][:most]
         interactive = [sequence for sequence in running if sequence.interactive]
-        others = [sequence for sequence in running if not sequence.interactive]
-        prompts = [one for one in self._sequences.prefilling if one.lora == lora and not one.interactive]
-        if not interactive or not (others or prompts):
+        batch = [sequence for sequence in running if not sequence.interactive]
+        prompts = [prompt for prompt in self._sequences.prefilling if prompt.lora == lora and not prompt.interactive]
+        if not interactive or not (batch or prompts):
             self._batch_turns.reset()
             if len(running) < 2:
                 return take_turns(running, 1), None
-            width = self._step_costs.next_decode_width([one.length for one in running])
+            width = self._step_costs.next_decode_width([sequence.length for sequence in running])
             return self._join_padded(take_turns(running, width), running), None
-        width, beside, limit = self._batch_turns.choose_widths(
+        # While interactive sequences decode, those of a batch are left out of most steps.
+        width, batch_width, limit = self._batch_turns.choose_widths(
             self._step_costs.current,
             self._step_costs.best_decode_width,
-            ([sequence.length for sequence in interactive], [sequence.length for sequence in others]),
-            [Prefill(one.computed, self._sequences.next_chunk_limit(one)) for one in prompts],
+            ([sequence.length for sequence in interactive], [sequence.length for sequence in batch]),
+            [Prefill(prompt.computed, self._sequences.next_chunk_limit(prompt)) for prompt in prompts],
             split=self._llama.split,
         )
-        chosen = take_turns(interactive, width)
-        if beside:
-            chosen += take_turns(others, beside)
-        return self._join_padded(chosen, running), limit
+        selected = take_turns(interactive, width)
+        if batch_width:
+            selected += take_turns(batch, batch_width)
+        return self._join_padded(selected, running), limit
 
-    def _join_padded(self, chosen: list[Sequence], running: list[Sequence]) -> list[Sequence]:
-        """Return the sequences that decode in this step, see `join_padded`."""
-        if len(chosen) == len(running):
-            return chosen
-        cells = sum(sequence.length for sequence in chosen)
-        width = self._step_costs.current.padded_width(len(chosen), cells)
-        padded = self._llama.padded_beside(sorted(sequence.seq for sequence in chosen), width)
-        return join_padded(chosen, running, padded)
+    def _join_padded(self, selected: list[Sequence], running: list[Sequence]) -> list[Sequence]:
+        if len(selected) == len(running):
+            return selected
+        cells = sum(sequence.length for sequence in selected)
+        width = self._step_costs.current.padded_width(len(selected), cells)
+        padded = self._llama.padded_beside(sorted(sequence.seq for sequence in selected), width)
+        return join_padded(selected, running, padded)
 
     def _propose(self, decode: list[Sequence], prompts_wait: bool) -> list[Tokens]:
-        """Return the draft tokens of each sequence: none while prompts wait, since their prefill comes first."""
+        # No drafts while prompts wait: their prefill comes first.
         if self._speculator is None or prompts_wait or not decode:
             return [_NONE] * len(decode)
         slots = self._sequences.slots
@@ -497,13 +473,12 @@ class Loop:
     # Decode, sample, emit
 
     def _compute(self, scheduled: list[_Scheduled]) -> None:
-        """Call llama_decode once, sample, and learn from how long it took."""
         started = time.monotonic()
         batch, costs, lora = self._llama.batch, self._step_costs.current, scheduled[0][0].lora
         changed = self._llama.use_adapters(lora)
         depths = [sequence.length for sequence, _ in scheduled if sequence.decodes]
         with_logits, parts = self._fill_batch(scheduled)
-        cells = sum(cells for _, cells in parts[: len(depths)])
+        cells = sum(cells for _, cells in parts[: len(depths)])  # decoding sequences come first
         size, running, prompts = batch.size, len(depths), len(scheduled) - len(depths)
         self._turns.record(size)
         ratio = self._adapter_costs.ratio(lora)
@@ -531,15 +506,10 @@ class Loop:
             self._speculator.record(costs, depths, drafted, accepted, seconds / ratio)
 
     def _fill_batch(self, scheduled: list[_Scheduled]) -> tuple[list[_Outputs], list[tuple[int, int]]]:
-        """Put the tokens of a step into the batch. `scheduled` has those that decode before those with a chunk.
-
-        Returns which logits are wanted, and for each sequence the tokens that are computed for it and the cells that
-        these attend to.
-        """
         batch = self._llama.batch
         batch.clear()
         with_logits: list[_Outputs] = []
-        parts: list[tuple[int, int]] = []
+        parts: list[tuple[int, int]] = []  # tokens computed for each sequence, and the cells they attend to
         for sequence, tokens in scheduled:
             if sequence.decodes:
                 depth = cells = sequence.length
@@ -555,7 +525,6 @@ class Loop:
         return with_logits, parts
 
     def _tune(self, tokens: int, sequences: int, cells: int, seconds: float, *, disturbed: bool) -> None:
-        """Change to fewer threads while other processes use some of the cores, and back when the cores are free."""
         tuner = self._tuner
         expected = self._step_costs.for_threads(tuner.granted).seconds(tokens, sequences, cells)
         tuner.observe(seconds, expected, time.monotonic(), disturbed=disturbed)
@@ -563,13 +532,10 @@ class Loop:
             self._use_threads(tuner.threads)
 
     def _add_chunk(self, sequence: Sequence, chunk: Tokens) -> list[_Outputs]:
-        """Add a chunk of a sequence's prefill to the batch, and return what is done with its logits, if any are wanted.
-
-        They are where the prompt ends with the chunk, and all of them where it is wanted how likely the prompt was. A
-        sequence that was preempted already has its next token, which is decoded after its prefill.
-        """
         position = sequence.computed
+        # A sequence that was preempted already has its next token, which is decoded after its prefill.
         samples = position + len(chunk) == len(sequence.prefill_tokens) and not sequence.output
+        # Logprobs of the prompt need all of its logits.
         prompt_rows = 0 if sequence.shares else len(chunk) - samples
         self._llama.batch.add(sequence.seq, position, chunk, prompt_rows + samples)
         self._sequences.computed(sequence, chunk)
@@ -586,7 +552,6 @@ class Loop:
         return seconds, logits
 
     def _sample(self, with_logits: list[_Outputs], logits: Logits) -> tuple[int, int]:
-        """Give the sequences their next tokens, and return how many draft tokens were verified and accepted."""
         best = logits.argmax(axis=1).tolist() if len(logits) else []
         row = drafted = accepted = 0
         for sequence, drafts, prompt_rows, position, samples in with_logits:
@@ -605,11 +570,8 @@ class Loop:
         return drafted, accepted
 
     def _accept_tokens(self, sequence: Sequence, drafts: Tokens, proposed: int, logits: Logits, best: list[int]) -> int:
-        """Add the tokens that a step has brought to a sequence, and return how many draft tokens are among them.
-
-        The first `proposed` of the drafts were proposed by the speculator; the others only pad the batch.
-        """
-        first, taken = not sequence.output, 0
+        # The first `proposed` drafts are the speculator's; the others only pad the batch.
+        first, count = not sequence.output, 0
         piece = sequence.piece_of(self._llama.vocab.piece)
         try:
             for token in (
@@ -618,14 +580,14 @@ class Loop:
                 else (sequence.sample(logits[0], best[0], piece),)
             ):
                 self._append(sequence, token)
-                taken += 1
+                count += 1
                 if sequence.finish is not None:
                     break
         except NoTokenAllowed:
             self._fail(sequence, _no_token_allowed(sequence))
         except LogitsAreNaN:
             self._fail(sequence, BrokenModel("the model's logits are NaN: its weights or its KV types are unfit"))
-        accepted = max(0, taken - 1)
+        accepted = max(0, count - 1)
         if self._speculator is not None and not first and sequence.number in self._sequences.all:
             self._speculator.observe(sequence, proposed, accepted)
             if accepted < len(drafts):
@@ -671,7 +633,6 @@ class Loop:
         self._counts["failed"] += 1
 
     def _remove(self, sequence: Sequence) -> None:
-        """Remove a sequence, whatever its state, and free what it holds."""
         self._sequences.remove(sequence)
         self._counts["grammar_rejections"] += sequence.rejections
         sequence.close()
@@ -683,14 +644,10 @@ class Loop:
             self._speculator.forget(sequence)
 
     def _change_layout(self) -> None:
-        """Change the cache between streams and a pool, if that is worth its price.
-
-        The prefixes of finished prompts are lost, which is part of the price; those of system prompts are restored
-        from disk.
-        """
         layout, llama = self._layout, self._llama
         if layout is None or not layout.regret:
             return
+        # The prefixes of finished prompts are lost; those of system prompts are restored from disk.
         lost = min(self._sequences.slots.tree.cells, llama.context_limit)
         if not layout.change_is_due(llama.open_seconds + lost * self._step_costs.current.prefill):
             return
@@ -711,7 +668,6 @@ class Loop:
         self._stored_prefixes.restore(self._sequences.slots)
 
     def _set_threads(self, threads: int) -> None:
-        """Compute with up to this many threads: fewer while other processes use some of the cores."""
         self._tuner.grant(threads)
         self._use_threads(self._tuner.threads)
 
@@ -743,29 +699,27 @@ class Loop:
 
 
 def clamp_max_tokens(request: Generation, prompt_tokens: int, limit: int) -> int:
-    """Return how many tokens the answer to a request may have, whose prompt has `prompt_tokens` tokens.
+    """Return how many tokens the answer may have, after a prompt of `prompt_tokens`, which count towards `limit` too.
 
-    `limit` is the most tokens of a sequence, prompt and answer together. Without `max_tokens` the answer may take what
-    is left of it. Raises PromptTooLong where fewer tokens are left than the request accepts, see `Generation.fit`.
+    Raises PromptTooLong if fewer are left than the request accepts, see `Generation.fit`.
     """
-    left = limit - prompt_tokens
-    wanted = request.max_tokens or max(1, left)
-    least = wanted if request.max_tokens else 1
+    room = limit - prompt_tokens
+    requested = request.max_tokens or max(1, room)
+    least = requested if request.max_tokens else 1
     if request.fit is not None:
         least = min(request.fit, request.max_tokens or request.fit)
-    if left < least:
-        raise PromptTooLong(prompt_tokens, limit, wanted)
-    return min(wanted, left)
+    if room < least:
+        raise PromptTooLong(prompt_tokens, limit, requested)
+    return min(requested, room)
 
 
 def thinking_room(room: int, answer: int, budget: int | None, closing: int) -> int:
     """Return how many tokens thoughts may have, of `room` for thoughts and an answer of at most `answer` tokens.
 
-    They are at most the `budget`, if there is one, and leave room for the `closing` tokens that end a thought and for
-    the answer: all of it, or at least a quarter of the room.
+    They leave room for `closing` tokens, which end a thought, and for the answer or at least a quarter of the room.
     """
-    left = max(0, room - closing - min(answer, max(1, room // 4)))
-    return left if budget is None else min(left, budget)
+    most = max(0, room - closing - min(answer, max(1, room // 4)))
+    return most if budget is None else min(most, budget)
 
 
 def _no_token_allowed(sequence: Sequence) -> BadRequest:

@@ -8,30 +8,29 @@ import numpy.typing as npt
 from orchestrator.engine.llama import Logits
 from registry.options import SamplingOptions
 
+# The most that DRY subtracts from a logit. Minus infinity would mean that a grammar forbids the token.
 _MOST: Final = 1e6
-"""The most that DRY subtracts from a logit. It grows without bound, and minus infinity would mean that the token is
-forbidden, which is for grammars to say."""
 
 
 class Penalties:
-    """The penalties of one sequence. What they do follows from the tokens it was given, and from nothing else: drafts
-    that are verified one after the other get the same tokens as without drafts.
+    """The penalties of one sequence. They depend only on its tokens, so drafts do not change the text.
+
+    `breakers`, of shape (vocabulary,), says which tokens contain one of the `dry_sequence_breakers`.
     """
 
     def __init__(self, options: SamplingOptions, breakers: npt.NDArray[np.bool_]) -> None:
-        """`breakers`, of shape (vocabulary,), says which tokens hold one of the `dry_sequence_breakers`."""
         self._options = options
         self._breakers = breakers
         self._count = 0
         self._tokens = np.zeros(256, np.int32)
-        # For each token but the last: how many tokens up to and with it equal as many tokens at the end.
+        # For each token but the last: how many tokens that end with it equal as many at the end of the text.
         self._matched = np.zeros(256, np.int32)
 
     def append(self, token: int) -> None:
-        """Count a token that was generated. It takes time in proportion to the tokens so far."""
+        """Record a generated token, in time proportional to the tokens so far."""
         count = self._count
         if count == len(self._tokens):
-            self._tokens, self._matched = (np.resize(some, 2 * count) for some in (self._tokens, self._matched))
+            self._tokens, self._matched = (np.resize(array, 2 * count) for array in (self._tokens, self._matched))
         if self._options.dry_multiplier and count:
             self._match(token, count)
         self._tokens[count] = token
@@ -56,19 +55,17 @@ class Penalties:
         return changed
 
     def _penalise_tokens(self, logits: Logits) -> None:
-        """Apply the penalties for single tokens.
-
-        `repeat_penalty` is that of Keskar et al. 2019 (CTRL), section 4.1, but for logits below 0, which it multiplies
-        so that they too become smaller. The others are those of OpenAI's API. They come in llama.cpp's order.
-        """
         options = self._options
         ids, counts = np.unique(self._last(options.repeat_last_n), return_counts=True)
         old = logits[ids]
+        # `repeat_penalty` is that of Keskar et al. 2019 (CTRL), section 4.1, except that logits below 0 are
+        # multiplied by it, so that they become smaller too. The others are those of OpenAI's API. The order is
+        # llama.cpp's.
         new = np.where(old <= 0, old * options.repeat_penalty, old / options.repeat_penalty)
         logits[ids] = new - counts * options.frequency_penalty - options.presence_penalty
 
     def _penalise_repetitions(self, logits: Logits) -> None:
-        """Apply DRY: https://github.com/oobabooga/text-generation-webui/pull/5677."""
+        # DRY: https://github.com/oobabooga/text-generation-webui/pull/5677
         options, count = self._options, self._count
         begin = 0 if options.dry_penalty_last_n is None else max(0, count - options.dry_penalty_last_n)
         lengths = self._matched[begin : max(begin, count - 1)]
@@ -85,7 +82,6 @@ class Penalties:
                 logits[token] -= self._penalty(length)
 
     def _penalty(self, length: int) -> float:
-        """Return what is subtracted from the logit of a token that would go on with a repetition of this length."""
         options = self._options
         exponent = min(float(length - options.dry_allowed_length), np.log(_MOST) / max(np.log(options.dry_base), 1e-9))
         return float(min(options.dry_multiplier * options.dry_base**exponent, _MOST))

@@ -28,9 +28,9 @@ _LOAD_HEARTBEAT_SECONDS = 1.0
 
 
 def main(descriptor: int, niceness: int) -> int:
-    """Serve the parent on an inherited socket until it sends Stop or is gone. Returns the exit code.
+    """Serve the parent on an inherited socket until it sends Shutdown or is gone. Returns the exit code.
 
-    `niceness` is added to the niceness of the process.
+    `niceness` is added to that of the process.
     """
     _die_with_parent()
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a core file would be as large as the model
@@ -51,13 +51,12 @@ def main(descriptor: int, niceness: int) -> int:
         link.receive(None)  # until the parent has read it and closes the socket
         return 1
     link.send([Ready(info)])
-    gc.freeze()  # what exists now stays for ever, and each look through it would take milliseconds
+    gc.freeze()  # these objects live as long as the process, and each scan of them would take milliseconds
     loop.run()
     os._exit(0)  # without freeing gigabytes bit by bit, for which the parent would have to wait
 
 
 def _set_up(spec: EngineSpec, link: Link) -> tuple[Loop | EmbeddingLoop, ModelInfo]:
-    """Load the model, to embed or to generate text, and return its loop. Raises CannotLoad."""
     if spec.embeds:
         embedder = Embedder(spec, _progress(link))
         return EmbeddingLoop(embedder, link), embedder.info
@@ -68,20 +67,15 @@ def _set_up(spec: EngineSpec, link: Link) -> tuple[Loop | EmbeddingLoop, ModelIn
 
 
 def _bind(cpus: tuple[int, ...]) -> None:
-    """Run only on these logical CPUs, as all threads do that are started afterwards. An empty tuple means all CPUs.
-
-    Raises CannotLoad.
-    """
     try:
         if cpus:
-            os.sched_setaffinity(0, cpus)
+            os.sched_setaffinity(0, cpus)  # inherited by threads that start later
     except OSError as error:
         listed = ", ".join(map(str, cpus))
         raise CannotLoad("settings", f"the process cannot be bound to CPUs {listed}: {error.strerror}") from error
 
 
 def _progress(link: Link) -> Callable[[float], None]:
-    """Return a callback for the progress of loading, which sends heartbeats and exits when the parent is gone."""
     last = time.monotonic()
 
     def report(_: float) -> None:
@@ -90,16 +84,14 @@ def _progress(link: Link) -> Callable[[float], None]:
             last = time.monotonic()
             link.send([Heartbeat(0.0)])
             if link.closed:
-                os._exit(1)
+                os._exit(1)  # the parent is gone
 
     return report
 
 
 def _die_with_parent() -> None:
-    """Let Linux kill this process when the thread that started it ends.
-
-    The socket is closed then, too, but a process notices that only between two steps.
-    """
+    # When the thread that started this process ends, the socket is closed too, but that is noticed only between
+    # steps.
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 

@@ -1,11 +1,4 @@
-"""Make the tokens of prompts and convert texts: short ones at once, and long ones in a thread beside the loop.
-
-`LongTexts` is that thread, which engines that embed use, too.
-
-A chat template is rendered and a text is tokenized at about a million characters a second, and no step would be
-computed meanwhile. llama.cpp's vocabulary may be used by several threads at a time; what is kept beside it, such as
-caches, each thread has for itself.
-"""
+"""Prepare prompts and convert texts: short ones at once, and long ones in a thread."""
 
 import queue
 import sys
@@ -26,28 +19,23 @@ from orchestrator.engine.worker.raw_prompts import convert_text, infill_tokens, 
 from orchestrator.engine.worker.thinking import ThoughtFormat
 from registry.chat_template import Arguments
 
+# Longer texts, in characters, are prepared in a thread while steps are computed. Others take less than 20 ms.
 LONG: Final = 1 << 14
-"""From how many characters on a text is long. A shorter one takes less than twenty milliseconds."""
+# The same for token ids, which only have to be looked up.
 LONG_IDS: Final = 1 << 16
-"""The same for the ids of tokens, which only have to be looked up."""
-_SWITCH_SECONDS: Final = 0.0005
-"""How long the thread may keep Python's interpreter from the loop at a time."""
+_SWITCH_SECONDS: Final = 0.0005  # how long the thread may keep Python's interpreter from the loop at a time
 
+# These need the vocabulary or the chat template.
 Request = protocol.Submit | protocol.Count | protocol.Tokenize | protocol.Detokenize | protocol.Render
-"""What needs the vocabulary or the chat template of the model."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """The prompt of a Submit."""
-
     tokens: Tokens
-    end: str
-    """What the template has put behind the last message; empty for a prompt that is no chat."""
+    end: str  # what the template puts after the last message; empty for a prompt that is no chat
 
 
-Prepared = Prompt | protocol.Reply
-"""What a request comes to: a prompt, or the answer where it asks for no text."""
+Prepared = Prompt | protocol.Reply  # the prompt of a Submit, or the answer to another request
 
 
 class _Numbered(Protocol):
@@ -63,14 +51,14 @@ _MadeT = TypeVar("_MadeT", covariant=True)
 
 
 class Preparing(Protocol[_TakenT, _MadeT]):
-    """Makes of requests with texts what the loop goes on with. It belongs to one thread."""
+    """Prepares requests in one thread."""
 
     def prepare(self, command: _TakenT) -> _MadeT:
-        """Return what a request comes to. Raises EngineError."""
+        """Return the prepared request. Raises EngineError."""
 
 
 class PromptMaker:
-    """Makes prompts for one model, whose sequences have at most `limit` tokens. It belongs to one thread."""
+    """Makes prompts for one model, whose sequences have at most `limit` tokens, in one thread."""
 
     def __init__(self, vocab: Vocabulary, template: str | None, thinking: ThoughtFormat, limit: int) -> None:
         self.template = PromptTemplate(vocab, template)
@@ -79,7 +67,7 @@ class PromptMaker:
         self._limit = limit
 
     def prepare(self, command: Request) -> Prepared:
-        """Return what a request comes to. Raises BadPrompt, PromptTooLong."""
+        """Return the prompt of a Submit, or the answer to another request. Raises BadPrompt, PromptTooLong."""
         match command:
             case protocol.Submit(_, request):
                 return self._prompt_of(request)
@@ -88,7 +76,7 @@ class PromptMaker:
                 return protocol.Counted(number, len(tokens))
             case protocol.Render(number, messages, arguments, tools):
                 segments = self.template.segments(messages, arguments, tools)
-                return protocol.Rendered(number, "".join(one.text for one in segments))
+                return protocol.Rendered(number, "".join(segment.text for segment in segments))
         return convert_text(self._vocab, command)
 
     def _prompt_of(self, request: Generation) -> Prompt:
@@ -114,53 +102,43 @@ class PromptMaker:
     ) -> Prompt:
         segments = self.template.segments(messages, arguments, tools, continued=continued)
         if fits:
-            self._check_fits(sum(len(one.text) for one in segments))
+            self._check_fits(sum(len(segment.text) for segment in segments))
         tokens = self.template.tokens_of(segments)
         if not len(tokens):
             raise PromptTooLong(0, self._limit)
         return Prompt(tokens, segments[-1].text if segments[-1].special else "")
 
     def _check_fits(self, characters: int) -> None:
-        """Raise PromptTooLong for a text that would be too long even if all its tokens were as long as the longest."""
-        least = characters // self._vocab.longest
+        least = characters // self._vocab.longest  # even if all tokens were as long as the longest
         if least > self._limit:
             raise PromptTooLong(least, self._limit, at_least=True)
 
 
 @dataclass(slots=True, eq=False)
 class LongPromptJob(Generic[CommandT, PreparedT]):
-    """A request whose text is long."""
-
     command: CommandT
-    since: float
-    """When it came, as a time of time.monotonic."""
-    prepared: PreparedT | EngineError | None = None
-    """What it has come to; None until then."""
+    since: float  # when it came, as time.monotonic
+    prepared: PreparedT | EngineError | None = None  # None until it is done
 
 
 class LongTexts(Generic[CommandT, PreparedT]):
-    """Prepares requests with long texts in a thread, one after the other.
-
-    `make_maker` is called in the thread and returns what it uses. `wake` makes the loop call `take`.
-    """
+    """Prepares requests with long texts in a thread, which calls `make_maker`. `wake` makes the loop call `take`."""
 
     def __init__(self, make_maker: Callable[[], Preparing[CommandT, PreparedT]], wake: Callable[[], None]) -> None:
         self._make_maker = make_maker
         self._wake = wake
         self._jobs: dict[int, LongPromptJob[CommandT, PreparedT]] = {}
-        self._given: queue.SimpleQueue[LongPromptJob[CommandT, PreparedT]] = queue.SimpleQueue()
-        self._done: deque[LongPromptJob[CommandT, PreparedT]] = deque()
+        self._queue: queue.SimpleQueue[LongPromptJob[CommandT, PreparedT]] = queue.SimpleQueue()
+        self._prepared: deque[LongPromptJob[CommandT, PreparedT]] = deque()
         self._thread: threading.Thread | None = None
 
     @property
     def pending(self) -> int:
-        """How many requests are not prepared yet."""
         return len(self._jobs)
 
     def give(self, command: CommandT) -> None:
-        """Take in a request."""
         job = self._jobs[command.seq] = LongPromptJob(command, time.monotonic())
-        self._given.put(job)
+        self._queue.put(job)
         if self._thread is None:
             sys.setswitchinterval(_SWITCH_SECONDS)
             self._thread = threading.Thread(target=self._work, name="long texts", daemon=True)
@@ -173,26 +151,27 @@ class LongTexts(Generic[CommandT, PreparedT]):
 
     def take(self) -> list[LongPromptJob[CommandT, PreparedT]]:
         """Return the requests that were prepared since the last call."""
-        found: list[LongPromptJob[CommandT, PreparedT]] = []
-        while self._done:
-            job = self._done.popleft()
+        jobs: list[LongPromptJob[CommandT, PreparedT]] = []
+        while self._prepared:
+            job = self._prepared.popleft()
             if self._jobs.get(job.command.seq) is job:
                 del self._jobs[job.command.seq]
-                found.append(job)
-        return found
+                jobs.append(job)
+        return jobs
 
     def _work(self) -> None:
+        # Threads may share llama.cpp's vocabulary, but not the caches next to it.
         maker = self._make_maker()
         while True:
-            job = self._given.get()
+            job = self._queue.get()
             if self._jobs.get(job.command.seq) is job:
                 job.prepared = prepared_or_error(maker, job.command)
-            self._done.append(job)
+            self._prepared.append(job)
             self._wake()
 
 
 def is_long(command: Request | protocol.Embed) -> bool:
-    """Return whether the loop would have to wait for what a request comes to."""
+    """Return whether preparing a request would keep the loop waiting."""
     match command:
         case protocol.Embed(_, embedded, query):
             return sum(map(len, embedded)) + len(query or "") * len(embedded) > LONG
@@ -209,7 +188,7 @@ def is_long(command: Request | protocol.Embed) -> bool:
 
 
 def prepared_or_error(maker: Preparing[CommandT, PreparedT], command: CommandT) -> PreparedT | EngineError:
-    """Return what a request comes to, or what is wrong with it. No failure of one request may take others with it."""
+    """Return the prepared request, or what is wrong with it."""
     try:
         return maker.prepare(command)
     except EngineError as error:

@@ -1,9 +1,4 @@
-"""Make the tokens of prompts that are no chats: a text, the ids of tokens, or a place in a text that is to be filled.
-
-What a model has to see around such a place comes from the reports on Qwen2.5-Coder (arXiv 2409.12186, section 3.2) and
-StarCoder 2 (arXiv 2402.19173, section 5.2): files of a repository, then prefix, suffix and middle, each after a control
-token of its own. Which tokens those are, llama.cpp reads from the header of the model's file.
-"""
+"""Make the tokens of prompts other than chats: a text, token ids, or a place in a text that is to be filled (FIM)."""
 
 from collections.abc import Sequence
 
@@ -14,17 +9,14 @@ from orchestrator.engine.errors import BadPrompt
 from orchestrator.engine.llama import Tokens, Vocabulary, as_tokens
 from orchestrator.engine.protocol import Detokenize, Rendered, Tokenize, Tokenized
 
-REPOSITORY = "repository"
-"""What a model is told as the name of the repository, which callers do not give."""
+REPOSITORY = "repository"  # the repository's name in FIM prompts; callers give none
 
 
 def raw_tokens(vocab: Vocabulary, prompt: str | Sequence[int]) -> Tokens:
-    """Return the tokens of a raw prompt. BOS is not added to a text that begins with its name.
-
-    Raises BadPrompt for ids that are none of the vocabulary, and for a prompt without any token.
-    """
+    """Return the tokens of a raw prompt. Raises BadPrompt if it is empty or has ids outside the vocabulary."""
     if isinstance(prompt, str):
         tokens = vocab.tokenize(prompt, special=True, whole=True)
+        # BOS is not added to a text that starts with its name.
         if tokens[:2] == [vocab.bos, vocab.bos] and prompt.startswith(vocab.text(vocab.bos)):
             del tokens[0]
     else:
@@ -36,10 +28,12 @@ def raw_tokens(vocab: Vocabulary, prompt: str | Sequence[int]) -> Tokens:
 
 
 def infill_tokens(vocab: Vocabulary, place: Infill) -> Tokens:
-    """Return the tokens of a prompt that asks for what stands at a place. Raises BadPrompt for a model without FIM."""
+    """Return the tokens of a FIM prompt. Raises BadPrompt for a model without FIM."""
     fim = vocab.fim
     if min(fim.prefix, fim.suffix, fim.middle) < 0:
         raise BadPrompt("the model cannot fill a place in a text: its vocabulary has no FIM tokens")
+    # Qwen2.5-Coder (arXiv 2409.12186, section 3.2) and StarCoder 2 (arXiv 2402.19173, section 5.2): files of a
+    # repository, then prefix, suffix and middle, each after a control token.
     parts: list[Sequence[int]] = [(vocab.bos,) if vocab.adds_bos else ()]
     if place.files and fim.repository >= 0:
         parts += [(fim.repository,), _plain(vocab, f"{REPOSITORY}\n")]
@@ -52,7 +46,7 @@ def infill_tokens(vocab: Vocabulary, place: Infill) -> Tokens:
 
 
 def convert_text(vocab: Vocabulary, command: Tokenize | Detokenize) -> Tokenized | Rendered:
-    """Return the tokens of a text, or the text of tokens. Raises BadPrompt for ids that are none of the vocabulary."""
+    """Return the tokens of a text, or the text of tokens. Raises BadPrompt for ids outside the vocabulary."""
     if isinstance(command, Tokenize):
         tokens = vocab.tokenize(command.text, special=command.special, whole=command.whole)
         return Tokenized(command.seq, tuple(tokens), tuple(vocab.spelled(token) for token in tokens))
@@ -61,12 +55,11 @@ def convert_text(vocab: Vocabulary, command: Tokenize | Detokenize) -> Tokenized
 
 
 def check_ids(vocab: Vocabulary, tokens: Sequence[int]) -> None:
-    """Raise BadPrompt for an id that is none of the vocabulary."""
+    """Raise BadPrompt for an id outside the vocabulary."""
     wrong = next((token for token in tokens if not 0 <= token < vocab.size), None)
     if wrong is not None:
         raise BadPrompt(f"{wrong} is no token of the model; accepted: ids from 0 to {vocab.size - 1}")
 
 
 def _plain(vocab: Vocabulary, text: str) -> list[int]:
-    """Return the tokens of the user's text, in which names of control tokens are text."""
-    return vocab.tokenize(text, special=False) if text else []
+    return vocab.tokenize(text, special=False) if text else []  # names of control tokens are text here

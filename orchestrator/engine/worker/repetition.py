@@ -1,4 +1,4 @@
-"""Notice a text that only repeats itself, and find out whether its grammar would let it do anything else."""
+"""Notice a text that only repeats itself, and find out whether its grammar allows anything else."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,16 +9,14 @@ import numpy as np
 from orchestrator.engine.llama import Grammar, Tokens, Vocabulary, as_tokens
 from orchestrator.engine.worker.text import TextStream
 
-LOOP_TOKENS: Final = 256
-"""How many tokens have to repeat a cycle before a text counts as repeating itself."""
-LOOP_PERIOD: Final = 32
-"""How many tokens a cycle has, at most; and after how many tokens of a text it is looked for."""
+LOOP_TOKENS: Final = 256  # this many tokens have to repeat a cycle before a text counts as repeating itself
+LOOP_PERIOD: Final = 32  # the most tokens of a cycle, and after how many tokens it is looked for
 _QUOTE, _COMMA, _ESCAPE = b'",\\'
 _OPENERS, _CLOSERS = frozenset(b"[{"), frozenset(b"]}")
 
 
 def cycle_length(output: Sequence[int]) -> int:
-    """Return the length of the cycle, at most 32 tokens, that the last 256 tokens only repeat; 0 if there is none."""
+    """Return the length of the cycle, at most 32 tokens, that the last 256 tokens repeat; 0 if there is none."""
     if len(output) < LOOP_TOKENS:
         return 0
     tail = np.asarray(output[-LOOP_TOKENS:])
@@ -27,11 +25,7 @@ def cycle_length(output: Sequence[int]) -> int:
 
 
 class SingleBytes:
-    """The tokens of a vocabulary that stand for one byte each, and those that end a text.
-
-    With them a grammar can be followed byte by byte. `tokens` holds the token of each byte, -1 where there is none, and
-    behind them the end tokens.
-    """
+    """Follows a grammar byte by byte. `tokens` has one for each byte, -1 if there is none, and then the end tokens."""
 
     def __init__(self, vocab: Vocabulary) -> None:
         of_byte = {piece[0]: token for token in range(vocab.size) if len(piece := vocab.piece(token)) == 1}
@@ -45,11 +39,9 @@ class SingleBytes:
 
 @dataclass(slots=True)
 class _JsonPlace:
-    """A place in JSON text: how deep it is nested, and whether it is in a string or even behind a backslash there."""
-
     depth: int = 0
     in_string: bool = False
-    escaped: bool = False
+    escaped: bool = False  # after a backslash in a string
 
     def advance(self, byte: int) -> None:
         if self.in_string:
@@ -62,9 +54,9 @@ class _JsonPlace:
 
 
 class RepetitionGuard:
-    """Ends a text that repeats itself although its grammar would let it do something else.
+    """Ends a text that repeats itself although its grammar allows something else.
 
-    `is_json` says whether the grammar was made of a JSON Schema. Control tokens count as no text.
+    `is_json` says whether the grammar was made from a JSON Schema.
     """
 
     def __init__(self, vocab: Vocabulary, single: SingleBytes, *, is_json: bool) -> None:
@@ -73,26 +65,26 @@ class RepetitionGuard:
         self._is_json = is_json
 
     def ends(self, output: Sequence[int], grammar: Grammar, text: TextStream) -> bool:
-        """Return whether the tokens `output`, which make `text`, are to end. It looks after each 32 tokens."""
+        """Return whether the tokens `output`, which make `text`, should end. It checks only every 32 tokens."""
         period = 0 if len(output) % LOOP_PERIOD else cycle_length(output)
         if not period:
             return False
-        cycle = b"".join(map(self._vocab.piece, output[-period:]))
+        cycle = b"".join(map(self._vocab.piece, output[-period:]))  # control tokens count as no text
         return has_exit(grammar, self._single, cycle, text.whole if self._is_json else None)
 
 
 def has_exit(grammar: Grammar, single: SingleBytes, cycle: bytes, before: bytes | None) -> bool:
-    """Return whether the grammar lets a text end a repetition that it need not go on with.
+    """Return whether the grammar lets a text end its repetition of `cycle`, which comes next once more.
 
-    The text repeats `cycle`, which comes next once more, and is then at a place where the grammar is now. In JSON,
-    `before` is all of the text so far, and an exit is what ends the string, the number, or the innermost list or object
-    that all of the repetition stands in: a list that needs a thousand items has none before its last item. In other
-    texts, where `before` is None, anything else than the repetition is an exit. The grammar's state does not change.
+    `before` is the text so far if it is JSON, otherwise None. The grammar's state does not change.
     """
+    # In JSON, only the end of the string, number, or innermost list or object around all of the repetition is an
+    # exit. A list that needs a thousand items has none before its last item. In other texts, anything but the
+    # repetition is an exit.
     place = _JsonPlace()
     for byte in before or b"":
         place.advance(byte)
-    found: list[tuple[_JsonPlace, frozenset[int], bool]] = []
+    places: list[tuple[_JsonPlace, frozenset[int], bool]] = []
     walker = grammar.clone()
     try:
         for byte in cycle:
@@ -104,12 +96,12 @@ def has_exit(grammar: Grammar, single: SingleBytes, cycle: bytes, before: bytes 
                 return False  # the grammar itself ends the repetition
             if before is None and (may_end or len(allowed) > 1):
                 return True
-            found.append((_JsonPlace(place.depth, place.in_string, place.escaped), allowed, may_end))
+            places.append((_JsonPlace(place.depth, place.in_string, place.escaped), allowed, may_end))
             walker.accept(token)
             place.advance(byte)
     finally:
         walker.close()
-    return before is not None and _leaves_json(found, has_comma=_has_comma(found, cycle))
+    return before is not None and _leaves_json(places, has_comma=_has_comma(places, cycle))
 
 
 def _has_comma(places: Sequence[tuple[_JsonPlace, frozenset[int], bool]], cycle: bytes) -> bool:
@@ -117,8 +109,7 @@ def _has_comma(places: Sequence[tuple[_JsonPlace, frozenset[int], bool]], cycle:
 
 
 def _leaves_json(places: Sequence[tuple[_JsonPlace, frozenset[int], bool]], *, has_comma: bool) -> bool:
-    """Return whether one of the places of a repetition lets it end, each with the bytes that are allowed there."""
-    outside = [one for one in places if not one[0].in_string]
+    outside = [entry for entry in places if not entry[0].in_string]
     if not outside:
         return any(_QUOTE in allowed and not place.escaped for place, allowed, _ in places)
     lowest = min(place.depth for place, _, _ in outside)

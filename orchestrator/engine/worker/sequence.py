@@ -19,10 +19,8 @@ from orchestrator.engine.worker.sampling import Sampler
 from orchestrator.engine.worker.text import TextStream, utf8_rest
 from orchestrator.engine.worker.thinking import Thoughts
 
-Biases = tuple[Tokens, Logits]
-"""Tokens, which may repeat, and what is added to the logit of each."""
-_LONGEST_ENDING = 16
-"""The most tokens that are looked ahead for the end of a text."""
+Biases = tuple[Tokens, Logits]  # tokens, which may repeat, and what is added to the logit of each
+_LONGEST_ENDING = 16  # the most tokens that are looked ahead for the end of a text
 
 
 class NoTokenAllowed(Exception):
@@ -34,21 +32,7 @@ class LogitsAreNaN(Exception):
 
 
 class Sequence:
-    """One generation. Times are of time.monotonic, in seconds.
-
-    `prefill_tokens` have to be in the KV cache before it decodes: the prompt, and after the sequence was `preempted`
-    also the output so far, but for the last token. `computed` is how many of them are there, and `cached` how many a
-    shared prefix saved when it first entered the cache. `seq` is its number in the cache, -1 outside. `lora` are the
-    adapters that it is computed with beside the model's own. `steps_left_out` counts the steps in which it was ready to
-    decode and others with the same adapters were chosen. The states of sampler and penalties survive a preemption.
-    `max_tokens` is for thoughts and answer together, and `max_answer` for the answer alone. `biases` are the tokens of
-    the request's `logit_bias` and what is added to their logits, and `ends` the tokens that end a text, as an array;
-    `end_tokens` is the set of them. Where it `takes_likeliest`, its next token is the one with the largest of the
-    model's own logits, of those that may come. `work_seconds`, `alone_seconds` and `packed_seconds` are as in
-    `orchestrator.task.events.Usage`. `marks` are control tokens that are part of its text, with their bytes, and
-    `call_grammars` those of the arguments of calls that the model begins by itself; its `grammar` is one of them then,
-    for as long as such a call lasts.
-    """
+    """One generation. Times are in seconds, as of time.monotonic."""
 
     __slots__ = (
         "alone_seconds",
@@ -120,15 +104,18 @@ class Sequence:
     ) -> None:
         now = time.monotonic()
         self.number = number
+        # `prefill_tokens` have to be in the KV cache before it decodes: the prompt, and after a preemption also the
+        # output, except for its last token.
         self.prompt = self.prefill_tokens = prompt
-        self.max_tokens = max_tokens
-        self.max_answer = max_tokens if max_answer is None else max_answer
+        self.max_tokens = max_tokens  # for thoughts and answer together
+        self.max_answer = max_tokens if max_answer is None else max_answer  # for the answer alone
         self.thoughts = thoughts
         self.penalties = penalties
-        self.marks = marks or {}
+        self.marks = marks or {}  # control tokens that are part of its text
+        # For calls that the model starts by itself. During such a call, `grammar` is one of them.
         self.call_grammars = call_grammars
         self.biases = biases
-        self.ends = as_tokens(()) if ends is None else ends
+        self.ends = as_tokens(()) if ends is None else ends  # tokens that end a text
         self.end_tokens = frozenset(self.ends.tolist())
         self.min_tokens = request.min_tokens
         self.ignore_end = request.ignore_end
@@ -137,61 +124,62 @@ class Sequence:
         self.prompt_logprobs = prompt_logprobs
         self.guard = guard
         self.stream = stream
-        self.lora = request.lora
+        self.lora = request.lora  # in addition to the model's own adapters
         self.grammar = grammar
         self.sampler = Sampler(request.temperature, request.top_p, request.seed or 0, request.sampling, vocabulary)
+        # The next token is then the one with the largest of the model's own logits, of those that may come.
         self.takes_likeliest = self.sampler.greedy and penalties is None and biases is None
         self.text = TextStream(request.stop + stops)
         self.arrived = now
         self.priority = priority(now, now + request.slack)
         self.interactive = request.priority == "interactive"
         self.deadline = None if request.deadline_seconds is None else now + request.deadline_seconds
-        self.seq = -1
-        self.cached = 0
-        self.computed = 0
+        self.seq = -1  # number in the KV cache, -1 outside
+        self.cached = 0  # prefill tokens that a shared prefix saved when it first entered the cache
+        self.computed = 0  # prefill tokens that are in the cache
         self.output: list[int] = []
         self.rejections = 0
-        self.steps_left_out = 0
+        self.steps_left_out = 0  # steps in which it was ready to decode and others were chosen
         self.preempted = False
-        self.pending = b""
+        self.pending = b""  # the bytes of an unfinished character
         self.finish: Finish | None = None
         self.entered: float | None = None
         self.first: float | None = None
         self.preempted_at: float | None = None
-        self.work_seconds = self.alone_seconds = self.packed_seconds = 0.0
+        self.work_seconds = self.alone_seconds = self.packed_seconds = 0.0  # see orchestrator.task.events.Usage
 
     def enter(self, seq: int, cached: int) -> None:
-        """Note that it has left the queue for the KV cache, where `cached` of its prefill tokens are already."""
+        """Record that it has entered the KV cache, which already holds `cached` of its prefill tokens."""
         self.seq, self.computed = seq, cached
         if self.entered is None:
             self.cached, self.entered = cached, time.monotonic()
         self._count_wait(time.monotonic())
 
     def preempt(self) -> None:
-        """Note that it has lost its cells of the KV cache: all its tokens but the last have to be computed again."""
+        """Record that it has lost its cells of the KV cache."""
         self.seq, self.computed, self.preempted = -1, 0, True
         self.preempted_at = time.monotonic()
+        # All tokens but the last are computed again. The states of sampler and penalties survive.
         self.prefill_tokens = np.concatenate((self.prompt, as_tokens(self.output[:-1])))
 
     def add_share(self, share: StepShare) -> None:
-        """Add what a step took of it."""
         self.work_seconds += share.work
         self.alone_seconds += share.alone
         self.packed_seconds += share.packed
 
     @property
     def shares(self) -> bool:
-        """Whether it may begin with cells of another sequence: not where the logits of its prompt are wanted."""
+        """Whether it may start with cells of another sequence."""
+        # Shared cells come without the logits that logprobs of the prompt need.
         return self.prompt_logprobs is None or self.prompt_logprobs.complete
 
     @property
     def length(self) -> int:
-        """How many tokens it has, prompt and output."""
         return len(self.prompt) + len(self.output)
 
     @property
     def decodes(self) -> bool:
-        """Whether it decodes: its prefill is computed, and its next token follows from its last one."""
+        """Whether its prefill is computed, and its next token follows from its last one."""
         return bool(self.output) and self.computed == len(self.prefill_tokens)
 
     @property
@@ -200,10 +188,10 @@ class Sequence:
         return self.max_tokens - (len(self.prefill_tokens) - len(self.prompt))
 
     def sample(self, logits: Logits, greedy: int, piece: Callable[[int], bytes]) -> int:
-        """Return the next token: one of its thoughts, or one that its grammar allows. The caller has to append it.
+        """Return the next token, which the caller has to append. Raises NoTokenAllowed, LogitsAreNaN.
 
-        `logits` has a number for each token of the vocabulary, `greedy` is the token with the largest, and `piece`
-        returns the bytes of a token. Raises NoTokenAllowed, LogitsAreNaN.
+        `logits` are of shape (vocabulary,), `greedy` is the token with the largest, and `piece` returns the bytes of a
+        token.
         """
         if math.isnan(logits.item(greedy)):
             raise LogitsAreNaN
@@ -215,8 +203,8 @@ class Sequence:
     def _choose(self, logits: Logits, greedy: int, piece: Callable[[int], bytes]) -> int:
         if self.takes_likeliest and self.grammar is None and greedy not in self.end_tokens:
             if self.thoughts is None or self.thoughts.answering:
-                # Whether end tokens may come makes no difference here. To copy the logits without them and look for the
-                # largest once more takes 0.1 ms with a vocabulary of 49,152 tokens.
+                # Whether end tokens may come makes no difference here. Copying the logits and searching again
+                # takes 0.1 ms with a vocabulary of 49,152 tokens.
                 return greedy
         logits, ends = self._adjusted(logits)
         if self.penalties is not None or self.biases is not None or ends is not None:
@@ -231,16 +219,15 @@ class Sequence:
         if self.grammar is None or (self.grammar.allows(token) and self._is_text(piece(token))):
             return token
         self.rejections += 1
-        found = self._allowed(self.grammar, logits, piece)
-        if found is None and ends is not None:
+        allowed = self._allowed(self.grammar, logits, piece)
+        if allowed is None and ends is not None:
             logits[self.ends] = ends
-            found = self._allowed(self.grammar, logits, piece)
-        if found is None:
+            allowed = self._allowed(self.grammar, logits, piece)
+        if allowed is None:
             raise NoTokenAllowed
-        return found
+        return allowed
 
     def _allowed(self, grammar: Grammar, logits: Logits, piece: Callable[[int], bytes]) -> int | None:
-        """Return a token that the grammar allows, or None if it allows none: the likeliest one at temperature 0."""
         if not self.sampler.greedy:
             masked = grammar.mask(logits)
             while masked.max() > -np.inf:
@@ -250,23 +237,20 @@ class Sequence:
                 masked[token] = -np.inf
             return None
         for tokens in grammar.allowed_by_likelihood(logits):
-            left = logits[tokens]
-            while left.max(initial=-np.inf) > -np.inf:
-                at = int(left.argmax())
+            scores = logits[tokens]
+            while scores.max(initial=-np.inf) > -np.inf:
+                at = int(scores.argmax())
                 if self._is_text(piece(int(tokens[at]))):
                     return int(tokens[at])
-                left[at] = -np.inf
+                scores[at] = -np.inf
         return None
 
     def piece_of(self, piece: Callable[[int], bytes]) -> Callable[[int], bytes]:
-        """Return what returns the bytes of a token in this text, given what does so for any text."""
+        """Return a function like `piece`, but with the bytes of tokens in this text."""
         return (lambda token: self.marks.get(token) or piece(token)) if self.marks else piece
 
     def _adjusted(self, logits: Logits) -> tuple[Logits, Logits | None]:
-        """Return the logits with biases and penalties, and without end tokens where none may come yet.
-
-        That is a copy where anything changes. The second value are the logits of the end tokens that were taken out.
-        """
+        # Adds biases and penalties, and removes end tokens if none may come yet. Also returns the logits of these.
         adjusted = logits
         if self.biases is not None:
             adjusted = logits.copy()
@@ -282,20 +266,17 @@ class Sequence:
         return adjusted, ends
 
     def _is_text(self, data: bytes) -> bool:
-        """Return whether these bytes continue the text as UTF-8, which llama.cpp's grammars do not check."""
-        return utf8_rest(self.pending, data) is not None
+        return utf8_rest(self.pending, data) is not None  # llama.cpp's grammars do not check UTF-8
 
     def is_end(self, token: int, ends: Container[int]) -> bool:
-        """Return whether the next token ends the text. `ends` are the model's end tokens.
-
-        One of them may be part of the mark that ends a thought.
-        """
+        """Return whether the next token ends the text. `ends` are the model's end tokens."""
+        # An end token may be part of the mark that ends a thought.
         return token in ends and (self.thoughts is None or self.thoughts.answering or self.thoughts.is_end(token))
 
     def append(self, token: int, data: bytes, end: bool) -> str:
         """Add a token with its bytes, and return the text of the answer that is certain by now.
 
-        `end` says that the token ends the text. Sets `finish` where the token ends the sequence.
+        `end`: the token ends the text. Sets `finish` if the sequence ends.
         """
         if self.first is None:
             self.first = time.monotonic()
@@ -322,10 +303,6 @@ class Sequence:
         return text
 
     def _follow_grammar(self, token: int, data: bytes) -> str:
-        """Tell the grammar a token of the answer, and see whether one begins or ceases to hold with it.
-
-        Returns text that was held back, where the answer ends because it only repeats itself.
-        """
         if self.grammar is not None:
             self.grammar.accept(token)
             self.pending = utf8_rest(self.pending, data) or b""
@@ -336,31 +313,30 @@ class Sequence:
         return ""
 
     def _follow_call(self, calls: CallGrammars, data: bytes) -> None:
-        """Let the grammar of a call cease to hold at its end, and that of the next one begin to hold at its start."""
+        # The call may end here, so its grammar no longer holds.
         if self.grammar is not None and any(self.grammar.allows(end) for end in self.end_tokens):
             self.grammar.close()
             self.grammar, self.pending = None, b""
-        begun = calls.push(data)
-        if begun is not None:
+        grammar = calls.push(data)
+        if grammar is not None:
             if self.grammar is not None:
                 self.grammar.close()
-            self.grammar = begun
+            self.grammar = grammar
 
     def append_ending(self, ends: Container[int], piece: Callable[[int], bytes]) -> str:
-        """Add the tokens that the grammar leaves no choice about, if these are all up to the end, and finish.
+        """Add the tokens that the grammar forces up to the end of the text, if it forces all, and finish.
 
-        The model need not compute them: it would be asked for the only token that is allowed. So the text is the same,
-        and the steps for its last tokens and for the end token are saved. `ends` are the model's end tokens, and
-        `piece` returns the bytes of a token. Returns the text of the answer that is certain by now. Where logprobs are
-        wanted, or biases may forbid what the grammar demands, nothing is added; nor where the grammar is that of a
-        call, after which the text may continue.
+        Returns the text of the answer that is certain by now.
         """
+        # Biases may forbid what the grammar demands.
         if self.finish is not None or self.grammar is None or self.logprobs is not None or self.biases is not None:
             return ""
-        if self.call_grammars is not None:
+        if self.call_grammars is not None:  # the text may continue after a call
             return ""
         if self.thoughts is not None and not self.thoughts.answering:
             return ""
+        # The model need not compute these tokens: it would be asked for the only token that is allowed. So the text
+        # is the same, and the steps for these tokens and the end token are saved.
         ending = _forced_ending(self.grammar, ends, piece, self.pending)
         if ending is None:
             return ""
@@ -372,12 +348,9 @@ class Sequence:
         return text + self.finish_early("stop")
 
     def _push(self, data: bytes, listed: bool) -> str:
-        """Add bytes of the answer, and return the text that is certain by now.
-
-        `listed` says whether their token is one of the answer's, for those that want to know its logprobs.
-        """
         start = self.text.characters
         text = self.text.push(data, may_stop=not self.min_tokens or self.answer_tokens > self.min_tokens)
+        # `listed`: the bytes belong to a token of the answer
         if self.logprobs is not None and listed:
             self.logprobs.append(data, self.text.decoded, start, unfinished=self.text.unfinished)
             self.logprobs.release(self.text.released, stopped=self.text.stopped)
@@ -395,16 +368,13 @@ class Sequence:
 
     @property
     def answer_tokens(self) -> int:
-        """How many tokens of its output belong to the answer."""
         return len(self.output) - self.reasoning_tokens
 
     @property
     def reasoning_tokens(self) -> int:
-        """How many tokens of its output belong to thoughts."""
         return 0 if self.thoughts is None else self.thoughts.tokens
 
     def report(self) -> Finished:
-        """Return the result, once the sequence has finished."""
         now = time.monotonic()
         self._count_wait(now)
         entered = now if self.entered is None else self.entered
@@ -430,29 +400,24 @@ class Sequence:
         )
 
     def _count_wait(self, now: float) -> None:
-        """Count the time since a preemption, if there was one, as time in the queue, by dating earlier events later."""
         if self.preempted_at is None:
             return
+        # The time since a preemption counts as time in the queue, so earlier events are dated later.
         waited, self.preempted_at = now - self.preempted_at, None
         self.entered = None if self.entered is None else self.entered + waited
         self.first = None if self.first is None else self.first + waited
 
     def close(self) -> None:
-        """Free its grammars, which are memory of llama.cpp."""
         if self.grammar is not None:
-            self.grammar.close()
+            self.grammar.close()  # frees memory of llama.cpp
             self.grammar = None
 
 
+# The tokens that must follow up to the end of a text, without the end token; empty if it has to end here. None: the
+# text may continue in several ways, or takes too long to end. `pending` has the bytes of an unfinished character.
 def _forced_ending(
     grammar: Grammar, ends: Container[int], piece: Callable[[int], bytes], pending: bytes
 ) -> list[int] | None:
-    """Return the tokens that have to follow up to the end of a text, without the end token itself.
-
-    The list is empty where the text has to end here. None says that the text may go on in more than one way, or only
-    ends after more than `_LONGEST_ENDING` tokens. `pending` are the bytes of an unfinished character. The grammar's
-    state does not change.
-    """
     allowed = grammar.allowed_if_alike()
     if allowed is None:
         return None

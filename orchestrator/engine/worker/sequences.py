@@ -1,8 +1,6 @@
-"""Keep the sequences of an engine, each group in order of priority, and let them into the KV cache and out of it.
+"""Keep the sequences of an engine in order of priority, and move them into and out of the KV cache.
 
-A sequence is queued, then its prompt is computed (prefilling), then it decodes. When the cache runs out in the middle,
-one that decodes or is in prefill goes back into the queue, and what it held is computed again later. So does one of a
-batch where an interactive one would have to wait for a slot.
+A sequence is queued, then prefilled, then it decodes. A preempted one goes back into the queue, and is prefilled again.
 """
 
 import bisect
@@ -16,17 +14,15 @@ from orchestrator.engine.llama import Llama, Tokens
 from orchestrator.engine.worker.priority import CacheHolder, select_preemption_victim
 from orchestrator.engine.worker.sequence import Sequence
 
-_SCAN = 64
-"""At most this many queued sequences are considered in a step."""
+_SCAN = 64  # at most this many queued sequences are considered in a step
+# A sequence waits for a prefix that another one is computing if that saves at least this many tokens.
 _WORTH_WAITING = 16
-"""A sequence waits for a prefix that another one is computing if that saves at least this many tokens."""
 
 
 class Sequences:
     """All sequences of one context, by number and in their groups.
 
-    `counts` is given the counts of EngineStats that change here: `reused_tokens`, `prefill_tokens`, `preempted` and
-    `recomputed_tokens`. `on_cells_lost` is called with a sequence that is about to lose its cells.
+    `counts` gets the counts of EngineStats that change here. `on_cells_lost` gets a sequence before it loses its cells.
     """
 
     def __init__(self, llama: Llama, counts: Counter[str], on_cells_lost: Callable[[Sequence], None]) -> None:
@@ -45,7 +41,6 @@ class Sequences:
         self._on_cells_lost = on_cells_lost
 
     def add(self, sequence: Sequence) -> None:
-        """Queue a new sequence."""
         self.all[sequence.number] = sequence
         bisect.insort(self.queue, sequence, key=_priority)
         if self.queue[0] is sequence:
@@ -63,15 +58,12 @@ class Sequences:
 
     def overdue(self, now: float) -> list[Sequence]:
         """Return the sequences whose deadline has passed at the time `now`."""
-        return [one for one in self.all.values() if one.deadline is not None and one.deadline <= now]
+        return [
+            sequence for sequence in self.all.values() if sequence.deadline is not None and sequence.deadline <= now
+        ]
 
     def admit(self) -> list[Sequence]:
-        """Let queued sequences into the cache, in order of priority, and return those that enter it.
-
-        One that waits for a prefix which another one computes is passed over. One that waits for free cells is not, so
-        that a long prompt is not starved by short ones. An interactive one does not wait for a slot that a sequence of
-        a batch holds, if that was never preempted.
-        """
+        """Admit queued sequences to the cache, in order of priority, and return them."""
         entered: list[Sequence] = []
         self._forks.clear()
         for sequence in self.queue[:_SCAN]:
@@ -82,6 +74,7 @@ class Sequences:
             if self.slots.full and not self._preempt_for_slot(sequence):
                 break
             place = self.slots.admit(sequence.prefill_tokens, sequence.remaining, sequence.lora, shares=sequence.shares)
+            # Others do not overtake it, so that short prompts do not starve a long one.
             if place is None:
                 break
             sequence.enter(*place)
@@ -94,11 +87,11 @@ class Sequences:
         return entered
 
     def next_chunk_limit(self, sequence: Sequence) -> int:
-        """Return how many tokens of a prefill may be computed next: up to where another sequence will fork, or all."""
+        """Return how many prefill tokens may be computed next: up to where another sequence will fork, or all."""
         return self._forks.get(sequence.number, len(sequence.prefill_tokens)) - sequence.computed
 
     def computed(self, sequence: Sequence, chunk: Tokens) -> None:
-        """Note that the next chunk of a sequence's prefill is computed in this step."""
+        """Record that the next chunk of a sequence's prefill is computed in this step."""
         sequence.computed += len(chunk)
         self.slots.mark_computed(sequence.seq, chunk)
         self._counts["recomputed_tokens" if sequence.preempted else "prefill_tokens"] += len(chunk)
@@ -106,40 +99,36 @@ class Sequences:
             self.begin_decoding(sequence)
 
     def begin_decoding(self, sequence: Sequence) -> None:
-        """Move a sequence from those in prefill to those that decode."""
         self.prefilling.remove(sequence)
         bisect.insort(self.decoding, sequence, key=_priority)
 
     def reserve_or_preempt(self, decode: list[Sequence]) -> list[Sequence]:
-        """Reserve a cell for the next token of each of these sequences, and return those that still hold cells then.
-
-        Prompts of finished sequences are forgotten first. Where that is not enough, sequences are preempted: never the
-        one with the highest priority, which fits into the cache alone.
-        """
+        """Reserve a cell for the next token of each of these sequences; return those that still hold cells."""
         while not self.slots.reserve_cells(len(decode)):
             live = [*self.decoding, *self.prefilling]
+            # Never the one with the highest priority, which fits into the cache alone.
             victim = live[
                 select_preemption_victim(
-                    [CacheHolder(one.priority, self.slots.cells_freed_by(one.seq)) for one in live]
+                    [CacheHolder(sequence.priority, self.slots.cells_freed_by(sequence.seq)) for sequence in live]
                 )
             ]
             self._preempt(victim)
-            decode = [one for one in decode if one is not victim]
+            decode = [sequence for sequence in decode if sequence is not victim]
         return decode
 
     def _preempt_for_slot(self, interactive: Sequence) -> bool:
-        """Preempt the sequence of a batch that has least to compute again, and return whether there was one.
-
-        It was never preempted before and has a lower priority, so that no batch is starved.
-        """
-        others = [
-            one
-            for one in (*self.decoding, *self.prefilling)
-            if not (one.interactive or one.preempted) and one.priority > interactive.priority
+        # Not one that was preempted before or has a higher priority, so that no batch is starved.
+        candidates = [
+            candidate
+            for candidate in (*self.decoding, *self.prefilling)
+            if not (candidate.interactive or candidate.preempted) and candidate.priority > interactive.priority
         ]
-        if not others:
+        if not candidates:
             return False
-        self._preempt(min(others, key=lambda one: one.computed - one.cached + len(one.output)))
+        # the one with the fewest tokens to compute again
+        self._preempt(
+            min(candidates, key=lambda candidate: candidate.computed - candidate.cached + len(candidate.output))
+        )
         return True
 
     def _preempt(self, sequence: Sequence) -> None:
@@ -156,24 +145,21 @@ class Sequences:
                 group.remove(sequence)
 
     def _waits(self, sequence: Sequence) -> bool:
-        """Return whether a queued sequence waits, since one in prefill will soon hold many more of its tokens than now.
-
-        The prefill of that one pauses where the queued one will fork from it, so that the rests of both are computed
-        together, and they decode together from the first token on. It takes
-        over the priority and the class of a sequence that waits for it, or others would come between.
-        """
-        alike = [other for other in self.prefilling if other.lora == sequence.lora]
+        alike = [candidate for candidate in self.prefilling if candidate.lora == sequence.lora]
         if not self._can_share or not alike or not sequence.shares:
             return False
         shareable = sequence.prefill_tokens[:-1]
         common, computed, at = max(
-            (common_prefix(shareable, other.prefill_tokens), other.computed, at) for at, other in enumerate(alike)
+            (common_prefix(shareable, candidate.prefill_tokens), candidate.computed, at)
+            for at, candidate in enumerate(alike)
         )
-        there = max(computed, self.slots.longest_shared_prefix(sequence.prefill_tokens, sequence.lora)[1])
-        if common < max(self.slots.min_shared_tokens, there + _WORTH_WAITING):
+        available = max(computed, self.slots.longest_shared_prefix(sequence.prefill_tokens, sequence.lora)[1])
+        if common < max(self.slots.min_shared_tokens, available + _WORTH_WAITING):
             return False
         first = alike[at]
+        # The other sequence pauses where this one will fork, so that both compute the rest and decode together.
         self._forks[first.number] = min(common, self._forks.get(first.number, common))
+        # Without this one's priority and class, others would come between.
         first.interactive |= sequence.interactive
         if sequence.priority < first.priority:
             first.priority = sequence.priority

@@ -1,8 +1,4 @@
-"""Restore the KV cells of system prompts that an earlier engine has left on disk, and leave them for the next one.
-
-The system prompts are `EngineSpec.system_prompts`: those of roles, with and without a persona, each with the adapters
-of its role.
-"""
+"""Restore KV cells of system prompts that an earlier engine stored on disk, and store them for the next one."""
 
 import sys
 from contextlib import suppress
@@ -20,17 +16,16 @@ from orchestrator.engine.step_cost import cost_cache
 from orchestrator.engine.worker.chat import PromptTemplate
 from registry.options import Adapters
 
+# Computing a shorter prefix takes less time than reading it.
 MIN_STORED_TOKENS = 32
-"""A shorter prefix is not stored: computing it takes less time than reading it."""
 
-_Prefix = tuple[Adapters, Tokens]
-"""The adapters that a prefix is computed with, beside the model's own, and its tokens."""
+_Prefix = tuple[Adapters, Tokens]  # adapters, in addition to the model's own, and tokens
 
 
 class StoredPrefixes:
-    """The stored prefixes of one model: `restored` of them, with `restored_tokens` in all, were read from disk.
+    """The stored prefixes of one model, of which `restored`, with `restored_tokens`, were read from disk.
 
-    Whatever goes wrong is logged, and the prefix is computed as if it had not been stored. Nothing is raised.
+    Failures are logged, never raised.
     """
 
     def __init__(self, llama: Llama, spec: EngineSpec, template: PromptTemplate) -> None:
@@ -45,10 +40,7 @@ class StoredPrefixes:
             self._prefixes = _prefixes(llama, template, spec.system_prompts)
 
     def restore(self, slots: Slots) -> None:
-        """Put the prefixes that were stored for this layout of the cache into free sequences, the longest first.
-
-        Prefixes that a longer one begins with are shared from it.
-        """
+        """Put the prefixes that were stored for this cache layout into free sequences."""
         try:
             self._keys = {lora: _key(self._llama, self._spec, lora) for lora, _ in self._prefixes}
         except OSError as error:  # a file that has gone since it was loaded
@@ -56,6 +48,7 @@ class StoredPrefixes:
             self._prefixes = ()
         if self._folder is not None and self._prefixes:
             keep_within(self._folder, self._most_bytes)  # an engine that was killed may have left too much
+        # The longest come first, and shorter ones share their cells.
         for lora, tokens in self._prefixes:
             missing = len(tokens) - slots.tree.match(tokens, lora)[1]
             if missing >= MIN_STORED_TOKENS and slots.insert_prefix(tokens, lora, partial(self._fill, lora, tokens)):
@@ -64,19 +57,18 @@ class StoredPrefixes:
 
     def save(self, slots: Slots) -> None:
         """Store the prefixes that sequences hold. These are truncated for it: nothing may be computed afterwards."""
-        kept: list[_Prefix] = []
+        saved: list[_Prefix] = []
         for lora, tokens in self._prefixes:
             source, length = slots.tree.match(tokens, lora)
-            alike = max((common_prefix(tokens, longer) for its, longer in kept if its == lora), default=0)
+            alike = max((common_prefix(tokens, longer) for its, longer in saved if its == lora), default=0)
             if length == len(tokens) and length - alike >= MIN_STORED_TOKENS:
                 self._llama.truncate(source, length)
-                kept.append((lora, tokens))
+                saved.append((lora, tokens))
                 self._save(source, lora, tokens)
-        if self._folder is not None and kept:
+        if self._folder is not None and saved:
             keep_within(self._folder, self._most_bytes)
 
     def _fill(self, lora: Adapters, tokens: Tokens, seq: int) -> bool:
-        """Restore the tokens into an empty sequence, and return whether that has succeeded."""
         assert self._folder is not None, "without a folder there are no prefixes"
         key = self._keys[lora]
         path = prefix_file(self._folder, key, tokens)
@@ -109,34 +101,30 @@ class StoredPrefixes:
 
 
 def _prefixes(llama: Llama, template: PromptTemplate, system_prompts: tuple[SystemPrompt, ...]) -> tuple[_Prefix, ...]:
-    """Return the tokens that all prompts with one of these system prompts begin with, the longest first.
-
-    System prompts with adapters that are not loaded are left out.
-    """
     prefixes: dict[tuple[Adapters, bytes], Tokens] = {}
     for text, lora, _ in system_prompts:
         if not llama.has_adapters(lora):
             continue
         try:
-            one, other = (template.tokens((Message("system", text), Message("user", content))) for content in "a1")
+            first, second = (template.tokens((Message("system", text), Message("user", content))) for content in "a1")
         except BadPrompt as error:
             _log(f"a system prompt is not stored: {error}")
             continue
-        prefix = one[: common_prefix(one, other)]
+        # This is what all prompts with the system prompt have in common.
+        prefix = first[: common_prefix(first, second)]
         if MIN_STORED_TOKENS <= len(prefix) < llama.context_limit:
             prefixes[lora, prefix.tobytes()] = prefix
-    found = ((lora, tokens) for (lora, _), tokens in prefixes.items())
-    return tuple(sorted(found, key=lambda one: len(one[1]), reverse=True))
+    pairs = ((lora, tokens) for (lora, _), tokens in prefixes.items())
+    return tuple(sorted(pairs, key=lambda pair: len(pair[1]), reverse=True))
 
 
 def _key(llama: Llama, spec: EngineSpec, lora: Adapters) -> str:
-    """Return a name that stands for everything that the contents of the cells depend on, down to their last bits.
-
-    `lora` are the adapters beside the model's own.
-    """
     used = spec.lora + lora
-    adapters = [(Path(one.file).stat().st_size, Path(one.file).stat().st_mtime_ns, one.scale) for one in used]
+    adapters = [
+        (Path(adapter.file).stat().st_size, Path(adapter.file).stat().st_mtime_ns, adapter.scale) for adapter in used
+    ]
     layout = llama.sequences if llama.split else 0
+    # Everything that the last bits of the cells depend on.
     settings = (
         spec.kv_type_k,
         spec.kv_type_v,

@@ -6,27 +6,21 @@ import codecs
 class TextStream:
     """The text of one generation. Bytes that are not UTF-8 become U+FFFD.
 
-    Text is held back while it may still turn out to be the beginning of a stop string, and bytes while a character is
-    not complete. `stopped` becomes true at a stop string, which is then `stopped_by`; no text is returned after that.
+    Text is held back while it may be the start of a stop string, and bytes while a character is incomplete.
     """
 
     def __init__(self, stops: tuple[str, ...]) -> None:
-        self.stopped = False
+        self.stopped = False  # no text is returned after a stop string
         self.stopped_by = ""
-        self.released = 0
-        """How many characters were returned so far."""
-        self.decoded = ""
-        """The characters that the bytes of the last token have completed."""
+        self.released = 0  # characters that were returned so far
+        self.decoded = ""  # characters that the bytes of the last token have completed
         self._stops = stops
         self._rest = b""
         self._held = ""
         self._parts: list[str] = []
 
     def push(self, data: bytes, *, may_stop: bool = True) -> str:
-        """Add the bytes of a token, and return the text that is certain by now.
-
-        Unless it `may_stop`, no stop string in this piece ends the text.
-        """
+        """Add the bytes of a token; return the text that is certain by now. Stop strings count if `may_stop`."""
         self.decoded = text = self._decode(data, final=False)
         if not may_stop:
             held, self._held = self._held, ""
@@ -34,7 +28,7 @@ class TextStream:
         return self._release(self._cut(self._held + text)) if self._stops else self._release(text)
 
     def finish(self) -> str:
-        """Return the text that was held back, since no more tokens follow. It is empty after a stop string."""
+        """Return the text that was held back, since no more tokens follow."""
         if self.stopped:
             return ""
         text = self._cut(self._held + self._decode(b"", final=True))
@@ -43,28 +37,26 @@ class TextStream:
 
     @property
     def characters(self) -> int:
-        """How many characters were decoded and not cut off, also those that are held back."""
+        """How many characters were decoded and not cut off, including those held back."""
         return self.released + len(self._held)
 
     @property
     def unfinished(self) -> bool:
-        """Whether a character is not complete."""
+        """Whether a character is incomplete."""
         return bool(self._rest)
 
     @property
     def whole(self) -> bytes:
-        """All bytes so far, also those that are held back."""
+        """All bytes so far, including those held back."""
         return (self.text + self._held).encode() + self._rest
 
     @property
     def text(self) -> str:
-        """All text that was returned so far."""
         return "".join(self._parts)
 
     def _decode(self, data: bytes, *, final: bool) -> str:
-        """Decode, and keep the bytes of an unfinished character. The class of codecs for that is many times slower."""
         data = self._rest + data
-        text, used = codecs.utf_8_decode(data, "replace", final)
+        text, used = codecs.utf_8_decode(data, "replace", final)  # codecs' incremental decoder is many times slower
         self._rest = data[used:]
         return text
 
@@ -75,10 +67,9 @@ class TextStream:
         return text
 
     def _cut(self, text: str) -> str:
-        """Return the part before a stop string, or before what may become one, which is held back."""
-        found = [(at, stop) for at, stop in ((text.find(stop), stop) for stop in self._stops) if at >= 0]
-        if found:
-            at, self.stopped_by = min(found)
+        matches = [(at, stop) for at, stop in ((text.find(stop), stop) for stop in self._stops) if at >= 0]
+        if matches:
+            at, self.stopped_by = min(matches)
             self.stopped, self._held = True, ""
             return text[:at]
         keep = max((_overlap(text, stop) for stop in self._stops), default=0)
@@ -87,7 +78,7 @@ class TextStream:
 
 
 def utf8_rest(pending: bytes, data: bytes) -> bytes | None:
-    """Return the bytes of an unfinished character at the end of `pending` and `data`; None if they are not UTF-8."""
+    """Return the bytes of an unfinished character at the end of `pending + data`; None if they are not UTF-8."""
     if not pending and data.isascii():  # as with most tokens
         return b""
     data = pending + data
@@ -97,8 +88,8 @@ def utf8_rest(pending: bytes, data: bytes) -> bytes | None:
         return None
 
 
+# The length of the longest end of `text` that `stop` starts with.
 def _overlap(text: str, stop: str) -> int:
-    """Return the length of the longest end of `text` with which `stop` begins."""
     if stop[0] not in text[1 - len(stop) :]:
         return 0
     for length in range(min(len(text), len(stop) - 1), 0, -1):

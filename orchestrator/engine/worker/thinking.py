@@ -9,13 +9,13 @@ from registry.thinking import Thinking, template_arguments, thinking_budget, tho
 
 
 class ThoughtFormat:
-    """How one model thinks: the marks of its thoughts as tokens, and the variables of its chat template."""
+    """How one model thinks: marks as tokens, and variables of its chat template."""
 
     def __init__(self, vocab: Vocabulary, template: str | None) -> None:
         self._vocab = vocab
         self._template = template
+        # None if the model is not known to think
         self.markers = thought_markers(template, lambda text: _token(vocab, text) is not None)
-        """None for a model that is not known to think."""
         self.closing: tuple[int, ...] = ()
         self.skipping: tuple[int, ...] = ()
         self._marks: dict[int, bytes] = {}
@@ -26,7 +26,6 @@ class ThoughtFormat:
             self._marks = {token: vocab.text(token).encode() for token in tokens if not vocab.piece(token)}
 
     def arguments(self, thinking: Thinking) -> dict[str, bool | str]:
-        """Return the variables for the model's chat template."""
         return template_arguments(thinking, self._template)
 
     def budget(self, thinking: Thinking) -> int | None:
@@ -34,7 +33,7 @@ class ThoughtFormat:
         return thinking_budget(thinking, self._template)
 
     def piece(self, token: int) -> bytes:
-        """Return the bytes of a token, with those of control tokens that are part of a mark."""
+        """Return the bytes of a token, also of control tokens that are part of a mark."""
         return self._marks.get(token) or self._vocab.piece(token)
 
     def is_end(self, token: int) -> bool:
@@ -43,18 +42,16 @@ class ThoughtFormat:
 
 
 class Thoughts:
-    """The thoughts of one sequence, up to its answer.
+    """The thoughts of one sequence, up to its answer. They may have `budget` tokens.
 
-    `budget` is how many tokens they may have. With a `grammar`, what was held back before the answer is dropped, since
-    the grammar has not seen it. `calls` says whether the answer may have calls of tools.
+    `grammar` says whether the answer has one, and `calls` whether it may call tools.
     """
 
     def __init__(
         self, form: ThoughtFormat, prompt_end: str, budget: int, *, grammar: bool, calls: bool = False
     ) -> None:
         assert form.markers is not None, "a model that does not think has no thoughts"
-        self.tokens = 0
-        """How many tokens belong to thoughts and their marks."""
+        self.tokens = 0  # tokens of thoughts and their marks
         self._form = form
         self._splitter = ThoughtSplitter.after_prompt(form.markers, prompt_end, calls=calls)
         self._stream = TextStream(())
@@ -69,25 +66,20 @@ class Thoughts:
 
     @property
     def answering(self) -> bool:
-        """Whether the thoughts are over."""
         return self._splitter.state == "answering"
 
     @property
     def thinking(self) -> bool:
-        """Whether the sequence is inside a thought that may go on."""
+        """Whether the sequence is inside a thought that may continue."""
         return self._splitter.state == "thinking" and not self._forced
 
     @property
     def text(self) -> str:
-        """All thoughts so far."""
         return self._stream.text
 
     def choose(self, token: int) -> int | None:
-        """Return the next token where it belongs to the thoughts; None where it is the first one of the answer.
-
-        It is `token`, which was sampled, or the next one of those that end a thought: because the thought has used up
-        its budget, or because the model would end the whole text within it.
-        """
+        """Return the next token of the thoughts: `token` or one that ends them. None: the answer starts."""
+        # The budget is used up, or the model would end the whole text within the thought.
         if self.thinking and (self._spent >= self._budget or self._form.is_end(token)):
             self._forced.extend(self._form.closing)
         if self._forced:
@@ -98,7 +90,7 @@ class Thoughts:
         return None if self._answer_next else token
 
     def take(self, token: int, data: bytes) -> tuple[bytes, bool]:
-        """Take the token that was chosen, whose bytes in an answer are `data`.
+        """Take the chosen token, whose bytes in an answer are `data`.
 
         Returns the bytes that belong to the answer, and whether the whole token does.
         """
@@ -106,6 +98,7 @@ class Thoughts:
             held = self._splitter.answer()
             if not self._splitter.thought_begun:
                 self.tokens = 0
+            # A grammar has not seen what was held back before the answer.
             return (b"" if self._grammar else held) + data, True
         if self._forced:
             self._forced.popleft()
@@ -116,7 +109,6 @@ class Thoughts:
         return (b"" if self._grammar else answer), False
 
     def is_end(self, token: int) -> bool:
-        """Return whether a token ends the whole text, and is no part of a mark."""
         return self._form.is_end(token)
 
     def close(self) -> None:
@@ -143,14 +135,13 @@ class Thoughts:
 
 
 def _token(vocab: Vocabulary, text: str) -> int | None:
-    """Return the token that is spelled like this, if it is a single one."""
     tokens = vocab.tokenize(text, special=True)
     return tokens[0] if len(tokens) == 1 and vocab.text(tokens[0]) == text else None
 
 
 def _tokens(vocab: Vocabulary, text: str) -> tuple[int, ...]:
-    """Return the tokens of a text that does not begin a prompt: without the space that some vocabularies put before."""
     if not vocab.adds_space or not text:
         return tuple(vocab.tokenize(text, special=True))
+    # Some vocabularies put a space before the start of a text; this text is inside one.
     before = vocab.tokenize("\n", special=False)
     return tuple(vocab.tokenize(f"\n{text}", special=True)[len(before) :])
