@@ -1,19 +1,19 @@
 """Models on demand: residency, memory admission, leases, cores.
 
-pool           Pool: generate and embed with a model, load, unload, pin
+pool           Pool: generates and embeds with models; loads, unloads and pins them
 residency      loads and stops engines as the policy decides
-policy         what to load, to stop and to drain, given the state of the pool; pure
+policy         what to load, stop and drain, given the state of the pool; pure
 admission      whether an engine fits into memory, and which others to evict for it; pure
-footprint      how much memory engines were measured to take
+footprint      measured memory of engines
 decoding       which engines are decoding, and with how many threads
-cores          how the physical cores are shared among engines; pure
-placement      NUMA nodes, on which of them a replica runs, and which replica serves a request; pure
+cores          how engines share the physical cores; pure
+placement      the NUMA node of each replica, and which replica serves a request; pure
 handle         EngineHandle: the port to engines, real or simulated
 prefix_hashes  which prompt prefixes an engine has seen, as hashes
 managed_model  the state of one model: replicas, waiting requests, failures
 remotes        models that other servers run
 machine        reads the cores, nodes and memory of this machine
-status         the state of the pool for the API and the command line, and the counters of its engines
+status         the state of the pool and the counters of its engines, for the API and the command line
 errors         why a model cannot be used
 """
 

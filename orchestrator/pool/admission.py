@@ -1,8 +1,4 @@
-"""Decide whether there is memory to start an engine, and which idle engines to evict for it. Pure.
-
-An engine counts with the bytes that its model needs by estimate or measurement. Engines that are pinned, in use or
-loading are never evicted.
-"""
+"""Decide whether an engine fits into memory, and which idle engines to evict for it. Pure."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -12,15 +8,12 @@ from orchestrator.pool.placement import ReplicaId
 
 @dataclass(frozen=True, slots=True)
 class PoolBudget:
-    """How many bytes engines may take."""
-
-    total: int
-    """What all engines together may take."""
+    total: int  # all engines together
+    # engines bound to a NUMA node, by node; empty on a machine with one node
     nodes: Mapping[int, int] = field(default_factory=dict)
-    """What the engines that are bound to a NUMA node may take, by node. Empty on a machine with one node."""
 
     def limits(self, node: int | None) -> Iterator[tuple[int | None, int]]:
-        """Yield the limits for an engine on this node as (node, bytes); None stands for the whole machine."""
+        """Yield the limits for an engine on `node` as (node, bytes); None is the whole machine."""
         if node is not None and node in self.nodes:
             yield node, self.nodes[node]
         yield None, self.total
@@ -34,21 +27,20 @@ class Resident:
     bytes: int
     pinned: bool
     in_use: bool
-    last_used: float
-    """When it was last used, by any clock: only the order matters."""
+    last_used: float  # by any clock: only the order matters
     node: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """The engine may be loaded after those in `evicted` (least recently used first) have been stopped."""
+    """The engine can be loaded after those in `evicted` (least recently used first) have stopped."""
 
     evicted: tuple[ReplicaId, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class MustWait:
-    """The engine fits once some of the engines in use are idle. Now `short` bytes are missing on `node`."""
+    """The engine fits once engines in use become idle. Now `short` bytes are missing on `node`."""
 
     short: int
     node: int | None = None
@@ -56,7 +48,7 @@ class MustWait:
 
 @dataclass(frozen=True, slots=True)
 class NeverFits:
-    """The engine does not fit beside the pinned ones: `short` bytes of the `limit` of `node` are missing."""
+    """The engine does not fit next to the pinned ones: it exceeds the `limit` of `node` by `short` bytes."""
 
     pinned: int
     short: int
@@ -67,16 +59,16 @@ class NeverFits:
 Verdict = Admitted | MustWait | NeverFits
 
 
-def admit(wanted: int, node: int | None, residents: Iterable[Resident], budget: PoolBudget) -> Verdict:
-    """Decide about an engine of `wanted` bytes on `node`. As few engines as needed are evicted, by least recent use."""
+def admit(size: int, node: int | None, residents: Iterable[Resident], budget: PoolBudget) -> Verdict:
+    """Decide about an engine of `size` bytes on `node`. Evicts as few engines as needed, least recently used first."""
     held = sorted(residents, key=lambda resident: resident.last_used)
     evicted: dict[ReplicaId, Resident] = {}
     for where, limit in budget.limits(node):
         covered = [resident for resident in held if where is None or resident.node == where]
         pinned = sum(resident.bytes for resident in covered if resident.pinned)
-        if pinned + wanted > limit:
-            return NeverFits(pinned, pinned + wanted - limit, limit, where)
-        short = sum(resident.bytes for resident in covered if resident.replica_id not in evicted) + wanted - limit
+        if pinned + size > limit:
+            return NeverFits(pinned, pinned + size - limit, limit, where)
+        short = sum(resident.bytes for resident in covered if resident.replica_id not in evicted) + size - limit
         for resident in covered:
             if short > 0 and not resident.pinned and not resident.in_use and resident.replica_id not in evicted:
                 evicted[resident.replica_id] = resident

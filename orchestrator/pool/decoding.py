@@ -1,4 +1,4 @@
-"""Keep track of which engines are decoding, and set how many threads each of them computes with."""
+"""Track which engines are decoding, and set the number of threads of each."""
 
 import asyncio
 import contextlib
@@ -13,24 +13,17 @@ from orchestrator.pool.placement import ReplicaId, Topology
 
 @dataclass(slots=True)
 class _Work:
-    """The work of one engine."""
-
-    ceiling: int | None
-    """The most threads that it may have; None for no limit."""
-    since: float
-    """Since when it is running, or waiting for its turn."""
+    ceiling: int | None  # most threads; None for no limit
+    since: float  # start of its turn, or of its wait
     running: bool = False
     threads: int = 0
-    """How many threads it computes with."""
-    due: list[float] = field(default_factory=list)
-    """When each of its generations should be done."""
+    due: list[float] = field(default_factory=list)  # one deadline per generation
 
 
 class Decoding:
-    """Shares the cores of one machine among the engines that have work. The task `rotate` has to run all the time.
+    """Shares the cores of one machine among the engines that have work.
 
-    Jobs of the sandbox compute on the same cores. `lend` leaves cores to them, and `subscribe` says when
-    the shares of the engines change.
+    The task `rotate` must run all the time. `lend` leaves cores to sandbox jobs, and `subscribe` reports changes.
     """
 
     lent_share = LENT_SHARE
@@ -44,36 +37,30 @@ class Decoding:
 
     @property
     def cores(self) -> int:
-        """The cores of the machine."""
         return self.topology.cores
 
     @property
     def engines(self) -> int:
-        """How many engines are computing."""
         return sum(work.running for work in self._work.values())
 
     @property
     def free(self) -> int:
-        """How many cores no engine computes on."""
         return self.cores - sum(work.threads for work in self._work.values())
 
     async def lend(self, jobs: int) -> None:
-        """Leave a core to each of so many jobs, as far as engines may lend cores, until the next call."""
+        """Leave a core to each of `jobs` jobs until the next call, within `lendable_cores`."""
         lent = min(jobs, lendable_cores(self.topology))
         if lent != self._lent:
             self._lent = lent
             await self._share()
 
     def subscribe(self, changed: Callable[[], None]) -> None:
-        """Call `changed` from now on whenever `engines` or `free` may have changed."""
+        """Call `changed` whenever `engines` or `free` may have changed."""
         self._subscribers.append(changed)
 
     @contextlib.asynccontextmanager
     async def of(self, replica: Replica, ceiling: int | None, due: float) -> AsyncIterator[None]:
-        """Count a generation, which should be done at `due`, as work of its engine while the block runs.
-
-        The cores are shared anew if this changes the shares. `ceiling` is the most threads that the engine may have.
-        """
+        """Count a generation, due at `due`, while the block runs. `ceiling` is the engine's most threads."""
         work = self._work.setdefault(replica, _Work(ceiling, _now()))
         work.due.append(due)
         replica.active += 1
@@ -94,10 +81,7 @@ class Decoding:
 
     @contextlib.asynccontextmanager
     async def of_loading(self, replica: Replica, ceiling: int | None) -> AsyncIterator[int]:
-        """Count an engine that is being loaded as decoding, since it measures its steps.
-
-        Yields how many threads it may compute with: its share, but at least one. That number stays until it is loaded.
-        """
+        """Count a loading engine as decoding, since it measures its steps. Yields its threads, at least one."""
         work = self._work[replica] = _Work(ceiling, _now(), running=True, due=[_now()])
         try:
             shares = await self._share()
@@ -108,7 +92,7 @@ class Decoding:
             await self._share()
 
     async def rotate(self) -> None:
-        """Share the cores anew after each turn, while there are more engines than cores. Never returns."""
+        """Share the cores after each turn while engines must wait. Never returns."""
         while True:
             await self._turns_needed.wait()
             await asyncio.sleep(TURN_SECONDS)
@@ -128,7 +112,7 @@ class Decoding:
             for replica, work in self._work.items()
         ]
         shares = share_cores(self.topology, decoders, now, self._lent)
-        for replica, work in tuple(self._work.items()):  # work may begin or end while an engine is told its threads
+        for replica, work in tuple(self._work.items()):  # work may start or end during `_set_threads`
             threads = shares[replica.replica_id]
             if work.running != (threads > 0):
                 work.running, work.since = threads > 0, now
@@ -143,10 +127,10 @@ class Decoding:
         return shares
 
     async def _set_threads(self, replica: Replica, threads: int) -> None:
-        """Set the number of an engine's threads. If the engine has died, its callers get the error."""
         if replica.engine is None or replica.threads == threads:
             return
         replica.threads = threads
+        # The callers of a dead engine get the error.
         with contextlib.suppress(EngineDied):
             await replica.engine.set_threads(threads)
 

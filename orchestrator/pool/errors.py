@@ -28,15 +28,15 @@ class UnknownModel(PoolError):
 
 
 class ModelUnavailable(PoolError):
-    """The registry says that the model cannot be used; the message has its reason."""
+    """The registry says why the model cannot be used; the message has the reason."""
 
 
 class ModelRemote(PoolError):
-    """Another server runs the model, so it cannot be loaded, unloaded, counted with or embedded with here."""
+    """Another server runs the model, so this operation is not possible here."""
 
 
 class ModelTooLarge(PoolError):
-    """The model needs `wanted` bytes. Of the `budget`, pinned models hold `pinned` bytes."""
+    """The model needs `wanted` bytes of the `budget`, of which pinned models hold `pinned`."""
 
     def __init__(self, model: str, message: str, *, wanted: int, budget: int, pinned: int) -> None:
         super().__init__(model, message)
@@ -50,9 +50,9 @@ class ModelPinned(PoolError):
 
 
 class ModelBroken(PoolError):
-    """The model's engine failed too often. It is tried again in `retry_seconds`.
+    """The model's engine failed too often. The next try is in `retry_seconds`.
 
-    If that is `lasting`, another try will probably fail as the ones before it did.
+    If `lasting`, that try will probably fail too.
     """
 
     def __init__(self, model: str, message: str, *, retry_seconds: float, lasting: bool = False) -> None:

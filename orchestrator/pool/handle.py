@@ -1,7 +1,7 @@
 """The port to engines: what the pool needs of an engine, and how it starts one.
 
-Real engines are processes (`orchestrator.engine.client.engine.Engine`). Simulated engines answer after the time that a
-cost model predicts, so that the real pool can run on a virtual clock.
+Real engines are processes (`orchestrator.engine.client.engine.Engine`). Simulated ones let the real pool run on a
+virtual clock.
 """
 
 import asyncio
@@ -25,11 +25,11 @@ from registry.thinking import Thinking
 
 
 class EngineHandle(Protocol):
-    """An engine with a loaded model. When it has ended, every pending and later call raises EngineDied."""
+    """An engine with a loaded model. After its end, every pending and later call raises EngineDied."""
 
     @property
     def info(self) -> ModelInfo:
-        """Describes the loaded model."""
+        """The loaded model."""
 
     @property
     def died(self) -> asyncio.Event:
@@ -42,21 +42,18 @@ class EngineHandle(Protocol):
     async def generate(
         self, request: Generation, on_text: OnText | None = None, on_thought: OnText | None = None
     ) -> Completion:
-        """Generate text. `on_text` gets it piece by piece, and `on_thought` what the model thinks before.
+        """Generate text. `on_text` gets pieces of text, `on_thought` pieces of reasoning.
 
-        Raises EngineError, or what these raise.
+        Raises EngineError, or what the callbacks raise.
         """
 
     async def count(
         self, messages: Sequence[Message], tools: Sequence[OfferedTool] = (), thinking: Thinking = "auto"
     ) -> int:
-        """Return how many tokens the prompt of these messages has, with these tools in its chat template.
-
-        Raises EngineError.
-        """
+        """Return the prompt tokens of messages, with tools in the chat template. Raises EngineError."""
 
     async def tokenize(self, text: str, *, special: bool = True, whole: bool = False) -> TokenizedText:
-        """Return the tokens of a text, as `Engine.tokenize` does. Raises EngineError."""
+        """Return the tokens of a text, see `Engine.tokenize`. Raises EngineError."""
 
     async def detokenize(self, tokens: Sequence[int]) -> str:
         """Return the text of tokens. Raises EngineError."""
@@ -67,26 +64,26 @@ class EngineHandle(Protocol):
         arguments: Mapping[str, bool | int | float | str | None] | None = None,
         tools: Sequence[OfferedTool] = (),
     ) -> str:
-        """Return the prompt that the model's chat template makes of messages and tools. Raises EngineError."""
+        """Return the prompt that the chat template makes. Raises EngineError."""
 
     async def embed(self, texts: Sequence[str]) -> Embeddings:
-        """Make a vector of each text. Raises EngineError."""
+        """Return a vector for each text. Raises EngineError."""
 
     async def rank(self, query: str, texts: Sequence[str]) -> Ranking:
-        """Return how relevant each text is to a query. Raises EngineError."""
+        """Return the relevance of each text to a query. Raises EngineError."""
 
     async def stats(self) -> EngineStats:
         """Return the counters. Raises EngineDied."""
 
     async def set_threads(self, threads: int) -> None:
-        """Compute with this many threads from the next step on; with 0, pause. Raises EngineDied."""
+        """Use this many threads from the next step on; 0 pauses. Raises EngineDied."""
 
     async def stop(self) -> None:
-        """Stop the engine, and wait until it has ended. Pending calls raise EngineStopped. May be called again."""
+        """Stop the engine and wait for its end. Pending calls raise EngineStopped. May be called again."""
 
     async def wait_dead(self) -> EngineDied:
         """Wait until the engine has ended, and return why."""
 
 
+# Raises ModelLoadFailed after everything that was started has ended again.
 StartEngine = Callable[[EngineSpec], Awaitable[EngineHandle]]
-"""Starts an engine. Raises ModelLoadFailed, after everything that was started has ended again."""

@@ -1,4 +1,4 @@
-"""Read how many cores, NUMA nodes and how much memory this process may use."""
+"""Read the cores, NUMA nodes and memory that this process may use."""
 
 import os
 import re
@@ -22,10 +22,8 @@ _SPARED: Final = 0.1
 def read_topology(system: Path = _SYSTEM, usable: int | None = None) -> Topology:
     """Return the nodes, cores and memory that this process may use.
 
-    If Linux does not list the hardware threads of each core, psutil's number of cores is used. If it lists no NUMA
-    nodes, the answer has one node with all cores and all memory. So it has if a control group gives this process less
-    time than all cores have: there are then as many cores as it may keep busy (`usable`, read here if it is None), on
-    any of the CPUs.
+    One node with everything if Linux lists no NUMA nodes, or if a control group allows less CPU time than all cores
+    have: then `usable` cores (None: read here). Without Linux's core topology, psutil counts the cores.
     """
     cores, most = _cores(system, sorted(os.sched_getaffinity(0))), usable_cpus() if usable is None else usable
     nodes = tuple(_nodes(system, cores)) if most >= len(cores) else ()
@@ -37,21 +35,21 @@ def read_topology(system: Path = _SYSTEM, usable: int | None = None) -> Topology
 
 @dataclass(frozen=True, slots=True)
 class MemoryLimit:
-    """How many bytes a control group may take, and how many of them are free; cached files count as free."""
+    """The bytes that a control group may take, and how many are free. Cached files count as free."""
 
     most: int
     free: int
 
 
 def memory_budget(limits: Iterable[MemoryLimit] | None = None) -> int:
-    """Return how many bytes models may take: nine tenths of what is free now, in the machine and its control groups."""
-    found = memory_limits() if limits is None else limits
-    free = min([psutil.virtual_memory().available, *(limit.free for limit in found)])
+    """Return how many bytes models may take: nine tenths of the free memory, within control groups."""
+    groups = memory_limits() if limits is None else limits
+    free = min([psutil.virtual_memory().available, *(limit.free for limit in groups)])
     return max(0, int(free * (1 - _SPARED)))
 
 
 def memory_limits(groups: Path = _CGROUPS, own: Path = _OWN_CGROUP) -> list[MemoryLimit]:
-    """Return the memory limits of this process's control group (version 2) and of its visible parents."""
+    """Return the memory limits of this process's control group (version 2) and its visible parents."""
     try:
         listed = own.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
@@ -65,12 +63,12 @@ def memory_limits(groups: Path = _CGROUPS, own: Path = _OWN_CGROUP) -> list[Memo
 def _memory_limit(group: Path) -> MemoryLimit | None:
     try:
         most = int((group / "memory.max").read_text())
-        taken = int((group / "memory.current").read_text())
+        used = int((group / "memory.current").read_text())
         counters = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
         cached = int(counters["active_file"]) + int(counters["inactive_file"])
     except (OSError, ValueError, KeyError):  # there is no file if memory is not counted, and "max" if it is not limited
         return None
-    return MemoryLimit(most, max(0, most - taken + cached))
+    return MemoryLimit(most, max(0, most - used + cached))
 
 
 def _cores(system: Path, allowed: list[int]) -> tuple[Core, ...]:
@@ -85,7 +83,6 @@ def _cores(system: Path, allowed: list[int]) -> tuple[Core, ...]:
 
 
 def _nodes(system: Path, cores: Iterable[Core]) -> Iterator[Node]:
-    """Yield the nodes that have some of `cores`; none if Linux does not describe them."""
     for folder in sorted((system / "node").glob("node[0-9]*"), key=lambda folder: int(folder.name[4:])):
         try:
             cpus = cpu_list((folder / "cpulist").read_text())

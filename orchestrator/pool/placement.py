@@ -1,20 +1,18 @@
-"""Decide on which NUMA node of a machine each replica of a model runs, and which replica serves a request. Pure."""
+"""Decide on which NUMA node each replica runs, and which replica serves a request. Pure."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import chain
 from typing import Final, Self
 
-ReplicaId = tuple[str, int]
-"""Identifies a replica: the model's id, and the number of the replica from 0."""
+ReplicaId = tuple[str, int]  # the model's id, and the replica's number from 0
 
-Core = tuple[int, ...]
-"""A physical core: the logical CPUs that are its hardware threads, which share its arithmetic units."""
+Core = tuple[int, ...]  # A physical core: the logical CPUs that share its arithmetic units.
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A NUMA node: its number, the cores that this process may use of it, and its memory in bytes."""
+    """A NUMA node: its number, the cores this process may use, and its memory in bytes."""
 
     id: int
     cores: tuple[Core, ...]
@@ -22,41 +20,38 @@ class Node:
 
     @property
     def cpus(self) -> tuple[int, ...]:
-        """The logical CPUs of all its cores."""
         return tuple(sorted(chain.from_iterable(self.cores)))
 
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """The nodes that have cores for this process, at least one, ordered by number."""
+    """The nodes with cores for this process, at least one, ordered by number."""
 
     nodes: tuple[Node, ...]
 
     @classmethod
     def flat(cls, cores: int, memory: int) -> Self:
-        """Return a machine with one node, whose `cores` have one logical CPU each, and `memory` bytes."""
+        """Return a machine with one node and one CPU per core."""
         return cls((Node(0, tuple((cpu,) for cpu in range(cores)), memory),))
 
     @property
     def cores(self) -> int:
-        """How many cores there are in all."""
         return sum(len(node.cores) for node in self.nodes)
 
     def cores_of(self, node: int | None) -> int:
-        """Return how many cores a process has that is bound to `node`, or to no node."""
         return self.cores if node is None else len(self.node(node).cores)
 
     def node(self, number: int) -> Node:
-        """Return the node with this number, which must exist."""
+        # it must exist
         return next(node for node in self.nodes if node.id == number)
 
 
 def nodes_for(topology: Topology, instances: int, numa: int | None) -> tuple[int | None, ...]:
-    """Return the node of each replica of a model on this machine; None for a replica that is bound to no node.
+    """Return the node of each replica of a model; None is no binding.
 
-    A machine with one node has one replica, because a second one would only share its cores and memory. Otherwise
-    `numa` binds a single replica to that node, or up to `instances` replicas get a node each.
+    `numa` binds a single replica to that node; else up to `instances` replicas get a node each.
     """
+    # A second replica on the same node would only share its cores and memory.
     count = min(instances, len(topology.nodes))
     if numa is not None and len(topology.nodes) > 1:
         return (numa,)
@@ -65,34 +60,35 @@ def nodes_for(topology: Topology, instances: int, numa: int | None) -> tuple[int
 
 @dataclass(frozen=True, slots=True)
 class ReplicaCandidate:
-    """A replica that takes new requests."""
-
     number: int
-    requests: int
-    """How many requests use it now."""
-    slots: int
-    """How many requests it serves at a time."""
-    held: int
-    """How many blocks of the prompt it probably holds."""
+    requests: int  # in use now
+    slots: int  # requests that it serves at a time
+    held: int  # blocks of the prompt that it probably holds
 
 
 CROWDED_BY: Final = 2
+# A replica is crowded with more than CROWDED_BY requests beyond CROWDED_TIMES those of the least busy one.
 CROWDED_TIMES: Final = 1.5
-"""A replica is crowded if it serves more than so many requests beyond so many times those of the least busy one."""
 
 
 def choose_replica(candidates: Iterable[ReplicaCandidate]) -> int | None:
-    """Return the number of the replica that serves a request, or None if there is none.
+    """Return the number of the replica that serves a request, or None.
 
-    It is the one that holds the longest prefix of the prompt, then the one with the fewest requests, as in the
-    cache-aware policy of SGLang's router: a crowded replica comes later, because a prefix is computed once by each
-    replica, and by all of them at the same time, while a crowd slows down every token of every answer. Replicas without
-    a free slot come last: computing the prefix again takes less time than waiting for a slot.
+    The longest held prefix wins, then the fewest requests, as in SGLang's cache-aware router. Crowded replicas come
+    later, those without a free slot last.
     """
-    found = [*candidates]
-    bound = CROWDED_BY + CROWDED_TIMES * min((one.requests for one in found), default=0)
+    replicas = [*candidates]
+    bound = CROWDED_BY + CROWDED_TIMES * min((replica.requests for replica in replicas), default=0)
 
-    def rank(one: ReplicaCandidate) -> tuple[bool, bool, int, int, int]:
-        return one.requests >= one.slots, one.requests > bound, -one.held, one.requests, one.number
+    def rank(replica: ReplicaCandidate) -> tuple[bool, bool, int, int, int]:
+        # Each replica computes a prefix once, all at the same time, but a crowd slows down every token. Computing a
+        # prefix again is also faster than waiting for a slot.
+        return (
+            replica.requests >= replica.slots,
+            replica.requests > bound,
+            -replica.held,
+            replica.requests,
+            replica.number,
+        )
 
-    return min(found, key=rank).number if found else None
+    return min(replicas, key=rank).number if replicas else None

@@ -1,16 +1,13 @@
-"""Decide which engines to load, to stop, and to drain, given the state of the pool. Pure.
+"""Decide which engines to load, stop and drain, given the state of the pool. Pure.
 
 - An engine that is loading, in use or pinned (as HOT models are) is never stopped.
-- Waiting requests are served by class (interactive before batch), then by what is due first, then by age. Requests for
-  a loaded model do not wait, so they go before requests that need another model. Patience bounds that: a request that
-  has waited too long comes first, no other one overtakes it, and the engines whose memory it needs are drained: they
-  take no new requests, and are stopped when they are idle.
-- A loaded engine stays loaded for at least `residency_seconds`, or for as long as loading it took if that is longer, so
-  that models which are used in turn are not loaded again and again. For an interactive request that cannot be served
-  otherwise, the shorter of the two times counts.
-- A model with several instances gets further engines, one for each whole further batch of requests that use it or wait
-  for it, as far as there is free memory.
-- An engine that has not been used for `idle_unload_seconds` is stopped.
+- Waiting requests are served by class (interactive before batch), then by due time, then by age. Requests for a
+  loaded model go first, within limits: a request that has waited too long is not overtaken, and the engines whose
+  memory it needs are drained, that is, they take no new requests and stop when they are idle.
+- A loaded engine stays for `residency_seconds` or its loading time, whichever is longer (shorter if an interactive
+  request needs its memory), so that models in alternating use are not reloaded all the time.
+- A model with several instances gets one more engine for each whole further batch of requests, if memory is free.
+- An engine that was unused for `idle_unload_seconds` is stopped.
 """
 
 import math
@@ -28,80 +25,58 @@ ReplicaState = Literal["absent", "loading", "ready", "stopping"]
 class Rules:
     """The times of the policy, in seconds."""
 
-    idle_unload_seconds: float = 900.0
-    """An engine that has not been used for so long is stopped."""
-    residency_seconds: float = 10.0
-    """How long a loaded engine stays at least."""
+    idle_unload_seconds: float = 900.0  # then an unused engine is stopped
+    residency_seconds: float = 10.0  # a loaded engine stays at least this long
+    # An engine is idle only after this time, since callers often send several requests in a row, such as the turns of
+    # one step.
     pause_seconds: float = 0.2
-    """An engine that was used less than so long ago does not count as idle, since callers often send several requests
-    in a row, such as the turns of one step."""
-    patience: float = 5.0
-    """How long an interactive request lets requests for loaded models go first."""
-    batch_patience: float = 30.0
-    """How long a batch request lets requests for loaded models go first."""
+    patience: float = 5.0  # how long an interactive request lets requests for loaded models go first
+    batch_patience: float = 30.0  # the same for a batch request
 
     def overdue_at(self, request: "Demand") -> float:
-        """Return when the first of the requests has waited too long."""
+        """Return when the first request has waited too long."""
         return min(request.since + self.batch_patience, request.interactive_since + self.patience)
 
-    def stays_until(self, one: "ReplicaView", interactive: bool) -> float:
-        """Return until when a loaded engine is not stopped for another request, which is interactive or not."""
-        stay = (min if interactive else max)(one.load_seconds, self.residency_seconds)
-        pause = 0.0 if one.draining else self.pause_seconds
-        return max(one.loaded_at + stay, one.last_used + pause if not one.requests else -math.inf)
+    def stays_until(self, replica: "ReplicaView", interactive: bool) -> float:
+        stay = (min if interactive else max)(replica.load_seconds, self.residency_seconds)
+        pause = 0.0 if replica.draining else self.pause_seconds
+        return max(replica.loaded_at + stay, replica.last_used + pause if not replica.requests else -math.inf)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demand:
-    """The requests that wait for a model."""
-
-    since: float
-    """Since when the oldest one waits."""
-    interactive_since: float = math.inf
-    """Since when the oldest interactive one waits; infinite if none is interactive."""
-    due: float = math.inf
-    """When the most urgent one should be done."""
+    since: float  # of the oldest
+    interactive_since: float = math.inf  # of the oldest interactive one; infinite if there is none
+    due: float = math.inf  # of the most urgent
     count: int = 1
-    """How many there are."""
 
     @property
     def interactive(self) -> bool:
-        """Whether any of the requests is interactive."""
         return self.interactive_since < math.inf
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaView:
-    """One replica of a model, whether it has an engine now or not."""
-
     replica_id: ReplicaId
-    bytes: int
-    """What its engine holds, or would need."""
+    bytes: int  # held or needed
     state: ReplicaState = "absent"
     node: int | None = None
     pinned: bool = False
     requests: int = 0
-    """How many requests use it."""
-    asked: float | None = None
-    """Since when it is to be loaded although no request waits for it; None if it is not."""
-    draining: bool = False
-    """Whether it takes no new requests, because a request that has waited too long needs its memory."""
-    leaving: bool = False
-    """Whether it takes no new requests and is stopped as soon as it is idle."""
+    asked: float | None = None  # since when it should be loaded although no request waits for it
+    draining: bool = False  # takes no new requests, because a request that has waited too long needs its memory
+    leaving: bool = False  # takes no new requests, and stops as soon as it is idle
     loaded_at: float = 0.0
     load_seconds: float = 0.0
     last_used: float = 0.0
 
     @property
     def serves(self) -> bool:
-        """Whether it takes new requests."""
         return self.state == "ready" and not self.draining and not self.leaving
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelView:
-    """One model: how many requests an engine of it serves at a time, its replicas, and the requests that wait."""
-
     slots: int
     instances: tuple[ReplicaView, ...]
     demand: Demand | None = None
@@ -109,8 +84,6 @@ class ModelView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolView:
-    """The pool at the time `now`."""
-
     now: float
     budget: PoolBudget
     models: tuple[ModelView, ...]
@@ -118,7 +91,7 @@ class PoolView:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Stop this engine, for this reason. Its memory is free when its process has ended."""
+    """Stop this engine. Its memory is free when its process has ended."""
 
     replica_id: ReplicaId
     reason: str
@@ -126,7 +99,7 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """This engine cannot be loaded, because it does not fit beside the pinned ones."""
+    """This engine does not fit next to the pinned ones."""
 
     replica_id: ReplicaId
     why: NeverFits
@@ -134,7 +107,7 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolActions:
-    """What to do now. `draining` are all engines that take no new requests. Decide again at `wake` at the latest."""
+    """`draining` are all engines that take no new requests. Decide again at `wake` at the latest."""
 
     loads: tuple[ReplicaId, ...] = ()
     stops: tuple[Stop, ...] = ()
@@ -144,7 +117,7 @@ class PoolActions:
 
 
 def decide(view: PoolView, rules: Rules) -> PoolActions:
-    """Return what to do. The engines in `loads` fit now. For those that need a stop first, decide again after it."""
+    """Return what to do. `loads` fit now; those that need a stop first come up again after it."""
     plan = _Plan(view, rules)
     plan.stop_idle()
     waiting = sorted(_load_requests(view.models), key=lambda request: _urgency(request, view.now, rules))
@@ -156,22 +129,22 @@ def decide(view: PoolView, rules: Rules) -> PoolActions:
 
 @dataclass(frozen=True, slots=True)
 class _LoadRequest:
-    """A request to load one engine, as any of these replicas."""
-
     demand: Demand
     replicas: tuple[ReplicaView, ...]
 
 
 def _load_requests(models: Iterable[ModelView]) -> Iterator[_LoadRequest]:
     for model in models:
-        absent = tuple(one for one in model.instances if one.state == "absent")
-        asked = [
-            _LoadRequest(Demand(since=one.asked, interactive_since=one.asked, due=-math.inf), (one,))
-            for one in absent
-            if one.asked is not None
+        absent = tuple(replica for replica in model.instances if replica.state == "absent")
+        preloads = [
+            _LoadRequest(Demand(since=replica.asked, interactive_since=replica.asked, due=-math.inf), (replica,))
+            for replica in absent
+            if replica.asked is not None
         ]
-        yield from asked
-        coming = asked or any(one.serves or (one.state == "loading" and not one.leaving) for one in model.instances)
+        yield from preloads
+        coming = preloads or any(
+            replica.serves or (replica.state == "loading" and not replica.leaving) for replica in model.instances
+        )
         if model.demand is not None and absent and not coming:
             yield _LoadRequest(model.demand, absent)
 
@@ -184,13 +157,12 @@ def _urgency(request: _LoadRequest, now: float, rules: Rules) -> tuple[int, floa
 
 
 class _Plan:
-    """Collects decisions, and knows the state of all engines after the decisions so far."""
-
+    # Engines hold their memory until they have stopped; the staying ones are those without a stop.
     def __init__(self, view: PoolView, rules: Rules) -> None:
         self._view, self._rules, self._now = view, rules, view.now
-        instances = [one for model in view.models for one in model.instances if one.state != "absent"]
-        self._holding = {one.replica_id: one for one in instances}
-        self._staying = {one.replica_id: one for one in instances if one.state != "stopping"}
+        instances = [replica for model in view.models for replica in model.instances if replica.state != "absent"]
+        self._holding = {replica.replica_id: replica for replica in instances}
+        self._staying = {replica.replica_id: replica for replica in instances if replica.state != "stopping"}
         self._loads: list[ReplicaId] = []
         self._stops: list[Stop] = []
         self._refusals: list[Refusal] = []
@@ -199,7 +171,6 @@ class _Plan:
         self.blocked = False
 
     def actions(self) -> PoolActions:
-        """Return what was decided."""
         return PoolActions(
             loads=tuple(self._loads),
             stops=tuple(self._stops),
@@ -209,113 +180,118 @@ class _Plan:
         )
 
     def stop_idle(self) -> None:
-        """Stop the idle engines that are leaving, and those that have not been used for long."""
-        for one in tuple(self._staying.values()):
-            if one.state != "ready" or one.requests:
+        for replica in tuple(self._staying.values()):
+            if replica.state != "ready" or replica.requests:
                 continue
-            expires = one.last_used + self._rules.idle_unload_seconds
-            if one.leaving:
-                self._stop(one.replica_id, "it was asked to")
-            elif not one.pinned and self._now >= expires:
-                self._stop(one.replica_id, f"idle for {self._now - one.last_used:.0f} s")
-            elif not one.pinned:
+            expires = replica.last_used + self._rules.idle_unload_seconds
+            if replica.leaving:
+                self._stop(replica.replica_id, "it was asked to")
+            elif not replica.pinned and self._now >= expires:
+                self._stop(replica.replica_id, f"idle for {self._now - replica.last_used:.0f} s")
+            elif not replica.pinned:
                 self._wakes.append(expires)
 
     def serve(self, request: _LoadRequest) -> bool:
-        """Load the engine, or make room for it. Return False if no later request may overtake this one."""
-        one, verdict = min(((one, self._verdict(one, request.demand)) for one in request.replicas), key=_preference)
+        replica, verdict = min(
+            ((replica, self._verdict(replica, request.demand)) for replica in request.replicas), key=_preference
+        )
+        # False means that no later request may overtake this one.
         match verdict:
             case NeverFits():
-                self._refusals.append(Refusal(one.replica_id, verdict))
+                self._refusals.append(Refusal(replica.replica_id, verdict))
             case Admitted(evicted):
                 for replica_id in evicted:
-                    self._stop(replica_id, f"makes room for {one.replica_id[0]}")
-                self._load(one)
+                    self._stop(replica_id, f"makes room for {replica.replica_id[0]}")
+                self._load(replica)
             case MustWait():
                 self.blocked = True
-                return self._wait(one, request.demand, verdict)
+                return self._wait(replica, request.demand, verdict)
         return True
 
     def scale(self) -> None:
-        """Start further engines of each model for which whole batches wait, if there is free memory."""
+        # One more engine for each whole batch, if memory is free.
         for model in self._view.models:
-            staying = [self._staying[one.replica_id] for one in model.instances if one.replica_id in self._staying]
-            up = sum(one.serves or (one.state == "loading" and not one.leaving) for one in staying)
-            requests = sum(one.requests for one in staying if one.serves)
+            staying = [
+                self._staying[replica.replica_id] for replica in model.instances if replica.replica_id in self._staying
+            ]
+            up = sum(replica.serves or (replica.state == "loading" and not replica.leaving) for replica in staying)
+            requests = sum(replica.requests for replica in staying if replica.serves)
             requests += model.demand.count if model.demand is not None else 0
-            absent = (one for one in model.instances if one.state == "absent")
-            for one in (one for one in absent if one.replica_id not in self._staying):
+            absent = (replica for replica in model.instances if replica.state == "absent")
+            for replica in (replica for replica in absent if replica.replica_id not in self._staying):
                 if not up or requests < model.slots * (up + 1):
                     break
-                if self._fits(one, self._staying) and self._fits(one, self._holding):
-                    self._load(one)
+                if self._fits(replica, self._staying) and self._fits(replica, self._holding):
+                    self._load(replica)
                     up += 1
 
-    def _verdict(self, one: ReplicaView, demand: Demand) -> Verdict:
-        """Return whether the replica can be loaded. An interactive request may evict engines earlier than others."""
-        verdict = self._admit(one, interactive=False)
+    def _verdict(self, replica: ReplicaView, demand: Demand) -> Verdict:
+        verdict = self._admit(replica, interactive=False)
+        # An interactive request may evict engines earlier.
         if isinstance(verdict, MustWait) and demand.interactive:
-            verdict = self._admit(one, interactive=True)
+            verdict = self._admit(replica, interactive=True)
         return verdict
 
-    def _admit(self, one: ReplicaView, *, interactive: bool) -> Verdict:
+    def _admit(self, replica: ReplicaView, *, interactive: bool) -> Verdict:
         residents = (
-            replace(_resident(other), pinned=other.pinned, in_use=not self._idle(other, interactive))
-            for other in self._staying.values()
+            replace(_resident(resident), pinned=resident.pinned, in_use=not self._idle(resident, interactive))
+            for resident in self._staying.values()
         )
-        return admit(one.bytes, one.node, residents, self._view.budget)
+        return admit(replica.bytes, replica.node, residents, self._view.budget)
 
-    def _idle(self, one: ReplicaView, interactive: bool) -> bool:
-        over = self._now >= self._rules.stays_until(one, interactive)
-        return one.state == "ready" and not one.requests and over
+    def _idle(self, replica: ReplicaView, interactive: bool) -> bool:
+        over = self._now >= self._rules.stays_until(replica, interactive)
+        return replica.state == "ready" and not replica.requests and over
 
-    def _fits(self, one: ReplicaView, beside: Mapping[ReplicaId, ReplicaView]) -> bool:
-        return admit(one.bytes, one.node, map(_resident, beside.values()), self._view.budget) == Admitted(())
+    def _fits(self, replica: ReplicaView, beside: Mapping[ReplicaId, ReplicaView]) -> bool:
+        return admit(replica.bytes, replica.node, map(_resident, beside.values()), self._view.budget) == Admitted(())
 
-    def _load(self, one: ReplicaView) -> None:
-        """Load the replica if it fits now. If it has to wait for a stop, its bytes are reserved meanwhile."""
-        coming = replace(one, state="loading")
-        if self._fits(one, self._holding):
-            self._loads.append(one.replica_id)
-            self._holding[one.replica_id] = coming
-        self._staying[one.replica_id] = coming
+    def _load(self, replica: ReplicaView) -> None:
+        coming = replace(replica, state="loading")
+        if self._fits(replica, self._holding):
+            self._loads.append(replica.replica_id)
+            self._holding[replica.replica_id] = coming
+        # If it must wait for a stop, its bytes are reserved.
+        self._staying[replica.replica_id] = coming
 
     def _stop(self, replica_id: ReplicaId, reason: str) -> None:
         self._stops.append(Stop(replica_id, reason))
         del self._staying[replica_id]
 
-    def _wait(self, one: ReplicaView, demand: Demand, short: MustWait) -> bool:
-        """Let running requests go first, until this one has waited too long; then stop and drain what is in its way."""
+    def _wait(self, replica: ReplicaView, demand: Demand, short: MustWait) -> bool:
         overdue = self._rules.overdue_at(demand)
         in_the_way = [
-            other
-            for other in self._staying.values()
-            if other.state == "ready" and not other.pinned and (short.node is None or other.node == short.node)
+            blocker
+            for blocker in self._staying.values()
+            if blocker.state == "ready" and not blocker.pinned and (short.node is None or blocker.node == short.node)
         ]
-        self._wakes += [overdue, *(self._rules.stays_until(other, demand.interactive) for other in in_the_way)]
+        self._wakes += [overdue, *(self._rules.stays_until(blocker, demand.interactive) for blocker in in_the_way)]
+        # Running requests go first until this one has waited too long; then stop and drain what is in its way.
         if self._now < overdue:
             return True
         missing = short.short
-        for other in sorted(in_the_way, key=lambda other: (not other.draining, self._until(other, demand))):
-            if self._idle(other, demand.interactive):
-                self._stop(other.replica_id, f"makes room for {one.replica_id[0]}")
+        for blocker in sorted(in_the_way, key=lambda blocker: (not blocker.draining, self._until(blocker, demand))):
+            if self._idle(blocker, demand.interactive):
+                self._stop(blocker.replica_id, f"makes room for {replica.replica_id[0]}")
             elif missing > 0:
-                missing -= other.bytes
-                if self._now >= self._until(other, demand):
-                    self._draining.add(other.replica_id)
+                missing -= blocker.bytes
+                if self._now >= self._until(blocker, demand):
+                    self._draining.add(blocker.replica_id)
         return False
 
-    def _until(self, other: ReplicaView, demand: Demand) -> float:
-        return self._rules.stays_until(other, demand.interactive)
+    def _until(self, replica: ReplicaView, demand: Demand) -> float:
+        return self._rules.stays_until(replica, demand.interactive)
 
 
-def _resident(one: ReplicaView) -> Resident:
-    """Describe an engine for `admit` as one that cannot be evicted."""
-    return Resident(one.replica_id, one.bytes, pinned=False, in_use=True, last_used=one.last_used, node=one.node)
+def _resident(replica: ReplicaView) -> Resident:
+    # in use, so that it cannot be evicted
+    return Resident(
+        replica.replica_id, replica.bytes, pinned=False, in_use=True, last_used=replica.last_used, node=replica.node
+    )
 
 
 def _preference(choice: tuple[ReplicaView, Verdict]) -> tuple[int, int]:
-    """Order replicas: first those that fit, by evictions; then those that have to wait, by missing bytes."""
+    # First replicas that fit, by evictions; then those that must wait, by missing bytes.
     match choice[1]:
         case Admitted(evicted):
             return 0, len(evicted)

@@ -1,4 +1,4 @@
-"""The pool: runs the models of the registry, loads them when needed, and shares memory and cores among them."""
+"""The pool: runs the models of the registry, loads them when needed, and shares memory and cores."""
 
 import asyncio
 import contextlib
@@ -39,23 +39,18 @@ from registry.diff import difference
 from registry.models import Registry
 from registry.thinking import Thinking
 
-_OF_A_NODE: Final = 0.9
-"""The share of a node's memory that engines bound to it may take."""
+_OF_A_NODE: Final = 0.9  # the share of a node's memory for engines bound to it
+# Seconds of extra slack for batch requests in an engine, so that later interactive ones need not queue behind a whole
+# fan-out. The engine bounds the value of slack: this is worth 27 seconds, then an older batch request goes first.
 BATCH_SLACK: Final = 300.0
-"""How many seconds of slack the requests of a batch get in an engine besides their own, so that interactive ones, which
-come later and whose steps wait for each other, need not queue behind a whole fan-out. An engine bounds what slack is
-worth: this comes to 27 seconds, after which an older request of a batch goes first."""
 
 
 class Pool:
-    """The models of one registry. An async context manager: when it ends, all engines have been stopped.
+    """The models of one registry. An async context manager: when it ends, all engines have stopped.
 
-    `budget` is how many bytes all loaded models together may take, by estimate or measurement; without it the
-    registry's budget counts, or else most of the free memory. Engines write their logs into `log_dir`. What they
-    take is remembered in the file `footprints`, how long their steps take in the folder `step_costs`, and in `prefixes`
-    what they have computed of prompts that begin with the system messages which `system_prompts` gives for a model;
-    without these, for the life of the pool or the engine. `topology` and `rules` are the machine's and the registry's
-    unless given. `start_engine` loads a model: as a process of its own, unless another way is given.
+    `budget` is the bytes of all loaded models, by default the registry's, or else most of the free memory. Measurements
+    are stored in `footprints` and `step_costs`, cells of `system_prompts` in `prefixes`. `topology` and `rules` default
+    to the machine's and the registry's. `start_engine` loads a model, by default in its own process.
     """
 
     def __init__(
@@ -73,7 +68,7 @@ class Pool:
         start_engine: StartEngine = Engine.start,
     ) -> None:
         self._registry = registry
-        self._given = budget, rules
+        self._overrides = budget, rules
         self._free = memory_budget()
         self._topology = topology or read_topology()
         here = {name: entry for name, entry in registry.models.items() if entry.remote is None}
@@ -97,7 +92,7 @@ class Pool:
         )
 
     async def __aenter__(self) -> Self:
-        """Begin to load the HOT models. Requests for one that cannot be loaded fail, and `snapshot` has the reason."""
+        """Start to load the HOT models. If one cannot be loaded, its requests fail and `snapshot` has the reason."""
         self._log_dir.mkdir(parents=True, exist_ok=True)
         await self._tasks.__aenter__()
         self._turns = self._tasks.create_task(self._decoding.rotate())
@@ -107,7 +102,7 @@ class Pool:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Stop all engines. Generations that are still running raise EngineStopped."""
+        """Stop all engines. Running generations raise EngineStopped."""
         self._turns.cancel()
         try:
             await self._residency.close()
@@ -123,27 +118,21 @@ class Pool:
         tools: Sequence[OfferedTool] = (),
         thinking: Thinking = "auto",
     ) -> int:
-        """Return how many tokens the prompt of these messages has. Loads the model if needed.
+        """Return the prompt tokens of these messages. Loads the model if needed.
 
-        The model's chat template is given `tools` and `thinking`, as in `Generation`.
-
-        Raises what `generate` raises, and ModelRemote, since only its server can count the tokens of a remote model.
+        Raises what `generate` raises, and ModelRemote.
         """
         managed = self._model(model)
-        wanted = LeaseRequest(interactive=priority == "interactive", due=asyncio.get_running_loop().time())
-        async with self._lease(managed, wanted) as (_, engine):
+        lease_request = LeaseRequest(interactive=priority == "interactive", due=asyncio.get_running_loop().time())
+        async with self._lease(managed, lease_request) as (_, engine):
             return await engine.count(messages, tools, thinking)
 
     async def tokenize(self, model: str, text: str, *, special: bool = True, whole: bool = False) -> TokenizedText:
-        """Return the tokens of a text in a model's vocabulary, see `Engine.tokenize`. Loads the model if needed.
-
-        Raises what `count` raises. So do `detokenize` and `render`.
-        """
+        """Return the tokens of a text, see `Engine.tokenize`. Raises what `count` raises."""
         async with self._lease_now(model) as engine:
             return await engine.tokenize(text, special=special, whole=whole)
 
     async def detokenize(self, model: str, tokens: Sequence[int]) -> str:
-        """Return the text of tokens of a model's vocabulary, see `Engine.detokenize`."""
         async with self._lease_now(model) as engine:
             return await engine.detokenize(tokens)
 
@@ -154,21 +143,19 @@ class Pool:
         arguments: Mapping[str, bool | int | float | str | None] | None = None,
         tools: Sequence[OfferedTool] = (),
     ) -> str:
-        """Return the prompt that a model's chat template makes of messages and tools, see `Engine.render`."""
         async with self._lease_now(model) as engine:
             return await engine.render(messages, arguments, tools)
 
     async def generate(
         self, model: str, request: Generation, on_text: OnText | None = None, on_thought: OnText | None = None
     ) -> Completion:
-        """Generate text with a model, loading it if needed. The request's deadline and slack count from this call.
+        """Generate text, loading the model if needed.
 
-        Requests of a batch are served after interactive ones when models have to make room for each other. Time spent
-        on loading is in `usage.queued_seconds`. Time in which the model rests after failures does not count towards the
-        deadline. A request that was still queued in an engine that died moves on to the next one.
+        Deadline and slack count from this call, without the time in which the model rests after failures. A request
+        that is still queued in an engine that dies moves to the next one.
 
-        Raises PoolError (see `orchestrator.pool.errors`) and EngineError: ModelLoadFailed, BadRequest and its like,
-        EngineDied; a remote model's are in `orchestrator.pool.remote.errors`.
+        Raises PoolError, EngineError such as ModelLoadFailed, BadRequest and EngineDied, or the errors of
+        `orchestrator.pool.remote.errors`.
         """
         server = self._remotes.get(model) or self._model(model)
         with self._role_counts.asking(model, request.role) as answered:
@@ -183,108 +170,97 @@ class Pool:
         self, managed: ManagedModel, request: Generation, on_text: OnText | None, on_thought: OnText | None
     ) -> Completion:
         clock = asyncio.get_running_loop().time
-        asked = clock()
+        start = clock()
         hashes = hash_prefixes(request.messages, request.lora, request.tools) if len(managed.instances) > 1 else ()
-        wanted = LeaseRequest(
-            interactive=request.priority == "interactive", due=asked + request.slack, prefix_hashes=hashes
+        lease_request = LeaseRequest(
+            interactive=request.priority == "interactive", due=start + request.slack, prefix_hashes=hashes
         )
-        left = request.deadline_seconds
+        remaining = request.deadline_seconds
         while True:
             async with contextlib.AsyncExitStack() as stack:
                 try:
-                    async with asyncio.timeout(left) as limit:
+                    async with asyncio.timeout(remaining) as limit:
                         with pausing(limit):
-                            replica, engine = await stack.enter_async_context(self._lease(managed, wanted))
+                            replica, engine = await stack.enter_async_context(self._lease(managed, lease_request))
                         end = limit.when()
                 except TimeoutError:
-                    return Completion("", "deadline", Usage(queued_seconds=clock() - asked))
-                waited, left = clock() - asked, None if end is None else end - clock()
-                later = _later(request, left, waited)
+                    return Completion("", "deadline", Usage(queued_seconds=clock() - start))
+                waited, remaining = clock() - start, None if end is None else end - clock()
+                later = _later(request, remaining, waited)
                 try:
-                    async with self._decoding.of(replica, managed.entry.options.threads, wanted.due):
+                    async with self._decoding.of(replica, managed.entry.options.threads, lease_request.due):
                         completion = await engine.generate(later, on_text, on_thought)
                 except NotStarted:  # another engine can carry it out
-                    left = None if end is None else end - clock()
+                    remaining = None if end is None else end - clock()
                     await self._note_death(replica, engine)
                     continue
+            # Loading counts as queueing.
             usage = completion.usage
             queued = dataclasses.replace(usage, queued_seconds=usage.queued_seconds + waited)
             return dataclasses.replace(completion, usage=queued)
 
     async def embed(self, model: str, texts: Sequence[str]) -> Embeddings:
-        """Make a vector of each text with the model of the registry's role `embedder`, loading it if needed.
+        """Return a vector for each text.
 
-        Raises what `generate` raises; BadRequest for a model that writes, TextTooLong, and ModelRemote.
+        Raises what `generate` raises, TextTooLong, ModelRemote, or BadRequest if the model is no embedder.
         """
         managed = self._model(model)
-        wanted = LeaseRequest(due=asyncio.get_running_loop().time())
-        async with self._lease(managed, wanted) as (replica, engine):
-            async with self._decoding.of(replica, managed.entry.options.threads, wanted.due):
+        lease_request = LeaseRequest(due=asyncio.get_running_loop().time())
+        async with self._lease(managed, lease_request) as (replica, engine):
+            async with self._decoding.of(replica, managed.entry.options.threads, lease_request.due):
                 return await engine.embed(texts)
 
     async def rank(self, model: str, query: str, texts: Sequence[str]) -> Ranking:
-        """Say how relevant each text is to a query with the model of the role `reranker`, loading it if needed.
-
-        Raises what `embed` raises.
-        """
+        """Return the relevance of each text to a query. Raises what `embed` raises."""
         managed = self._model(model)
-        wanted = LeaseRequest(due=asyncio.get_running_loop().time())
-        async with self._lease(managed, wanted) as (replica, engine):
-            async with self._decoding.of(replica, managed.entry.options.threads, wanted.due):
+        lease_request = LeaseRequest(due=asyncio.get_running_loop().time())
+        async with self._lease(managed, lease_request) as (replica, engine):
+            async with self._decoding.of(replica, managed.entry.options.threads, lease_request.due):
                 return await engine.rank(query, texts)
 
     @property
     def decoding(self) -> Decoding:
-        """The cores that engines decode on, and lend to jobs of the sandbox."""
         return self._decoding
 
     async def generate_batch(
         self, model: str, requests: Sequence[Generation]
     ) -> list[Completion | EngineError | PoolError]:
-        """Generate for all requests at the same time, and return their results in order.
+        """Generate for all requests at the same time, and return their results or errors in order."""
 
-        If one fails, its error is its result, and the others go on.
-        """
-
-        async def one(request: Generation) -> Completion | EngineError | PoolError:
+        async def result_of(request: Generation) -> Completion | EngineError | PoolError:
             try:
                 return await self.generate(model, request)
             except (EngineError, PoolError) as error:
                 return error
 
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(one(request)) for request in requests]
+            tasks = [group.create_task(result_of(request)) for request in requests]
         return [task.result() for task in tasks]
 
     async def load(self, model: str) -> None:
-        """Load a model, and wait until it is loaded. Raises what `generate` raises if it cannot be loaded."""
+        """Load a model, and wait for it. Raises what `generate` raises."""
         managed = self._model(model)
         async with self._lease(managed, LeaseRequest(due=asyncio.get_running_loop().time())):
             pass
 
     async def unload(self, model: str) -> None:
-        """Stop a model's engines when their running requests have ended, and wait for that.
-
-        Later requests wait, and load the model again. Raises UnknownModel, ModelPinned.
-        """
+        """Stop a model's engines after their running requests, and wait. Raises UnknownModel, ModelPinned."""
         managed = self._model(model)
         if managed.pinned:
             raise ModelPinned(model, f"model {model} is {'HOT' if managed.hot else 'pinned'}; accepted: unpin it first")
         await self._residency.unload(managed)
 
     def pin(self, model: str, pinned: bool = True) -> None:
-        """Pin a model, so that once it is loaded it is neither evicted nor unloaded when idle; or unpin it.
-
-        An unload that has begun is not stopped by that. HOT models are pinned from the start. Raises UnknownModel.
-        """
+        """Pin a model, so that it is neither evicted nor unloaded when idle; or unpin it. Raises UnknownModel."""
+        # HOT models start pinned. This does not stop an unload that has started.
         self._model(model).pinned = pinned
         self._residency.reconsider()
 
     def adopt(self, registry: Registry, rewritten: Collection[Path] = ()) -> None:
-        """Adopt another version of the registry. `rewritten` are model files whose content has changed.
+        """Adopt another version of the registry. `rewritten` are model files with new content.
 
-        Running requests end with the former version. Waiting and later requests use the new one. Engines that the new
-        version would load in another way end when no request uses them. A removed model raises UnknownModel.
+        Running requests end with the former version. Engines that would now be loaded differently end when unused. A
+        removed model raises UnknownModel.
         """
         before, self._registry = self._registry, registry
         for remote in self._remotes.adopt(registry.models.values()):
@@ -294,11 +270,9 @@ class Pool:
         self._residency.adopt(here, difference(before, registry, rewritten).retired, limits)
 
     def _limits(self) -> tuple[PoolBudget, Rules]:
-        """Return how much memory the models may take together, and the rules of the policy.
-
-        The free memory was read before any model was loaded: mapped files would count as free and as a model's memory.
-        """
-        budget, rules = self._given
+        # The free memory was read before any model was loaded: mapped files would count as free and as a model's
+        # memory.
+        budget, rules = self._overrides
         defaults = self._registry.defaults
         most = defaults.memory if budget is None else budget
         total = self._free if most is None else most
@@ -306,58 +280,62 @@ class Pool:
 
     @property
     def resident(self) -> frozenset[str]:
-        """The models that can serve a request without being loaded: those with an engine, and remote ones."""
-        loaded = (name for name, managed in self._managed.items() if any(one.serves for one in managed.instances))
+        """The models that can serve a request now, including remote ones."""
+        loaded = (
+            name for name, managed in self._managed.items() if any(replica.serves for replica in managed.instances)
+        )
         return frozenset({*loaded, *self._remotes})
 
     def snapshot(self) -> PoolSnapshot:
-        """Describe every model, and the memory that all of them hold together."""
         now = asyncio.get_running_loop().time()
         statuses = (*(managed.status(now) for managed in self._managed.values()), *self._remotes.statuses(now))
         return PoolSnapshot(
             budget=self._residency.budget.total,
             used=self._residency.used,
             cores=self._topology.cores,
-            models=tuple(dataclasses.replace(one, roles=self._role_counts.of(one.model)) for one in statuses),
+            models=tuple(dataclasses.replace(status, roles=self._role_counts.of(status.model)) for status in statuses),
         )
 
     async def survey(self) -> PoolSnapshot:
-        """Describe the same with the engines' counters. For an engine in a long step they may be older."""
+        """Return the snapshot with engine counters, which may be older during long steps."""
         running = {
-            name: [one.engine for one in managed.instances if one.engine] for name, managed in self._managed.items()
+            name: [replica.engine for replica in managed.instances if replica.engine]
+            for name, managed in self._managed.items()
         }
         stats = await self._counters.of([engine for engines in running.values() for engine in engines])
         counted = {
-            name: sum_counters([stats[one] for one in engines if one in stats]) for name, engines in running.items()
+            name: sum_counters([stats[engine] for engine in engines if engine in stats])
+            for name, engines in running.items()
         }
-        found = self.snapshot()
-        models = (dataclasses.replace(one, counters=counted.get(one.model)) for one in found.models)
-        return dataclasses.replace(found, models=tuple(models))
+        snapshot = self.snapshot()
+        models = (dataclasses.replace(status, counters=counted.get(status.model)) for status in snapshot.models)
+        return dataclasses.replace(snapshot, models=tuple(models))
 
     def _model(self, model: str) -> ManagedModel:
         managed = self._managed.get(model)
         if managed is None or (managed.retiring and managed.successor is None):
             self._remotes.refuse(model)
-            known = ", ".join(sorted({*self._managed, *self._remotes} - {model}))
-            raise UnknownModel(model, f"there is no model {model!r}; accepted: {known}")
+            names = ", ".join(sorted({*self._managed, *self._remotes} - {model}))
+            raise UnknownModel(model, f"there is no model {model!r}; accepted: {names}")
         return managed
 
     @contextlib.asynccontextmanager
     async def _lease_now(self, model: str) -> AsyncIterator[EngineHandle]:
-        """Lease an engine of a model for something short. Raises UnknownModel and ModelRemote."""
-        wanted = LeaseRequest(due=asyncio.get_running_loop().time())
-        async with self._lease(self._model(model), wanted) as (_, engine):
+        lease_request = LeaseRequest(due=asyncio.get_running_loop().time())
+        async with self._lease(self._model(model), lease_request) as (_, engine):
             yield engine
 
     @contextlib.asynccontextmanager
-    async def _lease(self, managed: ManagedModel, wanted: LeaseRequest) -> AsyncIterator[tuple[Replica, EngineHandle]]:
-        """Lease an engine of a model. EngineDied is raised after its process has ended, so a retry gets another."""
-        replica = await self._residency.acquire(managed, wanted)
+    async def _lease(
+        self, managed: ManagedModel, lease_request: LeaseRequest
+    ) -> AsyncIterator[tuple[Replica, EngineHandle]]:
+        replica = await self._residency.acquire(managed, lease_request)
         engine = replica.engine
         assert engine is not None, "a replica that serves has an engine"
         try:
             yield replica, engine
         except EngineDied:
+            # The process must have ended before EngineDied is raised, so that a retry gets another engine.
             await self._note_death(replica, engine)
             raise
         finally:
@@ -369,13 +347,12 @@ class Pool:
 
 
 def _budget(total: int, topology: Topology) -> PoolBudget:
-    """Return the budget for the whole machine, and for each node if there are several."""
     if len(topology.nodes) < 2:
         return PoolBudget(total)
     return PoolBudget(total, {node.id: int(node.memory * _OF_A_NODE) for node in topology.nodes})
 
 
-def _later(request: Generation, left: float | None, waited: float) -> Generation:
-    """Return the request with `left` seconds to its deadline, less slack by what it waited, and its class's slack."""
+def _later(request: Generation, remaining: float | None, waited: float) -> Generation:
+    # Slack shrinks while the request waits.
     slack = request.slack - waited + (BATCH_SLACK if request.priority == "batch" else 0.0)
-    return dataclasses.replace(request, deadline_seconds=left, slack=slack)
+    return dataclasses.replace(request, deadline_seconds=remaining, slack=slack)

@@ -1,4 +1,4 @@
-"""The models of a registry that other servers run. They take no memory, no cores and no process on this machine."""
+"""The registry's models that other servers run. They take no resources of this machine."""
 
 import asyncio
 from collections.abc import Iterable, Iterator
@@ -10,14 +10,14 @@ from registry.models import ModelEntry
 
 
 class Remotes:
-    """The remote models among the `entries` of a registry. Use it from one event loop, and `close` it at the end."""
+    """The remote models among `entries`. Use it from one event loop, and `close` it at the end."""
 
     def __init__(self, entries: Iterable[ModelEntry]) -> None:
         self._models = {entry.id: RemoteModel(entry) for entry in entries if entry.remote is not None}
         self._retired: set[RemoteModel] = set()
 
     def adopt(self, entries: Iterable[ModelEntry]) -> list[RemoteModel]:
-        """Adopt other entries, and return the models that no later request uses, for the caller to retire."""
+        """Adopt other entries, and return the models to retire."""
         before, self._models = self._models, {}
         for entry in entries:
             if entry.remote is None:
@@ -39,16 +39,15 @@ class Remotes:
         return remote
 
     def refuse(self, model: str) -> None:
-        """Raise ModelRemote if `model` is remote, for operations that need a model that is loaded here."""
+        """Raise ModelRemote if `model` is remote, for operations that need a model loaded here."""
         if model in self._models:
-            what = "it is neither loaded nor unloaded here, nor are its prompts counted, nor does it embed"
-            raise ModelRemote(model, f"model {model} is run by another server: {what}")
+            limits = "it is neither loaded nor unloaded here, nor are its prompts counted, nor does it embed"
+            raise ModelRemote(model, f"model {model} is run by another server: {limits}")
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._models)
 
     def statuses(self, now: float) -> Iterator[ModelStatus]:
-        """Describe each model."""
         return (_status(remote, now) for remote in self._models.values())
 
     async def close(self) -> None:

@@ -1,7 +1,6 @@
-"""Load and unload models as the policy decides. Each engine is a process of its own.
+"""Load and unload models as the policy decides. Each engine is a process.
 
-The central method is `reconsider`: it describes the pool to the policy, and carries out what the policy decides. It is
-called whenever something has changed, and at the time that the policy has named.
+The central method is `reconsider`, called after every change and at the time that the policy asked for.
 """
 
 import asyncio
@@ -32,13 +31,12 @@ from registry.models import ModelEntry
 log = structlog.get_logger(__name__)
 
 
-AHEAD_SLACK: Final = 300.0
-"""How many seconds later than possible prompts that are computed ahead may be ready."""
+AHEAD_SLACK: Final = 300.0  # Seconds that prompts computed ahead may be late.
 
 
 @dataclass(frozen=True, slots=True)
 class Folders:
-    """The folders that engines write to: logs, how long their steps take, and KV cells of system prompts."""
+    """Folders that engines write to. `prefixes` is for KV cells of system prompts."""
 
     logs: Path
     step_costs: Path | None = None
@@ -46,7 +44,7 @@ class Folders:
 
 
 class Residency:
-    """Keeps track of the loaded models. `open` begins, `close` stops every process; `tasks` has to outlive both."""
+    """Tracks the loaded models. `close` stops every process; `tasks` must outlive it."""
 
     def __init__(
         self,
@@ -76,7 +74,6 @@ class Residency:
         self._closed = False
 
     def open(self) -> None:
-        """Begin to load the HOT models."""
         for model in self._managed.values():
             _preload(model)
         self.reconsider()
@@ -87,10 +84,9 @@ class Residency:
         retired: Collection[str],
         limits: tuple[PoolBudget, Rules] | None = None,
     ) -> None:
-        """Adopt other entries, and other `limits` if they are given.
+        """Adopt other entries, and `limits` if given; HOT models that did not fit are then tried again.
 
-        The models in `retired` are loaded in another way than before, so their engines end. With other limits, HOT
-        models that did not fit are tried again.
+        The engines of `retired` models end.
         """
         if limits is not None:
             self.budget, self.rules = limits
@@ -114,7 +110,7 @@ class Residency:
         self.reconsider()
 
     async def close(self) -> None:
-        """Stop every engine, and wait until its process has ended. Loads that are under way are cancelled."""
+        """Stop every engine and wait for the end of its process. Running loads are cancelled."""
         self._closed = True
         if self._alarm is not None:
             self._alarm.cancel()
@@ -129,38 +125,36 @@ class Residency:
 
     @property
     def used(self) -> int:
-        """The bytes that engines hold, or that are reserved for engines that are being loaded."""
+        # including reservations of loading engines
         return sum(replica.bytes for model in self._managed.values() for replica in model.instances)
 
-    async def acquire(self, model: ManagedModel, wanted: LeaseRequest) -> Replica:
-        """Lease a replica of a model, which is loaded if needed. It stays loaded until `release`.
-
-        A model whose engines keep failing is waited for, see `orchestrator.engine.waits`.
+    async def acquire(self, model: ManagedModel, request: LeaseRequest) -> Replica:
+        """Lease a replica until `release`. Loads the model if needed, and waits if its engines keep failing.
 
         Raises UnknownModel, ModelUnavailable, ModelBroken, ModelTooLarge, PoolClosed or the engine's ModelLoadFailed.
         """
         patient_until = math.inf if is_patient() else _now() + PATIENCE_SECONDS
         while True:
             try:
-                return await self._acquire(model, wanted)
+                return await self._acquire(model, request)
             except ModelBroken as error:
                 if error.lasting or _now() + error.retry_seconds > patient_until:
                     raise
                 with wait_noted(ModelWait(model.entry.id, str(error), error.retry_seconds)):
                     await _rest(model, error.retry_seconds)
 
-    async def _acquire(self, model: ManagedModel, wanted: LeaseRequest) -> Replica:
+    async def _acquire(self, model: ManagedModel, request: LeaseRequest) -> Replica:
         if self._closed:
             raise self._closing(model)
-        replica = model.choose(wanted.prefix_hashes)
+        replica = model.choose(request.prefix_hashes)
         if replica is not None:
-            replica.grant(wanted.prefix_hashes)
-            if len(model.instances) > 1 or any(other.waiting for other in self._managed.values()):
+            replica.grant(request.prefix_hashes)
+            if len(model.instances) > 1 or any(managed.waiting for managed in self._managed.values()):
                 self.reconsider()  # another replica may be useful now, or other requests have waited for too long
             return replica
         if not model.serves:
             model.check(_now())
-        waiter = Waiter(wanted, _now(), asyncio.get_running_loop().create_future())
+        waiter = Waiter(request, _now(), asyncio.get_running_loop().create_future())
         model.waiting[waiter] = None
         self.reconsider()
         if not waiter.granted.done():
@@ -175,7 +169,6 @@ class Residency:
             raise
 
     def release(self, replica: Replica) -> None:
-        """End a lease."""
         replica.leases -= 1
         replica.last_used = _now()
         model = self._managed.get(replica.replica_id[0])
@@ -185,7 +178,7 @@ class Residency:
             model.serve()
 
     async def unload(self, model: ManagedModel) -> None:
-        """Stop the engines of a model when no request uses them, and wait for that. New requests wait meanwhile."""
+        """Stop a model's engines when unused, and wait for that. New requests wait meanwhile."""
         leaving = [replica for replica in model.instances if replica.state != "absent"]
         for replica in model.instances:
             replica.asked = None
@@ -220,7 +213,6 @@ class Residency:
             _preload(model)
 
     def reconsider(self) -> None:
-        """Let the policy decide again, and carry out its decisions."""
         if self._closed:
             return
         self._finish_retiring()
@@ -236,7 +228,7 @@ class Residency:
             self._alarm = asyncio.get_running_loop().call_at(actions.wake, self.reconsider)
 
     def _finish_retiring(self) -> None:
-        """Remove or replace retiring models whose processes have ended."""
+        # Retiring models without processes are removed or replaced.
         for name, model in tuple(self._managed.items()):
             if model.retiring and not model.absent:
                 model.retire(model.successor)
@@ -273,7 +265,6 @@ class Residency:
                 replica.draining = replica.replica_id in actions.draining
 
     async def _load(self, model: ManagedModel, replica: Replica) -> None:
-        """Start the engine. The waiting requests get it, or the error."""
         entry = model.entry
         try:
             async with self._decoding.of_loading(replica, entry.options.threads) as threads:
@@ -307,11 +298,8 @@ class Residency:
     async def _compute_ahead(
         self, model: ManagedModel, replica: Replica, engine: EngineHandle, prompts: tuple[SystemPrompt, ...]
     ) -> None:
-        """Compute what requests to an engine begin with that stays loaded, and for which none waits yet.
-
-        Requests that come meanwhile go first.
-        """
         due = _now() + AHEAD_SLACK
+        # Requests that come meanwhile go first, because these have the class batch.
         for prompt in prompts:
             if not prompt.ahead:
                 continue
@@ -323,27 +311,25 @@ class Residency:
 
     @staticmethod
     def _refuse_or_rest(model: ManagedModel, error: EngineError) -> None:
-        """Decide what a failed load means for the requests that wait: they fail, rest, or wait for the next load."""
         if model.unloadable:
             model.refuse(error)
         elif model.hopeless or model.broken_for(_now()) > 0:
             model.refuse(model.broken(_now()))
 
     def _stop(self, model: ManagedModel, replica: Replica) -> None:
-        """Stop an engine. Its memory is free after `on_engine_exit`."""
         assert replica.engine is not None, "only an engine that is ready is stopped"
         self._measure(model, replica)
         replica.state = "stopping"
         self._tasks.create_task(replica.engine.stop())
 
     def _measure(self, model: ManagedModel, replica: Replica) -> None:
-        """Measure what an engine takes, for later loads. If it is more than what was reserved, it counts at once."""
         assert replica.engine is not None, "only a running engine is measured"
         assert model.entry.memory is not None, "a model without a header is not loaded"
-        taken = measure(replica.engine.info.pid, model.entry.memory.total)
-        if taken is not None:
-            self._footprints.note(model.entry, taken)
-            replica.bytes = max(replica.bytes, taken)
+        measured = measure(replica.engine.info.pid, model.entry.memory.total)
+        if measured is not None:
+            self._footprints.note(model.entry, measured)
+            # More than was reserved counts at once.
+            replica.bytes = max(replica.bytes, measured)
 
     def _refuse(self, model: ManagedModel, replica: Replica, why: NeverFits) -> None:
         entry = model.entry
@@ -376,14 +362,11 @@ def engine_spec(
     folders: Folders,
     system_prompts: tuple[SystemPrompt, ...] = (),
 ) -> EngineSpec:
-    """Return how an engine of a model is started. `system_prompts` are system messages that many prompts begin with.
-
-    An engine that is bound to a node reads its weights into memory of its own: memory that a pinned process touches
-    first lies on its node, while a mapped file lies wherever it was read first.
-    """
     assert entry.file is not None, "a model that another server runs has no engine here"
     number, node = replica.replica_id[1], replica.node
     return EngineSpec.of(
+        # A bound engine reads its weights into its own memory, which lies on its node if a pinned process touches it
+        # first. A mapped file lies wherever it was read first.
         replace(entry.options, threads=threads, mmap=entry.options.mmap and node is None),
         file=str(entry.file),
         embeds=entry.embeds,
@@ -399,7 +382,7 @@ def engine_spec(
 
 
 def _beginning(prompt: SystemPrompt) -> Generation:
-    """Return the shortest request that begins with a system prompt. The engine keeps what it has computed of it."""
+    # The shortest request; the engine stores what it has computed of the prompt.
     return Generation(
         messages=(Message("system", prompt.text), Message("user", "")),
         max_tokens=1,
@@ -411,32 +394,31 @@ def _beginning(prompt: SystemPrompt) -> Generation:
 
 
 def _preload(model: ManagedModel) -> None:
-    """Let the replicas of a HOT model be loaded, unless the model has been unpinned."""
-    wanted = model.hot and model.pinned and model.why_not is None
-    for replica in model.instances if wanted else ():
+    # unless it has been unpinned
+    preloads = model.hot and model.pinned and model.why_not is None
+    for replica in model.instances if preloads else ():
         if replica.state == "absent":
             replica.asked = _now()
 
 
 def _might_load(model: ManagedModel) -> bool:
-    """Return whether the policy may have to know how many bytes another engine of this model needs."""
-    asked = any(replica.asked is not None for replica in model.instances)
-    return bool(model.waiting) or asked or (len(model.instances) > 1 and model.coming)
+    # Otherwise the policy does not need the bytes of another engine.
+    preloads = any(replica.asked is not None for replica in model.instances)
+    return bool(model.waiting) or preloads or (len(model.instances) > 1 and model.coming)
 
 
-def _too_large(entry: ModelEntry, wanted: int, parts: str, why: NeverFits) -> ModelTooLarge:
+def _too_large(entry: ModelEntry, needed: int, parts: str, why: NeverFits) -> ModelTooLarge:
     held = f", of which HOT and pinned models keep {size(why.pinned)}" if why.pinned else ""
     where = "the budget" if why.node is None else f"the budget of NUMA node {why.node}"
-    what = (
-        f"model {entry.id} needs {size(wanted)} ({parts}); {where} is {size(why.limit)}{held}: "
+    message = (
+        f"model {entry.id} needs {size(needed)} ({parts}); {where} is {size(why.limit)}{held}: "
         f"{size(why.short)} too little; accepted: fewer slots than {entry.slots}, a context below {entry.context}, "
         "or more memory under defaults in the registry"
     )
-    return ModelTooLarge(entry.id, what, wanted=wanted, budget=why.limit, pinned=why.pinned)
+    return ModelTooLarge(entry.id, message, wanted=needed, budget=why.limit, pinned=why.pinned)
 
 
 async def _rest(model: ManagedModel, seconds: float) -> None:
-    """Wait until a broken model may be tried again: for so many seconds, or until its entry changes."""
     model.resting += 1
     try:
         with suppress(TimeoutError):

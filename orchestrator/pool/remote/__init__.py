@@ -1,12 +1,12 @@
-"""Models that other servers run: any OpenAI-compatible endpoint, asked over HTTP with the contract of a local engine.
+"""Models of other servers: any OpenAI-compatible endpoint, with the contract of a local engine.
 
 client    RemoteModel: slots, deadline, retries and circuit breaker around single requests
 http      one streamed POST request; the only file that knows the HTTP library and the API key
-wire      builds the JSON of a request, and reads the JSON of an answer
-breaker   circuit breaker: when a server that keeps failing is not asked for a while; pure
-retry     how long to wait before a request is tried again; pure
+wire      builds the JSON of requests, and reads the JSON of answers
+breaker   circuit breaker for a server that keeps failing; pure
+retry     how long to wait before the next try; pure
 slots     how many requests run at a time, and which waiting request is next
-errors    the errors of remote models, beside those of any engine
+errors    the errors of remote models
 """
 
 from orchestrator.pool.remote.client import RemoteModel

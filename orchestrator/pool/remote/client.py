@@ -1,4 +1,4 @@
-"""Generate with a remote model as with a local engine: streamed text, a deadline, cancellation, typed errors."""
+"""Generate with a remote model as with a local engine: streaming, deadline, cancellation, typed errors."""
 
 import asyncio
 import itertools
@@ -44,8 +44,7 @@ from registry.call_syntax import REMOTE
 from registry.models import ModelEntry
 from registry.thinking import TAGS
 
-USAGE_SECONDS: Final = 1.0
-"""How long after the end of an answer its token counts and the end of the stream are waited for, in seconds."""
+USAGE_SECONDS: Final = 1.0  # wait after the end of an answer for token counts and the end of the stream
 
 log = structlog.get_logger(__name__)
 
@@ -53,11 +52,9 @@ log = structlog.get_logger(__name__)
 class RemoteModel:
     """A model of the registry that another server runs.
 
-    At most `slots` requests run at a time, the most urgent first. A request that fails before any text has arrived is
-    tried again after a pause, if that may help. A server that keeps failing is not asked for a while, and requests wait
-    meanwhile, see `orchestrator.engine.waits`. Parameters that the server has refused are not sent to it again. Use an
-    object from one event loop, and `close` it at the end. `chance` returns a random number in [0, 1), for the length of
-    a pause.
+    At most `slots` requests run at a time, the most urgent first. A request is retried until text arrives, if that may
+    help. While the circuit is open, requests wait (`orchestrator.engine.waits`). Use it from one event loop, and
+    `close` it. `chance` returns a random number in [0, 1).
     """
 
     def __init__(
@@ -69,9 +66,8 @@ class RemoteModel:
         self.active = 0
         self.last_failure: str | None = None
         self._name = entry.remote.model
-        self._settled = asyncio.Event()
-        """Set, and then replaced, when the circuit has changed."""
-        self._refused: frozenset[str] = frozenset()
+        self._settled = asyncio.Event()  # Set, and then replaced, when the circuit has changed.
+        self._refused: frozenset[str] = frozenset()  # parameters that the server has refused; they are not sent again
         self._no_tools: ToolsRefused | None = None
         self._server = Server(entry.id, entry.remote)
         self._slots = RequestSlots(entry.slots)
@@ -87,23 +83,22 @@ class RemoteModel:
     ) -> Completion:
         """Generate text, as `Engine.generate` does. Cancelling the task closes the connection.
 
-        Calls of tools that the server has read are written into the text, as `registry.call_syntax.REMOTE` says. A
-        server cannot be made to end a thought. When one has used up its budget, the model is asked again, without
-        thinking. The server counts the tokens. If it does not, they are estimated, and `usage.estimated_tokens` says
-        how many.
-        Raises RemoteError, BadRequest (BadGrammar, RemoteRefused, RemotePromptTooLong), EngineStopped, or what
-        `on_text` or `on_thought` raises. ToolsRefused comes before any text, and without asking where it is known.
+        Tool calls are written into the text (`registry.call_syntax.REMOTE`). `usage.estimated_tokens` are not counted
+        by the server.
+
+        Raises RemoteError, BadRequest, EngineStopped, what a callback raises, or ToolsRefused before any text.
         """
+        # The server has refused tools before, so it is not asked again.
         if request.tools and self._no_tools is not None:
             raise self._no_tools
-        asked = wire_request(self._name, request, self.entry.context)
-        answer = _Answer(asked, on_text, on_thought, _now(), _budget(request))
+        wire = wire_request(self._name, request, self.entry.context)
+        answer = _Answer(wire, on_text, on_thought, _now(), _budget(request))
         scope = asyncio.timeout(request.deadline_seconds)
         try:
             with self._counted(scope):
                 async with scope:
                     with pausing(scope):
-                        finish = await self._answered(request, asked, answer, scope)
+                        finish = await self._answered(request, wire, answer, scope)
         except StopGenerating:
             finish = "cancelled"
         except TimeoutError:
@@ -115,28 +110,27 @@ class RemoteModel:
         return answer.completion(finish, _now())
 
     async def _answered(
-        self, request: Generation, asked: WireRequest, answer: "_Answer", scope: asyncio.Timeout
+        self, request: Generation, wire: WireRequest, answer: "_Answer", scope: asyncio.Timeout
     ) -> Finish:
-        """Send the request when the circuit lets it and a slot is free. Return how the answer ended."""
         due = _now() + request.slack
         while True:
             await self._until_admitted()
             async with self._slots.hold(due):
                 if not self._breaker.admits(_now()):
-                    continue  # it has opened while a slot was waited for
+                    continue  # the circuit has opened during the wait for a slot
                 self.active += 1
                 try:
-                    return await self._with_accepted_parameters(request, asked, answer, scope)
+                    return await self._with_accepted_parameters(request, wire, answer, scope)
                 except _ThoughtTooLong:
+                    # A server cannot be made to end its reasoning, so the model is asked again without.
                     request = replace(request, thinking="off")
-                    asked = wire_request(self._name, request, self.entry.context)
+                    wire = wire_request(self._name, request, self.entry.context)
                     answer.ask_again()
-                    return await self._with_accepted_parameters(request, asked, answer, scope)
+                    return await self._with_accepted_parameters(request, wire, answer, scope)
                 finally:
                     self.active -= 1
 
     async def _until_admitted(self) -> None:
-        """Wait until the circuit lets a request through. Raises RemoteResting if that is not waited for."""
         patient_until = math.inf if is_patient() else _now() + PATIENCE_SECONDS
         while not self._breaker.admits(_now()):
             seconds = self._breaker.open_seconds(_now())
@@ -148,7 +142,7 @@ class RemoteModel:
                     await self._settled.wait()
 
     async def close(self) -> None:
-        """End all requests and close the connections. These requests, and later ones, raise EngineStopped."""
+        """End all requests, which raise EngineStopped as later ones do, and close the connections."""
         self._closed = True
         for scope in self._scopes:
             if not scope.expired():
@@ -160,7 +154,7 @@ class RemoteModel:
             await self._server.close()
 
     async def retire(self) -> None:
-        """Wait until all requests have ended, and close the connections. Those that wait for the circuit fail."""
+        """Wait for all requests, then close. Requests that wait for the circuit fail."""
         self._retired = True
         self._settle(replace(self._breaker))
         if self._scopes:
@@ -168,11 +162,10 @@ class RemoteModel:
         await self.close()
 
     def open_seconds(self, now: float) -> float:
-        """Return for how many more seconds the server is not asked because it failed too often; 0 if it is asked."""
+        """Return for how many seconds the circuit blocks requests."""
         return self._breaker.open_seconds(now)
 
     def why_resting(self, now: float) -> str | None:
-        """Return why the server is not asked, and when the next try is; None if it is asked."""
         return str(self._resting(self._breaker.open_seconds(now))) if not self._breaker.admits(now) else None
 
     @contextmanager
@@ -191,14 +184,13 @@ class RemoteModel:
                 self._idle.set()
 
     async def _with_accepted_parameters(
-        self, request: Generation, asked: WireRequest, answer: "_Answer", scope: asyncio.Timeout
+        self, request: Generation, wire: WireRequest, answer: "_Answer", scope: asyncio.Timeout
     ) -> Finish:
-        """Send the request again, without the parameter, each time the server refuses a parameter."""
         while True:
-            if asked.parameters & self._refused:
-                asked = wire_request(self._name, request, self.entry.context, self._refused)
+            if wire.parameters & self._refused:
+                wire = wire_request(self._name, request, self.entry.context, self._refused)
             try:
-                return await self._with_retries(asked, answer, scope)
+                return await self._with_retries(wire, answer, scope)
             except ToolsRefused as refused:
                 self._no_tools = ToolsRefused(str(refused), refused.status)
                 log.warning("a server takes no tools, so its model is told of them in words", model=self.entry.id)
@@ -208,15 +200,14 @@ class RemoteModel:
                 instead = SUBSTITUTES[refused.parameter] or "nothing"
                 log.warning("a parameter is not sent any more", instead=instead, model=self.entry.id, why=str(refused))
 
-    async def _with_retries(self, asked: WireRequest, answer: "_Answer", scope: asyncio.Timeout) -> Finish:
-        """Try until there is an answer or another try cannot help. Return how the answer ended."""
+    async def _with_retries(self, wire: WireRequest, answer: "_Answer", scope: asyncio.Timeout) -> Finish:
         for tries in itertools.count(1):
             breaker, permit = self._breaker.ask(_now())
             if permit is None:
                 raise self._resting(self._breaker.open_seconds(_now()))
             self._settle(breaker)
             try:
-                return await self._try_once(asked, answer, permit)
+                return await self._try_once(wire, answer, permit)
             except RemoteError as failure:
                 helps = failure.passing and not answer.begun
                 wait = pause(tries, failure.retry_after, self._chance()) if helps else None
@@ -231,14 +222,14 @@ class RemoteModel:
                     raise
         raise AssertionError("unreachable")
 
-    async def _try_once(self, asked: WireRequest, answer: "_Answer", permit: int) -> Finish:
-        """Send the request once, and tell the circuit breaker the result. A server that refuses counts as healthy."""
+    async def _try_once(self, wire: WireRequest, answer: "_Answer", permit: int) -> Finish:
         try:
-            finish = await self._request(asked, answer, permit)
+            finish = await self._request(wire, answer, permit)
         except RemoteFailed as error:
             self.last_failure = str(error)
             self._settle(self._breaker.failed(permit, _now()))
             raise
+        # A server that refuses a request is healthy.
         except (RemoteBusy, BadRequest, _ThoughtTooLong):
             self._settle(self._breaker.succeeded(permit))
             raise
@@ -248,10 +239,10 @@ class RemoteModel:
         self._settle(self._breaker.succeeded(permit))
         return finish
 
-    async def _request(self, asked: WireRequest, answer: "_Answer", permit: int) -> Finish:
+    async def _request(self, wire: WireRequest, answer: "_Answer", permit: int) -> Finish:
         answer.begin(_now())
         reason: str | None = None
-        async with aclosing(self._server.chunks(asked)) as chunks:
+        async with aclosing(self._server.chunks(wire)) as chunks:
             async for chunk in chunks:
                 self._settle(self._breaker.answered(permit))
                 answer.take(chunk, _now())
@@ -273,7 +264,6 @@ class RemoteModel:
         return finish_of(self._server.where, reason)
 
     def _settle(self, breaker: Breaker) -> None:
-        """Adopt the next state of the circuit, and wake the requests that wait for another one."""
         if breaker is not self._breaker:
             self._breaker = breaker
             self._settled.set()
@@ -281,39 +271,34 @@ class RemoteModel:
 
     def _resting(self, seconds: float) -> RemoteResting:
         when = f"next try in {math.ceil(seconds)} s" if seconds else "one request is trying it now"
-        what = f"{self._server.where}: failed too often; {when}; the last failure: {self.last_failure}"
-        return RemoteResting(what, retry_after=seconds, lasting=self._breaker.hopeless)
+        message = f"{self._server.where}: failed too often; {when}; the last failure: {self.last_failure}"
+        return RemoteResting(message, retry_after=seconds, lasting=self._breaker.hopeless)
 
     def _stopped(self) -> EngineStopped:
         return EngineStopped(f"{self._server.where}: was cancelled, because the pool has stopped")
 
 
 class _ThoughtTooLong(Exception):
-    """The model has thought for more tokens than it may."""
+    """The reasoning has used up its budget."""
 
 
 def _budget(request: Generation) -> int | None:
-    """Return the most tokens of thoughts after which the model is asked again; None for no limit."""
     return request.thinking if isinstance(request.thinking, int) and request.thinking else None
 
 
 class _Answer:
-    """The part of an answer that has arrived, with the times of its events by the event loop's clock.
-
-    Most servers send thoughts apart from the text. From others they come as the beginning of the text, in tags.
-    """
-
+    # Most servers send reasoning as a field of its own; others put it at the start of the text, in tags.
     def __init__(
-        self, asked: WireRequest, on_text: OnText | None, on_thought: OnText | None, now: float, budget: int | None
+        self, wire: WireRequest, on_text: OnText | None, on_thought: OnText | None, now: float, budget: int | None
     ) -> None:
-        self._wire_request = asked
+        self._wire_request = wire
         self._on_text = on_text
         self._on_thought = on_thought
         self._budget = budget
         self._splitter = ThoughtSplitter(TAGS[0])
         self._thoughts: list[str] = []
         self._given_up = 0
-        self._asked = now
+        self._queued_at = now
         self._sent: float | None = None
         self._first: float | None = None
         self._last = now
@@ -323,31 +308,26 @@ class _Answer:
         self._logprobs: list[TokenLogprob] = []
         self._sent_logprobs = 0
         self._counts = Counts()
-        self._call: int | None = None
-        """The number of the call of a tool that has begun and not ended; None for none."""
+        self._call: int | None = None  # index of the unfinished tool call
         self._has_arguments = False
 
     @property
     def begun(self) -> bool:
-        """Whether something has been passed to the caller."""
         return bool(self._pieces or self._thoughts)
 
     @property
     def is_too_long(self) -> bool:
-        """Whether more has arrived than the tokens that were asked for can be."""
-        asked = self._wire_request
-        return (
-            self._length > asked.max_text or self._chunks > asked.max_chunks or len(self._logprobs) > asked.max_logprobs
-        )
+        # Some servers ignore max_tokens.
+        wire = self._wire_request
+        return self._length > wire.max_text or self._chunks > wire.max_chunks or len(self._logprobs) > wire.max_logprobs
 
     def begin(self, now: float) -> None:
-        """Note that the request is sent, for the first time or again."""
         self._sent = self._last = now
         self._counts = Counts()
         self._splitter = ThoughtSplitter(TAGS[0])
 
     def take(self, chunk: Chunk, now: float) -> None:
-        """Add a chunk, and pass its thought and its text to the caller. Raises what they raise, and _ThoughtTooLong."""
+        # Raises _ThoughtTooLong, or what a callback raises.
         self._last = now
         self._chunks += 1
         self.count(chunk.counts)
@@ -363,7 +343,7 @@ class _Answer:
             raise _ThoughtTooLong
 
     def _take_call(self, piece: CallDelta) -> None:
-        """Write a piece of a call into the text. A new call begins with another number, or with a name."""
+        # A new call has another index, or a name.
         number = self._call if piece.index is None and not piece.name else piece.index or 0
         if self._call is None or number != self._call or (piece.index is None and piece.name):
             self._end_call()
@@ -380,7 +360,7 @@ class _Answer:
             self._call = None
 
     def ask_again(self) -> None:
-        """Note that the answer so far was only a thought, and that another one is asked for which begins without."""
+        # So far there was only reasoning; the next answer has none.
         self._budget, self._given_up = None, len(self._thoughts)
 
     def _add_thought(self, thought: str) -> None:
@@ -399,17 +379,15 @@ class _Answer:
                 self._on_text(TextPiece(text, self._logprobs[sent:]) if self._logprobs[sent:] else text)
 
     def count(self, counts: Counts | None) -> None:
-        """Note the token counts that the server has sent; None if it has sent none."""
         self._counts = counts or self._counts
 
     def completion(self, finish: Finish, now: float) -> Completion:
-        """Return the answer as far as it has arrived."""
         usage = self._usage(now)
         text, thoughts = "".join(self._pieces), "".join(self._thoughts)
         return Completion(text, finish, usage, thoughts, logprobs=tuple(self._logprobs))
 
     def end(self) -> None:
-        """Pass on what was held back, since it might have been the beginning of a tag. Raises what callbacks raise."""
+        # Held-back text might have been the start of a tag. Raises what a callback raises.
         self._end_call()
         self._add_held()
 
@@ -419,11 +397,7 @@ class _Answer:
         self._add_text(_decoded(text))
 
     def _usage(self, now: float) -> Usage:
-        """Return tokens and times. Without counts from the server, each chunk counts as one token, as is usual.
-
-        How the server shares its time among requests is not known: all of it counts as work for this one, none of which
-        takes from the cores of this machine.
-        """
+        # Without counts from the server, each chunk counts as one token, as is usual.
         counts = self._counts
         guessed_prompt = -(-self._wire_request.prompt_bytes // BYTES_A_TOKEN) if counts.prompt_tokens is None else 0
         thoughts = len(self._thoughts) - self._given_up
@@ -433,7 +407,7 @@ class _Answer:
         output = (counts.completion_tokens or 0) + guessed_output
         reasoning = self._given_up + (thoughts if counts.reasoning_tokens is None else counts.reasoning_tokens)
         if self._sent is None:
-            return Usage(queued_seconds=now - self._asked)
+            return Usage(queued_seconds=now - self._queued_at)
         first = self._last if self._first is None else self._first
         took = self._last - self._sent
         return Usage(
@@ -442,9 +416,11 @@ class _Answer:
             output_tokens=output,
             reasoning_tokens=min(output, reasoning),
             estimated_tokens=guessed_prompt + guessed_output,
-            queued_seconds=self._sent - self._asked,
+            queued_seconds=self._sent - self._queued_at,
             prefill_seconds=first - self._sent,
             decode_seconds=self._last - first,
+            # How the server shares its time is unknown: all of it counts as work for this request, none of it on our
+            # cores.
             work_seconds=took,
             alone_seconds=took,
         )

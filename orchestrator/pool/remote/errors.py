@@ -8,7 +8,7 @@
     └── BadRequest
         ├── RemoteRefused             the server refuses the request or the key; trying again is useless
         │   ├── ParameterRefused      the server does not know one parameter, and there is another way to ask
-        │   └── ToolsRefused          the server takes no tools, so that the model has to be told of them in words
+        │   └── ToolsRefused          the server takes no tools, so the prompt must describe them
         └── PromptTooLong
             └── RemotePromptTooLong   the server says that prompt and answer do not fit its context
 
@@ -19,11 +19,7 @@ from orchestrator.engine.errors import BadRequest, EngineError, PromptTooLong
 
 
 class RemoteError(EngineError):
-    """The server gave no answer.
-
-    `passing` says whether the same request may succeed in a moment; `retry_after` is how many seconds to wait before
-    that, None if that is unknown.
-    """
+    """The server gave no answer. If `passing`, a retry may help, after `retry_after` seconds if that is known."""
 
     def __init__(self, message: str, *, passing: bool = False, retry_after: float | None = None) -> None:
         super().__init__(message)
@@ -32,7 +28,7 @@ class RemoteError(EngineError):
 
 
 class RemoteFailed(RemoteError):
-    """The server, or the way to it, failed."""
+    """The server, or the connection to it, failed."""
 
 
 class RemoteBusy(RemoteError):
@@ -40,7 +36,7 @@ class RemoteBusy(RemoteError):
 
 
 class RemoteResting(RemoteError):
-    """The server failed too often and is not asked for a while. If that is `lasting`, it has failed for minutes."""
+    """The circuit is open. If `lasting`, the server has failed for minutes."""
 
     def __init__(self, message: str, *, retry_after: float, lasting: bool) -> None:
         super().__init__(message, retry_after=retry_after)
@@ -48,7 +44,7 @@ class RemoteResting(RemoteError):
 
 
 class RemoteRefused(BadRequest):
-    """The server understands the request and will not carry it out. `status` is HTTP's, None where there was none."""
+    """The server rejects the request. `status` is HTTP's, or None."""
 
     def __init__(self, message: str, status: int | None = None) -> None:
         super().__init__(message)
@@ -56,7 +52,7 @@ class RemoteRefused(BadRequest):
 
 
 class ParameterRefused(RemoteRefused):
-    """The server does not take the `parameter` of the request that the error names."""
+    """The server does not accept the `parameter` of the request."""
 
     def __init__(self, message: str, status: int, parameter: str) -> None:
         super().__init__(message, status)
@@ -68,7 +64,7 @@ class ToolsRefused(RemoteRefused):
 
 
 class RemotePromptTooLong(PromptTooLong):
-    """Prompt and answer do not fit the server's context. Numbers that the server does not give are 0."""
+    """Prompt and answer do not fit the server's context. Unknown numbers are 0."""
 
     def __init__(self, message: str, *, tokens: int = 0, limit: int = 0) -> None:
         super().__init__(tokens, limit)

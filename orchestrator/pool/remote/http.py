@@ -1,7 +1,6 @@
 """Send requests to a server over HTTP. Only this file uses the HTTP library and the API key.
 
-The key is read from the environment for each request, and is stored nowhere. A server's error message may repeat the
-key, so it is removed from every such message.
+The key is read from the environment for each request, stored nowhere, and removed from the server's messages.
 """
 
 import asyncio
@@ -33,25 +32,16 @@ from registry.backends import why_no_key
 from registry.models import Endpoint
 
 CONNECT_SECONDS: Final = 10.0
-"""How long connecting to a server may take."""
-PROBE_SECONDS: Final = 5.0
-"""How long each phase of `probe` may take."""
-MAX_EVENT: Final = 1 << 20
-"""The most bytes of one event of a stream."""
-EVENTS_IN_A_ROW: Final = 64
-"""After so many events, other tasks get their turn."""
-MAX_ERROR: Final = 1 << 16
-"""The most bytes that are read of an error's body."""
-NO_CLIENT: Final = (ImportError, ValueError)
-"""What the HTTP library raises if the environment names a proxy that it cannot use."""
-END: Final = "[DONE]"
-"""The data of the event that ends a stream."""
+PROBE_SECONDS: Final = 5.0  # for each phase of `probe`
+MAX_EVENT: Final = 1 << 20  # bytes of one event of a stream
+EVENTS_IN_A_ROW: Final = 64  # then other tasks get their turn
+MAX_ERROR: Final = 1 << 16  # bytes read of an error's body
+NO_CLIENT: Final = (ImportError, ValueError)  # raised if the environment names an unusable proxy
+END: Final = "[DONE]"  # data of the last event
 HEADERS: Final = {"Content-Type": "application/json", "Accept": "text/event-stream", "Accept-Encoding": "identity"}
 
 
 class _Key(httpx2.Auth):
-    """Adds an endpoint's API key to requests, if the endpoint has one."""
-
     def __init__(self, variable: str | None) -> None:
         self._variable = variable
 
@@ -62,10 +52,9 @@ class _Key(httpx2.Auth):
 
 
 class Server:
-    """The connections to one OpenAI-compatible server, for the registry's model with the id `model`.
+    """The connections to one OpenAI-compatible server. Use it from one event loop, and `close` it.
 
-    Connections are reused. Use an object from one event loop, and `close` it at the end. `where` names the model and
-    the server, for messages.
+    `where` names the model and the server in messages.
     """
 
     def __init__(self, model: str, endpoint: Endpoint) -> None:
@@ -73,8 +62,8 @@ class Server:
         self._endpoint = endpoint
         self._client: httpx2.AsyncClient | None = None
 
-    async def chunks(self, asked: WireRequest) -> AsyncGenerator[Chunk, None]:
-        """Send a request and yield the chunks of the answer as they arrive. Closing this closes the connection.
+    async def chunks(self, request: WireRequest) -> AsyncGenerator[Chunk, None]:
+        """Send a request and yield the chunks of the answer. Closing the generator closes the connection.
 
         Raises RemoteError, RemoteRefused, RemotePromptTooLong, BadGrammar.
         """
@@ -86,26 +75,25 @@ class Server:
         except NO_CLIENT as error:
             raise RemoteFailed(f"{self.where}: cannot be reached: {_format_error(error, self._endpoint)}") from None
         try:
-            async with client.stream("POST", url, content=asked.body, headers=HEADERS) as response:
+            async with client.stream("POST", url, content=request.body, headers=HEADERS) as response:
                 if response.status_code != HTTPStatus.OK:
-                    raise await self._error_response(response, asked)
+                    raise await self._error_response(response, request)
                 async with aclosing(_events(response)) as events:
                     ended, size, count = False, 0, 0
                     async for event in events:
                         size, count = size + len(event.data), count + 1
-                        if size > asked.max_json:
-                            what = f"sent {size} bytes for an answer of at most {asked.max_tokens} tokens"
-                            raise RemoteFailed(f"{self.where}: {what}; accepted: at most {asked.max_json}")
+                        if size > request.max_json:
+                            excess = f"sent {size} bytes for an answer of at most {request.max_tokens} tokens"
+                            raise RemoteFailed(f"{self.where}: {excess}; accepted: at most {request.max_json}")
                         if count % EVENTS_IN_A_ROW == 0:
                             await asyncio.sleep(0)  # what has arrived already is read without ever waiting
                         ended = ended or event.data == END
                         if event.data and not ended:  # the rest is read too, so that the connection can be reused
-                            yield self._chunk(event.data, asked)
+                            yield self._chunk(event.data, request)
         except httpx2.RequestError as error:
             raise self._connection_error(error) from None  # the original may hold the API key
 
     async def close(self) -> None:
-        """Close all connections."""
         if self._client is not None:
             await self._client.aclose()
 
@@ -120,16 +108,16 @@ class Server:
             )
         return self._client
 
-    def _chunk(self, data: str, asked: WireRequest) -> Chunk:
+    def _chunk(self, data: str, request: WireRequest) -> Chunk:
         try:
             chunk = read_chunk(data)
         except InvalidChunk as error:
             raise RemoteFailed(f"{self.where}: sent an invalid piece of an answer: {error}") from error
         if chunk.problem is not None:
-            raise self._error(status_of(chunk.problem), chunk.problem, asked)
+            raise self._error(status_of(chunk.problem), chunk.problem, request)
         return chunk
 
-    async def _error_response(self, response: httpx2.Response, asked: WireRequest) -> EngineError:
+    async def _error_response(self, response: httpx2.Response, request: WireRequest) -> EngineError:
         body = bytearray()
         with suppress(httpx2.RequestError):  # the part that has arrived is enough
             async for piece in response.aiter_bytes():
@@ -137,11 +125,13 @@ class Server:
                 if len(body) > MAX_ERROR:
                     break
         wait = retry_after(response.headers.get("retry-after"), datetime.now(UTC))
-        return self._error(response.status_code, read_problem(bytes(body)), asked, wait)
+        return self._error(response.status_code, read_problem(bytes(body)), request, wait)
 
-    def _error(self, status: int, problem: ServerProblem, asked: WireRequest, wait: float | None = None) -> EngineError:
+    def _error(
+        self, status: int, problem: ServerProblem, request: WireRequest, wait: float | None = None
+    ) -> EngineError:
         redacted = msgspec.structs.replace(problem, message=_redacted(problem.message or "", self._endpoint))
-        error = error_of(self.where, status, redacted, asked, wait)
+        error = error_of(self.where, status, redacted, request, wait)
         if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
             variable = self._endpoint.api_key_env
             hint = f"the key in {variable}" if variable else "no key was sent, since the registry has no api_key_env"
@@ -166,10 +156,7 @@ class Server:
 
 
 def probe(endpoint: Endpoint) -> str | None:
-    """Ask a server for its list of models. Return why the server cannot be used, or None if nothing was found.
-
-    Only the status of the answer is read. Blocks for a few seconds at most.
-    """
+    """Request a server's list of models, and return why the server cannot be used, or None. Blocks for seconds."""
     key, proxied = _Key(endpoint.api_key_env), not endpoint.is_local
     try:
         with httpx2.Client(auth=key, timeout=PROBE_SECONDS, trust_env=proxied) as client:
@@ -193,5 +180,5 @@ def _redacted(text: str, endpoint: Endpoint) -> str:
 
 
 def _events(response: httpx2.Response) -> AsyncGenerator[httpx2.ServerSentEvent, None]:
-    """Return the events of a response. The library does not declare that this is a generator, which can be closed."""
+    # The library does not declare that this is a generator, which can be closed.
     return cast(AsyncGenerator[httpx2.ServerSentEvent, None], aiter(httpx2.EventSource(response, MAX_EVENT)))

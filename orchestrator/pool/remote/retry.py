@@ -1,34 +1,30 @@
-"""Compute how long to wait before a request is tried again. Pure: randomness and time are passed in."""
+"""Compute the pause before a retry. Pure: randomness and time are passed in."""
 
 import math
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Final
 
-TRIES: Final = 4
-"""How often a request is sent at most."""
-FIRST_PAUSE: Final = 0.5
-"""The most seconds between the first and the second try."""
-LONGEST_PAUSE: Final = 8.0
-"""The most seconds between any two tries, beyond what the server asks for."""
-PATIENCE: Final = 30.0
-"""If a server asks for more seconds than this, the request fails at once, and the caller decides what follows."""
+TRIES: Final = 4  # including the first
+FIRST_PAUSE: Final = 0.5  # seconds between the first two tries at most
+LONGEST_PAUSE: Final = 8.0  # seconds at most, plus what the server asks for
+PATIENCE: Final = 30.0  # If a server asks for more seconds, the request fails at once, and the caller decides.
 
 
-def pause(tries: int, asked: float | None, chance: float) -> float | None:
-    """Return how many seconds to wait after `tries` failed tries, or None if the request is not to be tried again.
+def pause(tries: int, server_seconds: float | None, chance: float) -> float | None:
+    """Return the seconds to wait after `tries` failed tries, or None to give up.
 
-    Exponential backoff with full jitter, so that many clients of one server do not come back at the same moment: a
-    share `chance` in [0, 1) of FIRST_PAUSE, which doubles with each try. The seconds that the server has `asked` for
-    are added.
+    Exponential backoff with full jitter: `chance` in [0, 1) of a pause that doubles with each try, plus the
+    `server_seconds` that the server asked for.
     """
-    if tries >= TRIES or (asked or 0.0) > PATIENCE:
+    if tries >= TRIES or (server_seconds or 0.0) > PATIENCE:
         return None
-    return (asked or 0.0) + chance * min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** (tries - 1))
+    # The jitter keeps the clients of one server from returning at the same moment.
+    return (server_seconds or 0.0) + chance * min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** (tries - 1))
 
 
 def retry_after(header: str | None, now: datetime) -> float | None:
-    """Return the seconds that a Retry-After header (RFC 9110, 10.2.3) asks for; None if it is absent or invalid."""
+    """Return the seconds of a Retry-After header (RFC 9110, 10.2.3); None if it is absent or invalid."""
     if header is None:
         return None
     try:

@@ -1,4 +1,4 @@
-"""Bound how many requests run at a time. The most urgent of those that wait is next."""
+"""Limit how many requests run at a time. The most urgent waiting request is next."""
 
 import asyncio
 import heapq
@@ -8,10 +8,9 @@ from contextlib import asynccontextmanager
 
 
 class RequestSlots:
-    """A semaphore of `count` slots. Waiting requests get one in the order of `due`, then of arrival.
+    """A semaphore of `count` slots, granted in the order of `due` (event loop time), then of arrival.
 
-    Times are the event loop's. No request starves, because later requests are due later, except for a difference in
-    slack.
+    No request starves, because later requests are due later, except for a difference in slack.
     """
 
     def __init__(self, count: int) -> None:
@@ -21,7 +20,6 @@ class RequestSlots:
 
     @asynccontextmanager
     async def hold(self, due: float) -> AsyncIterator[None]:
-        """Wait for a slot, and hold it inside the block."""
         await self._take(due)
         try:
             yield

@@ -1,6 +1,6 @@
-"""Build the JSON of a chat completion request, and read text, token counts and errors from the answers. Pure.
+"""Build the JSON of chat completion requests, and parse the answers. Pure.
 
-The protocol is OpenAI's `POST /chat/completions` with `stream`, which llama-server, vLLM, Ollama and others support.
+The protocol is OpenAI's `POST /chat/completions` with `stream`.
 """
 
 import json
@@ -24,8 +24,10 @@ from orchestrator.pool.remote.errors import (
 from registry.options import DEFAULT_SAMPLING, SamplingOptions
 from registry.thinking import thinking_budget
 
-BYTES_A_TOKEN: Final = 4
-"""How many bytes a token is taken to have, for the tokens of a prompt that the server does not count."""
+BYTES_A_TOKEN: Final = 4  # to estimate prompt tokens that the server does not count
+# What is sent instead of a refused parameter: another name, or nothing (None). Most servers only accept `max_tokens`.
+# OpenAI's reasoning models refuse it, and sampling parameters. Chat template variables are known to vLLM, SGLang and
+# llama-server, and refused by OpenAI.
 SUBSTITUTES: Final = {
     "max_tokens": "max_completion_tokens",
     "temperature": None,
@@ -42,26 +44,14 @@ SUBSTITUTES: Final = {
     "reasoning_effort": None,
     "chat_template_kwargs": None,
 }
-"""What is sent instead of a parameter that a server refuses: a parameter of another name, or nothing (None).
-
-Most servers only accept `max_tokens`. OpenAI's reasoning models refuse it, and refuse sampling parameters. Variables of
-chat templates are known to vLLM, SGLang and llama-server, and refused by OpenAI.
-"""
-THOUGHT_TOKENS: Final = 8192
-"""How many tokens of thoughts are allowed for, beside those of the answer, where nothing limits the thoughts."""
-MAX_TOKEN_TEXT: Final = 64
-"""How many characters the tokens of an answer may have on average. They have about four."""
-MAX_TOKEN_CHUNKS: Final = 16
-"""In how many chunks a token may come on average. Most servers send one for each token."""
-MAX_TOKEN_JSON: Final = 8 << 10
-"""How many bytes of JSON the tokens of an answer may have on average, with those of twenty other likely tokens."""
-SPARE_CHUNKS: Final = 1024
-"""How many chunks there may be besides: of the beginning and the end of an answer, and empty ones."""
-MAX_MESSAGE: Final = 400
-"""The most characters of a server's message that an error repeats."""
+THOUGHT_TOKENS: Final = 8192  # allowance for reasoning without a limit, in addition to the answer
+MAX_TOKEN_TEXT: Final = 64  # average characters per token; about four are usual
+MAX_TOKEN_CHUNKS: Final = 16  # average chunks per token; most servers send one
+MAX_TOKEN_JSON: Final = 8 << 10  # average bytes of JSON per token, with those of twenty likely tokens
+SPARE_CHUNKS: Final = 1024  # extra chunks: start and end of an answer, and empty ones
+MAX_MESSAGE: Final = 400  # characters of a server's message that an error repeats
 _SEED_BITS: Final = 31
-_RULED_OUT: Final = -100.0
-"""The bias with which OpenAI's API rules a token out."""
+_RULED_OUT: Final = -100.0  # the bias with which OpenAI's API rules a token out
 _FINISHES: Final[dict[str, Finish]] = {
     "stop": "stop",
     "length": "length",
@@ -69,13 +59,13 @@ _FINISHES: Final[dict[str, Finish]] = {
     "tool_calls": "stop",
     "function_call": "stop",
 }
+# Messages of servers that take no tools: Ollama, vLLM without a tool parser, llama-server without Jinja, others.
 _NO_TOOLS: Final = re.compile(
     r"does not support (?:tool|function)|tool choice requires|tools? param(?:eter)? requires"
     r"|(?:tools?|tool[_ ]call(?:s|ing)?|tool[_ ]use|function calling) (?:is|are) not supported"
     r"|(?:unsupported|unknown|unrecognized)[^.]{0,40}\btools?\b",
     re.I,
 )
-"""What servers say that take no tools: Ollama, vLLM without a parser of calls, llama-server without Jinja, others."""
 _TOO_LONG: Final = re.compile(r"maximum context length|context (size|length|window)|exceed_context_size|n_ctx", re.I)
 _LIMIT: Final = re.compile(r"context (?:length is|size \(|window is|window of) ?(\d+)", re.I)
 _ASKED: Final = re.compile(r"(?:requested|resulted in|request \() ?(\d+) tokens", re.I)
@@ -90,52 +80,43 @@ _SCHEMA: Final = re.compile(r"schema|response_format|grammar", re.I)
 
 @dataclass(frozen=True, slots=True)
 class WireRequest:
-    """A request as it is sent."""
-
-    body: bytes
-    """The JSON."""
+    body: bytes  # JSON
     parameters: frozenset[str]
-    """The names of its parameters."""
-    structured: bool
-    """Whether the answer has to follow a schema."""
-    prompt_bytes: int
-    """The length of all messages in UTF-8."""
-    max_tokens: int
-    """The most tokens that the answer may have, thoughts included: what the server is told, or else the context."""
+    structured: bool  # the answer must follow a schema
+    prompt_bytes: int  # of all messages, in UTF-8
+    max_tokens: int  # of the answer with reasoning: the sent limit, or else the context
 
     @property
+    # Some servers ignore `max_tokens`, hence these limits.
     def max_text(self) -> int:
-        """The most characters of text, thoughts and calls that are accepted. Some servers ignore `max_tokens`."""
+        """The most accepted characters of text, reasoning and calls."""
         return MAX_TOKEN_TEXT * (self.max_tokens + SPARE_CHUNKS)
 
     @property
     def max_chunks(self) -> int:
-        """The most chunks that are accepted."""
         return MAX_TOKEN_CHUNKS * (self.max_tokens + SPARE_CHUNKS)
 
     @property
     def max_logprobs(self) -> int:
-        """The most tokens that are accepted with their logprobs."""
         return self.max_tokens + SPARE_CHUNKS
 
     @property
     def max_json(self) -> int:
-        """The most bytes of all events that are accepted."""
         return MAX_TOKEN_JSON * (self.max_tokens + SPARE_CHUNKS)
 
 
 def wire_request(model: str, request: Generation, context: int, refused: Set[str] = frozenset()) -> WireRequest:
-    """Return the request to send to a server's `model`, whose context has `context` tokens.
+    """Return the request for a server's `model` with `context` tokens of context.
 
-    The parameters that the server has `refused` are replaced as SUBSTITUTES says. A seed is reduced to 31 bits, which
-    every server accepts. No schema is sent if any JSON is accepted, since not every server supports that: the prompt
-    asks for JSON, and the reader of the answer checks it. Raises BadRequest, BadGrammar.
+    `refused` parameters are replaced as in SUBSTITUTES. Raises BadRequest, BadGrammar.
     """
     try:
         if problem := request.problem():
             raise BadRequest(problem)
         if not request.messages:
             raise BadRequest("another server runs the model, which is asked with messages; accepted: a chat")
+        # None if any JSON is accepted, which not every server supports: the prompt asks for JSON, and the reader checks
+        # it.
         schema = _schema(request)
         fields: dict[str, Any] = {
             "model": model,
@@ -150,6 +131,7 @@ def wire_request(model: str, request: Generation, context: int, refused: Set[str
         if request.max_tokens is not None:
             max_tokens = fields["max_tokens"] = min(request.max_tokens + _thought_tokens(request), context)
         if request.seed is not None:
+            # Every server accepts 31 bits.
             fields["seed"] = request.seed % (1 << _SEED_BITS)
         if request.stop:
             fields["stop"] = list(request.stop)
@@ -178,7 +160,6 @@ def _message(message: Message) -> dict[str, Any]:
 
 
 def _tools(request: Generation) -> dict[str, Any]:
-    """Return the tools that the model may call, and whether it has to."""
     if not request.tools:
         return {}
     functions = [
@@ -194,7 +175,7 @@ def _tools(request: Generation) -> dict[str, Any]:
 
 
 def _thought_tokens(request: Generation) -> int:
-    """Return how many tokens to add to the limit of an answer for thoughts, which every server counts in the limit."""
+    # Every server counts reasoning in the limit of the answer.
     if request.limits_thoughts or request.thinking in ("auto", "off"):
         return 0
     budget = thinking_budget(request.thinking, None)
@@ -202,25 +183,23 @@ def _thought_tokens(request: Generation) -> int:
 
 
 def _sampling(options: SamplingOptions) -> dict[str, Any]:
-    """Return the options that are not the usual ones, by the names that OpenAI's API and llama-server have for them."""
+    # OpenAI's API and llama-server share the names of the options.
     usual = asdict(DEFAULT_SAMPLING)
     return {name: value for name, value in asdict(options).items() if value != usual[name]}
 
 
 def _shaping(request: Generation) -> dict[str, Any]:
-    """Return what else shapes the answer, by the names of OpenAI's API, and where that has none by those of vLLM.
-
-    Raises BadRequest for biases of texts, whose tokens only the server knows.
-    """
     fields: dict[str, Any] = {}
     if request.logit_bias:
-        for one, _ in request.logit_bias:
-            if isinstance(one, str):
-                what = f"logit_bias names the text {one!r:.80}, and another server runs the model"
-                raise BadRequest(f"{what}; accepted: ids of tokens")
+        for token, _ in request.logit_bias:
+            # Only the server knows its tokens.
+            if isinstance(token, str):
+                problem = f"logit_bias names the text {token!r:.80}, and another server runs the model"
+                raise BadRequest(f"{problem}; accepted: ids of tokens")
         fields["logit_bias"] = {str(token): max(bias, _RULED_OUT) for token, bias in request.logit_bias}
     if request.logprobs is not None:
         fields |= {"logprobs": True, "top_logprobs": request.logprobs}
+    # OpenAI's API has no names for the rest; these are vLLM's.
     if request.stop_tokens:
         fields["stop_token_ids"] = list(request.stop_tokens)
     if request.min_tokens:
@@ -233,7 +212,6 @@ def _shaping(request: Generation) -> dict[str, Any]:
 
 
 def _thinking(request: Generation) -> dict[str, Any]:
-    """Return the parameters that say how much to think, in the words of the servers that know any."""
     arguments: dict[str, Any] = dict(request.template_arguments)
     fields: dict[str, Any] = {}
     if request.thinking != "auto":
@@ -256,18 +234,12 @@ def _schema(request: Generation) -> dict[str, object] | None:
 
 
 class ServerProblem(msgspec.Struct, frozen=True):
-    """The error that a server describes in its answer."""
-
     message: str | None = None
     type: str | None = None
-    code: str | int | None = None
-    """A word, or an HTTP status."""
-    param: Any = None
-    """The name of the parameter that caused the error; some servers put other things here."""
-    n_prompt_tokens: int | None = None
-    """Sent by llama-server: the length of the prompt, if it is too long."""
-    n_ctx: int | None = None
-    """Sent by llama-server: the length of the context, if the prompt is too long."""
+    code: str | int | None = None  # a word, or an HTTP status
+    param: Any = None  # the name of the offending parameter; some servers put other things here
+    n_prompt_tokens: int | None = None  # from llama-server, if the prompt is too long
+    n_ctx: int | None = None  # from llama-server, if the prompt is too long
 
 
 class _Details(msgspec.Struct, frozen=True):
@@ -279,8 +251,6 @@ class _OutputDetails(msgspec.Struct, frozen=True):
 
 
 class Counts(msgspec.Struct, frozen=True):
-    """The tokens of a request, as the server counts them."""
-
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
     prompt_tokens_details: _Details | None = None
@@ -288,12 +258,11 @@ class Counts(msgspec.Struct, frozen=True):
 
     @property
     def cached_tokens(self) -> int:
-        """How many tokens of the prompt the server took from its prefix cache; 0 if it does not say so."""
+        # from the server's prefix cache
         return (self.prompt_tokens_details.cached_tokens if self.prompt_tokens_details else None) or 0
 
     @property
     def reasoning_tokens(self) -> int | None:
-        """How many tokens of the answer belong to thoughts; None if the server does not say so."""
         return self.completion_tokens_details.reasoning_tokens if self.completion_tokens_details else None
 
 
@@ -303,35 +272,29 @@ class _FunctionDelta(msgspec.Struct, frozen=True):
 
 
 class CallDelta(msgspec.Struct, frozen=True):
-    """A piece of a call of a tool."""
-
-    index: int | None = None
-    """Its number among the calls of the answer; some servers do not send it."""
+    index: int | None = None  # number of the call in the answer; some servers omit it
     function: _FunctionDelta = _FunctionDelta()
 
     @property
     def name(self) -> str:
-        """The name of the tool, which only the first piece of a call has."""
+        # only in the first piece of a call
         return self.function.name or ""
 
     @property
     def arguments(self) -> str:
-        """The next piece of the arguments, which are JSON."""
+        # JSON
         return self.function.arguments or ""
 
 
 class _Delta(msgspec.Struct, frozen=True):
     content: str | None = None
     tool_calls: list[CallDelta] | None = None
-    reasoning_content: Any = None
-    """What the model thinks, as vLLM, SGLang, llama-server and DeepSeek send it."""
-    reasoning: Any = None
-    """The same, as Ollama, OpenRouter and newer versions of vLLM send it."""
+    reasoning_content: Any = None  # vLLM, SGLang, llama-server, DeepSeek
+    reasoning: Any = None  # Ollama, OpenRouter, newer versions of vLLM
 
     @property
     def thought(self) -> str:
-        """What the model thinks; empty if the piece has nothing of it."""
-        return next((one for one in (self.reasoning_content, self.reasoning) if isinstance(one, str) and one), "")
+        return next((text for text in (self.reasoning_content, self.reasoning) if isinstance(text, str) and text), "")
 
 
 class _Likelihood(msgspec.Struct, frozen=True):
@@ -342,8 +305,7 @@ class _Likelihood(msgspec.Struct, frozen=True):
 
     @property
     def data(self) -> bytes:
-        """The bytes of the token."""
-        return self.token.encode() if self.octets is None else bytes(one % 256 for one in self.octets)
+        return self.token.encode() if self.octets is None else bytes(octet % 256 for octet in self.octets)
 
 
 class _Logprobs(msgspec.Struct, frozen=True):
@@ -357,8 +319,7 @@ class _Choice(msgspec.Struct, frozen=True):
 
 
 class _Body(msgspec.Struct, frozen=True):
-    """Any JSON object that a server sends: a piece of an answer or an error, which some wrap in `error`."""
-
+    # An error may be at the top level or in `error`.
     choices: list[_Choice] | None = None
     usage: Counts | None = None
     error: ServerProblem | str | None = None
@@ -369,7 +330,6 @@ class _Body(msgspec.Struct, frozen=True):
     code: str | int | None = None
 
     def problem(self) -> ServerProblem | None:
-        """Return the error that this describes, or None."""
         if isinstance(self.error, str):
             return ServerProblem(self.error)
         if self.error is None and self.object == "error":
@@ -381,26 +341,18 @@ _bodies = msgspec.json.Decoder(_Body)
 
 
 class InvalidChunk(Exception):
-    """The server sent something else than a chunk of a chat completion."""
+    """The data is not a chunk of a chat completion."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """One event of a streamed answer."""
-
     text: str = ""
-    reason: str | None = None
-    """Why the answer ends with this chunk, or None if it goes on."""
+    reason: str | None = None  # finish reason; None if the answer continues
     counts: Counts | None = None
-    """The tokens of the request, if this chunk has them."""
-    problem: ServerProblem | None = None
-    """The error that ends the stream, or None."""
-    thought: str = ""
-    """What the model thinks before it answers."""
-    logprobs: tuple[TokenLogprob, ...] = ()
-    """How likely the tokens were, if that was asked for."""
+    problem: ServerProblem | None = None  # the error that ends the stream
+    thought: str = ""  # reasoning
+    logprobs: tuple[TokenLogprob, ...] = ()  # if requested
     calls: tuple[CallDelta, ...] = ()
-    """Pieces of calls of tools."""
 
 
 def read_chunk(data: str) -> Chunk:
@@ -413,18 +365,20 @@ def read_chunk(data: str) -> Chunk:
     delta = choice.delta or _Delta()
     reason = choice.finish_reason or None  # some servers send "" until the end
     listed = choice.logprobs.content if choice.logprobs is not None else None
-    logprobs = tuple(_token_logprob(one) for one in listed or ())
+    logprobs = tuple(_token_logprob(likelihood) for likelihood in listed or ())
     calls = tuple(delta.tool_calls or ())
     return Chunk(delta.content or "", reason, body.usage, body.problem(), delta.thought, logprobs, calls)
 
 
-def _token_logprob(one: _Likelihood) -> TokenLogprob:
-    top = tuple(TokenLikelihood(-1, other.data, other.logprob) for other in (one.top_logprobs or ())[:MAX_LOGPROBS])
-    return TokenLogprob(-1, one.data, one.logprob, top)
+def _token_logprob(likelihood: _Likelihood) -> TokenLogprob:
+    top = tuple(
+        TokenLikelihood(-1, alternative.data, alternative.logprob)
+        for alternative in (likelihood.top_logprobs or ())[:MAX_LOGPROBS]
+    )
+    return TokenLogprob(-1, likelihood.data, likelihood.logprob, top)
 
 
 def read_problem(body: bytes) -> ServerProblem:
-    """Read the body of an answer whose status is not 200, in whatever form it is."""
     try:
         decoded = _bodies.decode(body)
     except (msgspec.DecodeError, RecursionError):
@@ -435,7 +389,7 @@ def read_problem(body: bytes) -> ServerProblem:
 
 
 def finish_of(where: str, reason: str) -> Finish:
-    """Return how an answer ended, by the server's finish reason. Raises RemoteRefused, RemoteFailed."""
+    """Return how an answer ended, by the finish reason. Raises RemoteRefused, RemoteFailed."""
     if reason == "content_filter":
         raise RemoteRefused(f"{where}: a content filter has cut the answer off")
     if reason not in _FINISHES:
@@ -445,40 +399,39 @@ def finish_of(where: str, reason: str) -> Finish:
 
 
 def error_of(
-    where: str, status: int, problem: ServerProblem, asked: WireRequest, retry_after: float | None
+    where: str, status: int, problem: ServerProblem, request: WireRequest, retry_after: float | None
 ) -> EngineError:
-    """Return the error for an answer with this HTTP status."""
-    what = f"{where}: HTTP {status}: {one_line(problem.message or '') or 'no reason given'}"
-    if "tools" in asked.parameters and status != 429 and _NO_TOOLS.search(problem.message or ""):
-        return ToolsRefused(what, status)
+    message = f"{where}: HTTP {status}: {one_line(problem.message or '') or 'no reason given'}"
+    if "tools" in request.parameters and status != 429 and _NO_TOOLS.search(problem.message or ""):
+        return ToolsRefused(message, status)
     if status == 429:
-        return RemoteBusy(what, passing=True, retry_after=retry_after)
+        return RemoteBusy(message, passing=True, retry_after=retry_after)
     if status == 408 or status >= 500:
-        return RemoteFailed(what, passing=True, retry_after=retry_after)
+        return RemoteFailed(message, passing=True, retry_after=retry_after)
     if status in (400, 413, 422):
         if problem.code == "context_length_exceeded" or _TOO_LONG.search(f"{problem.type} {problem.message}"):
-            return _too_long(what, problem)
-        if (parameter := _unsupported(problem)) in asked.parameters & SUBSTITUTES.keys():
-            return ParameterRefused(what, status, parameter)
-        if asked.structured and _SCHEMA.search(problem.message or ""):
-            return BadGrammar(what)
+            return _too_long(message, problem)
+        if (parameter := _unsupported(problem)) in request.parameters & SUBSTITUTES.keys():
+            return ParameterRefused(message, status, parameter)
+        if request.structured and _SCHEMA.search(problem.message or ""):
+            return BadGrammar(message)
     if 300 <= status < 400:
-        what += "; redirections are not followed, since the key would go with them: put the new place into base_url"
-    return RemoteRefused(what, status)
+        message += "; redirections are not followed, since the key would go with them: put the new place into base_url"
+    return RemoteRefused(message, status)
 
 
 def _unsupported(problem: ServerProblem) -> str:
-    """Return the parameter that a server refuses, by its error code or, if a proxy has dropped that, by its message."""
     if problem.code in ("unsupported_parameter", "unsupported_value", "unknown_parameter") and isinstance(
         problem.param, str
     ):
         return problem.param
-    found = _UNSUPPORTED.search(problem.message or "")
-    return next(filter(None, found.groups())).lower() if found else ""
+    # A proxy may have dropped the error code.
+    match = _UNSUPPORTED.search(problem.message or "")
+    return next(filter(None, match.groups())).lower() if match else ""
 
 
 def status_of(problem: ServerProblem) -> int:
-    """Return the HTTP status for an error within a stream: its code if that is a status, else 500."""
+    """Return the code of an error within a stream if that is an HTTP status, else 500."""
     return problem.code if isinstance(problem.code, int) and 400 <= problem.code < 600 else 500
 
 
@@ -488,7 +441,7 @@ def one_line(text: str) -> str:
     return line if len(line) <= MAX_MESSAGE else f"{line[: MAX_MESSAGE - 1]}…"
 
 
-def _too_long(what: str, problem: ServerProblem) -> RemotePromptTooLong:
+def _too_long(error_text: str, problem: ServerProblem) -> RemotePromptTooLong:
     message = problem.message or ""
-    tokens, limit = (int(found[1]) if (found := rule.search(message)) else 0 for rule in (_ASKED, _LIMIT))
-    return RemotePromptTooLong(what, tokens=problem.n_prompt_tokens or tokens, limit=problem.n_ctx or limit)
+    tokens, limit = (int(match[1]) if (match := rule.search(message)) else 0 for rule in (_ASKED, _LIMIT))
+    return RemotePromptTooLong(error_text, tokens=problem.n_prompt_tokens or tokens, limit=problem.n_ctx or limit)
