@@ -1,4 +1,4 @@
-"""The base classes of all errors of the orchestrator.
+"""The base classes of all errors of the orchestrator. Each package defines its own branch.
 
     OrchestratorError
     ├── InputError          the user's input is wrong; exit code 2
@@ -11,7 +11,7 @@
     ├── SandboxError        a program was not run                         orchestrator.run.sandbox
     └── JournalError        the state folder or its database fails        orchestrator.run.journal
 
-Each package defines its own branch. `registry` does not depend on this module, and has `registry.errors`.
+`registry` does not depend on this module and has its own `registry.errors`.
 """
 
 from dataclasses import dataclass
@@ -19,14 +19,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong with an input."""
-
-    where: str
-    """Its place: a JSON pointer, a file or an option."""
+    where: str  # a JSON pointer, a file or an option
     what: str
-    """What is wrong."""
-    accepted: str = ""
-    """What would be accepted instead."""
+    accepted: str = ""  # what would be accepted instead
 
     def __str__(self) -> str:
         tail = f"; accepted: {self.accepted}" if self.accepted else ""
@@ -34,11 +29,11 @@ class Problem:
 
 
 class OrchestratorError(Exception):
-    """The base class of every error that the orchestrator raises on purpose."""
+    """Base class of every error that the orchestrator raises on purpose."""
 
 
 class InputError(OrchestratorError):
-    """The user's input cannot be used, and nothing was changed. `problems` has at least one reason."""
+    """The input cannot be used, and nothing was changed. `problems` is never empty."""
 
     def __init__(self, *problems: Problem) -> None:
         super().__init__("\n".join(map(str, problems)))
@@ -46,7 +41,7 @@ class InputError(OrchestratorError):
 
 
 class RequestIncomplete(InputError):
-    """A request needs what is not here, such as a file that it names. `missing` has one sentence for each thing."""
+    """A request needs something that is not here, such as a file. `missing` has a sentence for each."""
 
     def __init__(self, *missing: str) -> None:
         super().__init__(*(Problem("request", sentence) for sentence in missing))

@@ -1,1 +1,1 @@
-"""What a task is: its document, its steps and who waits for whom, what can happen to it, and how long it takes."""
+"""Define a task: its document, its steps and their dependencies, its events, and its predicted duration."""

@@ -1,8 +1,8 @@
 """Decide what follows a failed attempt: a retry, an escalation to a stronger role, or the end of the step.
 
-Each kind of failure has a rule of its own, because each needs something else: a model that broke the format has to see
-the complaint, one that ran out of time has to be replaced by a stronger role, and one whose engine died has done
-nothing wrong. Everything here is pure; the scheduler carries the decision out.
+Each kind of failure has its own rule: a model that broke the format has to see the complaint, one that ran out of time
+is replaced by a stronger role, and one whose engine died did nothing wrong. Everything here is pure; the scheduler
+acts.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,28 +12,19 @@ from itertools import pairwise
 from orchestrator.task.events import EscalationTarget, Failure, FailureKind
 from orchestrator.task.taskir import Level
 
-MAX_RETRIES = 3
-"""Retries that each role of a step may use, over all kinds. Escalations and re-runs after a restart are no retries."""
+MAX_RETRIES = 3  # per role of a step, over all kinds; escalations and re-runs after a restart are no retries
 
-FEEDBACK_LENGTH = 600
-"""Characters of one failure that go into the next prompt."""
+FEEDBACK_LENGTH = 600  # characters of one failure that go into the next prompt
 
-BACK_OFF_SECONDS = (1.0, 4.0, 16.0)
-"""Pause before the first, second and third retry of a step that found too little memory or KV cache."""
+BACK_OFF_SECONDS = (1.0, 4.0, 16.0)  # before the 1st, 2nd and 3rd retry after too little memory or KV cache
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What follows failures of one kind."""
-
-    retries: int
-    """How often one role may try again."""
-    escalates: bool
-    """Whether a stronger role takes over after that."""
-    remedy: str
-    """How the next attempt differs, in words that complete "retry as ROLE"."""
-    backs_off: bool = False
-    """Whether there is a pause before the next attempt."""
+    retries: int  # per role
+    escalates: bool  # to a stronger role, after the retries
+    remedy: str  # how the next attempt differs; completes "retry as ROLE"
+    backs_off: bool = False  # pause before the next attempt
 
 
 RULES: Mapping[FailureKind, Rule] = {
@@ -46,37 +37,27 @@ RULES: Mapping[FailureKind, Rule] = {
     FailureKind.INFRASTRUCTURE: Rule(MAX_RETRIES, escalates=False, remedy="on a fresh engine"),
 }
 
+# The model may avoid these if the prompt says what was wrong.
 _MODEL_FAULTS = (FailureKind.FORMAT, FailureKind.SCHEMA, FailureKind.CODE, FailureKind.LOGIC)
-"""Kinds that are the model's fault, and that it may avoid when the prompt says what was wrong."""
 
 
 @dataclass(frozen=True, slots=True)
 class FailedAttempt:
-    """A failure, and the role that made the attempt."""
-
     role: str
     failure: Failure
-    asked_role: str | None = None
-    """The role that the attempt was asked of, where a router chose another one."""
-    answer: str = ""
-    """The SHA-256 digest of the answer that failed; empty if there was none."""
+    asked_role: str | None = None  # if a router chose another role than this one
+    answer: str = ""  # SHA-256 of the failed answer; empty if there was none
 
     @property
     def asked(self) -> str:
-        """The role that the attempt was asked of."""
         return self.asked_role or self.role
 
 
 @dataclass(frozen=True, slots=True)
 class EscalationChain:
-    """Which roles take over from weaker ones."""
-
-    above: Mapping[str, EscalationTarget]
-    """The role that takes over from each role."""
-    max_level: Level = "B3"
-    """The highest level that the task allows."""
-    on_second_failure: bool = False
-    """Whether the second failure of a role escalates, even where its rule still allows a retry."""
+    above: Mapping[str, EscalationTarget]  # by the weaker role
+    max_level: Level = "B3"  # the highest that the task allows
+    on_second_failure: bool = False  # escalate then, even if the rule allows a retry
 
     def next_target(self, tried: Sequence[str]) -> EscalationTarget | str:
         """Return what takes over from the last of the `tried` roles, or why nothing does. No role takes over twice."""
@@ -119,14 +100,13 @@ FailureResponse = Retry | Escalate | GiveUp
 def decide(failed: FailedAttempt, history: Sequence[FailedAttempt], escalation: EscalationChain) -> FailureResponse:
     """Return what follows `failed`, given the step's earlier failures (oldest first).
 
-    Each role of the escalation gets at most one attempt and `MAX_RETRIES` more; then the step is given up. That holds
-    whichever roles a router chooses for the attempts: a failure counts for the role that made the attempt, and whether
-    it was a retry or an escalation follows from the role that was asked for.
+    Each role of the escalation gets at most one attempt and `MAX_RETRIES` more; then the step fails.
     """
     if failed.failure.final:
         return GiveUp(f"{failed.failure.kind}: trying again would not help")
     attempts = (*history, failed)
     kind, rule, used = failed.failure.kind, RULES[failed.failure.kind], retries_used(attempts, failed.role)
+    # A router may have chosen another role than the requested one. A failure counts for the role that ran.
     tried = [role for attempt in attempts for role in (attempt.asked, attempt.role)]
     above = escalation.next_target(tried) if rule.escalates else f"{kind} failures never do"
     refused = _why_no_retry(failed, history, used)
@@ -141,38 +121,31 @@ def decide(failed: FailedAttempt, history: Sequence[FailedAttempt], escalation: 
 
 
 def failures_shown_to(role: str, history: Sequence[FailedAttempt]) -> tuple[Failure, ...]:
-    """Return the failures that the prompt of the next attempt, by `role`, shows.
-
-    These are the role's own failures and the last one before it took over. So no two of its prompts are equal, and none
-    is filled with the failures of weaker roles.
-    """
+    """Return the failures that the prompt of the next attempt of `role` shows."""
+    # The role's own failures make its prompts differ; those of weaker roles would only fill them.
     before = [failed for failed in history if failed.role != role]
     return tuple(failed.failure for failed in (*before[-1:], *_own(history, role)))
 
 
 def previous_answer(role: str, history: Sequence[FailedAttempt]) -> str:
-    """Return the digest of the answer of `role` that the last feedback it gets is about; empty if there is none."""
-    told = [failed for failed in _own(history, role) if failed.failure.cut_at is None and feedback([failed.failure])]
-    return told[-1].answer if told else ""
+    """Return the digest of the answer of `role` that its latest feedback is about; empty if there is none."""
+    shown = [failed for failed in _own(history, role) if failed.failure.cut_at is None and feedback([failed.failure])]
+    return shown[-1].answer if shown else ""
 
 
 def feedback(failures: Sequence[Failure]) -> tuple[str, ...]:
-    """Return what the next prompt says of earlier failures, oldest first: the evidence of each, shortened.
-
-    Where a failure was the model's fault the prompt always says something, since the same prompt would have the same
-    answer.
-    """
+    """Return what the next prompt says about earlier failures, oldest first: the evidence of each, shortened."""
+    # After a fault of the model, always say something: the same prompt would give the same answer.
     shown = (failure.evidence or (failure.message if failure.kind in _MODEL_FAULTS else "") for failure in failures)
     return tuple(_shortened(text) for text in shown if text)
 
 
 def retries_used(attempts: Sequence[FailedAttempt], role: str) -> int:
-    """Return how many of a step's attempts were retries of `role`: they were asked of it when it had just failed."""
+    """Return how many of a step's attempts were retries of `role`: requested from it right after it failed."""
     return sum(before.role == after.asked == role for before, after in pairwise(attempts))
 
 
 def _why_no_retry(failed: FailedAttempt, history: Sequence[FailedAttempt], used: int) -> str:
-    """Return why the role may not try again; empty if it may."""
     kind = failed.failure.kind
     allowed = RULES[kind].retries
     if used >= MAX_RETRIES:
@@ -186,12 +159,11 @@ def _why_no_retry(failed: FailedAttempt, history: Sequence[FailedAttempt], used:
 
 
 def _failed_by_itself(role: str, history: Sequence[FailedAttempt]) -> bool:
-    """Return whether the role has failed before in a way that a stronger role might not."""
+    # A stronger role might do better.
     return any(attempt.role == role and RULES[attempt.failure.kind].escalates for attempt in history)
 
 
 def _shortened(text: str) -> str:
-    """Return the text without its middle if it is long, cut between lines where it has several."""
     if len(text) <= FEEDBACK_LENGTH:
         return text
     head, tail = text[: FEEDBACK_LENGTH // 2], text[-FEEDBACK_LENGTH // 2 :]
@@ -199,7 +171,6 @@ def _shortened(text: str) -> str:
 
 
 def _own(history: Sequence[FailedAttempt], role: str) -> list[FailedAttempt]:
-    """Return the failures of attempts that this role made."""
     return [attempt for attempt in history if attempt.role == role]
 
 

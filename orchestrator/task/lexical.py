@@ -1,8 +1,8 @@
-"""Embed texts without a model, by hashed n-grams of their bytes, so that words match which share a stem or a part.
+"""Embed texts without a model, by hashed n-grams of their bytes: words match if they share a stem or a part.
 
-The vectors reflect how texts are written, not what they mean. A vector is the signed square root of its text's n-gram
-counts, divided by the root of their sum, so its length is 1. All operations are ones that IEEE 754 rounds in one way
-only, so the same text has the same vector, bit for bit, on every machine.
+The vectors reflect spelling, not meaning. A vector is the signed square root of the text's n-gram counts, divided by
+the root of their sum, so its length is 1. Only operations with exactly one IEEE 754 result are used: the same text has
+the same vector, bit for bit, on every machine.
 """
 
 import unicodedata
@@ -12,31 +12,27 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-NAME: Final = "lexical"
-"""The name that is stored with vectors made here. It has to change whenever `embed` returns something else."""
+NAME: Final = "lexical"  # stored with the vectors; has to change whenever `embed` returns something else
 
 DIMENSIONS: Final = 1024
+# For learned routing, which compares vectors in each decision; `make bench-routing` measures both.
 LEARNING_DIMENSIONS: Final = 384
-"""How many learned routing uses, where each decision compares and weighs them; `make bench-routing` compares both."""
-SIZES: Final = (3, 4, 5)
-"""The lengths of n-grams, in bytes."""
+SIZES: Final = (3, 4, 5)  # lengths of n-grams, in bytes
 
-BLOCK: Final = 1 << 16
-"""How many n-grams are hashed at a time, which limits the memory that a long text takes."""
+BLOCK: Final = 1 << 16  # n-grams hashed at a time, which bounds the memory for a long text
 
 _PRIME: Final = np.uint64(1099511628211)
 _BASIS: Final = np.uint64(14695981039346656037)
 _MIXER: Final = np.uint64(0xFF51AFD7ED558CCD)
 _HALF: Final = np.uint64(33)
 _UPPER: Final = np.uint64(32)
-_SIGN: Final = np.uint64(1 << 63)
-"""A hash has a positive sign from here on."""
+_SIGN: Final = np.uint64(1 << 63)  # hashes from here on count as positive
 
 Vectors = NDArray[np.float32]
 
 
 def embed(texts: Sequence[str], dimensions: int = DIMENSIONS) -> Vectors:
-    """Return a vector of length 1 (of 0, for a text without an n-gram) for each text: shape (texts, dimensions)."""
+    """Return a vector of length 1 (0 for a text without an n-gram) for each text: shape (texts, dimensions)."""
     vectors = np.zeros((len(texts), dimensions), dtype=np.float32)
     for row, text in zip(vectors, texts, strict=True):
         counts = _counts(_plain(text), dimensions)
@@ -46,7 +42,6 @@ def embed(texts: Sequence[str], dimensions: int = DIMENSIONS) -> Vectors:
 
 
 def _plain(text: str) -> bytes:
-    """Return a text in lower case, without accents, with single spaces between words and one at either end."""
     folded = text.casefold()
     if not folded.isascii():
         parts = unicodedata.normalize("NFKD", folded)
@@ -56,7 +51,7 @@ def _plain(text: str) -> bytes:
 
 
 def _counts(data: bytes, dimensions: int) -> NDArray[np.float64]:
-    """Return the counts of n-grams by hash. The hash also gives each a sign, so that collisions do not add up."""
+    # Each hash also has a sign, so that collisions do not add up.
     total = np.zeros(dimensions)
     for start in range(0, len(data) - SIZES[0] + 1, BLOCK):
         hashed = _hashes(data[start : start + BLOCK + SIZES[-1] - 1])
@@ -67,11 +62,8 @@ def _counts(data: bytes, dimensions: int) -> NDArray[np.float64]:
 
 
 def _hashes(data: bytes) -> NDArray[np.uint64]:
-    """Return a hash of every n-gram that begins in the first BLOCK bytes; arithmetic is modulo 2^64.
-
-    It is FNV-1a, which hardly reaches the upper bits in so few bytes, and then the mixing step of MurmurHash3 on it.
-    That of a longer n-gram goes on from that of the shorter one which begins at the same byte.
-    """
+    # FNV-1a hardly reaches the upper bits in so few bytes, so the mixing step of MurmurHash3 follows. A longer n-gram
+    # continues the hash of the shorter one at the same byte.
     codes = np.frombuffer(data, dtype=np.uint8).astype(np.uint64)
     hashed = np.full(min(BLOCK, len(codes)), _BASIS)
     every = []

@@ -1,7 +1,7 @@
-"""What happens before there is text, or after it: a place in a queue, a prompt that is read, gates; and who is told.
+"""Report what happens before and after there is text: queues, prompt processing, gates.
 
-A caller says by `following` who receives the stages of models and gates inside of the block, in whatever task.
-Nothing depends on a stage, and nothing journals it.
+`following` sets the listener for all stages of models and gates inside its block, in any task. Nothing depends on a
+stage, and nothing journals it.
 """
 
 from collections.abc import Callable, Iterator
@@ -19,23 +19,22 @@ class ModelLoad:
 
 @dataclass(frozen=True, slots=True)
 class QueuePlace:
-    """A request waits in the queue of an engine behind this number of others."""
+    """A request waits in an engine's queue."""
 
     ahead: int
 
 
 @dataclass(frozen=True, slots=True)
 class PromptRead:
-    """An engine has computed this many tokens of a request's prompt, those that it had in its cache included."""
+    """An engine has processed `tokens` of a request's prompt, cached ones included."""
 
     tokens: int
-    prompt_tokens: int
-    """How many tokens the whole prompt has."""
+    prompt_tokens: int  # of the whole prompt
 
 
 @dataclass(frozen=True, slots=True)
 class GateRun:
-    """A gate checks. Its job may wait for a core, or for its turn in the sandbox."""
+    """A gate runs. If it `waits`, then for a core or for its turn in the sandbox."""
 
     gate: str
     waits: bool = False
@@ -43,7 +42,7 @@ class GateRun:
 
 @dataclass(frozen=True, slots=True)
 class GateEnd:
-    """A gate has ended, or was cancelled."""
+    """A gate has ended or was cancelled."""
 
     gate: str
 
@@ -57,7 +56,7 @@ _gate: ContextVar[str] = ContextVar("gate", default="")
 
 @contextmanager
 def following(on_stage: OnStage) -> Iterator[None]:
-    """Call `on_stage` for each stage inside of the block. It must not raise."""
+    """Call `on_stage` for each stage inside the block. It must not raise."""
     token = _listener.set(on_stage)
     try:
         yield
@@ -66,19 +65,18 @@ def following(on_stage: OnStage) -> Iterator[None]:
 
 
 def listener() -> OnStage | None:
-    """Return who follows what is asked here and now; None if nobody does."""
+    """Return the current listener, or None."""
     return _listener.get()
 
 
 def tell(stage: Stage) -> None:
-    """Tell whoever follows this block of a stage."""
     if (on_stage := _listener.get()) is not None:
         on_stage(stage)
 
 
 @contextmanager
 def checking(gate: str) -> Iterator[None]:
-    """Tell that a gate checks for as long as the block lasts."""
+    """Report a run of the gate for the duration of the block."""
     token = _gate.set(gate)
     tell(GateRun(gate))
     try:
@@ -90,7 +88,7 @@ def checking(gate: str) -> Iterator[None]:
 
 @contextmanager
 def waiting_for_core() -> Iterator[None]:
-    """Tell that the gate in whose block this is, if any, waits for a core for as long as this block lasts."""
+    """Report that the gate around this block, if any, waits for a core."""
     gate = _gate.get()
     if not gate:
         yield

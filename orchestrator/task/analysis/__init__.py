@@ -3,7 +3,7 @@
 graph      the result: StepGraph, its edges with their reasons, and the sources of names
 analyze    from steps to their StepGraph
 names      what each name that a step reads stands for
-edges      which step waits for which, from `depends_on`, data flow and conflicts
+edges      dependencies from `depends_on`, data flow and conflicts
 """
 
 from orchestrator.task.analysis.analyze import NO_PATHS, PlanAnalysis, analyze, analyze_task

@@ -30,40 +30,35 @@ def analyze(
 ) -> StepGraph:
     """Return the graph of a plan. Raises InvalidTask for cycles, dangling or ambiguous names, duplicates and clashes.
 
-    Edges come from `depends_on`, from the flow of data (a step waits for the writer of what it reads), and from
-    conflicts (a step that overwrites an artifact waits for its writer and its readers). A name that a step reads stands
-    for the output of the latest earlier writer in document order, else for the label of an input of the task
-    (`labels`), else for a file under `--dir` (`files`), else for the path of an input that has a label (`paths`: path
-    by label), else for the output of the only later writer.
+    Edges come from `depends_on`, from data flow (a step waits for the writer of what it reads), and from conflicts (a
+    step that overwrites an artifact waits for its writer and readers). A name that a step reads is the output of the
+    latest earlier writer in document order, else an input's label (`labels`), else a file under `--dir` (`files`), else
+    the path of a labelled input (`paths`: path by label), else the output of the only later writer.
 
-    So an output with the name of an input or a file is a new version of it. The step that writes it and the steps
-    before it in document order read the version before, and the steps after it read the new one.
+    An output with the name of an input or a file is a new version, which later steps read. If the plan has grown,
+    `earlier` is the graph of its first steps, whose names keep their meaning.
 
-    `earlier` is the graph of the first of these steps, if the plan has grown. What the names in it stand for is kept.
-    As new steps name only each other and earlier ones, growth never changes what an accepted step waits for.
-
-    Mode "discover" drops explicit edges that carry no artifact, unless one of the two steps may have side effects (kind
-    repl or tool, or has tools). A cycle is refused in every mode, even if "discover" would drop one of its edges. Mode
-    "serial" has the same graph as "as-planned"; it is the scheduler that runs one step at a time, in `order`. The time
-    is linear in steps and edges.
+    Mode "discover" drops explicit edges that carry no artifact, unless one of the steps may have side effects (kind
+    repl or tool, or has tools). Cycles are refused even through such an edge. Mode "serial" has the same graph as "as-
+    planned".
     """
     names = NameResolver(steps, labels, files, paths)
     sources: dict[str, Mapping[str, Source]] = {}
     problems = chain(names.clashes(), names.resolve(earlier.sources if earlier else {}, sources))
     _refuse(problems)
-    found = tuple(edges(steps, sources, mode))
+    found_edges = tuple(edges(steps, sources, mode))
     ids = [step.id for step in steps]
-    before, after = neighbours(ids, ((edge.before, edge.after) for edge in found))
+    before, after = neighbours(ids, ((edge.before, edge.after) for edge in found_edges))
     order = topological(ids, before, after)
     if len(order) < len(ids):
-        _refuse(_cycles(steps, cycles(ids, order, before), found))
-    if any(edge.dropped for edge in found):
-        before, after = neighbours(ids, ((edge.before, edge.after) for edge in found if not edge.dropped))
+        _refuse(_cycles(steps, cycles(ids, order, before), found_edges))
+    if any(edge.dropped for edge in found_edges):
+        before, after = neighbours(ids, ((edge.before, edge.after) for edge in found_edges if not edge.dropped))
         order = topological(ids, before, after)
     depths = waves(ids, order, before)
     return StepGraph(
         steps={step.id: step for step in steps},
-        edges=found,
+        edges=found_edges,
         before=before,
         after=after,
         order=order,
@@ -74,7 +69,7 @@ def analyze(
 
 
 class PlanAnalysis:
-    """The graph of a plan that grows: every step names only earlier ones, and those that come together with it."""
+    """The graph of a plan that grows: every step names only earlier steps and those added with it."""
 
     def __init__(
         self,
@@ -83,14 +78,14 @@ class PlanAnalysis:
         mode: Mode = "as-planned",
         paths: Mapping[str, str] = NO_PATHS,
     ) -> None:
-        """`labels`, `files`, `mode` and `paths` are as in `analyze`."""
+        """Arguments are as in `analyze`."""
         self._labels, self._files, self._mode, self._paths = labels, files, mode, paths
         self.graph = analyze((), labels=labels, files=files, paths=paths, mode=mode)
 
     def add(self, steps: Sequence[Step]) -> StepGraph:
-        """Return the graph with more steps behind the others, and keep it as `graph`.
+        """Add steps at the end and return the new graph.
 
-        Raises InvalidTask for steps that do not fit the plan, and then the graph is as it was.
+        Raises InvalidTask for steps that do not fit the plan; then the graph does not change.
         """
         every = (*self.graph.steps.values(), *steps)
         self.graph = analyze(
@@ -104,9 +99,9 @@ class PlanAnalysis:
         return self.graph
 
     def add_apart(self, step: Step) -> StepGraph:
-        """Return the graph with a step that waits for none of the others, in a wave of its own, and keep it as `graph`.
+        """Add a step that waits for no other, in its own wave, and return the new graph.
 
-        It reads only labels and files, and may write what other steps were to write. Raises InvalidTask.
+        It reads only labels and files, and may write outputs of other steps. Raises InvalidTask.
         """
         alone = analyze((step,), labels=self._labels, files=self._files, paths=self._paths, mode=self._mode)
         graph = self.graph
@@ -124,7 +119,7 @@ class PlanAnalysis:
 
 
 def analyze_task(task: TaskIR, *, files: Collection[str] = (), mode: Mode = "as-planned") -> StepGraph:
-    """Return the graph of a task's plan. Raises InvalidTask as `analyze` does, and for inputs of the same name."""
+    """Return the graph of a task's plan. Raises InvalidTask as `analyze` does, and for inputs with the same name."""
     labels: dict[str, int] = {}
     twice = [
         Problem(
@@ -145,10 +140,10 @@ def _refuse(problems: Iterable[Problem]) -> None:
         raise invalid_task(first)
 
 
-def _cycles(steps: Sequence[Step], found: Iterable[tuple[str, ...]], every: Sequence[Edge]) -> Iterator[Problem]:
+def _cycles(steps: Sequence[Step], rings: Iterable[tuple[str, ...]], every: Sequence[Edge]) -> Iterator[Problem]:
     index = {step.id: position for position, step in enumerate(steps)}
     reasons = {(edge.before, edge.after): edge for edge in reversed(every)}
-    for cycle in found:
+    for cycle in rings:
         ring = (*cycle, cycle[0])
         path = " → ".join(ring if len(ring) <= _MAX_IDS_SHOWN else (*ring[: _MAX_IDS_SHOWN - 1], "…", ring[-1]))
         why = "; ".join(_why(reasons[pair]) for pair in islice(pairwise(ring), _MAX_REASONS_SHOWN))

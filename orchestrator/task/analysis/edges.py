@@ -9,10 +9,7 @@ from orchestrator.task.taskir.names import compose_name
 
 
 def edges(steps: Sequence[Step], sources: Mapping[str, Mapping[str, Source]], mode: Mode) -> Iterator[Edge]:
-    """Yield the edges in document order of the step that waits: for each step explicit ones, data flow, then conflicts.
-
-    `sources` says for each step what the names that it reads stand for.
-    """
+    """Yield the edges in document order of the waiting step; per step explicit ones, data flow, then conflicts."""
     by_id = {step.id: step for step in steps}
     writer: dict[str, str] = {}
     readers: dict[str, list[str]] = {}
@@ -49,5 +46,4 @@ def _explicit(step: Step, by_id: Mapping[str, Step], reads: Mapping[str, Source]
 
 
 def _has_side_effects(step: Step) -> bool:
-    """Return whether a step may have side effects, so that its order may matter although no artifact shows why."""
-    return step.kind != "generate" or bool(step.tools)
+    return step.kind != "generate" or bool(step.tools)  # its order may matter without an artifact

@@ -16,10 +16,8 @@ class Edge:
     before: str
     after: str
     reason: Reason
-    artifact: str | None = None
-    """The artifact for which it waits, or None for an order without one."""
-    dropped: bool = False
-    """Whether the mode has dropped the edge, so that `after` does not wait."""
+    artifact: str | None = None  # None for an order without data
+    dropped: bool = False  # by the mode, so that `after` does not wait
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,29 +25,19 @@ class Source:
     """What a name that a step reads stands for."""
 
     kind: Literal["artifact", "input", "file"]
-    step: str | None = None
-    """The id of the step that writes the artifact; None for inputs and files."""
-    name: str = ""
-    """The name under which that step writes it, if the reader names it in another way; else empty."""
+    step: str | None = None  # the artifact's writer; None for inputs and files
+    name: str = ""  # the writer's spelling, if the reader's differs; else empty
 
 
 @dataclass(frozen=True, slots=True)
 class StepGraph:
-    """The DAG of a plan."""
+    """The DAG of a plan. Steps are given by id."""
 
-    steps: Mapping[str, Step]
-    """The steps by id, in document order."""
+    steps: Mapping[str, Step]  # in document order
     edges: tuple[Edge, ...]
-    """All edges, dropped ones too."""
-    before: Mapping[str, tuple[str, ...]]
-    """The steps for which each step waits directly, in document order. Dropped edges do not count."""
-    after: Mapping[str, tuple[str, ...]]
-    """The steps that wait directly for each step, in document order. Dropped edges do not count."""
-    order: tuple[str, ...]
-    """The ids in topological order, with ties in document order."""
-    waves: tuple[tuple[str, ...], ...]
-    """The ids by depth: first the steps that wait for none."""
-    width: int
-    """The size of the largest wave."""
-    sources: Mapping[str, Mapping[str, Source]]
-    """What each name that a step reads (`inputs` and `foreach`) stands for, by step id and name."""
+    before: Mapping[str, tuple[str, ...]]  # direct dependencies in document order, without dropped edges
+    after: Mapping[str, tuple[str, ...]]  # the reverse
+    order: tuple[str, ...]  # topological, with ties in document order
+    waves: tuple[tuple[str, ...], ...]  # by depth; the first one waits for nothing
+    width: int  # of the largest wave
+    sources: Mapping[str, Mapping[str, Source]]  # of `inputs` and `foreach`, by step and name

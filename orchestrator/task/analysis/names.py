@@ -11,8 +11,7 @@ from orchestrator.task.taskir import Step, pointer
 from orchestrator.task.taskir.names import compose_name, find_name
 from orchestrator.task.taskir.problems import format_known_names, format_value
 
-MAX_PART_BYTES = 240
-"""Artifacts become files. File systems allow 255 bytes for a part of a name, and a file being written has a suffix."""
+MAX_PART_BYTES = 240  # File systems allow 255 bytes for a part of a name, and a file being written has a suffix.
 
 _CHILD = re.compile(r"(.+)\[(?:0|[1-9][0-9]*)\]", re.DOTALL)
 
@@ -23,12 +22,10 @@ def reads(step: Step) -> tuple[str, ...]:
 
 
 class NameResolver:
-    """Checks and resolves the names of one plan."""
-
     def __init__(
         self, steps: Sequence[Step], labels: Collection[str], files: Collection[str], paths: Mapping[str, str]
     ) -> None:
-        """`labels`, `files` and `paths` are as in `analyze`."""
+        """Arguments are as in `analyze`."""
         self._steps = steps
         self._labels = frozenset(labels)
         self._paths = paths
@@ -43,11 +40,11 @@ class NameResolver:
     def clashes(self) -> Iterator[Problem]:
         """Yield a problem for each duplicate id, unknown id in `depends_on`, and output whose name is taken."""
         spread = frozenset(name for step in self._steps if step.foreach is not None for name in step.outputs)
-        seen: dict[str, int] = {}
+        first_index: dict[str, int] = {}
         for index, step in enumerate(self._steps):
-            if seen.setdefault(step.id, index) != index:
+            if first_index.setdefault(step.id, index) != index:
                 where = pointer(("plan", "steps", index, "id"))
-                yield Problem(where, f"{step.id} is the id of /plan/steps/{seen[step.id]} too", "each id once")
+                yield Problem(where, f"{step.id} is the id of /plan/steps/{first_index[step.id]} too", "each id once")
             for position, identity in enumerate(step.depends_on):
                 if identity not in self._ids:
                     where = pointer(("plan", "steps", index, "depends_on", position))
@@ -60,8 +57,8 @@ class NameResolver:
                 if flaw := twice or self._output_flaw(name, spread):
                     yield Problem(where, f"{format_value(name)} {flaw}", "a name of its own")
                 elif (path := self._paths.get(name)) is not None:
-                    what = f"{format_value(name)} is the label of the input {format_value(path)}, not its path"
-                    yield Problem(where, what, f"{format_value(path)} for a new version of it, or a name of its own")
+                    message = f"{format_value(name)} is the label of the input {format_value(path)}, not its path"
+                    yield Problem(where, message, f"{format_value(path)} for a new version of it, or a name of its own")
 
     def _output_flaw(self, name: str, spread: frozenset[str]) -> str:
         parts = name.split("/")
@@ -80,9 +77,9 @@ class NameResolver:
     def resolve(
         self, known: Mapping[str, Mapping[str, Source]], sources: dict[str, Mapping[str, Source]]
     ) -> Iterator[Problem]:
-        """Fill in `sources` for every step, and yield a problem for each name that stands for nothing or is ambiguous.
+        """Fill in `sources` for every step, and yield a problem for each name that is dangling or ambiguous.
 
-        The sources of steps in `known` are taken from there.
+        Steps in `known` keep their sources.
         """
         versions: dict[str, Source] = {}
         for index, step in enumerate(self._steps):
@@ -98,11 +95,10 @@ class NameResolver:
                 versions[compose_name(name)] = Source("artifact", step.id, name)
 
     def _artifact(self, name: str) -> str:
-        """Return the name, in composed characters, that an artifact must have to be a new version of `name`."""
+        # A path of a labelled input stands for its label's artifact.
         return compose_name(self._paths.get(name, name))
 
     def _source(self, name: str, reader: str, latest: Source | None) -> Source | None:
-        """Return what a name stands for: `latest` if an earlier step writes it, else an original, else a later one."""
         if latest is None and (original := self._original(name)) is not None:
             return original
         later = self._later(name, reader)
@@ -119,10 +115,9 @@ class NameResolver:
         return Source("input") if name in self._of_paths else None
 
     def _later(self, name: str, reader: str) -> list[Source]:
-        """Return the first two writers of a name that no earlier step writes, without the reader itself."""
         writers = self._writers.get(self._artifact(name), [])
         own = 1 if writers and writers[0].step == reader else 0
-        return writers[own : own + 2]
+        return writers[own : own + 2]  # two are enough to be ambiguous
 
     def _dangling(self, index: int, step: Step, name: str) -> Problem:
         if step.foreach == name and name not in step.inputs:
@@ -132,13 +127,13 @@ class NameResolver:
         later = self._later(name, step.id)
         if later:
             clash = f"{later[0].step} and {later[1].step} both write it later"
-            what = f"{step.id} cannot tell which {format_value(name)} is meant: {clash}"
-            return Problem(where, what, "a name that an earlier step or only one later step writes")
+            message = f"{step.id} cannot tell which {format_value(name)} is meant: {clash}"
+            return Problem(where, message, "a name that an earlier step or only one later step writes")
         if compose_name(name) in self._writers:
             return Problem(
                 where, f"only {step.id} itself writes {format_value(name)}", "what another step writes, or a file"
             )
-        known = frozenset((*self._writers, *self._labels, *self._of_paths, *self._files))
+        names = frozenset((*self._writers, *self._labels, *self._of_paths, *self._files))
         return Problem(
-            where, f"no artifact, input or file is called {format_value(name)}", format_known_names(known, name)
+            where, f"no artifact, input or file is called {format_value(name)}", format_known_names(names, name)
         )

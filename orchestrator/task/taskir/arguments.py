@@ -13,7 +13,7 @@ def fill_arguments(arguments: Mapping[str, Any], inputs: Mapping[str, str]) -> d
 
 
 def input_references(arguments: Mapping[str, Any]) -> dict[str, str]:
-    """Return the names of the inputs that arguments refer to, by the name of the argument."""
+    """Return the referenced input names by argument name."""
     return {name: value[INPUT] for name, value in arguments.items() if _is_reference(value)}
 
 

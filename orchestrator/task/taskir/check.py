@@ -13,8 +13,7 @@ from orchestrator.task.taskir.patterns import BadPattern, patterns_in, read_patt
 from orchestrator.task.taskir.problems import MAX_PROBLEMS, format_known_names, format_value, pointer
 from orchestrator.task.taskir.validation import BadSchema, OutputSchema, schema_mismatch
 
-WRITE_ARTIFACT: Final = "write_artifact"
-"""The tool that writes outputs of the step that calls it, by name."""
+WRITE_ARTIFACT: Final = "write_artifact"  # the tool that writes outputs of its step, by name
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,21 +23,18 @@ class Capabilities:
     roles: frozenset[str]
     personas: frozenset[str]
     gates: frozenset[str]
-    kinds: frozenset[str]
-    """The kinds of step."""
-    input_types: frozenset[str]
-    """The types of input."""
+    kinds: frozenset[str]  # of steps
+    input_types: frozenset[str]  # of task inputs
     models: frozenset[str]
-    tools: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
-    """The JSON Schema of each tool's arguments, by tool."""
+    tools: Mapping[str, Mapping[str, object]] = field(default_factory=dict)  # JSON Schema of each tool's arguments
+    # Why some kinds of steps and tools do not work here, by name.
     unavailable: Mapping[str, str] = field(default_factory=dict)
-    """Why kinds of step and tools that this version has do not work on this machine, by name."""
+    # Why some roles of the registry do not work, by name.
     unavailable_roles: Mapping[str, str] = field(default_factory=dict)
-    """Why roles that the registry has cannot work, by name."""
 
 
 def check_task(task: TaskIR, capabilities: Capabilities) -> tuple[Problem, ...]:
-    """Return a problem for each thing in the task that the installation does not have, up to about fifty problems."""
+    """Return a problem for each thing in the task that the installation lacks, up to about fifty."""
     problems: list[Problem] = []
     for problem in _problems(task, capabilities):
         problems.append(problem)
@@ -48,10 +44,7 @@ def check_task(task: TaskIR, capabilities: Capabilities) -> tuple[Problem, ...]:
 
 
 def check_hints(task: TaskIR, capabilities: Capabilities) -> tuple[Problem, ...]:
-    """Return a problem for each hint of the task's agents that names what the installation does not have.
-
-    They keep no task from running, since it was only hinted at: the role's own model and persona are used.
-    """
+    """Return a problem for each hint of an agent that this installation cannot follow. Tasks run in spite of them."""
     problems: list[Problem] = []
     for index, agent in enumerate(task.agents):
         where = ("agents", index)
@@ -130,13 +123,13 @@ def _arguments(
     for name, read in reads.items():
         yield from _check_known((*path, name), "input", read, readable)
     # The text of an input is only known when the step runs, so until then it is not checked.
-    known = {name: "" if name in reads else value for name, value in arguments.items()}
+    literals = {name: "" if name in reads else value for name, value in arguments.items()}
     accepted = f"what {step.tools[0]} takes"
     try:
-        wrong = OutputSchema(capabilities.tools.get(step.tools[0], {})).mismatches(known)
+        wrong = OutputSchema(capabilities.tools.get(step.tools[0], {})).mismatches(literals)
     except BadSchema as error:
-        what = f"they cannot be checked by the schema of {step.tools[0]}: {error}"
-        yield Problem(pointer(path), what, "a tool with another schema")
+        flaw = f"they cannot be checked by the schema of {step.tools[0]}: {error}"
+        yield Problem(pointer(path), flaw, "a tool with another schema")
         return
     for place, message in wrong:
         if not (place and place[0] in reads):
@@ -144,44 +137,43 @@ def _arguments(
 
 
 def _written_name(path: tuple[str | int, ...], step: Step, arguments: Mapping[str, object]) -> Iterator[Problem]:
-    """Yield a problem for a call that writes what is no output of the step, so that it would fail."""
+    # Such a call would fail.
     name, outputs = arguments.get("name"), ", ".join(step.outputs) or "none"
     if step.foreach is not None:
         own = f"such as {step.outputs[0]}[0]" if step.outputs else "named by its number"
-        what = f"each child of a foreach writes an output of its own, {own}, which the same arguments cannot name"
+        message = f"each child of a foreach writes an output of its own, {own}, which the same arguments cannot name"
         yield Problem(
-            pointer(path), what, f"no foreach, or a tool whose result is the output instead of {WRITE_ARTIFACT}"
+            pointer(path), message, f"no foreach, or a tool whose result is the output instead of {WRITE_ARTIFACT}"
         )
     elif isinstance(name, str) and name not in step.outputs:
         yield Problem(pointer((*path, "name")), f"{format_value(name)} is no output of the step", outputs)
 
 
 def _check_available(
-    path: tuple[str | int, ...], what: str, name: str, known: Collection[str], unavailable: Mapping[str, str]
+    path: tuple[str | int, ...], noun: str, name: str, names: Collection[str], unavailable: Mapping[str, str]
 ) -> Iterator[Problem]:
-    """Yield a problem for a name that does not exist, or that exists but is not available on this machine."""
     if name in unavailable:
         yield Problem(
-            pointer(path), f"{what} {format_value(name)} is not available here: {unavailable[name]}", ", ".join(known)
+            pointer(path), f"{noun} {format_value(name)} is not available here: {unavailable[name]}", ", ".join(names)
         )
     else:
-        yield from _check_known(path, what, name, known)
+        yield from _check_known(path, noun, name, names)
 
 
-def _check_known(path: tuple[str | int, ...], what: str, name: str | None, known: Collection[str]) -> Iterator[Problem]:
-    if name is not None and name not in known:
-        yield Problem(pointer(path), f"unknown {what} {format_value(name)}", format_known_names(known, name))
+def _check_known(path: tuple[str | int, ...], noun: str, name: str | None, names: Collection[str]) -> Iterator[Problem]:
+    if name is not None and name not in names:
+        yield Problem(pointer(path), f"unknown {noun} {format_value(name)}", format_known_names(names, name))
 
 
 def _check_all_known(
-    path: tuple[str | int, ...], what: str, names: Collection[str], known: Collection[str]
+    path: tuple[str | int, ...], noun: str, names: Collection[str], accepted: Collection[str]
 ) -> Iterator[Problem]:
     for index, name in enumerate(names):
-        yield from _check_known((*path, index), what, name, known)
+        yield from _check_known((*path, index), noun, name, accepted)
 
 
 def _output_schemas(task: TaskIR) -> Iterator[Problem]:
-    """Check each schema once: many steps may share one, and a check takes most of a millisecond."""
+    # Check each schema once: many steps may share one, and a check takes most of a millisecond.
     judged: set[str] = set()
     for index, step in enumerate(task.plan.steps):
         if step.output_schema is None:
@@ -222,7 +214,6 @@ def _references(path: tuple[str | int, ...], schema: object) -> Iterator[tuple[t
 
 
 def _anchors(schema: object) -> Iterator[object]:
-    """Yield the names that schemas inside of this one give themselves."""
     if isinstance(schema, dict):
         if "$anchor" in schema:
             yield schema["$anchor"]

@@ -1,8 +1,7 @@
 """Declare the types of TaskIR's fields with their limits.
 
-The types are strict: nothing is coerced, so that a document can be returned as it was read. All limits are also in the
-published JSON Schema. The two that JSON Schema cannot express (bytes and depth of the whole document) are checked
-while parsing, and the schema states them in its `$comment`.
+The types are strict: nothing is coerced, so a document can be returned as it was read. The published JSON Schema has
+the same limits; it states the two that it cannot express (bytes and depth of the document) in its `$comment`.
 """
 
 from typing import Annotated, Any
@@ -10,6 +9,7 @@ from typing import Annotated, Any
 from pydantic import Field, PlainSerializer, PlainValidator, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
+# In the order in which they check an artifact.
 GATES = (
     "schema",
     "shellcheck",
@@ -23,10 +23,8 @@ GATES = (
     "bench",
     "judge",
 )
-"""The names of all gates, in the order in which they check an artifact."""
 
-REQUEST_LABEL = "request"
-"""The name under which steps read the user's request, in runs that began with a request in words."""
+REQUEST_LABEL = "request"  # how steps read the user's request, in runs that started with one
 
 MAX_BYTES = 10 * 1024 * 1024
 MAX_DEPTH = 64
@@ -53,13 +51,13 @@ NAME = rf"^[^{_CONTROL}]+$"
 ARTIFACT = rf"^{_PART}(?:/{_PART})*$"
 TIMESTAMP = f"^[0-9]{{4}}-{_DAY}(?:[Tt ]{_TIME}{_ZONE}?)?$"
 
+# For error messages.
 PATTERN_DESCRIPTIONS = {
     STEP_ID: "S1, S2, … (S and a whole number of up to nine digits)",
     NAME: "text on one line, without control characters",
     ARTIFACT: "a relative POSIX name such as notes/a.txt, without empty, '.' or '..' parts or control characters",
     TIMESTAMP: "an ISO 8601 date or time such as 2026-01-31T12:00:00Z",
 }
-"""What each pattern accepts, in words for error messages."""
 
 
 def _seconds(value: object) -> int | float:

@@ -1,8 +1,7 @@
-"""The formats of JSON Schema that are enforced: what texts they accept, and which of these a grammar writes.
+"""The formats of JSON Schema that are enforced: what they accept, and which of it a grammar writes.
 
-Both are regular expressions. The accepted texts of dates and times are those of RFC 3339, section 5.6, with the real
-length of each month, but for leap seconds and the year 0; those of `email` are dot-atoms (RFC 5322, section 3.4.1) at
-the name of a host.
+Dates and times follow RFC 3339, section 5.6, with real month lengths but without leap seconds and the year 0. `email`
+accepts dot-atoms (RFC 5322, section 3.4.1) at a host name.
 """
 
 from typing import Final, NamedTuple
@@ -11,8 +10,7 @@ from typing import Final, NamedTuple
 class TextFormat(NamedTuple):
     """Two regular expressions. What `written` matches, `accepted` matches too."""
 
-    written: str
-    """What a grammar forms: no quantifier stands inside of what is repeated."""
+    written: str  # for a grammar, so without a quantifier inside a repetition
     accepted: str
 
 
@@ -52,9 +50,8 @@ FORMATS: Final = {
     "ipv4": _whole(r"\.".join([_BYTE] * 4)),
     "email": _whole(*_EMAIL),
 }
-"""The formats that are enforced."""
+# The other formats of JSON Schema (2020-12). Any further name is an annotation, as `int32` is.
 NOT_ENFORCED: Final = frozenset(
     "duration hostname idn-email idn-hostname ipv6 iri iri-reference json-pointer regex relative-json-pointer uri "
     "uri-reference uri-template".split()
 )
-"""The other formats of JSON Schema (2020-12). Any further name is an annotation, as `int32` is."""

@@ -1,6 +1,6 @@
 """Read JSON strictly, and write it compactly.
 
-What `json.loads` wrongly accepts, or fails on, becomes a problem with a JSON pointer.
+Input that `json.loads` wrongly accepts, or fails on, becomes a problem with a JSON pointer.
 """
 
 import json
@@ -17,27 +17,26 @@ from orchestrator.task.taskir.problems import MAX_PROBLEMS, format_value, pointe
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*+"|[\[\]{},]', re.DOTALL)
 _PLAIN = frozenset((bool, int, type(None)))
 
+# A value's container and its key there. A linked list, so each value adds only one tuple.
 Path = tuple["Path", str | int] | None
-"""Where a value is: the path of its container, and its key there. It is a linked list, so each value adds one tuple."""
 
 _Container = tuple[dict[str, object] | list[object], Path, int]
 
 
 @dataclass(frozen=True, slots=True)
 class _Refused:
-    """A placeholder in the parsed document for something that is not JSON, until its JSON pointer is known."""
-
+    # Stands for something that is not JSON in the parsed document, until its JSON pointer is known.
     what: str
     accepted: str
 
 
 def compact_json(value: object) -> str:
-    """Return JSON without white space between its parts, which is how the embedded models write and read it."""
+    """Return JSON without white space between its parts, as the embedded models write and read it."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def read_json(raw: str | bytes) -> tuple[object, list[Problem]]:
-    """Return the parsed document and the problems with it. If there are problems, the document must not be used."""
+    """Return the parsed document and the problems with it. A document with problems must not be used."""
     size = len(raw) if isinstance(raw, bytes) or raw.isascii() else len(raw.encode(errors="surrogatepass"))
     if size > MAX_BYTES:
         return None, [Problem("/", f"the document has {size} bytes", f"up to {MAX_BYTES} bytes")]
@@ -62,9 +61,9 @@ def _decode(text: str) -> object:
 
 
 def _object(pairs: list[tuple[str, object]]) -> object:
-    found = dict(pairs)
-    if len(found) == len(pairs):
-        return found
+    entries = dict(pairs)
+    if len(entries) == len(pairs):
+        return entries
     double = Counter(key for key, _ in pairs).most_common(1)[0][0]
     return _Refused(f"the key {format_value(double)} is there twice", "each key once in an object")
 
@@ -89,14 +88,14 @@ def _fraction(digits: str) -> object:
 
 
 def inspect(document: object) -> list[Problem]:
-    """Return the problems with parsed JSON that any schema has: depth, sizes, invalid Unicode, types that are not JSON.
-
-    It does not recurse, so that neither depth nor a cycle can exhaust Python's stack.
+    """Return the problems that parsed JSON has under any schema: depth, sizes, invalid Unicode, types that are not
+    JSON.
     """
     if not isinstance(document, dict | list):
         flaw = _flaw(document)
         return [Problem("/", *flaw)] if flaw else []
     problems: list[Problem] = []
+    # No recursion: neither depth nor a cycle can exhaust Python's stack.
     stack: list[_Container] = [(document, None, 1)]
     weight = 0
     while stack and len(problems) <= MAX_PROBLEMS:
@@ -118,8 +117,7 @@ def inspect(document: object) -> list[Problem]:
 def _check_leaves(
     pairs: Iterable[tuple[str | int, object]], path: Path, depth: int, stack: list[_Container], problems: list[Problem]
 ) -> int:
-    """Check the leaves of a container, stack its containers, and return a lower bound of its size in JSON (bytes)."""
-    weight = 0
+    weight = 0  # lower bound of the size in JSON (bytes)
     for key, value in pairs:
         weight += 1
         kind = type(value)
@@ -138,7 +136,6 @@ def _check_leaves(
 
 
 def _flaw(value: object) -> tuple[str, str] | None:
-    """Return (what is wrong with a leaf, what is accepted), or None."""
     if isinstance(value, _Refused):
         return value.what, value.accepted
     if isinstance(value, str):
@@ -161,7 +158,7 @@ def _key_flaw(key: object) -> tuple[str, str] | None:
 
 
 def is_unicode(value: str) -> bool:
-    """Return whether a text can be encoded as UTF-8, which half of a surrogate pair cannot."""
+    """Return whether a text can be encoded as UTF-8: half a surrogate pair cannot."""
     try:
         value.encode()
     except UnicodeEncodeError:
@@ -182,7 +179,7 @@ def _too_deep(path: list[str | int]) -> Problem:
 
 
 def _deep_path(text: str) -> list[str | int]:
-    """Return the path of the first value beyond the depth limit, in a text that is too deep for the JSON parser."""
+    # Path of the first value beyond the depth limit; the JSON parser gave up on this text.
     path: list[str | int | None] = []  # None in an object before its next key
     for match in _TOKEN.finditer(text):
         mark = match[0]

@@ -30,8 +30,8 @@ Level = Literal["B1", "B2", "B3"]
 StepKind = Literal["generate", "repl", "tool"]
 InputType = Literal["path", "url", "text", "image", "audio"]
 
+# Describes fields that are accepted and returned, but change nothing in a run.
 UNUSED = "kept for readers of the document: it is in no prompt, and nothing depends on it"
-"""Part of the description of fields that are accepted and returned, but change nothing in a run."""
 
 
 class _Record(BaseModel):
@@ -175,7 +175,7 @@ class TaskIR(_Record):
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """Return the name of each input: its label, else a path's or url's value, else `input1`, `input2`, …."""
+        """The name of each input: its label, else a path's or url's value, else `input1`, `input2`, …."""
         return tuple(
             item.label or (item.value if item.type in ("path", "url") and item.value else f"input{number}")
             for number, item in enumerate(self.inputs, start=1)
@@ -183,11 +183,8 @@ class TaskIR(_Record):
 
     @property
     def paths(self) -> dict[str, TaskInput]:
-        """Return the inputs of type path that have a label, by the paths that they are of: a step may name either.
-
-        A path that is the name of another input too stands for that one, and of two inputs with one path it is the
-        first.
-        """
+        """Labelled inputs of type path, by path: a step may name either."""
+        # A path that is also another input's name stands for that one. Of two inputs with one path the first counts.
         labels, named = frozenset(self.labels), dict[str, TaskInput]()
         for item in self.inputs:
             if item.type == "path" and item.label and item.value and item.value not in labels:
@@ -196,7 +193,7 @@ class TaskIR(_Record):
 
     @property
     def paths_by_label(self) -> dict[str, str]:
-        """Return the paths of inputs that have a label instead, by label; none that is the name of another input."""
+        """Paths of labelled inputs by label, except paths that are also another input's name."""
         labels = frozenset(self.labels)
         paths = [item for item in self.inputs if item.type == "path" and item.value and item.value not in labels]
         return {item.label: item.value for item in paths if item.label}

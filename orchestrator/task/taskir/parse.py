@@ -12,13 +12,13 @@ from orchestrator.task.taskir.problems import from_validation, invalid_task
 
 
 def parse_task(raw: str | bytes) -> TaskIR:
-    """Return the task in a JSON text (bytes are UTF-8). Raises InvalidTask, and nothing else, whatever the text is."""
+    """Return the task in a JSON text (bytes are UTF-8). Raises InvalidTask, and nothing else."""
     document, problems = read_json(raw)
     return _validated(document, problems)
 
 
 def task_from(data: object) -> TaskIR:
-    """Return the task in parsed JSON, as `json.loads` returns it. Raises InvalidTask."""
+    """Return the task in parsed JSON. Raises InvalidTask."""
     return _validated(data, inspect(data))
 
 
@@ -32,7 +32,7 @@ def _validated(document: object, problems: list[Problem]) -> TaskIR:
 
 
 def dump_task(task: TaskIR) -> dict[str, Any]:
-    """Return the document that the task was read from, with the same fields and values and without defaults."""
+    """Return the document as it was read: the same fields and values, without defaults."""
     return task.model_dump(mode="json", exclude_unset=True)
 
 

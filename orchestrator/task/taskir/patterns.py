@@ -1,11 +1,11 @@
-"""Match text against regular expressions in time that is linear in the length of the text.
+r"""Match text against regular expressions in linear time.
 
 Models write the text, and it is matched on the event loop. Python's `re` backtracks, for some expressions 2^n times.
-Rust's regex engine, which comes with pydantic, does not backtrack, and has no look-around and no back-references.
+Rust's regex engine, which pydantic contains, does not, but lacks look-around and back-references.
 
-So an expression is read first. Look-ahead directly after a leading `^` becomes an expression of its own, which the text
-has to match or must not match: `^(?=.*\\d)(?!0)\\w+$` is matched exactly. Any other look-around is left out, and a
-back-reference stands for any text, so that the rest accepts all that the whole would accept.
+So look-ahead directly after a leading `^` becomes an expression of its own, which the text has to match or must not
+match: `^(?=.*\d)(?!0)\w+$` is matched exactly. Other look-around is dropped, and a back-reference stands for any text,
+so the rest accepts all that the whole accepts.
 """
 
 import re
@@ -16,10 +16,8 @@ from typing import Final
 
 from pydantic_core import SchemaError, SchemaValidator, core_schema
 
-MAX_CACHED = 64
-"""How many compiled expressions are cached. One may take 10 MiB."""
-MAX_PATTERN: Final = 10_000
-"""How many characters an expression may have that is matched."""
+MAX_CACHED = 64  # compiled expressions, each of up to 10 MiB
+MAX_PATTERN: Final = 10_000  # characters
 _PIECE: Final = re.compile(
     r"(?P<back>\\[1-9][0-9]*|\\k<[^>]*>|\(\?P=[^)]*\))|(?P<look>\(\?<?[=!])"
     r"|(?P<group>\((?:\?(?:P?<[^>]*>|[a-zA-Z-]*:)?)?)|(?P<close>\))"
@@ -27,27 +25,24 @@ _PIECE: Final = re.compile(
     re.DOTALL,
 )
 _NAMED: Final = re.compile(r"\(\?P?<")
+# In `[\w-.]` the hyphen stands for itself; Rust's engine wants a backslash there.
 _HYPHEN: Final = re.compile(r"(\\[dDwWsS])-(?!\])")
-"""A hyphen behind a class of characters, as in `[\\w-.]`, stands for itself; Rust's engine wants a backslash there."""
 _ANY_TEXT: Final = r"[\s\S]*"
+# Escapes that Rust's engine reads differently from ECMAScript, which JSON Schema refers to.
 _PLAIN: Final = {r"\<": "<", r"\>": ">", r"\0": r"\x00"}
-"""Escapes that mean something else to Rust's engine than to ECMAScript's, which JSON Schema refers to."""
 
 
 class BadPattern(Exception):
-    """A text is no regular expression in any dialect. The message says why in one line."""
+    """A text is no regular expression in any dialect. The message is one line."""
 
 
 @dataclass(frozen=True, slots=True)
 class LinearPattern:
-    """What of an expression is matched. It accepts all texts that the expression accepts, and others if `relaxed`."""
+    """The matchable part of an expression. It accepts every text that the expression accepts."""
 
-    body: str | None
-    """The expression without look-around, names and back-references; None if nothing of it can be matched."""
-    ahead: tuple[tuple[str, bool], ...] = ()
-    """Expressions that a text has to match too (true), or must not match."""
-    relaxed: str = ""
-    """What is not matched, and why; empty if the whole expression is matched."""
+    body: str | None  # without look-around, names and back-references; None if nothing can be matched
+    ahead: tuple[tuple[str, bool], ...] = ()  # expressions that a text has to match too (True) or must not match
+    relaxed: str = ""  # what is not matched and why; empty if the match is exact
 
 
 def patterns_in(schema: object, path: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], str]]:
@@ -66,15 +61,15 @@ def patterns_in(schema: object, path: tuple[str | int, ...] = ()) -> Iterator[tu
 
 
 def matches(pattern: str, text: str) -> bool:
-    """Return whether the expression matches anywhere in the text, as far as it can be matched. Raises `BadPattern`."""
+    """Return whether the matchable part matches anywhere in the text. Raises `BadPattern`."""
     read = read_pattern(pattern)
     parts = (*read.ahead, *([] if read.body is None else [(read.body, True)]))
-    return all(_compiled(part).isinstance_python(text) == wanted for part, wanted in parts)
+    return all(_compiled(part).isinstance_python(text) == expected for part, expected in parts)
 
 
 @lru_cache(maxsize=1024)
 def read_pattern(pattern: str) -> LinearPattern:
-    """Return what of an expression can be matched. Raises `BadPattern`."""
+    """Return the matchable part of an expression. Raises `BadPattern`."""
     if len(pattern) > MAX_PATTERN:
         return LinearPattern(None, relaxed=f"it has {len(pattern)} characters, and may have {MAX_PATTERN}")
     pieces = _pieces(pattern)
@@ -88,8 +83,7 @@ def read_pattern(pattern: str) -> LinearPattern:
     return LinearPattern(body, ahead, relaxed)
 
 
-_Piece = tuple[str, str]
-"""The kind of a piece of an expression, a group of `_PIECE`, and its text."""
+_Piece = tuple[str, str]  # kind (a group of `_PIECE`) and text
 
 
 def _pieces(pattern: str) -> list[_Piece]:
@@ -105,7 +99,6 @@ def _pieces(pattern: str) -> list[_Piece]:
 
 
 def _closings(pieces: list[_Piece], pattern: str) -> dict[int, int]:
-    """Return where each group ends, by where it begins."""
     closings: dict[int, int] = {}
     opened: list[int] = []
     for at, (kind, _) in enumerate(pieces):
@@ -123,43 +116,41 @@ def _closings(pieces: list[_Piece], pattern: str) -> dict[int, int]:
 def _without_look_around(
     pieces: list[_Piece], closings: dict[int, int]
 ) -> tuple[str, tuple[tuple[str, bool], ...], str]:
-    """Return the expression without look-around, leading look-ahead, and what was left out."""
-    kept: list[str] = []
+    body: list[str] = []
     ahead: list[tuple[str, bool]] = []
-    left_out: dict[str, None] = {}
+    dropped: dict[str, None] = {}
     has_choice, at = _has_choice(pieces, closings), 0
     while at < len(pieces):
         kind, text = pieces[at]
         if kind == "look":
             end = closings[at]
             inner = pieces[at + 1 : end]
-            leads = kept == ["^"] and "<" not in text and not has_choice and not _is_quantified(pieces, end)
+            leads = body == ["^"] and "<" not in text and not has_choice and not _is_quantified(pieces, end)
             if leads and all(kind not in ("look", "back") for kind, _ in inner):
                 ahead.append((f"^(?:{''.join(map(_written, inner))})", "=" in text))
             else:
-                kept.append("(?:)")
-                left_out["look-behind" if "<" in text else "look-ahead that does not follow a leading ^"] = None
+                body.append("(?:)")
+                dropped["look-behind" if "<" in text else "look-ahead that does not follow a leading ^"] = None
             at = end
         elif kind == "back":
-            kept.append(_ANY_TEXT)
-            left_out["a back-reference"] = None
+            body.append(_ANY_TEXT)
+            dropped["a back-reference"] = None
         else:
-            kept.append(_written(pieces[at]))
+            body.append(_written(pieces[at]))
         at += 1
-    why = f"{' and '.join(left_out)} cannot be matched in linear time" if left_out else ""
-    return "".join(kept), tuple(ahead), why
+    why = f"{' and '.join(dropped)} cannot be matched in linear time" if dropped else ""
+    return "".join(body), tuple(ahead), why
 
 
 def _written(piece: _Piece) -> str:
-    """Return a piece as Rust's engine takes it. Names of groups are left out, since only back-references need them."""
     kind, text = piece
     if kind == "set":
         return _HYPHEN.sub(r"\1\\-", text)
+    # Names of groups go, since only back-references need them.
     return "(" if kind == "group" and _NAMED.match(text) else _PLAIN.get(text, text)
 
 
 def _has_choice(pieces: list[_Piece], closings: dict[int, int]) -> bool:
-    """Return whether there are alternatives outside of groups."""
     at = 0
     while at < len(pieces):
         if pieces[at] == ("other", "|"):
@@ -178,5 +169,4 @@ def _bad(pattern: str, why: str) -> BadPattern:
 
 @lru_cache(maxsize=MAX_CACHED)
 def _compiled(pattern: str) -> SchemaValidator:
-    """Raises pydantic's SchemaError for an expression that Rust's engine does not take."""
     return SchemaValidator(core_schema.str_schema(pattern=pattern, regex_engine="rust-regex"))

@@ -37,7 +37,6 @@ _COUNTS = {
 
 
 def schema_problem(error: SchemaError) -> str:
-    """Return in words what is wrong with a JSON Schema."""
     if list(error.absolute_path)[-1:] == ["items"] and isinstance(error.instance, list):
         return "items is a list, as draft-07 writes tuples; since 2020-12 that is prefixItems"
     return error.message
@@ -54,8 +53,9 @@ def pointer(path: Iterable[object]) -> str:
 
 
 def format_value(value: object) -> str:
-    """Return a value as short JSON for a message. Long text is cut before it is formatted, which keeps this fast."""
+    """Return a value as short JSON for a message."""
     if isinstance(value, str):
+        # Cut before it is formatted: fast for long text.
         return json.dumps(value if len(value) <= _SHOWN else value[:_SHOWN] + "…", ensure_ascii=not _printable(value))
     if isinstance(value, dict):
         return "an object"
@@ -75,29 +75,29 @@ def _printable(value: str) -> bool:
 def nearest(name: str, known: Collection[str]) -> str:
     """Return the known name closest to `name`, or an empty string if none is close.
 
-    If there are more than 2,000 known names, only those with the same first character and similar length count.
+    Among more than 2,000 names, only those with the same first character and similar length count.
     """
     if len(name) > 4 * _SHOWN:
         return ""
     candidates: Iterable[str] = known
     if len(known) > _MANY:
-        alike = (other for other in known if abs(len(other) - len(name)) < 2 and other[:1] == name[:1])
-        candidates = [other for other, _ in zip(alike, range(_MANY), strict=False)]
-    found = difflib.get_close_matches(name, candidates, n=1, cutoff=0.6)
-    return found[0] if found else ""
+        alike = (candidate for candidate in known if abs(len(candidate) - len(name)) < 2 and candidate[:1] == name[:1])
+        candidates = [candidate for candidate, _ in zip(alike, range(_MANY), strict=False)]
+    closest = difflib.get_close_matches(name, candidates, n=1, cutoff=0.6)
+    return closest[0] if closest else ""
 
 
 def format_known_names(known: Collection[str], wrong: str = "") -> str:
-    """Return which names are accepted, for a message: the one nearest to `wrong` first, others if there are few."""
+    """Return the accepted names for a message: the one nearest to `wrong` first, others if there are few."""
     if not known:
         return "none: there are none here"
     near = nearest(wrong, known) if wrong else ""
     listed = sorted(known)[:20] if len(known) <= _MANY else []
-    others = ", ".join(name for name in listed if name != near)
+    other_names = ", ".join(name for name in listed if name != near)
     more = ", …" if listed and len(known) > len(listed) else ""
     if near:
-        return f"{near!r}?" + (f" ({others}{more})" if others else "")
-    return others + more if others else f"one of {len(known)} names"
+        return f"{near!r}?" + (f" ({other_names}{more})" if other_names else "")
+    return other_names + more if other_names else f"one of {len(known)} names"
 
 
 def invalid_task(problems: Iterable[Problem]) -> InvalidTask:
@@ -109,13 +109,12 @@ def invalid_task(problems: Iterable[Problem]) -> InvalidTask:
 
 
 def from_validation(error: ValidationError, document: object) -> InvalidTask:
-    """Return the error for what pydantic found in `document`."""
-    found = [item for item in error.errors(include_url=False) if not _is_consequence(item)]
-    return invalid_task(_problem(item, document) for item in found)
+    items = [item for item in error.errors(include_url=False) if not _is_consequence(item)]
+    return invalid_task(_problem(item, document) for item in items)
 
 
 def _is_consequence(item: Mapping[str, Any]) -> bool:
-    """Return whether an error only follows from wrong items of a list: pydantic then calls the list too short."""
+    # Pydantic drops wrong items first.
     return item["type"] == "too_short" and bool(len(item["input"]) >= item["ctx"]["min_length"])
 
 
@@ -143,7 +142,7 @@ def _accepted(item: Mapping[str, Any]) -> str:
 
 
 def _locate(loc: tuple[int | str, ...], document: object) -> tuple[list[int | str], type[BaseModel]]:
-    """Follow pydantic's location as far as the document goes. Returns the path, and the model of the object there."""
+    # Follow pydantic's location as far as the document goes; the model is that of the object there.
     path: list[int | str] = []
     model: type[BaseModel] = TaskIR
     holder, value = model, document

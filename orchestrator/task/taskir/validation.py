@@ -1,12 +1,12 @@
-"""Check JSON text against a JSON Schema. The one file through which jsonschema enters.
+"""Check JSON text against a JSON Schema. The only file that imports jsonschema.
 
-Its keywords that match patterns are replaced by ours, which match in linear time. A schema with patterns is refused if
-jsonschema would use its own keywords for a part of it. A pattern of which a part cannot be matched in linear time is
-checked by the rest of it. A schema with such a pattern is loosened where a looser pattern would make it stricter, as
-under `not`. `unenforced` says what is loosened. The formats of `FORMATS` are checked.
+Our keywords replace those that match patterns, since ours take linear time. A schema with patterns is refused if
+jsonschema would use its own keywords for a part of it. A pattern that cannot be matched in linear time is checked in
+part, and the schema is loosened where a looser pattern would make it stricter, as under `not`. `unenforced` lists what
+is loosened. The formats of `FORMATS` are checked.
 
-A schema of a few lines can ask for 2^n comparisons (each of n definitions names the one before it twice), and clients
-write schemas. So checks of values are counted in steps, of which a check may take only so many.
+Clients write schemas, and a few lines can ask for 2^n comparisons (each of n definitions names the one before it
+twice). So checks are counted in steps and limited.
 """
 
 import json
@@ -29,32 +29,26 @@ from orchestrator.task.taskir.json_text import read_json
 from orchestrator.task.taskir.patterns import BadPattern, matches, patterns_in, read_pattern
 from orchestrator.task.taskir.problems import pointer, schema_problem
 
-MESSAGE_LENGTH = 300
-"""How many characters of a message of jsonschema are kept."""
+MESSAGE_LENGTH = 300  # characters of a jsonschema message that stay
 
-ERRORS_WEIGHED = 100
-"""Out of how many errors the one that explains most is chosen."""
+ERRORS_WEIGHED = 100  # errors from which the most telling one is chosen
 
-MAX_SCHEMA = 1 << 20
-"""How many characters a schema may have, as JSON: to check one takes a second for each hundred thousand."""
+MAX_SCHEMA = 1 << 20  # characters, as JSON; a check takes a second per hundred thousand
 
-MAX_STEPS = 50_000
-"""How many steps the check of a small value may take: about a second on a busy core. A step is a keyword on a value."""
+MAX_STEPS = 50_000  # for a small value: about a second on a busy core. A step is a keyword on a value.
 
-STEPS_OF_A_PART = 50
-"""How many further steps it may take for each number, text, list and object in the value."""
+STEPS_OF_A_PART = 50  # added for each number, text, list and object in the value
 
+# They may refuse a value because a part of the schema accepts it.
 TIGHTENED_BY_LOOSER_PARTS = ("not", "if", "contains", "oneOf")
-"""Keywords that may refuse a value because a part of the schema accepts it."""
-MAX_PATTERNS = 200
-"""How many different patterns a schema may have. To compile one may take a tenth of a second."""
+MAX_PATTERNS = 200  # different ones; a compilation may take a tenth of a second
 
+# Jsonschema follows these with its own keywords instead of ours.
 OTHER_KEYWORDS = frozenset({"$schema", "$dynamicAnchor", "$recursiveAnchor"})
-"""Keywords through which jsonschema applies a schema with its own keywords instead of ours."""
 
 
 class SchemaMismatch(Exception):
-    """A text is not JSON, or its JSON does not match the schema. `evidence` says in one line where and why."""
+    """A text is not JSON, or does not match the schema. `evidence` says in one line where and why."""
 
     def __init__(self, evidence: str) -> None:
         super().__init__(evidence)
@@ -62,16 +56,14 @@ class SchemaMismatch(Exception):
 
 
 class BadSchema(Exception):
-    """A schema is not a JSON Schema, or cannot be applied, so that no answer could ever match it."""
+    """A schema is not a JSON Schema, or cannot be applied, so that no answer could match it."""
 
 
 class Mismatch(NamedTuple):
-    """A place at which a value does not match a schema, or a schema is none."""
+    """A place at which a value does not match a schema, or at which a schema is invalid."""
 
     path: tuple[str | int, ...]
-    """The keys that lead to the place."""
     message: str
-    """What is wrong there."""
 
 
 class OutputSchema:
@@ -92,7 +84,7 @@ class OutputSchema:
             raise BadSchema(str(error)) from error
         except RecursionError as error:
             raise BadSchema("not a JSON Schema that can be read: nested too deep") from error
-        except (AttributeError, TypeError, ValueError) as error:  # jsonschema looks up "$schema" before it checks it
+        except (AttributeError, TypeError, ValueError) as error:  # jsonschema reads "$schema" before it checks it
             raise BadSchema(f"not a JSON Schema: at /$schema: {_clip(repr(self.schema.get('$schema')))}") from error
 
     def read(self, text: str) -> object:
@@ -104,17 +96,17 @@ class OutputSchema:
         return value
 
     def check(self, value: Any) -> None:
-        """Raise `SchemaMismatch` if the value does not match, or `BadSchema` if the schema turns out to be unusable."""
+        """Raise `SchemaMismatch` if the value does not match, or `BadSchema` if the schema is unusable."""
         worst = best_match(iter(self._errors(value)))
         if isinstance(worst, ValidationError):
             raise SchemaMismatch(f"{pointer(worst.absolute_path)}: {_clip(worst.message)}")
 
     def mismatches(self, value: Any) -> list[Mismatch]:
-        """Return where the value does not match, up to a hundred places. Raises `BadSchema` as `check` does."""
+        """Return where the value does not match, up to 100 places. Raises `BadSchema` as `check` does."""
         return [Mismatch(tuple(error.absolute_path), _clip(error.message)) for error in self._errors(value)]
 
     def _errors(self, value: Any) -> list[ValidationError]:
-        _budget.left = MAX_STEPS + STEPS_OF_A_PART * _parts(value)
+        _budget.remaining = MAX_STEPS + STEPS_OF_A_PART * _parts(value)
         try:
             return list(islice(self._validator.iter_errors(value), ERRORS_WEIGHED))
         except (Unresolvable, ValueError) as error:  # ValueError: a reference that is not a valid URL
@@ -124,7 +116,7 @@ class OutputSchema:
 
 
 def schema_mismatch(schema: Any) -> Mismatch | None:
-    """Return where something is no JSON Schema of the draft 2020-12, or None if it is one."""
+    """Return where something is no JSON Schema of draft 2020-12, or None."""
     try:
         _check_schema(Draft202012Validator, schema)
     except SchemaError as error:
@@ -133,10 +125,7 @@ def schema_mismatch(schema: Any) -> Mismatch | None:
 
 
 def unenforced(schema: Any) -> Iterator[Mismatch]:
-    """Yield what of a JSON Schema is not checked at all, or only in part: patterns, and formats of strings.
-
-    Raises `BadPattern`.
-    """
+    """Yield the parts of a JSON Schema that are not fully checked: patterns and formats. Raises `BadPattern`."""
     relaxed = [(path, pattern, why) for path, pattern in patterns_in(schema) if (why := read_pattern(pattern).relaxed)]
     for path, pattern, why in relaxed:
         yield Mismatch(path, f"the pattern {_clip(repr(pattern))} is not checked as a whole: {why}")
@@ -151,7 +140,6 @@ def unenforced(schema: Any) -> Iterator[Mismatch]:
 def _places_of(
     keywords: Collection[str], schema: object, path: tuple[str | int, ...] = ()
 ) -> Iterator[tuple[tuple[str | int, ...], str]]:
-    """Yield the path and the value (a text) or else the name of each of these keywords in a JSON Schema."""
     if isinstance(schema, dict):
         for key, value in schema.items():
             if key in keywords:
@@ -163,7 +151,6 @@ def _places_of(
 
 
 def _check_schema(kind: type[Validator], schema: Any) -> None:
-    """Raise SchemaError if something is no schema of this draft."""
     if kind is not Draft202012Validator:
         older = kind(kind.META_SCHEMA, format_checker=_format_checker(kind))
         if (worst := best_match(older.iter_errors(schema))) is not None:
@@ -175,11 +162,8 @@ def _check_schema(kind: type[Validator], schema: Any) -> None:
 
 @cache
 def _metaschema() -> Validator:
-    """Return a validator of schemas of the draft 2020-12.
-
-    The published schema of schemas refers to seven others by dynamic references, which are searched for each keyword
-    anew. This one has the same rules in one schema that refers to itself, and is six times as fast.
-    """
+    # The published metaschema refers to seven others by dynamic references, which are resolved again for each keyword.
+    # These are the same rules in one schema, six times as fast.
     whole = Draft202012Validator.META_SCHEMA
     parts = [SPECIFICATIONS.contents(f"{whole['$id'].rpartition('/')[0]}/{part['$ref']}") for part in whole["allOf"]]
     joined: dict[str, Any] = {"type": whole["type"], "properties": {}, "$defs": {}}
@@ -191,40 +175,38 @@ def _metaschema() -> Validator:
 
 @cache
 def _format_checker(kind: type[Validator]) -> FormatChecker:
-    """Return what checks formats in schemas of a draft, but for patterns: those of Python are not those of schemas."""
     checker = FormatChecker(())
+    # Patterns in Python differ from those in schemas.
     checker.checkers = {name: check for name, check in kind.FORMAT_CHECKER.checkers.items() if name != "regex"}
     return checker
 
 
 def _self_contained(node: Any) -> Any:
-    """Return a part of the schema of schemas that refers to the whole of the one that it becomes a part of."""
     if isinstance(node, list):
-        return [_self_contained(one) for one in node]
+        return [_self_contained(item) for item in node]
     if not isinstance(node, dict):
         return node
     names = {"$id", "$schema", "$dynamicAnchor"}
-    kept = {key: value for key, value in node.items() if not (key in names and isinstance(value, str))}
-    if isinstance(kept.get("$dynamicRef"), str):
-        kept["$ref"] = "#" if kept["$dynamicRef"] == "#meta" else kept["$dynamicRef"]
-        del kept["$dynamicRef"]
-    return {key: _self_contained(value) for key, value in kept.items()}
+    entries = {key: value for key, value in node.items() if not (key in names and isinstance(value, str))}
+    if isinstance(entries.get("$dynamicRef"), str):
+        entries["$ref"] = "#" if entries["$dynamicRef"] == "#meta" else entries["$dynamicRef"]
+        del entries["$dynamicRef"]
+    return {key: _self_contained(value) for key, value in entries.items()}
 
 
 @lru_cache(maxsize=256)
 def _validator(schema: str) -> Validator:
-    """Return the validator of a schema. They are cached: checking a schema takes longer than checking most answers."""
-    known = json.loads(schema)
-    kind = validator_for(known, default=Draft202012Validator)
-    _check_schema(kind, known)
-    known.pop("$schema", None)
-    _check_patterns(known)
-    relaxed = any(read_pattern(pattern).relaxed for _, pattern in patterns_in(known))
-    return _bounded(kind, relaxed)(known, registry=Registry())
+    # Cached, because checking a schema takes longer than checking most answers.
+    document = json.loads(schema)
+    kind = validator_for(document, default=Draft202012Validator)
+    _check_schema(kind, document)
+    document.pop("$schema", None)
+    _check_patterns(document)
+    relaxed = any(read_pattern(pattern).relaxed for _, pattern in patterns_in(document))
+    return _bounded(kind, relaxed)(document, registry=Registry())
 
 
 def _check_patterns(schema: object) -> None:
-    """Raise `BadPattern`, or `BadSchema` for a schema with a pattern that jsonschema would match by itself."""
     patterns = tuple(patterns_in(schema))
     distinct = dict.fromkeys(pattern for _, pattern in patterns)
     if len(distinct) > MAX_PATTERNS:
@@ -233,14 +215,14 @@ def _check_patterns(schema: object) -> None:
         read_pattern(pattern)
     of_names = any(path[-1] == "patternProperties" for path, _ in patterns)
     entries = tuple(_entries(schema))
-    others = [key for key, value in entries if key in OTHER_KEYWORDS and not isinstance(value, dict)]
-    others += [key for key, _ in entries if key == "unevaluatedProperties" and of_names]
-    if patterns and others:
-        raise BadSchema(f"a schema with patterns cannot have {others[0]} inside of it")
+    unsupported = [key for key, value in entries if key in OTHER_KEYWORDS and not isinstance(value, dict)]
+    unsupported += [key for key, _ in entries if key == "unevaluatedProperties" and of_names]
+    if patterns and unsupported:
+        raise BadSchema(f"a schema with patterns cannot have {unsupported[0]} inside of it")
 
 
 def _entries(schema: object) -> Iterator[tuple[str, Any]]:
-    """Yield the keys and values of all objects in a schema. Properties' names are among the keys."""
+    # Also of properties, so names of properties are among the keys.
     if isinstance(schema, dict):
         yield from schema.items()
         schema = list(schema.values())
@@ -249,16 +231,16 @@ def _entries(schema: object) -> Iterator[tuple[str, Any]]:
 
 
 class _Budget(threading.local):
-    """How many steps the check that runs in this thread may still take."""
-
-    left = 0
+    remaining = 0  # steps of the check in this thread
 
     def spend(self, steps: int) -> None:
-        """Take account of these steps. Raises `BadSchema` where the check has taken too many."""
-        self.left -= steps
-        if self.left < 0:
-            what = f"the schema takes more than {MAX_STEPS} steps to check a value, and {STEPS_OF_A_PART} for each part"
-            raise BadSchema(f"{what} of it; accepted: one with fewer references and alternatives inside of each other")
+        """Count these steps. Raises `BadSchema` if the check has taken too many."""
+        self.remaining -= steps
+        if self.remaining < 0:
+            limit = (
+                f"the schema takes more than {MAX_STEPS} steps to check a value, and {STEPS_OF_A_PART} for each part"
+            )
+            raise BadSchema(f"{limit} of it; accepted: one with fewer references and alternatives inside of each other")
 
 
 _budget = _Budget()
@@ -267,10 +249,7 @@ _Keyword = Callable[[Any, Any, Any, Any], Iterable[ValidationError] | None]
 
 @cache
 def _bounded(kind: type[Validator], relaxed: bool) -> type[Validator]:
-    """Return a class of validators that counts its steps, and matches patterns with `matches`.
-
-    `relaxed` says that one of the patterns accepts more than it should.
-    """
+    # Validators that count steps and match patterns with `matches`. `relaxed`: some pattern is too lenient.
     patterned = _with_our_patterns(kind)
     if relaxed:
         loosened = dict.fromkeys(TIGHTENED_BY_LOOSER_PARTS, _accept) | {"oneOf": kind.VALIDATORS.get("anyOf", _accept)}
@@ -280,8 +259,8 @@ def _bounded(kind: type[Validator], relaxed: bool) -> type[Validator]:
     theirs = bounded.evolve
 
     def evolve(self: Any, **changes: Any) -> Any:
-        """Return the validator of a part of the schema. It is of the same class, whatever `$schema` the part names."""
         _budget.spend(1)
+        # A part stays in our class, whatever `$schema` it names.
         part = changes.get("schema", self.schema)
         if isinstance(part, dict) and "$schema" in part:
             changes["schema"] = {keyword: value for keyword, value in part.items() if keyword != "$schema"}
@@ -291,19 +270,17 @@ def _bounded(kind: type[Validator], relaxed: bool) -> type[Validator]:
     return bounded  # type: ignore[no-any-return]
 
 
-def _accept(validator: Any, wanted: Any, value: Any, schema: object) -> Iterable[ValidationError]:
+def _accept(validator: Any, rule: Any, value: Any, schema: object) -> Iterable[ValidationError]:
     return ()
 
 
 def _counted(name: str, keyword: _Keyword) -> _Keyword:
-    """Return a keyword that counts its steps, and that keeps no more of the message of an error than is shown."""
-
-    def apply(validator: Any, wanted: Any, value: Any, schema: Any) -> Iterable[ValidationError]:
-        sizes = (len(one) for one in (wanted, value, schema) if isinstance(one, dict | list))
+    def apply(validator: Any, rule: Any, value: Any, schema: Any) -> Iterable[ValidationError]:
+        sizes = (len(part) for part in (rule, value, schema) if isinstance(part, dict | list))
         _budget.spend(1 + (sum(sizes) >> 4))
-        if name in ("anyOf", "oneOf"):  # the error of a false schema would quote the value, without coming by here
-            wanted = [{"not": {}} if one is False else one for one in wanted]
-        return map(_shortened, keyword(validator, wanted, value, schema) or ())
+        if name in ("anyOf", "oneOf"):  # the error of a false schema would quote the value, unshortened
+            rule = [{"not": {}} if option is False else option for option in rule]
+        return map(_shortened, keyword(validator, rule, value, schema) or ())
 
     return apply
 
@@ -315,31 +292,29 @@ def _shortened(error: ValidationError) -> ValidationError:
 
 
 def _parts(value: object) -> int:
-    """Return how many numbers, texts, lists and objects are in a value, with itself."""
-    count, left = 0, [value]
-    while left:
-        one = left.pop()
+    count, stack = 0, [value]
+    while stack:
+        part = stack.pop()
         count += 1
-        if isinstance(one, dict):
-            left += one.values()
-        elif isinstance(one, list):
-            left += one
+        if isinstance(part, dict):
+            stack += part.values()
+        elif isinstance(part, list):
+            stack += part
     return count
 
 
 @lru_cache
 def _with_our_patterns(kind: type[Validator]) -> type[Validator]:
-    """Return a class of validators that matches patterns with `matches`, and checks formats."""
     theirs = kind.VALIDATORS["additionalProperties"]
 
-    def additional(validator: Any, wanted: Any, value: Any, schema: Mapping[str, Any]) -> Any:
-        """Check `additionalProperties` with the properties that patterns name added to `properties`."""
+    def additional(validator: Any, rule: Any, value: Any, schema: Mapping[str, Any]) -> Any:
         patterns = schema.get("patternProperties", {}) if validator.is_type(value, "object") else {}
         _budget.spend(len(patterns) * len(value) >> 4 if patterns else 0)
+        # Count as named in `properties`.
         named = [name for pattern in patterns for name in value if matches(pattern, name)]
         rest = {keyword: own for keyword, own in schema.items() if keyword != "patternProperties"}
         properties = {**schema.get("properties", {}), **dict.fromkeys(named, True)}
-        return theirs(validator, wanted, value, {**rest, "properties": properties})
+        return theirs(validator, rule, value, {**rest, "properties": properties})
 
     ours = {
         "pattern": _pattern,
@@ -353,19 +328,18 @@ def _with_our_patterns(kind: type[Validator]) -> type[Validator]:
     return extended
 
 
-def _unique_items(validator: Any, wanted: bool, value: Any, schema: object) -> Iterator[ValidationError]:
-    """Check `uniqueItems` in linear time. jsonschema's own compares each object with each."""
-    if wanted and validator.is_type(value, "array") and len({_comparable(one) for one in value}) < len(value):
+def _unique_items(validator: Any, rule: bool, value: Any, schema: object) -> Iterator[ValidationError]:
+    # linear; jsonschema compares each object with each.
+    if rule and validator.is_type(value, "array") and len({_comparable(item) for item in value}) < len(value):
         yield ValidationError(f"{value!r} has non-unique elements")
 
 
 def _comparable(value: Any) -> Any:
-    """Return something that is equal for equal JSON values only: 1 and 1.0 are equal, 1 and true are not."""
     if isinstance(value, dict):
-        return frozenset((name, _comparable(one)) for name, one in value.items())
+        return frozenset((name, _comparable(item)) for name, item in value.items())
     if isinstance(value, list):
-        return tuple(_comparable(one) for one in value)
-    return (bool, value) if isinstance(value, bool) else value
+        return tuple(_comparable(item) for item in value)
+    return (bool, value) if isinstance(value, bool) else value  # 1 equals 1.0 in JSON, but not true
 
 
 def _pattern(validator: Any, pattern: str, value: Any, schema: object) -> Iterator[ValidationError]:
@@ -374,15 +348,15 @@ def _pattern(validator: Any, pattern: str, value: Any, schema: object) -> Iterat
 
 
 def _format(validator: Any, name: object, value: Any, schema: object) -> Iterator[ValidationError]:
-    wanted = FORMATS.get(name) if isinstance(name, str) else None
-    if wanted is not None and validator.is_type(value, "string") and not matches(wanted.accepted, value):
+    text_format = FORMATS.get(name) if isinstance(name, str) else None
+    if text_format is not None and validator.is_type(value, "string") and not matches(text_format.accepted, value):
         yield ValidationError(f"{value!r} is not a {name!r}")
 
 
 def _pattern_properties(validator: Any, patterns: Mapping[str, Any], value: Any, schema: object) -> Iterator[Any]:
-    """Check properties by the patterns of their names. One that only a relaxed pattern matches is not checked."""
     names = value if validator.is_type(value, "object") else ()
     _budget.spend(len(patterns) * len(names) >> 4)
+    # A relaxed pattern may match too many names.
     exact = [pattern for pattern in patterns if not read_pattern(pattern).relaxed]
     for pattern, name in product(exact, names):
         if matches(pattern, name):
@@ -390,7 +364,7 @@ def _pattern_properties(validator: Any, patterns: Mapping[str, Any], value: Any,
 
 
 def _clip(message: str) -> str:
-    """Return the message, without its middle if it is long: it goes into a prompt and may quote a whole answer."""
+    # Without its middle: it goes into a prompt and may quote a whole answer.
     if len(message) <= MESSAGE_LENGTH:
         return message
     return f"{message[: MESSAGE_LENGTH // 2]} … {message[-MESSAGE_LENGTH // 2 :]}"
