@@ -1,12 +1,11 @@
-"""What carries out a task: it plans it, schedules its steps, runs them, checks what they make, and keeps a record.
+"""Carry out a task: plan it, schedule and run its steps, check their outputs, and keep a record.
 
-    planning      the Planner port, and frontdoor: requests in words become steps
-    routing       the Router port: which role, persona and model an attempt has
-    scheduler     the state machine of a run: handle(*events) -> commands
-    loop          the main loop: events -> scheduler -> commands -> events; effects: what a command does
-    orchestrator  Orchestrator: accepts jobs and runs them; Ports: what it is given
-    steps         one attempt at a step, in the sandbox where it runs code; gates: the checks on what it made
-    journal       events, artifacts and the state folder; record: what is told of a run, folded from its events
-
-This file imports nothing, so that a part starts without the others.
+planning, frontdoor    requests in words become steps
+routing                role, persona and model of an attempt
+scheduler              the state machine of a run: handle(*events) -> commands
+loop, effects          the main loop, and what each command does
+orchestrator           accepts jobs and runs them
+steps, gates, sandbox  one attempt at a step, and the checks of its outputs
+journal, record        events and artifacts, and the reports that are folded from events
 """
+# Imports nothing, so that a part starts without the others.

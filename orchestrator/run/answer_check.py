@@ -1,4 +1,4 @@
-"""Compare the answer of a run with its request, and decide between what was written first and its repair."""
+"""Compare the answer of a run with its request, and decide whether a repair stands."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -7,32 +7,29 @@ from orchestrator.run.record.answer import answer_outputs
 from orchestrator.run.record.view import RunView
 from orchestrator.task.events import AnswerChecked, AnswerDoubt
 
-Outputs = Mapping[str, Mapping[str, str]]
-"""The outputs by step: artifact name to digest."""
+Outputs = Mapping[str, Mapping[str, str]]  # by step: artifact name to digest
 
 
 def check_answer(view: RunView, read: Callable[[str], bytes], inputs: Mapping[str, str]) -> AnswerChecked:
-    """Return the doubts about the answer of a run whose steps are all done. `inputs` are the texts that they have read.
-
-    The time of the event is that of the latest event of the run. After a repair, an output of it stands only if there
-    are fewer doubts about it than before.
-    """
-    found = _doubts(view, view.outputs, read, inputs)
+    """Return the doubts about the answer of a run whose steps are all done. `inputs` are the texts that they read."""
+    answer_doubts = _doubts(view, view.outputs, read, inputs)
+    # The time of the run's latest event, so that the same events always give the same result.
     at = view.accepted.at + view.wall_seconds
     if view.checked is None:
-        return AnswerChecked(at=at, doubts=found)
+        return AnswerChecked(at=at, doubts=answer_doubts)
+    # A repaired output stands only if there are fewer doubts about it than before.
     restored = {
         step: before
         for step, before in view.before_repair.items()
-        if before != view.outputs[step] and _count(found, step) >= _count(view.checked.doubts, step)
+        if before != view.outputs[step] and _count(answer_doubts, step) >= _count(view.checked.doubts, step)
     }
     if restored:
-        found = _doubts(view, view.outputs | restored, read, inputs)
-    return AnswerChecked(at=at, doubts=found, restored=restored)
+        answer_doubts = _doubts(view, view.outputs | restored, read, inputs)
+    return AnswerChecked(at=at, doubts=answer_doubts, restored=restored)
 
 
-def _count(found: Sequence[AnswerDoubt], step: str) -> int:
-    return sum(doubt.step == step for doubt in found)
+def _count(answer_doubts: Sequence[AnswerDoubt], step: str) -> int:
+    return sum(doubt.step == step for doubt in answer_doubts)
 
 
 def _doubts(
@@ -41,5 +38,5 @@ def _doubts(
     writers = {name: step for step in view.graph.steps for name in outputs.get(step, {})}
     texts = {name: read(outputs[step][name]).decode(errors="replace") for name, step in writers.items()}
     answer = {name: texts[name] for name in answer_outputs(view)}
-    found = doubts(view.title, view.accepted.files, WrittenAnswer(answer, texts, inputs))
-    return tuple(AnswerDoubt(doubt.text, writers.get(doubt.output or "", "")) for doubt in found)
+    found_doubts = doubts(view.title, view.accepted.files, WrittenAnswer(answer, texts, inputs))
+    return tuple(AnswerDoubt(doubt.text, writers.get(doubt.output or "", "")) for doubt in found_doubts)

@@ -34,8 +34,8 @@ from orchestrator.task.events import (
 from registry.models import Registry
 
 Emit = Callable[[Event], None]
+# `Propose` for the run with this id.
 RunProposes = Callable[[str, str, Mapping[str, Any]], Awaitable[str]]
-"""Does for the run with this id what `Propose` says."""
 
 
 async def no_procedures_of_runs(_run: str, name: str, inputs: Mapping[str, Any]) -> str:
@@ -50,33 +50,28 @@ class ToolDependencies:
     registry: Registry
     home: Home
     clock: Clock
-    tool_jobs: RunnerFor
-    """Returns what runs the jobs of a step's tools in the sandbox."""
-    sessions: Open
-    """Opens the sessions of interpreters in the sandbox."""
+    tool_jobs: RunnerFor  # returns what runs the jobs of a step's tools in the sandbox
+    sessions: Open  # opens sessions of interpreters in the sandbox
     batch: GenerateBatch
-    """Asks a model many things at once."""
     servers: ToolServers
-    """The MCP servers of the configuration."""
-    propose: RunProposes = no_procedures_of_runs
-    """Keeps the plans of procedures that runs propose."""
+    propose: RunProposes = no_procedures_of_runs  # keeps the plans of procedures that runs propose
 
 
 class AttemptContextFactory:
-    """Makes what the attempts of one run act with. It holds the run's notes, which are folded from its events."""
+    """Makes what the attempts of one run act with. It holds the run's notes, folded from its events."""
 
     def __init__(self, accepted: RunAccepted) -> None:
         self._accepted = accepted
         self.notes = RunNotes()
 
     def runner(
-        self, attempt: Attempt, number: int, chosen: Decision, needs: ToolDependencies, emit: Emit
+        self, attempt: Attempt, number: int, decision: Decision, needs: ToolDependencies, emit: Emit
     ) -> StepRunner:
-        """Return what carries out an attempt, by the kind of its step. A step that generates may have tools, too."""
+        """Return what carries out an attempt. A step that generates may have tools, too."""
 
         def runner(served: Mapping[str, Tool]) -> StepRunner:
             if attempt.step.kind == "repl":
-                return self._repl(attempt, number, chosen, needs, emit, served)
+                return self._repl(attempt, number, decision, needs, emit, served)
             if attempt.step.kind == "tool" or attempt.step.tools:
                 toolbox = self._toolbox(attempt, number, needs, emit, served)
                 return ToolRunner(toolbox, needs.registry.models[attempt.role.model].context)
@@ -90,14 +85,14 @@ class AttemptContextFactory:
         self,
         attempt: Attempt,
         number: int,
-        chosen: Decision,
+        decision: Decision,
         needs: ToolDependencies,
         emit: Emit,
         served: Mapping[str, Tool],
     ) -> ReplRunner:
         def resolve(role: str | None, persona: str | None) -> ResolvedRole:
-            asked = subcall_role(needs.registry, role or chosen.role, persona, self._accepted.priority)
-            return with_options(asked, self._accepted.options)
+            subcall = subcall_role(needs.registry, role or decision.role, persona, self._accepted.priority)
+            return with_options(subcall, self._accepted.options)
 
         return ReplRunner(
             sessions=needs.sessions,
@@ -149,15 +144,16 @@ class AttemptContextFactory:
 
 
 def job_slack(slack: float, priority: Priority) -> float:
-    """Return the slack of jobs of a step with this slack. Nobody waits for a batch, so it has more, as in an engine."""
+    """Return the slack, in seconds, of jobs of a step with this slack."""
+    # Nobody waits for a batch, so it has more, as in an engine.
     return slack + (BATCH_SLACK if priority == "batch" else 0.0)
 
 
 def subcall_role(registry: Registry, role: str, persona: str | None, priority: Priority) -> ResolvedRole:
-    """Return the role that a step's code asks, which has to be one that steps may have. Raises `NoSuchRole`."""
-    known = registry.step_roles
-    if role not in known:
-        raise NoSuchRole(f"there is no role {role!r}; accepted: {_listed(known)}")
+    """Return the role that a step's code asks for. Raises `NoSuchRole` unless steps may have that role."""
+    roles = registry.step_roles
+    if role not in roles:
+        raise NoSuchRole(f"there is no role {role!r}; accepted: {_listed(roles)}")
     if persona is not None and persona not in registry.personas:
         raise NoSuchRole(f"there is no persona {persona!r}; accepted: {_listed(tuple(registry.personas))}")
     return resolve_role(registry, role, persona, priority=priority)

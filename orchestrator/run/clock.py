@@ -1,7 +1,6 @@
 """Define the clock that events are timed by: seconds since the epoch, which never go backwards.
 
-Everything else that has to do with time goes through the event loop: sleeping, timers, time limits, and waiting for
-threads. Virtual time replaces the clock of the event loop.
+Sleeping, timers and time limits use the event loop, whose clock virtual time replaces.
 """
 
 import time
@@ -9,25 +8,21 @@ from typing import Final, Protocol
 
 import structlog
 
+# CLOCK_BOOTTIME continues while the machine is suspended.
 _COUNTER: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-"""The clock that counts seconds. Where the system has one, it goes on while the machine is suspended."""
 
 log = structlog.get_logger(__name__)
 
 
 class Clock(Protocol):
-    """Gives the times of events."""
-
     def now(self) -> float:
         """Return seconds since the epoch; never less than before."""
 
 
 class SystemClock:
-    """The wall clock. It is read once; from then on a clock that is never set counts the seconds.
+    """The wall clock, read once; from then on a clock that is never set counts the seconds.
 
-    So changes of the system clock do not matter.
-
-    Where the system clock is behind `not_before`, the time begins there, so that later events have later times.
+    If the system clock is behind `not_before`, time starts there, so that later events have later times.
     """
 
     def __init__(self, not_before: float = 0.0) -> None:
@@ -40,5 +35,4 @@ class SystemClock:
         self._start = max(now, not_before) - time.clock_gettime(_COUNTER)
 
     def now(self) -> float:
-        """Return seconds since the epoch."""
         return self._start + time.clock_gettime(_COUNTER)

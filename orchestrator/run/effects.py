@@ -1,4 +1,4 @@
-"""Carry out the commands of a run's scheduler: attempts, reading and joining lists, making the plan and its rest."""
+"""Carry out the commands of a run's scheduler: attempts, lists, the plan and its rest."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
@@ -92,7 +92,7 @@ NO_ORIGINALS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 async def sandbox_available() -> str:
-    """Default for `why_no_sandbox`: return an empty string, meaning that the sandbox is available."""
+    """Default for `why_no_sandbox`: the sandbox is available."""
     return ""
 
 
@@ -100,37 +100,25 @@ async def sandbox_available() -> str:
 class Services:
     """What all runs share."""
 
-    registry: Registry
-    """The registry in force. It is replaced when its files change; entries that a run may still name are kept."""
+    registry: Registry  # the one in force; entries that a run may still name are kept when its files change
     models: ThinkingModels
-    """The pool, as steps and planners see it."""
     journal: Journal
     clock: Clock
-    batch: GenerateBatch
-    """Sends many requests to one model at once, as `Pool.generate_batch` does."""
-    sessions: Open
-    """Opens sessions of interpreters in the sandbox."""
+    batch: GenerateBatch  # as `Pool.generate_batch`
+    sessions: Open  # opens sessions of interpreters in the sandbox
     router: Router
-    """Chooses which role makes an attempt."""
     planner: Planner
-    """Makes plans of requests."""
-    resident: Callable[[], frozenset[str]] = frozenset
-    """Returns the models that need not be loaded first."""
+    resident: Callable[[], frozenset[str]] = frozenset  # the models that need not be loaded first
+    # Puts the personas that a run's plan defines into force.
     define_personas: Callable[[str, Sequence[PlanPersona]], None] = lambda run, personas: None
-    """Puts the personas that the plan of a run defines into force."""
     gate_jobs: RunnerFor = no_runner
-    """Returns what runs the jobs of a step's gates in the sandbox."""
     tool_jobs: RunnerFor = no_runner
-    """Returns what runs the jobs of a step's tools in the sandbox."""
     why_no_sandbox: Callable[[], Awaitable[str]] = sandbox_available
-    propose: RunProposes = no_procedures_of_runs
-    """Keeps the plans of procedures that runs propose."""
+    propose: RunProposes = no_procedures_of_runs  # keeps the plans of procedures that runs propose
     servers: ToolServers = NO_TOOL_SERVERS
-    """The MCP servers whose tools steps may name."""
 
     @property
     def tool_dependencies(self) -> ToolDependencies:
-        """The services that tools and interpreters need."""
         return ToolDependencies(
             registry=self.registry,
             home=self.journal.home,
@@ -144,10 +132,7 @@ class Services:
 
 
 class Meter:
-    """Follows one attempt, or the plan: counts its text, and publishes its progress at most ten times a second.
-
-    What it waits for, which does not change as often, is published at once.
-    """
+    """Counts the text of one attempt or plan, and publishes its progress at most ten times a second."""
 
     def __init__(self, broadcast: Broadcast, step: str, attempt: int) -> None:
         self._broadcast = broadcast
@@ -157,16 +142,13 @@ class Meter:
         self._thinking = False
         self._first = self._published = 0.0
         self._wait: ModelLoad | QueuePlace | PromptRead | None = None
-        self._gates: dict[str, bool] = {}
-        """The gates that check, and whether each waits for a core."""
+        self._gates: dict[str, bool] = {}  # the gates that check, and whether each waits for a core
 
     @property
     def usage(self) -> Usage:
-        """The tokens that were written so far, estimated from the pieces of text.
-
-        It stands in for the engine's own usage, which an engine does not report for a request that is cancelled.
-        """
+        """The tokens that were written so far, estimated from the pieces of text."""
         took = asyncio.get_running_loop().time() - self._first if self._pieces else 0.0
+        # An engine reports no usage for a request that is cancelled.
         return Usage(
             output_tokens=self._pieces,
             decode_seconds=took,
@@ -175,15 +157,15 @@ class Meter:
         )
 
     def __call__(self, text: str) -> None:
-        """Count a piece of text, which is a token, or a character that takes several tokens."""
+        """Count a piece of text: a token, or a character that takes several tokens."""
         self._count(text, thinking=False)
 
     def thought(self, text: str) -> None:
-        """Count a piece of what the model thinks before it answers."""
+        """Count a piece of the model's reasoning."""
         self._count(text, thinking=True)
 
     def stage(self, stage: Stage) -> None:
-        """Take note of what it waits for, or of a gate that checks."""
+        """Publish at once what the attempt waits for, or that a gate checks it."""
         match stage:
             case GateRun(gate, waits):
                 self._gates[gate], self._wait = waits, None
@@ -228,36 +210,31 @@ class Meter:
 
 
 class _Reporting:
-    """Takes the usage of an attempt, and reports it when it is flushed."""
-
+    # Holds the usage of an attempt until it is flushed.
     def __init__(self, report: Callable[[Usage, Mapping[str, str]], None]) -> None:
         self.reported = False
-        """Whether there was any usage."""
         self._report = report
         self._unreported: Usage | None = None
 
     def __call__(self, usage: Usage) -> None:
-        """Take a usage."""
         self.reported = True
         self._unreported = usage
 
     def flush(self, outputs: Mapping[str, str] = NO_OUTPUTS) -> None:
-        """Report the usage if it is not yet reported, with the digests of the outputs for the gates."""
         usage, self._unreported = self._unreported, None
         if usage is not None:
             self._report(usage, outputs)
 
 
 class _Waits:
-    """Reports that a step or the plan (None) waits for a model: once for all of its requests that wait together."""
-
     def __init__(self, step: str | None, number: int, now: Callable[[], float], emit: Callable[[Event], None]) -> None:
-        self._step, self._number = step, number
+        self._step, self._number = step, number  # None for the plan
         self._now, self._emit = now, emit
         self._waiting = 0
 
     def __call__(self, wait: ModelWait | None) -> None:
         self._waiting += 1 if wait is not None else -1
+        # One event for all requests that wait together.
         if wait is not None and self._waiting == 1:
             at, step, number = self._now(), self._step, self._number
             event = ModelAwaited(
@@ -267,10 +244,7 @@ class _Waits:
 
 
 class RunEffects:
-    """Carries out the commands of one run.
-
-    `state` is read to find out what the names in a step stand for. It is never changed here.
-    """
+    """Carries out the commands of one run. It reads `state`, and never changes it."""
 
     def __init__(self, accepted: RunAccepted, state: RunState, services: Services, broadcast: Broadcast) -> None:
         self._accepted = accepted
@@ -290,7 +264,7 @@ class RunEffects:
         )
 
     def note(self, event: Event) -> None:
-        """Take note of an event. Nothing that follows from it is begun before the event is in the journal."""
+        """Apply an event. Nothing that follows from it starts before the event is in the journal."""
         match event:
             case PlanningStarted():
                 self._planning = True
@@ -309,7 +283,6 @@ class RunEffects:
                 self._note_texts(event)
 
     def _note_texts(self, event: Event) -> None:
-        """Take note of what steps have written, and of a list that was made for one."""
         match event:
             case AttemptSucceeded(step=step, outputs=outputs) | StepGathered(step=step, outputs=outputs):
                 self._produced(step, outputs)
@@ -344,11 +317,11 @@ class RunEffects:
         )
 
     def prompts(self, role: str, persona: str | None, model: str) -> PromptDigests:
-        """Return the digests of the prompts that an attempt by a role with a persona on a model uses."""
+        """Return the digests of the prompts of an attempt."""
         return prompt_digests(self._services.registry, role, persona, model)
 
     async def choose(self, context: DecisionContext) -> Decision:
-        """Let the router choose the role, persona and model of an attempt. The run may say how much it thinks."""
+        """Let the router choose role, persona and model. The run's options may override how much the model thinks."""
         decision, thinking = await self._services.router.choose(context), self._accepted.options.thinking
         if thinking in ("", decision.thinking):
             return decision
@@ -359,14 +332,14 @@ class RunEffects:
         return replace(decision, thinking=thinking, reason=reason, advice=advice, unforced=0.0)
 
     async def _sizes(self, command: StartAttempt) -> tuple[InputSize, ...]:
-        """Return the sizes of a step's inputs. They are read in a thread where that may have to wait for the disk."""
+        # In a thread only if the disk may block.
         step, sources = command.step, self._sources(command.step.id)
         if self._inputs.may_block(step, sources):
             return await asyncio.to_thread(self._inputs.sizes, step, sources, command.item)
         return self._inputs.sizes(step, sources, command.item)
 
-    async def attempt(self, command: StartAttempt, chosen: Decision, emit: Callable[[Event], None]) -> Event:
-        """Carry out one attempt: read what it needs, generate, check, store."""
+    async def attempt(self, command: StartAttempt, decision: Decision, emit: Callable[[Event], None]) -> Event:
+        """Carry out one attempt: read its inputs, generate, check, store."""
         step, number, now = command.step.id, command.number, self._services.clock.now
         gates = self._gates(command.step)
         meter = Meter(self._broadcast, step, number)
@@ -378,10 +351,12 @@ class RunEffects:
                 following(meter.stage),
                 self._reporting_generated(command, emit) as generated,
             ):
-                work, checks = await self._prepared(command, chosen, gates)
-                runner = self._contexts.runner(work, number, chosen, self._services.tool_dependencies, emit)
-                made = await self._made(runner.run(work, models, generated, meter), generated, meter)
-                written = work.seen.with_line_ends(made.outputs) if work.step.kind == "generate" else made.outputs
+                work, checks = await self._prepared(command, decision, gates)
+                runner = self._contexts.runner(work, number, decision, self._services.tool_dependencies, emit)
+                produced = await self._await_work(runner.run(work, models, generated, meter), generated, meter)
+                written = (
+                    work.seen.with_line_ends(produced.outputs) if work.step.kind == "generate" else produced.outputs
+                )
                 if gates:
                     generated.flush(await self._store(written))
                 outputs, originals, results = await self._checked(checks, written, models, work.seen)
@@ -390,10 +365,7 @@ class RunEffects:
         return await self._succeeded(step, number, outputs, results, models, work.seen, originals)
 
     async def check(self, command: CheckOutputs, emit: Callable[[Event], None]) -> Event:
-        """Let the gates check what an attempt made before a restart. The model is not asked again.
-
-        Which versions of the user's files it was made from is not known any more, so none are journaled.
-        """
+        """Let the gates check what an attempt made before a restart. The model is not asked again."""
         step, number, get = command.step, command.number, self._services.journal.get
         meter = Meter(self._broadcast, step.id, number)
         models = WatchedModels(self._services.models, meter.thought)
@@ -405,20 +377,18 @@ class RunEffects:
                 outputs, _, results = await self._checked(checks, stored, models, SeenFiles())
         except AttemptError as error:
             return await self._failed(step.id, number, error, models)
+        # Without SeenFiles: the versions of the user's files it was made from are no longer known.
         return await self._succeeded(step.id, number, outputs, results, models)
 
     def _gates(self, step: Step) -> tuple[str, ...]:
         return requested_gates(step, self._task.gates if self._task else ())
 
     async def _checked(
-        self, checks: Checks, made: Mapping[str, bytes], models: WatchedModels, seen: SeenFiles
+        self, checks: Checks, written: Mapping[str, bytes], models: WatchedModels, files: SeenFiles
     ) -> tuple[Mapping[str, str], Mapping[str, str], tuple[GateResult, ...]]:
-        """Let the gates check what an attempt made, and publish it.
-
-        Return the digests of it and of the originals, and the results of the gates. Raises `AttemptError`.
-        """
-        outputs, results = await pass_gates(checks, made, models)
-        originals = await self._store_originals(seen)
+        # Returns the digests of the outputs and of the originals, and the gates' results.
+        outputs, results = await pass_gates(checks, written, models)
+        originals = await self._store_originals(files)
         return await self._store(outputs, originals, publishes=True), originals, results
 
     async def _succeeded(
@@ -428,7 +398,7 @@ class RunEffects:
         outputs: Mapping[str, str],
         gates: tuple[GateResult, ...],
         models: WatchedModels,
-        seen: SeenFiles | None = None,
+        files: SeenFiles | None = None,
         originals: Mapping[str, str] = NO_ORIGINALS,
     ) -> AttemptSucceeded:
         thoughts = await self._store_thoughts(models)
@@ -440,7 +410,7 @@ class RunEffects:
             outputs=outputs,
             gates=gates,
             reasoning=thoughts,
-            reads=dict(seen.digests) if seen is not None else {},
+            reads=dict(files.digests) if files is not None else {},
             originals=dict(originals),
         )
 
@@ -457,18 +427,17 @@ class RunEffects:
         )
 
     @staticmethod
-    async def _made(work: Awaitable[Produced], generated: "_Reporting", meter: Meter) -> Produced:
-        """Return what an attempt makes. Of one that is cancelled while its model writes, the tokens so far count."""
+    async def _await_work(work: Awaitable[Produced], generated: "_Reporting", meter: Meter) -> Produced:
         try:
             return await work
         except asyncio.CancelledError:
+            # The tokens of an attempt that is cancelled while its model writes count, too.
             if not generated.reported and meter.usage.output_tokens:
                 generated(meter.usage)
             raise
 
     def _where_possible(self, run: RunJob) -> RunJob:
-        """Return what runs the jobs of gates of a planned request. Without a sandbox these are skipped."""
-
+        # The gates of a planned request are skipped without a sandbox.
         async def run_where_possible(job: SandboxJob) -> JobOutcome:
             if reason := await self._services.why_no_sandbox():
                 raise GateSkipped(reason)
@@ -478,16 +447,12 @@ class RunEffects:
 
     @contextmanager
     def _reporting_generated(self, command: StartAttempt, emit: Callable[[Event], None]) -> Iterator["_Reporting"]:
-        """Yield what takes an attempt's usage when its model is done, and emits AttemptGenerated for it.
-
-        That is emitted before the gates run, or else when the block ends, together with the outcome of the attempt:
-        without gates nothing happens in between, and one commit less is waited for.
-        """
-
         def report(usage: Usage, outputs: Mapping[str, str]) -> None:
             at, step, number = self._services.clock.now(), command.step.id, command.number
             emit(AttemptGenerated(at=at, step=step, number=number, usage=usage, outputs=outputs))
 
+        # Flushed before the gates run, else together with the outcome: without gates nothing happens in between, and
+        # one commit less is waited for.
         reporting = _Reporting(report)
         try:
             yield reporting
@@ -495,7 +460,7 @@ class RunEffects:
             reporting.flush()
 
     async def expand(self, command: ExpandStep) -> Event:
-        """Read the list of a `foreach` step. A text that is no list is asked for again, as one."""
+        """Read the list of a `foreach` step. A text that is no list is requested again as one."""
         step, now = command.step, self._services.clock.now
         try:
             items = await asyncio.to_thread(self._inputs.items, step, self._sources(step.id))
@@ -508,10 +473,8 @@ class RunEffects:
         return StepExpanded(at=now(), step=step.id, count=len(items.texts), read_as=items.read_as)
 
     async def _listed_again(self, step: Step) -> tuple[tuple[str, ...], Usage] | None:
-        """Have the step that wrote the text of a `foreach` step write it as a JSON list, under a grammar.
-
-        Return the items, and what the model took. None if no model wrote the text, or if it makes no list this time.
-        """
+        # Has the step that wrote the text write it again as a JSON list, under a grammar.
+        # Returns None if no model wrote the text, or if it makes no list this time.
         assert step.foreach is not None, f"{step.id} has no foreach"
         source = self._sources(step.id)[step.foreach]
         writer = self._state.graph.steps[source.step] if source.step is not None else None
@@ -521,39 +484,38 @@ class RunEffects:
         listing = writer.model_copy(update={"outputs": (step.foreach,), "output_schema": LIST_OF_TEXTS, "gates": ()})
         model = self._accepted.model or registry.roles[writer.actor].model
         why = f"{step.foreach} is no list, and {step.id} runs over it"
-        chosen = Decision(role=writer.actor, persona=writer.persona, model=model, reason=why)
+        decision = Decision(role=writer.actor, persona=writer.persona, model=model, reason=why)
         try:
-            attempt, _ = await self._prepared(StartAttempt(listing, 0, writer.actor), chosen, ())
-            made = await GenerateRunner().run(attempt, WatchedModels(self._services.models, lambda piece: None))
-            items = items_of(step.foreach, made.outputs[step.foreach].decode())
+            attempt, _ = await self._prepared(StartAttempt(listing, 0, writer.actor), decision, ())
+            produced = await GenerateRunner().run(attempt, WatchedModels(self._services.models, lambda piece: None))
+            items = items_of(step.foreach, produced.outputs[step.foreach].decode())
         except AttemptError:
             return None
-        return items.texts, made.usage
+        return items.texts, produced.usage
 
     async def gather(self, command: GatherStep) -> Event:
-        """Join the outputs of a `foreach` step's children."""
         joined = await asyncio.to_thread(self._gathered, command)
-        seen = SeenFiles()
-        await asyncio.to_thread(self._keep_originals, seen, command.step)
-        originals = await self._store_originals(seen)
+        files = SeenFiles()
+        await asyncio.to_thread(self._keep_originals, files, command.step)
+        originals = await self._store_originals(files)
         outputs = await self._store(joined, originals, publishes=True)
         return StepGathered(at=self._services.clock.now(), step=command.step.id, outputs=outputs, originals=originals)
 
     def planning(self) -> PlanningStarted | None:
-        """Return the event that the plan begins with; None where it began before a restart."""
+        """Return the event that the plan starts with; None if planning started before a restart."""
         if self._planning:
             return None
         planner, direct = self._services.planner.planned_by(self._services.registry), self._accepted.mode == "direct"
         return PlanningStarted(at=self._services.clock.now(), role=planner.role, model=planner.model, direct=direct)
 
     async def plan(self, emit: Callable[[Event], None]) -> Event:
-        """Have the request planned, and emit the steps of each part as soon as it is complete."""
+        """Plan the request, and emit the steps of each part as soon as it is complete."""
         now, meter = self._services.clock.now, self._plan_meter()
         models = WatchedModels(self._services.models, meter.thought)
-        asked = self._plan_context(self._replans_left, models)
+        context = self._plan_context(self._replans_left, models)
         try:
             with waiting_for_models(_Waits(None, 0, now, emit)), following(meter.stage):
-                planned = await self._services.planner.plan(asked, self._accept(emit), meter)
+                planned = await self._services.planner.plan(context, self._accept(emit), meter)
         except RequestIncomplete as error:
             return PlanFailed(at=now(), failure=_final("; ".join(error.missing)), missing=error.missing)
         except InputError as error:
@@ -572,7 +534,7 @@ class RunEffects:
         )
 
     def replace(self, command: AnswerDirectly) -> PlanReplaced:
-        """Return the step that takes the place of a failed plan, by a stronger role if models failed at the plan."""
+        """Return the step that replaces a failed plan, by a stronger role if models failed at the plan."""
         accepted = self._accepted
         answer = direct_answer(accepted.request or "", accepted.files, accepted.sizes, self._services.registry)
         role = strongest(answer.role, accepted.rungs) if command.stronger else answer.role
@@ -580,37 +542,36 @@ class RunEffects:
         return PlanReplaced(at=self._services.clock.now(), answer=step, reason=command.reason)
 
     def replanning(self, command: ExtendPlan) -> ReplanStarted:
-        """Return the event that the rest of the plan begins with."""
         now, planner = self._services.clock.now(), self._services.planner.planned_by(self._services.registry)
         return ReplanStarted(at=now, after=command.after, role=planner.role, model=planner.model)
 
     async def extend(self, command: ExtendPlan, emit: Callable[[Event], None]) -> Event:
-        """Have the rest of the plan made, and emit the steps of each part as soon as it is complete."""
+        """Plan the rest, and emit the steps of each part as soon as it is complete."""
         now, after, meter = self._services.clock.now, command.after, self._plan_meter()
         models = WatchedModels(self._services.models, meter.thought)
-        asked = self._plan_context(self._replans_left - 1, models)
+        context = self._plan_context(self._replans_left - 1, models)
         try:
             output = await asyncio.to_thread(self._text_of, after)
             with waiting_for_models(_Waits(None, 0, now, emit)), following(meter.stage):
-                made = await self._services.planner.extend(asked, after, output, self._accept(emit), meter)
+                extension = await self._services.planner.extend(context, after, output, self._accept(emit), meter)
         except (InputError, JournalError) as error:
             return ReplanFinished(at=now(), after=after, outcome="stopped", reason=str(error), asked=0)
         return ReplanFinished(
             at=now(),
             after=after,
-            outcome=made.outcome,
-            reason=made.reason,
-            usage=made.usage,
-            asked=made.asked,
-            goes_on_after=made.goes_on_after,
-            wanted=made.wanted,
+            outcome=extension.outcome,
+            reason=extension.reason,
+            usage=extension.usage,
+            asked=extension.asked,
+            goes_on_after=extension.goes_on_after,
+            wanted=extension.wanted,
             reasoning=await self._store_thoughts(models),
         )
 
     async def check_answer(self) -> AnswerChecked:
-        """Compare the answer with the request. Outputs that stand in place of a repair are published again."""
+        """Compare the answer with the request. Outputs that replace a repair are published again."""
         checked = await asyncio.to_thread(self._checked_answer)
-        return replace(checked, at=self._services.clock.now())  # later than whatever came into the inbox meanwhile
+        return replace(checked, at=self._services.clock.now())  # later than events that came meanwhile
 
     def _checked_answer(self) -> AnswerChecked:
         journal, run = self._services.journal, self._accepted.run
@@ -621,7 +582,7 @@ class RunEffects:
         return checked
 
     def _texts_read(self) -> dict[str, str]:
-        """Return the inputs and files that the steps have read, by name, as far as they can still be read."""
+        # Inputs that can no longer be read are left out.
         texts: dict[str, str] = {}
         for sources in self._state.graph.sources.values():
             for name, source in sources.items():
@@ -651,66 +612,67 @@ class RunEffects:
         )
 
     def _predicted_seconds(self, steps: Sequence[Step]) -> float:
-        """Return how long a plan with these steps is predicted to take."""
         accepted = self._accepted
         graph = analyze(steps, labels=(REQUEST_LABEL,), files=accepted.files)
         return predict_seconds(graph, accepted.rates, accepted.sizes, accepted.mode, accepted.pace)
 
     def _accept(self, emit: Callable[[Event], None]) -> Callable[[PlannedPart], None]:
         now = self._services.clock.now
-        return lambda made: emit(StepsPlanned(at=now(), steps=made.steps, written=made.written, personas=made.personas))
+        return lambda part: emit(StepsPlanned(at=now(), steps=part.steps, written=part.written, personas=part.personas))
 
     def _text_of(self, step: str) -> str:
-        """Return the output of a step of the plan, which has just one. Blocks on the disk. Raises JournalError."""
+        """Blocks on the disk. Raises JournalError."""
         (digest,) = self._outputs[step].values()
         return self._services.journal.get(digest).decode(errors="replace")
 
     async def _prepared(
-        self, command: StartAttempt, chosen: Decision, gates: tuple[str, ...]
+        self, command: StartAttempt, decision: Decision, gates: tuple[str, ...]
     ) -> tuple[Attempt, Checks]:
-        if chosen.problem is not None:
-            raise AttemptError(_final(str(chosen.problem)))
+        if decision.problem is not None:
+            raise AttemptError(_final(str(decision.problem)))
         step, registry, options = command.step, self._services.registry, self._accepted.options
-        seen = SeenFiles()
-        inputs, checks = await self._read_inputs(command, gates, seen)
-        thinking = options.thinking or chosen.thinking
-        role = resolve_role(registry, chosen.role, chosen.persona, chosen.model, self._accepted.priority, thinking)
-        previous = previous_answer(chosen.role, command.failures)
+        files = SeenFiles()
+        inputs, checks = await self._read_inputs(command, gates, files)
+        thinking = options.thinking or decision.thinking
+        role = resolve_role(
+            registry, decision.role, decision.persona, decision.model, self._accepted.priority, thinking
+        )
+        previous = previous_answer(decision.role, command.failures)
         attempt = Attempt(
             step=step,
             role=with_options(role, options),
             seed=options.seed,
             inputs=inputs,
-            failures=failures_shown_to(chosen.role, command.failures),
+            failures=failures_shown_to(decision.role, command.failures),
             previous=(await asyncio.to_thread(self._services.journal.get, previous)).decode() if previous else "",
             slack=command.slack,
-            seen=seen,
+            seen=files,
         )
         return attempt, checks
 
     async def _read_inputs(
-        self, command: StartAttempt | CheckOutputs, gates: tuple[str, ...], seen: SeenFiles
+        self, command: StartAttempt | CheckOutputs, gates: tuple[str, ...], files: SeenFiles
     ) -> tuple[tuple[StepInput, ...], Checks]:
-        """Read in a thread what may block. What does not block is read here, since a thread takes time to start."""
+        # In a thread only if it may block, since a thread takes time to start.
         in_folder = self._directory is not None and command.item is None
         if gates or in_folder or self._inputs.may_block(command.step, self._sources(command.step.id)):
-            return await asyncio.to_thread(self._read, command, gates, seen)
-        return self._read(command, gates, seen)
+            return await asyncio.to_thread(self._read, command, gates, files)
+        return self._read(command, gates, files)
 
     def _read(
-        self, command: StartAttempt | CheckOutputs, gates: tuple[str, ...], seen: SeenFiles
+        self, command: StartAttempt | CheckOutputs, gates: tuple[str, ...], files: SeenFiles
     ) -> tuple[tuple[StepInput, ...], Checks]:
-        """Return what a step reads, and what its gates may use. Blocks on the disk. Raises `AttemptError`."""
-        inputs = self._inputs.read(command.step, self._sources(command.step.id), command.item, seen)
+        """Blocks on the disk. Raises `AttemptError`."""
+        inputs = self._inputs.read(command.step, self._sources(command.step.id), command.item, files)
         if command.item is None:  # what the children of a `foreach` step write is joined into the files of their parent
-            self._keep_originals(seen, command.step)
+            self._keep_originals(files, command.step)
         checks = Checks(step=command.step, gates=gates, inputs=inputs, slack=command.slack)
         return inputs, self._with_means(checks) if gates else checks
 
-    def _keep_originals(self, seen: SeenFiles, step: Step) -> None:
-        """Keep the user's files that the outputs of a step are new versions of. Blocks on the disk."""
+    def _keep_originals(self, files: SeenFiles, step: Step) -> None:
+        """Blocks on the disk."""
         if self._directory is not None:
-            seen.keep_originals(self._directory, step.outputs)
+            files.keep_originals(self._directory, step.outputs)
 
     def _with_means(self, checks: Checks) -> Checks:
         """Return the checks with what their gates may use. Blocks on the disk. Raises `AttemptError`."""
@@ -723,7 +685,6 @@ class RunEffects:
         return replace(checks, tests=tests, users=users, commands=task.commands, judge=self._judge(), run=run)
 
     def _judge(self) -> ResolvedRole | None:
-        """Return the role that judges in this installation, if there is one."""
         registry, priority = self._services.registry, self._accepted.priority
         return resolve_role(registry, JUDGE, priority=priority) if JUDGE in registry.usable_roles else None
 
@@ -732,25 +693,18 @@ class RunEffects:
 
     def _gathered(self, command: GatherStep) -> Mapping[str, bytes]:
         get = self._services.journal.get
-        made = [{name: get(digest) for name, digest in self._outputs[child].items()} for child in command.children]
-        return gather(command.step, made)
+        outputs = [{name: get(digest) for name, digest in self._outputs[child].items()} for child in command.children]
+        return gather(command.step, outputs)
 
     async def _store_thoughts(self, models: WatchedModels) -> str:
-        """Store what the models have thought, and return its digest; an empty one where they have not.
-
-        Raises JournalError.
-        """
         return await self._store_text(models.thoughts)
 
-    async def _store_originals(self, seen: SeenFiles) -> dict[str, str]:
-        """Store the originals of a step's outputs, and return their digests; `NO_FILE` for those that do not exist.
-
-        They are held and released like outputs. Raises JournalError.
-        """
+    async def _store_originals(self, files: SeenFiles) -> dict[str, str]:
         journal = self._services.journal
-        digests = dict.fromkeys(seen.originals, NO_FILE)
-        there = {name: data for name, data in seen.originals.items() if data is not None}
+        digests = dict.fromkeys(files.originals, NO_FILE)
+        there = {name: data for name, data in files.originals.items() if data is not None}
 
+        # Held and released like outputs.
         def stored() -> dict[str, str]:
             for name, data in there.items():
                 if digests[name] == NO_FILE:
@@ -764,9 +718,9 @@ class RunEffects:
             raise
 
     async def _store_text(self, text: str) -> str:
-        """Store a text, and return its digest; an empty one for an empty text. Raises JournalError."""
-        put = self._services.journal.put
-        return await retry_when_disk_full(lambda: put(text.encode(errors="replace"))) if text else ""
+        # No object for an empty text.
+        store = self._services.journal.put
+        return await retry_when_disk_full(lambda: store(text.encode(errors="replace"))) if text else ""
 
     async def _store(
         self,
@@ -775,13 +729,6 @@ class RunEffects:
         *,
         publishes: bool = False,
     ) -> dict[str, str]:
-        """Store artifacts once the disk has room for them, and link them into the run's folder if it `publishes` them.
-
-        Raises JournalError.
-
-        They are kept from removal until an event that names them is committed. If there will be none, they are
-        released, and so are their originals.
-        """
         journal, run = self._services.journal, self._accepted.run
         digests: dict[str, str] = {}
 
@@ -796,12 +743,13 @@ class RunEffects:
         try:
             return await retry_when_disk_full(stored)
         except BaseException:
+            # Otherwise they are held until an event that names them is committed.
             journal.objects.release([*digests.values(), *filter(None, originals.values())])
             raise
 
 
 def _final(message: str) -> Failure:
-    """Return the failure of something that this installation cannot do, so that a retry would not help."""
+    # A retry would not help: this installation cannot do it.
     return Failure(FailureKind.INFRASTRUCTURE, message, final=True)
 
 

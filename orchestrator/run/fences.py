@@ -1,4 +1,4 @@
-"""Take a file out of a model's answer, in which prose, examples and fences (``` or ~~~) may stand around it."""
+"""Take a file out of a model's answer, with prose, examples and fences (``` or ~~~) around it."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Final
 
+# What a fence calls the languages of code, settings and data, by file suffix. No prose may stand around a fenced
+# block in such a file.
 LANGUAGES: Final = {
     ".bash": "bash sh shell",
     ".bat": "bat batch cmd",
@@ -49,16 +51,12 @@ LANGUAGES: Final = {
     ".yml": "yaml yml",
     ".zsh": "zsh bash sh shell",
 }
-"""What a fence calls the languages of files that are code, settings or data, by the ending of the file's name.
-
-No prose may stand around a fenced block in such a file.
-"""
 _MARKDOWN: Final = frozenset(("md", "markdown"))
 _FENCE = re.compile(r"(?P<indent>[ \t]*)(?P<mark>`{3,}|~{3,})[ \t]*(?P<info>[^`\n]*?)[ \t]*\Z")
+# The start of a string of several lines, or of a here-document.
 _STRING = re.compile(
     r"(?<!`)(?P<quote>\"\"\"|''')(?!`)|<<[-~]?[ \t]*(?P<mark>['\"]?)(?P<end>[A-Z_][A-Z_0-9]+|eof|end)(?P=mark)"
 )
-"""The beginning of a string of several lines, or of a here-document."""
 _EXAMPLE = re.compile(
     r"\b(?:examples?|usage|beispiele?|ejemplos?|exemples?|utilisation)\b|"
     r"\A\W*(?:use|run|install|outputs?|try|call|ausgabe|aufruf|uso|salida|sortie)\b",
@@ -75,48 +73,42 @@ _PREAMBLE = re.compile(
     r"claro|por supuesto|aquí)\b[^\n]*:[ \t]*\Z",
     re.IGNORECASE,
 )
+# In these files no line outside of comments and strings is a sentence.
 _PROGRAMS: Final = frozenset(
     ".bash .c .cc .cpp .cs .go .h .hpp .java .js .jsx .kt .lua .pl .ps1 .py .pyi .r .rb .rs .scala .sh .swift .ts .tsx "
     ".zsh".split()
 )
-"""The endings of files in which no line outside of comments and strings is a sentence."""
 
 
 @dataclass(frozen=True, slots=True)
 class FencedBlock:
-    """A fenced block of an answer."""
-
-    info: str
-    """What stands behind the opening fence, such as the language."""
-    text: str
-    """The lines between the fences, without the indentation of the opening fence."""
-    before: str
-    """The text between this block and the one before it."""
+    info: str  # behind the opening fence, such as the language
+    text: str  # without the indentation of the opening fence
+    before: str  # the text since the previous block
 
     @property
     def size(self) -> int:
-        """Return how many characters that are no white space the block has."""
+        """Characters that are not white space."""
         return len("".join(self.text.split()))
 
 
 def is_code(name: str) -> bool:
-    """Return whether a file of this name is code, settings or data."""
     return _ending(name) in LANGUAGES
 
 
 def file_text(answer: str, name: str) -> str:
-    """Return what an answer says is the text of the file `name`, without what stands around it.
+    """Return the text of the file `name` in an answer, without what stands around it.
 
     For code this is the fenced block that belongs to the file by its name or language, else the largest one; an answer
-    without a fence is taken as it is. Any other text keeps its fences, except those that enclose the whole of it. A
-    first line with nothing but the file's name is left out.
+    without a fence is taken as it is. Other text keeps its fences, except those that enclose all of it. A first line
+    with only the file's name is left out.
     """
     text = _without_title(answer, name)
     return _without_title(_code(text, name) if is_code(name) else strip_fence(text), name)
 
 
 def strip_fence(text: str) -> str:
-    """Return the text without white space around it, and without a code fence that encloses the whole of it.
+    """Return the text without white space around it, and without a code fence that encloses all of it.
 
     A fence that says markdown may have a sentence before and after it.
     """
@@ -130,10 +122,9 @@ def strip_fence(text: str) -> str:
 
 
 def files_text(answer: str, names: Sequence[str]) -> dict[str, str] | None:
-    """Return the texts of several files that an answer gives as fenced blocks, by name; None if one is missing.
+    """Return the texts of several files in fenced blocks, by name; None if one is missing.
 
-    The name of a file stands behind the opening fence, in the line before it, or in a comment that is the block's first
-    line.
+    A file's name stands behind the opening fence, in the line before it, or in a comment in the block's first line.
     """
     blocks = blocks_of(answer)
     files = {name: _last_named(blocks, name) for name in names}
@@ -143,9 +134,8 @@ def files_text(answer: str, names: Sequence[str]) -> dict[str, str] | None:
 def blocks_of(text: str) -> list[FencedBlock]:
     """Return the fenced blocks of a text in order.
 
-    A fence inside a string of code, such as a docstring, belongs to the code, and fenced blocks in a block of markdown
-    belong to that block. A block without an end extends to the next opening fence with a language, or to the end of the
-    text.
+    A fence inside a string of code, such as a docstring, belongs to the code, and blocks in a block of markdown belong
+    to that block. A block without an end extends to the next opening fence with a language, or to the end of the text.
     """
     blocks: list[FencedBlock] = []
     outside: list[str] = []
@@ -168,7 +158,7 @@ def blocks_of(text: str) -> list[FencedBlock]:
 
 
 def has_code(text: str, name: str) -> bool:
-    """Return whether a text that is to be the program `name` has a line that may be code; True for other files."""
+    """Return whether the text of the program `name` has a line that may be code; True for other files."""
     if _ending(name) not in _PROGRAMS:
         return True
     lines = [line for line in text.splitlines() if line.strip()]
@@ -178,15 +168,13 @@ def has_code(text: str, name: str) -> bool:
 
 
 def is_prose(line: str) -> bool:
-    """Return whether a line is a sentence, and not code: it starts with a capital letter and has no signs of code.
-
-    A sentence of three words or more, with its mark at the end, may have such signs.
-    """
+    """Return whether a line is a sentence: it starts with a capital letter and has no signs of code."""
     text = re.sub(r"`[^`]*`", "x", line.rstrip())
     if _PREAMBLE.match(text):
         return True
     if not _CAPITAL.match(text) or _CONSTANT.match(text) or _STRING.search(line) or _COMMENT.match(text):
         return False
+    # A sentence of three words or more, with its mark at the end, may have such signs.
     return bool(_SENTENCE.match(text)) or not _SIGNS.search(text)
 
 
@@ -204,16 +192,13 @@ def _code(answer: str, name: str) -> str:
 
 
 def _without_title(answer: str, name: str) -> str:
-    """Return an answer without its first line if that is only the name of the file, such as `[cart.py]`.
-
-    Prompts show files below such lines, and models copy that.
-    """
+    # Prompts show files below lines such as `[cart.py]`, and models copy that.
     first, _, rest = answer.lstrip().partition("\n")
     return rest.lstrip("\n") if first.strip().strip("`*:[] ") == name and rest.strip() else answer
 
 
 def _fit(block: FencedBlock, name: str) -> tuple[bool, int, bool, int]:
-    """Return how well a block fits a file; the greatest fits best."""
+    # The greatest fits best.
     language = _language(block.info)
     fit = 2 if language in LANGUAGES[_ending(name)].split() else int(not language)
     lead = block.before.strip().rpartition("\n")[2]
@@ -227,7 +212,6 @@ def _is_named(block: FencedBlock, name: str) -> bool:
 
 
 def _last_named(blocks: Sequence[FencedBlock], name: str) -> str | None:
-    """Return the text of the last block that is named so; None if there is none."""
     named = [block for block in blocks if _is_named(block, name) or _is_titled(block, name)]
     return _trimmed(named[-1].text) if named else None
 
@@ -245,10 +229,8 @@ def _same_file(word: str, name: str) -> bool:
 
 
 def _bare_code(answer: str) -> str | None:
-    """Return the code that stands before the first fence; None if the code stands in a block, or there is no fence.
-
-    So it is if a stray fence ends the code, and if a fenced example follows it.
-    """
+    # The code before the first fence, if a stray fence ends it or a fenced example follows; None if the code stands in
+    # a block, or there is no fence.
     lines = answer.split("\n")
     for number, (_, fence) in enumerate(_fences(answer)):
         if fence is not None:
@@ -259,12 +241,12 @@ def _bare_code(answer: str) -> str | None:
 
 
 def _unfenced(answer: str) -> str:
-    """Return an answer whose fences enclose nothing, without these fences."""
+    # For an answer whose fences enclose nothing.
     return "\n".join(line for line, fence in _fences(answer) if fence is None)
 
 
 def _without_prose(text: str) -> str:
-    """Return code without paragraphs of prose before and after it; all of it if there is nothing but prose."""
+    # Only paragraphs before and after the code. If there is nothing but prose, all of it stays.
     lines = text.split("\n")
     strings = _lines_in_strings(text)
     prose = [number not in strings and (not line.strip() or is_prose(line)) for number, line in enumerate(lines)]
@@ -273,7 +255,7 @@ def _without_prose(text: str) -> str:
 
 
 def _is_code_up_to_fence(lines: Sequence[str]) -> bool:
-    """Return whether lines are a fenced block: they have code up to the next bare fence, or to the end."""
+    # A fenced block ends at the next bare fence, or at the end.
     inside: list[str] = []
     for line in lines:
         if (fence := _FENCE.match(line)) is not None:
@@ -283,23 +265,20 @@ def _is_code_up_to_fence(lines: Sequence[str]) -> bool:
 
 
 def _is_mostly_code(lines: Sequence[str]) -> bool:
-    """Return whether most lines are code, without those that may be comments of code or headings of prose."""
+    # Lines that may be comments of code or headings of prose do not count.
     written = [line for line in lines if line.strip() and not _COMMENT.match(line)]
     return sum(is_prose(line) for line in written) * 2 < len(written)
 
 
 def _fences(text: str) -> Iterator[tuple[str, re.Match[str] | None]]:
-    """Yield the lines, each with the fence that it is, if it is one. A fence in a string of code is none."""
+    # A fence in a string of code is none.
     strings = _lines_in_strings(text)
     for number, line in enumerate(text.split("\n")):
         yield line, None if number in strings else _FENCE.match(line)
 
 
 def _lines_in_strings(text: str) -> frozenset[int]:
-    """Return the numbers of the lines that begin in a string of several lines, or in a here-document.
-
-    Only a string that ends counts: a quote without an end is a fault of the code, or stands in prose.
-    """
+    # Only a string that ends counts: a quote without an end is a fault of the code, or stands in prose.
     numbers: set[int] = set()
     place = 0
     while (opened := _STRING.search(text, place)) is not None:
@@ -312,7 +291,7 @@ def _lines_in_strings(text: str) -> frozenset[int]:
 
 
 def _end_of_string(text: str, opened: re.Match[str]) -> int:
-    """Return where a string ends; -1 if it does not."""
+    # -1 if it does not end.
     if opened["quote"]:
         return text.find(opened["quote"], opened.end())
     end = re.compile(rf"^[ \t]*{opened['end']}[ \t]*$", re.MULTILINE).search(text, opened.end())
@@ -320,7 +299,7 @@ def _end_of_string(text: str, opened: re.Match[str]) -> int:
 
 
 def _is_strong(fence: re.Match[str], opened: re.Match[str]) -> bool:
-    """Return whether a fence can end the block that another one has opened, rather than be a line of it."""
+    # Whether a fence can end the block that `opened` has opened, rather than be a line of it.
     return fence["mark"][0] == opened["mark"][0] and len(fence["mark"]) >= len(opened["mark"])
 
 
@@ -329,7 +308,6 @@ def _is_markdown(fence: re.Match[str]) -> bool:
 
 
 def _language(info: str) -> str:
-    """Return the first word behind an opening fence, in lower case; empty if there is none."""
     return re.split(r"[\s:{,]", info.strip().lstrip("{."), maxsplit=1)[0].lower()
 
 
@@ -338,14 +316,14 @@ def _block(opened: re.Match[str], inside: Sequence[str], outside: Sequence[str])
 
 
 def _unindented(lines: Sequence[str], indent: str) -> list[str]:
-    """Return the lines without the indentation of their fence, if all of them have it."""
+    # Only if all of them have the indentation of their fence.
     if not all(line.startswith(indent) for line in lines if line.strip()):
         return [*lines]
     return [line.removeprefix(indent) for line in lines]
 
 
 def _encloses(lines: Sequence[str], marks: Sequence[tuple[int, re.Match[str]]]) -> bool:
-    """Return whether the first and the last fence enclose the whole text, and the others stand in pairs between."""
+    # The first and the last fence enclose the whole text, and the others stand in pairs between.
     (first, opened), (last, closing) = marks[0], marks[-1]
     inner = [fence for _, fence in marks[1:-1] if _is_strong(fence, opened)]
     markdown = _is_markdown(opened)

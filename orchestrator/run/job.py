@@ -40,11 +40,10 @@ NO_LIMITS = RunLimits()
 NO_OPTIONS = RunOptions()
 NO_LISTING = Listing()
 MAX_REQUEST_BYTES = 1_000_000
+# How many files of a folder are measured when no plan says which are read, those that the request mentions first.
 SIZED_FILES = 100
-"""How many files of a folder are measured while no plan says which are read, those that the request mentions first."""
 FRONTDOOR_PLANNER = FrontdoorPlanner()
-JUDGE = "judge"
-"""The gate that asks a model, and the role that it asks."""
+JUDGE = "judge"  # the gate that asks a model, and the role that it asks
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,31 +52,23 @@ class Job:
 
     request: str | None
     task: TaskIR | None
-    directory: Path | None
-    """The folder whose files the steps may read."""
+    directory: Path | None  # the folder whose files the steps may read
     mode: Mode
-    priority: Priority | None = None
-    """The class of the run; None for the document's, else interactive."""
+    priority: Priority | None = None  # None for the document's, else interactive
     limits: RunLimits = NO_LIMITS
+    # Earlier runs whose artifacts the steps may read, in addition to those of the document.
     follows: tuple[str, ...] = ()
-    """Earlier runs whose artifacts the steps may read, beside those that the document names itself."""
-    key: str | None = None
-    """The idempotency key: all jobs with one key are one run."""
-    digest: str = ""
-    """The digest of the request of a client that waits for the answer, see `RunAccepted`."""
-    model: str | None = None
-    """The model that all steps have to use; None for those that the registry and the router choose."""
-    any_mode: bool = False
-    """Whether the router may choose another mode for the plan of a request."""
+    key: str | None = None  # the idempotency key: all jobs with one key are one run
+    digest: str = ""  # of the request of a client that waits for the answer, see `RunAccepted`
+    model: str | None = None  # forced on all steps; None: the registry and the router choose
+    any_mode: bool = False  # whether the router may choose another mode for a request
     found: Mapping[str, str] | None = None
     """The digests, by name, of the artifacts of these runs, if they were found before (the runs may be gone since), or
-    of texts that come with the request; None where the artifacts are still to be found."""
+    of texts that come with the request; None if the artifacts are still to be found.
+    """
     options: RunOptions = NO_OPTIONS
-    """How the models of the steps are asked."""
-    owner: str = ""
-    """Who submits it, see `RunAccepted.owner`."""
-    sees_runs_of: str | None = None
-    """Whose earlier runs it may name; None for those of everybody."""
+    owner: str = ""  # who submits it, see `RunAccepted.owner`
+    sees_runs_of: str | None = None  # whose earlier runs it may name; None for everybody's
 
     @property
     def prior(self) -> tuple[str, ...]:
@@ -86,7 +77,6 @@ class Job:
         return tuple(dict.fromkeys((*named, *self.follows)))
 
     def limited(self, limits: RunLimits) -> "Job":
-        """Return this job with other limits."""
         return replace(self, limits=limits)
 
     def asks_the_same(self, other: "Job") -> bool:
@@ -122,18 +112,13 @@ def job_of(accepted: RunAccepted) -> Job:
 
 @dataclass(frozen=True, slots=True)
 class CheckedJob:
-    """What was found out about a job that can be run."""
+    """The result of checking a job that can be run."""
 
-    files: tuple[str, ...]
-    """The names that its steps may read: artifacts of earlier runs, then files of its folder."""
-    prior: Mapping[str, str]
-    """The digests of the artifacts of earlier runs, by name."""
-    graph: StepGraph | None = None
-    """Which step of its plan waits for which; None for a request, which is still to be planned."""
-    warnings: tuple[str, ...] = ()
-    """What the job asks for that it does not get here, and can do without."""
-    sizes: Mapping[str, int] = field(default_factory=dict)
-    """The bytes of what its steps may read, by name, as far as they are known without reading it."""
+    files: tuple[str, ...]  # the names that its steps may read: artifacts of earlier runs, then files of its folder
+    prior: Mapping[str, str]  # digests of the artifacts of earlier runs, by name
+    graph: StepGraph | None = None  # None for a request, which is still to be planned
+    warnings: tuple[str, ...] = ()  # what the job requests and does not get here, but can do without
+    sizes: Mapping[str, int] = field(default_factory=dict)  # bytes by name, if known without reading
 
 
 async def check_job(
@@ -144,10 +129,9 @@ async def check_job(
     planner: Planner = FRONTDOOR_PLANNER,
     servers: Configured = no_servers,
 ) -> CheckedJob:
-    """Check whether a job can be run here. A job that is run is checked once, by the process that runs it.
+    """Check whether a job can be run here. Starts the MCP servers whose tools a task names, to list their tools.
 
-    The MCP servers whose tools a task names are asked for what they have, for which they are started. Raises InputError
-    for a job that cannot be run here, JournalError, and what else is wrong with the journal.
+    Raises InputError for a job that cannot be run here, and JournalError.
     """
     prior = job.found
     if prior is None:
@@ -173,15 +157,15 @@ def check_job_given(
 ) -> CheckedJob:
     """Check a job, given the artifacts of earlier runs (`prior`, name to digest) and why there is no sandbox, if so.
 
-    `listing` is what MCP servers say of the tools that the job names. Blocks on the disk. Raises InputError.
+    `listing` is what MCP servers say about the tools that the job names. Blocks on the disk. Raises InputError.
     """
     if job.model is not None:
         check_model(registry, job.model)
     files = (*prior, *(list_files(job.directory) if job.directory else ()))
     if job.task is None:
         _check_request(job.request or "", (why_no_direct if job.mode == "direct" else planner.why_not)(registry))
-        told = tuple(map(str, _base_models((planner.planned_by(registry).role,), registry)))
-        return CheckedJob(files, prior, warnings=told, sizes=_sizes(job, files))
+        messages = tuple(map(str, _base_models((planner.planned_by(registry).role,), registry)))
+        return CheckedJob(files, prior, warnings=messages, sizes=_sizes(job, files))
     if job.mode == "direct":
         accepted = ", ".join(mode for mode in get_args(Mode) if mode != "direct")
         raise InputError(Problem("mode", "direct is for requests in words, and a document has its plan", accepted))
@@ -205,90 +189,86 @@ def check_job_given(
 
 
 def _sizes(job: Job, files: Sequence[str]) -> dict[str, int]:
-    """Return the bytes of the texts and files that the steps may read, by name: what predictions need of them."""
-    given = job.task.inputs if job.task is not None else ()
-    sizes = {one.label: len(one.value.encode(errors="replace")) for one in given if one.type == "text" and one.label}
+    # The bytes by name, for predictions.
+    task_inputs = job.task.inputs if job.task is not None else ()
+    sizes = {
+        item.label: len(item.value.encode(errors="replace"))
+        for item in task_inputs
+        if item.type == "text" and item.label
+    }
     if job.directory is None:
         return sizes
-    wanted = {one.label or one.value: one.value for one in given if one.type == "path"}
+    paths = {item.label or item.value: item.value for item in task_inputs if item.type == "path"}
     if job.task is None:
-        wanted |= {name: name for name in (*mentioned(job.request or "", files), *files)[:SIZED_FILES]}
+        paths |= {name: name for name in (*mentioned(job.request or "", files), *files)[:SIZED_FILES]}
     else:
         there = set(files)
-        wanted |= {name: name for step in job.task.plan.steps for name in step.inputs if name in there}
-    for name, file in wanted.items():
+        paths |= {name: name for step in job.task.plan.steps for name in step.inputs if name in there}
+    for name, file in paths.items():
         with suppress(UnreadableFile):  # such as an artifact of an earlier run, which is no file of the folder
             sizes[name] = size_of(job.directory, file)
     return sizes
 
 
 def _base_models(roles: Iterable[str], registry: Registry) -> Iterator[Problem]:
-    """Yield a problem for each role whose model was not taught to answer. It keeps no job from running."""
     for role in roles:
         model = registry.models.get(registry.roles[role].model) if role in registry.roles else None
         if model is not None and model.header is not None and is_base(model.header):
+            # A warning: the model was not taught to answer, but the job can run.
             yield Problem(f"roles.{role}.model", f"{model.id}: {BASE_MODEL}", NO_BASE_MODEL)
 
 
 def _clamped_limits(task: TaskIR, registry: Registry) -> Iterator[Problem]:
-    """Yield a problem for each `max_tokens` of a step that the context of its role's model has no room for.
-
-    It keeps no task from running: the answer may have what the prompt leaves of the context.
-    """
     for at, step in enumerate(task.plan.steps):
         model = registry.roles[step.actor].model
         context = registry.models[model].countable_context
         if step.max_tokens is not None and context is not None and step.max_tokens >= context:
-            what = f"{step.max_tokens} is more than {model} has room for: {context} tokens, with the prompt"
-            yield Problem(pointer(("plan", "steps", at, "max_tokens")), what, "what the prompt leaves of that")
+            # A warning: the answer gets what the prompt leaves of the context.
+            detail = f"{step.max_tokens} is more than {model} has room for: {context} tokens, with the prompt"
+            yield Problem(pointer(("plan", "steps", at, "max_tokens")), detail, "what the prompt leaves of that")
 
 
 def _left_to_validator(task: TaskIR) -> Iterator[Problem]:
-    """Yield a problem for each keyword of an output schema that nothing checks, or that the grammar cannot express.
-
-    It keeps no task from running: the gate `schema` checks the complete answer as far as possible.
-    """
     for at, step in enumerate(task.plan.steps):
         place = ("plan", "steps", at, "output_schema")
         unchecked = {mismatch.path: mismatch.message for mismatch in unenforced(step.output_schema)}
-        yield from (Problem(pointer((*place, *path)), what) for path, what in unchecked.items())
+        yield from (Problem(pointer((*place, *path)), detail) for path, detail in unchecked.items())
         reported = {pointer(path) for path in unchecked}
+        # What the grammar cannot express, the gate `schema` checks in the complete answer.
         for where, keyword in left_to_validator(step.output_schema):
             if f"{where}/{keyword}" not in reported:
-                what = f"{keyword} is not enforced while the answer is written, only checked when it is complete"
-                yield Problem(pointer(place) + where, what)
+                detail = f"{keyword} is not enforced while the answer is written, only checked when it is complete"
+                yield Problem(pointer(place) + where, detail)
 
 
 def _checked_when_called(task: TaskIR, listing: Listing) -> Iterator[Problem]:
-    """Yield a problem for each keyword of an MCP tool's schema that the grammar of its calls cannot express.
-
-    It keeps no task from running: arguments are checked by the whole schema before the server gets them.
-    """
     for at, step in enumerate(task.plan.steps):
         for index, name in enumerate(step.tools):
             schema = listing.tools[name].parameters if name in listing.tools else None
             for where, keyword in left_to_validator(schema):
-                what = f"{keyword} at {where} of the arguments of {name} is only checked when it is called"
-                yield Problem(pointer(("plan", "steps", at, "tools", index)), what)
+                # Arguments are checked by the whole schema before the server gets them.
+                detail = f"{keyword} at {where} of the arguments of {name} is only checked when it is called"
+                yield Problem(pointer(("plan", "steps", at, "tools", index)), detail)
 
 
 def check_model(registry: Registry, model: str) -> None:
-    """Raise InputError for a model that cannot be forced: one that is unknown, cannot be used, or writes no text."""
+    """Raise InputError for a model that cannot be forced: it is unknown, cannot be used, or writes no text."""
     name = registry.model_named(model)
-    usable = [one.id for one in registry.models.values() if one.why_not is None and not one.embeds]
+    usable = [entry.id for entry in registry.models.values() if entry.why_not is None and not entry.embeds]
     if name not in usable:
-        what = f"there is no model {model!r}" if name is None else registry.models[name].why_not or "it writes no text"
-        raise InputError(Problem("model", what, ", ".join(usable) or "none can be used"))
+        detail = (
+            f"there is no model {model!r}" if name is None else registry.models[name].why_not or "it writes no text"
+        )
+        raise InputError(Problem("model", detail, ", ".join(usable) or "none can be used"))
 
 
 def _unreadable(task: TaskIR, directory: Path | None, prior: Collection[str]) -> tuple[Problem, ...]:
-    """Return a problem for each path that cannot be read, up to `MAX_PROBLEMS`. Without a folder none is checked, since
-    a document may be checked before its folder is known.
-    """
-    if directory is None:
+    if directory is None:  # a document may be checked before its folder is known
         return ()
-    paths = ((at, one.value) for at, one in enumerate(task.inputs) if one.type == "path" and one.value not in prior)
-    return tuple(islice((found for at, name in paths if (found := _why_unreadable(directory, name, at))), MAX_PROBLEMS))
+    paths = ((at, item.value) for at, item in enumerate(task.inputs) if item.type == "path" and item.value not in prior)
+    return tuple(
+        islice((problem for at, name in paths if (problem := _why_unreadable(directory, name, at))), MAX_PROBLEMS)
+    )
 
 
 def _why_unreadable(directory: Path, name: str, at: int) -> Problem | None:
@@ -315,9 +295,9 @@ def _check_request(request: str, no_planner: Problem | None) -> None:
 def list_files(directory: Path) -> tuple[str, ...]:
     """Return the names of the regular files under a folder, relative to it and in order.
 
-    Left out are links, hidden files and folders, what this process may not read the status of, and files that no
-    document could name, because the name is too long, has control characters, or is no Unicode.
-    Raises InputError for a path that is no folder, a folder that cannot be read, and more than `MAX_FILES` files.
+    Links, hidden files and folders, files whose status cannot be read, and files that no document could name (too long,
+    control characters, no Unicode) are left out. Raises InputError for a path that is no folder, a folder that cannot
+    be read, and more than `MAX_FILES` files.
     """
     _check_folder(directory)
     names: list[str] = []
@@ -325,25 +305,24 @@ def list_files(directory: Path) -> tuple[str, ...]:
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         base = Path(folder)
         visible = [base / name for name in files if not name.startswith(".")]
-        found = [path.relative_to(directory).as_posix() for path in visible if _is_regular(path)]
-        names += [name for name in found if _can_be_named(name)]
+        regular = [path.relative_to(directory).as_posix() for path in visible if _is_regular(path)]
+        names += [name for name in regular if _can_be_named(name)]
         if len(names) > MAX_FILES:
             raise InputError(Problem(f"--dir {directory}", f"holds more than {MAX_FILES} files", "a smaller folder"))
     return tuple(sorted(names))
 
 
 def _check_folder(directory: Path) -> None:
-    """Raise InputError for a path that is no folder, or a folder that may not be both listed and entered."""
     try:
         os.scandir(os.path.join(directory, ".")).close()  # to find its `.` the folder has to be entered
     except OSError as error:
         missing = isinstance(error, FileNotFoundError | NotADirectoryError)
-        what = "is not a folder" if missing else f"cannot be read: {error.strerror}"
-        raise InputError(Problem(f"--dir {directory}", what, "a folder that can be read")) from error
+        detail = "is not a folder" if missing else f"cannot be read: {error.strerror}"
+        raise InputError(Problem(f"--dir {directory}", detail, "a folder that can be read")) from error
 
 
 def _is_regular(path: Path) -> bool:
-    """Return whether this is a regular file and no link; False also where that cannot be found out."""
+    # False for links, too.
     try:
         return stat.S_ISREG(path.lstat().st_mode)
     except OSError:
@@ -355,7 +334,7 @@ def _can_be_named(file: str) -> bool:
 
 
 def capabilities(registry: Registry, no_sandbox: str = "", listing: Listing = NO_LISTING) -> Capabilities:
-    """Return what this installation can do. The gate judge needs the role judge, with a model that is there.
+    """Return what this installation can do.
 
     `no_sandbox` says why there is no sandbox, and is empty if there is one. Without it, nothing that runs code can be
     used. `listing` has the tools of MCP servers.
@@ -364,6 +343,7 @@ def capabilities(registry: Registry, no_sandbox: str = "", listing: Listing = NO
     return Capabilities(
         roles=frozenset(registry.step_roles),
         personas=frozenset(registry.personas),
+        # The gate judge needs the role judge, with a usable model.
         gates=frozenset(BUILTIN_GATES) - (frozenset() if JUDGE in registry.usable_roles else {JUDGE}),
         kinds=frozenset({"generate", "tool", "repl"} - refused),
         input_types=frozenset({"path", "text"}),
@@ -389,11 +369,7 @@ def _next_usable(role: str | None, registry: Registry) -> str | None:
 
 
 class KnownRates:
-    """What is typical of each role and of kinds of its steps, from the generations that ended last.
-
-    Only those on the role's present model count: another one may be a hundred times as large. The journal's last
-    generations are read once, and then only what was added since, for that is waited for before each run begins.
-    """
+    """Typical rates of roles and of kinds of their steps, from the generations that ended last."""
 
     def __init__(self, journal: JournalReader) -> None:
         self._journal = journal
@@ -403,12 +379,14 @@ class KnownRates:
         self._unfinished: tuple[int, ...] = ()
 
     def read(self, registry: Registry) -> dict[str, RoleRates]:
-        """Return what is typical by key, as `RateTable.rates` does, with all attempts that have ended."""
+        """Return the rates by key, as `RateTable.rates` does, with all attempts that have ended."""
         models = {name: role.model for name, role in registry.roles.items()}
         if models != self._models:
             self._models, self._table, self._last, self._unfinished = models, RateTable(), 0, ()
+        # Only what was added since, because each new run waits for this.
         rows = self._journal.generations_after(self._last, self._unfinished)
         for row in reversed(rows):
+            # Only the role's present model counts: another one may be a hundred times as large.
             if row.is_final and models.get(row.generation.role) == row.generation.model:
                 self._table.add(row.generation)
         self._last = max([self._last, *(row.number for row in rows)])
@@ -417,5 +395,4 @@ class KnownRates:
 
 
 def known_rates(journal: JournalReader, registry: Registry) -> dict[str, RoleRates]:
-    """Return what is typical of each role and of kinds of its steps, see `KnownRates`."""
     return KnownRates(journal).read(registry)

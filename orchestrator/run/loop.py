@@ -1,7 +1,7 @@
 """Run one task: events are journaled, the scheduler turns them into commands, and these are carried out.
 
-The heart is `RunLoop.drive`. Every command is carried out by a task of its own that ends in exactly one event. The
-event goes into the inbox, from which the scheduler gets it, and so on until the run has finished.
+The heart is `RunLoop.drive`. Each command is carried out by its own task, which ends in exactly one event. The event
+goes into the inbox, from which the scheduler gets it, until the run has finished.
 """
 
 import asyncio
@@ -51,10 +51,9 @@ from orchestrator.task.events import (
 )
 from orchestrator.task.prediction import kind_of
 
+# How long the loop waits for the disk to return the sizes of inputs, on which a choice may depend. It never waits for a
+# router: an attempt that is chosen later starts later, in its own commit.
 SIZES_SECONDS: Final = 0.01
-"""How long the loop waits for the disk to tell the sizes of inputs, which a choice may depend on. It never waits for a
-router: what is not chosen by then is begun when it is, in a commit of its own, and everything else goes on meanwhile.
-"""
 
 log = structlog.get_logger(__name__)
 
@@ -63,18 +62,18 @@ class Effects(Protocol):
     """Carries out what the loop asks for. Each command ends in one event; `emit` takes events that come before it."""
 
     def note(self, event: Event) -> None:
-        """Take note of an event. Nothing that follows from it is begun before the event is in the journal."""
+        """Apply an event. Nothing that follows from it starts before the event is in the journal."""
 
     async def context(self, command: StartAttempt) -> DecisionContext:
         """Return what the router's choice for an attempt may depend on."""
 
     def prompts(self, role: str, persona: str | None, model: str) -> PromptDigests:
-        """Return the digests of the prompts that an attempt by a role with a persona on a model uses."""
+        """Return the digests of the prompts of an attempt."""
 
     async def choose(self, context: DecisionContext) -> Decision:
         """Choose the role, persona and model of an attempt."""
 
-    async def attempt(self, command: StartAttempt, chosen: Decision, emit: Callable[[Event], None]) -> Event:
+    async def attempt(self, command: StartAttempt, decision: Decision, emit: Callable[[Event], None]) -> Event:
         """Carry out one attempt."""
 
     async def check(self, command: CheckOutputs, emit: Callable[[Event], None]) -> Event:
@@ -87,19 +86,19 @@ class Effects(Protocol):
         """Join the outputs of a `foreach` step's children."""
 
     def planning(self) -> PlanningStarted | None:
-        """Return the event that the plan begins with; None where it began before a restart."""
+        """Return the event that the plan starts with; None if planning started before a restart."""
 
     async def plan(self, emit: Callable[[Event], None]) -> Event:
-        """Make a plan of the request, and emit its steps as they come."""
+        """Plan the request, and emit its steps as they come."""
 
     def replanning(self, command: ExtendPlan) -> ReplanStarted:
-        """Return the event that the rest of the plan begins with."""
+        """Return the event that the rest of the plan starts with."""
 
     async def extend(self, command: ExtendPlan, emit: Callable[[Event], None]) -> Event:
-        """Make the rest of the plan, and emit its steps as they come."""
+        """Plan the rest, and emit its steps as they come."""
 
     def replace(self, command: AnswerDirectly) -> PlanReplaced:
-        """Return the step that takes the place of a failed plan."""
+        """Return the step that replaces a failed plan."""
 
     async def check_answer(self) -> AnswerChecked:
         """Compare the answer with the request."""
@@ -107,7 +106,7 @@ class Effects(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A router's choice for an attempt, and its context; None where the context could not be found out."""
+    """A router's choice for an attempt, and its context; None if the context could not be found out."""
 
     decision: Decision
     context: DecisionContext | None
@@ -115,14 +114,12 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """A command that can be carried out now: its delay is over, or the router's choice for it has been made."""
-
+    # A command whose delay is over, or whose attempt the router has chosen.
     command: Command
     choice: Choice | None = None
 
 
-AttemptKey = tuple[str, int]
-"""The id of a step, and the number of an attempt at it."""
+AttemptKey = tuple[str, int]  # step id, number of the attempt
 
 
 class RunLoop:
@@ -143,7 +140,6 @@ class RunLoop:
         self._planning: asyncio.Task[None] | None = None
 
     def emit(self, event: Event) -> None:
-        """Put an event into the inbox."""
         self._inbox.put_nowait(event)
 
     async def drive(
@@ -155,7 +151,7 @@ class RunLoop:
     ) -> None:
         """Drive the run until it has finished.
 
-        `outstanding` are the commands to begin with, and `plan` says whether the request is still to be planned; both
+        `outstanding` are the commands to start with, and `plan` says whether the request is still to be planned; both
         come from the replay of the journal. The event `first` is journaled before they are carried out.
         """
         events: list[Event] = [] if first is None else [first]
@@ -176,18 +172,18 @@ class RunLoop:
                 self._planning.cancel()  # a run that was cancelled ends before its plan does
 
     async def _take(self) -> list[Event | Due]:
-        """Return everything that is in the inbox, at least one item."""
+        # Everything in the inbox, at least one item.
         items = [await self._inbox.get()]
         while not self._inbox.empty():
             items.append(self._inbox.get_nowait())
         return items
 
     async def _act(self, due: Sequence[Due], events: list[Event], tasks: asyncio.TaskGroup) -> bool:
-        """Journal what has happened and what begins, in one commit, then begin it. Return whether the run is over."""
+        """Journal what has happened and what starts, in one commit, then start it. Return whether the run is over."""
         commands = [item.command for item in due]
-        for event in events:  # a choice may depend on them; nothing that follows from them is begun yet
+        for event in events:  # a choice may depend on them; nothing that follows from them has started
             self._effects.note(event)
-        now = self._clock.now()  # events that come into the inbox from here on are later than what begins
+        now = self._clock.now()  # events that come into the inbox from here on are later than what starts
         replanned = [self._effects.replanning(c) for c in commands if isinstance(c, ExtendPlan)]
         ended = [
             RunFinished(at=now, status=c.status, error=c.error, doubt=c.doubt)
@@ -207,18 +203,13 @@ class RunLoop:
         self._cancelled.update((c.step, c.number) for c in commands if isinstance(c, CancelAttempt))
         for command in commands:
             self._begin(command, choices, tasks)
-        for event in happened:  # only now, so that what begins does not wait for the watchers
+        for event in happened:  # only now, so that what starts does not wait for the watchers
             self._broadcast.publish(EventUpdate(event))
         return bool(ended)
 
     async def _choices(self, due: Sequence[Due], tasks: asyncio.TaskGroup) -> dict[AttemptKey, Choice]:
-        """Return the choices for the attempts that can begin.
-
-        A router that answers without waiting, as the rules do, is done within a turn of the event loop, so what has
-        happened and what begins share one commit. Any other choice comes into the inbox when it is made.
-        """
         choices: dict[AttemptKey, Choice] = {}
-        asked: dict[AttemptKey, tuple[StartAttempt, asyncio.Task[Choice]]] = {}
+        requested: dict[AttemptKey, tuple[StartAttempt, asyncio.Task[Choice]]] = {}
         reading: list[asyncio.Future[None]] = []
         for item in due:
             match item.command:
@@ -227,12 +218,14 @@ class RunLoop:
                         choices[step.id, number] = item.choice
                     else:
                         reading.append(sizes := asyncio.get_running_loop().create_future())
-                        asked[step.id, number] = command, tasks.create_task(self._choose(command, sizes))
-        if asked:
+                        requested[step.id, number] = command, tasks.create_task(self._choose(command, sizes))
+        if requested:
+            # A router that does not wait, such as the rules, is done within a turn of the event loop, so that what has
+            # happened and what starts share one commit.
             await asyncio.sleep(0)
             if unread := [sizes for sizes in reading if not sizes.done()]:
                 await asyncio.wait(unread, timeout=SIZES_SECONDS)
-        for attempt, (command, choice) in asked.items():
+        for attempt, (command, choice) in requested.items():
             if choice.done():
                 choices[attempt] = choice.result()
             else:
@@ -241,10 +234,7 @@ class RunLoop:
         return choices
 
     async def _choose(self, command: StartAttempt, sizes: "asyncio.Future[None]") -> Choice:
-        """Return the choice for an attempt. Where none can be made, the attempt is to fail, and its failure says why.
-
-        `sizes` is done when nothing but the router has to be waited for any more.
-        """
+        # `sizes` is done when only the router has to be waited for.
         context: DecisionContext | None = None
         try:
             try:
@@ -254,6 +244,7 @@ class RunLoop:
                     sizes.set_result(None)
             return Choice(await self._effects.choose(context), context)
         except Exception as error:
+            # The attempt is to fail, and its failure says why.
             log.exception("a choice broke down", run=self.run, step=command.step.id, attempt=command.number)
             problem = Problem(f"step {command.step.id}", f"no role could be chosen for it: {error!r}")
             decision = Decision(
@@ -265,11 +256,6 @@ class RunLoop:
         return Due(command, await choice)
 
     def _start(self, commands: Sequence[Command], choices: dict[AttemptKey, Choice], now: float) -> list[Event]:
-        """Return AttemptStarted for each attempt that there is a choice for, after the scheduler has taken note of it.
-
-        A router cannot choose a role that has no free slot: the rules then choose instead, and `choices` is changed
-        accordingly.
-        """
         begun: list[Event] = []
         for command in commands:
             if not isinstance(command, StartAttempt) or (command.step.id, command.number) not in choices:
@@ -277,6 +263,7 @@ class RunLoop:
             choice = choices[command.step.id, command.number]
             role = choice.decision.role
             if choice.context is not None and not self._state.admits(command.step.id, role):
+                # A router cannot choose a role without a free slot.
                 ruling = fall_back_to_rules(
                     choice.context, f"the router chose {role}, of which no more may run at once"
                 )
@@ -338,7 +325,6 @@ class RunLoop:
         return isinstance(command, StartAttempt) and (command.step.id, command.number) in self._cancelled
 
     async def _carry(self, step: str, number: int, work: Awaitable[Event | Due]) -> None:
-        """Carry out one command and put its outcome into the inbox, whatever it is."""
         structlog.contextvars.bind_contextvars(step=step, attempt=number)
         try:
             outcome = await work
@@ -354,7 +340,6 @@ class RunLoop:
         self._inbox.put_nowait(outcome)
 
     async def _plan(self, work: Awaitable[Event], broken: Callable[[str], Event]) -> None:
-        """Have the plan or its rest made, and put the outcome into the inbox, whatever it is."""
         try:
             outcome = await work
         except Exception as error:
@@ -363,12 +348,11 @@ class RunLoop:
         self.emit(outcome)
 
     async def _check_answer(self) -> None:
-        """Have the answer compared with the request. If that breaks down, nothing is known against the answer."""
         try:
             outcome = await self._effects.check_answer()
         except Exception:
             log.exception("the check of the answer broke down", run=self.run)
-            outcome = AnswerChecked(at=self._clock.now())
+            outcome = AnswerChecked(at=self._clock.now())  # without doubts
         self.emit(outcome)
 
     def _no_plan(self, reason: str) -> PlanFailed:

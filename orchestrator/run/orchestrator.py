@@ -71,47 +71,38 @@ log = structlog.get_logger(__name__)
 
 
 def _prior_sizes(journal: Journal, prior: Mapping[str, str]) -> dict[str, int]:
-    """Return the bytes of artifacts of earlier runs, by name. Blocks on the disk."""
+    """Blocks on the disk."""
     return {name: journal.objects.size(digest) for name, digest in prior.items()}
 
 
 def _mode_reason(why_usual: str, decision: Decision) -> str:
-    """Return why a mode was chosen: why it is the usual one, and what the memory says if its advice was followed."""
     if not why_usual:
         return decision.reason
+    # The memory's reason counts only if its advice was followed.
     followed = decision.advice is not None and decision.advice.followed
     return f"{why_usual}; {decision.reason}" if followed else why_usual
 
 
 def plans_no_task(_task: TaskIR, _registry: Registry) -> bool:
-    """Return False: the steps of every task are taken as its plan, and no planner is asked for one."""
+    """Default for `plans_task`: the steps of every task are its plan."""
     return False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ports:
-    """What an orchestrator is built on. Each can be replaced by another implementation, as by one in virtual time."""
+    """What an orchestrator is built on. Each part can be replaced, for example by one in virtual time."""
 
     router: Router = field(default_factory=RuleRouter)
-    """Chooses which role makes an attempt or answers a chat."""
     planner: Planner = FRONTDOOR_PLANNER
-    """Makes plans of requests."""
+    # Whether the planner may replace the steps of a task.
     plans_task: Callable[[TaskIR, Registry], bool] = plans_no_task
-    """Returns whether the planner is asked for a plan of a task, which may replace the steps that the task has."""
-    propose: RunProposes = no_procedures_of_runs
-    """Keeps the plans of procedures that runs propose, to wait for a person's approval."""
-    servers: Configured = no_servers
-    """Returns the MCP servers whose tools steps may name."""
-    start_engine: StartEngine = Engine.start
-    """Loads a model: as a process of its own."""
-    clock: Callable[[float], Clock] = SystemClock
-    """Makes the clock that events are timed by. It is given the time of the journal's last event, to begin after it."""
-    journal: Callable[[Path], Journal] = Journal.open
-    """Opens the journal of a state folder. Raises JournalError."""
-    follows_registry: bool = True
-    """Whether changes of the registry's files take effect. They must not where the registry is made by a program."""
-    topology: Topology | None = None
-    """The cores and the memory by NUMA node; None for those of this machine."""
+    propose: RunProposes = no_procedures_of_runs  # keeps proposed procedures for approval
+    servers: Configured = no_servers  # the MCP servers whose tools steps may name
+    start_engine: StartEngine = Engine.start  # loads a model in its own process
+    clock: Callable[[float], Clock] = SystemClock  # gets the time of the journal's last event, to start after it
+    journal: Callable[[Path], Journal] = Journal.open  # raises JournalError
+    follows_registry: bool = True  # must be false if a program makes the registry
+    topology: Topology | None = None  # cores and memory by NUMA node; None: this machine's
 
 
 PORTS: Final = Ports()
@@ -120,8 +111,8 @@ PORTS: Final = Ports()
 class Orchestrator:
     """Runs jobs. An async context manager: inside it, this process owns the state folder and engines run.
 
-    Runs that have not ended when it closes are interrupted, and `resume` goes on with them. Changes of the registry's
-    files take effect while it is open, as far as they are valid.
+    Runs that have not ended when it closes are interrupted, and `resume` continues them. Valid changes of the
+    registry's files take effect while it is open.
     """
 
     def __init__(self, home: Path, registry: Registry, ports: Ports) -> None:
@@ -135,15 +126,12 @@ class Orchestrator:
         self._stack = AsyncExitStack()
         self._loops: dict[str, RunLoop] = {}
         self._broadcasts: dict[str, Broadcast] = {}
-        self._waiting: dict[str, asyncio.Lock] = {}  # held while a run that waits is begun or cancelled
+        self._waiting: dict[str, asyncio.Lock] = {}  # held while a waiting run is started or cancelled
         self._rates_lock = asyncio.Lock()
 
     @classmethod
     def open(cls, home: Path, registry: Registry, ports: Ports = PORTS) -> Self:
-        """Return an orchestrator that is yet to be entered.
-
-        Entering it raises JournalError, such as for a state folder that another process owns.
-        """
+        """Return an orchestrator to enter. Entering raises JournalError, for example for a locked folder."""
         return cls(home, registry, ports)
 
     async def __aenter__(self) -> Self:
@@ -230,22 +218,21 @@ class Orchestrator:
         return await self._personas.add(proposal, self._registry, self._clock.now())
 
     async def retire_persona(self, name: str) -> MadePersona:
-        """Retire a persona that was made at run time. Runs that name it go on. Raises InputError, JournalError."""
+        """Retire a persona. Runs that name it continue to use it. Raises InputError, JournalError."""
         return await self._personas.retire(name, self._registry, self._clock.now())
 
     async def reload_personas(self) -> None:
-        """Take up the personas that the journal has, after another process has changed them. Raises JournalError."""
+        """Reload the personas after another process has changed the journal. Raises JournalError."""
         await self._personas.reload()
 
     async def retire_useless_personas(self, shares: Callable[[str], float]) -> list[str]:
-        """Retire the personas of plans and the memory that bring nothing; return their names. Raises JournalError.
+        """Retire useless personas of plans and the memory; return their names. Raises JournalError.
 
         `shares` returns the share of attempts that succeed, by role.
         """
         return await self._personas.retire_useless(shares, self._clock.now())
 
     def _define_personas(self, run: str, personas: Sequence[PlanPersona]) -> None:
-        """Put the personas that a plan defines into force, and have them stored."""
         if changed := self._personas.define(run, personas, self._clock.now()):
             self._drive_on(self._personas.keep(changed))
 
@@ -254,29 +241,23 @@ class Orchestrator:
 
     @property
     def journal(self) -> Journal:
-        """The journal of the state folder."""
         return self._services.journal
 
     @property
     def views(self) -> ViewCache:
-        """The views and reports of runs, of which those that were asked for lately are kept."""
+        """An LRU cache of views and reports of runs."""
         return self._views
 
     @property
     def clock(self) -> Clock:
-        """The clock that events are timed by."""
         return self._clock
 
     @property
     def pool(self) -> Pool:
-        """The pool of models."""
         return self._pool
 
     async def choose(self, role: str, objective: str, persona: str | None = None, model: str | None = None) -> Decision:
-        """Choose role, persona and model for something that is no step of a run, such as a chat.
-
-        `role` is the one that is asked for, and `objective` what is wanted, in words. `model` is forced, if given.
-        """
+        """Choose role, persona and model outside of a run, for example for a chat. `model` is forced, if given."""
         context = DecisionContext(
             registry=self._registry,
             role=role,
@@ -293,7 +274,7 @@ class Orchestrator:
         return await self._pool.survey()
 
     async def submit(self, job: Job, checked: CheckedJob | None = None) -> str:
-        """Accept a job, begin with it and return the id of its run, once it is durable.
+        """Accept a job, start it and return the id of its run, once it is durable.
 
         Raises InputError for a job that cannot be run here, unless it was `checked` before.
         """
@@ -302,17 +283,16 @@ class Orchestrator:
         return accepted_in(events).run
 
     async def accept(self, job: Job) -> str:
-        """Accept a job, return the id of its run once it is durable, and let it wait for `resume`. Raises InputError.
+        """Accept a job without starting it, and return the id of its run once it is durable.
 
-        Raises JournalError too, as for a key that another run has.
+        Raises InputError, and JournalError, for example for a key that another run has.
         """
         accepted = accepted_in(await self._accept(job))
         self._waiting[accepted.run] = asyncio.Lock()
         return accepted.run
 
     async def _role_rates(self) -> Mapping[str, RoleRates]:
-        """Return the typical rates of roles and kinds of steps. Only one thread reads them at a time."""
-        async with self._rates_lock:
+        async with self._rates_lock:  # one reader at a time
             return await asyncio.to_thread(self._rates.read, self._registry)
 
     async def _accept(self, job: Job, checked: CheckedJob | None = None) -> list[Event]:
@@ -322,7 +302,7 @@ class Orchestrator:
             checked = await check_job(job, registry, journal, self._sandbox, ports.planner, ports.servers)
         rates = await self._role_rates()
         sizes = {**checked.sizes, **await asyncio.to_thread(_prior_sizes, journal, checked.prior)}
-        mode, chosen = await self._choose_mode(job, checked.files, sizes, rates)
+        mode, mode_choice = await self._choose_mode(job, checked.files, sizes, rates)
         as_given = job.task is not None and not self._ports.plans_task(job.task, registry)
         compared: PlanKey | None = None
         if job.task is not None and as_given and checked.graph is not None:
@@ -349,7 +329,7 @@ class Orchestrator:
             priority=job.urgency,
             limits=job.limits,
             model=job.model,
-            mode_choice=chosen,
+            mode_choice=mode_choice,
             options=job.options,
             key=job.key,
             digest=job.digest,
@@ -368,16 +348,14 @@ class Orchestrator:
     async def _choose_mode(
         self, job: Job, files: Sequence[str], sizes: Mapping[str, int], rates: Mapping[str, RoleRates]
     ) -> tuple[Mode, ModeChoice | None]:
-        """Return how a job is run, and how the router chose that; None if it had no choice.
-
-        By the rules, a request is answered directly if no plan can be expected to be better, and else planned.
-        """
+        """Return how a job is run, and how the router chose that; None if it had no choice."""
         planner, registry = self._ports.planner.planned_by(self._registry), self._registry
         if job.request is None or not job.any_mode or planner.role not in registry.roles:
             return job.mode, None
         answer = await asyncio.to_thread(direct_answer, job.request, files, sizes, registry)  # of maybe many files
         why = why_direct(answer, registry.roles[planner.role].plan_quality) if fits(answer, sizes, registry) else ""
         planned: Mode = "as-planned" if job.mode == "direct" else job.mode  # an earlier run of it may have been direct
+        # The rules: directly if no plan can be expected to be better.
         usual: Mode = "direct" if why else planned
         decision = await self._router.choose(
             DecisionContext(
@@ -392,17 +370,17 @@ class Orchestrator:
         )
         mode = decision.mode or usual
         read = sum(sizes.get(name, 0) for name in answer.inputs)
-        chosen = ModeChoice(
+        choice = ModeChoice(
             reason=_mode_reason(why if mode == usual else "", decision),
             propensity=decision.propensity,
             router=decision.router,
             advice=decision.advice,
             forecast=ModeForecast(direct_seconds=predict_step(answer.step(), rates, read).seconds),
         )
-        return mode, chosen
+        return mode, choice
 
     async def resume(self, run: str) -> str:
-        """Go on with a run that waits or was interrupted, and return its id.
+        """Start a waiting run or continue an interrupted one, and return its id.
 
         Raises UnknownRun, and InputError for a run that has ended.
         """
@@ -413,39 +391,33 @@ class Orchestrator:
                 raise InputError(Problem(f"run {run}", f"has ended: {row.status}", "a run that was interrupted"))
             return run
         async with turn:
-            if run in self._waiting:  # it may have been begun or cancelled meanwhile
+            if run in self._waiting:  # it may have been started or cancelled meanwhile
                 self._begin(await self._events(run))
         return run
 
     async def watch(self, run: str, after: int = 0) -> AsyncGenerator[Update, None]:
-        """Yield what has happened to a run since its event number `after`, and then what happens, until it has ended.
-
-        Raises UnknownRun.
-        """
+        """Yield the updates of a run after its event number `after`, until it has ended. Raises UnknownRun."""
         async with aclosing((await self._broadcast(run)).watch(after)) as updates:
             async for update in updates:
                 yield update
 
     async def cancel(self, run: str, step: str | None = None, reason: str = "cancelled by the user") -> None:
-        """Cancel a run, or one step and all that depends on it. This has no effect on a run that has ended.
-
-        A run that waits ends without beginning any step. If only a step of it is to be cancelled, that is journaled and
-        takes effect when the run begins.
-        """
-        asked = CancelRequested(at=self._clock.now(), step=step, reason=reason)
+        """Cancel a run, or one step and all that depends on it. No effect on a run that has ended."""
+        request = CancelRequested(at=self._clock.now(), step=step, reason=reason)
         if (turn := self._waiting.get(run)) is not None:
             async with turn:
                 if run in self._waiting:
-                    await self._cancel_waiting(run, asked)
+                    await self._cancel_waiting(run, request)
                     return
         if run in self._loops:
-            self._loops[run].emit(asked)
+            self._loops[run].emit(request)
 
-    async def _cancel_waiting(self, run: str, asked: CancelRequested) -> None:
-        if asked.step is None:
-            self._begin(await self._events(run), asked)
+    async def _cancel_waiting(self, run: str, request: CancelRequested) -> None:
+        if request.step is None:
+            # The run ends without starting any step.
+            self._begin(await self._events(run), request)
             return
-        await self._services.journal.append(run, [asked])  # watchers are told when it begins
+        await self._services.journal.append(run, [request])  # takes effect, and watchers are told, when it starts
 
     async def delete(self, run: str) -> None:
         """Delete a run that has ended, with its folder. Raises UnknownRun, and InputError for one that has not."""
@@ -458,12 +430,12 @@ class Orchestrator:
         return [event for _, event in await asyncio.to_thread(self._services.journal.events, run)]
 
     async def _broadcast(self, run: str) -> Broadcast:
-        """Return the broadcast of a run, whether it has begun, waits or has ended. Raises UnknownRun."""
+        """Raises UnknownRun."""
         while run not in self._broadcasts:
             past = await self._events(run)
             if run in self._waiting:
                 self._broadcasts.setdefault(run, Broadcast(past))
-            elif run not in self._loops:  # it has ended, or has failed by a defect and goes on at the next start
+            elif run not in self._loops:  # it has ended, or failed by a defect and continues after the next start
                 broadcast = Broadcast(past)
                 broadcast.close()
                 return broadcast
@@ -472,19 +444,19 @@ class Orchestrator:
     async def plan(self, job: Job) -> PlannedTask:
         """Return the plan of a request as a task that can be submitted. Nothing is journaled, nothing runs.
 
-        A plan that depends on what one of its steps finds is returned up to that step. Raises InputError, and PlanError
-        when the planner's model cannot be asked.
+        A plan that depends on the output of one of its steps is returned up to that step. Raises InputError, and
+        PlanError when the planner's model cannot be asked.
         """
-        registry, request, made = self._registry, job.request or "", list[PlannedPart]()
+        registry, request, parts = self._registry, job.request or "", list[PlannedPart]()
         checked = await asyncio.to_thread(check_job_given, job, registry, {}, planner=self._ports.planner)
         files, sizes, rates = checked.files, checked.sizes, await self._role_rates()
-        mode, chosen = await self._choose_mode(job, files, sizes, rates)
+        mode, choice = await self._choose_mode(job, files, sizes, rates)
         replans = registry.defaults.max_replans
 
         def predict(steps: Sequence[Step]) -> float:
             return predict_seconds(analyze(steps, labels=(REQUEST_LABEL,), files=files), rates, sizes, mode)
 
-        asked = PlanContext(
+        context = PlanContext(
             request=request,
             files=files,
             registry=registry,
@@ -494,21 +466,21 @@ class Orchestrator:
             has_tools=self._services.servers.configured,
             mode=mode,
             sizes=sizes,
-            predict=None if chosen is None else predict,
+            predict=None if choice is None else predict,
         )
-        planned = await self._ports.planner.plan(asked, made.append, lambda piece: None)
-        self._define_personas("", [one for part in made for one in part.personas])  # its task may be submitted
+        planned = await self._ports.planner.plan(context, parts.append, lambda piece: None)
+        self._define_personas("", [persona for part in parts for persona in part.personas])  # its task may be submitted
         goes_on_after = planned.goes_on_after if replans else None
         how, reason = mode, planned.reason
         if planned.origin == "direct":
-            how, reason = "direct", planned.reason or (chosen.reason if chosen is not None else "")
+            how, reason = "direct", planned.reason or (choice.reason if choice is not None else "")
         elif mode == "direct":  # a procedure does it
             how = "as-planned"
-        steps = [step for part in made for step in part.steps]
+        steps = [step for part in parts for step in part.steps]
         return planned_task(request, steps, goes_on_after, planned.wanted, how, reason)
 
     def _begin(self, events: list[Event], cancel: CancelRequested | None = None) -> None:
-        """Begin to drive a run from where its journaled events end; with `cancel`, only to cancel it."""
+        # From where the journaled events end; with `cancel`, only to cancel the run.
         accepted = accepted_in(events)
         self._waiting.pop(accepted.run, None)
         state, broadcast = fresh_state(accepted), self._broadcasts.get(accepted.run) or Broadcast()
@@ -526,22 +498,20 @@ class Orchestrator:
         self._drive_on(self._drive(loop, state.resume(), first, plan=unplanned and cancel is None))
 
     def _drive_on(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run something in a task until it ends or the orchestrator closes."""
         task = self._tasks.create_task(work)
         self._driving.add(task)
         task.add_done_callback(self._driving.discard)
 
     async def _take_up(self, reload: Reload) -> None:
-        """Put a changed registry into force, after the prompts that attempts will name are stored."""
         if reload.difference:
-            await keep_prompts(self._services.journal, reload.registry)
+            await keep_prompts(self._services.journal, reload.registry)  # first, since attempts will name them
             self._adopt(reload.registry, reload.rewritten)
         self._registry_status = self._reloader.status
 
     def _adopt(self, registry: Registry, rewritten: Collection[Path]) -> None:
-        """Use another version of the registry. What is no longer in it is kept for runs in progress that name it."""
         self._files_registry = registry
         self._registry = registry.with_personas(self._personas.in_use)
+        # Runs in progress may name what is no longer in it.
         self._services.registry = registry.with_personas(self._personas.kept).beside(self._services.registry)
         self._pool.adopt(self._registry, rewritten)
 
@@ -555,7 +525,7 @@ class Orchestrator:
             raise
         except* Exception:
             log.exception("a run broke down; others go on")
-            self._waiting[loop.run] = asyncio.Lock()  # so it can be cancelled, or goes on at the next start
+            self._waiting[loop.run] = asyncio.Lock()  # so it can be cancelled, or continues after the next start
         finally:
             del self._loops[loop.run]
             self._broadcasts.pop(loop.run).close()

@@ -1,8 +1,8 @@
-"""Define the Planner port, which makes plans of requests, and the rest of plans. The frontdoor implements it.
+"""The Planner port: plans of requests, and the rest of plans. The frontdoor implements it.
 
-A planner hands on its plan in parts, each as soon as it is complete and checked. What was handed on does not change any
-more: it is journaled, and its steps run while the rest is still being made. After a restart a planner is asked again,
-and is given the parts that it had handed on.
+A planner hands on its plan in parts, each as soon as it is complete and checked. A part does not change any more: it is
+journaled, and its steps run while the rest is being made. After a restart the planner is asked again, and gets the
+parts that it had handed on.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -28,13 +28,9 @@ from registry.models import Registry
 
 @dataclass(frozen=True, slots=True)
 class PlannedPart:
-    """A part of a plan."""
-
     steps: tuple[Step, ...]
-    written: str = ""
-    """The part as a model wrote it; empty for a part that no model wrote."""
-    personas: tuple[PlanPersona, ...] = ()
-    """The personas that the part defines, which its steps name."""
+    written: str = ""  # by a model, as it wrote the part; empty if no model did
+    personas: tuple[PlanPersona, ...] = ()  # that the part defines and its steps name
 
 
 Accept = Callable[[PlannedPart], None]
@@ -44,72 +40,53 @@ CheckSteps = Callable[[Sequence[Step]], object]
 """Raises InvalidTask for steps that do not fit behind those that were accepted or checked before."""
 
 Predict = Callable[[Sequence[Step]], float]
-"""Returns how many seconds the critical path of a plan with these steps is predicted to take."""
+"""Returns the predicted length, in seconds, of the critical path of a plan with these steps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanContext:
     """What to plan, and what the planner may use."""
 
-    request: str
-    """The request in words; for a task its objective."""
-    files: tuple[str, ...]
-    """The names that the request may refer to."""
+    request: str  # in words; for a task its objective
+    files: tuple[str, ...]  # the names that the request may refer to
     registry: Registry
     models: Models
-    replans: int
-    """How often the plan may still go on after what is asked for now."""
-    priority: Priority = "interactive"
-    """The class of the run, or of whoever asks for the plan."""
-    known: Sequence[PlannedPart] = ()
-    """The parts that were accepted before a restart, or before the step that the rest hangs on."""
+    replans: int  # how often the plan may still continue after this part
+    priority: Priority = "interactive"  # of the run, or of whoever asks for the plan
+    known: Sequence[PlannedPart] = ()  # accepted before a restart, or before the step on which the rest depends
+    # A task whose steps a planner may replace, see `Ports.plans_task`; otherwise its steps are the plan.
     task: TaskIR | None = None
-    """The task, if it is one whose steps a planner may replace: see `Ports.plans_task`. Otherwise they are its plan."""
-    has_tools: bool = False
-    """Whether the configuration has tools that may do what no model can, such as looking something up."""
+    has_tools: bool = False  # tools are configured that can do what no model can, such as looking something up
+    # The run's check of new steps, which knows those of the known parts. Without it the planner analyses the plan.
     check: CheckSteps | None = None
-    """The run's own check of steps that are to be handed on, which knows those of the known parts. Without it a planner
-    analyses the plan by itself."""
+    # With "direct", the plan is one step that answers the whole request, and no model is asked for it.
     mode: Mode = "as-planned"
-    """With "direct", the plan is one step that answers the whole request, and no model is asked for it."""
-    sizes: Mapping[str, int] = field(default_factory=dict)
-    """The bytes of the files, by name, as far as they are known."""
+    sizes: Mapping[str, int] = field(default_factory=dict)  # bytes of the files, by name, if known
+    # If given, a plan that is predicted to be no better than a direct answer gives way to it.
     predict: Predict | None = None
-    """If given, a plan that is predicted to be no better than a direct answer gives way to it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """How a plan came about."""
-
     origin: PlanOrigin
+    # Why it is not the first plan that was made, or why the request is answered directly; else empty.
     reason: str
-    """Why it is not the first plan that was made, or why the request is answered directly; empty otherwise."""
     usage: Usage
-    """What the models took for it."""
-    goes_on_after: str | None = None
-    """The last step, if the rest of the plan can be made when that step is done."""
-    forecast: ModeForecast | None = None
-    """What the plan and a direct answer were predicted to take, if they were compared."""
-    wanted: tuple[str, ...] = ()
-    """As in PlanFinished."""
+    goes_on_after: str | None = None  # the last step, if the rest can be planned when it is done
+    forecast: ModeForecast | None = None  # of the plan and a direct answer, if they were compared
+    wanted: tuple[str, ...] = ()  # as in PlanFinished
 
 
 @dataclass(frozen=True, slots=True)
 class Extended:
-    """How the rest of a plan came about, or why it did not."""
+    """The rest of a plan, or why there is none."""
 
     outcome: ReplanOutcome
-    reason: str
-    """What went wrong on the way; empty if nothing did."""
+    reason: str  # what went wrong on the way
     usage: Usage = field(default_factory=Usage)
-    """What the models took for it."""
-    asked: int = 0
-    """How often a model was asked."""
-    goes_on_after: str | None = None
-    """As in `Planned`."""
-    wanted: tuple[str, ...] = ()
-    """As in `Planned`, for the whole plan."""
+    asked: int = 0  # how often a model was asked
+    goes_on_after: str | None = None  # as in `Planned`
+    wanted: tuple[str, ...] = ()  # as in `Planned`, for the whole plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,38 +106,35 @@ class PlanError(OrchestratorError):
 
 
 class Planner(Protocol):
-    """Makes plans of requests. Any error beside those named here is a defect, and the plan fails."""
+    """Makes plans of requests. Any error besides those named here is a defect, and the plan fails."""
 
     def why_not(self, registry: Registry) -> Problem | None:
         """Return why no request can be planned with this registry, or None."""
 
     def planned_by(self, registry: Registry) -> PlannedBy:
-        """Return which role and model are going to plan."""
+        """Return which role and model will plan."""
 
     async def plan(self, context: PlanContext, accept: Accept, on_text: OnText) -> Planned:
         """Plan the request, and hand each part to `accept`; `on_text` gets what a model writes, piece by piece.
 
-        Raises InputError where `why_not` has a reason, RequestIncomplete, and PlanError where the model cannot answer.
+        Raises InputError if `why_not` has a reason, RequestIncomplete, and PlanError if the model cannot answer.
         """
 
     async def extend(self, context: PlanContext, after: str, output: str, accept: Accept, on_text: OnText) -> Extended:
-        """Go on with the plan after its step `after`, which has written `output`. The rest may have no parts.
+        """Continue the plan after its step `after`, which has written `output`. The rest may have no parts.
 
-        Known parts behind that step belong to the rest already. Raises InputError.
+        Known parts behind that step already belong to the rest. Raises InputError.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedTask:
-    """The plan of a request as a task of its own, which can be looked at and submitted."""
+    """The plan of a request as a task of its own, to look at or submit."""
 
     task: TaskIR
-    goes_on_after: str | None = None
-    """The last step, where the plan goes on after it; what follows it is not in the task."""
-    mode: Mode = "as-planned"
-    """How a run of the request would be carried out."""
-    reason: str = ""
-    """Why the request is answered directly, if nobody has forced that; or what was wrong with the plan."""
+    goes_on_after: str | None = None  # the last step, if the plan continues after it; the rest is not in the task
+    mode: Mode = "as-planned"  # how a run of the request would be carried out
+    reason: str = ""  # why the request is answered directly if nobody forced that, or what was wrong with the plan
 
 
 def planned_task(
@@ -171,10 +145,10 @@ def planned_task(
     mode: Mode = "as-planned",
     reason: str = "",
 ) -> PlannedTask:
-    """Return the plan of a request as a task. A task cannot grow, so one that lacks the rest says so in its notes."""
-    given = (TaskInput(type="text", label=REQUEST_LABEL, value=request),)
+    """Return the plan of a request as a task. A task cannot grow, so its notes say that the rest is missing."""
+    task_inputs = (TaskInput(type="text", label=REQUEST_LABEL, value=request),)
     plan = Plan(steps=tuple(steps), wanted=wanted) if wanted else Plan(steps=tuple(steps))
-    task = TaskIR(objective=request, inputs=given, plan=plan)
+    task = TaskIR(objective=request, inputs=task_inputs, plan=plan)
     if goes_on_after is None:
         return PlannedTask(task, None, mode, reason)
     notes = f"The plan of the request goes on after {goes_on_after}, when its output is known; that part is not here."

@@ -1,4 +1,4 @@
-"""Store system prompts and personas as objects, so that the events of an attempt can name the versions it used."""
+"""Store system prompts and personas as objects, so that events can name the versions that an attempt used."""
 
 from functools import lru_cache, partial
 
@@ -8,18 +8,16 @@ from registry.models import Registry
 
 
 async def keep_prompts(journal: Journal, registry: Registry) -> None:
-    """Store the system prompts of all roles and the texts of all personas, once the disk has room for them.
-
-    They are kept from removal as long as the journal is open, since any attempt may name them. Raises JournalError.
-    """
+    """Store the prompts of all roles and personas, once the disk has room for them. Raises JournalError."""
     systems = {registry.system(role, model) for role in registry.roles for model in registry.models}
-    texts = systems | {one.text for one in registry.personas.values()}
+    texts = systems | {persona.text for persona in registry.personas.values()}
+    # Never released, since any attempt may name them.
     for text in sorted(texts - {""}):
         await retry_when_disk_full(partial(journal.put, text.encode()))
 
 
 def prompt_digests(registry: Registry, role: str, persona: str | None, model: str) -> PromptDigests:
-    """Return the digests of the prompts that an attempt uses; empty for a role, persona or model that is gone."""
+    """Return the digests of an attempt's prompts; empty for a role, persona or model that is gone."""
     system = registry.system(role, model) if role in registry.roles else ""
     added = registry.personas[persona].text if persona is not None and persona in registry.personas else ""
     shipped = registry.models[model].prompts.stamp if model in registry.models else ""

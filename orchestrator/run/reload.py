@@ -1,4 +1,4 @@
-"""Follow the registry's files while they are in use: adopt a valid new version, and log why another one is not."""
+"""Follow the registry's files while they are in use: adopt valid changes, and log problems."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -8,14 +8,14 @@ import structlog
 
 from registry.watch import Reload, Reloader
 
+# Time between two looks at the files; the second look that finds a change adopts it.
 SECONDS: Final = 1.0
-"""Time between two looks at the files. A change is adopted by the second look that finds it."""
 
 log = structlog.get_logger(__name__)
 
 
 async def follow(reloader: Reloader, adopt: Callable[[Reload], Awaitable[None]]) -> None:
-    """Await `adopt` for each change in the registry's files, also for one that brought problems. Never ends."""
+    """Await `adopt` for each change in the registry's files, also for one with problems. Never ends."""
     while True:
         await asyncio.sleep(SECONDS)
         reload = await asyncio.to_thread(reloader.poll)

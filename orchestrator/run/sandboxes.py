@@ -1,7 +1,4 @@
-"""Give runs the sandbox, which is probed when it is first needed, and limit how many interpreters run in it.
-
-This module also says whether a task needs the sandbox at all, and why the sandbox is not available.
-"""
+"""Give runs the sandbox, which is probed on first use, and limit how many interpreters run in it."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -18,14 +15,13 @@ log = structlog.get_logger(__name__)
 
 
 class SandboxOnDemand:
-    """The sandbox. Each use probes it until it is found to be available, since what is missing may be put right."""
-
+    # Each use probes until the sandbox is available, since what is missing may be installed meanwhile.
     def __init__(self) -> None:
         self._probing = asyncio.Lock()
         self._sandbox: Sandbox | None = None
 
     async def __call__(self) -> Sandbox:
-        """Return the sandbox. Raises SandboxUnavailable."""
+        """Raises SandboxUnavailable."""
         async with self._probing:
             if self._sandbox is None:
                 self._sandbox = await Sandbox.probe()
@@ -34,11 +30,7 @@ class SandboxOnDemand:
 
 
 class Interpreters:
-    """Opens the interpreter sessions of all runs.
-
-    Together they may take a third of the sandbox's memory. The code of a step may call tools that need memory too, so
-    without a limit steps could wait for each other's memory for ever.
-    """
+    """Opens the interpreter sessions of all runs, which together may use a third of the sandbox's memory."""
 
     def __init__(self, sandbox: Callable[[], Awaitable[Sandbox]]) -> None:
         self._sandbox = sandbox
@@ -46,11 +38,13 @@ class Interpreters:
 
     @asynccontextmanager
     async def open(self, job: SandboxJob) -> AsyncIterator[Session]:
-        """Open a session for as long as the block lasts. It waits until there is room for one. Raises SandboxError."""
+        """Open a session for the block. Waits until there is room. Raises SandboxError."""
         sandbox = await self._sandbox()
         if self._turns is None:
-            each = memory_cost(job.limits, counted=sandbox.groups is not None)
-            self._turns = asyncio.Semaphore(max(1, sandbox.budget.total // 3 // each))
+            cost = memory_cost(job.limits, counted=sandbox.groups is not None)
+            # Without a limit, steps could wait for each other's memory for ever: their code may call tools that need
+            # memory, too.
+            self._turns = asyncio.Semaphore(max(1, sandbox.budget.total // 3 // cost))
         async with self._turns, sandbox.open(job) as session:
             yield session
 

@@ -1,4 +1,4 @@
-"""Publish what happens to a run to those who watch it: its events, and the progress of its attempts between them."""
+"""Publish the events of a run, and the progress of its attempts between them, to its watchers."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterable
@@ -11,11 +11,8 @@ from orchestrator.task.events import AttemptGenerated, Event, RunFinished
 
 @dataclass(frozen=True)
 class EventUpdate:
-    """An event of the run, which is in the journal."""
-
     event: Event
-    number: int = 0
-    """Its number in the run, which counts from 1; 0 before it was published."""
+    number: int = 0  # in the run, from 1; 0 before it is published
 
     @cached_property
     def body(self) -> str:
@@ -25,31 +22,21 @@ class EventUpdate:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far an attempt, or the plan, has come. It is not journaled, and watchers may miss some of it.
+    """How far an attempt, or the plan, has come. It is not journaled, and watchers may miss some of it."""
 
-    What it waits for is in the fields from `loading` on, of which most are empty at any time.
-    """
-
-    step: str
-    """The step; empty for the plan."""
+    step: str  # empty for the plan
     attempt: int
     output_tokens: int
     tokens_per_second: float
     text_tail: str
-    """The last characters that were written."""
-    thinking: bool = False
-    """Whether they are thoughts, and the answer has not begun."""
-    loading: str = ""
-    """The model that has to be loaded first."""
-    ahead: int | None = None
-    """How many other requests an engine takes first; None if this one is not in its queue."""
+    thinking: bool = False  # whether the tail is reasoning, and the answer has not started
+    # From here on: what it waits for. Most of these fields are empty at any time.
+    loading: str = ""  # the model that has to be loaded first
+    ahead: int | None = None  # how many other requests an engine takes first; None if it is not queued
     read_tokens: int = 0
-    prompt_tokens: int = 0
-    """How many tokens the prompt that is being read has, and how many of them are read; 0 if none is."""
-    gates: tuple[str, ...] = ()
-    """The gates that check what was written."""
-    waits_for_core: bool = False
-    """Whether all these gates wait for a core, or for their turn in the sandbox."""
+    prompt_tokens: int = 0  # of the prompt in prefill; 0 if none is
+    gates: tuple[str, ...] = ()  # the gates that check what was written
+    waits_for_core: bool = False  # whether all of them wait for a core, or for their turn in the sandbox
 
     @property
     def wait(self) -> str:
@@ -70,20 +57,20 @@ Update = EventUpdate | Progress
 
 
 class Watcher:
-    """What one watcher of a run has not seen yet: only the latest progress of each attempt is kept for it."""
+    """What one watcher of a run has not seen yet. Only the latest progress of each attempt is kept."""
 
     def __init__(self) -> None:
         self.wake = asyncio.Event()
         self._progress: dict[tuple[str, int], Progress] = {}
 
     def take(self, update: Update) -> None:
-        """Take note of an update. An event about an attempt replaces the progress of the attempt so far."""
+        """Apply an update. An event about an attempt replaces the progress of the attempt so far."""
         if isinstance(update, Progress):
             self._progress[update.step, update.attempt] = update
         elif self._progress:
             attempt = getattr(update.event, "step", ""), getattr(update.event, "number", 0)
             progress = self._progress.get(attempt)
-            # Gates begin before it is published that the text is complete.
+            # Gates start before the event that the text is complete is published.
             if progress is not None and not (progress.gates and isinstance(update.event, AttemptGenerated)):
                 del self._progress[attempt]
         self.wake.set()
@@ -94,10 +81,7 @@ class Watcher:
 
 
 class Broadcast:
-    """Hands updates to every watcher of one run. A watcher sees all events from the one that it begins with.
-
-    All watchers get the same object for an event, so that it is encoded once however many there are.
-    """
+    """Hands updates to every watcher of one run."""
 
     def __init__(self, past: Iterable[Event] = ()) -> None:
         self._past = [EventUpdate(event, number) for number, event in enumerate(past, start=1)]
@@ -106,18 +90,18 @@ class Broadcast:
 
     @property
     def events(self) -> int:
-        """How many events were published."""
         return len(self._past)
 
     def publish(self, update: Update) -> None:
-        """Hand out an update. Slow watchers do not delay this, and take no more memory than others."""
+        """Hand out an update, without waiting for slow watchers."""
         if isinstance(update, EventUpdate):
+            # The same object for all watchers, so that its JSON is encoded once.
             self._past.append(EventUpdate(update.event, len(self._past) + 1))
         for watcher in self._watchers:
             watcher.take(update)
 
     def close(self) -> None:
-        """Let every watcher end when it has seen all events: nothing more will be published."""
+        """End every watcher when it has seen all events: nothing more will be published."""
         self._closed = True
         for watcher in self._watchers:
             watcher.wake.set()
@@ -140,7 +124,6 @@ class Broadcast:
             self._watchers.discard(watcher)
 
     def _ended(self, place: int) -> bool:
-        """Return whether nothing comes after event number `place`."""
         if place < len(self._past):
             return False
         return self._closed or (place > 0 and isinstance(self._past[-1].event, RunFinished))

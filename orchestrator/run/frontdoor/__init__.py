@@ -1,19 +1,19 @@
-"""Plan requests in plain language: a request becomes the steps of a TaskIR, which are handed on while it is written.
+"""Plan requests in plain language: a request becomes the steps of a TaskIR, which start while the plan is written.
 
-planner     FrontdoorPlanner, the implementation of the Planner port; make_plan, extend_plan
-generation  PlanGeneration: asks the model for a plan, or the rest of one, and once more for a repair
+planner     FrontdoorPlanner, the Planner port that asks a model; make_plan, extend_plan
+generation  one plan, or the rest of one, while a model writes it
 compact     the form in which a model writes a plan: Part, its JSON Schema, PlanStream, PlanFlaw
-builder     PlanBuilder: turns parts into steps, each checked against those before it
-personas    the personas that parts of a plan have or define
-references  what the names in a request or a plan stand for
-request     RequestFiles: the files that a request names, wants and lacks; missing_needs
-sentences   what a sentence does with the name of a file
-orders      requests that only a tool could fulfil
-review      PlanReview: repairs the parts of a plan against the request, and checks the complete plan
-clauses     what a clause or an action makes
+listed      the JSON Schema of a plan that can only name existing files and parts
+builder     PlanBuilder: turns parts into steps
+review      PlanReview: repairs parts against the request, and checks the complete plan
+trial       compares a plan with the direct answer
+direct      the single step that answers a request without a plan
+procedures  ProcedurePlanner: answers requests to maintain the installation
+personas    which persona a part gets
+request     which files a request names, wants and lacks; sentences, clauses, orders, changes read its text
+references  which files and parts a name stands for; words compares words of four languages
 wanted      which outputs of a plan the user wants
-words       compares words of four languages
-procedures  ProcedurePlanner: answers requests to maintain the installation with a procedure
+doubts      what speaks against an answer; wishes and languages read what was wanted
 """
 
 from orchestrator.run.frontdoor.generation import PlanRequest

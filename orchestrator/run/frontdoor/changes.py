@@ -1,6 +1,6 @@
-"""Read by code which programs of the folder a request wants to be changed.
+"""Read by code which programs of the folder a request wants to change, in English, German, French and Spanish.
 
-Only orders count, not questions about programs. English, German, French and Spanish are read.
+Only orders count, not questions about programs.
 """
 
 import re
@@ -24,19 +24,19 @@ _CHANGE: Final = re.compile(
     r"|corrig\w+|repar\w+|etend\w+|modifi\w+|refactori\w+|amelior\w+|renomm\w+|remplac\w+|ajout\w+|supprim\w+|simplifi\w+"
     r"|arregl\w+|ampli\w+|extiend\w+|mejor\w+|renombr\w+|reemplaz\w+|anad\w+|agreg\w+|elimin\w+|cambi\w+)\b"
 )
+# beginnings of sentences that ask about a program
 _QUESTION: Final = re.compile(
     r"\s*(?:what|why|how|which|where|who|when|does|do|did|is|are|was|were|should|has|have|warum|wieso|wie|was|welche\w*|wo"
     r"|wer|wann|ist|sind|hat|soll\w*|pourquoi|comment|que|quel\w*|ou|qui|quand|est-ce|por que|como|cual\w*|donde|quien"
     r"|cuando|explain|describe|review|summari[sz]e|list|tell|erklar\w*|beschreib\w*|expliqu\w*|explic\w*|describ\w*)\b"
 )
-"""What sentences begin with that ask about a program."""
 
 
 def changed_programs(request: str, named: Sequence[str]) -> tuple[str, ...]:
-    """Return the programs among the files that a request names which it wants in a new version, in its order.
+    """Return the programs that a request wants in a new version, in its order. `named` are the files that it names.
 
     They follow an order to change something. If an order names none, the only program that the request names is meant;
-    tests are not, if there is another program.
+    tests do not count if there is another program.
     """
     text, ordered, objects = instruction(compose_name(request)), False, list[str]()
     for start, end in sentences_of(text):
@@ -53,6 +53,6 @@ def changed_programs(request: str, named: Sequence[str]) -> tuple[str, ...]:
 
 
 def _follows(sentence: str, at: int, name: str) -> bool:
-    """Return whether a verb that ends at this place has the file as its object: it follows before any other clause."""
+    # the file is the object of a verb that ends at `at` if no other clause comes between them
     called = sentence.find(folded(compose_name(PurePosixPath(name).name)), at)
     return called >= 0 and not re.search(r"[,;:]|\b(?:with|by|so that|using|mit|damit|avec|con)\b", sentence[at:called])

@@ -1,7 +1,7 @@
-"""Say what a clause of a request, or the action of a step, makes: a summary, a list of dishes, a comparison.
+"""Read what a clause of a request, or the action of a step, makes: a summary, a list of dishes, a comparison.
 
-What is made shows in the verb ("Summarize a.md" makes a summary) or in its object ("Write a limerick about a cat" makes
-a limerick). So another text is about it if it has a related word: "the summaries", "the limerick".
+The verb shows it ("Summarize a.md" makes a summary), or the object ("Write a limerick about a cat"). Another text is
+about it if it has a related word, such as "the summaries".
 """
 
 import re
@@ -12,10 +12,11 @@ from typing import Final
 
 from orchestrator.run.frontdoor.words import STOP_WORDS, concept, folded, related, words
 
+# concepts of verbs whose object is what they are about, not what they make
 CHANGING: Final = frozenset(
     "summarize translate compare check explain describe classify correct improve count rate convert sort answer".split()
 )
-"""Concepts of verbs whose object is what they are about, and not what they make."""
+# verbs that say nothing about what is made
 MAKING: Final = frozenset(
     """
     write make create produce generate find name give tell say show put save store prepare compose develop build do
@@ -25,7 +26,6 @@ MAKING: Final = frozenset(
     escribe escribir crea crear haz encuentra nombra da di muestra pon guarda redacta calcula
     """.split()
 )
-"""Verbs that say nothing about what is made."""
 
 _NAME = re.compile(r"[\w./*-]*\.[A-Za-z]\w{0,7}\b|\{each\}|\bP[1-9]\d*\b")
 _ABOUT = re.compile(
@@ -39,17 +39,15 @@ _BREAK = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Clause:
-    """A clause of a request that orders something."""
+    """A clause of a request that orders something. `start` and `end` are offsets in the request."""
 
     start: int
-    """Where it begins in the request."""
     end: int
-    makes: tuple[str, ...]
-    """Words for what it makes, folded; never empty."""
+    makes: tuple[str, ...]  # folded words, at least one
 
 
 def made_by(text: str) -> tuple[str, ...]:
-    """Return words for what a sentence in the imperative makes, folded. They are none if it only says how."""
+    """Return folded words for what an imperative sentence makes; none if it only says how to do something."""
     plain = folded(_NAME.sub(" . ", text))
     spoken = [word for word in words(plain) if word not in _POLITE]
     if not spoken:
@@ -60,13 +58,13 @@ def made_by(text: str) -> tuple[str, ...]:
     head = plain[plain.find(spoken[0]) + len(spoken[0]) :]
     stop = next((match.start() for match in _ABOUT.finditer(head) if words(head[: match.start()])), len(head))
     pieces = (piece for piece in head[:stop].split(" . ") if words(piece))  # "Give a.md a score" names the file first
-    made = [word for word in words(next(pieces, "")) if word not in STOP_WORDS and len(word) > 1]
+    objects = [word for word in words(next(pieces, "")) if word not in STOP_WORDS and len(word) > 1]
     named = () if spoken[0] in MAKING or spoken[0] in STOP_WORDS else (verb,)
-    return tuple(dict.fromkeys((*named, *made)))
+    return tuple(dict.fromkeys((*named, *objects)))
 
 
 def _converted(plain: str) -> list[str]:
-    """Return words for what something is turned into: a list, in "Turn the notes into a list"."""
+    # "Turn the notes into a list" makes a list
     match = _INTO.search(plain)
     if match is None:
         return []
@@ -84,7 +82,7 @@ _POLITE: Final = frozenset(
 
 
 def clauses_of(request: str) -> tuple[Clause, ...]:
-    """Return the clauses of a request that make something, in their order."""
+    """Return the clauses of a request that make something, in order."""
     return tuple(_clauses(request))
 
 
@@ -98,6 +96,6 @@ def _clauses(request: str) -> Iterator[Clause]:
 
 
 def speaks_of(text: str, made: Iterable[str]) -> bool:
-    """Return whether a text has a word that is related to one of those for what was made."""
+    """Return whether a text has a word that is related to one of the words `made`."""
     spoken = [word for word in words(_NAME.sub(" ", text)) if word not in STOP_WORDS]
-    return any(related(word, other) for other in made for word in spoken)
+    return any(related(word, product) for product in made for word in spoken)

@@ -1,21 +1,17 @@
-"""Read the compact form in which a model writes a plan, part by part while it is still being written.
+"""Read the compact form in which a model writes a plan, part by part while it is written.
 
     {"plan":[{"role":"worker","action":"Summarize {each}.","each":["a.txt","b","*.md"]},
              {"role":"worker","action":"Compare the summaries.","inputs":["P1"],"output":"report.md"}]}
 
-Each entry is a part of the plan. A part is one step, or with `each` one step for each thing that is named there: its
-name replaces `{each}` in the action and in the output, and the step reads it if it is a file or an output. Other things
-are words of the request, such as languages: `"each":["German","French"],"inputs":["letter.md"]`. A part that writes
-several files has them as `outputs`. An output may have the name of an input, of which it then is a new version.
-`P1` stands for all outputs of the first part. Other names are files, as
-the request calls them (by name, by stem, or by a pattern for several), or `request` for the text of the request.
-A part may have a `persona`, which says how it is done: `"persona":"terse"` for one that there is, or
-`"persona":{"name":"harbour historian","text":"You know ships, tides and trade."}` for one that the plan defines.
+A part is one step, or with `each` one step for each name there. The name replaces `{each}` in the action and in the
+output; the step reads it if it is a file or an output, else it is a word of the request, such as a language. A part
+that writes several files has `outputs`. An output with the name of an input is a new version of it. `P1` stands for all
+outputs of the first part. Other names are files (by name, stem or pattern), or `request` for the text of the request.
+`persona` names a persona of the registry, or defines one: `{"name":"harbour historian","text":"You know ships."}`.
 Code fills in everything else. The form is short because the user waits for every token of it.
 
-A plan that depends on what a step finds ends with that step, which then has `"replan":true` as its last key: when it is
-done the frontdoor is asked to go on, and writes only the parts that are left, in the same form, or none if the plan is
-finished. Their numbers continue those of the parts before.
+A plan that depends on what a step finds ends with that step, which has `"replan":true`. When the step is done, the
+frontdoor writes the remaining parts in the same form, perhaps none. Their numbers continue those of the earlier parts.
 """
 
 import json
@@ -40,11 +36,11 @@ MAX_PART_TEXT = 40_000
 _HEAD = re.compile(r'\s*(?:```[a-z]*\s*)?\{\s*"plan"\s*:\s*\[')
 _HEAD_LENGTH = 200
 _BETWEEN_PARTS = ", \t\r\n"
+# only finds where a part ends; `read_json`, which is stricter, reads the part
 _DECODER = json.JSONDecoder(parse_int=str)
-"""Finds where a part ends. What the part says is read by `read_json`, which is stricter."""
 
+# an error further from the end of the text cannot come from an incomplete token
 _LONGEST_TOKEN = len("-Infinity") + 1
-"""An error that is further from the end of the text than this is none of a token that is still incomplete."""
 
 _Text = Annotated[str, Field(strict=True, min_length=1, max_length=MAX_ACTION)]
 _Name = Annotated[str, Field(strict=True, min_length=1, max_length=MAX_NAME)]
@@ -52,11 +48,11 @@ _Names = Annotated[tuple[_Name, ...], Field(max_length=MAX_READS)]
 
 
 class PlanFlaw(OrchestratorError):
-    """A plan that cannot be used; says what is wrong with it in words that help the model to write a better one."""
+    """A plan that cannot be used. The text goes to the model, to help it write a better one."""
 
 
 class PersonaPart(BaseModel):
-    """A persona as a plan defines it: what it is called, and what it adds to the system prompt of the step's role."""
+    """A persona that a plan defines. `text` is added to the system prompt of the role."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -65,31 +61,28 @@ class PersonaPart(BaseModel):
 
 
 class Part(BaseModel):
-    """A part of a plan as a model writes it. Its fields are in the order in which they are written."""
+    """A part of a plan as a model writes it, with its fields in the order of writing."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     role: _Name
     action: _Text
-    persona: PersonaPart | _Name | None = None
-    """The manner in which it is done: a persona of the registry, or one that the plan defines here."""
+    persona: PersonaPart | _Name | None = None  # the name of a persona of the registry, or a new one
     each: _Names = ()
     inputs: _Names = ()
     foreach: _Name | None = None
     output: _Name | None = None
     outputs: _Names = ()
-    """The outputs of a part that writes several."""
     after: _Names = ()
     replan: Annotated[bool, Field(strict=True)] = False
 
     def as_json(self) -> dict[str, Any]:
-        """Return the part as JSON, without fields that are empty."""
-        said = self.model_dump(mode="json")
-        return {key: value for key, value in said.items() if value}
+        """Return the part without its empty fields."""
+        fields = self.model_dump(mode="json")
+        return {key: value for key, value in fields.items() if value}
 
     @property
     def written(self) -> str:
-        """The part as a model writes it."""
         return compact_json(self.as_json())
 
 
@@ -103,13 +96,13 @@ def plan_schema(
     done: int = 0,
     personas: Collection[str] | None = None,
 ) -> dict[str, Any]:
-    """Return the JSON Schema of a plan for these roles, which begins with the `accepted` parts.
+    """Return the JSON Schema of a plan for these roles that starts with the `accepted` parts.
 
-    It has at least so many parts (`least`) in all. Only with `replan` may a part ask for the plan to go on after it.
-    With `listed`, a part names only that and earlier parts, of which so many (`done`) are not in this plan. With
-    `personas`, it may have one of these, or one that it defines.
+    It has at least `least` parts. Parts may have the key `replan` only if `replan` is true. With `listed`, a part can
+    only name what that lists and earlier parts, `done` of which are not in this plan. With `personas`, a part may have
+    one of these, or define one.
     """
-    begun: list[dict[str, Any]] = [{"const": one.as_json()} for one in accepted]
+    begun: list[dict[str, Any]] = [{"const": earlier.as_json()} for earlier in accepted]
     part = _free_part(roles, replan)
     if listed is not None:
         first = done + len(begun) + 1
@@ -130,7 +123,7 @@ def plan_schema(
 
 
 def _free_part(roles: Collection[str], replan: bool) -> dict[str, Any]:
-    """Return the schema of a part that may name anything. What it names is looked up afterwards."""
+    # names can be anything here; the builder looks them up
     name = {"type": "string", "minLength": 1, "maxLength": MAX_NAME}
     names = {"type": "array", "items": name, "maxItems": MAX_READS}
     return {
@@ -154,25 +147,23 @@ def _free_part(roles: Collection[str], replan: bool) -> dict[str, Any]:
 class PlanStream:
     """Reads a plan that comes in pieces, and returns each part as soon as its object closes.
 
-    If it is the rest of a plan of which so many parts are `done`, flaws count these in, and the rest may be empty.
+    For the rest of a plan of which `done` parts are finished, flaws count these too, and the rest may be empty.
     """
 
     def __init__(self, done: int = 0) -> None:
-        self.length = 0
-        """Characters that were read so far."""
-        self.closed = False
-        """Whether the list of parts has ended."""
+        self.length = 0  # characters read
+        self.closed = False  # whether the list of parts has ended
         self._begun = False
         self._text = ""
         self._done = self._count = done
 
     @property
     def has_next(self) -> bool:
-        """Whether another part has begun behind those that were returned."""
+        """Whether another part has started after those that were returned."""
         return not self.closed and self._text.lstrip(_BETWEEN_PARTS).startswith("{")
 
     def feed(self, piece: str) -> list[Part]:
-        """Return the parts that `piece` completes, in order. Raises `PlanFlaw` as soon as the text can be no plan."""
+        """Return the parts that `piece` completes. Raises `PlanFlaw` as soon as the text cannot be a plan."""
         self.length += len(piece)
         self._text += piece
         if not self._begun and not self._begin():
@@ -185,7 +176,7 @@ class PlanStream:
         return parts
 
     def finish(self) -> None:
-        """Take note that nothing more will come. Raises `PlanFlaw` for a plan that breaks off, and for an empty one."""
+        """End the text. Raises `PlanFlaw` if the plan breaks off or is empty."""
         if not self.closed:
             raise PlanFlaw(f"the plan breaks off in P{self._count + 1}" if self._begun else "there is no plan")
         if not self._count:  # a rest may be empty, since parts of its plan are done
@@ -200,7 +191,6 @@ class PlanStream:
         return self._begun
 
     def _next_part(self) -> Part | None:
-        """Return the next part, and forget its text; None where it is not complete yet, or the list has ended."""
         if self.closed:
             return None
         self._text = self._text.lstrip(_BETWEEN_PARTS)
@@ -216,14 +206,13 @@ class PlanStream:
         return self._part(text)
 
     def _object_end(self) -> int | None:
-        """Return where the object ends that the text begins with; None where it is not complete yet."""
         if "}" not in self._text:
             return None
         try:
             return _DECODER.raw_decode(self._text)[1]
         except json.JSONDecodeError as error:
             if error.msg.startswith("Unterminated string") or len(self._text) - error.pos < _LONGEST_TOKEN:
-                return None  # more of the text may still make it right
+                return None  # more text may complete it
             raise PlanFlaw(f"P{self._count + 1}: the part is not JSON: {error}") from error
         except RecursionError as error:
             raise PlanFlaw(f"P{self._count + 1}: the part is nested too deep") from error
@@ -244,5 +233,4 @@ class PlanStream:
 
 
 def plan_text(parts: Sequence[Part]) -> str:
-    """Return a plan of these parts as a model writes it."""
     return compact_json({"plan": [part.as_json() for part in parts]})

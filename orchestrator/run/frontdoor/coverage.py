@@ -8,10 +8,9 @@ from orchestrator.run.frontdoor.languages import language_of
 from orchestrator.run.frontdoor.request import instruction
 from orchestrator.run.frontdoor.words import STOP_WORDS, related, words
 
-LEAST_LOST: Final = 3
-"""How many words have to be lost at least."""
-LEAST_SHARE: Final = 0.5
-"""Which share of the words has to be lost, for a plan to be wrong. Of 500 right plans one loses more."""
+LEAST_LOST: Final = 3  # words that have to be lost at least
+LEAST_SHARE: Final = 0.5  # share of the words that has to be lost; 1 of 500 correct plans loses more
+# words of courtesy and procedure around the subject of a request, or for its files
 _AROUND: Final = frozenset(
     """
     want need like would should could can look looking take time urgent help thanks thank hello hey hi kindly let lets
@@ -26,11 +25,10 @@ _AROUND: Final = frozenset(
     quiero necesito gracias hola aqui todo algo solo tambien
     """.split()
 )
-"""Words that requests have around what they ask for, or by which they call files."""
 
 
 def lost_words(request: str, names: Collection[str], actions: Iterable[str]) -> tuple[str, ...]:
-    """Return the words of a request that no action has, if these are most of what it says; nothing otherwise.
+    """Return the words of a request that no action has, if these are most of its words; else nothing.
 
     `names` are those of files and outputs, which actions may leave out. Actions in another language than the request
     cannot be compared with it.
@@ -55,4 +53,4 @@ def _says_something(word: str) -> bool:
 
 
 def _has(spoken: Collection[str], word: str) -> bool:
-    return any(related(word, other) for other in spoken)
+    return any(related(word, term) for term in spoken)

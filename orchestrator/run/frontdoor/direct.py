@@ -1,4 +1,4 @@
-"""Answer a request directly: one step does all of it. Choose that if no plan can be expected to be better."""
+"""Answer a request directly, with one step, if no plan can be expected to be better."""
 
 import re
 from collections.abc import Collection, Mapping, Sequence
@@ -19,14 +19,11 @@ from orchestrator.run.planning import PlannedPart
 from orchestrator.task.taskir import REQUEST_LABEL, Step
 from registry.models import LEAST_PLAN_QUALITY, Registry
 
-FEW_FILES: Final = 10
-"""If a request mentions no file, it is taken to be about all files of the folder if there are no more than this."""
+FEW_FILES: Final = 10  # up to this many files, a request that mentions none is about all of them
 
-BYTES_PER_TOKEN: Final = 3
-"""How many bytes of a text a token stands for at least, in most texts: a token of code or of German is short."""
+BYTES_PER_TOKEN: Final = 3  # lower bound for most texts; tokens of code and of German are short
 
-CODE_ROLES: Final = ("coder", "architect")
-"""The roles that write code, the first choice first."""
+CODE_ROLES: Final = ("coder", "architect")  # the roles that write code, first choice first
 
 _WRITE = (
     r"(?:please|bitte|por favor,?)?\s*(?:write|implement|create|make|give me|fix|schreib\w*|erstell\w*|implementier\w*"
@@ -40,11 +37,11 @@ _PROGRAM = (
     r"(?:functions?|scripts?|programs?|class|module|query|funktion\w*|skript|programm|klasse|abfrage|fonction|programme"
     r"|classe|requête|función|programa|clase|consulta)"
 )
+# requests that start with an order for a program
 _WRITES_PROGRAM: Final = re.compile(
     rf"\s*{_WRITE}[^.\n]{{0,40}}(?:\b{_LANGUAGE}[- ]?{_PROGRAM}\b|\b{_PROGRAM}\b[^.\n]{{0,40}}\b{_LANGUAGE}\b)",
     re.IGNORECASE,
 )
-"""Requests that begin with an order for a program."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,40 +50,33 @@ class DirectAnswer:
 
     request: str
     role: str
-    model: str
-    """The model of the role."""
-    inputs: tuple[str, ...] = ()
-    """What it reads: the files that the request mentions, else all if these are few, in the order of the folder."""
-    outputs: tuple[str, ...] = ()
-    """The names that the request gives to files that do not exist yet, and the programs that it wants changed."""
-    files: tuple[str, ...] = ()
-    """All names that the request may refer to."""
+    model: str  # the model of the role
+    inputs: tuple[str, ...] = ()  # in the order of the folder
+    outputs: tuple[str, ...] = ()  # new files that the request names, and programs that it wants changed
+    files: tuple[str, ...] = ()  # all names that the request may refer to
 
     def step(self, number: int = 1, written: Collection[str] = (), role: str | None = None) -> Step:
-        """Return the step with this number in its plan, of which other steps have `written` outputs.
-
-        `role` replaces the usual role.
-        """
-        taken = with_folders([*written, *self.files, REQUEST_LABEL])
+        """Return the step with this number; other steps have `written` outputs. `role` replaces the usual role."""
+        names_in_use = with_folders([*written, *self.files, REQUEST_LABEL])
         outputs = tuple(name for name in self.outputs if name not in written)
         step = Step(
             id=f"S{number}",
             actor=role or self.role,
             action=self.request,
-            outputs=outputs or (default_output(number, False, taken),),
+            outputs=outputs or (default_output(number, False, names_in_use),),
             **({"inputs": self.inputs} if self.inputs else {}),
         )
         gates = default_gates(step)
         return step.model_copy(update={"gates": gates}) if gates else step
 
     def part(self, before: Sequence[Step] = ()) -> PlannedPart:
-        """Return the step as a part of a plan, behind the steps that the plan has already."""
+        """Return the step as the next part of a plan with the steps `before`."""
         written = with_folders(name for step in before for name in step.outputs)
         return PlannedPart((self.step(len(before) + 1, written),))
 
 
 def why_no_direct(registry: Registry) -> Problem | None:
-    """Return why no request can be answered directly with this registry, or None."""
+    """Return why this registry cannot answer any request directly, or None."""
     if registry.step_roles:
         return None
     return Problem(f"{registry.path}: roles", "none can do steps", "one of tier B or C at least")
@@ -95,9 +85,9 @@ def why_no_direct(registry: Registry) -> Problem | None:
 def direct_answer(request: str, files: Sequence[str], sizes: Mapping[str, int], registry: Registry) -> DirectAnswer:
     """Return the step that answers a request directly.
 
-    `files` are the names that the request may refer to, and `sizes` their bytes as far as they are known. If the
-    request mentions no file, the step reads all of them if they are few. It also reads the files of a kind that the
-    request speaks of. All of these have to fit into the context of its model. The registry has a role that does steps.
+    `files` are the names that the request may refer to, and `sizes` their bytes, if known. The step reads the files
+    that the request mentions and those of a kind that it speaks of, or all if it mentions none and there are few. If
+    these do not fit into the context of the model, it reads only those that are mentioned. Some role must do steps.
     """
     read, inputs = RequestFiles.of(request, files), mentioned(request, files)
     outputs = (*read.outputs, *changed_programs(request, read.named))
@@ -116,27 +106,27 @@ def direct_answer(request: str, files: Sequence[str], sizes: Mapping[str, int], 
 def mentioned(request: str, files: Sequence[str]) -> tuple[str, ...]:
     """Return the files that a request mentions, in the order of the folder.
 
-    A file is mentioned by its name, in a range or by a pattern. The stems of names count too if no file is, since one
-    is often a word; with a number in it, it is none.
+    A file is mentioned by its name, in a range or by a pattern. Without such a mention, stems count too.
     """
     patterns = [word.strip("\"'`.,;:()[]") for word in request.split() if "*" in word]
     matched = {file for pattern in patterns for file in files if fnmatchcase(file, pattern)}
     named = matched.union(RequestFiles.of(request, files).named)
     by_stem = FileNames(files).mentioned(request)
-    stems = (file for file in by_stem if not names_file(request, file))  # a name that is not `named` is left out
+    stems = (file for file in by_stem if not names_file(request, file))  # excluded names are not in `named`
+    # a stem is often a plain word, but not if it has a digit
     numbered = {file for file in stems if any(map(str.isdigit, PurePosixPath(file).stem))}
     return tuple(file for file in files if file in named | numbered) if named else by_stem
 
 
 def fits(answer: DirectAnswer, sizes: Mapping[str, int], registry: Registry) -> bool:
-    """Return whether what a direct answer reads leaves half of its model's context free, for the answer."""
+    """Return whether what a direct answer reads leaves half of the context of its model for the answer."""
     return _fit(answer.inputs, answer.request, sizes, registry, answer.role)
 
 
 def why_direct(answer: DirectAnswer, plan_quality: float | None) -> str:
-    """Return why a request is to be answered directly, without asking the frontdoor; empty if a plan may be better.
+    """Return why to answer a request directly, without asking the frontdoor; empty if a plan may be better.
 
-    `plan_quality` is the share of the frontdoor's plans that are right; None if it has not been measured.
+    `plan_quality` is the share of the frontdoor's plans that are correct; None if it has not been measured.
     """
     if not parts_in(answer.request, reads=len(answer.inputs), files=len(answer.files), writes=len(answer.outputs)):
         return "the request has nothing to split"
@@ -148,7 +138,7 @@ def why_direct(answer: DirectAnswer, plan_quality: float | None) -> str:
 
 
 def _role(registry: Registry, *, code: bool) -> str:
-    """Return the role that answers: one that writes code, or the first worker, which is of tier C."""
+    # a role that writes code, or the first worker (tier C)
     roles = registry.plan_roles
     coders = [name for name in CODE_ROLES if code and name in roles]
     workers = [name for name in roles if registry.roles[name].tier == "C"]

@@ -1,7 +1,7 @@
-"""Say by code, without a model, whether a request has anything that could be split among several steps.
+"""Say by code, without a model, whether a request has anything that several steps could share.
 
-It reads English, German, French and Spanish. A request that is taken for divisible by mistake only costs a plan; one
-that is taken for indivisible by mistake loses what a plan could bring. So doubtful words count as divisible.
+It reads English, German, French and Spanish. A wrong yes only costs a plan; a wrong no loses what a plan could bring.
+So doubtful words count as divisible.
 """
 
 import re
@@ -14,30 +14,29 @@ from typing import Final
 from orchestrator.run.frontdoor.request import instruction
 from orchestrator.run.frontdoor.words import related, words
 
-SHORT: Final = 400
-"""A request with more characters, without texts that it quotes, may have parts that no pattern here finds."""
+SHORT: Final = 400  # characters without quoted texts; a longer request may have parts that no pattern here matches
 
+# what the request is about, not what it asks for
 _QUOTED = re.compile(r"```.*?```|`[^`]*`|\"[^\"\n]*\"|“[^”]*”|„[^“”]*[“”]|«[^»]*»|(?<!\w)'[^'\n]+'(?!\w)", re.DOTALL)
-"""What the request is about, rather than what it asks for."""
 _FILE_NAME = re.compile(r"[\w./*-]*\.[A-Za-z]\w{0,7}\b")
+# starts of questions, which one or two sentences answer whatever they list
 _QUESTION = re.compile(
     r"[\s¿]*(?:who|whom|whose|what|when|where|which|why|how|wer|wen|wem|was|wann|wo|welche\w*|warum|wie|qui|que|quand|où"
     r"|quel\w*|pourquoi|comment|combien|quién\w*|qué|cuándo|dónde|cuál\w*|por qué|cómo|cuánt\w*)\b",
     re.IGNORECASE,
 )
-"""What a question begins with. What it lists is answered in one sentence or two."""
 _AND = r"(?:and|und|et|y|e|as well as|sowie|ainsi que|así como|&)"
 _ITEM = r"[^\s,;:.!?()]+(?:\s+[^\s,;:.!?()]+){0,4}?"
+# three items or more: `a, b and c`; alternatives (`a, b or c`) are one choice
 _LIST = re.compile(rf"{_ITEM}\s*,\s*{_ITEM}\s*,?\s+{_AND}\s+\w", re.IGNORECASE)
-"""Three things or more: `a, b and c`. Alternatives (`a, b or c`) are one choice."""
+# stands before a list of the ingredients of a single result
 _WITHIN = re.compile(r"\b(?:with|using|between|mit|aus|zwischen|avec|entre|con|usando)\b", re.IGNORECASE)
-"""What stands before a list of the ingredients of a single result."""
+# words that show that a list names the attributes of a single result
 _ATTRIBUTES = re.compile(
     r"\b(?:json|csv|yaml|table|tabelle|tableau|tabla|fields?|keys?|columns?|felder[n]?|schlüsseln?|spalten?|champs?|clés?"
     r"|colonnes?|campos?|claves?|columnas?|extract|extrahier\w*|extrai\w*|extrae\w*)\b",
     re.IGNORECASE,
 )
-"""What shows that a list names the attributes of a single result."""
 _LANGUAGE = (
     r"(?:english|german|french|spanish|italian|portuguese|dutch|polish|russian|chinese|japanese|arabic|turkish"
     r"|englisch\w*|deutsch\w*|französisch\w*|spanisch\w*|italienisch\w*|portugiesisch\w*|niederländisch\w*|polnisch\w*"
@@ -67,12 +66,12 @@ _VARIANT = (
     r"|versiones|públicos?|idiomas?|aspectos?|perspectivas?|borradores|estilos?|tonos?)"
 )
 _VARIANTS = re.compile(rf"\b{_NUMBER}\s+(?:[\w-]+\s+)?{_VARIANT}\b", re.IGNORECASE)
+# may be files of the folder that the request does not name
 _PLURAL_FILES = re.compile(
     r"\b(?:files|documents|texts|notes|reports|letters|reviews|dateien|dokumente[n]?|texte[n]?|notizen|berichte[n]?|briefe[n]?"
     r"|fichiers|documents|textes|rapports|lettres|archivos|ficheros|documentos|textos|notas|informes|cartas)\b",
     re.IGNORECASE,
 )
-"""What may be about files of the folder that the request does not name."""
 _TESTS = re.compile(
     rf"\b(?:{_AND}|with|mit|avec|con|plus)\s+(?:\w+\s+){{0,2}}(?:unit ?tests?|tests?|pruebas?|testfälle\w*)\b",
     re.IGNORECASE,
@@ -99,66 +98,64 @@ _NUMBERED = re.compile(r"(?:^|\s)\(?[1-9a-d]\)\s")
 def parts_in(request: str, *, reads: int, files: int, writes: int) -> str:
     """Return what in a request could be split among steps; empty if nothing could be.
 
-    `reads` is how many files a direct answer would read of the `files` that there are, and `writes` how many files the
-    request asks for.
+    A direct answer would read `reads` of the `files` files, and the request asks for `writes` files.
     """
-    wanted = instruction(request)
-    if len(" ".join(wanted.split())) > SHORT:
+    text = instruction(request)
+    if len(" ".join(text.split())) > SHORT:
         return "it is long"
     if reads > 1:
         return f"it is about {reads} files"
     if writes > 1:
         return f"it asks for {writes} files"
-    wanted = _FILE_NAME.sub("FILE", _QUOTED.sub("TEXT", wanted))
-    if files > reads and _PLURAL_FILES.search(wanted):
+    text = _FILE_NAME.sub("FILE", _QUOTED.sub("TEXT", text))
+    if files > reads and _PLURAL_FILES.search(text):
         return "it may be about several files"
-    return next(_signs(wanted), "")
+    return next(_signs(text), "")
 
 
 def files_of_a_kind(request: str, files: Sequence[str], named: Collection[str]) -> tuple[str, ...]:
     """Return the files that a request speaks of without naming them: "the mails" are `mail_a.md` and `mail_b.md`.
 
-    Of a kind of which some are `named`, no others are meant. If none are named, "the files" are all of them.
+    If some of a kind are `named`, the others are not meant. If none are named, "the files" are all of them.
     """
-    wanted = _QUOTED.sub("TEXT", instruction(request))
-    if not named and _PLURAL_FILES.search(_FILE_NAME.sub("FILE", wanted)):
+    text = _QUOTED.sub("TEXT", instruction(request))
+    if not named and _PLURAL_FILES.search(_FILE_NAME.sub("FILE", text)):
         return tuple(files)
     kinds = defaultdict[str, list[str]](list)
     for file in files:
         kinds[re.split(r"[\W\d_]+", PurePosixPath(file).stem.casefold())[0]].append(file)
-    several = {kind: some for kind, some in kinds.items() if len(some) > 1 and len(kind) > 2}
-    spoken = words(_FILE_NAME.sub("FILE", wanted))
+    several = {kind: group for kind, group in kinds.items() if len(group) > 1 and len(kind) > 2}
+    spoken = words(_FILE_NAME.sub("FILE", text))
     called = (
-        some
-        for kind, some in several.items()
-        if not set(some) & set(named) and any(related(word, kind) for word in spoken)
+        group
+        for kind, group in several.items()
+        if not set(group) & set(named) and any(related(word, kind) for word in spoken)
     )
     return tuple(chain.from_iterable(called))
 
 
-def _signs(wanted: str) -> Iterator[str]:
-    """Yield what the words of a request, without quotations and names of files, mean more than one of."""
-    if len(_BULLET.findall(wanted)) > 1 or len(_NUMBERED.findall(wanted)) > 1:
+def _signs(text: str) -> Iterator[str]:
+    # `text` has no quotations and no names of files
+    if len(_BULLET.findall(text)) > 1 or len(_NUMBERED.findall(text)) > 1:
         yield "it has a list of points"
-    if _LANGUAGES.search(wanted):
+    if _LANGUAGES.search(text):
         yield "it names several languages"
-    if _lists_things(wanted):
+    if _lists_things(text):
         yield "it lists several things"
-    if (match := _DISTRIBUTIVE.search(wanted)) is not None:
+    if (match := _DISTRIBUTIVE.search(text)) is not None:
         yield f"it says {match[0]!r}"
-    if (match := _VARIANTS.search(wanted)) is not None:
+    if (match := _VARIANTS.search(text)) is not None:
         yield f"it asks for {match[0]!r}"
-    if _TESTS.search(wanted):
+    if _TESTS.search(text):
         yield "it asks for tests too"
-    if _SECOND_RESULT.search(wanted):
+    if _SECOND_RESULT.search(text):
         yield "it asks for a second result"
-    if len(_ORDER.findall(wanted)) > 1:
+    if len(_ORDER.findall(text)) > 1:
         yield "it has several orders"
 
 
-def _lists_things(wanted: str) -> bool:
-    """Return whether a text lists things that results are wanted for, and not what a single result is made of."""
-    if _ATTRIBUTES.search(wanted) or _QUESTION.match(wanted):
+def _lists_things(text: str) -> bool:
+    if _ATTRIBUTES.search(text) or _QUESTION.match(text):
         return False
-    clauses = (re.split(r"[.;:!?\n]", wanted[: match.end()])[-1] for match in _LIST.finditer(wanted))
+    clauses = (re.split(r"[.;:!?\n]", text[: match.end()])[-1] for match in _LIST.finditer(text))
     return any(not _WITHIN.search(clause.partition(",")[0]) for clause in clauses)

@@ -1,7 +1,6 @@
-"""Compare an answer with the request that it answers, by code, and say what speaks against it.
+"""Compare an answer with its request, by code, and say what speaks against it.
 
-A doubt has to be certain: what a person might read otherwise is left out, because a doubt about a right answer costs
-more trust than a wrong answer without one.
+A doubt has to be certain: a doubt about a correct answer costs more trust than a wrong answer without one.
 """
 
 import csv
@@ -21,71 +20,57 @@ from orchestrator.run.frontdoor.request import RequestFiles, instruction
 from orchestrator.run.frontdoor.wishes import Amount, Wishes
 from orchestrator.run.frontdoor.words import LEAST_COMMON, folded, related, words
 
-PROSE: Final = frozenset(("", ".md", ".txt", ".rst", ".adoc"))
-"""What the names of texts end in whose language and length count."""
-READ_BYTES: Final = 200_000
-"""A longer output is not read."""
-SLACK: Final = 1.1
-"""How much longer than wanted a text may be, because words are counted in different ways."""
-COPIED: Final = 0.75
-"""The share of a text whose runs of words are in what it was made from, for it to be a copy."""
-COPIED_LENGTH: Final = 0.6
-"""The length that it has at least, as a share of that: a summary may quote some of the sentences."""
-ALIKE: Final = 0.9
-"""The share of words that two texts have in common, in the same order, for them to be the same."""
-MOST_COMPARED: Final = 500
-"""How many words of two texts are compared."""
-_SHINGLE: Final = 5
-"""How many words a run has."""
+PROSE: Final = frozenset(("", ".md", ".txt", ".rst", ".adoc"))  # endings of files whose language and length count
+READ_BYTES: Final = 200_000  # longer outputs are not read
+SLACK: Final = 1.1  # how much too long a text may be, because words are counted in different ways
+COPIED: Final = 0.75  # share of the word runs of a text that is in its sources, if it is a copy
+COPIED_LENGTH: Final = 0.6  # least length of a copy, as a share of its sources: a summary may quote some sentences
+ALIKE: Final = 0.9  # share of words in common, in the same order, that makes two texts the same
+MOST_COMPARED: Final = 500  # words of each text that are compared
+_SHINGLE: Final = 5  # words of a run
 _LEAST_COPY: Final = 20
-_LEAST_PROSE: Final = 12
-"""The language of an answer with fewer words is not doubted."""
+_LEAST_PROSE: Final = 12  # the language of an answer with fewer words is not doubted
 
 
 @dataclass(frozen=True, slots=True)
 class Doubt:
-    """What speaks against an answer."""
+    """What speaks against an answer, in one sentence. `output` is None if it is about no single output."""
 
     text: str
-    """One sentence."""
     output: str | None = None
-    """The name of the output that it is about; None if it is about no single one."""
 
 
 @dataclass(frozen=True, slots=True)
 class WrittenAnswer:
-    """An answer, and what there is besides it."""
+    """The texts that belong to an answer, by name."""
 
-    outputs: Mapping[str, str]
-    """The outputs that are the answer, by name."""
-    written: Mapping[str, str]
-    """All outputs of the run, by name."""
-    inputs: Mapping[str, str]
-    """The texts that its steps have read, by name, as far as they are known."""
+    outputs: Mapping[str, str]  # the outputs that are the answer
+    written: Mapping[str, str]  # all outputs of the run
+    inputs: Mapping[str, str]  # what its steps have read, if known
 
 
 def doubts(request: str, files: tuple[str, ...], answer: WrittenAnswer) -> tuple[Doubt, ...]:
-    """Return what speaks against an answer to a request; nothing if it may be right. `files` were there before."""
-    found = list(_about_files(request, files, answer))
+    """Return what speaks against an answer; nothing if it may be correct. `files` existed before the run."""
+    all_doubts = list(_about_files(request, files, answer))
     for name, text in answer.outputs.items():
         if len(text) <= READ_BYTES and (doubt := _about_output(request, name, text, answer)):
-            found.append(Doubt(doubt, name))
-    found += _about_twins(request, answer, {doubt.output for doubt in found})
-    found += _about_left_out(request, answer)
-    found += _about_mentions(request, answer)
-    if not found:
-        found += _about_form(request, files, answer)
-    if not found:
-        found += _about_language(request, answer)
-    return tuple(found)
+            all_doubts.append(Doubt(doubt, name))
+    all_doubts += _about_twins(request, answer, {doubt.output for doubt in all_doubts})
+    all_doubts += _about_left_out(request, answer)
+    all_doubts += _about_mentions(request, answer)
+    if not all_doubts:
+        all_doubts += _about_form(request, files, answer)
+    if not all_doubts:
+        all_doubts += _about_language(request, answer)
+    return tuple(all_doubts)
 
 
 def _about_files(request: str, files: tuple[str, ...], answer: WrittenAnswer) -> Iterator[Doubt]:
-    """Yield what is wrong with the files that the request certainly wants: those that are missing or do not parse."""
+    # files that the request certainly wants: missing, or not of their type
     for name in RequestFiles.of(request, files).outputs:
         text = answer.written.get(name)
         if text is None:
-            if not any(PurePosixPath(other).name == PurePosixPath(name).name for other in answer.written):
+            if not any(PurePosixPath(output).name == PurePosixPath(name).name for output in answer.written):
                 yield Doubt(f"You asked for {name}; no step has written it.")
         elif len(text) <= READ_BYTES and text.strip() and (problem := _unreadable(name, text) or _wrapped(name, text)):
             yield Doubt(f"{name} {problem}.", name)
@@ -94,7 +79,6 @@ def _about_files(request: str, files: tuple[str, ...], answer: WrittenAnswer) ->
 
 
 def _unreadable(name: str, text: str) -> str:
-    """Return what keeps a file from being of the type that its name says; empty if nothing does."""
     try:
         match PurePosixPath(name).suffix.lower():
             case ".json":
@@ -116,14 +100,12 @@ _PREAMBLE = re.compile(
 
 
 def _wrapped(name: str, text: str) -> str:
-    """Return what is wrong with a file that has words to the user before its content in a fence; else nothing."""
     if PurePosixPath(name).suffix in PROSE and _PREAMBLE.match(folded(text)) and _FENCED.search(text):
         return "has words to you around its content"
     return ""
 
 
 def _wants_list(request: str, name: str) -> bool:
-    """Return whether a request wants a JSON file whose whole content is a list."""
     text = instruction(request)
     at = text.find(PurePosixPath(name).name)
     near = folded(re.split(r"[.!?](?:\s|$)", text[at + len(name) :], maxsplit=1)[0]) if at >= 0 else ""
@@ -159,22 +141,22 @@ _ASKS_BACK = re.compile(
     r"schick|lade)\w* (?:mir )?(?:den|die|das) (?:text|datei|inhalt)|veuillez fournir|por favor,? (?:proporciona|"
     r"comparte|envia)\w*)\b"
 )
+# asks for words of one person to another, which may contain an apology or a question
 _SPEAKS = re.compile(
     r"\b(?:apolog\w*|sorry|declin\w*|refus\w*|reject\w*|cancel\w*|repl(?:y|ies)|answer|respon\w*|mail|email|letter|"
     r"message|dialog\w*|story|request\w*|invit\w*|question\w*|interview\w*|survey|phrases?|sentences?|translat\w*|"
     r"prompt|chat\w*|entschuldig\w*|absag\w*|ablehn\w*|antwort\w*|brief|einlad\w*|frage\w*|ubersetz\w*|satz\w*|"
     r"excus\w*|reponse|repond\w*|lettre|tradu\w*|disculp\w*|respuesta|respond\w*|carta|correo|mensaje|pregunta\w*)\b"
 )
-"""What asks for words that somebody says to somebody, who may apologise or ask for something in them."""
 _COPIES = re.compile(
     r"\b(?:repeat|say|print|copy|echo|quote|cite|translate|complete|continue|correct|fix|rewrite|wiederhol\w*|sag\w*|"
     r"kopier\w*|zitier\w*|ubersetz\w*|korrigier\w*|repete\w*|dis|copie\w*|corrige\w*|repite|di|copia)\b"
 )
+# asks for a text that may be nearly the old one
 _KEEPS = re.compile(
     r"\b(?:copy|quote|cite|complete|continue|correct|fix|proofread|typos?|spelling|grammar|merge|join|combine|sort|format|"
     r"korrigier\w*|rechtschreib\w*|fehler|zitier\w*|corrige\w*|fautes?|orthographe|ortografia)\b"
 )
-"""What asks for a text that may be nearly the old one."""
 _CHANGES = re.compile(
     r"\b(?:explain\w*|erklar\w*|expliqu\w*|explic\w*|friendlier|nicer|politer|shorter|simpler|freundlicher|hoflicher|kurzer|einfacher|"
     r"plus (?:poli|court|simple)\w*|"
@@ -187,23 +169,23 @@ _CHANGES = re.compile(
 
 
 def _about_output(request: str, name: str, text: str, answer: WrittenAnswer) -> str:
-    """Return what speaks against one output whatever form was wanted; empty if nothing does."""
+    # what speaks against one output, whatever form was wanted
     which = "The answer" if len(answer.outputs) == 1 else name
-    said, wanted = words(text), folded(instruction(request))
-    if not re.search(r"[^\s*_#|`-]", text) and not _MAY_BE_EMPTY.search(f"{wanted} {name}"):
+    spoken, order = words(text), folded(instruction(request))
+    if not re.search(r"[^\s*_#|`-]", text) and not _MAY_BE_EMPTY.search(f"{order} {name}"):
         return f"{which} is empty."
     plain = re.sub(r"[.!\s]+$", "", folded(text).strip())
-    if plain in _DONE and not _WANTS_A_WORD.search(wanted):
+    if plain in _DONE and not _WANTS_A_WORD.search(order):
         return f"{which} says only {text.strip()!r}."
     if PurePosixPath(name).suffix not in PROSE:
         return ""
-    if _REFUSAL.match(folded(text)) and len(said) < 80 and not _SPEAKS.search(wanted):
+    if _REFUSAL.match(folded(text)) and len(spoken) < 80 and not _SPEAKS.search(order):
         return f"{which} says that this cannot be done."
     if _loops(text):
         return f"{which} repeats the same lines."
-    if _ASKS_BACK.search(folded(text)) and len(said) < 50 and not _SPEAKS.search(wanted):
+    if _ASKS_BACK.search(folded(text)) and len(spoken) < 50 and not _SPEAKS.search(order):
         return f"{which} asks for something instead of answering."
-    return _about_repetition(which, said, wanted, request, answer) or _about_addresses(which, text, wanted)
+    return _about_repetition(which, spoken, order, request, answer) or _about_addresses(which, text, order)
 
 
 _ADDRESSES = re.compile(
@@ -213,36 +195,38 @@ _ADDRESSES = re.compile(
 )
 
 
-def _about_addresses(which: str, text: str, wanted: str) -> str:
-    """Return a line that is no address if only e-mail addresses were wanted; empty if there is none."""
+def _about_addresses(which: str, text: str, order: str) -> str:
     lines = [line.strip(" -*•,;\t") for line in text.splitlines() if line.strip() and not line.startswith("```")]
-    others = [line for line in lines if "@" not in line]
-    if others and len(others) < len(lines) and _ADDRESSES.search(wanted):
-        return f"You asked for e-mail addresses; {which[0].lower()}{which[1:]} has {others[0][:60]!r} among them."
+    strays = [line for line in lines if "@" not in line]
+    if strays and len(strays) < len(lines) and _ADDRESSES.search(order):
+        return f"You asked for e-mail addresses; {which[0].lower()}{which[1:]} has {strays[0][:60]!r} among them."
     return ""
 
 
 def _loops(text: str) -> bool:
-    """Return whether most lines of a text stand in it three times or more."""
     counts = Counter(line.strip() for line in _FENCED.sub(" ", text).splitlines() if len(line.split()) > 4)
     repeated = sum(count for count in counts.values() if count > 2)
     return repeated > 5 and repeated > counts.total() / 2
 
 
-def _about_repetition(which: str, said: list[str], wanted: str, request: str, answer: WrittenAnswer) -> str:
-    """Return whether an output only repeats the request, or a text that it was to change."""
-    asked = words(request)
-    if len(said) >= 5 and said == asked[: len(said)] and len(said) >= 0.8 * len(asked) and not _COPIES.search(wanted):
+def _about_repetition(which: str, spoken: list[str], order: str, request: str, answer: WrittenAnswer) -> str:
+    query = words(request)
+    if (
+        len(spoken) >= 5
+        and spoken == query[: len(spoken)]
+        and len(spoken) >= 0.8 * len(query)
+        and not _COPIES.search(order)
+    ):
         return f"{which} only repeats the request."
-    if len(said) >= 8 and _CHANGES.search(wanted) and not _KEEPS.search(wanted):
+    if len(spoken) >= 8 and _CHANGES.search(order) and not _KEEPS.search(order):
         for name, text in answer.inputs.items():
-            if said == words(text):
+            if spoken == words(text):
                 return f"{which} only repeats {name}."
-        if len(said) >= _LEAST_PROSE and len(_shingles(said) & _shingles(asked)) >= COPIED * len(_shingles(said)):
+        if len(spoken) >= _LEAST_PROSE and len(_shingles(spoken) & _shingles(query)) >= COPIED * len(_shingles(spoken)):
             return f"{which} only repeats the request."
-        if _copied(said, [words(text) for text in answer.inputs.values()]):
+        if _copied(spoken, [words(text) for text in answer.inputs.values()]):
             return f"{which} only repeats {next(iter(answer.inputs)) if len(answer.inputs) == 1 else 'the texts'}."
-    return _about_summary(which, said, request, answer)
+    return _about_summary(which, spoken, request, answer)
 
 
 _SUMMARY = re.compile(
@@ -252,28 +236,25 @@ _SUMMARY = re.compile(
 _LONG_SUMMARY = re.compile(
     r"\b(?:long\w*|detail\w*|thorough\w*|complete\w*|full|lange?\w*|ausfuhrlich\w*|complet\w*|larg[oa]\w*)\b"
 )
-_LEAST_SUMMARISED = 60
-"""A text with fewer words may have a summary that is longer."""
+_LEAST_SUMMARISED = 60  # the summary of a text with fewer words may be longer
 
 
-def _about_summary(which: str, said: list[str], request: str, answer: WrittenAnswer) -> str:
-    """Return whether an output is a summary and longer than what it was made from."""
-    wanted, wishes = folded(instruction(request)), Wishes.of(request)
+def _about_summary(which: str, spoken: list[str], request: str, answer: WrittenAnswer) -> str:
+    order, wishes = folded(instruction(request)), Wishes.of(request)
     named = _SUMMARY.search(folded(" ".join(answer.outputs))) is not None
-    if wishes.code or not (named or (_SUMMARY.search(wanted) and not wishes.several)) or _LONG_SUMMARY.search(wanted):
+    if wishes.code or not (named or (_SUMMARY.search(order) and not wishes.several)) or _LONG_SUMMARY.search(order):
         return ""
     read = sum(len(words(text)) for text in answer.inputs.values())
-    if _LEAST_SUMMARISED <= read < len(said):
+    if _LEAST_SUMMARISED <= read < len(spoken):
         return f"You asked for a summary; {which[0].lower()}{which[1:]} is longer than what it was made from."
     return ""
 
 
-def _copied(said: list[str], sources: list[list[str]]) -> bool:
-    """Return whether a text is most of what it was made from, nearly word for word."""
-    read = [source for source in sources if _shingles(source) & _shingles(said)]
-    of_all = _shingles(said) & set[tuple[str, ...]]().union(*map(_shingles, read))
-    long_enough = len(said) >= max(_LEAST_COPY, COPIED_LENGTH * sum(map(len, read)))
-    return long_enough and len(of_all) >= COPIED * len(_shingles(said))
+def _copied(spoken: list[str], sources: list[list[str]]) -> bool:
+    read = [source for source in sources if _shingles(source) & _shingles(spoken)]
+    of_all = _shingles(spoken) & set[tuple[str, ...]]().union(*map(_shingles, read))
+    long_enough = len(spoken) >= max(_LEAST_COPY, COPIED_LENGTH * sum(map(len, read)))
+    return long_enough and len(of_all) >= COPIED * len(_shingles(spoken))
 
 
 def _shingles(text: list[str]) -> set[tuple[str, ...]]:
@@ -281,15 +262,14 @@ def _shingles(text: list[str]) -> set[tuple[str, ...]]:
 
 
 def _about_twins(request: str, answer: WrittenAnswer, doubted: Collection[str | None]) -> Iterator[Doubt]:
-    """Yield the texts that are the same as an earlier one of the answer, or nearly so, unless that was wanted."""
     texts = {name: words(text) for name, text in answer.outputs.items() if PurePosixPath(name).suffix in PROSE}
     first: list[str] = []
-    for name, said in texts.items():
-        twin = next((other for other in first if _alike(said, texts[other])), None)
+    for name, text_words in texts.items():
+        twin = next((earlier for earlier in first if _alike(text_words, texts[earlier])), None)
         if twin is None:
             first.append(name)
         elif name not in doubted and not _SAME.search(folded(instruction(request))):
-            nearly = "" if said == texts[twin] else "nearly "
+            nearly = "" if text_words == texts[twin] else "nearly "
             yield Doubt(f"{twin} and {name} are {nearly}the same text.", name)
 
 
@@ -298,23 +278,22 @@ _SAME: Final = re.compile(
 )
 
 
-def _alike(said: list[str], other: list[str]) -> bool:
-    """Return whether two texts have most of their words in common, in the same order."""
-    if min(len(said), len(other)) < _LEAST_PROSE:
+def _alike(first: list[str], second: list[str]) -> bool:
+    if min(len(first), len(second)) < _LEAST_PROSE:
         return False
-    return SequenceMatcher(None, said[:MOST_COMPARED], other[:MOST_COMPARED], autojunk=False).ratio() >= ALIKE
+    return SequenceMatcher(None, first[:MOST_COMPARED], second[:MOST_COMPARED], autojunk=False).ratio() >= ALIKE
 
 
+# requests that may leave out some of the files
 _SELECTS: Final = re.compile(
     r"\b(?:which|who|whose|those|only|any|most|best|worst|cheapest|largest|rank\w*|sort\w*|top|find|mention\w*|welche\w*|wer|nur"
     r"|diejenigen|beste\w*|finde|such\w*|quels?|quelles?|qui|seulement|meilleure?s?|trouve\w*|cual(?:es)?|quien(?:es)?|solo"
     r"|mejor(?:es)?|encuentra)\b"
 )
-"""Words of requests for which some of the files may be left out."""
 
 
 def _about_left_out(request: str, answer: WrittenAnswer) -> Iterator[Doubt]:
-    """Yield the files that an answer with a line for each of several files has no line for."""
+    # an answer with a line for each of several files has none for these
     if len(answer.outputs) != 1 or len(answer.inputs) < 3 or _SELECTS.search(folded(instruction(request))):
         return
     ((name, text),) = answer.outputs.items()
@@ -335,16 +314,15 @@ _ABOUT = re.compile(
 )
 _PRONOUNS: Final = frozenset("it them this that ihn sie es ca cela lo la los las".split())
 _NEGATION = re.compile(r"\b(?:not?|none|without|nicht|keine?\w*|ohne|pas|sans|sin)\b|n['\u2019]t\b")
-_MOST_AROUND_NAMES: Final = 8
-"""How many words an answer may have besides the names of files, to be a list of them."""
+_MOST_AROUND_NAMES: Final = 8  # words besides the names of files, for an answer to be a list of them
 
 
 def _about_mentions(request: str, answer: WrittenAnswer) -> Iterator[Doubt]:
-    """Yield the files that an answer lists as mentioning something and that have no word like it."""
-    wanted = folded(instruction(request))
-    match = _MENTION.search(wanted)
+    # files that the answer lists, which have no word like the topic
+    order = folded(instruction(request))
+    match = _MENTION.search(order)
     if match is not None and match["topic"] in _PRONOUNS:
-        match = _ABOUT.search(wanted)
+        match = _ABOUT.search(order)
     if match is None or len(answer.outputs) != 1:
         return
     ((name, text),) = answer.outputs.items()
@@ -355,19 +333,18 @@ def _about_mentions(request: str, answer: WrittenAnswer) -> Iterator[Doubt]:
     if _NEGATION.search(folded(around)) or len(words(around)) > _MOST_AROUND_NAMES:
         return
     topic = match["topic"]
-    others = [file for file in listed if not any(_says(word, topic) for word in words(answer.inputs[file]))]
-    if others:
-        only = f"{' and '.join(others[:2])}" + (f" and {len(others) - 2} more" if len(others) > 2 else "")
+    unrelated = [file for file in listed if not any(_is_about(word, topic) for word in words(answer.inputs[file]))]
+    if unrelated:
+        only = f"{' and '.join(unrelated[:2])}" + (f" and {len(unrelated) - 2} more" if len(unrelated) > 2 else "")
         yield Doubt(f"The answer lists {only}, without a word like {topic!r}.", name)
 
 
-def _says(word: str, topic: str) -> bool:
-    """Return whether a word is a topic's, maybe in another form or as a part of a compound."""
+def _is_about(word: str, topic: str) -> bool:
+    # also another form of the word, or a part of a compound
     return topic in word or (len(word) >= LEAST_COMMON and word in topic) or related(word, topic)
 
 
 def _about_form(request: str, files: tuple[str, ...], answer: WrittenAnswer) -> Iterator[Doubt]:
-    """Yield what speaks against the form of an answer: the number of its items, its length, its format."""
     wishes = Wishes.of(request)
     texts = {name: text.strip() for name, text in answer.outputs.items() if len(text) <= READ_BYTES}
     if wishes.format and texts and not any(_has_format(wishes.format, text) for text in texts.values()):
@@ -393,13 +370,13 @@ def _about_form(request: str, files: tuple[str, ...], answer: WrittenAnswer) -> 
 _FENCED = re.compile(r"```[\w+-]*\n(.*?)(?:```|\Z)", re.DOTALL)
 
 
-def _has_format(wanted: str, text: str) -> bool:
+def _has_format(format_name: str, text: str) -> bool:
     candidates = [text, *(match[1] for match in _FENCED.finditer(text))]
-    if wanted == "JSON":
+    if format_name == "JSON":
         return any(_is_json(candidate) for candidate in candidates)
-    if wanted == "CSV":
+    if format_name == "CSV":
         return any(_is_csv(candidate) for candidate in candidates)
-    if wanted == "a Markdown table":
+    if format_name == "a Markdown table":
         return re.search(r"(?m)^.*\|.*\n[ \t|:-]*-[ \t|:-]*\|?[ \t|:-]*$", text) is not None
     return bool(_LISTED.search(text)) or len(text.split()) < 8
 
@@ -421,19 +398,19 @@ _NUMBERED = re.compile(r"^ {0,3}(?:#+ *|[*_]{1,2}|[A-Z][a-z]+ )?(\d{1,3})[.):]")
 _BULLET = re.compile(r"^(\s*)[-*•\u2013+]\s+\S")
 
 
-def _miscounted(wanted: Amount, text: str, *, only: bool) -> str:
-    """Return how many items a text has if these are certainly too few or, where they are the `only` ones, too many."""
+def _miscounted(amount: Amount, text: str, *, only: bool) -> str:
+    # too few items or, if they are the `only` content, too many
     least, most = _items_in(text)
-    fewest = wanted.number / (2 if wanted.bound == "about" else 1)
-    if most is not None and most < fewest and wanted.bound != "at most":
+    fewest = amount.number / (2 if amount.bound == "about" else 1)
+    if most is not None and most < fewest and amount.bound != "at most":
         return str(most) if least == most else f"at most {most}"
-    if only and least > wanted.number * (1.5 if wanted.bound == "about" else 1) and wanted.bound != "at least":
+    if only and least > amount.number * (1.5 if amount.bound == "about" else 1) and amount.bound != "at least":
         return str(least)
     return ""
 
 
 def _items_in(text: str) -> tuple[int, int | None]:
-    """Return how many items a text has at least and at most; None if there may be any number."""
+    # at least and at most; None if there may be any number
     if _is_json(text):
         return _items_in_json(json.loads(text))
     if "```" in text or "|" in text:
@@ -452,12 +429,12 @@ def _items_in(text: str) -> tuple[int, int | None]:
 def _items_in_json(value: object) -> tuple[int, int | None]:
     if isinstance(value, list):
         return len(value), len(value)
-    lists = [each for each in value.values() if isinstance(each, list)] if isinstance(value, dict) else []
+    lists = [member for member in value.values() if isinstance(member, list)] if isinstance(value, dict) else []
     return (len(lists[0]), len(lists[0])) if len(lists) == 1 else (0, None)
 
 
 def _items_in_bullets(lines: list[str], bullets: list[int]) -> tuple[int, int | None]:
-    """Return how many bullets are at the outermost level; with other lines between them, that says nothing."""
+    # bullets of the outermost level; other lines between them make the number uncertain
     if any(_BULLET.match(line) is None and line[:1].strip() for line in lines[bullets[0] : bullets[-1]]):
         return 0, None
     indents = [len(match[1].expandtabs(4)) for at in bullets if (match := _BULLET.match(lines[at]))]
@@ -486,34 +463,33 @@ def _sentences(line: str) -> int:
     return 1 + sum(not _ABBREVIATED.search(line[: end.end()]) for end in ends)
 
 
-def _fits(wanted: Amount, measured: int, slack: float) -> bool:
-    most = wanted.number * slack * (SLACK if wanted.of != "sentences" else 1) + (2 if wanted.of == "words" else 0)
-    if wanted.bound == "at least":
-        return measured >= wanted.number / SLACK
-    if wanted.bound == "about":
-        return wanted.number / 2.5 <= measured <= 2 * most
+def _fits(amount: Amount, measured: int, slack: float) -> bool:
+    most = amount.number * slack * (SLACK if amount.of != "sentences" else 1) + (2 if amount.of == "words" else 0)
+    if amount.bound == "at least":
+        return measured >= amount.number / SLACK
+    if amount.bound == "about":
+        return amount.number / 2.5 <= measured <= 2 * most
     return measured <= most
 
 
 def _about_language(request: str, answer: WrittenAnswer) -> Iterator[Doubt]:
-    """Yield the outputs that are certainly in another language than the one that was wanted."""
     prose = {name: text for name, text in answer.outputs.items() if _is_prose(name, text)}
     spoken = {name: language for name, text in prose.items() if (language := language_of(_without_code(text)))}
-    wanted = languages_wanted(instruction(request))
+    languages = languages_wanted(instruction(request))
     for name, language in spoken.items():
         by_name = re.search(r"[._-](en|de|fr|es|it|pt|nl)\.\w+$", name)
-        expected = by_name[1] if by_name else _expected(request, wanted, answer, language)
+        expected = by_name[1] if by_name else _expected(request, languages, answer, language)
         if expected is not None and language != expected:
             which = "the answer" if len(answer.outputs) == 1 else name
-            asked = "for" if expected in wanted or by_name else "in"
-            yield Doubt(f"You asked {asked} {NAMES[expected]}; {which} is in {NAMES[language]}.", name)
+            preposition = "for" if expected in languages or by_name else "in"
+            yield Doubt(f"You asked {preposition} {NAMES[expected]}; {which} is in {NAMES[language]}.", name)
 
 
-def _expected(request: str, wanted: tuple[str, ...], answer: WrittenAnswer, language: str) -> str | None:
-    """Return the language in which an answer is expected; None if others may be right too."""
-    if len(wanted) == 1 and len(answer.outputs) == 1:
-        return wanted[0]
-    if wanted or names_language(request) or Wishes.of(request).code:
+def _expected(request: str, languages: tuple[str, ...], answer: WrittenAnswer, language: str) -> str | None:
+    # None if other languages may be right too
+    if len(languages) == 1 and len(answer.outputs) == 1:
+        return languages[0]
+    if languages or names_language(request) or Wishes.of(request).code:
         return None
     own = language_of(instruction(request))
     if own is None or (own != language and has_words_of(language, request, own)):

@@ -1,4 +1,4 @@
-"""Have a model write a plan, or the rest of one. Parts are accepted while it is written, and it is repaired once."""
+"""Have a model write a plan, or the rest of one, with one repair. Parts are accepted while it writes."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -30,42 +30,31 @@ class PlanRequest:
     """What to plan, and which role plans it."""
 
     text: str
-    """The request of the user."""
-    files: tuple[str, ...] = ()
-    """The names that the request may refer to."""
-    roles: tuple[str, ...]
-    """The roles that steps may have."""
-    direct: DirectAnswer
-    """The step that does the whole request if no plan can be made, or none that is better."""
+    files: tuple[str, ...] = ()  # names that the request may refer to
+    roles: tuple[str, ...]  # the roles that steps may have
+    direct: DirectAnswer  # does the whole request if no plan, or none that is better, can be made
     predict: Predict | None = None
-    """As in `PlanContext`: the plan is compared with the direct answer; None for a plan that is wanted in any case."""
-    early: bool = True
-    """Whether steps may start before the plan is complete."""
+    """As in `PlanContext`: the plan is compared with the direct answer. None: a plan is wanted in any case."""
+    early: bool = True  # whether steps may start before the plan is complete
     role: ResolvedRole
-    """The role that writes the plan. Without a `max_tokens` the plan may take what its prompt leaves of the context."""
+    """The role that writes the plan. Without `max_tokens`, the plan may fill the context."""
     fit: int | None = None
-    """How many tokens of the context the prompt has to leave for the plan, as in `Generation`."""
-    replans: int = 0
-    """How often the plan may still go on after what is asked for now."""
-    check: CheckSteps | None = None
-    """As in `PlanContext`."""
-    personas: Mapping[str, Persona] = field(default_factory=dict)
-    """The personas that steps may have, by name."""
+    """Tokens of the context that the prompt has to leave for the plan, as in `Generation`."""
+    replans: int = 0  # how often the plan may still continue after this
+    check: CheckSteps | None = None  # as in `PlanContext`
+    personas: Mapping[str, Persona] = field(default_factory=dict)  # by name
 
+    # what steps read, by role; "own" for a role that is not in it
     step_context: Mapping[str, StepContext] = field(default_factory=dict)
-    """What the steps of each role read, by the model that has the role; "own" for a role that is not in it."""
 
     @property
     def reviewed(self) -> bool:
-        """Whether the plan is repaired and checked against the request.
-
-        The embedded models are trained on plans as they write them, and to do steps that read what these say.
-        """
+        # embedded models are trained on their own plans as they are, and on steps that read what these say
         return self.role.prompts.listed_names
 
     @property
     def offers_personas(self) -> bool:
-        """Whether the model is told that a part may have a persona. The embedded models have not been trained on it."""
+        # embedded models are not trained on personas
         return self.role.prompts.listed_names and asks_for_manner(self.text)
 
 
@@ -73,13 +62,9 @@ class PlanRequest:
 class PlanOutcome:
     """How the steps of a plan came about."""
 
-    origin: Literal["planned", "repaired"] | None
-    """Whether the first answer or the repaired one is the plan; None where only the parts that were accepted can be
-    kept."""
-    reason: str
-    """What was wrong with the answers; empty where nothing was."""
-    failure: Failure | None = None
-    """Why the model could not be asked at all, if it could not."""
+    origin: Literal["planned", "repaired"] | None  # None if only the accepted parts can be kept
+    reason: str  # what was wrong with the answers; empty for nothing
+    failure: Failure | None = None  # why the model could not be asked at all
 
 
 class PlanGeneration:
@@ -95,14 +80,13 @@ class PlanGeneration:
         on_text: OnText,
         trial: PlanTrial | None = None,
     ) -> None:
-        """`text` is the question to the model, a new builder holds the parts that were handed on before, `accept` gets
-        each new part, and `on_text` what the model writes, piece by piece. A `trial` may hold the new parts back.
+        """`new_builder` returns a builder with the parts that were handed on before. `text` is the question.
+
+        `accept` gets each new part, `on_text` each piece that the model writes, and a `trial` may hold new parts back.
         """
         self.builder = new_builder()
-        self.usage = Usage()
-        """What all answers together took."""
-        self.asked = 0
-        """How often the model was asked."""
+        self.usage = Usage()  # of all answers together
+        self.asked = 0  # how often the model was asked
         self._request = request
         self._text = text
         self._models = models
@@ -112,10 +96,9 @@ class PlanGeneration:
         self._trial = trial
 
     async def run(self) -> PlanOutcome:
-        """Ask the model, and a second time if need be: for a repair where its answer is flawed, for the same where the
-        engine or the pool failed.
+        """Ask the model, and once more if its answer is flawed (for a repair), or if the engine or the pool failed.
 
-        The second answer has to begin with the parts that were handed on, and replaces the rest.
+        The second answer has to start with the parts that were handed on, and replaces the rest.
         """
         if self.builder.goes_on_after:
             return PlanOutcome("planned", "")
@@ -157,10 +140,7 @@ class PlanGeneration:
         return PlanOutcome(None, f"{flaw}; the repair failed too: {second}")
 
     async def _ask(self, flaw: str = "") -> str | None:
-        """Have a plan written, or a better one than the one with a `flaw`. Return what is wrong with it, or None.
-
-        Raises EngineError, PoolError.
-        """
+        # what is wrong with the plan, or None; raises EngineError, PoolError
         reader = _PlanReader(self._request, self.builder, self._accept)
 
         def read(piece: str) -> None:
@@ -191,10 +171,11 @@ class PlanGeneration:
         )
 
     def _least_parts(self, flawed: bool) -> int:
-        """Return how many parts the answer must have: a flawed plan lacks one at least, a rest may have none."""
         accepted = len(self.builder.fresh)
+        # the rest of a plan may be empty
         if self.builder.done:
             return accepted
+        # a flawed plan lacks at least one part
         return accepted + 1 if flawed else max(1, accepted)
 
     def _kept_parts(self) -> str:
@@ -203,7 +184,7 @@ class PlanGeneration:
 
 
 class _PlanReader:
-    """Reads one answer: passes over the parts that were accepted before, and has the others accepted."""
+    """Reads one answer: skips the parts that were accepted before, and has the others accepted."""
 
     def __init__(self, request: PlanRequest, builder: PlanBuilder, accept: Accept) -> None:
         self._stream = PlanStream(builder.done)
@@ -216,11 +197,10 @@ class _PlanReader:
             else None
         )
         self._flaw: str | None = None
-        self.looped = False
-        """Whether a part has repeated an earlier one. The plan ends before it."""
+        self.looped = False  # a part has repeated an earlier one, and the plan ends before it
 
     def feed(self, piece: str) -> str | None:
-        """Read a piece of the answer. Return what is wrong with the answer, or None as long as nothing is."""
+        """Read a piece. Return what is wrong with the answer so far, or None."""
         if self.looped:
             return None
         try:
@@ -235,7 +215,7 @@ class _PlanReader:
         return self._flaw
 
     def finish(self, completion: Completion) -> str | None:
-        """Read what of the answer did not come in pieces. Return what is wrong with the whole of it, or None."""
+        """Read what did not come in pieces. Return what is wrong with the whole answer, or None."""
         if self._flaw or self.feed(completion.text[self._stream.length :]):
             return self._flaw
         if self.looped:

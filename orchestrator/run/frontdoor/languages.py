@@ -5,12 +5,9 @@ from typing import Final
 
 from orchestrator.run.frontdoor.words import folded
 
-LEAST_WORDS: Final = 8
-"""A text with fewer words is in no recognisable language."""
-LEAST_HITS: Final = 3
-"""How many of the frequent words of its language a text has at least."""
-LEAST_SHARE: Final = 0.15
-"""Which part of a text's words the frequent words of its language are at least; in prose it is about a half."""
+LEAST_WORDS: Final = 8  # no language is recognised in a text with fewer words
+LEAST_HITS: Final = 3  # frequent words that a text in the language has at least
+LEAST_SHARE: Final = 0.15  # least share of frequent words; in prose it is about a half
 
 _FREQUENT: Final = {
     "en": "the of and to is that it was for on are with as his they be at have this from or had by but what we when "
@@ -39,9 +36,9 @@ _FREQUENT: Final = {
 }
 _WORDS: Final = {language: frozenset(text.split()) for language, text in _FREQUENT.items()}
 
+# the languages that are recognised, by code
 NAMES: Final = {"en": "English", "de": "German", "fr": "French", "es": "Spanish", "it": "Italian", "pt": "Portuguese",
                 "nl": "Dutch"}  # fmt: skip
-"""The languages that are recognised, by their codes."""
 
 _NAMED: Final = {
     "en": "english|englische?[nrsm]?|anglaise?|ingles|inglesa|inglese",
@@ -68,16 +65,16 @@ _TARGET = re.compile(
 _WRITTEN = re.compile(r"\b(?:written|is|are|was|were|which|that|text|letter|mail|email|file|geschriebene\w*|"
                       r"verfasste\w*|"
                       r"ecrite?s?|redigee?s?|escrit[oa]s?)\s*$")  # fmt: skip
+# questions about words of a language, which may be asked in any language
 _ABOUT_WORDS = re.compile(
     r"\b(?:how (?:do|would|can|to)\b.{0,20}\bsay|what does|what do|what is|mean(?:s|ing)?|called|words? for|phrases? "
     r"for|wie sagt man|was heisst|bedeutet|bedeutung|comment dit-on|que veut dire|signifie|como se dice|que significa|"
     r"order)\b"
 )
-"""What asks about words of a language, in whatever language."""
 
 
 def language_of(text: str) -> str | None:
-    """Return the code of the language that a text certainly is in; None where that is not certain."""
+    """Return the code of the language that a text certainly is in, else None."""
     words = re.findall(r"[^\W\d_]+", folded(text))
     if len(words) < LEAST_WORDS:
         return None
@@ -88,22 +85,20 @@ def language_of(text: str) -> str | None:
 
 
 def languages_wanted(request: str) -> tuple[str, ...]:
-    """Return the codes of the languages that a request wants its answer in, in its order; none if it names none.
+    """Return the codes of the languages that a request wants its answer in, in order; none if it names none.
 
-    What it says of the language of a text that it has ("the text, which is in French") is left out.
+    The language of a text that it has ("the text, which is in French") does not count.
     """
     text = folded(request)
-    wanted = []
+    codes = []
     for match in _TARGET.finditer(text):
         if not _WRITTEN.search(text[: match.start()]):
-            wanted.append(
-                next(code for code in NAMES if match[code] or re.fullmatch(_NAMED[code], match["name"] or ""))
-            )
-    return tuple(dict.fromkeys(wanted)) if not _ABOUT_WORDS.search(text) else ()
+            codes.append(next(code for code in NAMES if match[code] or re.fullmatch(_NAMED[code], match["name"] or "")))
+    return tuple(dict.fromkeys(codes)) if not _ABOUT_WORDS.search(text) else ()
 
 
 def has_words_of(language: str, text: str, besides: str) -> bool:
-    """Return whether a text in the language `besides` may also contain a text in another language."""
+    """Return whether a text in the language `besides` may also contain text in `language`."""
     own = _WORDS[language] - _WORDS[besides]
     return sum(word in own for word in set(re.findall(r"[^\W\d_]+", folded(text)))) >= 2
 

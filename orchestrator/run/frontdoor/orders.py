@@ -1,8 +1,8 @@
 """Recognize requests that only a tool could fulfil: to book, send, buy or call, or to look up what is in no text here.
 
-Only a request that is such an order as a whole is one, and not a request for a text about it ("Write an email that…").
-English, German, French and Spanish are read. A doubtful request is no order: to refuse what a model could do is worse
-than an answer that says that it cannot be done.
+The whole request has to be such an order; a request for a text about it ("Write an email that…") is not. English,
+German, French and Spanish are read. In doubt it is no order: to refuse what a model could do is worse than an answer
+that says that it cannot be done.
 """
 
 import re
@@ -10,8 +10,7 @@ from typing import Final
 
 from orchestrator.run.frontdoor.words import folded
 
-MAX_ORDER: Final = 300
-"""A request with more characters has more in it than an order of this kind."""
+MAX_ORDER: Final = 300  # characters; a longer request is more than such an order
 
 _POLITE = (
     r"\s*(?:(?:hi|hello|hey|hallo|bonjour|salut|hola)\b[\s,!.]*)?"
@@ -45,6 +44,7 @@ _READ = (
 _NOW = r"(?:the )?(?:latest|current|today's|live)"
 _ASK = r"(?:what(?:'s| is| will)|how(?:'s| is)|tell me|show me|get me|give me|check)"
 
+# folded patterns of orders, by what a tool would have to do for them
 _ORDERS: Final[dict[str, tuple[str, ...]]] = {
     "books or reserves": (
         rf"(?:book|reserve) (?:me|us|an?|the|my|our|two|three|four|\d+)\b.{{0,60}}\b{_TRIP}\b",
@@ -141,23 +141,22 @@ _ORDERS: Final[dict[str, tuple[str, ...]]] = {
         rf"publica\b.{{1,60}}\ben {_SOCIAL}",
     ),
 }
-"""Patterns of orders, folded, by what a tool would have to do for them."""
 _PATTERNS = {needed: re.compile(rf"{_POLITE}(?:{'|'.join(orders)})") for needed, orders in _ORDERS.items()}
+# may also be in files that the request names, or in a text that follows
 _FROM_TEXTS = frozenset({"knows the present", "searches the web"})
-"""What may as well be read in files that the request names, or in a text that follows."""
 _TEXT_FOLLOWS = re.compile(r":|\n")
+# a quoted text, or a request about a program
 _NO_ORDER = re.compile(
     r"\s*[\"'“„«`]|.*(?:```|\b(?:functions?|scripts?|code|python|javascript|html|css|regex|class|funktion|skript|fonction"
     r"|funcion)\b)",
     re.DOTALL,
 )
-"""A quoted text, or a request about a program."""
 
 
 def needed_tool(request: str, names_files: bool) -> str:
-    """Return a sentence about the tool that a request needs, if it is an order that only a tool can fulfil; else "".
+    """Return a sentence about the tool that a request needs, if only a tool can fulfil it; else "".
 
-    `names_files` says whether it names files that are there: what could be looked up may then stand in these.
+    `names_files`: the request names existing files, in which the answer to a look-up may be.
     """
     order = folded(request).strip()
     if len(order) > MAX_ORDER or _NO_ORDER.match(order):

@@ -1,4 +1,4 @@
-"""Plan with the registry's role `frontdoor`: the implementation of the Planner port that asks a model."""
+"""Plan with the model of the role `frontdoor`: an implementation of the Planner port."""
 
 import asyncio
 from collections.abc import Sequence
@@ -29,22 +29,21 @@ from registry.models import Registry
 
 FRONTDOOR: Final = "frontdoor"
 
+# characters of a step's output that the rest of a plan may see; the most that fits is shown
 SHOWN_LENGTHS: Final = (4000, 2000, 1000, 500)
-"""Characters of a step's output that the model is shown for the rest of a plan: the most that the context allows."""
 
+# least value of the role's `max_tokens`: a model that finds no end would fill its whole context
 PLAN_TOKENS: Final = 4096
-"""A plan may have so many tokens, or as many as the role's `max_tokens` where that is more; a model that finds no end
-does not fill its whole context."""
 
+# what a prompt for the rest of a plan has to leave of the context; hardly two steps fit in less
 LEAST_PLAN_TOKENS: Final = 64
-"""A prompt for the rest of a plan that leaves less of the context than this is too long: hardly two steps fit in."""
 
 
 class FrontdoorPlanner:
     """Has the model of the role `frontdoor` write plans."""
 
     def why_not(self, registry: Registry) -> Problem | None:
-        """Return why no request can be planned with this registry, or None."""
+        """Return why this registry cannot plan any request, or None."""
         if FRONTDOOR not in registry.roles:
             return Problem(f"{registry.path}: roles", f"there is no {FRONTDOOR}", "a role that plans requests")
         if reason := registry.why_not(FRONTDOOR):
@@ -52,23 +51,22 @@ class FrontdoorPlanner:
         return why_no_direct(registry)
 
     def planned_by(self, registry: Registry) -> PlannedBy:
-        """Return the role `frontdoor`, and its model."""
         role = registry.roles.get(FRONTDOOR)
         return PlannedBy(FRONTDOOR, NO_MODEL if role is None else role.model)
 
     async def plan(self, context: PlanContext, accept: Accept, on_text: OnText) -> Planned:
-        """Plan the request as `make_plan` does, or answer it directly, if nothing that it needs is missing.
+        """Plan the request as `make_plan` does, or answer it directly.
 
-        Raises InputError, RequestIncomplete, PlanError.
+        Raises InputError, PlanError, and RequestIncomplete if something that the request needs is missing.
         """
         if not context.known and (missing := await asyncio.to_thread(lacks, context)):
             raise RequestIncomplete(*missing)
         if context.mode == "direct" or (context.known and not context.known[-1].written):
-            return await _answer_directly(context, accept)  # the last part is not a model's: it is the direct answer
+            return await _answer_directly(context, accept)  # no model wrote the last part: it is the direct answer
         return await make_plan(await self._request(context), context.models, accept, on_text, context.known)
 
     async def extend(self, context: PlanContext, after: str, output: str, accept: Accept, on_text: OnText) -> Extended:
-        """Go on with the plan as `extend_plan` does. Raises InputError."""
+        """Continue the plan as `extend_plan` does. Raises InputError."""
         replan = ReplanInput(after, output, context.known)
         return await extend_plan(await self._request(context), replan, context.models, accept, on_text)
 
@@ -97,7 +95,7 @@ class FrontdoorPlanner:
 
 
 def lacks(context: PlanContext) -> tuple[str, ...]:
-    """Return what the request needs and is not here, one sentence for each thing."""
+    """Return one sentence for each thing that the request needs and that is not here."""
     return missing_needs(context.request, context.files, context.has_tools)
 
 
@@ -108,16 +106,15 @@ async def make_plan(
     on_text: OnText = lambda piece: None,
     known: Sequence[PlannedPart] = (),
 ) -> Planned:
-    """Plan the request, and hand each part to `accept` the moment it is complete and checked.
+    """Plan the request, and hand each part to `accept` as soon as it is complete and checked.
 
-    What is handed on is frozen, as are the `known` parts, which were handed on before a restart. A flawed plan is
-    stopped at its first flaw; one repair, which is shown the flaw, has to begin with the parts that were handed on and
-    replaces the rest. If that is flawed too, one more step does the whole request by itself, next to those that were
-    handed on.
+    Parts that were handed on never change, nor do the `known` parts, which were handed on before a restart. A flawed
+    plan stops at its first flaw. One repair, which sees the flaw, has to start with the parts that were handed on and
+    replaces the rest. If that is flawed too, one more step does the whole request.
 
-    If the request has `predict`, parts are held back until they promise more than a direct answer, or, if they may not
-    start `early`, until the plan is complete. A plan that never promises more gives way to the direct answer.
-    Raises `PlanError` if the model cannot be asked, and a direct answer needs it too.
+    If the request has `predict`, parts are held back until they promise more than a direct answer or, without `early`,
+    until the plan is complete. A plan that promises no more gives way to the direct answer.
+    Raises `PlanError` if the model cannot be asked and a direct answer needs it too.
     """
     text = request.text + (personas_hint(request.personas) if request.offers_personas else "")
     trial = None
@@ -129,7 +126,7 @@ async def make_plan(
             request.files,
             request.roles,
             known,
-            check=None if trial else request.check,  # the run's own check cannot forget parts that are dropped again
+            check=None if trial else request.check,  # the run's own check cannot forget dropped parts
             reads_named=request.role.prompts.listed_names,
             request=request.text,
             personas=request.personas,
@@ -142,39 +139,39 @@ async def make_plan(
     if outcome.origin is None:
         if outcome.failure is not None and (handed_on or request.direct.model == request.role.model):
             raise PlanError(outcome.failure)
-        wanted = _accepted_directly(request.direct, accept, handed_on)
-        return Planned("fallback", outcome.reason, generation.usage, wanted=wanted)
-    wanted, forecast = _wanted(request, builder), None
+        outputs = _accepted_directly(request.direct, accept, handed_on)
+        return Planned("fallback", outcome.reason, generation.usage, wanted=outputs)
+    outputs, forecast = _outputs_of_answer(request, builder), None
     if trial is not None:
         forecast = trial.forecast(builder.steps)
         if builder.goes_on_after is None and (why := trial.why_direct()):
-            wanted = _accepted_directly(request.direct, accept)
-            return Planned("direct", why, generation.usage, forecast=forecast, wanted=wanted)
+            outputs = _accepted_directly(request.direct, accept)
+            return Planned("direct", why, generation.usage, forecast=forecast, wanted=outputs)
         trial.keep()
-    return Planned(outcome.origin, outcome.reason, generation.usage, builder.goes_on_after, forecast, wanted)
+    return Planned(outcome.origin, outcome.reason, generation.usage, builder.goes_on_after, forecast, outputs)
 
 
 def _accepted_directly(direct: DirectAnswer, accept: Accept, before: Sequence[Step] = ()) -> tuple[str, ...]:
-    """Hand on the step that answers the request, and return its outputs, which are what the user wants."""
+    # the outputs of this step are what the user wants
     part = direct.part(before)
     accept(part)
     return part.steps[0].outputs
 
 
-def _wanted(request: PlanRequest, builder: PlanBuilder) -> tuple[str, ...]:
+def _outputs_of_answer(request: PlanRequest, builder: PlanBuilder) -> tuple[str, ...]:
     replanned = [at for at, part in enumerate(builder.accepted) if part.replan]
     return wanted_outputs(request.text, request.files, builder.parts, replanned)
 
 
 async def _direct_answer(context: PlanContext) -> DirectAnswer:
-    """Return the step that answers the request. It is made in a thread, since the request may have many files."""
+    # in a thread, since the request may have many files
     return await asyncio.to_thread(direct_answer, context.request, context.files, context.sizes, context.registry)
 
 
 async def _answer_directly(context: PlanContext, accept: Accept) -> Planned:
-    """Hand on the step that answers the request, unless that was done before a restart. Raises InputError."""
     if (problem := why_no_direct(context.registry)) is not None:
         raise InputError(problem)
+    # the step was handed on before a restart
     if context.known:
         return Planned("direct", "", Usage(), wanted=context.known[-1].steps[0].outputs)
     return Planned("direct", "", Usage(), wanted=_accepted_directly(await _direct_answer(context), accept))
@@ -182,30 +179,28 @@ async def _answer_directly(context: PlanContext, accept: Accept) -> Planned:
 
 @dataclass(frozen=True, slots=True)
 class ReplanInput:
-    """What the rest of a plan depends on."""
+    """What the rest of a plan depends on: the `output` of the step `after`, with which the plan ended."""
 
     after: str
-    """The step that the plan ended with."""
     output: str
-    """What that step has written."""
+    # all accepted parts; those after the step belong to the rest (accepted before a restart)
     known: Sequence[PlannedPart]
-    """All parts that were accepted. Those behind the step belong to the rest: they were accepted before a restart."""
 
 
 async def extend_plan(
     request: PlanRequest, replan: ReplanInput, models: Models, accept: Accept, on_text: OnText = lambda piece: None
 ) -> Extended:
-    """Have the rest of a plan written, which may be nothing, and hand each part of it to `accept` as `make_plan` does.
+    """Have the rest of a plan written, perhaps nothing, and hand each part to `accept` as `make_plan` does.
 
-    A flawed rest gets one repair, as a flawed plan does. If that does not help, or the model cannot be asked, the plan
-    ends with what was accepted of it: the outcome is "stopped".
+    A flawed rest gets one repair. If that fails, or the model cannot be asked, the plan ends with the parts that were
+    accepted, and the outcome is "stopped".
     """
-    done = next(count for count, planned in enumerate(replan.known, 1) if planned.steps[0].id == replan.after)
+    finished = next(count for count, planned in enumerate(replan.known, 1) if planned.steps[0].id == replan.after)
     builder = PlanBuilder(
         request.files,
         request.roles,
         replan.known,
-        done,
+        finished,
         request.check,
         reads_named=request.role.prompts.listed_names,
         request=request.text,
@@ -219,13 +214,13 @@ async def extend_plan(
     generation = PlanGeneration(rest, text, lambda: builder, models, accept, on_text)
     outcome = await generation.run()
     reason = "; ".join(part for part in (left_out, outcome.reason) if part)
-    wanted = _wanted(request, builder)
+    outputs = _outputs_of_answer(request, builder)
     origin, after = outcome.origin or "stopped", builder.goes_on_after
-    return Extended(origin, reason, generation.usage, generation.asked, after, wanted)
+    return Extended(origin, reason, generation.usage, generation.asked, after, outputs)
 
 
 async def _question(request: PlanRequest, replan: ReplanInput, builder: PlanBuilder, models: Models) -> tuple[str, str]:
-    """Return what `_fitting_question` does. It is tried twice, since an engine may die while it counts."""
+    # tried twice, since an engine may die while it counts
     try:
         return await _fitting_question(request, replan, builder, models)
     except (EngineError, PoolError) as error:
@@ -237,15 +232,12 @@ async def _question(request: PlanRequest, replan: ReplanInput, builder: PlanBuil
 async def _fitting_question(
     request: PlanRequest, replan: ReplanInput, builder: PlanBuilder, models: Models
 ) -> tuple[str, str]:
-    """Return the question for the rest of a plan, and in words how much of the step's output it leaves out.
-
-    It shows as much of the output as the context allows. Whether the least of `SHOWN_LENGTHS` fits is left to the
-    engine. Raises EngineError, PoolError.
-    """
-    done, output, role = plan_text(builder.accepted[: builder.done]), replan.output.strip(), request.role
+    # the question, and how much of the step's output it leaves out; raises EngineError, PoolError
+    earlier_parts, output, role = plan_text(builder.accepted[: builder.done]), replan.output.strip(), request.role
     lengths = (SHOWN_LENGTHS[0], *(shorter for shorter in SHOWN_LENGTHS[1:] if shorter < len(output)))
     for length in lengths:
-        text = after_parts(request.text, done, f"P{builder.done}", clip(output, length))
+        text = after_parts(request.text, earlier_parts, f"P{builder.done}", clip(output, length))
+        # the engine decides whether the shortest fits
         if role.context is None or length == lengths[-1]:
             break
         tokens = await models.count(role.model, plan_messages(role.system, request.files, text), role.priority)
@@ -256,7 +248,7 @@ async def _fitting_question(
 
 
 def clip(output: str, length: int) -> str:
-    """Return the output, or the first and the last of its characters, `length` in all, with a mark between them."""
+    """Return the first and the last characters of the output, `length` in all, with a mark between them."""
     if len(output) <= length:
         return output
     half = length // 2

@@ -1,9 +1,8 @@
 """Answer requests to maintain this installation with a procedure: the plan is one step that proposes it.
 
-Such a step changes nothing. It keeps the procedure's plan, which a person then approves or not. A request whose words
-are all explained by a procedure is matched without a model. Where that does not decide, the frontdoor's model chooses:
-of the procedures that a request in words may ask for, and of all for a task of the type `manage`. A grammar holds it to
-procedures that there are and to the inputs that they have. It may choose none.
+The step changes nothing; a person approves the procedure's plan or not. A request whose words a procedure fully
+explains is matched without a model. Otherwise the frontdoor's model chooses, of the procedures that a request in words
+may ask for, or of all for a task of the type `manage`. A grammar limits it to existing procedures and inputs, or none.
 """
 
 import asyncio
@@ -32,8 +31,7 @@ from procedures.plan import check_inputs
 from registry.models import Registry
 
 OUTPUT: Final = "plan.txt"
-NONE: Final = "none"
-"""What the model answers where no procedure is meant. No procedure has this name while a request is planned."""
+NONE: Final = "none"  # what the model answers if it means no procedure; one of this name is never offered
 CHOICE_TOKENS: Final = 512
 MAX_TEXT: Final = 1000
 MAX_LIST: Final = 50
@@ -41,23 +39,23 @@ _JSON_TYPES: Final = {"integer": "integer", "number": "number", "boolean": "bool
 
 
 class ProcedurePlanner:
-    """A Planner that answers with a procedure where a request asks for one, and else leaves it to another planner."""
+    """A Planner that answers requests for a procedure, and leaves all others to another planner."""
 
     def __init__(self, planner: Planner, library: Callable[[], Library]) -> None:
-        """`library` returns the procedures that there are at the moment."""
+        # `library` returns the current procedures
         self._planner = planner
         self._library = library
 
     def why_not(self, registry: Registry) -> Problem | None:
-        """Return why no request can be planned with this registry, or None."""
+        """Return why this registry cannot plan any request, or None."""
         return self._planner.why_not(registry)
 
     def planned_by(self, registry: Registry) -> PlannedBy:
-        """Return which role and model plan what asks for no procedure."""
+        """Return the role and the model that plan other requests."""
         return self._planner.planned_by(registry)
 
     async def plan(self, context: PlanContext, accept: Accept, on_text: OnText) -> Planned:
-        """Plan the request. Raises InputError, and PlanError where a model has to be asked and cannot answer."""
+        """Plan the request. Raises InputError, and PlanError if a model is needed and cannot answer."""
         if any("procedure" in step.tools for part in context.known for step in part.steps):
             return Planned("procedure", "", Usage())
         choice = ProcedureChoice() if context.known else await self._choice(context, on_text)
@@ -72,7 +70,7 @@ class ProcedurePlanner:
         return replace(planned, usage=added(choice.usage, planned.usage))
 
     async def extend(self, context: PlanContext, after: str, output: str, accept: Accept, on_text: OnText) -> Extended:
-        """Go on with a plan, which is always one of the other planner. Raises InputError."""
+        """Continue a plan, which is always one of the other planner. Raises InputError."""
         return await self._planner.extend(context, after, output, accept, on_text)
 
     async def _choice(self, context: PlanContext, on_text: OnText) -> "ProcedureChoice":
@@ -93,19 +91,14 @@ class ProcedurePlanner:
 class ProcedureChoice:
     """Which procedure a request asks for."""
 
-    match: Match | None = None
-    """The procedure and its inputs; None for none."""
-    reason: str = ""
-    """What was wrong with the answers of the model; empty if nothing was."""
+    match: Match | None = None  # None: no procedure
+    reason: str = ""  # what was wrong with the model's answers; empty for nothing
     usage: Usage = field(default_factory=Usage)
-    """What the answers of the model took."""
 
 
 def offers_procedures(registry: Registry) -> bool:
-    """Return whether there is a model of the role `frontdoor` that can be asked for a procedure.
-
-    The embedded models have not been trained on that.
-    """
+    """Return whether the model of the role `frontdoor` can choose a procedure; embedded models cannot."""
+    # embedded models are not trained on the choice, and have no prompt for it
     return FRONTDOOR in registry.usable_roles and bool(resolve_role(registry, FRONTDOOR).prompts.procedures)
 
 
@@ -114,17 +107,17 @@ async def choose_procedure(
 ) -> ProcedureChoice:
     """Have the model of the role `frontdoor` choose one of these procedures and its inputs, or none.
 
-    It is asked a second time where its inputs cannot be used. If that does not help, or it cannot be asked, it is none.
+    It is asked again if the inputs are not valid. If that fails, or it cannot be asked, the choice is none.
     """
     role = resolve_role(context.registry, FRONTDOOR, priority=context.priority)
     system = "\n".join(
         [role.prompts.procedures, *map(_shown, offered), f"Models: {', '.join(context.registry.models)}"]
     )
-    known, usage, flaws = {one.id: one for one in offered}, Usage(), list[str]()
+    by_id, usage, flaws = {candidate.id: candidate for candidate in offered}, Usage(), list[str]()
     for _ in range(2):
-        told = f"{context.request}\nThe previous answer failed: {flaws[-1]}" if flaws else context.request
+        prompt = f"{context.request}\nThe previous answer failed: {flaws[-1]}" if flaws else context.request
         request = role.request(
-            plan_messages(system, (), told), max_tokens=CHOICE_TOKENS, schema=choice_schema(offered), fit=1
+            plan_messages(system, (), prompt), max_tokens=CHOICE_TOKENS, schema=choice_schema(offered), fit=1
         )
         try:
             completion = await context.models.generate(role.model, request, on_text)
@@ -135,11 +128,11 @@ async def choose_procedure(
         if problems or not isinstance(document, dict):
             flaws.append(f"it is no choice of a procedure: {problems[0] if problems else completion.text[:80]!r}")
             continue
-        if document.get("procedure") not in known:
+        if document.get("procedure") not in by_id:
             return ProcedureChoice(None, "; ".join(flaws), usage)
         match = Match(str(document["procedure"]), dict(document.get("inputs") or {}))
         try:
-            check_inputs(known[match.procedure], match.inputs)
+            check_inputs(by_id[match.procedure], match.inputs)
         except ProcedureError as error:
             flaws.append(str(error))
             continue
@@ -148,7 +141,7 @@ async def choose_procedure(
 
 
 def choice_schema(offered: Sequence[Procedure]) -> dict[str, Any]:
-    """Return the JSON Schema of a choice: one of these procedures with inputs that it has, or none."""
+    """Return the JSON Schema of a choice: one of these procedures with its inputs, or none."""
     none = {
         "type": "object",
         "properties": {"procedure": {"const": NONE}},
@@ -159,7 +152,7 @@ def choice_schema(offered: Sequence[Procedure]) -> dict[str, Any]:
 
 
 def procedure_step(match: Match, registry: Registry) -> Step:
-    """Return the step that proposes a procedure. No model is asked for it, so it has the cheapest role."""
+    """Return the step that proposes a procedure. It asks no model, so it has the cheapest role."""
     roles = registry.step_roles
     workers = [name for name in roles if registry.roles[name].tier == "C"]
     return Step(
@@ -175,10 +168,9 @@ def procedure_step(match: Match, registry: Registry) -> Step:
 
 
 def managed_task(task: TaskIR, library: Library, registry: Registry) -> TaskIR:
-    """Return a task of the type `manage` with one step that proposes the procedure that its objective asks for.
+    """Return a task of the type `manage` with one step that proposes the procedure of its objective. Reads the disk.
 
-    It is returned as it is if it is of another type, has steps that act by themselves, or has words that explain no
-    procedure. Reads the disk.
+    The task is unchanged if it is of another type, has steps that act by themselves, or matches no procedure.
     """
     if not _may_be_procedure(task, registry):
         return task
@@ -189,7 +181,7 @@ def managed_task(task: TaskIR, library: Library, registry: Registry) -> TaskIR:
 
 
 def asks_for_procedure(task: TaskIR, registry: Registry) -> bool:
-    """Return whether the frontdoor is asked for a procedure that does what a task is about: see `Ports.plans_task`."""
+    """Return whether the frontdoor is asked for a procedure for a task, as in `Ports.plans_task`."""
     return _may_be_procedure(task, registry) and offers_procedures(registry)
 
 
@@ -205,20 +197,19 @@ def _accept(steps: Sequence[Step], context: PlanContext, accept: Accept) -> None
 
 
 def _offered(context: PlanContext, library: Library) -> list[Procedure]:
-    """Return the procedures that the model may choose from. One that needs a secret is none of them."""
+    # a procedure that needs a secret is never offered
     names = None if context.task is not None else possible_procedures(context.request, library, context.files)
-    found = [one for one in library.procedures() if isinstance(one, Procedure)]
+    candidates = [candidate for candidate in library.procedures() if isinstance(candidate, Procedure)]
     return [
-        one
-        for one in found
-        if (names is None or one.id in names)
-        and one.id != NONE
-        and not any(entry.type == "secret" and not entry.optional for entry in one.form.inputs.values())
+        candidate
+        for candidate in candidates
+        if (names is None or candidate.id in names)
+        and candidate.id != NONE
+        and not any(entry.type == "secret" and not entry.optional for entry in candidate.form.inputs.values())
     ]
 
 
 def _shown(procedure: Procedure) -> str:
-    """Return the line of the prompt about a procedure."""
     form = procedure.form
     inputs = "".join(f"\n    {name}: {entry.description}" for name, entry in _choosable(procedure).items())
     return f"  {form.id}: {form.description.strip()}{inputs}"
@@ -246,7 +237,7 @@ def _choice_of(procedure: Procedure) -> dict[str, Any]:
 
 
 def _value_schema(entry: InputForm) -> dict[str, Any]:
-    """Return the JSON Schema of an input. Patterns and limits are checked afterwards, by `check_inputs`."""
+    # `check_inputs` checks patterns and limits afterwards
     text = {"type": "string", "minLength": 1, "maxLength": MAX_TEXT}
     if entry.choices:
         return {"enum": [*entry.choices]}

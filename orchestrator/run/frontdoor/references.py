@@ -32,9 +32,9 @@ class FileNames:
                 self._by_stem[stem].add(file)
 
     def find(self, name: str) -> tuple[str, ...]:
-        """Return the file with this name, else the only one with this stem, else all that match it as a pattern."""
-        if (found := find_name(name, self._names)) is not None:
-            return (found,)
+        """Return the file with this name, else the only one with this stem, else all that match the pattern."""
+        if (match := find_name(name, self._names)) is not None:
+            return (match,)
         files = self._by_stem.get(name, ())
         if len(files) == 1:
             return (*files,)
@@ -48,13 +48,10 @@ class FileNames:
         )
 
     def lists(self, request: str) -> tuple[tuple[str, ...], ...]:
-        """Return the lists of files in a request, such as `a.txt, b.txt and c.txt`: two files or more, each once.
-
-        A range is a list too.
-        """
+        """Return the lists and ranges of two or more files in a request, such as `a.txt, b.txt and c.txt`."""
         by_calling = {name: file for file in self.files for name in self._callings(file) if name in request}
-        found = (re.findall(_any_of(by_calling), listed) for listed in lists_of(request, by_calling))
-        files = (tuple(dict.fromkeys(by_calling[name] for name in names)) for names in found)
+        matches = (re.findall(_any_of(by_calling), listed) for listed in lists_of(request, by_calling))
+        files = (tuple(dict.fromkeys(by_calling[name] for name in names)) for names in matches)
         ranges = ranges_of(compose_name(request), self.files)
         return tuple(dict.fromkeys([*(listed for listed in files if len(listed) > 1), *ranges]))
 
@@ -64,17 +61,17 @@ class FileNames:
 
 
 _TO = r"(?:\s*(?:[-\u2013\u2014\u2026]|\.{2,3})\s*|\s+(?:to|through|thru|until|till|bis|à|au|jusqu'à|a|al|hasta)\s+)"
+# stands before two files that are compared, not before the ends of a range
 _ENDS_OF_CHANGE = re.compile(
     r"\b(?:chang|differ|diff|compar|vergleich|unterschied|(?:ver)?änder|geändert|évolu|compara|cambi)\w*\b[^.!?\n]*$",
     re.IGNORECASE,
 )
-"""What stands before two files that are compared, and not before the first and the last of a range."""
 _NUMBERED = re.compile(r"(.*[^\W\d])[-_ ]?(\d{1,9})\Z", re.DOTALL)
 _PLURAL = r"(?:s|e|n|en)?"
 
 
 def ranges_of(text: str, files: Sequence[str]) -> list[tuple[str, ...]]:
-    """Return the files of each range in a text, such as `claim1 to claim6`, `claim1.txt-claim6.txt` or `claims 1-6`."""
+    """Return the files of each range in a text: `claim1 to claim6`, `claim1.txt-claim6.txt` or `claims 1-6`."""
     series = defaultdict[tuple[str, str], dict[int, str]](dict)
     for file in files:
         path = PurePosixPath(file)
@@ -97,15 +94,12 @@ def ranges_of(text: str, files: Sequence[str]) -> list[tuple[str, ...]]:
 
 
 def with_folders(names: Iterable[str]) -> set[str]:
-    """Return the names, and all folders that they are in. Nothing else can have one of these names."""
+    """Return the names and all folders that they are in. No other file can have one of these names."""
     return {str(path) for name in names for path in (PurePosixPath(name), *PurePosixPath(name).parents)}
 
 
 def default_output(number: int, foreach: bool, taken: Collection[str]) -> str:
-    """Return a name for the output of a step that gives it none: `s1.txt`, or `s1.json` for the list of a `foreach`.
-
-    It is none of the names that are `taken`.
-    """
+    """Return a name that is not `taken` for an unnamed output: `s1.txt`, or `s1.json` for a `foreach`."""
     names = (f"s{number}{'-output' * again}.{'json' if foreach else 'txt'}" for again in count())
     return next(name for name in names if name not in taken)
 
@@ -119,16 +113,17 @@ def _mentions(request: str, name: str) -> bool:
 
 
 def names_file(text: str, file: str) -> bool:
-    """Return whether a text names a file by its whole name, which needs an ending or a folder to be no other word."""
+    """Return whether a text has the whole name of a file, with an ending or a folder."""
+    # without an ending or a folder, the name may be any other word
     if file not in text or ("." not in file and "/" not in file):
         return False
     return re.search(rf"(?<![\w./-]){re.escape(file)}(?![\w/-])(?!\.\w)", text) is not None
 
 
 def in_place_of_list(text: str, files: Sequence[str], instead: str) -> str:
-    """Return the text with `instead` where it lists these files: by whole names, with signs or short words between.
+    """Return the text with `instead` where it lists these files by whole names.
 
-    A text that does not list all of them, one after the other, is returned as it is.
+    A text that does not list all of them, one after the other, is returned unchanged.
     """
     if any(file not in text for file in files):
         return text
@@ -139,7 +134,7 @@ def in_place_of_list(text: str, files: Sequence[str], instead: str) -> str:
 
 
 def lists_of(text: str, names: Iterable[str]) -> list[str]:
-    """Return the parts of a text that list some of these names, with signs or words of up to four letters between."""
+    """Return the parts of a text that list these names, with signs or words of up to four letters between."""
     if not (name := _any_of(names)):
         return []
     between = r"(?:\s*[,;&/+]\s*|\s+)(?:\w{1,4}\s+)?"
@@ -147,6 +142,6 @@ def lists_of(text: str, names: Iterable[str]) -> list[str]:
 
 
 def _any_of(names: Iterable[str]) -> str:
-    """Return a pattern of any of these names as a word, the longest first, since one may begin like another."""
+    # longest first, since a name may start like another
     escaped = "|".join(re.escape(name) for name in sorted(names, key=len, reverse=True))
     return rf"(?<![\w./-])(?:{escaped})(?![\w/-])" if escaped else ""

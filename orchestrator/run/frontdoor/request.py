@@ -1,7 +1,7 @@
-"""Read by code which files a request is about: those that it names, those that it wants, and those that are missing.
+"""Read by code which files a request names, which it wants written, and which are missing.
 
-A name is missing if a sentence wants it to be read and the folder lacks it. If that is not certain, it is not missing.
-English, German, French and Spanish are read.
+A name is missing if a sentence certainly wants it to be read and the folder lacks it. English, German, French and
+Spanish are read.
 """
 
 import re
@@ -18,9 +18,9 @@ from orchestrator.run.frontdoor.words import folded
 from orchestrator.task.taskir import nearest
 from orchestrator.task.taskir.names import compose_name, find_name
 
-MAX_INSTRUCTION: Final = 1500
-"""The most characters of a request that is read."""
+MAX_INSTRUCTION: Final = 1500  # characters; a longer request contains texts, whose file names do not count
 
+# a name with such an ending can only be a file
 ENDINGS: Final = frozenset(
     """
     txt md rst adoc tex log csv tsv json jsonl ndjson yaml yml toml ini cfg conf env xml html htm css scss js mjs ts tsx
@@ -28,39 +28,35 @@ ENDINGS: Final = frozenset(
     ics vcf eml diff patch lock bib pdf doc docx odt xls xlsx ods ppt pptx png jpg jpeg gif webp
     """.split()
 )
-"""What the names of files end in, for a name to be one that nobody could mean otherwise."""
 
+# look like names of files; lower case
 PRODUCTS: Final = frozenset(
     "node.js vue.js next.js nuxt.js react.js express.js angular.js ember.js backbone.js three.js d3.js p5.js chart.js "
     "alpine.js moment.js discord.py web.py bun.sh draw.io".split()
 )
-"""Names that look like those of files, in lower case."""
 
 
 @dataclass(frozen=True, slots=True)
 class RequestFiles:
-    """The files that a request is about, each list in the order of the request."""
+    """The files that a request is about, in the order of the request."""
 
-    named: tuple[str, ...] = ()
-    """The files of the folder that it names by their whole names or in a range, and wants to be used."""
-    outputs: tuple[str, ...] = ()
-    """The files that it certainly wants to be written, and that the folder lacks."""
-    missing: tuple[str, ...] = ()
-    """The files that it wants to be read, and that the folder lacks."""
+    named: tuple[str, ...] = ()  # existing files that it wants to be used
+    outputs: tuple[str, ...] = ()  # new files that it certainly wants to be written
+    missing: tuple[str, ...] = ()  # files that it wants to be read, and that the folder lacks
 
     @classmethod
     def of(cls, request: str, files: Sequence[str]) -> "RequestFiles":
-        """Return the files that a request is about. `files` are those of the folder, and texts that came with it.
+        """Return the files that a request is about. `files` are those of the folder and texts that came with it.
 
-        None are named in a request that is too long: it has texts in it, whose names of files are not the user's own.
+        A request of more than MAX_INSTRUCTION characters names none.
         """
         if len(request) > MAX_INSTRUCTION:
             return cls()
         text = instruction(compose_name(request))
         present, absent = _uses(text, files)
         written = [name for name, use in absent if use is Use.WRITE]
-        other = {name for name, use in absent if use is not Use.READ}  # one doubtful use is enough not to refuse
-        read = [name for name, use in absent if name not in other]
+        not_only_read = {name for name, use in absent if use is not Use.READ}  # one doubtful use prevents a refusal
+        read = [name for name, use in absent if name not in not_only_read]
         missing = (
             name
             for name in read
@@ -70,9 +66,9 @@ class RequestFiles:
 
 
 def missing_needs(request: str, files: Sequence[str], has_tools: bool) -> tuple[str, ...]:
-    """Return a sentence for each thing that a request needs and that is not here: what is missing, what is accepted.
+    """Return a sentence for each thing that a request needs and that is not here, with what is accepted.
 
-    These are files, and, without tools, one that does what no model can.
+    These are files and, if `has_tools` is false, a tool.
     """
     read = RequestFiles.of(request, files)
     tool = "" if has_tools else needed_tool(request, bool(read.named))
@@ -97,7 +93,7 @@ _MASKED = re.compile(
 
 
 def instruction(request: str) -> str:
-    """Return a request with blanks for what it does not say itself: quoted texts, code, addresses, earlier turns."""
+    """Return a request with blanks in place of quoted texts, code, addresses and earlier turns."""
     turns = [*_TURN.finditer(request)]
     if turns and turns[0].start() == 0:
         last = next((turn for turn in reversed(turns) if turn[0] == "user: "), turns[-1])
@@ -107,7 +103,7 @@ def instruction(request: str) -> str:
 
 
 def _stands_in(name: str, request: str) -> bool:
-    """Return whether the text of a file may stand in the request itself, under its name, or in an earlier turn."""
+    # the text of the file may be in the request, under its name, or in an earlier turn
     if "```" in request or "~~~" in request or _TURN.match(request) is not None:
         return True
     return re.search(rf"(?m){re.escape(name)}\W{{0,12}}$\n\s*\S", request) is not None
@@ -118,16 +114,13 @@ def _once(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def _named(text: str, files: Sequence[str], present: Sequence[tuple[str, Use]]) -> tuple[str, ...]:
-    """Return the files whose names, with or without the folder, are in a text, in the order of the text.
-
-    `present` are names of the text that are those of files. One that is only to be written is not among them.
-    """
+    # `present` are names in the text of existing files; a file that is only to be written is not returned
     last = [_last_name(file) for file in files]
     counts = Counter(last)
     written = {name for name, use in present if use is Use.WRITE} - {name for name, use in present if use is Use.READ}
     places, excluded = dict[str, int](), set[str]()
     for file, name in zip(files, last, strict=True):
-        called = next((one for one in (file, name) if names_file(text, compose_name(one))), "")
+        called = next((candidate for candidate in (file, name) if names_file(text, compose_name(candidate))), "")
         if not called or called in written or (called != file and counts[name] > 1):
             continue
         at = text.find(compose_name(called))
@@ -145,16 +138,16 @@ def _may_be_missing(name: str) -> bool:
     return PurePosixPath(name).suffix[1:].lower() in ENDINGS and name.lower() not in PRODUCTS
 
 
+# questions about files in general
 _HOW = re.compile(
     r"\s*(?:how (?:do|to|can|should|would)|what (?:is|are) an?\b|why\b|warum\b|pourquoi\b|wie (?:kann|schreib|erstell)"
     r"|was ist ein|comment|qu'est-ce qu|como (?:se|puedo|hago)|que es un)"
 )
-"""Questions about files in general."""
+# words before the name of a file that leave it out
 _EXCLUDED = re.compile(
     r"\b(?:except|without|ignor\w*|exclud\w*|skip|not|never|don't|leave|untouched|other than|but|ausser|ohne|nicht|nie"
     r"|lass|sauf|sans|pas|hormis|excepto|sin|salvo|menos|no)\b(?:\s+[\w'\u2019]+){0,2}\s*[\"'`]?$"
 )
-"""What, before the name of a file, leaves the file out."""
 
 
 def _last_name(file: str) -> str:
@@ -165,7 +158,7 @@ _Uses = list[tuple[str, Use]]
 
 
 def _uses(text: str, files: Sequence[str]) -> tuple[_Uses, _Uses]:
-    """Return the names in a text that look like those of files, with their uses: those that are there, and others."""
+    # names of existing files, and names of other files
     by_case = {name.casefold() for file in files for name in (file, _last_name(file))}
     spaced = [compose_name(file) for file in files if " " in file and compose_name(file) in text]
     present, absent, program = _Uses(), _Uses(), False

@@ -1,7 +1,7 @@
-"""Say by its verb and its preposition what a sentence does with the name of a file, in four languages.
+"""Say by verb and preposition what a sentence does with the name of a file, in four languages.
 
-"Summarize a.md", "the numbers in a.csv" and "a summary of a.md" read it, "write a.md", "save it as a.md" and "a.md
-speichern" write it. What a program is to do with files ("a script that reads a.csv") says neither.
+"Summarize a.md", "the numbers in a.csv" and "a summary of a.md" read it; "write a.md", "save it as a.md" and "a.md
+speichern" write it. A file that a program works with ("a script that reads a.csv") is unsure.
 """
 
 import re
@@ -13,7 +13,7 @@ from orchestrator.run.frontdoor.words import concept, folded
 
 
 class Use(Enum):
-    """What is done with a file. What a program does with it, for example, is unsure."""
+    """What is done with a file."""
 
     READ = "read"
     WRITE = "write"
@@ -56,6 +56,7 @@ _READING = """
     clasific(?:a|ar) corrige corregir mejora(?:r)? convierte transforma(?:r)? calcula(?:r)? muestra di mira
     fusiona(?:r)? combina(?:r)? une
     """.split()
+# also nouns or participles, unless they start a clause: "a packing list"
 _NOUNS = frozenset(
     """
     list check review test use look sort rate count answer open load show rank group filter format outline highlight
@@ -63,7 +64,6 @@ _NOUNS = frozenset(
     liste zahl compte classe corrige resume cuenta muestra lista mira usa
     """.split()
 )
-"""Verbs that are nouns or participles as well, if they do not begin a clause: "a packing list"."""
 _WRITES = re.compile(rf"(?:{'|'.join(_WRITING)})")
 _READS = re.compile(rf"(?:{'|'.join(_READING)})")
 _ARTICLE = frozenset(
@@ -73,14 +73,15 @@ _ARTICLE = frozenset(
     """.split()
 )
 _INDEFINITE = frozenset("a an ein eine einen un une una".split())
+# words between a preposition and its name
 _FILLERS = _ARTICLE | frozenset(
     """
     file files new datei dateien neue neuen fichier fichiers nouveau archivo archivos fichero ficheros nuevo
     document dokument documento both beide deux dos two
     """.split()
 )
-"""Words that may stand between a preposition and the name that it belongs to."""
 _AND = frozenset("and or und oder sowie et ou y o e & , : as-well-as plus".split())
+# words after which a verb may start a clause
 _BEFORE_VERB = _AND | frozenset(
     """
     then please to also you i we finally next first just now can could should must shall will would let me
@@ -88,7 +89,6 @@ _BEFORE_VERB = _AND | frozenset(
     luego despues tambien primero ahora ( ;
     """.split()
 )
-"""Words after which a verb may begin a clause."""
 _NAMING = frozenset(
     """
     as named called titled als namens genannt benannt comme nomme nommee appele appelee sous como llamado
@@ -115,15 +115,15 @@ _ARROWS = frozenset("-> => → ⇒".split())
 _INTO = frozenset("into vers hacia".split())
 _IN = frozenset("in inside im within dans en nach under unter to a al au".split())
 _TO = frozenset("to a al au nach".split())
+# concepts of verbs that make a new text of a file
 _CHANGES = frozenset("translate summarize convert correct improve sort rewrite edit refactor simplify format".split())
-"""Concepts of verbs that make a new text of a file."""
+# concepts of verbs that make one text of several, which an "in" may name
 _GATHERS = frozenset(
     """
     combine merge join collect gather summarize rank group outline document add append turn transform move copy split
     put bring condense une fusiona combina fusionne rassemble reune
     """.split()
 )
-"""Concepts of verbs that make a text of several: what stands behind an "in" may be that text."""
 _QUESTION = frozenset(
     """
     what which who whom whose when where why how is are was were does do did has have can there
@@ -138,7 +138,6 @@ _RESULT = frozenset(
     resultat sortie reponse traduction resultado salida respuesta traduccion
     """.split()
 )
-"""Words for what is made."""
 _REPLY = frozenset("answer reply response antwort reponse respuesta contestacion".split())
 _NEW = frozenset("new neue neuen neues nouveau nouvelle nuevo nueva".split())
 _PLURAL = frozenset("files dateien fichiers archivos ficheros".split())
@@ -164,17 +163,15 @@ _PROGRAM = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A word, a sign or the name of a file in a sentence."""
+    """A word, a sign or the name of a file."""
 
-    text: str
-    """Folded, but names as they are."""
+    text: str  # folded, except names
     name: bool
-    capital: bool
-    """Whether it is a noun by its capital, as in German; not at the beginning of a clause."""
+    capital: bool  # a noun by its capital, as in German; never at the start of a clause
 
 
 def sentences_of(text: str) -> Iterator[tuple[int, int]]:
-    """Yield where each sentence of a text begins and ends. Items of a list are sentences too."""
+    """Yield the start and the end of each sentence of a text. Items of a list are sentences too."""
     start = 0
     for match in _SENTENCE_END.finditer(text):
         yield start, match.end()
@@ -183,7 +180,7 @@ def sentences_of(text: str) -> Iterator[tuple[int, int]]:
 
 
 def tokens_of(sentence: str) -> Iterator[Token]:
-    """Yield the words and signs of a sentence, and the words that look like names of files."""
+    """Yield the words, the signs and the names of files of a sentence."""
     names = {match.start(): match for match in _NAME.finditer(sentence)}
     at, begins = 0, True
     while at < len(sentence):
@@ -202,12 +199,12 @@ def tokens_of(sentence: str) -> Iterator[Token]:
 
 
 def may_be_program(name: str, text: str) -> bool:
-    """Return whether a file may be the program that a text speaks of, which then is to be written."""
+    """Return whether a file may be the program that a text speaks of, and is then to be written."""
     return _CODE.fullmatch(name) is not None and _PROGRAM.search(folded(text)) is not None
 
 
 def orders_program(tokens: Sequence[Token]) -> bool:
-    """Return whether a sentence orders a program, so that the names that follow may be those that it works with."""
+    """Return whether a sentence orders a program, so that later names may be files that it works with."""
     verb = next((at for at in range(len(tokens)) if _is_verb(tokens, at, _WRITES)), None)
     rest = tokens[verb + 1 :] if verb is not None else ()
     return any(_PROGRAM.fullmatch(token.text) for token in rest if not token.name)
@@ -223,7 +220,7 @@ def _is_verb(tokens: Sequence[Token], at: int, verbs: re.Pattern[str]) -> bool:
 
 
 def use_of(tokens: Sequence[Token], at: int, program: bool) -> Use:
-    """Return what a sentence does with the name at this place of it. `program`: an earlier one orders a program."""
+    """Return what a sentence does with the name at `at`. `program`: an earlier sentence orders a program."""
     link = _link(tokens, at)
     if (listed := _listed_after(tokens, link)) is not None:
         return use_of(tokens, listed, program)
@@ -249,7 +246,7 @@ def use_of(tokens: Sequence[Token], at: int, program: bool) -> Use:
 
 
 def _is_heading(tokens: Sequence[Token], link: int, at: int) -> bool:
-    """Return whether a name stands alone, or before or behind a colon: "a.md: a short version", "Result: a.md"."""
+    # a name alone, or at a colon: "a.md: a short version", "Result: a.md"
     if all(token.name or token.text in _AND for token in tokens):
         return True
     if link > 0 and tokens[link].text == ":" and tokens[link - 1].text in _RESULT:
@@ -259,7 +256,7 @@ def _is_heading(tokens: Sequence[Token], link: int, at: int) -> bool:
 
 
 def _link(tokens: Sequence[Token], at: int) -> int:
-    """Return the place of the word that ties a name to the sentence, such as a preposition; -1 for none."""
+    # the word that ties the name to the sentence, such as a preposition; -1 for none
     link = at - 1
     while link >= 0 and not tokens[link].name:
         filler = tokens[link].text in _FILLERS
@@ -277,7 +274,7 @@ def _link(tokens: Sequence[Token], at: int) -> int:
 
 
 def _listed_after(tokens: Sequence[Token], link: int) -> int | None:
-    """Return the place of the name before a comma or an `and`, if this is the link of a list of names."""
+    # the name before the comma or the "and" of a list
     if link < 0 or tokens[link].name or tokens[link].text not in _AND:
         return None
     at = link
@@ -287,7 +284,7 @@ def _listed_after(tokens: Sequence[Token], link: int) -> int | None:
 
 
 def _object(tokens: Sequence[Token], at: int, preposition: str, *, in_program: bool) -> Use:
-    """Return what is done with a name that is the object of a verb, or belongs to it by a preposition of origin."""
+    # the name is the object of a verb, or belongs to it by a preposition of origin
     verb, writes = _verb_before(tokens, at)
     between = tokens[verb + 1 : at] if verb is not None else tokens[:at]
     described = any(token.text in _RELATIVE or token.text in _MODAL for token in between)
@@ -305,7 +302,7 @@ def _object(tokens: Sequence[Token], at: int, preposition: str, *, in_program: b
 
 
 def _verb_before(tokens: Sequence[Token], at: int) -> tuple[int | None, bool]:
-    """Return the place of the verb that governs a name, if one stands before it, and whether it is one of writing."""
+    # the verb that governs the name, and whether it is one of writing
     for place in range(at - 1, -1, -1):
         if _is_verb(tokens, place, _WRITES):
             return place, True
@@ -315,7 +312,7 @@ def _verb_before(tokens: Sequence[Token], at: int) -> tuple[int | None, bool]:
 
 
 def _verb_behind(tokens: Sequence[Token], at: int) -> bool | None:
-    """Return whether the verb that follows a name, as in German, is one of writing; None if none follows at once."""
+    # German verbs may follow the name; None if none follows soon
     for place in range(at + 1, min(len(tokens), at + 6)):
         if tokens[place].text in _AND or tokens[place].name:
             return None
@@ -327,7 +324,7 @@ def _verb_behind(tokens: Sequence[Token], at: int) -> bool | None:
 
 
 def _in_program(tokens: Sequence[Token], at: int) -> bool:
-    """Return whether a name is part of what a program is to do that the sentence orders."""
+    # the sentence orders a program that works with the file
     verb = next((place for place in range(at) if _is_verb(tokens, place, _WRITES)), None)
     code = next((place for place in range(at) if tokens[place].name and _CODE.fullmatch(tokens[place].text)), None)
     changed = code is not None and any(token.text in _SO_THAT for token in tokens[code + 1 : at - 1])
@@ -339,7 +336,7 @@ def _program_in(tokens: Iterable[Token]) -> bool:
 
 
 def _into(tokens: Sequence[Token], link: int, at: int, *, in_program: bool) -> Use:
-    """Return what is done with a name behind a preposition of place or direction."""
+    # after a preposition of place or direction
     preposition, (_, writes) = tokens[link].text, _verb_before(tokens, at)
     if preposition in _TO and link > 1 and tokens[link - 1].text in _REPLY and tokens[link - 2].text in _INDEFINITE:
         return Use.READ  # "a reply to mail.txt", but "write the reply to reply.txt"
@@ -356,13 +353,11 @@ def _into(tokens: Sequence[Token], link: int, at: int, *, in_program: bool) -> U
 
 
 def _place(tokens: Sequence[Token], begins: int, at: int) -> Use:
-    """Return what is done with a name behind a preposition of place, in a clause that has no verb of writing.
-
-    If the sentence has named another file before, this may be where the result goes, unless the two are compared.
-    """
+    # after a preposition of place, without a verb of writing: if the sentence names another file before, this may
+    # be where the result goes, unless the two are compared
     verb, _ = _verb_before(tokens, at)
     clause = tokens[max(begins, -1 if verb is None else verb + 1) : at]
-    if verb is None and not _asks(tokens):
+    if verb is None and not _is_question(tokens):
         return Use.UNSURE  # "the findings belong in a.md"
     if verb is not None and concept(tokens[verb].text) in _GATHERS:
         return Use.WRITE if _changes_file(tokens, at) else Use.UNSURE  # "combine the summaries in a.md"
@@ -376,13 +371,13 @@ def _place(tokens: Sequence[Token], begins: int, at: int) -> Use:
 
 
 def _makes_text(tokens: Sequence[Token], at: int) -> bool:
-    """Return whether the verb before a name makes a text, as to write and to translate do."""
+    # as "write" and "translate" do
     verb, writes = _verb_before(tokens, at)
     return writes or (verb is not None and concept(tokens[verb].text) in _CHANGES)
 
 
 def _changes_file(tokens: Sequence[Token], at: int) -> bool:
-    """Return whether the verb before a name makes a new text of another file: "Translate a.md for Anna in b.md"."""
+    # "Translate a.md for Anna in b.md"
     verb, _ = _verb_before(tokens, at)
     if verb is None or not _makes_text(tokens, at):
         return False
@@ -396,15 +391,14 @@ def _relative_before(tokens: Sequence[Token], at: int) -> bool:
 
 
 def _without_verb(tokens: Sequence[Token], at: int) -> Use:
-    """Return what is done with a name that no verb stands before, as in "a.md zusammenfassen" or "What is in a.md?"."""
+    # "a.md zusammenfassen", "What is in a.md?"
     behind = _verb_behind(tokens, at)
     if behind:
         return Use.WRITE
     if at > 0 and tokens[at - 1].text in _INDEFINITE:
         return Use.UNSURE
-    return Use.READ if behind is False or _asks(tokens) else Use.UNSURE
+    return Use.READ if behind is False or _is_question(tokens) else Use.UNSURE
 
 
-def _asks(tokens: Sequence[Token]) -> bool:
-    """Return whether a sentence is a question, by a word near its beginning."""
+def _is_question(tokens: Sequence[Token]) -> bool:
     return any(token.text in _QUESTION for token in tokens[:3] if not token.name)

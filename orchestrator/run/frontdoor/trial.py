@@ -10,26 +10,24 @@ from orchestrator.task.analysis import PlanAnalysis
 from orchestrator.task.events import ModeForecast
 from orchestrator.task.taskir import REQUEST_LABEL, Step
 
+# longest predicted time of a sequential plan, as a share of a direct answer: each step that passes a text on loses
+# something, and most predictions are off by as much
 CLEARLY_FASTER: Final = 0.8
-"""A plan of one step at a time has to be predicted to take at most this part of the time of a direct answer. Its steps
-pass on texts, in which something is lost each time, and predictions are seldom off by less."""
 
 
+# share of correct plans from which steps start before their plan is complete: that saves seconds, and steps of a
+# flawed plan cost far more
 EARLY_QUALITY: Final = 0.9
-"""The share of a frontdoor's plans that has to be right for steps to start before their plan is complete. The start is
-earlier by the seconds that the rest of a plan takes; steps of a plan that turns out to be flawed cost far more."""
 
 
 class PlanTrial:
-    """Holds the parts of a plan back until one shows that the plan may be better than the direct answer.
+    """Holds parts back until one shows that the plan may be better than the direct answer.
 
-    From then on, if they may start `early`, each part is handed to `accept` when it comes, since its steps could start
-    while the rest is written.
+    From then on, if steps may start `early`, each part is handed to `accept` when it comes.
     """
 
     def __init__(self, direct: DirectAnswer, predict: Predict, accept: Accept, *, early: bool = True) -> None:
-        self.kept = False
-        """Whether the parts were handed on."""
+        self.kept = False  # whether parts were handed on
         self._direct, self._predict, self._accept, self._early = direct, predict, accept, early
         self._held: list[PlannedPart] = []
         self._seconds = predict([direct.step()])
@@ -44,23 +42,20 @@ class PlanTrial:
             self.keep()
 
     def keep(self) -> None:
-        """Hand on the parts that were held back."""
+        """Hand on the parts that are held back."""
         self.kept = True
         for part in self._held:
             self._accept(part)
         self._held.clear()
 
     def drop(self) -> bool:
-        """Drop the parts that are held back, for a plan that is written from the beginning. Return whether that may be.
-
-        It may not once parts were handed on.
-        """
+        """Drop the parts that are held back, for a new plan. Return False if parts were handed on already."""
         if not self.kept:
             self._held.clear()
         return not self.kept
 
     def why_direct(self) -> str:
-        """Return why the plan, which is complete, gives way to the direct answer; empty if it stays."""
+        """Return why the complete plan gives way to the direct answer; empty if it stays."""
         if self.kept or gains(self._steps, self._direct):
             return ""
         if len(self._steps) == 1:
@@ -73,7 +68,7 @@ class PlanTrial:
         )
 
     def forecast(self, steps: Sequence[Step] = ()) -> ModeForecast:
-        """Return the predictions for a direct answer and for the plan, of these steps or of those that are held."""
+        """Return the predicted seconds of a direct answer, and of these steps or of those that are held."""
         plan = steps or self._steps
         return ModeForecast(direct_seconds=self._seconds, plan_seconds=self._predict(plan) if plan else None)
 
@@ -98,5 +93,5 @@ def gains(steps: Sequence[Step], direct: DirectAnswer) -> str:
     return ""
 
 
-def _wanted_writers(steps: Sequence[Step], wanted: Collection[str]) -> int:
-    return sum(not set(step.outputs).isdisjoint(wanted) for step in steps)
+def _wanted_writers(steps: Sequence[Step], names: Collection[str]) -> int:
+    return sum(not set(step.outputs).isdisjoint(names) for step in steps)

@@ -1,9 +1,8 @@
-"""Say which outputs of a plan the user wants, in the order of the request, by code.
+"""Say by code which outputs of a plan the user wants, in the order of the request.
 
-Wanted are the files that the request names; the outputs of parts that a clause of the request asks for, even if other
-steps read them ("Summarize each file, then compare them": the summaries and the comparison); and outputs that no other
-step reads, unless they were only made on the way. An output was made on the way if no clause asks for it, and a later
-step reads all that it was made from.
+Wanted are the files that the request names; outputs of parts that a clause of the request asks for, even if other
+steps read them ("Summarize each file, then compare them"); and outputs that no other step reads. Intermediate results
+are not wanted: no clause asks for them, and a later step reads all that they were made from.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -19,8 +18,7 @@ from orchestrator.task.taskir import Step
 @dataclass(frozen=True, slots=True)
 class _Part:
     steps: tuple[Step, ...]
-    clause: Clause | None
-    """The clause of the request that asks for it."""
+    clause: Clause | None  # the clause of the request that asks for it
 
     @property
     def place(self) -> float:
@@ -32,18 +30,18 @@ def wanted_outputs(
 ) -> tuple[str, ...]:
     """Return the names of the outputs that the user wants.
 
-    `parts` are the steps of the plan, part by part. The outputs of those at the places `replanned` were read by the
-    frontdoor, for the rest of the plan.
+    `parts` are the steps of the plan, part by part. For the rest of the plan, the frontdoor has read the outputs of the
+    parts at the positions `replanned`.
     """
     named = RequestFiles.of(request, files).outputs
     clauses = clauses_of(request)
-    known = [_Part(steps, _clause_for(steps, clauses)) for steps in parts]
-    readers = _readers(known)
+    plan_parts = [_Part(steps, _clause_for(steps, clauses)) for steps in parts]
+    readers = _readers(plan_parts)
     for at in replanned:
-        readers.update((name, [at + 1]) for name in _outputs(known[at]) if at + 1 < len(known))
-    wanted = [part for at, part in enumerate(known) if _is_wanted(part, at, known, readers)]
-    written = [name for part in sorted(wanted, key=lambda part: part.place) for name in _outputs(part)]
-    all_written = {name for part in known for name in _outputs(part)}
+        readers.update((name, [at + 1]) for name in _outputs(plan_parts[at]) if at + 1 < len(plan_parts))
+    wanted_parts = [part for at, part in enumerate(plan_parts) if _is_wanted(part, at, plan_parts, readers)]
+    written = [name for part in sorted(wanted_parts, key=lambda part: part.place) for name in _outputs(part)]
+    all_written = {name for part in plan_parts for name in _outputs(part)}
     return tuple(dict.fromkeys([*(name for name in named if name in all_written), *written]))
 
 
@@ -52,10 +50,9 @@ def _outputs(part: _Part) -> list[str]:
 
 
 def _clause_for(steps: Sequence[Step], clauses: Sequence[Clause]) -> Clause | None:
-    """Return the clause that asks for what these steps make: the first that makes the same."""
-    made = made_by(steps[0].action)
+    products = made_by(steps[0].action)
     return next(
-        (clause for clause in clauses if any(related(word, other) for word in made for other in clause.makes)), None
+        (clause for clause in clauses if any(related(word, order) for word in products for order in clause.makes)), None
     )
 
 
@@ -74,5 +71,5 @@ def _is_wanted(part: _Part, at: int, parts: Sequence[_Part], readers: Mapping[st
     if any(readers.get(name) for name in _outputs(part)):
         return False
     sources = {name for step in part.steps for name in step.inputs}
-    later = ({name for step in other.steps for name in step.inputs} for other in parts[at + 1 :])
+    later = ({name for step in later_part.steps for name in step.inputs} for later_part in parts[at + 1 :])
     return not sources or not any(sources <= read for read in later)

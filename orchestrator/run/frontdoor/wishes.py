@@ -1,8 +1,7 @@
-"""Read from a request, by code, what form its answer is to have: how many items, how long, in which format.
+"""Read by code what form a request wants its answer in: how many items, how long, which format.
 
-Only what a request certainly says is read. It is read in English, German, French and Spanish. Of each of several things
-only the length is read ("two questions for every file" is left out). What is said of a text that is there already is
-left out, too.
+Only what a request certainly says counts, in English, German, French and Spanish. For each of several texts, only the
+length is read. What is said of existing texts does not count.
 """
 
 import re
@@ -134,8 +133,7 @@ class Amount:
 
     bound: Bound
     number: int
-    of: str
-    """What is counted, as the request calls it."""
+    of: str  # what is counted, in the words of the request
 
     def __str__(self) -> str:
         bound = "" if self.bound == "exactly" else f"{self.bound} "
@@ -149,17 +147,14 @@ class Wishes:
 
     items: Amount | None = None
     length: Amount | None = None
-    length_of_each: Amount | None = None
-    """How long each of several texts is to be."""
+    length_of_each: Amount | None = None  # of each of several texts
     format: Format | None = None
-    code: bool = False
-    """Whether it is about a program, so that the answer is no prose."""
-    several: bool = False
-    """Whether it asks for more than one thing, of which the length may be that of only one."""
+    code: bool = False  # it is about a program, so the answer is no prose
+    several: bool = False  # it asks for more than one thing, and the length may be that of one of them
 
     @classmethod
     def of(cls, request: str) -> "Wishes":
-        """Return what a request says about the form of its answer. Of a long one, only the first paragraph is read."""
+        """Read a request; of a long one, only its first paragraph."""
         text = folded(_own_words(request))
         code = _CODE.search(text) is not None
         if code or len(text) > MAX_INSTRUCTION:
@@ -174,7 +169,7 @@ class Wishes:
 
 
 def _own_words(request: str) -> str:
-    """Return the part of a request that certainly says what is to be done: its first paragraph, up to a text."""
+    # the first paragraph, up to a text, certainly says what is to be done
     text = instruction(request).strip()
     return re.split(r"\n\s*\n|:\s*\n|:\s{3,}", text, maxsplit=1)[0]
 
@@ -185,10 +180,10 @@ def _items(text: str) -> Amount | None:
 
 
 def _length(text: str, items: Amount | None) -> Amount | None:
-    found = [(match, next(unit for unit in _UNITS if match[unit])) for match in _LENGTH.finditer(text)]
-    if len(found) != 1:
+    matches = [(match, next(unit for unit in _UNITS if match[unit])) for match in _LENGTH.finditer(text)]
+    if len(matches) != 1:
         return None
-    match, unit = found[0]
+    match, unit = matches[0]
     before = text[: match.start()]
     is_phrase = match[unit].startswith("phrase") and match["in"] != "en" and not match["bound"]
     limits = match["in"] or match["bound"] or match["after"]
@@ -204,18 +199,18 @@ def _length(text: str, items: Amount | None) -> Amount | None:
 
 def _amount(match: re.Match[str], of: str) -> Amount:
     number = _NUMBERS.get(match["number"]) or int(match["number"])
-    said = match["bound"] or ""
-    bound: Bound = next((name for name, words in _BOUNDS.items() if re.fullmatch(words, said)), "exactly")
+    phrase = match["bound"] or ""
+    bound: Bound = next((name for name, words in _BOUNDS.items() if re.fullmatch(words, phrase)), "exactly")
     return Amount(bound, number, of)
 
 
 def _format(text: str) -> Format | None:
-    if "?" in text:  # it may ask about a text in this format
+    if "?" in text:  # the question may be about a text in this format
         return None
-    found = [
+    formats = [
         name
         for name, pattern in _FORMATS.items()
         for match in pattern.finditer(text)
         if not _ABOUT_INPUT.search(text[: match.start()])
     ]
-    return found[0] if len(set(found)) == 1 else None
+    return formats[0] if len(set(formats)) == 1 else None

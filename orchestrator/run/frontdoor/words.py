@@ -1,7 +1,7 @@
 """Compare words of requests and of plans, in English, German, French and Spanish.
 
-Plans are often written in English for a request in another language. So verbs that say the same in these languages have
-one concept, and words with a common beginning are related: `Summarize` and `summaries`, `Übersetze` and `Übersetzung`.
+Plans are often in English for requests in another language. So verbs that mean the same in these languages have one
+concept, and words with a common beginning are related: `Summarize` and `summaries`, `Übersetze` and `Übersetzung`.
 """
 
 import re
@@ -11,9 +11,9 @@ from typing import Final
 
 _WORD = re.compile(r"[^\W\d_]+(?:['\u2019-][^\W\d_]+)*")
 _ELIDED = re.compile(r"^(?:[ldjmnstc]|qu)['\u2019]")
-LEAST_COMMON: Final = 4
-"""Words with fewer characters in common at their beginning are not related."""
+LEAST_COMMON: Final = 4  # words with fewer first characters in common are not related
 
+# beginnings of words, without accents, by meaning
 _CONCEPTS: Final = {
     "summarize": "summar zusammenfass zusammengefasst resum synthes shorten kurz condens",
     "translate": "translat ubersetz tradu traduz",
@@ -37,9 +37,9 @@ _CONCEPTS: Final = {
     "test": "test prueb",
     "draft": "draft entwurf entwirf brouillon borrador",
 }
-"""Beginnings of words, without accents, by what they say."""
 _CONCEPT = {name: re.compile(rf"(?:{'|'.join(stems.split())})") for name, stems in _CONCEPTS.items()}
 
+# words without accents that say nothing about the subject of a sentence
 STOP_WORDS: Final = frozenset(
     """
     a an the this that these those it its them they their he she his her i me my we us our you your and or but then than
@@ -54,7 +54,6 @@ STOP_WORDS: Final = frozenset(
     se lo este esta estos estas archivo archivos texto textos escribe haz crea da
     """.split()
 )
-"""Words that say nothing about what a sentence is about, without accents."""
 
 
 def folded(text: str) -> str:
@@ -70,14 +69,14 @@ def words(text: str) -> list[str]:
 
 @lru_cache(maxsize=4096)
 def concept(word: str) -> str:
-    """Return what a folded word says in any of the languages; the word itself if it is in no list."""
+    """Return what a folded word means in any of the languages; the word itself if it is in no list."""
     return next((name for name, beginning in _CONCEPT.items() if beginning.match(word)), word)
 
 
-def related(one: str, other: str) -> bool:
-    """Return whether two folded words say the same, or have all but their endings in common."""
-    if concept(one) == concept(other):
+def related(first: str, second: str) -> bool:
+    """Return whether two folded words have the same concept, or differ only in their endings."""
+    if concept(first) == concept(second):
         return True
-    shorter = min(len(one), len(other))
-    common = next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), shorter)
+    shorter = min(len(first), len(second))
+    common = next((at for at, (a, b) in enumerate(zip(first, second, strict=False)) if a != b), shorter)
     return common >= LEAST_COMMON and common >= shorter - 2

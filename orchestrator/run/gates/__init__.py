@@ -1,12 +1,12 @@
-"""Gates: checks on the outputs of a step, before any other step reads them.
+"""Gates: checks on a step's outputs before another step reads them.
 
-    contract  Gate: `check(artifacts, context) -> GateResult`, and what a gate is given
+    contract  Gate: `check(artifacts, context) -> GateResult`, and its inputs
     pipeline  which gates run on a step, in which order, and which failure follows
     jobs      runs tools and code as jobs of the sandbox
-    turns     which job runs next: the one with the least slack, a few at once
-    shares    how much processor time each running job gets next to engines
-    findings  what tools found, shortened to what the next attempt can learn from
-    ruff      ruff's command line and reports, for the gates format, lint and security
+    turns     which job runs next: the one with the least slack
+    shares    processor time of running jobs next to engines
+    findings  formats findings for the next attempt's prompt
+    ruff      ruff's command line and reports, for format, lint and security
 
 Each gate has a file of its name; unit and integration share `tests`. A new gate is a new file and a line in `pipeline`.
 """

@@ -1,4 +1,4 @@
-"""The gate bench: time the task's bench command on what a step made, against its threshold."""
+"""The gate bench: time the task's bench command on a step's outputs."""
 
 from collections.abc import Sequence
 
@@ -8,12 +8,12 @@ from orchestrator.run.gates.guard import files_of_command, refused
 from orchestrator.run.gates.jobs import bench_limits, files_of, run_code
 from orchestrator.task.events import FailureKind, GateResult
 
+# The command is run at most so often, and its quickest run counts.
 RUNS = 3
-"""How often the command is run at most; its quickest run counts."""
 
 
 class BenchGate(Gate):
-    """Fails if a run of the command ends with another exit code than 0, or if its quickest run took too long."""
+    """Fails if a run ends with an exit code other than 0, or if the quickest run takes too long."""
 
     name = "bench"
     fails_as = FailureKind.LOGIC

@@ -1,4 +1,4 @@
-"""The gate build: run the task's build command on what a step made, or compile its Python if the task has none."""
+"""The gate build: run the task's build command on a step's outputs, or compile their Python if there is none."""
 
 import json
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ PROGRAM = (Path(__file__).parent / "inside" / "compile_all.py").read_text(encodi
 
 
 class Build(Gate):
-    """Fails if the command ends with another exit code than 0, or if Python does not compile."""
+    """Fails if the command ends with an exit code other than 0, or if Python does not compile."""
 
     name = "build"
     fails_as = FailureKind.CODE

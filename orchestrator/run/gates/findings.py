@@ -1,35 +1,27 @@
-"""Format what tools found for the next attempt's prompt: the first problems, each with the line of text it is in."""
+"""Format tools' findings for the next attempt's prompt, each with the line of text that it is about."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-MAX_EVIDENCE = 600
-"""How many characters of evidence one gate may add to the next prompt."""
+MAX_EVIDENCE = 600  # characters that one gate may add to the next prompt
 
-MAX_MESSAGE = 200
-"""How many characters of a tool's message are kept."""
+MAX_MESSAGE = 200  # characters of a tool's message
 
-MAX_LINE = 120
-"""How many characters of a line of the artifact are quoted."""
+MAX_LINE = 120  # characters of a quoted line
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One problem that a tool has found."""
-
-    file: str
-    """The name of the file, or of a test."""
-    line: int
-    """The line, from 1; 0 stands for the file as a whole."""
-    code: str
-    """The code of the rule, such as F821; empty where the tool has none."""
+    file: str  # or a test's name
+    line: int  # from 1; 0 stands for the whole file
+    code: str  # of the rule, such as F821; empty if the tool has none
     message: str
 
 
 def format_findings(findings: Sequence[Finding], files: Mapping[str, bytes]) -> str:
-    """Return the first findings, each with its line out of `files` (contents by name), and how many more there are.
+    """Return the first findings with their lines from `files` (contents by name), and how many more there are.
 
-    The text has about `MAX_EVIDENCE` characters at most, and at least the first finding is in it.
+    The text has about `MAX_EVIDENCE` characters at most, but at least one finding.
     """
     lines: list[str] = []
     length = 0
@@ -43,16 +35,15 @@ def format_findings(findings: Sequence[Finding], files: Mapping[str, bytes]) -> 
 
 
 def output_tail(output: bytes, limit: int = MAX_EVIDENCE) -> str:
-    """Return the last lines of a program's output, up to `limit` characters: errors are usually written last."""
     text = output.decode("utf-8", "replace").strip()
     if len(text) <= limit:
         return text
+    # The end, since errors usually come last.
     tail = text[-limit:]
     return "… " + (tail.partition("\n")[2] or tail)
 
 
 def clip(text: str, limit: int) -> str:
-    """Return the text on one line, with `…` in place of what is beyond `limit` characters."""
     line = " ".join(text.split())
     return line if len(line) <= limit else f"{line[: limit - 1]}…"
 

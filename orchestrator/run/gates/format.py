@@ -13,7 +13,7 @@ SYNTAX = ("E9",)
 
 
 class Format(Gate):
-    """Fails if an artifact is not valid Python: as FORMAT if there is prose around fenced code, else as CODE."""
+    """Fails on invalid Python: as FORMAT if there is prose around fenced code, else as CODE."""
 
     name = "format"
     fails_as = FailureKind.FORMAT
@@ -28,7 +28,7 @@ class Format(Gate):
             return await self._explain_invalid(files, context)
         # Models' answers end without a line break; adding one is not worth a note in the result.
         changed = [name for name in files if formatted[name].rstrip(b"\n") != files[name].rstrip(b"\n")]
-        current = tuple(Artifact(one.name, formatted.get(one.file, one.data)) for one in artifacts)
+        current = tuple(Artifact(artifact.name, formatted.get(artifact.file, artifact.data)) for artifact in artifacts)
         return Repaired(self.passed(f"formatted {', '.join(changed)}" if changed else ""), current)
 
     async def _explain_invalid(self, files: dict[str, bytes], context: GateContext) -> GateResult:

@@ -10,14 +10,14 @@ from orchestrator.run.gates.jobs import files_of, run_tool
 from orchestrator.run.gates.programs import COMMAND, document
 
 MODULES = ("guard",)
+# Names of files that check others.
 _CHECKS = re.compile(r"(?:^|/)(?:test|bench)[^/]*\Z|[^/]*_(?:test|bench)\.[^/]*\Z")
-"""Names of files that check others."""
 
 
 def guarded(
     files: Mapping[str, bytes], programs: Collection[str] = (), tests: Collection[str] = ()
 ) -> dict[str, dict[str, object]]:
-    """Return the Python among files as the guard reads it; `programs` are those that a command starts."""
+    """Return the Python files as the guard reads them; `programs` are those that a command starts."""
     return {
         name: {"text": data.decode("utf-8", "replace"), "program": name in programs, "tests": name in tests}
         for name, data in files.items()
@@ -26,22 +26,19 @@ def guarded(
 
 
 def files_of_command(artifacts: Sequence[Artifact], context: GateContext) -> dict[str, bytes]:
-    """Return the files on which a task's command runs."""
     return {**context.reads, **files_of(artifacts), **kept_checks(context)}
 
 
 def kept_checks(context: GateContext) -> dict[str, bytes]:
-    """Return the user's tests and benches that a step reads, without those that it may replace by a new version.
-
-    A step that writes nothing but tests and benches may replace them. A step that writes other code must pass them.
-    """
+    """Return the user's tests and benches that the step reads and may not replace."""
     names = [name for name in context.reads if name in context.users and _CHECKS.search(name)]
+    # A step that writes only tests and benches may replace them. One that writes other code must pass them.
     replaced = context.step.outputs if all(map(_CHECKS.search, context.scope.outputs("python", "shell"))) else ()
     return {name: context.reads[name] for name in names if name not in map(file_name, replaced)}
 
 
 async def refused(files: Mapping[str, bytes], command: Sequence[str], run: RunJob) -> list[Finding]:
-    """Return what the guard finds in files that a command runs. Raises `GateError`."""
+    """Return what the guard finds in files that a command runs. Raises GateError."""
     programs = {part.removeprefix("./") for argument in command for part in re.split(r"[\s;&|()]+", argument)}
     tests = [name for name in files if _CHECKS.search(name)]
     spec = {"guarded": guarded(files, programs, tests)}
@@ -55,5 +52,4 @@ async def refused(files: Mapping[str, bytes], command: Sequence[str], run: RunJo
 
 
 def read_problems(rows: Sequence[tuple[str, int, str]]) -> list[Finding]:
-    """Return the guard's problems as findings."""
     return [Finding(str(file), int(line), "", str(message)) for file, line, message in rows]

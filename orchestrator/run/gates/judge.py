@@ -10,6 +10,7 @@ from orchestrator.task.events import FailureKind, GateResult
 from orchestrator.task.taskir.validation import OutputSchema, SchemaMismatch
 
 ACTION = "Judge the answer."
+# The critique comes first, so that the verdict follows from it.
 SCHEMA: dict[str, Any] = {
     "type": "object",
     "properties": {
@@ -20,12 +21,11 @@ SCHEMA: dict[str, Any] = {
     "required": ["critique", "score", "verdict"],
     "additionalProperties": False,
 }
-"""The JSON Schema of the judge's answer. The critique comes first, so that the verdict follows from it."""
 _FORM = OutputSchema(SCHEMA)
 
 
 class JudgeGate(Gate):
-    """Fails if the judge fails an output, with its critique as evidence. The score of the result is the lowest one."""
+    """Fails if the judge fails an output, with its critique as evidence. The result has the lowest score."""
 
     name = "judge"
     fails_as = FailureKind.LOGIC
@@ -50,7 +50,7 @@ class JudgeGate(Gate):
 
 
 def _read_by_judge(artifact: Artifact, context: GateContext) -> Sequence[tuple[str, str]]:
-    """Return the judge's inputs: what the step read first, so that the prompts of sibling steps share a prefix."""
+    # What the step read comes first, so that the prompts of sibling steps share a prefix.
     read = [(name, data.decode("utf-8", "replace")) for name, data in context.reads.items()]
     return [*read, ("task", context.step.action), ("answer", artifact.data.decode("utf-8", "replace"))]
 

@@ -1,4 +1,4 @@
-"""The gate lint: look for mistakes in Python with ruff, such as undefined names. Style is left to the gate format."""
+"""The gate lint: find mistakes in Python with ruff, such as undefined names. Style is left to the gate format."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -10,13 +10,12 @@ from orchestrator.run.gates.jobs import files_of
 from orchestrator.task.events import FailureKind, GateResult
 
 RULES: Final = ("E9", "F", "PLE", "B002", "B005", "B015", "B016", "B020", "B023", "B029")
+# A correct program may contain these, such as an unused import. Refusing it would use up retries that the tests need.
 IGNORED: Final = ("F401", "F403", "F405", "F541", "F841")
-"""What a program may have and be right all the same, such as an import that it does not use. To refuse it for that
-costs the retries that the tests would have had."""
 
 
 class Lint(Gate):
-    """Fails if pyflakes, the error rules of pylint or some rules of bugbear find what cannot be meant."""
+    """Fails on findings of pyflakes, the error rules of pylint and some rules of bugbear."""
 
     name = "lint"
     fails_as = FailureKind.CODE

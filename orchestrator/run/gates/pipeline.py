@@ -1,7 +1,7 @@
-"""Run the gates that a step requests on what an attempt made, in the fixed order of `GATES`.
+"""Run a step's gates on an attempt's artifacts, in the order of `GATES`.
 
 Cheap gates run concurrently; those that run the artifacts or ask a model run one after the other. The first failure in
-that order counts: the gates after one that has failed are cancelled, and those before it run to their end.
+that order counts: later gates are cancelled, and earlier ones run to their end.
 """
 
 import asyncio
@@ -38,68 +38,48 @@ from orchestrator.task.taskir import GATES, Step, TaskIR
 
 _ALL = (Schema, Shellcheck, Format, Lint, Build, Typecheck, Security, Unit, Integration, BenchGate, JudgeGate)
 
-BUILTIN_GATES: Mapping[str, Gate] = {gate.name: gate() for gate in _ALL}
-"""All gates, by name and in their order."""
+BUILTIN_GATES: Mapping[str, Gate] = {gate.name: gate() for gate in _ALL}  # by name and in their order
 
+# They need nothing but the artifact, and fail nothing that works. `security` would fail much that is intended.
 DEFAULT_GATES: Mapping[Language, tuple[str, ...]] = {
     "python": ("format", "lint", "build"),
     "shell": ("shellcheck",),
     "json": ("schema",),
     "text": (),
 }
-"""The default gates by language: those that need nothing but the artifact, and fail nothing that works.
-
-The gate security is not among them, because it fails much that is wanted.
-"""
 
 
 @dataclass(frozen=True, slots=True)
 class PipelineResult:
-    """What the gates returned for an attempt's artifacts."""
-
-    artifacts: tuple[Artifact, ...]
-    """The artifacts, as gates may have repaired them."""
-    results: tuple[GateResult, ...]
-    """One result for each requested gate, in the order of the gates."""
+    artifacts: tuple[Artifact, ...]  # as gates may have repaired them
+    results: tuple[GateResult, ...]  # one for each requested gate, in the order of the gates
     failure: Failure | None = None
-    """The failure of the attempt, or None if no gate has failed."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedGate:
-    """A gate that a step requests, and whether it will check anything."""
-
     gate: str
-    """The gate's name."""
-    idle: str
-    """Why the gate will not run on this step's outputs; empty if it will."""
+    idle: str  # why it will not run on this step's outputs; empty if it will
 
 
 @dataclass(frozen=True, slots=True)
 class _Verdict:
-    """What one gate returned or raised."""
-
     result: GateResult
-    artifacts: tuple[Artifact, ...] | None = None
-    """All artifacts, if the gate has repaired some."""
-    final: bool = False
-    """Whether every other attempt would fail in the same way."""
+    artifacts: tuple[Artifact, ...] | None = None  # all of them, if the gate has repaired some
+    final: bool = False  # every other attempt would fail in the same way
 
 
 def requested_gates(step: Step, task_gates: Sequence[str]) -> tuple[str, ...]:
-    """Return the gates of a step: its own if it names any, else the task's; none if its `run_gates` is false."""
     if not step.run_gates:
         return ()
     return tuple(step.gates if step.gates is not None else task_gates)
 
 
 def default_gates(step: Step) -> tuple[str, ...]:
-    """Return the gates of a step in a plan that cannot name gates: those for the languages of its outputs.
-
-    A step that writes a module and its tests, or reads tests of a module that it writes, has its tests run.
-    """
+    """Return the gates of a step in a plan that cannot name gates: those for the languages of its outputs."""
     scope = Scope(as_first_child(step))
     gates = {gate for name in scope.step.outputs for gate in DEFAULT_GATES[language(step, name)]}
+    # It writes a module and its tests, or reads tests of a module that it writes.
     if tests_own_module(scope):
         gates.add(Unit.name)
     return tuple(gate for gate in GATES if gate in gates)
@@ -115,15 +95,11 @@ def planned_gates(
 
 
 def gates_for_step(step: Step, task: TaskIR | None) -> tuple[PlannedGate, ...]:
-    """Return the gates that a step requests, each with the reason if it will not run.
-
-    `task` is None for a run that began with a request in words.
-    """
+    """Return the gates that a step requests. `task` is None for a run of a request in words."""
     return planned_gates(requested_gates(step, task.gates if task else ()), scope_of(step, task))
 
 
 def scope_of(step: Step, task: TaskIR | None) -> Scope:
-    """Return the scope of the gates of a step. `task` is None for a run that began with a request in words."""
     checked = as_first_child(step)
     return Scope(checked) if task is None else Scope(checked, task.labels, task.commands)
 
@@ -134,12 +110,12 @@ async def run_gates(
     context: GateContext,
     built: Mapping[str, Gate] = BUILTIN_GATES,
 ) -> PipelineResult:
-    """Run the requested gates on the artifacts. An artifact or a missing tool raises nothing: it makes a gate fail."""
+    """Run the requested gates. A bad artifact or a missing tool raises nothing: a gate fails."""
     current, verdicts = tuple(artifacts), dict[str, _Verdict]()
     plans = planned_gates(requested, context.scope, built)
     for group in _groups([built[plan.gate] for plan in plans if not plan.idle]):
         verdicts |= await _run_concurrently(group, current, context)
-        current = next((one.artifacts for one in verdicts.values() if one.artifacts is not None), current)
+        current = next((verdict.artifacts for verdict in verdicts.values() if verdict.artifacts is not None), current)
         if _first_failed(verdicts):
             break
     failed = _first_failed(verdicts)
@@ -147,7 +123,7 @@ async def run_gates(
 
 
 def _groups(gates: Sequence[Gate]) -> Iterator[list[Gate]]:
-    """Yield what runs at the same time: first all gates that are not sequential, then each sequential one alone."""
+    # Gates that run at the same time: first all that are not sequential, then each sequential one alone.
     if together := [gate for gate in gates if not gate.sequential]:
         yield together
     yield from ([gate] for gate in gates if gate.sequential)
@@ -156,7 +132,7 @@ def _groups(gates: Sequence[Gate]) -> Iterator[list[Gate]]:
 async def _run_concurrently(
     gates: Sequence[Gate], artifacts: tuple[Artifact, ...], context: GateContext
 ) -> dict[str, _Verdict]:
-    """Return the verdicts by gate, in their order, without those of gates that were cancelled."""
+    # The verdicts of gates that were cancelled are missing.
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(_run_gate(gate, artifacts, context)) for gate in gates]
         for number, task in enumerate(tasks, start=1):
@@ -166,8 +142,8 @@ async def _run_concurrently(
 
 def _cancel_if_failed(later: Sequence[asyncio.Task[_Verdict]], task: asyncio.Task[_Verdict]) -> None:
     if not task.cancelled() and task.exception() is None and task.result().result.status == "failed":
-        for other in later:
-            other.cancel()
+        for gate_task in later:
+            gate_task.cancel()
 
 
 async def _run_gate(gate: Gate, artifacts: tuple[Artifact, ...], context: GateContext) -> _Verdict:
@@ -178,18 +154,18 @@ async def _run_gate(gate: Gate, artifacts: tuple[Artifact, ...], context: GateCo
 async def _verdict(gate: Gate, artifacts: tuple[Artifact, ...], context: GateContext) -> _Verdict:
     clock = JobClock(context.run)
     try:
-        found = await gate.check(artifacts, replace(context, run=clock.run))
+        outcome = await gate.check(artifacts, replace(context, run=clock.run))
     except GateError as error:
         return _Verdict(_timed(gate.failed(str(error), error.kind), clock), final=error.final)
     except GateSkipped as error:
         return _Verdict(GateResult(gate.name, "not run", str(error)))
-    if isinstance(found, Repaired):
-        return _Verdict(_timed(found.result, clock), found.artifacts)
-    return _Verdict(_timed(found, clock))
+    if isinstance(outcome, Repaired):
+        return _Verdict(_timed(outcome.result, clock), outcome.artifacts)
+    return _Verdict(_timed(outcome, clock))
 
 
 def _timed(result: GateResult, clock: JobClock) -> GateResult:
-    """Return the result of a gate, which ends now, with its times. A judge has counted its work itself."""
+    # A judge, which runs no job, has counted its work itself.
     seconds, work = clock.read()
     return replace(result, seconds=seconds, work_seconds=result.work_seconds if work is None else work)
 
@@ -212,7 +188,7 @@ def _results(
 
 
 def _failure(failed: _Verdict) -> Failure:
-    """Return the failure of an attempt that a gate has failed. The model reads no evidence of what is not its fault."""
+    # The model reads no evidence of a failure that is not its fault.
     result = failed.result
     kind = result.kind or FailureKind.LOGIC
     first = result.evidence.partition("\n")[0]

@@ -1,4 +1,4 @@
-"""Send the programs of `inside` into the sandbox, as texts on stdin, so that they import nothing of ours there."""
+"""Send the programs of `inside` into the sandbox as text, so that they import nothing of ours there."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -10,12 +10,12 @@ _PACKAGE = "orchestrator.run.gates.inside"
 BOOT = (_FOLDER / "boot.py").read_text(encoding="utf-8")
 _TEXTS = {path.stem: path.read_text(encoding="utf-8") for path in sorted(_FOLDER.glob("*.py"))}
 
+# Starts a program that it reads from stdin.
 COMMAND = ("python", "-I", "-c", BOOT)
-"""The command that starts a program, which comes through its stdin."""
 
 
 def program(names: Sequence[str], spec: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a program: its modules in the order of imports, the last of which has `main`, and what that is given."""
+    """Return a program: modules in import order, the last of which has `main`, and the spec that `main` gets."""
     return {
         "modules": {f"{_PACKAGE}.{name}": _TEXTS[name] for name in names},
         "main": f"{_PACKAGE}.{names[-1]}",
@@ -24,5 +24,4 @@ def program(names: Sequence[str], spec: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def document(names: Sequence[str], spec: Mapping[str, Any]) -> bytes:
-    """Return a program as `COMMAND` reads it from stdin."""
     return json.dumps(program(names, spec)).encode()

@@ -1,6 +1,6 @@
-"""Check and format Python with ruff. Only this file knows ruff's command line and reports.
+"""Check and format Python with ruff. Only this file knows its command line and reports.
 
-What a model wrote cannot configure ruff: no settings file is read, and `# noqa` has no effect.
+A model's files cannot configure ruff: no settings are read, and `# noqa` has no effect.
 """
 
 import json
@@ -18,7 +18,7 @@ _OURS = ("--isolated", "--no-cache", "--target-version", "py311")
 
 
 async def check(files: Mapping[str, bytes], select: Sequence[str], ignore: Sequence[str], run: RunJob) -> list[Finding]:
-    """Return syntax errors, and what the rules `select` without those in `ignore` find. Raises `GateError`."""
+    """Return syntax errors and the findings of the rules `select` without `ignore`. Raises GateError."""
     rules = ("--select", ",".join(select), *(("--ignore", ",".join(ignore)) if ignore else ()))
     argv = ("ruff", "check", *_OURS, "--ignore-noqa", "--output-format", "json", *rules, "--", *path_arguments(files))
     outcome = await run_tool(run, argv, files, (0, FOUND))
@@ -29,7 +29,7 @@ async def check(files: Mapping[str, bytes], select: Sequence[str], ignore: Seque
 
 
 async def reformat(files: Mapping[str, bytes], run: RunJob) -> dict[str, bytes] | None:
-    """Return the formatted files, or None if one of them is not valid Python. Raises `GateError`."""
+    """Return the formatted files, or None if one of them is not valid Python. Raises GateError."""
     argv = ("ruff", "format", *_OURS, "--line-length", str(LINE_LENGTH), "--", *path_arguments(files))
     outcome = await run_tool(run, argv, files, (0, UNREADABLE), keep=tuple(files))
     if outcome.exit_code == UNREADABLE:
@@ -40,7 +40,7 @@ async def reformat(files: Mapping[str, bytes], run: RunJob) -> dict[str, bytes] 
 
 
 def _without_followups(findings: Sequence[Finding]) -> list[Finding]:
-    """Return the findings without all syntax errors of a file but the first, which causes the others."""
+    # The first syntax error of a file causes the others.
     first = {finding.file: finding for finding in reversed(findings) if finding.code == SYNTAX_CODE}
     return [finding for finding in findings if finding.code != SYNTAX_CODE or finding is first[finding.file]]
 
@@ -50,6 +50,6 @@ def _finding(row: Mapping[str, object], files: Mapping[str, bytes]) -> Finding:
     assert isinstance(location, dict), "ruff reports a location for each finding"
     name = str(row["filename"])
     # ruff reports absolute paths: the file is the longest of our names that the path ends with.
-    file = max((given for given in files if name.endswith(f"/{given}")), key=len, default=name)
+    file = max((known_name for known_name in files if name.endswith(f"/{known_name}")), key=len, default=name)
     code = str(row["code"] or SYNTAX)
     return Finding(file, int(location["row"]), SYNTAX_CODE if code == SYNTAX else code, str(row["message"]))

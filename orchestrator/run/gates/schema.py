@@ -1,4 +1,4 @@
-"""The gate schema: check outputs that have to be JSON because of an output schema or their names."""
+"""The gate schema: check outputs that must be JSON, by an output schema or by their names."""
 
 from collections.abc import Sequence
 
@@ -24,7 +24,6 @@ class Schema(Gate):
 
 
 def _mismatch(artifact: Artifact, step: Step) -> str:
-    """Return what is wrong with an artifact, or an empty string."""
     try:
         OutputSchema(step.output_schema).read(artifact.data.decode())
     except UnicodeDecodeError as error:

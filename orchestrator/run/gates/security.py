@@ -1,4 +1,4 @@
-"""The gate security: look for dangerous calls in Python, and for secrets in any text."""
+"""The gate security: find dangerous calls in Python, and secrets in any text."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -10,9 +10,10 @@ from orchestrator.run.gates.jobs import files_of
 from orchestrator.task.events import FailureKind, GateResult
 
 RULES = ("S",)
+# `assert`, of which tests consist, and random numbers that are not meant for cryptography.
 IGNORED = ("S101", "S311")
-"""Rules against `assert`, which tests consist of, and against random numbers that are not meant for cryptography."""
 
+# The patterns are bounded, so that no text makes them slow.
 SECRETS: Mapping[str, re.Pattern[bytes]] = {
     "a private key": re.compile(rb"-----BEGIN (?:[A-Z]{1,20} ){0,3}PRIVATE KEY-----"),
     "an AWS access key": re.compile(rb"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b"),
@@ -22,7 +23,6 @@ SECRETS: Mapping[str, re.Pattern[bytes]] = {
     "an API key": re.compile(rb"\bsk-[0-9A-Za-z_-]{20,255}\b"),
     "a JSON web token": re.compile(rb"\beyJ[0-9A-Za-z_-]{10,2000}\.eyJ[0-9A-Za-z_-]{10,2000}\.[0-9A-Za-z_-]{10,2000}"),
 }
-"""Secrets that have a recognisable form. The patterns are bounded, so that no text makes them slow."""
 
 
 class Security(Gate):
@@ -42,11 +42,11 @@ class Security(Gate):
 
 
 def secrets_in(artifact: Artifact) -> list[Finding]:
-    """Return a finding for each kind of secret that the artifact seems to contain, without quoting the secret."""
+    """Return a finding for each kind of secret that the artifact seems to contain, without quoting it."""
     return [
-        Finding(artifact.file, 0, "", f"line {_line(artifact.data, found.start())} holds {what}; leave it out")
-        for what, pattern in SECRETS.items()
-        if (found := pattern.search(artifact.data))
+        Finding(artifact.file, 0, "", f"line {_line(artifact.data, match.start())} holds {kind}; leave it out")
+        for kind, pattern in SECRETS.items()
+        if (match := pattern.search(artifact.data))
     ]
 
 

@@ -9,8 +9,8 @@ from orchestrator.run.gates.findings import Finding, format_findings
 from orchestrator.run.gates.jobs import files_of, path_arguments, run_tool
 from orchestrator.task.events import FailureKind, GateResult
 
+# "The script must say which shell it is for": off, as an output need not be an executable file.
 ANY_SHELL = "SC2148"
-"""The rule that a script has to say which shell it is for. It is off, as an output need not be an executable file."""
 
 FOUND = 1
 _DIRECTIVE = re.compile(rb"#(?=[ \t]*shellcheck\b)")
@@ -37,7 +37,7 @@ class Shellcheck(Gate):
 
 
 def without_directives(script: bytes) -> bytes:
-    """Return the script with each `# shellcheck disable=…` turned into a plain comment."""
+    """Return the script with each `# shellcheck disable=…` made a plain comment."""
     return _DIRECTIVE.sub(b"# -", script)
 
 

@@ -1,11 +1,10 @@
-"""Run tests on what a step made, with pytest in the sandbox: the gates unit and integration.
+"""The gates unit and integration: run tests on a step's outputs with pytest in the sandbox.
 
-A test is a file called `test_NAME.py` or `NAME_test.py`, and belongs to the module `NAME.py`. It comes from the user or
-from a model:
+A test file is called `test_NAME.py` or `NAME_test.py`, and belongs to the module `NAME.py`:
 
-- *unit tests* are the tests that the step writes itself, and those that belong to a module that it writes. These may be
-  among what it reads, or among the task's inputs, where the model that writes the module does not see them;
-- *integration tests* are all other tests that the step reads. They may use everything that it reads and writes.
+- *unit tests* are those that the step writes, and those of a module that it writes: among its reads, or among the
+  task's inputs, which the model that writes the module does not see;
+- *integration tests* are all other tests that the step reads.
 """
 
 import json
@@ -26,19 +25,17 @@ from orchestrator.task.events import FailureKind, GateResult
 _JUDGING = ("values", "hiding", "canaries", "guard", "supervise")
 _RUNNING = ("values", "run_tests")
 _SETTINGS = ".gate.ini"
+# Settings, plugins and conftest.py files of whoever wrote the code are ignored.
 _OPTIONS = (f"--config-file={_SETTINGS}", "--rootdir=.", "--noconftest", "--disable-plugin-autoload", "-pno:terminal")
-"""Settings, plugins and conftest.py files of whoever wrote the code are ignored."""
 
 
 @dataclass(frozen=True, slots=True)
 class PytestRun:
-    """A run of tests as a job: two processes, of which the one that judges never imports the code under test."""
+    """A pytest job of two processes: the one that judges never imports the code under test."""
 
-    files: Mapping[str, bytes]
-    """The files of the job, in which those of tests are empty."""
+    files: Mapping[str, bytes]  # those of tests are empty
     stdin: bytes
-    secret: str
-    """What a report has to contain."""
+    secret: str  # a report without it does not count
 
     argv = COMMAND
 
@@ -48,8 +45,8 @@ class PytestRun:
     ) -> "PytestRun":
         """Plan to run `tests`, which are among the files.
 
-        Of the Python that models wrote, `checked` is the code under test, which must not reach for the tests, and `own`
-        are tests, which must not reach for what runs them.
+        Of the Python that models wrote, `checked` is code under test, which must not reach for the tests, and `own` are
+        tests, which must not reach for pytest.
         """
         texts = {name: data for name, data in files.items() if name in tests or module_under_test(name) is not None}
         secret = secrets.token_hex(16)
@@ -69,9 +66,9 @@ class PytestRun:
         return cls({**files, **dict.fromkeys(texts, b""), **settings}, document(_JUDGING, spec), secret)
 
     def read(self, outcome: JobOutcome) -> "PytestReport":
-        """Return the results. Without a report that has the secret, the tests have failed.
+        """Return the results. Raises GateError if pytest is not installed.
 
-        Raises `GateError` if pytest is not installed.
+        Without a report that has the secret, the tests have failed.
         """
         try:
             report: Mapping[str, Any] = json.loads(outcome.stdout)
@@ -84,24 +81,19 @@ class PytestRun:
 
 @dataclass(frozen=True, slots=True)
 class PytestReport:
-    """The results of a pytest run."""
-
     passed: int
-    """How many tests passed."""
-    failed: tuple[Finding, ...]
-    """One finding for each test that failed, and for each file that could not be collected."""
-    skipped: int = 0
-    """How many tests were skipped; a file that skips itself as a whole counts as one."""
+    failed: tuple[Finding, ...]  # a failed test, or a file that could not be collected
+    skipped: int = 0  # a file that skips itself counts as one
 
 
 class PytestGate(Gate):
-    """Fails if a test fails, if a file of tests cannot be collected, or if no test has run."""
+    """Fails if a test fails, a file of tests cannot be collected, or no test has run."""
 
     sequential = True
 
     @abstractmethod
     def tests(self, scope: Scope) -> tuple[str, ...]:
-        """Return the names of the files that contain the tests."""
+        """Return the names of test files."""
 
     async def check(self, artifacts: Sequence[Artifact], context: GateContext) -> GateResult:
         written = files_of(artifacts)
@@ -109,8 +101,8 @@ class PytestGate(Gate):
         users = {name: data for name, data in kept_checks(context).items() if module_under_test(name) is not None}
         users |= context.tests
         files = {**context.reads, **written, **users}
-        given = {*users, *(context.users - written.keys())}
-        models = [name for name in files if name.endswith(".py") and name not in given]
+        trusted = {*users, *(context.users - written.keys())}
+        models = [name for name in files if name.endswith(".py") and name not in trusted]
         own = [name for name in models if module_under_test(name) is not None or _stem(name) == "conftest"]
         run = PytestRun.plan(files, names, [name for name in models if name not in own], own)
         outcome = await run_code(context.run, run.argv, run.files, "pytest", stdin=run.stdin)
@@ -123,8 +115,6 @@ class PytestGate(Gate):
 
 
 class Unit(PytestGate):
-    """Runs the tests of the modules that a step writes."""
-
     name = "unit"
     fails_as = FailureKind.CODE
 
@@ -136,8 +126,6 @@ class Unit(PytestGate):
 
 
 class Integration(PytestGate):
-    """Runs the tests of how the files that a step writes work together with the files that it reads."""
-
     name = "integration"
     fails_as = FailureKind.LOGIC
 
@@ -149,7 +137,7 @@ class Integration(PytestGate):
 
 
 def module_under_test(name: str) -> str | None:
-    """Return the name of the module that a test file tests, without `.py`, or None if `name` is not a test file."""
+    """Return the module that a test file tests, without `.py`; None if `name` is not a test file."""
     if not file_name(name).endswith(".py"):
         return None
     stem = _stem(name)
@@ -159,21 +147,20 @@ def module_under_test(name: str) -> str | None:
 
 
 def unit_tests(scope: Scope) -> tuple[str, ...]:
-    """Return the names of a step's unit tests: first its outputs, then what it reads, then inputs of the task."""
+    """Return a step's unit tests: first its outputs, then what it reads, then inputs of the task."""
     written = [name for name in scope.step.outputs if module_under_test(name) is not None]
     modules = {_stem(name) for name in scope.outputs("python")}
-    given = [name for name in (*scope.step.inputs, *scope.task_inputs) if module_under_test(name) in modules]
-    return tuple(dict.fromkeys([*written, *given]))
+    matching = [name for name in (*scope.step.inputs, *scope.task_inputs) if module_under_test(name) in modules]
+    return tuple(dict.fromkeys([*written, *matching]))
 
 
 def tests_own_module(scope: Scope) -> bool:
-    """Return whether a step has unit tests of a module that it writes itself."""
     modules = {_stem(name) for name in scope.outputs("python")}
     return any(module_under_test(name) in modules for name in unit_tests(scope))
 
 
 def integration_tests(scope: Scope) -> tuple[str, ...]:
-    """Return the names of a step's integration tests, in the order in which the step reads them."""
+    """Return a step's integration tests, in the order of its reads."""
     units = unit_tests(scope)
     return tuple(
         name for name in dict.fromkeys(scope.step.inputs) if module_under_test(name) is not None and name not in units
@@ -181,9 +168,9 @@ def integration_tests(scope: Scope) -> tuple[str, ...]:
 
 
 def unseen_tests(scope: Scope) -> tuple[str, ...]:
-    """Return the unit tests among the inputs of the task that the step does not read.
+    """Return the unit tests among the task's inputs that the step does not read.
 
-    A step may write a file of the same name. The input counts then, not what the step wrote.
+    If the step writes a file of the same name, the input counts.
     """
     return tuple(name for name in unit_tests(scope) if name in scope.task_inputs and name not in scope.step.inputs)
 
@@ -207,7 +194,7 @@ def _without_report(outcome: JobOutcome, error: Exception) -> str:
 
 
 def _notes(names: Sequence[str], written: Collection[str], users: Collection[str]) -> list[str]:
-    """Return what limits the weight of tests that have passed."""
+    # What limits the weight of tests that have passed.
     replaced = [name for name in names if name in written and name in users]
     notes = [f"{', '.join(replaced)}: the user's file counts, not the step's"] if replaced else []
     if all(name in written and name not in users for name in names):
@@ -216,7 +203,7 @@ def _notes(names: Sequence[str], written: Collection[str], users: Collection[str
 
 
 def format_report(report: PytestReport, files: Mapping[str, bytes]) -> str:
-    """Return the first failures and the counts in pytest's own words, such as "1 failed, 2 passed"."""
+    """Return the first failures and the counts in pytest's words, such as "1 failed, 2 passed"."""
     counts = ((len(report.failed), "failed"), (report.passed, "passed"), (report.skipped, "skipped"))
     counted = ", ".join(f"{count} {word}" for count, word in counts if count)
     return f"{format_findings(report.failed, files)}\n{counted}" if report.failed else counted

@@ -1,4 +1,4 @@
-"""Let jobs run in turns: those with the least slack first, and only a few of those that have slack at once."""
+"""Grant jobs their turns by slack: the least slack first, and few jobs with slack at once."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -16,10 +16,7 @@ class _Waiting:
 
 @dataclass(slots=True)
 class Turns:
-    """At most `urgent` jobs that are urgent run at once, and others only while fewer than `patient` jobs run.
-
-    So no job with slack keeps an urgent one waiting.
-    """
+    """At most `urgent` urgent jobs run at once. Others start only while fewer than `patient` jobs run."""
 
     urgent: int
     patient: int
@@ -28,11 +25,11 @@ class Turns:
 
     @asynccontextmanager
     async def of(self, due: float) -> AsyncIterator[None]:
-        """Wait for the turn of a job that should be done at `due`, in the event loop's time, and hold it."""
+        """Wait for the turn of a job that is due at `due` (event loop time), and hold it."""
         loop = asyncio.get_running_loop()
         waiting = _Waiting(due, loop.create_future())
         self._waiting.append(waiting)
-        self._waiting.sort(key=lambda one: one.due)
+        self._waiting.sort(key=lambda job: job.due)
         hurry = loop.call_later(max(0.0, due - PATIENCE - loop.time()), self._grant)
         try:
             self._grant()
@@ -57,4 +54,5 @@ class Turns:
     def _may_run(self, due: float, now: float) -> bool:
         if is_urgent(due, now):
             return sum(is_urgent(running, now) for running in self._running) < self.urgent
+        # So no job with slack keeps an urgent one waiting.
         return len(self._running) < self.patient

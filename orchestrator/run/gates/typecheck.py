@@ -23,16 +23,15 @@ OPTIONS = (
     "--check-untyped-defs",
 )
 FOUND, UNREADABLE = 1, 2
+# Comments that would turn the checker off; any white space counts, not only blanks.
 _DIRECTIVE = re.compile(r"#(?=\s*(?:mypy\s*:|type\s*:\s*ignore))")
-"""Comments that would turn the checker off; any white space counts, not only blanks."""
 _UNCHECKED = re.compile(rb"\bno_type_check\w*")
 
 
 class Typecheck(Gate):
-    """Fails if mypy finds contradictory types in the outputs. Code without annotations is checked too, and passes.
+    """Fails if mypy finds contradictory types in the outputs. Unannotated code is checked too.
 
-    Errors in files that the step has only read do not count. Most of mypy's time goes into the types of the standard
-    library, so its cache of them is kept in memory after the first check; later ones take a fifth of the time.
+    Errors in files that the step has only read do not count.
     """
 
     name = "typecheck"
@@ -51,6 +50,8 @@ class Typecheck(Gate):
         read = {name: data for name, data in context.reads.items() if name.endswith(".py") and name not in code}
         files = {name: without_directives(data) for name, data in {**read, **code}.items()} | dict(self._cache)
         argv = ("python", "-I", "-m", "mypy", *OPTIONS, "--", *path_arguments(code))
+        # Most of mypy's time goes into types of the standard library: with this cache a check takes a fifth of the
+        # time.
         keep = () if self._cache else (f"{CACHE}/*/*",)
         outcome = await run_tool(context.run, argv, files, (0, FOUND, UNREADABLE), keep)
         if outcome.exit_code != UNREADABLE:
@@ -62,15 +63,15 @@ class Typecheck(Gate):
 
 
 def without_directives(source: bytes) -> bytes:
-    """Return the source with comments that would turn the checker off turned into plain comments."""
+    """Return the source with comments that turn the checker off made plain comments."""
     return _DIRECTIVE.sub("# -", source.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
 
 
 def _unchecked(name: str, source: bytes) -> Iterator[Finding]:
-    """Yield a finding for each mention of the decorators that turn the checker off."""
-    for found in _UNCHECKED.finditer(source):
-        line = source.count(b"\n", 0, found.start()) + 1
-        yield Finding(name, line, "", f"{found[0].decode()} turns the check off; accepted: types that fit, or none")
+    # Decorators such as no_type_check turn the checker off.
+    for match in _UNCHECKED.finditer(source):
+        line = source.count(b"\n", 0, match.start()) + 1
+        yield Finding(name, line, "", f"{match[0].decode()} turns the check off; accepted: types that fit, or none")
 
 
 def _findings(report: bytes) -> list[Finding]:

@@ -10,7 +10,8 @@ _EVENTS: TypeAdapter[Event] = TypeAdapter(Annotated[Event, Field(discriminator="
 
 
 def encode_event(event: Event) -> str:
-    """Return the event as one JSON object. Fields of a TaskIR that its author did not set are left out."""
+    """Return the event as one JSON object."""
+    # Fields of a TaskIR that its author did not set are left out.
     return _EVENTS.dump_json(event, exclude_unset=True).decode()
 
 

@@ -15,18 +15,16 @@ T = TypeVar("T")
 
 log = structlog.get_logger(__name__)
 
+# Between two tries to write on a full disk, since nothing reports that space was freed.
 DISK_FULL_RETRY_SECONDS: Final = 1.0
-"""The time between two tries to write on a full disk, since nothing reports that space was freed."""
 
+# More than a failed write of SQLite leaves of a quota.
 PROBE_BYTES: Final = 1 << 16
-"""How much is written to find out whether the disk is full: more than a failed write of SQLite leaves of a quota."""
 
 
 def is_full(folder: Path) -> bool:
-    """Return whether the disk of a folder is full, by writing 64 KiB there.
-
-    Not every error of SQLite says whether a full disk caused it.
-    """
+    """Return whether the disk of a folder is full, by writing 64 KiB there."""
+    # Not every error of SQLite says whether a full disk caused it.
     try:
         with TemporaryFile(dir=folder) as file:
             file.write(bytes(PROBE_BYTES))
@@ -38,9 +36,9 @@ def is_full(folder: Path) -> bool:
 
 
 async def retry_when_disk_full(write: Callable[[], T]) -> T:
-    """Call `write` in a thread, again and again while it raises DiskFull, and return what it returns.
+    """Call `write` in a thread, repeatedly while it raises DiskFull, and return its result.
 
-    Raises its other errors. If this is cancelled, a call that is under way is awaited first.
+    If this is cancelled, a running call is awaited first.
     """
     while True:
         try:
@@ -51,7 +49,7 @@ async def retry_when_disk_full(write: Callable[[], T]) -> T:
 
 
 async def _uninterrupted(write: Callable[[], T]) -> T:
-    """Return what `write` returns, called in a thread. A thread cannot be stopped, so a cancellation waits for it."""
+    # A thread cannot be stopped, so a cancellation waits for it.
     writing = asyncio.ensure_future(asyncio.to_thread(write))
     try:
         return await asyncio.shield(writing)

@@ -18,7 +18,7 @@ from orchestrator.errors import OrchestratorError
 
 
 class JournalError(OrchestratorError):
-    """The state folder cannot be used as asked; `path` is the file or folder it is about."""
+    """The state folder cannot be used as requested; `path` is the file or folder it is about."""
 
     def __init__(self, path: Path, message: str) -> None:
         super().__init__(f"{path}: {message}")
@@ -26,7 +26,7 @@ class JournalError(OrchestratorError):
 
 
 class HomeLocked(JournalError):
-    """Another process owns the state folder. `holder` is its process id, or None where it has not said so yet."""
+    """Another process owns the state folder. `holder` is its process id, or None if it has not written that yet."""
 
     def __init__(self, path: Path, holder: int | None) -> None:
         who = f"process {holder}" if holder else "another process"
@@ -35,7 +35,7 @@ class HomeLocked(JournalError):
 
 
 class JournalCorrupt(JournalError):
-    """A file of the state folder is damaged. `what` says how. It is never repaired by guessing."""
+    """A file of the state folder is damaged; `what` says how. It is never repaired by guessing."""
 
     def __init__(self, path: Path, what: str) -> None:
         super().__init__(
@@ -47,7 +47,7 @@ class JournalCorrupt(JournalError):
 
 
 class JournalTooNew(JournalError):
-    """The database has a schema `version` that this program, which knows `known`, must not touch."""
+    """The database has a schema `version` later than `known`, the latest one of this program."""
 
     def __init__(self, path: Path, version: int, known: int) -> None:
         super().__init__(path, f"has schema version {version}, but this program knows {known} at most; use a later one")
@@ -96,6 +96,5 @@ class UnknownChat(JournalError):
 DISK_FULL_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
-def write_error(path: Path, what: str, error: OSError) -> JournalError:
-    """Return the error to raise for a failed write: DiskFull, or else a JournalError about `what`."""
-    return DiskFull(path) if error.errno in DISK_FULL_ERRNOS else JournalError(path, f"{what}: {error.strerror}")
+def write_error(path: Path, problem: str, error: OSError) -> JournalError:
+    return DiskFull(path) if error.errno in DISK_FULL_ERRNOS else JournalError(path, f"{problem}: {error.strerror}")

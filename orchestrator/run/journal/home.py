@@ -14,12 +14,10 @@ RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}\Z")
 
 
 def home_path(environ: Mapping[str, str]) -> Path:
-    """Return where the state folder is: ORCHESTRATOR_HOME, else under XDG_STATE_HOME, else under ~/.local/state.
-
-    Empty variables count as unset, and so does a relative XDG_STATE_HOME, as the XDG specification asks.
-    """
-    if chosen := environ.get("ORCHESTRATOR_HOME"):
-        return Path(chosen).expanduser().absolute()
+    """Return where the state folder is: ORCHESTRATOR_HOME, else under XDG_STATE_HOME, else under ~/.local/state."""
+    if configured := environ.get("ORCHESTRATOR_HOME"):
+        return Path(configured).expanduser().absolute()
+    # The XDG specification: empty counts as unset, and so does a relative path.
     state = Path(environ.get("XDG_STATE_HOME") or "")
     base = state if state.is_absolute() else Path(environ.get("HOME") or Path.home()) / ".local" / "state"
     return base / "orchestrator"
@@ -27,7 +25,7 @@ def home_path(environ: Mapping[str, str]) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """The paths of a state folder. The folders below it are created when something is written to them."""
+    """The paths of a state folder. The folders below it are created on the first write."""
 
     path: Path
 
@@ -37,13 +35,12 @@ class Home:
 
     @property
     def restored(self) -> Path:
-        """The database of a backup that is being restored, or of a daemon that ended without `database` in its place,
-        until it becomes `database`."""
+        # A backup that is being restored, or the copy of a daemon that ended without `database` in its place.
         return self.path / "journal.db.restored"
 
     @property
     def used(self) -> tuple[Path, ...]:
-        """What the owner of the folder has open or writes to for as long as it runs, the folder itself first."""
+        """The files and folders that the owner has open or writes to while it runs, the state folder itself first."""
         logs = (self.path / f"{self.database.name}{end}" for end in ("-wal", "-shm"))
         return (self.path, self.lock_file, self.database, *logs, self.objects, self.runs)
 
@@ -73,7 +70,6 @@ class Home:
 
     @property
     def files(self) -> Path:
-        """The files that clients have uploaded."""
         return self.path / "files"
 
     @property
@@ -94,7 +90,7 @@ class Home:
 
     @property
     def token(self) -> Path:
-        """The file with the token that requests over TCP carry."""
+        """The file with the token for requests over TCP."""
         return self.path / "api.token"
 
     def artifacts(self, run: str) -> Path:
@@ -104,32 +100,30 @@ class Home:
         return self.runs / run / "artifacts"
 
     def create(self) -> None:
-        """Create the folder if need be, and make it accessible to its owner only. Raises `JournalError`."""
+        """Create the folder if need be, accessible to its owner only. Raises `JournalError`."""
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self.path.mkdir(mode=0o700, exist_ok=True)
-            self.path.chmod(0o700)  # one that was there may have been open to others
+            self.path.chmod(0o700)  # an existing one may be open to others
         except OSError as error:
             raise write_error(self.path, "cannot be the state folder", error) from error
 
 
 class HomeLock:
-    """The lock on a state folder, held from `acquire` until `release`, or until the process ends.
-
-    It is a lock on the open file, so the file of a killed process locks nobody out.
-    """
+    """The lock on a state folder, held from `acquire` until `release`, or until the process ends."""
 
     def __init__(self, home: Home) -> None:
         self._path = home.lock_file
         self._file: int | None = None
 
     def acquire(self) -> None:
-        """Take the lock. Raises `HomeLocked` at once, naming the holder, when another process has it."""
+        """Take the lock. Raises `HomeLocked` at once, naming the holder, if another process has it."""
         try:
             descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         except OSError as error:
             raise write_error(self._path, "cannot be opened", error) from error
         try:
+            # A lock on the open file, so the file of a killed process locks nobody out.
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             holder = os.pread(descriptor, 32, 0).strip()
@@ -144,8 +138,8 @@ class HomeLock:
         self._file = descriptor
 
     def release(self) -> None:
-        """Release the lock. The file stays, since otherwise two processes could lock two files of the same name."""
         if self._file is not None:
+            # The file stays, since otherwise two processes could lock two files of the same name.
             os.ftruncate(self._file, 0)
             os.close(self._file)
             self._file = None

@@ -1,21 +1,17 @@
-"""Maintain the database: list the objects that its events name, remove outcomes and chats, and free unused pages."""
+"""Maintain the database: list the objects that its events name, remove outcomes and chats, free unused pages."""
 
 from typing import Final
 
 from orchestrator.run.journal.store import Store, sqlite_errors
 
-FREED_PAGES: Final = 1000
-"""How many pages are freed at a time."""
+FREED_PAGES: Final = 1000  # at a time
 
 
 class MaintenanceStore(Store):
-    """A connection of its own for work that takes a while, so that others can read and write meanwhile."""
+    """A separate connection for slow work, so that others can read and write meanwhile."""
 
     def named_objects(self) -> list[tuple[str, str]]:
-        """Return pairs of a run and an object that its events name.
-
-        That is an output, an original, a thought, an answer that failed, or an artifact of an earlier run.
-        """
+        """Return pairs of a run and an object that its events name."""
         return self._rows(
             """
             SELECT run, named.value FROM events, json_each(body, '$.outputs') AS named
@@ -35,7 +31,6 @@ class MaintenanceStore(Store):
         )
 
     def prompt_objects(self) -> list[str]:
-        """Return the digests of the prompts of all attempts and chats, also where only the outcome is left."""
         rows = self._rows(
             """
             SELECT body ->> '$.prompts.system', body ->> '$.prompts.persona' FROM events WHERE kind = 'attempt_started'
@@ -48,26 +43,22 @@ class MaintenanceStore(Store):
         return [digest for row in rows for digest in row if digest]
 
     def purge_outcomes(self) -> int:
-        """Remove the outcomes that were kept of all runs that are gone, and return how many there were.
-
-        Their pages are overwritten with zeros, so that their texts are not left in the file. Raises `JournalError`.
-        """
+        """Remove the outcomes of all removed runs, and return how many there were. Raises `JournalError`."""
         with sqlite_errors(self.path):
+            # Zeros, so that no texts are left in the file.
             self._connection.execute("PRAGMA secure_delete = ON").fetchall()
             with self._transaction():
                 return self._connection.execute("DELETE FROM outcomes").rowcount
 
     def delete_chats(self, before: float | None = None, beyond: int | None = None) -> int:
-        """Delete the chats that began `before` a time or are not among the newest `beyond`; return how many those were.
-
-        None stands for no limit. Their pages are overwritten with zeros. Raises `JournalError`.
-        """
+        """Delete the surplus chats, and return their number. Raises `JournalError`."""
         surplus = self.surplus_chats(before, beyond)
         with sqlite_errors(self.path):
+            # Zeros, so that no texts are left in the file.
             self._connection.execute("PRAGMA secure_delete = ON").fetchall()
             with self._transaction():
                 self._connection.executemany("DELETE FROM chat_events WHERE chat = ?", [(chat,) for chat in surplus])
-                self._connection.execute(  # what followed the deletion of a chat that was still being answered
+                self._connection.execute(  # events that followed the deletion of a running chat
                     """
                     DELETE FROM chat_events
                     WHERE chat NOT IN (SELECT chat FROM chat_events WHERE kind = 'chat_routed')
@@ -76,10 +67,9 @@ class MaintenanceStore(Store):
         return len(surplus)
 
     def free_some(self) -> bool:
-        """Give some free pages back to the disk, and return whether there may be more.
+        """Give some free pages back to the disk, and return whether there may be more. Raises `JournalError`.
 
         Writers wait for some milliseconds meanwhile. Databases of early versions keep free pages until `rewrite`.
-        Raises `JournalError`.
         """
         before = self._free_pages()
         with sqlite_errors(self.path):
@@ -88,7 +78,7 @@ class MaintenanceStore(Store):
         return 0 < self._free_pages() < before
 
     def rewrite(self) -> None:
-        """Rewrite the database without free pages. Nobody else can write meanwhile. Raises `JournalError`."""
+        """Rewrite the database without free pages, which blocks all writers. Raises `JournalError`."""
         with sqlite_errors(self.path):
             self._connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
             self._connection.execute("VACUUM")

@@ -59,7 +59,7 @@ log = structlog.get_logger(__name__)
 class JournalReader:
     """Reads what is committed to the journal of a state folder, without a lock. All calls may block on the disk.
 
-    Every call raises `JournalError` for a state folder that cannot be read.
+    Every call raises `JournalError` if the state folder cannot be read.
     """
 
     def __init__(self, home: Home, store: Store) -> None:
@@ -69,7 +69,7 @@ class JournalReader:
 
     @classmethod
     def open_to_read(cls, home: Path) -> "JournalReader":
-        """Open the journal of the state folder at `home`. If there is none, it is read as an empty one."""
+        """Open the journal of the state folder at `home`. If there is none, it is read as empty."""
         place = Home(home)
         return JournalReader(place, Store.open_to_read(place.database))
 
@@ -77,26 +77,24 @@ class JournalReader:
         self._store.close()
 
     def events(self, run: str, after: int = 0, *, skip: int = 0, limit: int | None = None) -> list[tuple[int, Event]]:
-        """Return a run's events with their numbers in the journal, which rise, from the first one after number `after`.
-
-        Of these the first `skip` are left out, and at most `limit` of the rest are returned.
+        """Return a run's events after number `after`, each with its number in the journal.
 
         Raises `UnknownRun`, and `JournalCorrupt` for an event that this version cannot read.
         """
         rows = self._store.events(run, after, skip, limit)
         if not rows:
-            self.run(run)
+            self.run(run)  # raises UnknownRun
         return [(number, self._decoded(run, number, body)) for number, body in rows]
 
     def first_event(self, run: str) -> Event:
-        """Return the first event of a run, which is RunAccepted. Raises `UnknownRun`, `JournalCorrupt`."""
+        """Return the RunAccepted of a run. Raises `UnknownRun`, `JournalCorrupt`."""
         row = self._store.first_event(run)
         if row is None:
             raise UnknownRun(self.home.database, run)
         return self._decoded(run, *row)
 
     def run(self, run: str) -> RunRow:
-        """Return the row of one run. Raises `UnknownRun`."""
+        """Raises `UnknownRun`."""
         row = self._store.run(run)
         if row is None:
             raise UnknownRun(self.home.database, run)
@@ -109,19 +107,18 @@ class JournalReader:
         before: str | None = None,
         owner: str | None = None,
     ) -> list[RunRow]:
-        """Return the runs, newest first: of one `status`, accepted `before` another one, of one `owner`, if given."""
+        """Return the runs, newest first. `before` is the id of a run: only runs accepted before it are returned."""
         return self._store.runs(limit, status, before, owner)
 
     def run_with_key(self, key: str, owner: str) -> str | None:
-        """Return the run that was accepted with this key of an owner, if there is one."""
         return self._store.run_with_key(key, owner)
 
     def run_of_task(self, task: str, owner: str | None = None) -> str | None:
-        """Return the newest run of the task with this `task_id`, of one `owner` if given, if there is one."""
+        """Return the newest run of the task with this `task_id`, if there is one."""
         return self._store.run_of_task(task, owner)
 
     def copy_to(self, path: Path) -> None:
-        """Copy the database, without the objects, into a new file. Its owner and readers go on meanwhile."""
+        """Copy the database, without the objects, into a new file."""
         with closing(Store.open_to_read(self.home.database)) as store:
             store.copy_to(path)
 
@@ -132,38 +129,28 @@ class JournalReader:
     def generations_after(
         self, number: int, also: Collection[int] = (), limit: int = MEASURED_GENERATIONS
     ) -> list[GenerationRow]:
-        """Return the last `limit` generations after event `number`, and those whose numbers are in `also`.
-
-        They come newest first. Those of runs that were removed are not among them.
-        """
+        """Return the last `limit` generations after event `number`, and those with the numbers `also`, newest first."""
         return self._store.generations_after(number, also, limit)
 
     def earlier_runs(self, shape: str, limit: int = COMPARED_RUNS) -> list[EarlierRun]:
-        """Return the last runs of plans of a shape that are done, newest first: what the pace of a plan is from."""
+        """Return the last runs of plans of a shape that are done, newest first."""
         return self._store.earlier_runs(shape, limit)
 
     def named_objects(self) -> list[tuple[str, str]]:
-        """Return pairs of a run and an object that its events name, each at least once.
-
-        It takes a while if there are many.
-        """
+        """Return pairs of a run and an object that its events name, each at least once. Slow."""
         with closing(MaintenanceStore.open_to_read(self.home.database)) as store:
             return store.named_objects()
 
     def prompt_objects(self) -> frozenset[str]:
-        """Return the digests of the prompts of all attempts and chats, also where only the outcome is left.
-
-        It takes a while if there are many.
-        """
+        """Return the digests of the prompts of all attempts and chats, also of removed runs. Slow."""
         with closing(MaintenanceStore.open_to_read(self.home.database)) as store:
             return frozenset(store.prompt_objects())
 
     def outcomes(self) -> list[AttemptOutcome]:
-        """Return the outcomes that were kept of the attempts of removed runs. Raises `JournalCorrupt`."""
+        """Return the attempt outcomes of removed runs. Raises `JournalCorrupt`."""
         return [self._outcome(run, body) for run, body in self._store.outcomes()]
 
     def count_outcomes(self) -> int:
-        """Return how many outcomes were kept of the attempts of removed runs."""
         return self._store.count_outcomes()
 
     def ended_after(self, number: int, limit: int) -> list[tuple[int, str, str]]:
@@ -171,54 +158,48 @@ class JournalReader:
         return self._store.ended_after(number, limit)
 
     def last_number(self) -> int:
-        """Return the number of the latest event of a run, 0 where there is none."""
+        """Return the number of the latest event of a run, 0 if there is none."""
         return self._store.last_number()
 
     def personas(self) -> list[MadePersona]:
-        """Return the personas that were made at run time, the retired ones included. Raises `JournalCorrupt`."""
+        """Return all personas made at run time, the retired ones included. Raises `JournalCorrupt`."""
         return [self._persona(name, body) for name, body in self._store.personas()]
 
     def persona_uses(self) -> list[PersonaUse]:
-        """Return how often each persona was used and how that ended, by persona and role.
-
-        It takes a while if there are many attempts.
-        """
+        """Slow if there are many attempts."""
         with closing(Store.open_to_read(self.home.database)) as store:
             return store.persona_uses()
 
     def chat(self, chat: str) -> ChatRecord:
-        """Return what is journaled of one chat. Raises `UnknownChat`, `JournalCorrupt`."""
+        """Raises `UnknownChat`, `JournalCorrupt`."""
         records = chat_records(event for _, event in self._chat_events(self._store.chat(chat)))
         if not records:
             raise UnknownChat(self.home.database, chat)
         return records[0]
 
     def chats(self, limit: int, owner: str | None = None) -> list[ChatRecord]:
-        """Return the `limit` newest chats, newest first, of one `owner` if given. Raises `JournalCorrupt`."""
+        """Return the newest chats, newest first. Raises `JournalCorrupt`."""
         return chat_records(event for _, event in self._chat_events(self._store.newest_chats(limit, owner)))[::-1]
 
     def chat_events(self, after: int = 0, limit: int | None = None) -> list[tuple[int, ChatEvent]]:
-        """Return the events of all chats with their numbers, which rise, from the first one after number `after`.
-
-        At most `limit` are returned. Raises `JournalCorrupt`.
-        """
+        """Return the events of all chats after number `after`, each with its number. Raises `JournalCorrupt`."""
         return self._chat_events(self._store.chat_events(after, limit))
 
     def count_chats(self, before: float | None = None, beyond: int | None = None) -> int:
-        """Return how many chats began `before` a time or are not among the newest `beyond`; None: no limit."""
+        """Count the chats that started `before` a time or are not among the newest `beyond`; None: no limit."""
         return len(self._store.surplus_chats(before, beyond))
 
     def database_bytes(self) -> int:
-        """Return the size of all pages of the database in bytes, free ones included."""
+        """Return the size of all pages, free ones included."""
         with closing(MaintenanceStore.open_to_read(self.home.database)) as store:
             return store.bytes()
 
     def last_time(self) -> float:
-        """Return the latest time of an event, in seconds since the epoch, or 0.0 where there is none."""
+        """Return the latest time of an event, in seconds since the epoch, 0.0 if there is none."""
         return self._store.last_time()
 
     def get(self, digest: str) -> bytes:
-        """Return an object. Raises `ObjectMissing`, or `JournalCorrupt` when its bytes are not what was stored."""
+        """Raises `ObjectMissing`, or `JournalCorrupt` if the bytes are not the stored ones."""
         return self.objects.get(digest)
 
     def recent(self, digest: str) -> bytes | None:
@@ -226,7 +207,7 @@ class JournalReader:
         return self.objects.recent(digest)
 
     def damage(self) -> list[str]:
-        """Check the whole database, which takes time in proportion to its size, and return what is wrong with it."""
+        """Check the whole database, and return what is wrong with it. Slow."""
         with closing(SurveyStore.open_to_read(self.home.database)) as store:
             return store.damage()
 
@@ -280,14 +261,8 @@ class Journal(JournalReader):
     def open(cls, home: Path, *, durable: bool = True) -> Self:
         """Create the state folder if need be, lock it and open its journal.
 
-        With `durable` false nothing waits for the disk, so a power cut may damage the journal: that is for folders
-        which are thrown away, as those of simulations are.
-
-        Every page and every event is checked before anything is written, which takes about 3 s per GB of database if
-        it is in the page cache. A database of an earlier version is checked in memory.
-
-        Raises `HomeLocked` while another process owns the folder, `JournalTooNew` or `JournalCorrupt` for a database
-        that must not be written to, and `JournalError` for a folder that cannot be used.
+        With `durable` false nothing waits for the disk, so a power cut may damage the journal: for temporary folders.
+        Raises `HomeLocked`, `JournalTooNew`, `JournalCorrupt`, or `JournalError` for a folder that cannot be used.
         """
         place = Home(home)
         place.create()
@@ -296,7 +271,7 @@ class Journal(JournalReader):
             lock.acquire()
             stack.callback(lock.release)
             _finish_restoring(place)
-            refuse_damaged(place.database)
+            refuse_damaged(place.database)  # reads every page and event: about 3 s per GB in the page cache
             written = stack.enter_context(closing(Store.open_to_write(place.database, durable=durable)))
             written.queue_unfinished()
             read = stack.enter_context(closing(Store.open_to_read(place.database)))
@@ -307,9 +282,8 @@ class Journal(JournalReader):
     async def append(self, run: str, events: Sequence[Event]) -> None:
         """Write events, all or none, and return when they are durable. The first event of a run is `RunAccepted`.
 
-        While the disk is full, this waits for space; only the first events of a run are refused then, with `DiskFull`.
-        Other errors are `JournalError`. After an error of the disk no later append succeeds, so that no event is
-        durable without those before it.
+        While the disk is full, this waits for space; only the first events of a run are refused, with `DiskFull`. After
+        any other `JournalError` no append succeeds, so that no event is durable without its predecessors.
         """
         rows = self._rows(run, events)
         try:
@@ -325,8 +299,7 @@ class Journal(JournalReader):
     def note_chat_event(self, event: ChatEvent) -> None:
         """Write an event of a chat with the next group of events, without waiting.
 
-        It may be lost if the machine stops at once, and is if the disk is full or the journal is closed, which is
-        logged.
+        It is lost if the machine stops at once; also, with a log message, if the disk is full or the journal is closed.
         """
         try:
             self._writer.append_without_waiting([chat_row(event)])
@@ -334,11 +307,11 @@ class Journal(JournalReader):
             log.warning("an event of a chat was not journaled", chat=event.chat, error=str(error))
 
     async def find_chat(self, chat: str) -> ChatRecord:
-        """Return what is journaled of one chat, also what was noted just now. Raises `UnknownChat`, `JournalError`."""
+        """Return the record of one chat, its latest events included. Raises `UnknownChat`, `JournalError`."""
         try:
             return await asyncio.to_thread(self.chat, chat)
         except UnknownChat:
-            await self._writer.append([])  # what was noted lately may not be committed yet
+            await self._writer.append([])  # `note_chat_event` does not wait for the commit
             return await asyncio.to_thread(self.chat, chat)
 
     @property
@@ -348,10 +321,7 @@ class Journal(JournalReader):
 
     @property
     def misplaced(self) -> str | None:
-        """Why what is accepted now might be lost: a file of the state folder was moved, deleted or replaced; or None.
-
-        It is looked up each time, so it is None again once everything is back in its place.
-        """
+        """Which file of the state folder is not in its place now, so that new events might be lost; or None."""
         missing = self._presence.missing()
         return None if missing is None else f"{missing}; accepted: the original put back, or a restart of the daemon"
 
@@ -360,17 +330,16 @@ class Journal(JournalReader):
         return await asyncio.shield(asyncio.wrap_future(self._writer.broken))
 
     def put(self, data: bytes) -> str:
-        """Store an object and return its digest once it is durable. It blocks on the disk: call it in a thread.
+        """Store an object, and return its digest once it is durable. Blocks on the disk.
 
-        Store an object before the event that names it; until that event is appended, no sweep removes the object.
-        Raises `DiskFull`, `JournalError`.
+        No sweep removes it until an event that names it is appended. Raises `DiskFull`, `JournalError`.
         """
         return self.objects.put(data)
 
     def delete(self, *runs: str, outcomes: Iterable[AttemptOutcome] = ()) -> None:
-        """Delete runs and their folders, and keep `outcomes` of their attempts. Blocks on the disk.
+        """Delete runs and their folders. Objects that no run names any more are left to `sweep`.
 
-        Objects that no run names any more are left to `sweep`. Raises `JournalError`.
+        Blocks on the disk. Raises `JournalError`.
         """
         folders = [self.home.artifacts(run).parent for run in runs]
         with closing(Store.open_to_write(self.home.database)) as store:
@@ -378,32 +347,23 @@ class Journal(JournalReader):
         for folder in folders:
             shutil.rmtree(folder, ignore_errors=True)
 
-    def keep_personas(self, *made: MadePersona) -> None:
-        """Store personas that were made at run time, in place of those with the same names. Blocks on the disk.
-
-        Raises `DiskFull`, `JournalError`.
-        """
+    def keep_personas(self, *personas: MadePersona) -> None:
+        """Store personas, replacing those with the same names. Blocks on the disk. Raises `JournalError`."""
         with closing(Store.open_to_write(self.home.database)) as store:
-            store.keep_personas(*made)
+            store.keep_personas(*personas)
 
     def purge_outcomes(self) -> int:
-        """Remove the outcomes that were kept of removed runs, and return how many there were. Blocks on the disk.
-
-        Prompts that only they name are left to `sweep`. Raises `JournalError`.
-        """
+        """Remove the outcomes of removed runs, and return their number. Blocks on the disk. Raises `JournalError`."""
         with closing(MaintenanceStore.open_to_write(self.home.database)) as store:
             return store.purge_outcomes()
 
     def delete_chats(self, before: float | None = None, beyond: int | None = None) -> int:
-        """Delete the chats that began `before` a time or are not among the newest `beyond`; return how many those were.
-
-        None stands for no limit. Blocks on the disk. Raises `JournalError`.
-        """
+        """Delete chats as in `count_chats`, and return their number. Blocks on the disk. Raises `JournalError`."""
         with closing(MaintenanceStore.open_to_write(self.home.database)) as store:
             return store.delete_chats(before, beyond)
 
     def sweep(self, keep_going: Callable[[], bool] = lambda: True) -> list[str]:
-        """Remove the objects that no event names, as long as `keep_going` returns true, and return them.
+        """Remove the objects that no event names while `keep_going` returns true, and return their digests.
 
         One sweep at a time. Blocks on the disk. Raises `JournalError`.
         """
@@ -412,10 +372,9 @@ class Journal(JournalReader):
         )
 
     def shrink(self, keep_going: Callable[[], bool] = lambda: True, *, rewrite: bool = False) -> None:
-        """Give free pages of the database back to the disk, as long as `keep_going` returns true. Blocks on the disk.
+        """Give free pages of the database back to the disk while `keep_going` returns true. Blocks on the disk.
 
-        With `rewrite` the whole database is first written anew, without gaps; nobody else can write meanwhile. Raises
-        `JournalError`.
+        With `rewrite`, the whole database is rewritten first. Raises `JournalError`.
         """
         with closing(MaintenanceStore.open_to_write(self.home.database)) as store:
             if rewrite:
@@ -424,13 +383,10 @@ class Journal(JournalReader):
                 pass
 
     def close(self) -> None:
-        """Commit the events that wait, and release the state folder.
-
-        If the database is not in its place any more, a copy of it is left there for the next owner.
-        """
+        """Commit the events that wait, and release the state folder."""
         self._writer.close()
         if self._presence.change_of(self.home.path) is None and not self.home.database.exists():
-            self._leave_copy()
+            self._leave_copy()  # for the next owner
         self._presence.close()
         super().close()
         self._lock.release()
@@ -449,11 +405,9 @@ class Journal(JournalReader):
 
 
 def _finish_restoring(place: Home) -> None:
-    """Complete the restoring of a backup that was killed after the old database had been moved away.
-
-    What is left of the old database's log does not belong to the new one, and is kept under another name.
-    """
+    # The restoring process was killed after the old database had been moved away.
     if place.restored.exists() and not place.database.exists():
+        # The log of the old database does not belong to the new one.
         for end in ("-wal", "-shm"):
             with suppress(FileNotFoundError):
                 place.path.joinpath(f"{place.database.name}{end}").rename(place.path / f"replaced{end}")
@@ -461,7 +415,6 @@ def _finish_restoring(place: Home) -> None:
 
 
 def _named(events: Sequence[Event]) -> Iterator[str]:
-    """Yield the digests of the outputs, originals, answers and thoughts that these events name, with repetitions."""
     for event in events:
         if isinstance(event, AttemptSucceeded | AttemptFailed | PlanFinished | ReplanFinished) and event.reasoning:
             yield event.reasoning
@@ -474,12 +427,9 @@ def _named(events: Sequence[Event]) -> Iterator[str]:
 
 
 def with_made_personas(registry: Registry, home: Path) -> Registry:
-    """Return the registry with the personas that were made at run time in a state folder.
-
-    Where the journal cannot be read there are none. Whoever needs the journal itself is told why.
-    """
+    """Return the registry with the personas that were made at run time in a state folder."""
     try:
         with JournalReader.open_to_read(home) as journal:
-            return registry.with_personas(one.persona for one in in_use(journal.personas()).values())
-    except JournalError:
+            return registry.with_personas(entry.persona for entry in in_use(journal.personas()).values())
+    except JournalError:  # whoever needs the journal itself gets the error
         return registry

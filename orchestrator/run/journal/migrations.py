@@ -94,10 +94,10 @@ _DOUBTS = """
 ALTER TABLE runs ADD COLUMN doubt TEXT NOT NULL DEFAULT '';
 """
 
+# At index n: SQL from version n to n + 1.
 MIGRATIONS: tuple[str, ...] = (
     *(_FIRST, _KEYS, _PARTS, _CHECKSUMS, _TASKS, _OUTCOMES, _PERSONAS, _CHATS, _SHAPES),
     *(_OWNERS, _DOUBTS),
 )
-"""SQL that leads from version n to version n + 1, at index n."""
 
 VERSION = len(MIGRATIONS)

@@ -1,4 +1,4 @@
-"""Store artifacts under the SHA-256 of their bytes, by which damage is noticed when they are read."""
+"""Store artifacts under the SHA-256 of their bytes, so that damage is noticed on reading."""
 
 import hashlib
 import os
@@ -12,22 +12,21 @@ from uuid import uuid4
 
 from orchestrator.run.journal.errors import JournalCorrupt, JournalError, ObjectMissing, write_error
 
+# The latest objects stay in memory, since steps read them soon: `RECENT` of at most `SMALL` bytes each.
 SMALL, RECENT = 1 << 16, 256
-"""The latest objects are kept in memory, since steps read them soon: `RECENT` of at most `SMALL` bytes each."""
 
 DIGEST = re.compile(r"[0-9a-f]{64}\Z")
 
 
 def digest_of(data: bytes) -> str:
-    """Return the digest that an object with these bytes has."""
     return hashlib.sha256(data).hexdigest()
 
 
 class ObjectStore:
     """Immutable objects in files `ab/cdef…` under `root`. It is thread-safe.
 
-    A stored object is held, so that no sweep removes it, until it is released when an event that names it is committed.
-    With `durable` false no write waits for the disk.
+    A stored object is held, so that no sweep removes it, until it is released after the commit of an event that names
+    it. With `durable` false no write waits for the disk.
     """
 
     def __init__(self, root: Path, *, durable: bool = True) -> None:
@@ -37,11 +36,11 @@ class ObjectStore:
         self._held: Counter[str] = Counter()
         self._released: set[str] | None = None
         self._recent: OrderedDict[str, bytes] = OrderedDict()
-        self._lasting: set[str] = set()  # folders whose names were synced to the disk; none is ever removed
+        self._lasting: set[str] = set()  # folders with synced names; none is ever removed
         self._lock = Lock()
 
     def clean(self) -> None:
-        """Remove unfinished files of writers that were killed. Only the owner of the state folder may call this."""
+        """Remove unfinished files of killed writers. Only the owner of the state folder may call this."""
         for path in self._unfinished.glob("*"):
             path.unlink(missing_ok=True)
 
@@ -60,11 +59,11 @@ class ObjectStore:
         path = self.path(digest)
         self.hold([digest])
         try:
-            if not (there := _holds(path, data)):
+            if not (exists := _holds(path, data)):
                 self._write(path, data)
-            # Also if the object was there: its writer may have been killed before it had synced the name. Of an object
-            # that this process stored lately it has.
-            if not there or digest not in self._recent:
+            # Also if the object exists: its writer may have been killed before it had synced the name. The names of
+            # objects that this process stored lately are synced.
+            if not exists or digest not in self._recent:
                 self._sync_name(path)
         except OSError as error:
             self.release([digest])
@@ -73,7 +72,6 @@ class ObjectStore:
         return digest
 
     def _sync_name(self, path: Path) -> None:
-        """Make the name of an object durable, and that of its folder."""
         if self._durable:
             _sync_folder(path.parent)
         if path.parent.name not in self._lasting:
@@ -95,7 +93,7 @@ class ObjectStore:
                 self._recent.popitem(last=False)
 
     def hold(self, digests: Iterable[str]) -> None:
-        """Keep objects from being swept, until `release` has been called as often for them."""
+        """Keep objects from being swept, until `release` is called as often for them."""
         with self._lock:
             self._held.update(digests)
 
@@ -111,7 +109,7 @@ class ObjectStore:
 
     @contextmanager
     def holding(self, digests: Collection[str]) -> Iterator[None]:
-        """Return a context manager in which objects are held. Raises `ObjectMissing` for one that is not stored."""
+        """Hold objects while the context lasts. Raises `ObjectMissing` for one that is not stored."""
         self.hold(digests)
         try:
             for digest in digests:
@@ -122,43 +120,38 @@ class ObjectStore:
             self.release(digests)
 
     def size(self, digest: str) -> int:
-        """Return the size of an object in bytes; 0 if it is missing, which is an error only when it is read.
-
-        Raises `JournalError`.
-        """
+        """Return the size of an object in bytes; 0 if it is missing. Raises `JournalError`."""
         path = self.path(digest)
         try:
             return path.stat().st_size
         except FileNotFoundError:
-            return 0
+            return 0  # an error only when it is read
         except OSError as error:
             raise JournalError(path, f"cannot be read: {error.strerror}") from error
 
     def sizes(self) -> dict[str, int]:
         """Return the sizes of all objects in bytes, by digest. Raises `JournalError`."""
-        found: dict[str, int] = {}
+        sizes: dict[str, int] = {}
         try:
             for folder in self.root.glob("[0-9a-f][0-9a-f]"):
                 with os.scandir(folder) as entries:
-                    found |= {folder.name + entry.name: entry.stat().st_size for entry in entries}
+                    sizes |= {folder.name + entry.name: entry.stat().st_size for entry in entries}
         except OSError as error:
             raise JournalError(self.root, f"cannot be read: {error.strerror}: {error.filename}") from error
-        return found
+        return sizes
 
     def unnamed(self, named: Callable[[], Collection[str]]) -> list[str]:
-        """Return the digests of the objects that are neither held nor in what `named` returns.
-
-        `named` is called last, so that an object that was released meanwhile is among the named ones.
-        """
+        """Return the digests of the objects that are neither held nor in what `named` returns."""
         stored = self.sizes()
         with self._lock:
             held = frozenset(self._held)
+        # `named` comes last: an object that was released meanwhile is among the named ones.
         return list(stored.keys() - held - frozenset(named()))
 
     def sweep(self, named: Callable[[], Collection[str]], keep_going: Callable[[], bool]) -> list[str]:
-        """Remove the `unnamed` objects, as long as `keep_going` returns true, and return them. One sweep at a time.
+        """Remove the `unnamed` objects while `keep_going` returns true, and return their digests.
 
-        Raises `JournalError`.
+        One sweep at a time. Raises `JournalError`.
         """
         with self._lock:
             self._released = set()
@@ -169,9 +162,9 @@ class ObjectStore:
                 self._released = None
 
     def _remove(self, digest: str) -> bool:
-        """Remove an object unless it is held or was released since the sweep began. Return whether it was."""
         path = self.path(digest)
         with self._lock:
+            # Released during this sweep: an event names it.
             if digest in self._held or digest in (self._released or ()):
                 return False
             try:
@@ -182,7 +175,7 @@ class ObjectStore:
         return True
 
     def get(self, digest: str) -> bytes:
-        """Return the bytes. Raises `ObjectMissing`, or `JournalCorrupt` when they are not what was stored."""
+        """Return the bytes. Raises `ObjectMissing`, or `JournalCorrupt` if they are not the stored ones."""
         path = self.path(digest)
         try:
             data = path.read_bytes()
@@ -200,7 +193,7 @@ class ObjectStore:
             path.parent.mkdir(exist_ok=True)
         unfinished = self._unfinished / uuid4().hex
         try:
-            # Few calls of the system: after each of them the thread waits until the event loop lets it go on.
+            # Few calls of the system: after each of them the thread waits until the event loop lets it continue.
             descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o400)
             try:
                 unwritten = memoryview(data)
@@ -225,7 +218,7 @@ def _holds(path: Path, data: bytes) -> bool:
 
 
 def _sync_folder(path: Path) -> None:
-    """Make the names in a folder durable, which an fsync of the files does not do."""
+    # An fsync of the files does not make their names durable.
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)

@@ -9,29 +9,18 @@ from orchestrator.task.events import PromptDigests, RunStatus
 
 @dataclass(frozen=True, slots=True)
 class Rating:
-    """A rating of a run or of a step."""
-
-    at: float
-    """When it was given, in seconds since the epoch."""
-    score: float
-    """From 0 (bad) to 1 (good)."""
+    at: float  # seconds since the epoch
+    score: float  # from 0 (bad) to 1 (good)
     by: str
-    """Who gave it."""
     note: str
-    """The reason, which may be empty."""
 
 
 @dataclass(frozen=True, slots=True)
 class AttemptOutcome:
-    """One attempt at a step: what was to be done, which role and model were chosen and why, and how it ended.
-
-    `task_type` is None for a request in words. `started` is in seconds since the epoch, and `seconds` is how long the
-    attempt took, or None if its end was not journaled. `outcome` is done, cancelled, interrupted or the kind of
-    failure. `run_status` is how the run ended. `ratings` are those of the step, `run_ratings` those of the whole run.
-    """
+    """One attempt at a step: the task, the choice of role and model with its reason, and the outcome."""
 
     run: str
-    task_type: str | None
+    task_type: str | None  # None for a request in words
     step: str
     action: str
     attempt: int
@@ -41,21 +30,20 @@ class AttemptOutcome:
     reason: str
     propensity: float
     prompts: PromptDigests
-    started: float
-    seconds: float | None
-    outcome: str
+    started: float  # seconds since the epoch
+    seconds: float | None  # None if the end of the attempt was not journaled
+    outcome: str  # done, cancelled, interrupted or the kind of failure
     prompt_tokens: int
     output_tokens: int
     run_status: RunStatus
-    ratings: tuple[Rating, ...] = ()
-    run_ratings: tuple[Rating, ...] = ()
+    ratings: tuple[Rating, ...] = ()  # those of the step
+    run_ratings: tuple[Rating, ...] = ()  # those of the whole run
 
 
 _OUTCOMES: TypeAdapter[AttemptOutcome] = TypeAdapter(AttemptOutcome)
 
 
 def encode_outcome(outcome: AttemptOutcome) -> str:
-    """Return the outcome as one JSON object."""
     return _OUTCOMES.dump_json(outcome).decode()
 
 

@@ -1,6 +1,6 @@
 """Notice that files or folders which a process has open were moved away, deleted or replaced.
 
-Nothing reports that: what is written into such a file reaches nobody who opens the path later.
+The system reports no such thing: what is written into such a file reaches nobody who opens the path later.
 """
 
 import os
@@ -9,23 +9,20 @@ from pathlib import Path
 
 
 class Presence:
-    """Whether paths still lead to what was there when it was first seen.
-
-    A path that leads nowhere yet is watched from when it does. What is watched is kept open, so that its number on the
-    disk is not given to another file. Opening it for its path only takes no part in anybody's locks.
-    """
+    """Whether paths still lead to the files and folders that were there first."""
 
     def __init__(self, paths: Iterable[Path]) -> None:
         self._paths = tuple(paths)
+        # Kept open, so that their inode numbers are not given to other files. O_PATH takes no part in anybody's locks.
+        # A path that does not exist yet is watched as soon as it does.
         self._held: dict[Path, int] = {}
         self.missing()
 
     def missing(self) -> str | None:
-        """Return what has happened to the first path that no longer leads to what it did; None while all do."""
-        return next((what for path in self._paths if (what := self.change_of(path)) is not None), None)
+        """Return what happened to the first path that no longer leads to the original; None while all do."""
+        return next((change for path in self._paths if (change := self.change_of(path)) is not None), None)
 
     def change_of(self, path: Path) -> str | None:
-        """Return what has happened to one of the paths, or None."""
         held = self._held.get(path)
         try:
             there = os.stat(path)
@@ -38,7 +35,6 @@ class Presence:
         return None
 
     def close(self) -> None:
-        """Watch nothing any more."""
         self._paths = ()
         for descriptor in self._held.values():
             os.close(descriptor)
@@ -46,7 +42,6 @@ class Presence:
 
 
 def _how(held: int, error: OSError) -> str:
-    """Return what has happened to an open file that its path no longer leads to."""
     if not isinstance(error, FileNotFoundError | NotADirectoryError):
         return f"cannot be reached: {error.strerror}"
-    return "was moved away" if os.fstat(held).st_nlink else "was deleted"
+    return "was moved away" if os.fstat(held).st_nlink else "was deleted"  # no names left: it was deleted

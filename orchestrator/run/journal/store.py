@@ -24,28 +24,24 @@ from orchestrator.task.personas import MadePersona, encode_persona
 from orchestrator.task.prediction import EarlierRun, MeasuredGeneration
 
 TITLE_LENGTH = 200
+# After so many events of chats, the chats beyond `MOST_CHATS` are removed.
 CHATS_BETWEEN_PRUNINGS = 1000
-"""After how many events of chats those of chats beyond `MOST_CHATS` are removed."""
+# Another connection of the owner may be rewriting the whole database.
 BUSY_SECONDS = 600.0
-"""How long to wait for another connection of the owner that writes, which may be rewriting the whole database."""
 
+# Not after `steps_planned`: the steps of a task are known when it is accepted, and it may wait for long.
 _STATUS_AFTER: dict[str, RunStatus] = {
     "run_begun": "running",
     "planning_started": "planning",
     "step_expanded": "running",
     "attempt_started": "running",
 }
-"""Not after `steps_planned`: those of a task are there when it is accepted, and it may wait for long."""
 
 
 @dataclass(frozen=True, slots=True)
 class GenerationRow:
-    """A generation in the journal."""
-
     number: int
-    """The number of the event that tells of it."""
-    is_final: bool
-    """Whether its attempt has ended. Until then it is not known what the attempt took besides the generation."""
+    is_final: bool  # its attempt has ended; until then, what it took in addition is unknown
     generation: MeasuredGeneration
 
 
@@ -60,15 +56,13 @@ class RunRow:
     accepted: float
     finished: float | None
     error: str | None
-    owner: str
-    """Who submitted it, see `RunAccepted.owner`."""
-    doubt: str = ""
-    """Why its answer is doubtful, see `RunFinished.doubt`."""
+    owner: str  # who submitted it, see `RunAccepted.owner`
+    doubt: str = ""  # why its answer is doubtful, see `RunFinished.doubt`
 
 
 @dataclass(frozen=True, slots=True)
 class EventRow:
-    """One encoded event, with the values that the database has columns for."""
+    """One encoded event, with the values of the database's columns."""
 
     run: str
     at: float
@@ -81,26 +75,24 @@ class EventRow:
 
     @property
     def checksum(self) -> int:
-        """The checksum that is stored with the event."""
         return checksum_of(self.run.encode(), self.body.encode())
 
 
 @dataclass(frozen=True, slots=True)
 class PersonaUse:
-    """How attempts by one role with one persona ended, of the runs that are kept."""
+    """The outcomes of attempts by one role with one persona, of the runs that are kept."""
 
     persona: str
     role: str
     attempts: int
     succeeded: int
     failed: int
-    last: float
-    """When the last one began, in seconds since the epoch."""
+    last: float  # the start of the last one, in seconds since the epoch
 
 
 @dataclass(frozen=True, slots=True)
 class ChatRow:
-    """One encoded event of a chat, with the values that the database has columns for."""
+    """One encoded event of a chat, with the values of the database's columns."""
 
     chat: str
     at: float
@@ -109,7 +101,6 @@ class ChatRow:
 
     @property
     def checksum(self) -> int:
-        """The checksum that is stored with the event."""
         return checksum_of(self.chat.encode(), self.body.encode())
 
 
@@ -117,7 +108,6 @@ JournalRow = EventRow | ChatRow
 
 
 def event_row(run: str, event: Event) -> EventRow:
-    """Return the row of an event."""
     return EventRow(
         run=run,
         at=event.at,
@@ -131,7 +121,6 @@ def event_row(run: str, event: Event) -> EventRow:
 
 
 def chat_row(event: ChatEvent) -> ChatRow:
-    """Return the row of an event of a chat."""
     return ChatRow(event.chat, event.at, event.kind, encode_chat_event(event))
 
 
@@ -147,18 +136,19 @@ class RefusedEvents(Exception):
 class Store:
     """One connection to the database. The owner of the state folder opens it to write, all others to read.
 
-    Any number of threads may read. They take turns, since a statement that begins while another one is under way on the
-    same connection sees the database as that one does, without what was committed since.
+    Any number of threads may read.
     """
 
     def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
         self._connection = connection
+        # Readers take turns: a statement that starts while another one runs on the same connection does not see what
+        # was committed since.
         self._reading = Lock()
         self.path = path
 
     @classmethod
     def open_to_write(cls, path: Path, *, durable: bool = True) -> Self:
-        """Open or create the database and bring its schema up to date. Raises `JournalError`.
+        """Open or create the database and migrate its schema. Raises `JournalError`.
 
         With `durable` false no commit waits for the disk.
         """
@@ -166,7 +156,7 @@ class Store:
             store = cls(_connect(path), path)
         try:
             with sqlite_errors(path):
-                store._connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # of a new one: it has to come first
+                store._connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # has to come first, for a new database
                 store._connection.execute("PRAGMA journal_mode = WAL")
                 store._connection.execute(f"PRAGMA synchronous = {'FULL' if durable else 'OFF'}")
                 store._connection.execute("PRAGMA foreign_keys = ON")
@@ -178,15 +168,13 @@ class Store:
 
     @classmethod
     def open_to_read(cls, path: Path) -> Self:
-        """Open the database to read what is committed. If there is none yet, it is read as an empty one.
-
-        One of an earlier version, as a backup may be, is migrated in memory. Raises `JournalError`.
-        """
+        """Open the database to read what is committed; it is read as empty if there is none. Raises `JournalError`."""
         with sqlite_errors(path):
             store = cls(_connect(path if path.exists() else None), path)
         try:
             with sqlite_errors(path):
                 if store._version() < VERSION:  # 0: not there, or its first owner is just creating it
+                    # One of an earlier version, for example a backup, is migrated in memory.
                     store = store._brought_up_to_date()
                 store._connection.execute("PRAGMA query_only = ON")
         except JournalError:
@@ -195,24 +183,21 @@ class Store:
         return store
 
     def close(self) -> None:
-        """Close the connection, once nobody reads: SQLite would free what a statement that is under way still uses."""
+        # Once nobody reads: SQLite would free what a running statement still uses.
         with self._reading:
             self._connection.close()
 
     def append(self, groups: Iterable[Sequence[JournalRow]]) -> list[RefusedEvents | None]:
         """Commit groups of rows in one transaction, and return for each group whether it was refused.
 
-        A refused group leaves nothing behind, and the others are not affected. Raises `JournalError` when nothing at
-        all could be committed.
+        A refused group leaves nothing behind, and the others are not affected. Raises `JournalError` if nothing at all
+        could be committed.
         """
         with sqlite_errors(self.path), self._transaction():
             return [self._append_group(rows) for rows in groups]
 
     def events(self, run: str, after: int = 0, skip: int = 0, limit: int | None = None) -> list[tuple[int, str]]:
-        """Return the numbers and bodies of a run's events after number `after`, in order. Raises `JournalCorrupt`.
-
-        Of these the first `skip` are left out, and at most `limit` of the rest are returned.
-        """
+        """Return numbers and bodies in order. Raises `JournalCorrupt`."""
         rows = self._rows(
             """
             SELECT number, CAST(body AS BLOB), checksum FROM events WHERE run = ? AND number > ?
@@ -226,9 +211,9 @@ class Store:
         return [self._whole(run, *row) for row in rows]
 
     def first_event(self, run: str) -> tuple[int, str] | None:
-        """Return the number and the body of a run's first event, if there is one. Raises `JournalCorrupt`."""
-        asked = "SELECT number, CAST(body AS BLOB), checksum FROM events WHERE run = ? ORDER BY number LIMIT 1"
-        return next((self._whole(run, *row) for row in self._rows(asked, run)), None)
+        """Raises `JournalCorrupt`."""
+        query = "SELECT number, CAST(body AS BLOB), checksum FROM events WHERE run = ? ORDER BY number LIMIT 1"
+        return next((self._whole(run, *row) for row in self._rows(query, run)), None)
 
     def runs(
         self,
@@ -237,7 +222,6 @@ class Store:
         before: str | None = None,
         owner: str | None = None,
     ) -> list[RunRow]:
-        """Return the runs, newest first: of one `status`, accepted `before` another one, of one `owner`, if given."""
         rows = self._rows(
             """
             SELECT * FROM runs WHERE (?1 IS NULL OR status = ?1) AND (?4 IS NULL OR owner = ?4) AND
@@ -252,42 +236,39 @@ class Store:
         return [RunRow(*row) for row in rows]
 
     def run_with_key(self, key: str, owner: str) -> str | None:
-        """Return the run that was accepted with this key of an owner, if there is one."""
-        asked = """
+        query = """
             SELECT run FROM events WHERE kind = 'run_accepted' AND body ->> '$.key' = ?
                 AND coalesce(body ->> '$.owner', '') = ?
         """
-        return next((run for (run,) in self._rows(asked, key, owner)), None)
+        return next((run for (run,) in self._rows(query, key, owner)), None)
 
     def run_of_task(self, task: str, owner: str | None = None) -> str | None:
-        """Return the newest run of the task with this `task_id`, of one `owner` if given, if there is one."""
-        asked = """
+        query = """
             SELECT run FROM events WHERE kind = 'run_accepted' AND body ->> '$.task.task_id' = ?1
                 AND (?2 IS NULL OR body ->> '$.owner' = ?2)
             ORDER BY number DESC LIMIT 1
         """
-        return next((run for (run,) in self._rows(asked, task, owner)), None)
+        return next((run for (run,) in self._rows(query, task, owner)), None)
 
     def delete(self, *runs: str, outcomes: Iterable[AttemptOutcome] = ()) -> None:
         """Delete runs and their events, and store `outcomes` of their attempts. Raises `JournalError`."""
         named = [(run,) for run in runs]
-        kept = [(one.run, one.step, one.attempt, encode_outcome(one)) for one in outcomes]
+        rows = [(outcome.run, outcome.step, outcome.attempt, encode_outcome(outcome)) for outcome in outcomes]
         with sqlite_errors(self.path), self._transaction():
-            self._connection.executemany("INSERT OR REPLACE INTO outcomes VALUES (?, ?, ?, ?)", kept)
+            self._connection.executemany("INSERT OR REPLACE INTO outcomes VALUES (?, ?, ?, ?)", rows)
             self._connection.executemany("DELETE FROM events WHERE run = ?", named)
             self._connection.executemany("DELETE FROM runs WHERE run = ?", named)
 
     def outcomes(self) -> list[tuple[str, str]]:
-        """Return run and body of each outcome that was kept of removed runs, sorted by run."""
+        """Return run and body of the outcomes of removed runs, sorted by run."""
         return self._rows("SELECT run, body FROM outcomes ORDER BY run, rowid")
 
     def count_outcomes(self) -> int:
-        """Return how many outcomes were kept of removed runs."""
         return int(self._rows("SELECT count(*) FROM outcomes")[0][0])
 
     def ended_after(self, number: int, limit: int) -> list[tuple[int, str, str]]:
         """Return number, run and kind of the first `limit` events after `number` that end a run or rate one."""
-        asked = """
+        query = """
             SELECT number, run, kind FROM (
                 SELECT * FROM (
                     SELECT number, run, kind FROM events
@@ -299,26 +280,23 @@ class Store:
                 )
             ) ORDER BY number LIMIT ?2
         """
-        return self._rows(asked, number, limit)
+        return self._rows(query, number, limit)
 
     def last_number(self) -> int:
-        """Return the number of the latest event of a run, 0 where there is none."""
         return int(self._rows("SELECT max(number) FROM events")[0][0] or 0)
 
     def personas(self) -> list[tuple[str, str]]:
-        """Return name and body of each persona that was made at run time, in the order in which they were made."""
         return self._rows("SELECT name, body FROM personas ORDER BY rowid")
 
-    def keep_personas(self, *made: MadePersona) -> None:
-        """Store personas in place of those with the same names. Raises `JournalError`."""
-        rows = [(one.name, encode_persona(one)) for one in made]
+    def keep_personas(self, *personas: MadePersona) -> None:
+        """Store personas, replacing those with the same names. Raises `JournalError`."""
+        rows = [(persona.name, encode_persona(persona)) for persona in personas]
         with sqlite_errors(self.path), self._transaction():
             self._connection.executemany(
                 "INSERT INTO personas VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET body = excluded.body", rows
             )
 
     def persona_uses(self) -> list[PersonaUse]:
-        """Return how often each persona was used and how that ended, by persona and role."""
         rows = self._rows(
             """
             SELECT started.body ->> '$.persona', started.body ->> '$.role', count(*),
@@ -335,28 +313,22 @@ class Store:
         return [PersonaUse(*row) for row in rows]
 
     def chat_events(self, after: int, limit: int | None) -> list[tuple[int, str, str]]:
-        """Return number, chat and body of the events of all chats after number `after`, in order, at most `limit`.
-
-        Raises `JournalCorrupt`.
-        """
-        asked = """
+        """Return number, chat and body of events, in order. Raises `JournalCorrupt`."""
+        query = """
             SELECT chat, number, CAST(body AS BLOB), checksum FROM chat_events WHERE number > ? ORDER BY number LIMIT ?
         """
-        return self._whole_chat_events(asked, after, -1 if limit is None else limit)
+        return self._whole_chat_events(query, after, -1 if limit is None else limit)
 
     def newest_chats(self, limit: int, owner: str | None = None) -> list[tuple[int, str, str]]:
-        """Return number, chat and body of all events of the `limit` newest chats, in order, of one `owner` if given.
-
-        Raises `JournalCorrupt`.
-        """
+        """Return number, chat and body of all events of the newest chats, in order. Raises `JournalCorrupt`."""
         if owner is None:
-            asked = """
+            query = """
                 SELECT chat, number, CAST(body AS BLOB), checksum FROM chat_events
                 WHERE chat IN (SELECT chat FROM chat_events WHERE kind = 'chat_routed' ORDER BY number DESC LIMIT ?)
                 ORDER BY number
             """
-            return self._whole_chat_events(asked, limit)
-        asked = """
+            return self._whole_chat_events(query, limit)
+        query = """
             SELECT chat, number, CAST(body AS BLOB), checksum FROM chat_events
             WHERE chat IN (
                 SELECT chat FROM chat_events WHERE kind = 'chat_routed' AND body ->> '$.owner' = ?
@@ -364,16 +336,16 @@ class Store:
             )
             ORDER BY number
         """
-        return self._whole_chat_events(asked, owner, limit)
+        return self._whole_chat_events(query, owner, limit)
 
     def chat(self, chat: str) -> list[tuple[int, str, str]]:
-        """Return number, chat and body of the events of one chat, in order. Raises `JournalCorrupt`."""
-        asked = "SELECT chat, number, CAST(body AS BLOB), checksum FROM chat_events WHERE chat = ? ORDER BY number"
-        return self._whole_chat_events(asked, chat)
+        """Return number, chat and body of events, in order. Raises `JournalCorrupt`."""
+        query = "SELECT chat, number, CAST(body AS BLOB), checksum FROM chat_events WHERE chat = ? ORDER BY number"
+        return self._whole_chat_events(query, chat)
 
     def surplus_chats(self, before: float | None, beyond: int | None) -> list[str]:
-        """Return the chats that began `before` a time, or that are not among the newest `beyond`; None: no limit."""
-        asked = """
+        """Return the chats that started `before` a time or are not among the newest `beyond`; None: no limit."""
+        query = """
             SELECT chat FROM chat_events WHERE kind = 'chat_routed' AND at < ?
             UNION
             SELECT chat FROM (
@@ -381,38 +353,30 @@ class Store:
             )
         """
         no_time, no_number = -1.0, 1 << 62
-        rows = self._rows(asked, no_time if before is None else before, no_number if beyond is None else beyond)
+        rows = self._rows(query, no_time if before is None else before, no_number if beyond is None else beyond)
         return [chat for (chat,) in rows]
 
     def copy_to(self, path: Path) -> None:
-        """Write what is committed now into a new database at `path`, while others go on writing here.
-
-        Raises `JournalError`.
-        """
+        """Write what is committed now into a new database at `path`. Raises `JournalError`."""
         with sqlite_errors(path), closing(sqlite3.connect(path)) as target:
             self._connection.backup(target)
 
     def run(self, run: str) -> RunRow | None:
-        """Return one run, or None where it is unknown."""
         return next((RunRow(*row) for row in self._rows("SELECT * FROM runs WHERE run = ?", run)), None)
 
     def queue_unfinished(self) -> None:
-        """Set the status of all runs that have not ended to queued, when a new owner starts. Raises `JournalError`."""
+        """Set the status of all runs that have not ended to queued. Raises `JournalError`."""
         with sqlite_errors(self.path), self._transaction():
             self._connection.execute(
                 "UPDATE runs SET status = 'queued' WHERE status NOT IN ('done', 'failed', 'cancelled', 'queued')"
             )
 
     def unfinished(self) -> list[RunRow]:
-        """Return the runs that have not ended, oldest first."""
         ended = "SELECT * FROM runs WHERE status NOT IN ('done', 'failed', 'cancelled') ORDER BY accepted, rowid"
         return [RunRow(*row) for row in self._rows(ended)]
 
     def generations_after(self, number: int, also: Collection[int], limit: int) -> list[GenerationRow]:
-        """Return the last `limit` generations after event `number`, and those whose numbers are in `also`.
-
-        They come newest first. Those of runs that were removed are not among them.
-        """
+        # Generations of removed runs are not among them, since their events are gone.
         rows = self._rows(
             """
             SELECT ended.number,
@@ -455,7 +419,6 @@ class Store:
         return [GenerationRow(at, bool(settled), MeasuredGeneration(*row)) for at, settled, *row in rows]
 
     def earlier_runs(self, shape: str, limit: int) -> list[EarlierRun]:
-        """Return the `limit` runs of plans of a shape that were accepted last and are done, newest first."""
         # The plus keeps SQLite from looking for the kind in the events of all runs.
         rows = self._rows(
             """
@@ -473,34 +436,28 @@ class Store:
         return [EarlierRun(*row) for row in rows]
 
     def last_time(self) -> float:
-        """Return the latest time of an event, in seconds since the epoch, or 0.0 where there is none.
-
-        Events are written in about the order in which they happen, so it is among those written last.
-        """
-        asked = """
+        # Events are written roughly in the order of time, so the latest is among those written last.
+        query = """
             SELECT max(at) FROM (
                 SELECT * FROM (SELECT at FROM events ORDER BY number DESC LIMIT 10000)
                 UNION ALL SELECT * FROM (SELECT at FROM chat_events ORDER BY number DESC LIMIT 10000)
             )
         """
-        return float(self._rows(asked)[0][0] or 0.0)
+        return float(self._rows(query)[0][0] or 0.0)
 
     def _whole(self, run: str, number: int, body: bytes, checksum: int | None) -> tuple[int, str]:
-        """Return number and body of an event. Raises `JournalCorrupt` if its checksum is wrong.
-
-        Early versions wrote no checksums.
-        """
+        # Early versions wrote no checksums.
         if (text := _checked(run, body, checksum)) is None:
             raise JournalCorrupt(self.path, f"event {number} of run {run} is not what was written")
         return number, text
 
     def _whole_chat_events(self, sql: str, *parameters: object) -> list[tuple[int, str, str]]:
-        found = []
+        events = []
         for chat, number, body, checksum in self._rows(sql, *parameters):
             if (text := _checked(chat, body, checksum)) is None:
                 raise JournalCorrupt(self.path, f"event {number} of chat {chat} is not what was written")
-            found.append((number, chat, text))
-        return found
+            events.append((number, chat, text))
+        return events
 
     def _rows(self, sql: str, *parameters: object) -> list[Any]:
         with sqlite_errors(self.path), self._reading:
@@ -568,7 +525,6 @@ class Store:
                 self._connection.execute("INSERT INTO schema_version VALUES (?)", (number + 1,))
 
     def _brought_up_to_date(self) -> Self:
-        """Return a copy in memory that is migrated to the current schema, and close this store."""
         copy = type(self)(_connect(None), self.path)
         with closing(self._connection) as earlier:
             earlier.backup(copy._connection)
@@ -576,7 +532,7 @@ class Store:
         return copy
 
     def _version(self) -> int:
-        """Return the version of the schema, 0 for an empty database. Raises `JournalTooNew`, `JournalError`."""
+        """0 for an empty database. Raises `JournalTooNew`, `JournalError`."""
         tables = {name for (name,) in self._connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
         if "schema_version" not in tables:
             if tables:
@@ -612,7 +568,7 @@ def checksum_of(run: bytes, body: bytes) -> int:
 
 
 def _checked(stream: str, body: bytes, checksum: int | None) -> str | None:
-    """Return the body of an event of a run or a chat, or None if its checksum is wrong."""
+    # None if the checksum is wrong.
     try:
         return body.decode() if checksum is None or checksum == checksum_of(stream.encode(), body) else None
     except UnicodeDecodeError:
@@ -625,7 +581,7 @@ def _statements(script: str) -> Iterator[str]:
 
 @contextmanager
 def sqlite_errors(path: Path) -> Iterator[None]:
-    """Return a context manager that turns SQLite's errors into those of the journal, about the file `path`."""
+    """Turn SQLite's errors into those of the journal, about the file `path`."""
     try:
         yield
     except sqlite3.ProgrammingError as error:
@@ -639,6 +595,6 @@ def sqlite_errors(path: Path) -> Iterator[None]:
 
 
 def _says_full(error: sqlite3.OperationalError, folder: Path) -> bool:
-    """Return whether an error means that the disk is full. SQLite reports an exceeded quota as a failed write."""
+    # SQLite reports an exceeded quota like this.
     write_error = error.sqlite_errorcode in (sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE)
     return error.sqlite_errorcode == sqlite3.SQLITE_FULL or (write_error and is_full(folder))

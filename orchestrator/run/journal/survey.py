@@ -1,4 +1,4 @@
-"""Check a database for damage before anything is written to it, and find out which runs can still be read."""
+"""Check a database for damage before anything is written to it, and find out which runs are readable."""
 
 from collections.abc import Sequence
 from contextlib import closing
@@ -13,18 +13,17 @@ MOST_NAMED: Final = 5
 
 
 class SurveyStore(Store):
-    """A connection whose calls check the whole database, which takes time in proportion to its size."""
+    """A connection whose calls check the whole database, in time proportional to its size."""
 
     def page_damage(self) -> list[str]:
-        """Check every page and the checksum of every event, and return what is wrong: SQLite's messages, or ours.
+        """Check every page and the checksum of every event, and return messages of SQLite or ours.
 
-        On one core this took 0.3 s for 100 MB in the page cache, of which SQLite took a third, so it can be done at
-        every start. It does not check whether tables and indexes agree.
+        It does not check whether tables and indexes agree. About 3 s per GB in the page cache on one core.
         """
         return self._checked("PRAGMA quick_check(20)") or self._wrong_checksums()
 
     def damage(self) -> list[str]:
-        """Check what `page_damage` checks, and whether tables and indexes agree, and return what is wrong."""
+        """Check what `page_damage` checks, and whether tables and indexes agree."""
         return self._checked("PRAGMA integrity_check(20)") or self._wrong_checksums()
 
     def damaged_tables(self) -> list[str]:
@@ -33,17 +32,17 @@ class SurveyStore(Store):
 
     def run_names(self) -> list[str]:
         """Return the ids of the runs from the table of events, oldest first. Raises `JournalError`."""
-        asked = "SELECT CAST(run AS BLOB) FROM events GROUP BY run ORDER BY min(number)"
-        return [_text(run) for (run,) in self._rows(asked)]
+        query = "SELECT CAST(run AS BLOB) FROM events GROUP BY run ORDER BY min(number)"
+        return [_text(run) for (run,) in self._rows(query)]
 
     def _checked(self, pragma: str) -> list[str]:
         try:
-            return [what for (what,) in self._rows(pragma) if what != "ok"]
+            return [message for (message,) in self._rows(pragma) if message != "ok"]
         except JournalCorrupt as error:
             return [str(error.__cause__)]
 
     def _wrong_checksums(self) -> list[str]:
-        """Return messages about events with a wrong checksum. A page that was half written may be valid for SQLite."""
+        # A page that was half written may be valid for SQLite.
         rows = self._rows(
             """
             SELECT number, CAST(run AS BLOB) FROM events
@@ -81,16 +80,16 @@ def _format_losses(store: SurveyStore) -> str:
 
 
 def _names(store: SurveyStore) -> list[str] | None:
-    """Return the ids of all runs from the tables that can be read, or None if neither can."""
-    found: dict[str, None] = {}
-    known = False
+    # None if neither table can be read.
+    runs: dict[str, None] = {}
+    readable = False
     for listing in (store.run_names, lambda: [row.run for row in store.runs()]):
         try:
-            found |= dict.fromkeys(listing())
-            known = True
-        except JournalError:  # the other one may still tell
+            runs |= dict.fromkeys(listing())
+            readable = True
+        except JournalError:  # the other table may still be readable
             continue
-    return list(found) if known else None
+    return list(runs) if readable else None
 
 
 def _can_be_read(store: SurveyStore, run: str) -> bool:

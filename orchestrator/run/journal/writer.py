@@ -1,4 +1,4 @@
-"""Commit what many coroutines append, in one thread and in groups (group commit), so that one sync serves them all."""
+"""Commit what many coroutines append, in one thread and in groups (group commit), so that one sync serves all."""
 
 import asyncio
 from collections.abc import Sequence
@@ -24,15 +24,12 @@ class Writer:
     """Writes to `store`, which it owns until `close`. Rows are committed in the order of the calls.
 
     While the disk is full, events of accepted runs wait for space, and new runs and events of chats are refused. After
-    any other error of the database nothing more is written. So the journal always holds a prefix of what happened in a
-    run.
+    any other error of the database nothing more is written, so the journal always holds a prefix of each run.
     """
 
     def __init__(self, store: Store) -> None:
-        self.full: DiskFull | None = None
-        """The error for which appended rows wait, while the disk is full, else None."""
-        self.broken: Future[JournalError] = Future()
-        """It is resolved with the error after which nothing more is written."""
+        self.full: DiskFull | None = None  # the error for which rows wait, while the disk is full
+        self.broken: Future[JournalError] = Future()  # gets the error after which nothing more is written
         self._store = store
         self._waiting: SimpleQueue[_Waiting | None] = SimpleQueue()
         self._closing = Lock()
@@ -48,16 +45,13 @@ class Writer:
         await asyncio.shield(asyncio.wrap_future(self._submit(rows)))
 
     def append_without_waiting(self, rows: Sequence[JournalRow]) -> None:
-        """Commit the rows with the next group. An error is logged, and nobody else is told.
-
-        Raises `JournalClosed`.
-        """
+        """Commit the rows with the next group. An error is only logged. Raises `JournalClosed`."""
         self._submit(rows).add_done_callback(_log_error)
 
     def close(self) -> None:
         """Commit the rows that wait, end the thread and close the database. Later appends raise `JournalClosed`.
 
-        If the disk is full, rows that cannot be committed now are given up, and their callers get `DiskFull`.
+        If the disk is full, rows that cannot be committed now are dropped, and their callers get `DiskFull`.
         """
         with self._closing:
             if not self._closed:
@@ -94,7 +88,7 @@ class Writer:
                 self._note_disk_full(None)
 
     def _next_groups(self, seconds: float | None) -> tuple[list[_Waiting], bool]:
-        """Wait at most `seconds` for a group, and return it with all that follow, and whether the writer is closed."""
+        # Waits at most `seconds` for a group; returns it with all that follow, and whether the writer is closed.
         groups: list[_Waiting] = []
         try:
             item = self._waiting.get(timeout=seconds)
@@ -108,7 +102,7 @@ class Writer:
         return groups, True
 
     def _commit(self, groups: list[_Waiting]) -> JournalError | None:
-        """Commit all groups, resolve their futures and clear the list; or return the error if nothing was written."""
+        # Resolves the futures and clears the list, unless nothing was written.
         try:
             outcomes = self._store.append([rows for rows, _ in groups])
         except Exception as error:  # noqa: BLE001 - the thread's boundary: callers have to get any failure
@@ -126,7 +120,7 @@ class Writer:
 
 
 def _without_refusable(groups: list[_Waiting], full: DiskFull) -> list[_Waiting]:
-    """Refuse the groups that begin new runs, are of chats or are empty, and return the others, which have to wait."""
+    # Groups that open new runs, are of chats or are empty are refused; the others have to wait.
     refused = [group for group in groups if _is_refusable(group)]
     _answer(refused, [full] * len(refused))
     return [group for group in groups if not _is_refusable(group)]

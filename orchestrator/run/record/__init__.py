@@ -1,4 +1,4 @@
-"""What the events of a run say: its current state, and the report of how it went."""
+"""Fold the events of a run into its current state and its report."""
 
 from orchestrator.run.record.report import Report, build_report, load_report
 

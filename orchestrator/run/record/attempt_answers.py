@@ -10,27 +10,20 @@ from orchestrator.run.record.view import AttemptRow
 
 @dataclass(frozen=True, slots=True)
 class AttemptAnswer:
-    """What an attempt has written, and how it ended."""
+    """The text of an attempt, and its outcome."""
 
     step: str
     number: int
     role: str
     model: str
-    outcome: str
-    """Done, cancelled, interrupted, running, checking or the kind of failure."""
-    message: str
-    """Why it failed; empty if it did not."""
-    evidence: str
-    """What a gate found; empty if none failed."""
-    answer: str
-    """The text; empty if there was none, and for failed attempts of early versions, which did not keep it."""
+    outcome: str  # done, cancelled, interrupted, running, checking or the kind of failure
+    message: str  # why it failed
+    evidence: str  # of the gate that failed, if one did
+    answer: str  # may be empty; early versions did not keep failed answers
 
 
 def attempt_answer(journal: JournalReader, step: StepRow, number: int) -> AttemptAnswer:
-    """Return the answer of an attempt at a step. Reads the disk.
-
-    Raises `InputError` for an attempt that there is not, and `JournalError`.
-    """
+    """Return the answer of an attempt at a step. Blocks on the disk. Raises `InputError`, `JournalError`."""
     row = next((row for row in step.attempts if row.number == number), None)
     if row is None:
         numbers = ", ".join(str(row.number) for row in step.attempts) or "none: no attempt was made"

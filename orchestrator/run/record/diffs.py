@@ -1,4 +1,4 @@
-"""Compare two versions of a file, as a unified diff that `patch` and `git apply` read."""
+"""Compare two versions of a file, as a unified diff for `patch` and `git apply`."""
 
 import difflib
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ NO_END = "\\ No newline at end of file\n"
 
 
 def unified_diff(name: str, old: bytes | None, new: bytes) -> str:
-    """Return how the file `name` differs; an empty string for equal versions. `old` is None for a new file."""
+    """Return how the file `name` differs; empty for equal versions. `old` is None for a new file."""
     if old == new:
         return ""
     before, after = f"a/{name}" if old is not None else "/dev/null", f"b/{name}"
@@ -19,18 +19,18 @@ def unified_diff(name: str, old: bytes | None, new: bytes) -> str:
         return f"Binary files {before} and {after} differ\n"
     if old is None and not new:
         return f"--- {before}\n+++ {after}\n"
-    end = "\t" if " " in name else ""  # without it, patch takes the name to end at the space
+    end = "\t" if " " in name else ""  # else patch ends the name at the space
     return "".join(_ended(difflib.unified_diff(_lines(first), _lines(second), before + end, after + end)))
 
 
 def result_diff(journal: JournalReader, result: RunResult) -> str:
-    """Return how a result of a run differs from the file that it is a new version of. Blocks on the disk."""
+    """Return the diff of a result against the file that it replaces. Blocks on the disk."""
     old = journal.get(result.original) if result.original else None
     return unified_diff(result.name, old, journal.get(result.digest))
 
 
 def _text(data: bytes) -> str | None:
-    """Return the text of a file, or None if it is none."""
+    # None if it is no text.
     if b"\0" in data:
         return None
     try:
@@ -40,13 +40,13 @@ def _text(data: bytes) -> str | None:
 
 
 def _lines(text: str) -> list[str]:
-    """Return the lines with their ends. Only "\\n" ends a line, as for patch."""
+    # As for patch, only "\n" ends a line.
     lines = [f"{line}\n" for line in text.split("\n")]
     last = lines.pop()[:-1]
     return [*lines, last] if last else lines
 
 
 def _ended(lines: Iterator[str]) -> Iterator[str]:
-    """Yield the lines of a diff, each with its end, or with a note that it has none."""
+    # A line without an end gets a note.
     for line in lines:
         yield line if line.endswith("\n") else f"{line}\n{NO_END}"

@@ -1,4 +1,4 @@
-"""Derive from a run's events what can be learned from it: for each attempt its situation, action and outcome. Pure."""
+"""Derive what can be learned from a run: for each attempt its situation, action and outcome. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -29,22 +29,21 @@ from orchestrator.task.events import (
     RatingGiven,
 )
 
+# Names of raters that are programs, which compare an answer with the right one, start with this.
 CHECKER: Final = "checker:"
-"""Ratings by a program that compares an answer with the right one are given under names that begin with this."""
 PERSON_WEIGHT: Final = 1.0
 CHECKER_WEIGHT: Final = 0.95
+# Of a rating by the owner of the run or chat; other evidence of more weight stands.
 SELF_RATING_WEIGHT: Final = IN_PROCESS_WEIGHT
-"""How much a rating counts by whoever submitted the run or the chat. Where other evidence counts more, that stands."""
+# Of a failed run as evidence against the mode of its plan: its steps may be to blame.
 RUN_FAILED_WEIGHT: Final = 0.3
-"""How much a failed run counts against the way in which its plan was run: its steps may be to blame."""
+# The source of doubts about an answer: its comparison with the request.
 ANSWER: Final = "answer"
-"""Who says that an answer is doubtful: the comparison with its request."""
+# The quality of a run with a doubtful answer, if nobody has rated it.
 DOUBTFUL: Final = 0.5
-"""How good the result of a run with a doubtful answer is, where nobody has rated it."""
 USUAL_MODE: Final[Mode] = "as-planned"
-"""How a plan is run unless somebody chooses another mode."""
+# The share of a rating of the whole run that goes to a step whose output other steps read.
 INNER_STEP: Final = 0.5
-"""How much of a rating of the whole run a step gets whose output other steps read."""
 FAILURES: Final = frozenset(kind.value for kind in FailureKind)
 NOT_THE_MODEL: Final = frozenset({FailureKind.INFRASTRUCTURE.value, FailureKind.RESOURCE.value})
 
@@ -53,27 +52,20 @@ Key = tuple[str, str, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lesson:
-    """A choice and how it turned out."""
-
-    key: Key
-    """Run, step and number of the attempt; no step and 0 for the plan."""
+    key: Key  # run, step and number of the attempt; no step and 0 for the plan
     situation: Situation
     action: Action
     outcome: Outcome
     propensity: float
-    at: float
-    """When the attempt began, in seconds since the epoch."""
-    after: tuple[str, ...] = ()
-    """The steps whose output it read."""
-    caller: str = ""
-    """Who teaches it: whoever rated the attempt, else whoever submitted it. Empty if nobody recorded that."""
-    drawn: bool = True
-    """Whether the router or the rules chose the action, and no user forced any part of it."""
+    at: float  # start of the attempt, in seconds since the epoch
+    after: tuple[str, ...] = ()  # the steps whose output it read
+    caller: str = ""  # who teaches it: the rater of the attempt, else the owner of the run
+    drawn: bool = True  # whether the router or the rules chose the action, and no user forced any part of it
 
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """How often the judge's verdict was the same as that of a checker or a gate that runs tests."""
+    """How often the judge agreed with a checker, or with a gate that runs tests."""
 
     agreed: int = 0
     compared: int = 0
@@ -81,17 +73,13 @@ class Agreement:
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """A run, who reads what in it, and how good its result is by the judge."""
-
     view: RunView
     report: Report
     steps: Mapping[str, StepRow]
-    readers: Mapping[str, Sequence[StepRow]]
-    """The steps that read the output of each step."""
-    judge_weight: float
-    """How much the judge's verdict counts."""
+    readers: Mapping[str, Sequence[StepRow]]  # the steps that read the output of each step
+    judge_weight: float  # of the judge's verdict
+    # The judge's mean score, from 0 to 1, of the steps whose output no other step reads; None without any.
     judged: float | None
-    """The judge's mean score, from 0 to 1, of the steps whose output no other step reads; None without any."""
 
     @classmethod
     def of(cls, events: Sequence[Event], judge_weight: float) -> "_Run":
@@ -102,24 +90,22 @@ class _Run:
             for before in row.depends_on:
                 readers.setdefault(before, []).append(row)
         results = [row.attempts[-1] for row in report.steps if row.attempts and row.id not in readers]
-        scores = [_judged(gate) for one in results for gate in one.gates if gate.gate == JUDGE and gate.passed]
+        scores = [_judged(gate) for last in results for gate in last.gates if gate.gate == JUDGE and gate.passed]
         judged = sum(scores) / len(scores) if scores and view.status == "done" else None
         return cls(view, report, {row.id: row for row in report.steps}, readers, judge_weight, judged)
 
 
 @dataclass(frozen=True, slots=True)
 class _LessonVerdict:
-    """Who said how something turned out, and how much that counts."""
-
     success: float | None
     source: Source
     by: str
     weight: float
-    quality: float = 1.0
-    """How good the result of the whole run is, if that was judged."""
+    quality: float = 1.0  # of the result of the whole run, if that was judged
 
     def taught_by(self, owner: str) -> str:
-        """Return who teaches it. The ratings of a run without owner, of an early version, are its single user's."""
+        """Return who teaches it."""
+        # Early versions: a run without owner is its single user's.
         return self.by if owner and self.source == "person" else owner
 
 
@@ -128,11 +114,15 @@ def lessons_of(
 ) -> tuple[list[Lesson], Agreement]:
     """Return what can be learned from a run that has ended, and how the judge compares with the checkers in it.
 
-    A run is read again for each `rating` of it, which is one of its events: then the judge is compared with the rating,
-    and otherwise with gates, so that nothing is compared twice.
+    Call it again with each `rating` among the events. The judge is compared with the rating then, else with gates, so
+    that nothing is compared twice.
     """
     run = _Run.of(events, judge_weight)
-    started = {(one.step, one.number): one for one in events if isinstance(one, AttemptStarted)}
+    started = {
+        (start_event.step, start_event.number): start_event
+        for start_event in events
+        if isinstance(start_event, AttemptStarted)
+    }
     lessons, agreed, compared = list(_plan_lessons(run, events)), 0, 0
     for row in run.report.steps:
         for attempt in row.attempts:
@@ -141,14 +131,14 @@ def lessons_of(
                 continue
             lessons.append(_lesson(run, event, attempt))
             right = _right_by_gates(attempt) if rating is None else _right_by(rating, run, events, row.id, attempt)
-            said = next((gate for gate in attempt.gates if gate.gate == JUDGE and gate.status != "not run"), None)
-            if said is not None and right is not None:
-                compared, agreed = compared + 1, agreed + (said.passed == right)
+            judgment = next((gate for gate in attempt.gates if gate.gate == JUDGE and gate.status != "not run"), None)
+            if judgment is not None and right is not None:
+                compared, agreed = compared + 1, agreed + (judgment.passed == right)
     return lessons, Agreement(agreed, compared)
 
 
 def chat_lesson(chat: ChatRecord) -> Lesson | None:
-    """Return what can be learned from a chat; None as long as none of its answers has ended."""
+    """Return what can be learned from a chat; None until one of its answers has ended."""
     routed = chat.routed
     if not chat.answers:
         return None
@@ -165,9 +155,12 @@ def chat_lesson(chat: ChatRecord) -> Lesson | None:
             source=verdict.source,
             by=verdict.by,
             weight=weight,
-            failure=next((one.failure.value.upper() for one in answers if one.failure is not None), ""),
-            critical_seconds=max(one.seconds for one in answers),
-            tokens=sum(one.usage.prompt_tokens - one.usage.cached_tokens + one.usage.output_tokens for one in answers),
+            failure=next((answer.failure.value.upper() for answer in answers if answer.failure is not None), ""),
+            critical_seconds=max(answer.seconds for answer in answers),
+            tokens=sum(
+                answer.usage.prompt_tokens - answer.usage.cached_tokens + answer.usage.output_tokens
+                for answer in answers
+            ),
         ),
         propensity=routed.propensity,
         at=routed.at,
@@ -177,19 +170,19 @@ def chat_lesson(chat: ChatRecord) -> Lesson | None:
 
 
 def _chat_verdict(chat: ChatRecord) -> _LessonVerdict:
-    """Return how a chat turned out: by whoever has rated it last, else by the form of its answers, else by nobody."""
-    failures = [one.failure for one in chat.answers if one.failure is not None]
+    # By the last rater, else by the form of the answers, else by nobody.
+    failures = [answer.failure for answer in chat.answers if answer.failure is not None]
     if any(failure.value in NOT_THE_MODEL for failure in failures):
         return _LessonVerdict(None, "run", "", 0.0)
-    others = [rating for rating in chat.ratings if not _is_own(rating.by, chat.routed.owner)]
-    if others:
-        return _LessonVerdict(others[-1].score, "person", others[-1].by, PERSON_WEIGHT)
+    ratings = [rating for rating in chat.ratings if not _is_own(rating.by, chat.routed.owner)]
+    if ratings:
+        return _LessonVerdict(ratings[-1].score, "person", ratings[-1].by, PERSON_WEIGHT)
     if failures:
         return _LessonVerdict(0.0, "gate", failures[0].value, 1.0)
     if chat.ratings:
         return _LessonVerdict(chat.ratings[-1].score, "person", chat.ratings[-1].by, SELF_RATING_WEIGHT)
-    done = any(one.finish == "stop" for one in chat.answers)
-    return _LessonVerdict(1.0, "run", "", UNCHECKED_WEIGHT) if done else _LessonVerdict(None, "run", "", 0.0)
+    complete = any(answer.finish == "stop" for answer in chat.answers)
+    return _LessonVerdict(1.0, "run", "", UNCHECKED_WEIGHT) if complete else _LessonVerdict(None, "run", "", 0.0)
 
 
 def _lesson(run: _Run, started: AttemptStarted, attempt: AttemptRow) -> Lesson:
@@ -197,9 +190,9 @@ def _lesson(run: _Run, started: AttemptStarted, attempt: AttemptRow) -> Lesson:
     step = view.state.steps[started.step]
     rows = view.attempts[started.step]
     earlier = [row.outcome for row in rows if row.number < started.number]
-    asked = started.advice.asked if started.advice is not None else step.step.actor if not earlier else started.role
+    role = started.advice.asked if started.advice is not None else step.step.actor if not earlier else started.role
     situation = situation_of(
-        role=asked,
+        role=role,
         objective=view.title,
         task=view.accepted.task,
         step=step.step,
@@ -224,17 +217,15 @@ def _lesson(run: _Run, started: AttemptStarted, attempt: AttemptRow) -> Lesson:
 
 
 def _forced_chance(run: _Run, started: AttemptStarted) -> float | None:
-    """Return how probable a forced choice would have been without that; None if nothing was forced.
-
-    Early versions recorded a forced model, and not what the router would have done.
-    """
+    # The probability of a forced choice without the force; None if nothing was forced.
+    # Early versions recorded a forced model, and not what the router would have done.
     return 0.0 if started.unforced is None and run.view.accepted.model is not None else started.unforced
 
 
 def _outcome(
-    run: _Run, started: AttemptStarted, attempt: AttemptRow, verdict: _LessonVerdict, chosen: float
+    run: _Run, started: AttemptStarted, attempt: AttemptRow, verdict: _LessonVerdict, action_weight: float
 ) -> Outcome:
-    """Return how an attempt turned out. `chosen` is how much that counts for how its action was chosen."""
+    # `action_weight` is how much the outcome counts for the choice of the action.
     took = attempt.finished - attempt.started if attempt.finished is not None else 0.0
     critical = started.step in run.report.critical_path.steps
     usage, cold = attempt.usage, started.model not in started.resident
@@ -243,7 +234,7 @@ def _outcome(
         quality=verdict.quality,
         source=verdict.source,
         by=verdict.by,
-        weight=verdict.weight * chosen,
+        weight=verdict.weight * action_weight,
         failure=attempt.outcome.upper() if attempt.outcome in FAILURES else "",
         critical_seconds=took if critical else 0.0,
         tokens=usage.prompt_tokens - usage.cached_tokens + usage.output_tokens,
@@ -256,39 +247,27 @@ def _outcome(
 
 @dataclass(frozen=True, slots=True)
 class _StepRating:
-    """A rating that counts for a step."""
-
     rating: RatingRow
-    whole: bool
-    """Whether it is about the whole run, and not about this step."""
-    part: float
-    """How much of it counts for the step."""
-    own: bool
-    """Whether whoever submitted the run has given it."""
+    whole: bool  # about the whole run, not about this step
+    part: float  # how much of it counts for the step
+    own: bool  # by the owner of the run
 
     @property
     def checker(self) -> bool:
-        """Whether a program has given it, and not a person."""
         return self.rating.by.startswith(CHECKER)
 
-    def verdict(self, done: bool) -> _LessonVerdict:
-        """Return what it says of an attempt that is `done` or not.
-
-        A rating of the whole run is about the quality of its result, and one of the step about the step's success.
-        """
+    def verdict(self, is_done: bool) -> _LessonVerdict:
         person = SELF_RATING_WEIGHT if self.own else PERSON_WEIGHT
         weight = self.part * (CHECKER_WEIGHT if self.checker else person)
         source: Source = "checker" if self.checker else "person"
+        # A rating of the run is about the quality of its result, one of the step about the step's success.
         if self.whole:
-            return _LessonVerdict(float(done), source, self.rating.by, weight, self.rating.score)
+            return _LessonVerdict(float(is_done), source, self.rating.by, weight, self.rating.score)
         return _LessonVerdict(self.rating.score, source, self.rating.by, weight)
 
 
 def _verdict(run: _Run, step: str, attempt: AttemptRow, ratings: Sequence[_StepRating]) -> _LessonVerdict:
-    """Return how an attempt turned out, by whoever knows best: a person, a checker, gates, the judge, or nobody.
-
-    What the run's owner says of it stands only where nothing else counts more.
-    """
+    # By whoever knows best: a person, a checker, gates, the judge, or nobody.
     if attempt.outcome in NOT_THE_MODEL or attempt.outcome not in {"done", *FAILURES}:
         return _LessonVerdict(None, "run", "", 0.0)
     own = _own_verdict(attempt, run.judge_weight)
@@ -300,13 +279,13 @@ def _verdict(run: _Run, step: str, attempt: AttemptRow, ratings: Sequence[_StepR
 
 
 def _is_doubtful(run: _Run, step: str, attempt: AttemptRow) -> bool:
-    """Return whether the output of an attempt that was done spoke against the answer: it does, or it was repaired."""
+    # True also if the output was repaired.
     repaired = any(row.number > attempt.number for row in run.view.attempts[step])
     return repaired or any(doubt.step == step for doubt in run.report.doubts)
 
 
 def _own_verdict(attempt: AttemptRow, judge_weight: float) -> _LessonVerdict:
-    """Return how an attempt turned out by its own gates, or by its end where it has none."""
+    # By the attempt's gates, or by its end if it has none.
     if attempt.outcome != "done":
         failed = next((gate for gate in attempt.gates if gate.status == "failed"), None)
         if failed is None:
@@ -323,63 +302,60 @@ def _own_verdict(attempt: AttemptRow, judge_weight: float) -> _LessonVerdict:
 
 
 def _judged(result: GateResult) -> float:
-    """Return the success that the judge's score from 0 to 9 stands for; its verdict decides on which side of 1/2."""
+    # Maps the score from 0 to 9 to a success; the verdict decides on which side of 1/2.
     score = 0.0 if result.score is None else result.score / 9
     return max(0.5, score) if result.passed else min(0.5, score)
 
 
 def _right_by_gates(attempt: AttemptRow) -> bool | None:
-    """Return whether an answer is right by a gate that runs tests; None if there was none."""
-    known = [gate.passed for gate in attempt.gates if gate.gate in IN_PROCESS and gate.status != "not run"]
-    return known[-1] if known else None
+    # By a gate that runs tests; None if there was none.
+    verdicts = [gate.passed for gate in attempt.gates if gate.gate in IN_PROCESS and gate.status != "not run"]
+    return verdicts[-1] if verdicts else None
 
 
 def _right_by(rating: RatingGiven, run: _Run, events: Sequence[Event], step: str, attempt: AttemptRow) -> bool | None:
-    """Return whether an answer is right by a checker's rating; None if the rating says nothing about this answer.
-
-    It is about the last attempt only, of the step that it names or else of those whose output no other step reads. What
-    the same checker says again is no further comparison.
-    """
+    # None if the rating says nothing about this answer: it is about the last attempt only, of its step or else of the
+    # steps whose output no other step reads.
     named = rating.step == step if rating.step is not None else step not in run.readers
     if not rating.by.startswith(CHECKER) or not named or attempt is not run.view.attempts[step][-1]:
         return None
     for event in events:
         if event is rating:
             break
+        # The same checker again is no new comparison.
         if isinstance(event, RatingGiven) and (event.by, event.step) == (rating.by, rating.step):
             return None
     return rating.score >= 0.5
 
 
 def _ratings(run: _Run, step: str) -> tuple[_StepRating, ...]:
-    """Return the ratings that count for a step, the one that counts most last."""
+    # The one that counts most is last.
     ratings, part = run.view.ratings, INNER_STEP if step in run.readers else 1.0
     owner = run.view.accepted.owner
     own = [_StepRating(row, False, 1.0, _is_own(row.by, owner)) for row in ratings.get(step, ())]
     whole = [_StepRating(row, True, part, _is_own(row.by, owner)) for row in ratings.get(None, ())]
-    return tuple(sorted([*whole, *own], key=lambda one: (not one.own, not one.checker, one.part)))
+    return tuple(sorted([*whole, *own], key=lambda rating: (not rating.own, not rating.checker, rating.part)))
 
 
 def _is_own(by: str, owner: str) -> bool:
-    """Return whether a rating is by whoever submitted what is rated."""
+    # An empty name is nobody, and so never the owner.
     return by == owner != ""
 
 
 def _is_used(run: _Run, step: str) -> bool:
-    """Return whether somebody got what a step made: a later step that was done, or the user of a run that was."""
+    # By a later step that was done, or by the user of a run that was.
     readers = run.readers.get(step)
     return any(row.state == "done" for row in readers) if readers else run.report.status == "done"
 
 
 def _plan_lessons(run: _Run, events: Sequence[Event]) -> Iterator[Lesson]:
-    """Yield what can be learned from the way in which the plan of a request was run."""
     view, report, accepted = run.view, run.report, run.view.accepted
     planned = next((event for event in events if isinstance(event, PlanningStarted)), None)
     if planned is None or not report.steps:
         return
     choice = accepted.mode_choice
     # If no router chose the mode, the rules would have taken the usual one, and the user has forced another one.
-    chosen = choice is not None or accepted.mode == USUAL_MODE
+    is_drawn = choice is not None or accepted.mode == USUAL_MODE
     path, seconds = report.critical_path, report.wall_seconds
     verdict = _plan_verdict(run, events)
     yield Lesson(
@@ -398,7 +374,7 @@ def _plan_lessons(run: _Run, events: Sequence[Event]) -> Iterator[Lesson]:
             quality=verdict.quality,
             source=verdict.source,
             by=verdict.by,
-            weight=verdict.weight if chosen else 0.0,
+            weight=verdict.weight if is_drawn else 0.0,
             failure="" if view.status == "done" else view.status.upper(),
             critical_seconds=seconds,
             tokens=sum(row.prompt_tokens + row.output_tokens for row in report.steps),
@@ -407,33 +383,30 @@ def _plan_lessons(run: _Run, events: Sequence[Event]) -> Iterator[Lesson]:
         propensity=1.0 if choice is None else choice.propensity,
         at=accepted.at,
         caller=verdict.taught_by(accepted.owner),
-        drawn=chosen,
+        drawn=is_drawn,
     )
 
 
 def _plan_verdict(run: _Run, events: Sequence[Event]) -> _LessonVerdict:
-    """Return how a plan turned out: by its end, and the quality of its result by whoever has judged that."""
+    # Success by the end of the plan, quality by whoever has judged its result.
     view = run.view
     machine = any(isinstance(event, PlanFailed) and event.failure.kind in NOT_THE_MODEL for event in events)
     if view.status == "cancelled" or machine:
         return _LessonVerdict(None, "run", "", 0.0)
-    done = view.status == "done" and view.replaced is None  # a direct answer says nothing for the plan that failed
-    own = _LessonVerdict(float(done), "run", "", UNCHECKED_WEIGHT if done else RUN_FAILED_WEIGHT)
-    if done and view.doubt:
+    is_done = view.status == "done" and view.replaced is None  # a direct answer says nothing for the plan that failed
+    own = _LessonVerdict(float(is_done), "run", "", UNCHECKED_WEIGHT if is_done else RUN_FAILED_WEIGHT)
+    if is_done and view.doubt:
         own = _LessonVerdict(1.0, "gate", ANSWER, RUN_FAILED_WEIGHT, DOUBTFUL)
     elif run.judged is not None and run.judge_weight > UNCHECKED_WEIGHT:
         own = _LessonVerdict(1.0, "judge", JUDGE, run.judge_weight, run.judged)
     owner = view.accepted.owner
     ratings = [_StepRating(row, True, 1.0, _is_own(row.by, owner)) for row in view.ratings.get(None, ())]
-    return _stronger(own, sorted(ratings, key=lambda one: (not one.own, not one.checker)), done)
+    return _stronger(own, sorted(ratings, key=lambda rating: (not rating.own, not rating.checker)), is_done)
 
 
-def _stronger(own: _LessonVerdict, ratings: Sequence[_StepRating], done: bool) -> _LessonVerdict:
-    """Return what the last rating says; what else is known, if nobody rated or only the owner, whose word counts less.
-
-    `done` is whether what is rated was done.
-    """
+def _stronger(own: _LessonVerdict, ratings: Sequence[_StepRating], is_done: bool) -> _LessonVerdict:
+    # The last rating, unless only the owner rated and other evidence counts more.
     if not ratings:
         return own
-    rated = ratings[-1].verdict(done)
+    rated = ratings[-1].verdict(is_done)
     return own if ratings[-1].own and own.weight > rated.weight else rated

@@ -1,4 +1,4 @@
-"""Find out why a step took far longer or shorter than was predicted. Pure. Times are in seconds."""
+"""Find out why a step took far longer or shorter than predicted. Pure. Times are in seconds."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -7,22 +7,17 @@ from typing import Final
 from orchestrator.run.record.view import AttemptRow
 from orchestrator.task.prediction import Prediction
 
+# A prediction is wrong if the measured time differs by more than this part of it.
 WRONG: Final = 0.5
-"""A prediction is wrong where the measured time differs from it by more than this part of it."""
-LEAST_SECONDS: Final = 0.01
-"""A smaller difference is none."""
+LEAST_SECONDS: Final = 0.01  # smaller differences are ignored
+# A cause is named if it explains at least this part of the difference.
 SHARE: Final = 0.15
-"""A cause is named if it explains at least this part of the difference."""
 
 
 @dataclass(frozen=True, slots=True)
 class MispredictionCause:
-    """One reason for a difference."""
-
-    why: str
-    """The reason in words, as the end of a sentence about the step."""
-    seconds: float
-    """By how much it made the step longer; negative where it made it shorter."""
+    why: str  # in words, as the end of a sentence about the step
+    seconds: float  # by which it made the step longer; negative: shorter
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,21 +27,19 @@ class Misprediction:
     step: str
     predicted_seconds: float
     seconds: float
-    causes: tuple[MispredictionCause, ...]
-    """The greatest one first. They need not add up to the whole difference."""
-    assumed: bool
-    """Whether nothing like it had been measured, so that the prediction was an assumption."""
+    causes: tuple[MispredictionCause, ...]  # the greatest first; they need not add up to the whole difference
+    assumed: bool  # nothing like it had been measured
 
 
 def misprediction(
     step: str, predicted: Prediction, seconds: float, attempts: Sequence[AttemptRow]
 ) -> Misprediction | None:
-    """Return by how much the prediction for a step was wrong, and why; None if it was right within `WRONG`."""
+    """Return the error of the prediction for a step, and its causes; None if it was right within `WRONG`."""
     late = seconds - predicted.seconds
     if abs(late) < LEAST_SECONDS or abs(late) <= WRONG * predicted.seconds:
         return None
-    found = [cause for cause in _causes(predicted, attempts) if cause.seconds * late > 0]
-    named = [cause for cause in found if abs(cause.seconds) >= SHARE * abs(late)]
+    causes = [cause for cause in _causes(predicted, attempts) if cause.seconds * late > 0]
+    named = [cause for cause in causes if abs(cause.seconds) >= SHARE * abs(late)]
     named.sort(key=lambda cause: -abs(cause.seconds))
     if predicted.generations == 0:
         named.append(MispredictionCause("no generation of such a step was known, so its time was assumed", late))
@@ -85,7 +78,7 @@ def _causes(predicted: Prediction, attempts: Sequence[AttemptRow]) -> Iterable[M
         "more was computed at the same time" if crowd > 0 else "less was computed at the same time", crowd
     )
     if last.finished is not None:
-        other = last.finished - last.started - usage.queued_seconds - took - predicted.other_seconds
+        remainder = last.finished - last.started - usage.queued_seconds - took - predicted.other_seconds
         yield MispredictionCause(
-            "gates, tools and what else is not the model took " + ("longer" if other > 0 else "less"), other
+            "gates, tools and what else is not the model took " + ("longer" if remainder > 0 else "less"), remainder
         )

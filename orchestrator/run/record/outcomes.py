@@ -1,4 +1,4 @@
-"""Derive from a run's events the outcome of each attempt, which is kept for learning when the events are removed."""
+"""Derive the outcome of each attempt of a run, which is kept for learning when its events are removed."""
 
 from collections.abc import Iterator
 

@@ -6,22 +6,21 @@ from orchestrator.errors import InputError, Problem
 from orchestrator.run.journal import JournalReader, UnknownRun
 from orchestrator.run.record.view import RunView
 
-PRIOR_RUNS = "context.prior_task_ids"
-"""Where in a document earlier runs are named, as problems with them say."""
+PRIOR_RUNS = "context.prior_task_ids"  # the place in a document, for problems
 
 
 def prior_artifacts(journal: JournalReader, runs: Iterable[str], owner: str | None = None) -> dict[str, str]:
     """Return the artifacts of earlier runs: `RUN/NAME` → digest. A run is named by its id or its task's `task_id`.
 
-    A name is looked up as an id first; of several runs of one task the newest counts. With an `owner` the runs of
-    others are unknown. Blocks on the disk. Raises InputError for runs that are unknown or have not ended.
+    Ids come first; of several runs of a task the newest counts. With an `owner` the runs of others are unknown. Blocks
+    on the disk. Raises InputError for runs that are unknown or have not ended.
     """
-    found: dict[str, str] = {}
+    artifacts: dict[str, str] = {}
     for name in runs:
         view = _view(journal, name, owner)
         outputs = (digests for digests in view.outputs.values())
-        found |= {f"{name}/{artifact}": digest for digests in outputs for artifact, digest in digests.items()}
-    return found
+        artifacts |= {f"{name}/{artifact}": digest for digests in outputs for artifact, digest in digests.items()}
+    return artifacts
 
 
 def _view(journal: JournalReader, name: str, owner: str | None) -> RunView:
@@ -38,7 +37,7 @@ def _view(journal: JournalReader, name: str, owner: str | None) -> RunView:
 
 
 def _run_named(journal: JournalReader, name: str, owner: str | None) -> str:
-    """Return the id of a run that has this id, or whose task has it. Raises UnknownRun."""
+    """Raises UnknownRun."""
     try:
         row = journal.run(name)
     except UnknownRun:

@@ -1,4 +1,4 @@
-"""Tell in sentences what happens to a run, for whoever waits for its answer: plan, steps, retries, escalations."""
+"""Describe in sentences what happens to a run, for whoever waits for its answer."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -30,27 +30,24 @@ from orchestrator.task.taskir import Step
 
 
 class ProgressLines:
-    """Tells what happens to one run. It is given each of the run's events, from the first one on."""
+    """Describes the events of one run. It needs each of them, from the first one on."""
 
     def __init__(self) -> None:
         self._steps = 0
-        self._above: Mapping[str, EscalationTarget] = {}
-        """The role that takes over from each role."""
-        self._roles: dict[str, str] = {}
-        """The role of the latest attempt at each step."""
-        self._failed: set[str] = set()
-        """The steps whose latest attempt has failed."""
+        self._above: Mapping[str, EscalationTarget] = {}  # the role that takes over from each role
+        self._roles: dict[str, str] = {}  # of the latest attempt at each step
+        self._failed: set[str] = set()  # the steps whose latest attempt has failed
 
     def lines(self, event: Event) -> tuple[str, ...]:
-        """Return the sentences, without line breaks at their ends, that tell of an event; none where it tells nothing.
+        """Return the sentences about an event, without line breaks at their ends; may be none.
 
-        What is told of a step begins with the step's id.
+        Sentences about a step start with the step's id.
         """
         match event:
             case RunAccepted(run=run, rungs=rungs):
                 self._above = rungs
-                chosen = event.mode_choice if event.mode == "direct" else None
-                direct = () if chosen is None else (f"It is answered directly: {_in_line(chosen.reason)}",)
+                mode_choice = event.mode_choice if event.mode == "direct" else None
+                direct = () if mode_choice is None else (f"It is answered directly: {_in_line(mode_choice.reason)}",)
                 return (f"Run {run} is accepted.", *direct)
             case CancelRequested(step=step, reason=reason):
                 return (f"{step or 'The run'} is to be cancelled: {_in_line(reason)}",)
@@ -78,8 +75,10 @@ class ProgressLines:
             case StepExpanded(step=step, read_as="whole"):
                 return (f"{step} runs once for all of the text, which is no list.",)
             case StepExpanded(step=step, count=count):
-                asked = " The list was asked for again, as the first text was none." if event.read_as == "asked" else ""
-                return (f"{step} runs {count} times, once for each item of its list.{asked}",)
+                relisted = (
+                    " The list was asked for again, as the first text was none." if event.read_as == "asked" else ""
+                )
+                return (f"{step} runs {count} times, once for each item of its list.{relisted}",)
             case ToolCalled(step=step, tool=tool, outcome=outcome):
                 why = f": {_in_line(event.message)}" if event.message else ""
                 return (f"{step} has called {tool}: {outcome}{why}",)
@@ -113,8 +112,8 @@ class ProgressLines:
 
     def _planned(self, steps: Sequence[Step], personas: dict[str, str]) -> tuple[str, ...]:
         self._steps += len(steps)
-        told = [f"Persona {name}: {_in_line(text)}" for name, text in personas.items()]
-        return (*told, *(_planned_step(step) for step in steps))
+        lines = [f"Persona {name}: {_in_line(text)}" for name, text in personas.items()]
+        return (*lines, *(_planned_step(step) for step in steps))
 
     def _begun(self, event: AttemptStarted) -> str:
         before, failed = self._roles.get(event.step), event.step in self._failed
@@ -129,19 +128,19 @@ class ProgressLines:
         return f"{event.step} {how}: {who} (attempt {event.number})."
 
     def _all_above(self, role: str) -> Iterator[str]:
-        """Yield the roles that may take over from a role, directly or later."""
-        seen = {role}
-        while (target := self._above.get(role)) is not None and target.role not in seen:
+        # Those that take over directly or later.
+        passed = {role}
+        while (target := self._above.get(role)) is not None and target.role not in passed:
             role = target.role
-            seen.add(role)
+            passed.add(role)
             yield role
 
 
 def _planned_step(step: Step) -> str:
     reads = f" Reads {', '.join(step.inputs)}." if step.inputs else ""
-    each = f" Once for each item of {step.foreach}." if step.foreach is not None else ""
+    per_item = f" Once for each item of {step.foreach}." if step.foreach is not None else ""
     after = f" After {', '.join(step.depends_on)}." if step.depends_on else ""
-    return f"{step.id}, {step.actor}: {_in_line(step.action)}{each}{reads}{after} Writes {', '.join(step.outputs)}."
+    return f"{step.id}, {step.actor}: {_in_line(step.action)}{per_item}{reads}{after} Writes {', '.join(step.outputs)}."
 
 
 def _counted(steps: int) -> str:
@@ -149,6 +148,5 @@ def _counted(steps: int) -> str:
 
 
 def _in_line(text: str) -> str:
-    """Return a text in one line, shortened after 300 characters."""
     line = " ".join(text.split())
     return line if len(line) <= 300 else f"{line[:300]}…"

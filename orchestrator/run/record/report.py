@@ -43,11 +43,7 @@ Times = Mapping[str, tuple[float | None, float | None]]
 
 @dataclass(frozen=True, slots=True)
 class StepRow:
-    """One step, or one child of a `foreach` step. `cause` says why it failed or was cancelled.
-
-    `gates` are those that were asked for, with the reasons of those that do not check it; their results are in the
-    attempts.
-    """
+    """One step, or one child of a `foreach` step. `cause` says why it failed or was cancelled."""
 
     id: str
     action: str
@@ -63,32 +59,29 @@ class StepRow:
     cause: str | None
     parent: str | None
     children: tuple[str, ...]
+    # The requested gates, with the reasons of those that do not check it; the results are in the attempts.
     gates: tuple[PlannedGate, ...] = ()
     ratings: tuple[RatingRow, ...] = ()
+    # As of the acceptance of the run; for a child, of each child. None for a step with children.
     predicted: Prediction | None = None
-    """What was to be expected of the step when the run was accepted; of a child, what was expected of each child. None
-    for a step that has made children."""
 
     @property
     def misprediction(self) -> Misprediction | None:
-        """By how much the prediction was wrong, and why; None where the step has not ended, or it was about right."""
+        """The error of the prediction; None if the step has not ended, or it was about right."""
         if self.predicted is None or self.started is None or self.finished is None or self.children:
             return None
         return misprediction(self.id, self.predicted, self.finished - self.started, self.attempts)
 
     @property
     def prompt_tokens(self) -> int:
-        """Return the tokens of all prompts, those of failed attempts included."""
-        return sum(attempt.usage.prompt_tokens for attempt in self.attempts)
+        return sum(attempt.usage.prompt_tokens for attempt in self.attempts)  # failed attempts included
 
     @property
     def output_tokens(self) -> int:
-        """Return the tokens of all answers, those of failed attempts included."""
         return sum(attempt.usage.output_tokens for attempt in self.attempts)
 
     @property
     def reasoning_tokens(self) -> int:
-        """Return how many of the output tokens belong to thoughts."""
         return sum(attempt.usage.reasoning_tokens for attempt in self.attempts)
 
 
@@ -96,16 +89,16 @@ class StepRow:
 class PathRow:
     """The critical path of a run, and how parallel the run was. Times are in seconds.
 
-    `replan_seconds` is the part of the path's `seconds` in which none of its steps ran because the plan was being
-    continued. What the frontdoor computes in these pauses is work like that of steps. `waiting_seconds` is the part in
-    which the path's generations waited for a slot. The other fields are as in `critical_path.Figures`.
+    For fields without a comment see `critical_path.Figures`.
     """
 
     steps: tuple[str, ...]
     predicted_seconds: float
     seconds: float
+    # The part of `seconds` in which none of the path's steps ran because the plan was being continued. What the
+    # frontdoor computes in these pauses is work like that of steps.
     replan_seconds: float
-    waiting_seconds: float
+    waiting_seconds: float  # the part in which the path's generations waited for a slot
     critical_steps: int
     work_seconds: float
     concurrency: float
@@ -121,25 +114,18 @@ class PathRow:
 
 @dataclass(frozen=True, slots=True)
 class _GraphWithPauses:
-    """A run's graph with a node for each pause, between the step after which planning went on and the steps it added.
-
-    `seconds` maps the pauses, and nothing else, to their durations, and `efforts` to what the frontdoor computed.
-    """
-
+    # Each pause is a node between the step after which planning continued and the steps it added.
     before: Mapping[str, tuple[str, ...]]
     order: Sequence[str]
-    seconds: Mapping[str, float]
-    efforts: Mapping[str, Effort]
+    seconds: Mapping[str, float]  # of the pauses only
+    efforts: Mapping[str, Effort]  # of the frontdoor in the pauses
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
     """How a run went, up to its latest event.
 
-    Each of `waves` holds the steps at one depth, with the children of a `foreach` step in its place.
-    A run that is done has an `error` too if its plan was cut short: all of its steps are done, but more were intended.
     `plan_origin`, `plan_reason` and `plan_usage` are about the first part of the plan, and `replans` about the others.
-    `ratings` are those of the run as a whole; each step has its own.
     """
 
     run_id: str
@@ -154,34 +140,27 @@ class Report:
     plan_usage: Usage
     replans: tuple[ReplanRow, ...]
     answer: str | None
-    error: str | None
+    error: str | None  # also of a run that is done, if its plan was cut short
     steps: tuple[StepRow, ...]
     graph: StepGraph
-    waves: tuple[tuple[str, ...], ...]
+    waves: tuple[tuple[str, ...], ...]  # the steps at each depth; children replace their `foreach` step
     width: int
     critical_path: PathRow
     artifacts: Mapping[str, str]
+    # Of the run as a whole; each step has its own.
     ratings: tuple[RatingRow, ...] = ()
-    warnings: tuple[str, ...] = ()
-    """What the task asked for that it did not get here, and can do without."""
-    doubt: str = ""
-    """Why the answer of a run that is done is doubtful; empty if nothing is known against it."""
-    doubts: tuple[AnswerDoubt, ...] = ()
-    """The reasons for that, each with the step that has written what is doubtful."""
-    missing: tuple[str, ...] = ()
-    """What the request needs and is not here, a sentence for each thing: why the run failed before any step."""
-    mode_choice: ModeChoice | None = None
-    """How a router chose the mode; None if the user did, or nobody."""
-    forecast: ModeForecast | None = None
-    """What the plan and a direct answer were predicted to take, as far as they were compared."""
-    answered_by: str | None = None
-    """The step that has answered the request directly because the plan has failed."""
-    results: tuple[RunResult, ...] = ()
-    """What the run has made for the user, so far."""
+    warnings: tuple[str, ...] = ()  # what the task requested and did not get, but can do without
+    doubt: str = ""  # why the answer of a run that is done is doubtful
+    doubts: tuple[AnswerDoubt, ...] = ()  # the reasons for that, each with the step that has written the text
+    missing: tuple[str, ...] = ()  # what the request needs and is not here, a sentence for each
+    mode_choice: ModeChoice | None = None  # how a router chose the mode; None if no router did
+    forecast: ModeForecast | None = None  # predictions for the plan and a direct answer, if they were compared
+    answered_by: str | None = None  # the step that has answered directly because the plan has failed
+    results: tuple[RunResult, ...] = ()  # what the run has made for the user so far
 
     @property
     def why_direct(self) -> str:
-        """Why the request was answered directly and not by a plan; empty if it was not, or if the user wanted it."""
+        """Why the request was answered directly; empty if it was not, or if the user wanted it."""
         if self.plan_origin != "direct":
             return ""
         return self.plan_reason or (self.mode_choice.reason if self.mode_choice is not None else "")
@@ -190,21 +169,22 @@ class Report:
     def mispredicted(self) -> tuple[Misprediction, ...]:
         """The steps of the critical path whose predictions were wrong by more than half, the worst one first."""
         on_path = frozenset(self.critical_path.steps)
-        found = [wrong for step in self.steps if step.id in on_path and (wrong := step.misprediction) is not None]
-        return tuple(sorted(found, key=lambda one: -abs(one.seconds - one.predicted_seconds)))
+        wrong_steps = [wrong for step in self.steps if step.id in on_path and (wrong := step.misprediction) is not None]
+        return tuple(
+            sorted(wrong_steps, key=lambda step_error: -abs(step_error.seconds - step_error.predicted_seconds))
+        )
 
     def warnings_of(self, step: StepRow) -> tuple[str, ...]:
-        """Return those of the warnings that are about one of the steps, or about the one that has made it."""
+        """Return the warnings about one of the steps, or about its parent."""
         planned = [row.id for row in self.steps if row.parent is None]
         place = f"/plan/steps/{planned.index(step.parent or step.id)}/"
         return tuple(warning for warning in self.warnings if warning.startswith(place))
 
     def doubts_of(self, step: StepRow) -> list[str]:
-        """Return what speaks against the output of a step."""
         return [doubt.text for doubt in self.doubts if doubt.step == step.id]
 
     def to_json(self) -> dict[str, Any]:
-        """Return the report as the one JSON object that `--json` prints."""
+        """Return the report as the JSON object that `--json` prints."""
         return {
             "run_id": self.run_id,
             "status": self.status,
@@ -236,10 +216,8 @@ class Report:
 
 
 def load_report(journal: JournalReader, run: str) -> Report:
-    """Return the report of a journaled run. Raises JournalError (UnknownRun, JournalCorrupt).
-
-    A run that waits to be resumed after a restart has the status queued.
-    """
+    """Return the report of a journaled run. Raises JournalError (UnknownRun, JournalCorrupt)."""
+    # After a restart a run is queued until it is resumed.
     waits = journal.run(run).status == "queued"
     report = build_report(RunView.of(event for _, event in journal.events(run)), journal.get)
     return replace(report, status="queued") if waits else report
@@ -253,13 +231,13 @@ def build_report(view: RunView, read: Read) -> Report:
     seconds = _seconds_at_work(steps, times)
     before, order = _with_children(state)
     direct = None if view.replaced is None else view.replaced.answer.id
-    if direct is not None:  # it began when all others had ended
+    if direct is not None:  # it started when all others had ended
         waited_for = {name for names in before.values() for name in names}
         before[direct] = tuple(name for name in order if name not in (direct, *waited_for))
     pace = _with_pauses(before, order, view.replans, state)
     seconds |= pace.seconds
     expected = view.predictions_for(state.graph)
-    predicted = {name: one.seconds for name, one in expected.items()}
+    predicted = {name: prediction.seconds for name, prediction in expected.items()}
     spare = slack(pace.before, pace.order, predicted | seconds)
     waves = _waves_with_children(state)
     efforts = {**{step.id: _effort(view.attempts.get(step.id, ())) for step in steps}, **pace.efforts}
@@ -317,7 +295,7 @@ def build_report(view: RunView, read: Read) -> Report:
 
 
 def explanation_json(report: Report, step: StepRow) -> dict[str, Any]:
-    """Return as a JSON object what a step waited for, who did it and why, and how each attempt ended."""
+    """Return as a JSON object the dependencies of a step, its role with the reason, and the ends of its attempts."""
     planned = step.parent or step.id
     return {
         "run_id": report.run_id,
@@ -347,16 +325,12 @@ def last_dependency(report: Report, step: StepRow) -> str | None:
 def _with_pauses(
     before: Mapping[str, tuple[str, ...]], order: Sequence[str], replans: Iterable[ReplanRow], state: RunState
 ) -> _GraphWithPauses:
-    """Return the graph with its pauses. `before` and `order` have the children of `foreach` steps in them.
-
-    A pause lasts until the first new step is there, not until the rest of the plan is written to its end: as with the
-    first part of a plan, steps run meanwhile.
-    """
     waits, places = dict(before), list(order)
     seconds, efforts = dict[str, float](), dict[str, Effort]()
     for row in replans:
         if row.pause_seconds is None:
             continue
+        # A pause lasts until the first new step is there, since steps run while the rest is planned.
         pause = f"replan after {row.after}"
         seconds[pause], waits[pause] = row.pause_seconds, (row.after,)
         efforts[pause] = _generation_effort(row.usage)
@@ -368,14 +342,10 @@ def _with_pauses(
 
 
 def _effort(attempts: Iterable[AttemptRow]) -> Effort:
-    """Return what the attempts at a step computed: generations, gates and tools.
-
-    Gates and tools may run beside anything else, so they take nothing of an engine's time. What a tool waits for an MCP
-    server is no work, but it takes that long also alone. Calls of models from a step's code are a part of the attempt's
-    usage already.
-    """
     total = Effort()
     for attempt in attempts:
+        # Gates and tools take nothing of an engine's time. Waiting for an MCP server is no work, but it takes that long
+        # also alone. The attempt's usage already includes model calls from a step's code.
         gates = sum(gate.seconds if gate.work_seconds is None else gate.work_seconds for gate in attempt.gates)
         calls = [call for call in attempt.calls if call.tool not in MODEL_CALLS]
         work = gates + sum(call.seconds if call.work_seconds is None else call.work_seconds for call in calls)
@@ -384,7 +354,7 @@ def _effort(attempts: Iterable[AttemptRow]) -> Effort:
 
 
 def _generation_effort(usage: Usage) -> Effort:
-    """Return what a generation computed. Early versions did not measure it: then it is all the time but the queue's."""
+    # Early versions measured no effort: then it is all the time but the queue's.
     if usage.alone_seconds > 0:
         return Effort(usage.work_seconds, usage.alone_seconds, usage.packed_seconds)
     seconds = usage.prefill_seconds + usage.decode_seconds
@@ -392,7 +362,7 @@ def _generation_effort(usage: Usage) -> Effort:
 
 
 def _in_order(state: RunState) -> list[StepView]:
-    """Return all steps in document order, children right before the step that gathers them."""
+    # Document order, children right before the step that gathers them.
     views: list[StepView] = []
     for step in state.graph.steps:
         view = state.steps[step]
@@ -402,13 +372,12 @@ def _in_order(state: RunState) -> list[StepView]:
 
 
 def _with_children(state: RunState) -> tuple[dict[str, tuple[str, ...]], list[str]]:
-    """Return what each step waits for and a topological order, with children between a step and what it waits for."""
     before: dict[str, tuple[str, ...]] = {}
     order: list[str] = []
     for step in state.graph.order:
         children = state.steps.children_of(step)
         before.update(dict.fromkeys(children, state.graph.before[step]))
-        before[step] = children or state.graph.before[step]
+        before[step] = children or state.graph.before[step]  # children are between a step and its dependencies
         order += [*children, step]
     return before, order
 
@@ -420,7 +389,7 @@ def _waves_with_children(state: RunState) -> tuple[tuple[str, ...], ...]:
 
 
 def _seconds_at_work(views: Sequence[StepView], times: Times) -> dict[str, float]:
-    """Return the seconds of each step. Those of a `foreach` step are counted from the end of its last child."""
+    # Those of a `foreach` step count from the end of its last child.
     seconds = measured_seconds(times)
     for view in views:
         ends = [end for child in view.children or () if (end := times[child][1]) is not None]
@@ -462,12 +431,9 @@ def _row(
 
 
 def _gates(step: StepView, view: RunView) -> tuple[PlannedGate, ...]:
-    """Return the gates of a step, each with the reason if it does not check the step.
-
-    The plan does not say that a gate did not run for lack of a sandbox. The last attempt does, unless a gate failed.
-    """
     attempts = [attempt for name in (*(step.children or ()), step.id) for attempt in view.attempts.get(name, ())]
     results = attempts[-1].gates if attempts else ()
+    # A plan does not know that a gate did not run for lack of a sandbox. The last attempt does, unless a gate failed.
     failed = any(result.status == "failed" for result in results)
     why_not = {result.gate: result.evidence for result in results if result.status == "not run" and not failed}
     plans = gates_for_step(step.step, view.accepted.task)
@@ -488,5 +454,5 @@ def _step_json(step: StepRow) -> dict[str, Any]:
 
 
 def _plain(value: object) -> Any:
-    """Return dataclasses as dicts and tuples as lists, at any depth."""
+    # Dataclasses as dicts and tuples as lists, at any depth.
     return msgspec.json.decode(msgspec.json.encode(value))

@@ -1,4 +1,4 @@
-"""Find out which outputs of a run the user gets, and which files of the user's folder they are new versions of."""
+"""Find out which outputs of a run the user gets, and which files of the user's folder they replace."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,25 +14,20 @@ class RunResult:
     """An output of a run that the user gets."""
 
     name: str
-    digest: str
-    """The digest of its newest version."""
+    digest: str  # of its newest version
+    # The digest of the file in the run's folder that it replaces; `NO_FILE` if there was no such file, and None if the
+    # run has not recorded that.
     original: str | None = None
-    """The digest of the file in the run's folder that it is a new version of; `NO_FILE` if there was no such file, and
-    None if the run has not recorded that."""
-    has_changed: bool = False
-    """Whether the run saw several versions of that file, because somebody changed it meanwhile."""
+    has_changed: bool = False  # the run saw several versions of that file: somebody changed it meanwhile
 
 
 def results(view: RunView) -> tuple[RunResult, ...]:
-    """Return what a run has made for the user: the wanted outputs.
-
-    If the plan does not say which are wanted, these are the outputs that no other step reads, and all new versions of
-    files.
-    """
-    chosen = answer_outputs(view)
+    """Return what a run has made for the user: the wanted outputs."""
+    outputs = answer_outputs(view)
     if not view.wanted:
-        chosen |= {name: digest for name, digest in _newest(view).items() if _replaces(view, name)}
-    return tuple(_result(view, name, digest) for name, digest in chosen.items())
+        # The plan does not say which: the outputs that no other step reads, and all new versions of files.
+        outputs |= {name: digest for name, digest in _newest(view).items() if _replaces(view, name)}
+    return tuple(_result(view, name, digest) for name, digest in outputs.items())
 
 
 def _result(view: RunView, name: str, digest: str) -> RunResult:
@@ -41,7 +36,7 @@ def _result(view: RunView, name: str, digest: str) -> RunResult:
 
 
 def _newest(view: RunView) -> Mapping[str, str]:
-    """Return the newest version of each output, by name, in document order; none of single items of a list."""
+    # In document order; no single items of a list.
     return {name: digest for step in view.graph.steps for name, digest in view.outputs.get(step, {}).items()}
 
 

@@ -1,4 +1,4 @@
-"""Fold the events of one run, one after the other, into the view that the report, the API and the cli show.
+"""Fold the events of one run into the view that the report, the API and the CLI show.
 
 Times are in seconds since the run was accepted.
 """
@@ -47,8 +47,8 @@ from orchestrator.task.prediction import Prediction, predict_plan
 from orchestrator.task.taskir import REQUEST_LABEL
 from orchestrator.task.taskir.names import compose_name
 
+# How many of a run's steps the message about an unknown step lists.
 STEPS_NAMED: Final = 10
-"""How many of a run's steps the message about an unknown step lists."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +66,9 @@ class CallRow:
 
 @dataclass(frozen=True, slots=True)
 class WaitRow:
-    """One wait for a model that had failed too often, as in ModelAwaited. `since` is when it began."""
+    """One wait for a model that had failed too often, as in ModelAwaited."""
 
-    since: float
+    since: float  # when it started
     model: str
     reason: str
     seconds: float | None
@@ -92,28 +92,24 @@ class AttemptRow:
     calls: tuple[CallRow, ...] = ()
     propensity: float = 1.0
     prompts: PromptDigests = field(default_factory=PromptDigests)
-    reasoning: str = ""
-    """The digest of what the models have thought; empty where they have not."""
+    reasoning: str = ""  # digest of the models' reasoning
     waits: tuple[WaitRow, ...] = ()
-    answer: str = ""
-    """The digest of the answer that failed; empty if there was none."""
+    answer: str = ""  # digest of the answer that failed
 
 
 @dataclass(frozen=True, slots=True)
 class ReplanRow:
-    """One continuation of the plan after the step `after`, which added `steps`.
-
-    `outcome` is waiting (for the step), planning, planned, repaired, stopped (the plan stays as it is), refused (by
-    `max_replans`) or cancelled. `pause_seconds` is the time from the start of planning until the first new step was
-    known, or until it was known that there is none.
-    """
+    """One continuation of the plan after the step `after`, which added `steps`."""
 
     after: str
+    # One of waiting (for the step), planning, planned, repaired, stopped (the plan stays as it is), refused (by
+    # `max_replans`) and cancelled.
     outcome: str
     reason: str = ""
     model: str = ""
     started: float | None = None
     finished: float | None = None
+    # From the start of planning until the first new step, or its absence, was known.
     pause_seconds: float | None = None
     steps: tuple[str, ...] = ()
     usage: Usage = field(default_factory=Usage)
@@ -132,62 +128,49 @@ class RatingRow:
 class RunView:
     """The state of a run after its events so far: steps, attempts, outputs, how its plan grew, and ratings.
 
-    A view starts from RunAccepted and is changed only by `apply`. It depends on the events alone, not on how they were
-    split among calls.
+    It depends on the events alone, not on how they were split among calls of `apply`.
     """
 
     def __init__(self, accepted: RunAccepted) -> None:
         self.accepted = accepted
         self._predicted: tuple[StepGraph, dict[str, Prediction]] | None = None
+        # Has handled the same events; only this view may change it.
         self.state = fresh_state(accepted, self.predictions_for)
-        """The scheduler's state machine, which has handled the same events. Others may only read it."""
-        self.events = 1
-        """How many events were applied, RunAccepted included."""
+        self.events = 1  # how many were applied, RunAccepted included
         self.status: RunStatus = "queued"
         self.error: str | None = None
-        self.missing: tuple[str, ...] = ()
-        """What the request needs and is not here, which is why the run failed; empty if it is not."""
-        self.origin: PlanOrigin | None = None
-        """How the first part of the plan was made; None until it is complete."""
+        self.missing: tuple[str, ...] = ()  # why the run failed: what the request needs and is not here
+        self.origin: PlanOrigin | None = None  # of the first part of the plan; None until it is complete
         self.plan_reason = ""
         self.plan_usage = Usage()
-        self.plannings = 0
-        """How often the frontdoor was asked for a plan or for a part of one."""
+        self.plannings = 0  # how often the frontdoor was called for a part of the plan
+        # Predictions for the plan and a direct answer, if they were compared.
         self.forecast = accepted.mode_choice.forecast if accepted.mode_choice is not None else None
-        """What the plan and a direct answer were predicted to take, as far as they were compared."""
-        self.replaced: PlanReplaced | None = None
-        """The event by which a direct answer has taken the place of a failed plan."""
+        self.replaced: PlanReplaced | None = None  # a direct answer has replaced the failed plan
         self.replans: list[ReplanRow] = []
         self.attempts: dict[str, list[AttemptRow]] = {}
-        self.outputs: dict[str, Mapping[str, str]] = {}
-        """The outputs of each step that is done: artifact name to digest."""
+        self.outputs: dict[str, Mapping[str, str]] = {}  # of each step that is done: artifact name to digest
+        # The outputs that the user wants, in order. If empty, those that no other step reads.
         self.wanted: tuple[str, ...] = accepted.task.plan.wanted if accepted.task is not None else ()
-        """The outputs that the user wants, in their order. If empty, those that no other step reads."""
-        self.checked: AnswerChecked | None = None
-        """The latest comparison of the answer with the request."""
-        self.before_repair: dict[str, Mapping[str, str]] = {}
-        """The outputs at the first comparison of the answer with the request, by step."""
-        self.doubt = ""
-        """Why the answer of a run that is done is doubtful; empty if nothing is known against it."""
+        self.checked: AnswerChecked | None = None  # the latest comparison of the answer with the request
+        self.before_repair: dict[str, Mapping[str, str]] = {}  # outputs at the first comparison, by step
+        self.doubt = ""  # why the answer of a run that is done is doubtful
+        # What steps saw in the run's folder under names that they read or wrote: by composed name, the digest of each
+        # version in the order of time; empty for no file.
         self.versions: dict[str, tuple[str, ...]] = {}
-        """What steps saw in the run's folder under names that they read or wrote, by the name in composed characters:
-        the digest of each version, in the order of time; empty for no file."""
+        # The files of the run's folder that outputs replace: digests of objects by composed name; empty for no file.
         self.originals: dict[str, str] = {}
-        """The files of the run's folder that its outputs are new versions of: digests by the names in composed
-        characters; empty for no file. They are objects."""
-        self.wall_seconds = 0.0
-        """How long the run has taken, up to its latest event, or to its end."""
-        self.ratings: dict[str | None, tuple[RatingRow, ...]] = {}
-        """The ratings of the run (under None) and of its steps, oldest first."""
+        self.wall_seconds = 0.0  # up to the latest event, or to the end
+        self.ratings: dict[str | None, tuple[RatingRow, ...]] = {}  # of the run (None) and of its steps, oldest first
         self._planning: tuple[float, float] = (0.0, 0.0)
         self._fans: dict[str, tuple[float | None, float | None]] = {}
 
     @classmethod
     def of(cls, events: Iterable[Event]) -> "RunView":
         """Return the view after `events`, of which the first is RunAccepted."""
-        each = iter(events)
-        view = cls(accepted_in(each))
-        view.apply(*each)
+        remaining = iter(events)
+        view = cls(accepted_in(remaining))
+        view.apply(*remaining)
         return view
 
     def apply(self, *events: Event) -> None:
@@ -205,7 +188,6 @@ class RunView:
 
     @property
     def ended(self) -> bool:
-        """Whether the run is done, failed or cancelled."""
         return self.status in ("done", "failed", "cancelled")
 
     @property
@@ -215,45 +197,43 @@ class RunView:
 
     @property
     def graph(self) -> StepGraph:
-        """The graph of the steps that are known so far. Children of `foreach` steps are not in it."""
+        """The graph of the known steps. Children of `foreach` steps are not in it."""
         return self.state.graph
 
     def predictions_for(self, graph: StepGraph) -> dict[str, Prediction]:
-        """Return what `predictions` returns for a graph of the run. Those of the latest graph are kept for reports."""
+        """Return `predictions` for a graph of the run. Those of the latest graph are cached for reports."""
         if self._predicted is None or self._predicted[0] is not graph:
             self._predicted = graph, predictions(graph, self.accepted)
         return self._predicted[1]
 
     def steps(self) -> Iterator[StepView]:
-        """Yield the steps in topological order, the children of a `foreach` step behind their parent."""
-        known = self.state.steps
+        """Yield the steps in topological order, children after their `foreach` step."""
+        steps = self.state.steps
         for name in self.graph.order:
-            step = known[name]
+            step = steps[name]
             yield step
             for child in step.children or ():
-                yield known[child]
+                yield steps[child]
 
     def check_step(self, step: str) -> None:
         """Raise InputError if the run has no such step, or none yet."""
-        known = self.state.steps
-        if step not in known:
-            some = ", ".join(islice(known, STEPS_NAMED)) or "none is planned yet"
-            raise InputError(Problem("step", f"run {self.accepted.run} has no step {step!r}", some))
+        steps = self.state.steps
+        if step not in steps:
+            listing = ", ".join(islice(steps, STEPS_NAMED)) or "none is planned yet"
+            raise InputError(Problem("step", f"run {self.accepted.run} has no step {step!r}", listing))
 
     @property
     def planning_seconds(self) -> float:
-        """Return the seconds that the first part of the plan took; steps may have started meanwhile."""
-        begun, done = self._planning
-        return max(0.0, done - begun)
+        """The time for the first part of the plan; steps may have started meanwhile."""
+        begun, ended = self._planning
+        return max(0.0, ended - begun)
 
     def times(self, step: str) -> tuple[float | None, float | None]:
-        """Return when a step started and when it ended; None for what has not happened.
-
-        A `foreach` step that failed or was cancelled, and so was never gathered, ended with the last of its children.
-        """
+        """Return when a step started and when it ended; None for what has not happened."""
         if attempts := self.attempts.get(step):
             return attempts[0].started, attempts[-1].finished
         begun, ended = self._fans.get(step, (None, None))
+        # A `foreach` step that failed or was cancelled was never gathered: it ended with its last child.
         if ended is None and step in self._fans and self.state.steps.state_of(step) in FINAL:
             ends = (self.times(child)[1] for child in self.state.steps.children_of(step))
             ended = max((end for end in ends if end is not None), default=None)
@@ -320,13 +300,11 @@ class RunView:
         self._await(event.goes_on_after)
 
     def _apply_new(self, steps: tuple[str, ...], at: float) -> None:
-        """Add steps to the continuation of the plan that they belong to, if they are not of its first part."""
-        if self.replans:
+        if self.replans:  # else they are of the first part of the plan
             self._change_replan(steps=self.replans[-1].steps + steps)
             self._end_pause(at)
 
     def _await(self, step: str | None) -> None:
-        """Add a continuation of the plan after `step`, if there is to be one."""
         if step is None:
             return
         most = self.accepted.max_replans
@@ -336,7 +314,6 @@ class RunView:
             self.replans.append(ReplanRow(step, "refused", f"max_replans is {most}"))
 
     def _unplanned(self) -> str | None:
-        """Return what of the plan was not carried out in a run that is done, and why; None if all of it was."""
         if self.replaced is not None:
             return (
                 f"the plan failed ({self.replaced.reason}), and {self.replaced.answer.id} answered the request directly"
@@ -345,7 +322,7 @@ class RunView:
         return "; ".join(f"the plan was cut short after {row.after}: {row.reason}" for row in short) or None
 
     def _end_pause(self, at: float) -> None:
-        """Set the pause of the latest continuation, now that its first new step is known, or that there is none."""
+        # Called when the first new step is known, or that there is none.
         row = self.replans[-1]
         if row.pause_seconds is None and row.started is not None:
             self._change_replan(pause_seconds=at - row.started)
@@ -382,8 +359,8 @@ class RunView:
                 self._see(event.reads)
                 self._see(event.originals)
                 self._keep_originals(event.originals)
-                made = {"gates": event.gates, "reasoning": event.reasoning}
-                self._change_attempt(step, event.number, finished=at, outcome="done", **made)
+                results = {"gates": event.gates, "reasoning": event.reasoning}
+                self._change_attempt(step, event.number, finished=at, outcome="done", **results)
             case AttemptFailed(step=step, number=0):
                 self._fans[step] = (self._fans.get(step, (at, None))[0], at)
             case AttemptFailed(step=step, failure=failure):
@@ -394,7 +371,7 @@ class RunView:
                 self._change_attempt(step, event.number, finished=at, outcome="cancelled")
 
     def _see(self, files: Mapping[str, str]) -> None:
-        """Take note of versions of files, each once."""
+        # Each version once.
         for name, digest in files.items():
             composed = compose_name(name)
             earlier = self.versions.get(composed, ())
@@ -408,16 +385,14 @@ class RunView:
         return next((row for row in self.attempts.get(step, ()) if row.number == number), None)
 
     def _change_attempt(self, step: str, number: int, **changed: Any) -> None:
-        """Replace the row of an attempt, if there is one. It is not changed itself, since reports share it."""
         rows = self.attempts.get(step, [])
         for index, row in enumerate(rows):
             if row.number == number:
-                rows[index] = replace(row, **changed)
+                rows[index] = replace(row, **changed)  # a new row, since reports share the old one
 
     def _interrupt(self, step: str) -> None:
-        """Mark attempts that are still open as interrupted: the process that ran them has ended without an event."""
         for row in self.attempts.get(step, ()):
-            if row.finished is None:
+            if row.finished is None:  # the process that ran it has ended without an event
                 self._change_attempt(step, row.number, outcome="interrupted")
 
 
@@ -437,7 +412,7 @@ def _begun(event: AttemptStarted, at: float) -> AttemptRow:
 def fresh_state(
     accepted: RunAccepted, predicted: Callable[[StepGraph], Mapping[str, Prediction]] | None = None
 ) -> RunState:
-    """Return the scheduler's state of a run after RunAccepted. `predicted` is used in place of `predictions`."""
+    """Return the scheduler's state of a run after RunAccepted. `predicted` replaces `predictions`."""
     task = accepted.task
     expected = predicted or partial(predictions, accepted=accepted)
     escalation = task.escalation if task else None
@@ -454,7 +429,7 @@ def fresh_state(
         labels=task.labels if task else (REQUEST_LABEL,),
         files=accepted.files,
         paths=task.paths_by_label if task else {},
-        estimate=lambda graph: {name: one.seconds for name, one in expected(graph).items()},
+        estimate=lambda graph: {name: prediction.seconds for name, prediction in expected(graph).items()},
         max_replans=accepted.max_replans,
         checks_answer=task is None or task.plan.check_answer,
         may_answer_directly=accepted.request is not None,
@@ -462,7 +437,7 @@ def fresh_state(
 
 
 def predictions(graph: StepGraph, accepted: RunAccepted) -> dict[str, Prediction]:
-    """Return what was to be expected of each step of a plan when its run was accepted."""
+    """Return the predictions for each step of a plan at the time when its run was accepted."""
     return predict_plan(graph, accepted.rates, accepted.sizes, accepted.mode, accepted.pace)
 
 

@@ -1,11 +1,11 @@
-"""Choose which role makes an attempt or answers a chat, with which persona and model, and for which reason.
+"""Choose the role, persona and model of each attempt and chat, with the reason.
 
-contract    the Router port: what a choice may depend on (DecisionContext), and what a router returns (Decision)
+contract    the Router port: what a choice may depend on (DecisionContext), and the choice (Decision)
 rules       RuleRouter: follows the registry, and the hints of the task's agents
-hybrid      HybridRouter: follows what was learned from earlier outcomes where that is sure, else the rules
-checked     CheckedRouter: falls back to the rules where a router fails, or chooses something that does not exist
+hybrid      HybridRouter: follows the memory where it is sure enough, else the rules
+checked     CheckedRouter: falls back to the rules if a router fails or its choice cannot be carried out
 
-`hybrid` is not imported from here: it brings faiss, which only the daemon needs.
+`hybrid` is not imported here: it brings faiss, which only the daemon needs.
 """
 
 from orchestrator.run.routing.checked import CheckedRouter

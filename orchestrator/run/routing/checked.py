@@ -1,4 +1,4 @@
-"""Check what a router chooses. Where it fails, or chooses something that does not exist, the rules choose instead."""
+"""Check a router's choice. If it fails, or its choice cannot be carried out, the rules choose instead."""
 
 from dataclasses import replace
 
@@ -11,13 +11,12 @@ log = structlog.get_logger(__name__)
 
 
 class CheckedRouter:
-    """A router around another one. Each of its choices can be carried out, or has a `problem` that says why not."""
+    """Each of its choices can be carried out, or has a `problem` that says why not."""
 
     def __init__(self, router: Router) -> None:
         self._router = router
 
     async def choose(self, context: DecisionContext) -> Decision:
-        """Return what the router chooses; what the rules choose if it raises, or if that cannot be carried out."""
         try:
             decision = await self._router.choose(context)
         except Exception as error:
@@ -30,13 +29,13 @@ class CheckedRouter:
 
 
 def fall_back_to_rules(context: DecisionContext, why: str) -> Decision:
-    """Return what the rules choose, with `why` they do in place of a router."""
+    """Return what the rules choose, and `why` they do in place of a router."""
     decision = by_rules(context)
     return replace(decision, reason=f"{decision.reason} ({why})")
 
 
 def _why_not(decision: Decision, context: DecisionContext) -> str:
-    """Return why a choice cannot be carried out; empty if it can."""
+    # Empty if the choice can be carried out.
     registry = context.registry
     if decision.role not in context.roles and decision.role != context.role:
         return f"the router chose the role {decision.role!r}; accepted: {', '.join(context.roles)}"

@@ -1,8 +1,8 @@
 """Choose by the registry's rules.
 
-The role is the one that is asked for: the step's actor, or the role that a failure was escalated to. The persona is
-the one that the step or the user has named, else the hint of the task's agents, else the role's default. The model is
-the one that the request forces, else the one that the agents' hint names, else the role's. A plan is run as it is.
+The role is the step's actor, or the one that a failure was escalated to. The persona is the one that the step or the
+user names, else the hint of the task's agents, else the role's default. The model is the one that the request forces,
+else the agents' hint, else the role's. A plan is run as it is.
 """
 
 from dataclasses import replace
@@ -14,23 +14,18 @@ from orchestrator.task.events import RouteCandidate
 from orchestrator.task.taskir import Agent
 from registry.models import Registry
 
+# Name and version of these rules, for the journal.
 RULES: Final = "rules-1"
-"""The name and version of these rules, which every decision by them carries."""
 
 
 class RuleRouter:
-    """The router that follows the rules. It has no state, and answers without waiting."""
-
     async def choose(self, context: DecisionContext) -> Decision:
-        """Return the choice that the rules lead to."""
         return by_rules(context)
 
 
 def by_rules(context: DecisionContext) -> Decision:
-    """Return the choice that the rules lead to, and whether it would be the same if nothing was forced.
-
-    Role, personas and hints were checked when the run was accepted, by the registry that was in force then.
-    """
+    """Return the rules' choice, and whether it would be the same if nothing was forced."""
+    # Role, personas and hints were checked when the run was accepted, by the registry of that time.
     ruling = _ruling(context)
     if (free := unforced_context(context)) == context:
         return ruling
@@ -40,13 +35,11 @@ def by_rules(context: DecisionContext) -> Decision:
 
 
 def unforced_context(context: DecisionContext) -> DecisionContext:
-    """Return the same context without what the user has forced: the model, and persona and hints of a task or chat.
-
-    What the plan of a request names is no user's choice, and stays.
-    """
+    """Return the context without what the user has forced: the model, and persona and hints of a task or chat."""
     if context.task is None and context.step is not None:
+        # What the plan of a request names is no user's choice, and stays.
         return replace(context, model=None)
-    agents = tuple(one.model_copy(update={"model_hint": None, "persona_hint": None}) for one in context.agents)
+    agents = tuple(agent.model_copy(update={"model_hint": None, "persona_hint": None}) for agent in context.agents)
     return replace(context, model=None, persona=None, agents=agents)
 
 
@@ -60,7 +53,7 @@ def _ruling(context: DecisionContext) -> Decision:
     agent = next((agent for agent in context.agents if agent.role == role), None)
     persona, why_persona = _persona(context.persona, agent, registry.roles[role].persona, registry)
     model, why_model = _model(context.model, agent, role, registry)
-    gone = None if persona is None or persona in registry.personas else _missing(context, "personas", persona)
+    missing = None if persona is None or persona in registry.personas else _missing(context, "personas", persona)
     return Decision(
         role=role,
         persona=persona,
@@ -69,7 +62,7 @@ def _ruling(context: DecisionContext) -> Decision:
         candidates=(RouteCandidate(role, persona, model, 1.0),),
         router=RULES,
         mode=context.modes[0] if context.modes else None,
-        problem=gone,
+        problem=missing,
     )
 
 
@@ -88,9 +81,9 @@ def _missing(context: DecisionContext, section: Literal["roles", "personas"], na
     registry = context.registry
     there = ", ".join(registry.roles if section == "roles" else registry.personas) or "none"
     needed = f"which step {context.step.id} needs" if context.step is not None else "which was asked for"
-    what = f"there is no {name!r} any more, {needed}"
+    message = f"there is no {name!r} any more, {needed}"
     accepted = f"{name} put back and the run tried again; now there are: {there}"
-    return Problem(f"{registry.path}: {section}", what, accepted)
+    return Problem(f"{registry.path}: {section}", message, accepted)
 
 
 def _persona(named: str | None, agent: Agent | None, default: str | None, registry: Registry) -> tuple[str | None, str]:

@@ -1,17 +1,17 @@
 """Run model-written programs isolated from this machine: `await Sandbox.probe()`, then `run(job)` or `open(job)`.
 
-contract       what is run, within which limits, and how it ended: Job, Limits, Outcome
+contract       what is run, within which limits, and how it ended
 sandbox        Sandbox: takes a job's memory, uid and control group, and runs it
 launch         starts bubblewrap and, in it, the program; bubblewrap: its command line
-process        watches the program, enforces limits, collects its output and files
-session        messages to and from a program while it runs
-inside         the first program in the sandbox: sets limits and identity, then executes the job's program
+process        watches the program, enforces limits, collects output and files
+session        messages to and from a running program
+inside         the first program in the sandbox: sets limits and identity, then execs the job
 filesystem     which files of this machine the sandbox shows
-files          copies files into the work folder and out of it
-control_group, rlimits, memory_budget, uid_pool    how memory, processes and identities are limited
-niceness, waiting    how much processor time a job gets, and whether it got any
-seccomp, syscalls    the system call filter, and the calls that it allows
-probe          checks that a sandbox really contains programs
+files          copies files into and out of the work folder
+control_group, rlimits, memory_budget, uid_pool    memory, processes and identities
+niceness, waiting    processor time of a job
+seccomp, syscalls    the system call filter, and the allowed calls
+probe          checks that a sandbox contains programs
 """
 
 from orchestrator.run.sandbox.contract import MIB, JobOutcome, LimitName, SandboxJob, SandboxLimits

@@ -1,7 +1,7 @@
 """Build the command line of bubblewrap. Only this file knows bubblewrap's options.
 
-If root runs bubblewrap, no user namespace is needed: bubblewrap keeps the two capabilities with which the launcher
-takes on an unprivileged identity. If another user runs it, it creates a user namespace, in which the uid is `NOBODY`.
+If root runs bubblewrap, no user namespace is needed: it keeps the two capabilities with which the launcher takes on an
+unprivileged identity. For other users it creates a user namespace with the uid `NOBODY`.
 """
 
 import os
@@ -18,25 +18,19 @@ _LAUNCHER = "/run/launcher.py"
 
 @dataclass(frozen=True, slots=True)
 class Descriptors:
-    """The file descriptors that bubblewrap inherits."""
-
-    seccomp: int
-    """Bubblewrap reads the system call filter from it."""
-    files: Mapping[str, int]
-    """Bubblewrap reads the contents of files from them; the keys are the files' paths in the sandbox."""
-    info: int
-    """Bubblewrap writes what it knows of the new namespaces to it, as JSON."""
+    seccomp: int  # to read the system call filter from
+    files: Mapping[str, int]  # to read file contents from, by path in the sandbox
+    info: int  # to write facts about the new namespaces to, as JSON
 
     def all(self) -> tuple[int, ...]:
-        """Return all descriptors."""
         return (self.seccomp, self.info, *self.files.values())
 
 
 def command_line(program: str, view: FilesystemView, launcher: str, disk: int, descriptors: Descriptors) -> list[str]:
     """Return the command that sets up a sandbox and runs the launcher in it.
 
-    `program` is bubblewrap's path, `launcher` that of the file `inside.py`, and `disk` the size in bytes of each file
-    system that can be written to.
+    `program` and `launcher` are the paths of bubblewrap and of `inside.py`; `disk` is the size in bytes of each
+    writable file system.
     """
     return [
         program,
@@ -56,7 +50,7 @@ def _namespaces() -> list[str]:
 
 
 def _file_system(view: FilesystemView, launcher: str, disk: int, files: Mapping[str, int]) -> list[str]:
-    """Return the mounts. The root becomes read-only last, so that only `/tmp` and the work folder can be written to."""
+    # The root becomes read-only last, so that only `/tmp` and the work folder are writable.
     arguments = ["--proc", "/proc", "--remount-ro", "/proc"]  # which has files that raise a priority (autogroup)
     for folder in ("/tmp", WORK):  # noqa: S108 - the sandbox's own; first, as an installation may lie in /tmp
         arguments += ["--perms", "0777", "--size", str(disk), "--tmpfs", folder]
@@ -74,6 +68,6 @@ def _file_system(view: FilesystemView, launcher: str, disk: int, files: Mapping[
 
 
 def _parents(paths: Iterable[str]) -> list[str]:
-    """Return the folders above the paths, outermost first. Bubblewrap would create them for its own user only."""
+    # Outermost first. Bubblewrap would create them for its own user only.
     folders = {str(parent) for path in paths for parent in PurePosixPath(path).parents}
     return sorted(folders - {"/"})

@@ -1,4 +1,4 @@
-"""Define what the sandbox runs (Job), within which Limits, and how it ended (Outcome)."""
+"""What the sandbox runs (SandboxJob), its limits (SandboxLimits), and how it ended (JobOutcome)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -6,74 +6,54 @@ from typing import Literal
 
 MIB = 1024 * 1024
 
-LimitName = Literal["wall", "cpu", "memory", "processes", "disk", "output"]
-"""The names of limits that can end a job or make it fail."""
+LimitName = Literal["wall", "cpu", "memory", "processes", "disk", "output"]  # that can end a job or make it fail
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxLimits:
     """What one job may use. Times are in seconds, sizes in bytes."""
 
+    # Wall-clock time of the program without waits for a core; with them, four times as much.
     wall: float = 60.0
-    """Wall-clock time, from the start of the program, without what it waits for a core; with that, four times as much.
-    """
-    cpu: int = 60
-    """CPU time of each process."""
+    cpu: int = 60  # CPU time of each process
+    # Of all processes and files together if there is a control group. Without one: of each process, and only as many
+    # processes are allowed as fit into the sandbox's memory budget.
     memory: int = 512 * MIB
-    """Memory of all processes and files together if there is a control group. Without one it is the limit of each
-    process, and as many processes are allowed as fit into the sandbox's memory budget."""
-    processes: int = 32
-    """Processes at a time. A thread counts as a process."""
-    disk: int = 64 * MIB
-    """Size of the work folder, and also of `/tmp`."""
-    output: int = 256 * 1024
-    """How much is kept of stdout, and also of stderr. A job that writes far more is ended."""
-    niceness: int | None = None
-    """The niceness of the job, see `Niceness`; None leaves it to whoever runs the job, or else to the default."""
+    processes: int = 32  # processes and threads at a time
+    disk: int = 64 * MIB  # size of the work folder, and of `/tmp`
+    output: int = 256 * 1024  # kept of stdout, and of stderr; a job that writes far more is ended
+    niceness: int | None = None  # see `Niceness`; None leaves it to the caller of `run`, or to the default
+    # Only processor time that hardly anybody else wants. The job then needs a generous `wall`.
     idle: bool = False
-    """Whether the job gets only processor time that hardly anybody else wants. It then needs a generous `wall`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxJob:
-    """A program to run in the sandbox."""
-
     argv: tuple[str, ...]
-    """The program and its arguments. The program is found on the sandbox's own PATH, where `python` is the interpreter
-    of this installation, with its packages."""
+    """Program and arguments. PATH is the sandbox's own, where `python` is this interpreter with its packages."""
     files: Mapping[str, bytes] = field(default_factory=dict)
-    """Files that are in the work folder when the program starts: contents by relative POSIX name. The work folder is
-    the current folder of the program."""
+    """Contents by relative POSIX name, in the work folder (the current folder) at the start."""
     stdin: bytes = b""
     limits: SandboxLimits = field(default_factory=SandboxLimits)
-    keep: tuple[str, ...] = ()
-    """Names of files in the work folder, or `fnmatch` patterns of names, that are read back after the program ended."""
+    keep: tuple[str, ...] = ()  # names or `fnmatch` patterns of files in the work folder to read back
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobOutcome:
-    """How a job ended. A program that does not exist or cannot be started has no outcome: it raises an error."""
+    """How a job ended. A program that cannot be started has no outcome: it raises an error."""
 
-    exit_code: int | None
-    """The exit code, or None if a signal or a limit ended the program."""
-    signal: int | None = None
-    """The signal that ended the program. As in a shell, an exit code of 128 + n reads as signal n."""
-    limit: LimitName | None = None
-    """The limit that ended the program or made it fail; always None if the exit code is 0."""
+    exit_code: int | None  # None if a signal or a limit ended the program
+    signal: int | None = None  # that ended the program; as in a shell, exit code 128 + n reads as signal n
+    limit: LimitName | None = None  # that ended the program or made it fail; None if the exit code is 0
     stdout: bytes = b""
     stderr: bytes = b""
-    cut: bool = False
-    """Whether stdout or stderr was cut at the limit, or a file of `keep` was left out."""
-    starved: bool = False
-    """Whether the limit `wall` ended a program because it hardly got a core, which is not its fault."""
-    seconds: float = 0.0
-    """Wall-clock time."""
-    cpu_seconds: float | None = None
-    """The processor time of all its processes; None where no control group counts it."""
-    files: Mapping[str, bytes] = field(default_factory=dict)
-    """Contents of those files of `keep` that are regular files and within the limits. Links are never followed."""
+    cut: bool = False  # stdout or stderr was cut at the limit, or a file of `keep` was left out
+    starved: bool = False  # `wall` ended a program that hardly got a core, which is not its fault
+    seconds: float = 0.0  # wall-clock time
+    cpu_seconds: float | None = None  # of all its processes; None if no control group counts it
+    files: Mapping[str, bytes] = field(default_factory=dict)  # those of `keep` that are regular and within the limits
 
     @property
     def work_seconds(self) -> float:
-        """How long the job computed: its time without what it waited for a core, as far as that was counted."""
+        """The time without waits for a core, if that was counted."""
         return self.seconds if self.cpu_seconds is None else min(self.seconds, self.cpu_seconds)

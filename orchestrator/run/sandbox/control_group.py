@@ -1,7 +1,7 @@
-"""Limit the memory and number of all processes of a job together with a control group, version 1 or 2, if possible.
+"""Limit memory and number of all processes of a job with a control group, version 1 or 2, if possible.
 
-The group also counts their processor time, and has a weight of its own for it. A process cannot change that weight, and
-the kernel groups no process of the group by its session (autogroup, sched(7)), so it cannot gain one by a new session.
+The group also counts and weighs their processor time. No process can change that weight, nor gain another by a new
+session: the kernel does not group its members by session (autogroup, sched(7)).
 """
 
 import itertools
@@ -17,39 +17,32 @@ from orchestrator.run.sandbox.niceness import IDLE, weight
 _OWN = Path("/proc/self/cgroup")
 _MOUNTS = Path("/proc/self/mounts")
 _PREFIX = "orchestrator-"
+# The weight of a process of niceness 0 in version 1, and the least weight of a group.
 _SHARES, _LEAST_SHARES = 1024, 2
-"""The weight of a process of niceness 0 in version 1, and the least weight of a group."""
-_WEIGHT = 100
-"""The weight of a process of niceness 0 in version 2."""
+_WEIGHT = 100  # the weight of a process of niceness 0 in version 2
 _numbers = itertools.count(1)
 
 
 @dataclass(frozen=True, slots=True)
 class ControlGroup:
-    """The control group of one job."""
+    """The control group of one job. In version 2 all its folders are the same."""
 
-    version: int
-    """The version of the kernel's control groups, 1 or 2."""
-    memory: Path
-    """The folder that limits memory."""
-    pids: Path | None
-    """The folder that limits the number of processes: the same one in version 2; None if it cannot be limited."""
-    cpu: Path | None = None
-    """The folder that counts processor time: the same one in version 2; None if it is not counted."""
-    weight: Path | None = None
-    """The folder that weighs processor time: the same one in version 2; None if it cannot be weighed."""
+    version: int  # of the kernel's control groups, 1 or 2
+    memory: Path  # limits memory
+    pids: Path | None  # limits the number of processes; None if it cannot be limited
+    cpu: Path | None = None  # counts processor time; None if it is not counted
+    weight: Path | None = None  # weighs processor time; None if it cannot be weighed
 
     @property
     def folders(self) -> list[Path]:
-        """The folders, each once."""
         return [*dict.fromkeys(filter(None, (self.memory, self.pids, self.cpu, self.weight)))]
 
     def join_files(self) -> list[str]:
-        """Return the paths of the files to which a process writes its id to join the group."""
+        """Return the files to which a process writes its id to join the group."""
         return [str(folder / "cgroup.procs") for folder in self.folders]
 
     def cpu_seconds(self) -> float | None:
-        """Return the processor time of all processes of the group, in seconds; None if it is not counted."""
+        """Return the processor time of all processes of the group; None if it is not counted."""
         if self.cpu is None:
             return None
         try:
@@ -60,7 +53,7 @@ class ControlGroup:
             return None
 
     def set_niceness(self, niceness: int) -> None:
-        """Give all processes of the group together the weight of one process of this niceness. Raises OSError."""
+        """Give the whole group the weight of one process of this niceness. Raises OSError."""
         if self.weight is None:
             return
         _write(self.weight / "cpu.idle", int(niceness == IDLE), missing_ok=True)  # Linux 5.15
@@ -72,17 +65,15 @@ class ControlGroup:
             _write(self.weight / "cpu.shares", max(_LEAST_SHARES, round(_SHARES * weight(niceness))))
 
     def ran_out_of_memory(self) -> bool:
-        """Return whether the kernel has ended a process of the group because of the memory limit."""
         return _counter(self.memory / ("memory.events" if self.version == 2 else "memory.oom_control"), "oom_kill") > 0
 
     def ran_out_of_processes(self) -> bool:
-        """Return whether the kernel has refused to start a process or thread because of their number."""
         return self.pids is not None and _counter(self.pids / "pids.events", "max") > 0
 
 
 @dataclass(frozen=True, slots=True)
 class ControlGroups:
-    """The folders in which control groups can be created; the fields are as in ControlGroup."""
+    """The folders in which control groups can be created, as in ControlGroup."""
 
     version: int
     memory: Path
@@ -91,7 +82,7 @@ class ControlGroups:
     weight: Path | None = None
 
     def create(self, limits: SandboxLimits, own_processes: int) -> ControlGroup:
-        """Create a group with a job's limits. `own_processes` more are allowed for the sandbox. Raises OSError."""
+        """Create a group with a job's limits and `own_processes` more processes for the sandbox. Raises OSError."""
         name = f"{_PREFIX}{os.getpid()}-{next(_numbers)}"
         pids, cpu, weight = (folder / name if folder else None for folder in (self.pids, self.cpu, self.weight))
         group = ControlGroup(self.version, self.memory / name, pids, cpu, weight)
@@ -127,7 +118,7 @@ def find_control_groups(own: Path = _OWN, mounts: Path = _MOUNTS) -> ControlGrou
 
 
 def remove_quietly(group: ControlGroup) -> None:
-    """Remove the group's folders that exist and are empty. Raises nothing."""
+    """Remove the group's folders if they are empty. Raises nothing."""
     for folder in group.folders:
         if folder.exists():
             try:
@@ -149,7 +140,7 @@ def _kill_members(folder: Path) -> None:
 
 
 def _own_paths(text: str) -> Iterator[tuple[str, str]]:
-    """Yield (controller, path of our own group) from /proc/self/cgroup; the controller is "" for version 2."""
+    # (controller, our own group's path) from /proc/self/cgroup; in version 2 the controller is "".
     for line in text.splitlines():
         _, controllers, path = line.split(":", 2)
         for controller in controllers.split(","):
@@ -157,7 +148,7 @@ def _own_paths(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _hierarchies(text: str) -> Iterator[tuple[str, Path]]:
-    """Yield (controller, mount point) from /proc/self/mounts; the controller is "" for version 2."""
+    # (controller, mount point) from /proc/self/mounts; in version 2 the controller is "".
     for line in text.splitlines():
         _, place, kind, options, *_ = line.split()
         if kind == "cgroup2":
@@ -168,7 +159,7 @@ def _hierarchies(text: str) -> Iterator[tuple[str, Path]]:
 
 
 def _version_1(roots: dict[str, Path], paths: dict[str, str], controller: str) -> Path | None:
-    """Return the folder of our own group if it can be written to, else the hierarchy's root, else None."""
+    # Our own group's folder if it is writable, else the hierarchy's root, else None.
     root = roots.get(controller)
     if root is None:
         return None
@@ -177,17 +168,17 @@ def _version_1(roots: dict[str, Path], paths: dict[str, str], controller: str) -
 
 
 def _version_2(root: Path, own: str) -> ControlGroups | None:
-    """Return the nearest folder upwards from our own that can limit its children."""
+    # The nearest folder upwards that can limit its children.
     place = root / own.lstrip("/")
     for folder in (place, *place.parents):
         if not folder.is_relative_to(root):
             return None
         try:
-            given = (folder / "cgroup.subtree_control").read_text(encoding="ascii").split()
+            enabled = (folder / "cgroup.subtree_control").read_text(encoding="ascii").split()
         except OSError:
             continue
-        if "memory" in given and all(os.access(path, os.W_OK) for path in (folder, folder / "cgroup.procs")):
-            pids, weight = (folder if controller in given else None for controller in ("pids", "cpu"))
+        if "memory" in enabled and all(os.access(path, os.W_OK) for path in (folder, folder / "cgroup.procs")):
+            pids, weight = (folder if controller in enabled else None for controller in ("pids", "cpu"))
             return ControlGroups(2, folder, pids, folder, weight)
     return None
 
@@ -216,7 +207,7 @@ def _write(file: Path, value: int, *, missing_ok: bool = False) -> None:
 
 
 def _counter(file: Path, name: str) -> int:
-    """Return the number after `name` in a file of lines `name number`, or 0 if there is none."""
+    # The number after `name` in a file of lines `name number`; 0 if there is none.
     try:
         lines = file.read_text(encoding="ascii").splitlines()
     except OSError:

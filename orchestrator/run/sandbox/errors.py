@@ -2,12 +2,12 @@
 
     SandboxError
     ├── SandboxUnavailable   this machine has no working sandbox, so no code is run
-    │   └── StartTimeout     this machine was too busy to set a sandbox up in time
-    ├── InvalidJob           the job's names, files or limits are not acceptable anywhere
+    │   └── StartTimeout     this machine was too busy to set up a sandbox in time
+    ├── InvalidJob           the job's names, files or limits are not acceptable
     ├── ProgramMissing       the sandbox has no such program
-    └── ChannelBroken        the program of a session sent something that is not a message
+    └── ChannelBroken        the program of a session sent something that is no message
 
-Whatever a program does inside the sandbox raises no error: it is in the job's Outcome.
+What a program does inside the sandbox raises no error: it is in the JobOutcome.
 """
 
 from orchestrator.errors import OrchestratorError
@@ -26,20 +26,18 @@ class SandboxUnavailable(SandboxError):
 
 
 class StartTimeout(SandboxUnavailable):
-    """This machine was too busy to set up a sandbox in time. Another try may succeed."""
+    """The machine was too busy to set up a sandbox. Another try may succeed."""
 
 
 class InvalidJob(SandboxError):
-    """The job is not acceptable. The message says what is wrong, and what would be accepted."""
+    """The job is not acceptable; the message says what would be."""
 
 
 class ProgramMissing(SandboxError):
-    """The sandbox's PATH has no `program`."""
-
     def __init__(self, program: str) -> None:
         super().__init__(f"{program}: no such program in the sandbox")
         self.program = program
 
 
 class ChannelBroken(SandboxError):
-    """The program of a session announced a message that is longer than what is accepted."""
+    """The program of a session announced too long a message."""

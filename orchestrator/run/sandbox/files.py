@@ -1,7 +1,7 @@
-"""Copy files into a job's work folder and out of it, through one descriptor of the folder.
+"""Copy files into and out of a job's work folder, through one descriptor of the folder.
 
-Paths are opened one component at a time and links are never followed. Files are written before the program starts and
-read after every process of it has ended, so nobody can change a folder between a check and its use.
+Paths are opened one component at a time, and links are never followed. Files are written before the program starts and
+read after all its processes have ended, so nobody can change a folder between check and use.
 """
 
 import os
@@ -21,16 +21,12 @@ _OLD_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 @dataclass(slots=True)
 class CollectedFiles:
-    """The files that were read back."""
-
-    files: dict[str, bytes] = field(default_factory=dict)
-    """Contents by name."""
-    left_out: bool = False
-    """Whether a file was too large or too deep to be read, or there were too many files to look at them all."""
+    files: dict[str, bytes] = field(default_factory=dict)  # by name
+    left_out: bool = False  # a file was too large or too deep, or there were too many
 
 
 def check_names(names: Mapping[str, bytes], size: int) -> None:
-    """Raise InvalidJob if a name is not a relative POSIX path, or the contents have more than `size` bytes."""
+    """Raise InvalidJob if a name is not a relative POSIX path, or the contents exceed `size` bytes."""
     for name in names:
         parts = name.split("/")
         if not name or "\0" in name or any(part in ("", ".", "..") for part in parts) or len(parts) > _MAX_DEPTH:
@@ -44,7 +40,7 @@ def check_names(names: Mapping[str, bytes], size: int) -> None:
 
 
 def write_files(work: int, files: Mapping[str, bytes], uid: int | None) -> None:
-    """Write the files into the folder `work` (a descriptor), owned by `uid`, or by us if it is None. Raises OSError."""
+    """Write the files into the folder `work` (a descriptor), owned by `uid` or by us. Raises OSError."""
     for name, content in files.items():
         *folders, last = name.split("/")
         descriptors = [os.dup(work)]
@@ -61,7 +57,7 @@ def write_files(work: int, files: Mapping[str, bytes], uid: int | None) -> None:
 
 
 def collect_files(work: int, patterns: tuple[str, ...], size: int) -> CollectedFiles:
-    """Read regular files in `work` (a descriptor) whose names match, at most `size` bytes in all. Raises OSError."""
+    """Read regular files in `work` whose names match, at most `size` bytes in all. Raises OSError."""
     collected = CollectedFiles()
     if not patterns:
         return collected
@@ -99,8 +95,8 @@ def _change_owner(descriptor: int, uid: int | None) -> None:
 
 
 def _regular_files(work: int, collected: CollectedFiles) -> Iterator[tuple[str, int, str]]:
-    """Yield (name, descriptor of its folder, last part of its name) in order, without names that are not UTF-8."""
-    seen = 0
+    # Yields (name, descriptor of its folder, last part of its name) in order; names that are not UTF-8 are left out.
+    entries = 0
     for path, folders, files, descriptor in os.fwalk(".", dir_fd=work, follow_symlinks=False):
         prefix = "" if path == "." else f"{path.removeprefix('./')}/"
         if prefix.count("/") >= _MAX_DEPTH:
@@ -108,8 +104,8 @@ def _regular_files(work: int, collected: CollectedFiles) -> Iterator[tuple[str, 
             folders.clear()
         folders.sort()
         for last in sorted(files):
-            seen += 1
-            if seen > _MAX_ENTRIES:
+            entries += 1
+            if entries > _MAX_ENTRIES:
                 collected.left_out = True
                 return
             if _is_text(prefix + last):
@@ -117,7 +113,7 @@ def _regular_files(work: int, collected: CollectedFiles) -> Iterator[tuple[str, 
 
 
 def _read(folder: int, name: str, size: int) -> bytes | None:
-    """Return the content of a file, or None if it is not a regular file of at most `size` bytes."""
+    # None if it is not a regular file of at most `size` bytes.
     try:
         descriptor = os.open(name, _OLD_FILE, dir_fd=folder)
     except OSError:

@@ -1,4 +1,4 @@
-"""Define which files a program in the sandbox sees: this system's programs, this Python installation, little else."""
+"""The files that a program in the sandbox sees: this system's programs, this Python installation, little else."""
 
 import os
 import site
@@ -12,8 +12,8 @@ from orchestrator.run.sandbox.errors import SandboxUnavailable
 WORK = "/sandbox"
 _SYSTEM = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
 _SYSTEM_PATH = ("/usr/local/bin", "/usr/bin", "/bin", "/usr/sbin", "/sbin")
+# A folder at the end of PATH with a `python`, since some systems have only a `python3`.
 _LAST = "/run/bin"
-"""A folder at the end of PATH with a `python`, since some systems have only a `python3`."""
 
 _ETC = ("/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/alternatives")
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
@@ -28,18 +28,13 @@ _DEVICE_LINKS = {
 
 @dataclass(frozen=True, slots=True)
 class FilesystemView:
-    """What a program in the sandbox sees of this machine's file system. All strings are absolute paths."""
+    """What a program in the sandbox sees of this machine, as absolute paths."""
 
-    readable: tuple[str, ...]
-    """Folders and files of this machine that are visible, read-only."""
-    links: dict[str, str]
-    """Symbolic links in the sandbox, and where they lead."""
+    readable: tuple[str, ...]  # folders and files, read-only
+    links: dict[str, str]  # symbolic links in the sandbox, and where they lead
     devices: tuple[str, ...]
-    """Devices of this machine that are visible."""
-    path: str
-    """The value of PATH."""
-    interpreter: str
-    """This process's Python."""
+    path: str  # the value of PATH
+    interpreter: str  # this process's Python
 
 
 def host_filesystem() -> FilesystemView:
@@ -59,10 +54,7 @@ def host_filesystem() -> FilesystemView:
 
 
 def environment(view: FilesystemView) -> dict[str, str]:
-    """Return all environment variables of a program, none of which are our own.
-
-    They ask libraries to use one thread, since threads count in the limit on processes.
-    """
+    """Return all environment variables of a program. None are our own."""
     return {
         "PATH": view.path,
         "HOME": "/tmp",  # noqa: S108 - the sandbox's own
@@ -72,14 +64,14 @@ def environment(view: FilesystemView) -> dict[str, str]:
         "LANG": "C.UTF-8",
         "TZ": "UTC",
         "PYTHONDONTWRITEBYTECODE": "1",
-        "RAYON_NUM_THREADS": "1",
+        "RAYON_NUM_THREADS": "1",  # one thread each, since threads count in the limit on processes
         "OMP_NUM_THREADS": "1",
         "OPENBLAS_NUM_THREADS": "1",
     }
 
 
 def etc_files(uid: int) -> dict[str, bytes]:
-    """Return the files of `/etc` that exist only in the sandbox, by path. They know one user, with this uid."""
+    """Return the files of `/etc` that exist only in the sandbox, by path. They name one user, with this uid."""
     return {
         "/etc/passwd": f"sandbox:x:{uid}:{uid}::/tmp:/bin/sh\n".encode(),
         "/etc/group": f"sandbox:x:{uid}:\n".encode(),
@@ -93,18 +85,16 @@ def _is_folder(folder: str) -> bool:
 
 
 def _python_folders() -> list[str]:
-    """Return the folders that the interpreter and its packages need, outermost ones only and without those in `/usr`.
-
-    Raises SandboxUnavailable for a folder that would show more than an installation: the root, or one above a home.
-    """
-    found = [sys.prefix, sys.base_prefix, *(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))]
+    # Outermost ones only, without those in `/usr`. Raises SandboxUnavailable for a folder that would show more than
+    # an installation: the root, or one above a home.
+    folders = [sys.prefix, sys.base_prefix, *(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))]
     if site.ENABLE_USER_SITE:
-        found.append(site.getusersitepackages())
-    resolved = {Path(os.path.realpath(folder)) for folder in found if os.path.isdir(folder)}
+        folders.append(site.getusersitepackages())
+    resolved = {Path(os.path.realpath(folder)) for folder in folders if os.path.isdir(folder)}
     # A virtual environment is reached by the path that its scripts name, even where that leads through a link.
-    wanted = resolved | {Path(folder) for folder in (sys.prefix, sys.base_prefix)}
-    known = {Path("/usr"), *wanted}
-    outer = [folder for folder in wanted - {Path("/usr")} if not any(parent in known for parent in folder.parents)]
+    needed = resolved | {Path(folder) for folder in (sys.prefix, sys.base_prefix)}
+    covered = {Path("/usr"), *needed}
+    outer = [folder for folder in needed - {Path("/usr")} if not any(parent in covered for parent in folder.parents)]
     for folder in outer:
         if _shows_too_much(folder):
             raise SandboxUnavailable(f"this Python is installed in {folder}; it needs a folder of its own (a venv)")

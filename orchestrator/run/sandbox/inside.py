@@ -1,9 +1,8 @@
-"""The launcher, the first program that runs in the sandbox: set limits, identity and descriptors, and exec the job.
+"""The launcher, the first program in the sandbox: set limits, identity and descriptors, and exec the job.
 
-Bubblewrap runs this file by itself, so it imports only the standard library. It writes READY to stdout when the sandbox
-is set up, reads a request from stdin (four bytes of length, then JSON), and writes STARTED or MISSING; from then on all
-descriptors belong to the job's program. The program cannot get back what the launcher gives up: the identity is
-dropped for good, and the limits are hard ones.
+Bubblewrap runs this file alone, so it imports only the standard library. It writes READY to stdout, reads a request
+from stdin (four bytes of length, then JSON), and writes STARTED or MISSING; from then on all descriptors belong to the
+job. The job cannot undo any of this: the identity is dropped for good, and limits are hard ones.
 """
 
 import json
@@ -21,8 +20,8 @@ _CANNOT_START = 126
 def main() -> None:
     """Read the request and execute the program.
 
-    The request has the keys `argv`, `env`, `uid` (or null), `limits` ([name, soft, hard] of each resource limit),
-    `channel` (a descriptor or null), `niceness` and `idle`.
+    The request has `argv`, `env`, `uid` (or null), `limits` ([name, soft, hard] each), `channel` (a descriptor or
+    null), `niceness` and `idle`.
     """
     os.write(1, READY)
     request = _read_request()
@@ -65,7 +64,7 @@ def _read(count: int) -> bytes:
 
 
 def _connect(channel: int | None) -> None:
-    """Move the channel to descriptor CHANNEL, and close all descriptors but stdin, stdout, stderr and the channel."""
+    # Moves the channel to descriptor CHANNEL, and closes all others but stdin, stdout and stderr.
     if channel is not None and channel != CHANNEL:
         os.dup2(channel, CHANNEL)
     if channel is not None:
@@ -74,7 +73,7 @@ def _connect(channel: int | None) -> None:
 
 
 def _drop_privileges(uid: int) -> None:
-    """Take on an unprivileged identity. The kernel then drops all capabilities of the process (capabilities(7))."""
+    # The kernel then drops all capabilities of the process (capabilities(7)).
     os.setgroups([])
     os.setresgid(uid, uid, uid)
     os.setresuid(uid, uid, uid)

@@ -1,4 +1,4 @@
-"""Start bubblewrap for a job and, when the sandbox is set up, the job's program in it."""
+"""Start bubblewrap for a job and, when its sandbox is set up, the job's program."""
 
 import asyncio
 import contextlib
@@ -25,40 +25,33 @@ _START_SECONDS = 60.0
 _INFO = 4096
 _REASON = 2000
 _CHUNK = 64 * 1024
+# The highest niceness while a sandbox is set up, which takes as long as a short job but must not take for ever.
 _SET_UP = 14
-"""The most niceness while a sandbox is set up. That takes as much time as a short job, but must not take for ever."""
 _PAUSE = 0.11
 _JOIN = 'for group in $1; do echo 0 >"$group" || exit 125; done; shift; exec "$@"'
 
 
 @dataclass(frozen=True, slots=True)
 class SandboxConfig:
-    """What the sandboxes of all jobs have in common."""
-
-    bwrap: str
-    """The path of bubblewrap."""
+    bwrap: str  # path of bubblewrap
     view: FilesystemView
-    seccomp: bytes
-    """The system call filter."""
-    launcher: str
-    """The path of the file `inside.py`."""
+    seccomp: bytes  # the system call filter
+    launcher: str  # path of `inside.py`
 
 
 @dataclass(frozen=True, slots=True)
 class Confinement:
-    """What the sandbox of one job has for itself."""
+    """The sandbox of one job."""
 
-    uid: int | None
-    """The job's uid, or None if it keeps ours, in a user namespace."""
+    uid: int | None  # None if the job keeps ours, in a user namespace
     group: ControlGroup | None
     niceness: Niceness
-    channel: int | None = None
-    """The descriptor of the program's end of a session's channel, if there is a session."""
+    channel: int | None = None  # the program's end of a session's channel
 
 
 @dataclass(frozen=True, slots=True)
 class BubblewrapProcess:
-    """Bubblewrap's process. Its stdin, stdout and stderr are later those of the job's program."""
+    """Bubblewrap's process; later its pipes are those of the job's program."""
 
     process: asyncio.subprocess.Process
     stdin: asyncio.StreamWriter
@@ -85,13 +78,13 @@ class BubblewrapProcess:
         return cls(process, process.stdin, process.stdout, process.stderr)
 
     async def read_stderr(self) -> str:
-        """Return what the process wrote to stderr before it failed."""
         return (await self.stderr.read(_REASON)).decode("utf-8", "replace").strip()
 
     async def close(self) -> None:
-        """Wait for the end of the process, and read the pipes to their end, since asyncio closes them only then."""
+        """Wait for the end of the process."""
         self.stdin.close()
         await self.process.wait()
+        # asyncio closes the pipes only when they are read to their end.
         for stream in (self.stdout, self.stderr):
             while await stream.read(_CHUNK):
                 continue
@@ -102,21 +95,17 @@ class Spawned:
     """A bubblewrap that may still be setting up its sandbox."""
 
     child: BubblewrapProcess
-    info: int
-    """The descriptor from which the process id of the namespace's first process can be read, as JSON."""
+    info: int  # descriptor with the pid of the namespace's first process, as JSON
 
 
 @dataclass(frozen=True, slots=True)
 class StartedSandbox:
-    """A sandbox that is set up, in which the launcher waits for a request."""
+    """A sandbox that is set up; its launcher waits for a request."""
 
     child: BubblewrapProcess
-    first: int
-    """A pidfd of the first process of the PID namespace."""
-    pid: int
-    """The process id of that process, as we see it."""
-    work: int
-    """A descriptor of the work folder."""
+    first: int  # pidfd of the first process of the PID namespace
+    pid: int  # the same process's id, as we see it
+    work: int  # descriptor of the work folder
 
     def close(self) -> None:
         """Close the descriptors. The work folder and its files cease to exist."""
@@ -127,8 +116,8 @@ class StartedSandbox:
 async def start(config: SandboxConfig, job: SandboxJob, confinement: Confinement) -> StartedSandbox:
     """Start bubblewrap and wait until the sandbox is set up. Raises SandboxUnavailable with bubblewrap's message.
 
-    It must not be cancelled: bubblewrap's child only dies with bubblewrap after both have set that up, so killing
-    bubblewrap before that would leave the child behind.
+    It must not be cancelled: bubblewrap's child dies with bubblewrap only after both have set that up, so killing
+    bubblewrap earlier would leave the child behind.
     """
     try:
         spawned = await _spawn(config, job, confinement)
@@ -147,13 +136,13 @@ async def _spawn(config: SandboxConfig, job: SandboxJob, confinement: Confinemen
     with ExitStack() as ours:
         info, theirs = os.pipe()
         ours.callback(os.close, theirs)
-        given = Descriptors(
+        passed = Descriptors(
             ours.enter_context(_readable(config.seccomp)),
             {path: ours.enter_context(_readable(text)) for path, text in etc_files(_shown_uid(confinement)).items()},
             theirs,
         )
-        command = command_line(config.bwrap, config.view, config.launcher, job.limits.disk, given)
-        descriptors = (*given.all(), *([] if confinement.channel is None else [confinement.channel]))
+        command = command_line(config.bwrap, config.view, config.launcher, job.limits.disk, passed)
+        descriptors = (*passed.all(), *([] if confinement.channel is None else [confinement.channel]))
         try:
             if confinement.group is not None:
                 confinement.niceness.bind(partial(_set_up_with, confinement.group))
@@ -188,9 +177,9 @@ async def _wait_until_ready(spawned: Spawned) -> StartedSandbox:
 
 
 async def _abort(child: BubblewrapProcess) -> None:
-    """End a bubblewrap that failed. A launcher outside of its process group ends when its stdin is closed."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(child.process.pid, signal.SIGKILL)
+    # A launcher outside of the process group ends when its stdin is closed.
     await child.close()
 
 
@@ -240,7 +229,7 @@ def _set_up_with(group: ControlGroup, niceness: int) -> None:
 
 
 def _bind_niceness(confinement: Confinement, pid: int) -> None:
-    """Give a job its share of processor time by its control group, or else by the session of bubblewrap's process."""
+    # By its control group, or else by the session of bubblewrap's process.
     niceness, group = confinement.niceness, confinement.group
 
     def apply(value: int) -> None:
@@ -256,11 +245,8 @@ def _added_to_ours(niceness: int) -> int:
 
 
 def _set_session_niceness(pid: int, niceness: Niceness, tries: int = 4) -> None:
-    """Set the niceness of the session of a process, as the kernel may group processes by session (sched(7)).
-
-    The niceness of a process then counts only within its session. Without privileges the kernel accepts one such change
-    in a tenth of a second, hence the `tries`.
-    """
+    # The kernel may group processes by session (sched(7)); a process's niceness then counts only within its session.
+    # Without privileges the kernel accepts one such change in a tenth of a second, hence the `tries`.
     try:
         with open(f"/proc/{pid}/autogroup", "w", encoding="ascii") as group:
             group.write(str(_added_to_ours(niceness.value)))
@@ -281,7 +267,7 @@ def can_join(group: ControlGroup) -> bool:
 
 
 def _command_joining(command: list[str], group: ControlGroup | None) -> list[str]:
-    """Return a command that joins the control group and then executes `command`, so that nothing runs uncounted."""
+    # The command joins first, so that nothing runs uncounted.
     if group is None:
         return command
     return ["/bin/sh", "-c", _JOIN, "join", " ".join(group.join_files()), *command]
@@ -289,7 +275,7 @@ def _command_joining(command: list[str], group: ControlGroup | None) -> list[str
 
 @contextlib.contextmanager
 def _readable(content: bytes) -> Iterator[int]:
-    """Hold a descriptor open from which a child process can read the content once."""
+    # A descriptor from which a child process can read the content once.
     descriptor, end = os.pipe()
     try:
         with open(end, "wb") as file:  # a few kilobytes, which a pipe holds

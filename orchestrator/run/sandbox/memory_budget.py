@@ -1,4 +1,4 @@
-"""Keep the memory of all running jobs together within a budget: a job waits until the memory that it needs is free."""
+"""Keep the memory of all running jobs within a budget: a job waits until the memory that it needs is free."""
 
 import asyncio
 from collections import deque
@@ -11,9 +11,9 @@ from orchestrator.run.sandbox.errors import InvalidJob
 
 
 def fit_to_budget(limits: SandboxLimits, budget: int, *, counted: bool) -> SandboxLimits:
-    """Return the limits with as many processes as fit into the budget (bytes). Raises InvalidJob if not one does.
+    """Return the limits with as many processes as fit into the budget (bytes). Raises InvalidJob if none does.
 
-    `counted` says that a control group counts the memory of all processes together. Then their number does not matter.
+    `counted`: a control group counts the memory of all processes together, so their number does not matter.
     """
     if counted:
         if limits.memory > budget:
@@ -21,28 +21,26 @@ def fit_to_budget(limits: SandboxLimits, budget: int, *, counted: bool) -> Sandb
         return limits
     processes = min(limits.processes, (budget - 2 * limits.disk) // limits.memory)
     if processes < 1:
-        wanted = limits.memory + 2 * limits.disk
-        raise InvalidJob(f"the job needs {wanted} bytes for one process and its files; accepted: up to {budget}")
+        needed = limits.memory + 2 * limits.disk
+        raise InvalidJob(f"the job needs {needed} bytes for one process and its files; accepted: up to {budget}")
     return replace(limits, processes=processes)
 
 
 def memory_cost(limits: SandboxLimits, *, counted: bool) -> int:
-    """Return how many bytes of memory a job within these limits can use at most; `counted` is as in `fit_to_budget`."""
     return limits.memory if counted else limits.processes * limits.memory + 2 * limits.disk
 
 
 class MemoryBudget:
-    """Memory that jobs share: they get it in the order in which they ask for it."""
+    """Memory (bytes) that jobs share, first come, first served."""
 
     def __init__(self, total: int) -> None:
-        """`total` is in bytes."""
         self.total = total
         self._free = total
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
 
     @asynccontextmanager
     async def reserve(self, size: int) -> AsyncIterator[None]:
-        """Wait until `size` bytes (at most the total) are free, and hold them while the block lasts."""
+        """Wait until `size` bytes (at most the total) are free, and hold them during the block."""
         assert size <= self.total, "limits have been made to fit into the budget"
         await self._take(size)
         try:

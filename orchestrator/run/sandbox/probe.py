@@ -1,4 +1,4 @@
-"""Check that a sandbox works: run programs in it that try to get out or to exceed limits, and evaluate their output."""
+"""Check that a sandbox works: programs in it try to get out or to exceed limits, and print what happened."""
 
 import json
 from collections.abc import Iterator
@@ -74,66 +74,59 @@ _TAKE_MEMORY = "block = b'x' * int(__import__('sys').argv[1]); print(len(block))
 
 @dataclass(frozen=True, slots=True)
 class ProbeResult:
-    """What the probe found out about a working sandbox."""
-
-    uid: int
-    """The uid of a program in the sandbox."""
+    uid: int  # of a program in the sandbox
 
 
 def containment_job(names: frozenset[str]) -> SandboxJob:
-    """Return the job that tries everything but memory. `names` are the environment variables that it may see."""
+    """Return the job that tries everything but memory. It may see the environment variables `names`."""
     arguments = (json.dumps(sorted(names)), str(2 * _LIMITS.disk), str(3 * _LIMITS.processes))
     return SandboxJob(argv=("python", "-I", "-c", _LOOK, *arguments), limits=_LIMITS)
 
 
 def memory_job() -> SandboxJob:
-    """Return the job that tries to use more memory than it may."""
     return SandboxJob(argv=("python", "-I", "-c", _TAKE_MEMORY, str(_BEYOND)), limits=_LIMITS)
 
 
 def evaluate(contained: JobOutcome, memory: JobOutcome) -> ProbeResult:
-    """Return the result of the probe from the outcomes of `containment_job` and `memory_job`.
+    """Evaluate the outcomes of `containment_job` and `memory_job`.
 
     Raises SandboxUnavailable with everything that the sandbox did not prevent.
     """
     if contained.exit_code != 0:
         lines = contained.stderr.decode("utf-8", "replace").strip().splitlines()
         raise SandboxUnavailable(f"a program in it failed ({_end(contained)}): {lines[-1] if lines else 'no message'}")
-    seen = json.loads(contained.stdout)
-    failures = [*_containment_failures(seen)]
+    facts = json.loads(contained.stdout)
+    failures = [*_containment_failures(facts)]
     if memory.exit_code == 0:
         failures.append(f"its memory limit of {_LIMITS.memory} bytes let {_BEYOND} pass")
     if failures:
         raise SandboxUnavailable("; ".join(failures))
-    return ProbeResult(seen["uid"])
+    return ProbeResult(facts["uid"])
 
 
-def _containment_failures(seen: dict[str, object]) -> Iterator[str]:
-    """Yield a message for each thing that the sandbox did not prevent."""
-    if seen["identity"] != [seen["uid"]] or seen["uid"] == 0:
-        yield f"its identity is {seen['identity']}, not one unprivileged uid"
-    if seen["capabilities"]:
-        yield f"it has capabilities: {seen['capabilities']}"
-    if seen["no_new_privs"] != "1":
+def _containment_failures(facts: dict[str, object]) -> Iterator[str]:
+    if facts["identity"] != [facts["uid"]] or facts["uid"] == 0:
+        yield f"its identity is {facts['identity']}, not one unprivileged uid"
+    if facts["capabilities"]:
+        yield f"it has capabilities: {facts['capabilities']}"
+    if facts["no_new_privs"] != "1":
         yield "no_new_privs is off"
-    if seen["seccomp"] != _SECCOMP_FILTER or seen["refusal"] != "ENOSYS":
-        yield f"the system call filter does not bind (mode {seen['seccomp']}, unshare: {seen['refusal']})"
-    if seen["interfaces"] not in ([], ["lo"]):
-        yield f"it sees the network: {seen['interfaces']}"
-    if seen["writable"]:
-        yield f"it can write to {seen['writable']}"
-    if seen["environment"]:
-        yield f"it sees our environment: {seen['environment']}"
-    if seen["disk"] != "ENOSPC":
-        yield f"its disk limit does not bind ({seen['disk']})"
-    yield from _process_limit_failures(seen["forks"])
+    if facts["seccomp"] != _SECCOMP_FILTER or facts["refusal"] != "ENOSYS":
+        yield f"the system call filter does not bind (mode {facts['seccomp']}, unshare: {facts['refusal']})"
+    if facts["interfaces"] not in ([], ["lo"]):
+        yield f"it sees the network: {facts['interfaces']}"
+    if facts["writable"]:
+        yield f"it can write to {facts['writable']}"
+    if facts["environment"]:
+        yield f"it sees our environment: {facts['environment']}"
+    if facts["disk"] != "ENOSPC":
+        yield f"its disk limit does not bind ({facts['disk']})"
+    yield from _process_limit_failures(facts["forks"])
 
 
 def _process_limit_failures(forks: object) -> Iterator[str]:
-    """Yield what is wrong with the limit on processes. `forks` is how many children the program could start.
-
-    The program itself counts in the limit. If it could start none, then processes outside the sandbox count too.
-    """
+    # `forks` is how many children the program could start; the program itself counts in the limit. If it could start
+    # none, then processes outside the sandbox count too.
     assert isinstance(forks, int), "the program above counts them"
     if forks >= _LIMITS.processes:
         yield f"its limit of {_LIMITS.processes} processes let {forks + 1} pass"

@@ -1,4 +1,4 @@
-"""Watch one sandboxed program to its end or to a limit, and make sure that nothing of it is left."""
+"""Watch one sandboxed program to its end or to a limit, and leave no process of it behind."""
 
 import asyncio
 import contextlib
@@ -16,41 +16,38 @@ from orchestrator.run.sandbox.waiting import waited_seconds
 
 _SIGNAL_BASE = 128
 _CHUNK = 64 * 1024
+# A program that writes this many times more output than is kept is killed.
 _FLOOD_FACTOR = 16
-"""A program that writes this many times more than is kept of its output is killed."""
-_TAKE_DOWN = 5
-"""The niceness of a job that is killed."""
+_TAKE_DOWN = 5  # niceness of a job that is killed
+# How long a program may run if it waits for cores, and how often that is checked, as multiples of `wall`.
 _LONGEST, _LEAST = 4.0, 0.1
-"""How long a program may run if it waits for cores, and how often that is looked at, as multiples of `wall`."""
 
 
 @dataclass(slots=True)
 class CapturedStream:
-    """What is kept of a program's stdout or stderr: its beginning."""
+    """The beginning of a program's stdout or stderr."""
 
     text: bytearray = field(default_factory=bytearray)
-    cut: bool = False
-    """Whether the program wrote more than is kept."""
+    cut: bool = False  # the program wrote more
 
 
 @dataclass(slots=True)
 class SandboxedProcess:
-    """A program that has been started. `limit` is the limit for which it was killed, if any."""
+    """A started program. `limit` is the limit for which it was killed, if any."""
 
     job: SandboxJob
     started: StartedSandbox
     group: ControlGroup | None
     limit: LimitName | None = None
-    starved: bool = False
-    """Whether it was killed because it hardly got a core."""
+    starved: bool = False  # killed because it hardly got a core
 
     def kill(self, limit: LimitName | None = None) -> None:
-        """Kill every process of the sandbox now, because of a limit or because the job is no longer wanted."""
+        """Kill every process of the sandbox now, at a limit or because the job is no longer needed."""
         self.limit = self.limit or limit
         _kill(self.started.first, self.group)
 
     async def outcome(self) -> JobOutcome:
-        """Write the program's stdin, read its output until it ends or meets a limit, then read its files back."""
+        """Write stdin, read the output until the program ends or meets a limit, then read its files back."""
         clock, keep = asyncio.get_running_loop().time, self.job.limits.output
         child, begun = self.started.child, clock()
         async with asyncio.TaskGroup() as tasks:
@@ -70,13 +67,12 @@ class SandboxedProcess:
         self.kill("output")
 
     async def _wait_or_kill(self) -> None:
-        """Wait until the program has ended or its time is over, then kill what is left in the sandbox."""
         clock = asyncio.get_running_loop().time
-        begun, left = clock(), self.job.limits.wall
+        begun, remaining = clock(), self.job.limits.wall
         try:
-            while not await self._ends_within(left):
-                left = await self._time_left(clock() - begun)
-                if left <= 0:
+            while not await self._ends_within(remaining):
+                remaining = await self._time_left(clock() - begun)
+                if remaining <= 0:
                     self.kill("wall")
         finally:
             self.kill()
@@ -91,12 +87,12 @@ class SandboxedProcess:
         return True
 
     async def _time_left(self, elapsed: float) -> float:
-        """Return how long the program may still run: what it has waited for a core does not count in its limit."""
+        # What the program has waited for a core does not count in its limit.
         wall, used = self.job.limits.wall, None if self.group is None else self.group.cpu_seconds()
         waited = await asyncio.to_thread(waited_seconds, self.started.pid)
-        left = wall - (elapsed - waited) if used is None or used < self.job.limits.cpu else 0.0
-        self.starved = left > 0 and elapsed >= _LONGEST * wall
-        return 0.0 if self.starved or left <= 0 else min(max(left, _LEAST * wall), _LONGEST * wall - elapsed)
+        remaining = wall - (elapsed - waited) if used is None or used < self.job.limits.cpu else 0.0
+        self.starved = remaining > 0 and elapsed >= _LONGEST * wall
+        return 0.0 if self.starved or remaining <= 0 else min(max(remaining, _LEAST * wall), _LONGEST * wall - elapsed)
 
     def _collect_outcome(self, stdout: CapturedStream, stderr: CapturedStream, seconds: float) -> JobOutcome:
         code, by_signal = (None, None) if self.limit else _exit(self.started.child.process.returncode)
@@ -115,7 +111,7 @@ class SandboxedProcess:
         )
 
     def _limit_met(self, by_signal: int | None) -> LimitName | None:
-        """Return the limit that made a program fail, as far as the kernel reports it."""
+        # As far as the kernel reports it.
         if by_signal == signal.SIGXCPU:
             return "cpu"
         if self.group is not None and self.group.ran_out_of_memory():
@@ -131,7 +127,7 @@ class SandboxedProcess:
 async def run_sandboxed(
     config: SandboxConfig, job: SandboxJob, confinement: Confinement
 ) -> AsyncIterator[SandboxedProcess]:
-    """Run the job's program while the block lasts. However the block is left, no process remains afterwards.
+    """Run the job's program during the block. However the block is left, no process remains.
 
     Raises ProgramMissing, InvalidJob, or SandboxUnavailable if bubblewrap fails.
     """
@@ -160,9 +156,9 @@ async def _wait_and_close(started: StartedSandbox) -> None:
 
 
 async def wait_despite_cancellation(task: asyncio.Future[Any]) -> None:
-    """Wait for a task that is sure to end, even if the current task is cancelled meanwhile.
+    """Wait for a task that is sure to end, even if the current task is cancelled.
 
-    Raises CancelledError afterwards if the current task was cancelled, else whatever the awaited task raises.
+    Then raises CancelledError if the current task was cancelled, else what the awaited task raises.
     """
     cancelled: asyncio.CancelledError | None = None
     while not task.done():
@@ -176,7 +172,7 @@ async def wait_despite_cancellation(task: asyncio.Future[Any]) -> None:
 
 
 async def _ended(started: StartedSandbox) -> None:
-    """Wait until bubblewrap and all processes of the sandbox have ended; the first process of a namespace ends last."""
+    # The first process of a namespace ends last.
     loop = asyncio.get_running_loop()
     ended = asyncio.Event()
     loop.add_reader(started.first, ended.set)
@@ -188,9 +184,10 @@ async def _ended(started: StartedSandbox) -> None:
 
 
 def _kill(pidfd: int, group: ControlGroup | None) -> None:
-    """Kill the first process of a sandbox and so all others, which need processor time to end."""
+    # Killing the first process kills all others.
     if group is not None:
         with contextlib.suppress(OSError):  # the group has been removed
+            # All processes need processor time to end.
             group.set_niceness(_TAKE_DOWN)
     try:
         signal.pidfd_send_signal(pidfd, signal.SIGKILL)
@@ -199,7 +196,7 @@ def _kill(pidfd: int, group: ControlGroup | None) -> None:
 
 
 def _exit(returncode: int | None) -> tuple[int | None, int | None]:
-    """Return (exit code, None) or (None, signal). Bubblewrap reports signal n as exit code 128 + n, as a shell does."""
+    # (exit code, None) or (None, signal). Like a shell, bubblewrap reports signal n as exit code 128 + n.
     assert returncode is not None, "bubblewrap has ended"
     if returncode < 0:
         return None, -returncode
@@ -209,20 +206,20 @@ def _exit(returncode: int | None) -> tuple[int | None, int | None]:
 
 
 async def _capture(stream: asyncio.StreamReader, keep: int, on_flood: Callable[[], None]) -> CapturedStream:
-    """Read the stream to its end and return its first `keep` bytes. Calls `on_flood` once if there is far more."""
+    # The first `keep` bytes. Calls `on_flood` once if there is far more.
     captured = CapturedStream()
-    seen = 0
+    total = 0
     while chunk := await stream.read(_CHUNK):
-        if seen <= keep * _FLOOD_FACTOR < seen + len(chunk):
+        if total <= keep * _FLOOD_FACTOR < total + len(chunk):
             on_flood()
-        seen += len(chunk)
+        total += len(chunk)
         captured.text += chunk[: keep - len(captured.text)]
-        captured.cut = seen > keep
+        captured.cut = total > keep
     return captured
 
 
 async def _feed(stream: asyncio.StreamWriter, content: bytes) -> None:
-    """Write the program's stdin and close it. A program need not read all of it."""
+    # A program need not read all of its stdin.
     try:
         stream.write(content)
         await stream.drain()

@@ -1,9 +1,9 @@
-"""Turn a job's limits into hard resource limits of the kernel (setrlimit(2))."""
+"""Turn a job's limits into hard resource limits (setrlimit(2))."""
 
 from orchestrator.run.sandbox.contract import SandboxLimits
 
+# Bubblewrap's processes outside and inside the namespaces, which count in the job's control group.
 OWN_PROCESSES = 2
-"""Bubblewrap's processes outside and inside the namespaces, which a control group counts with those of the job."""
 
 _OPEN_FILES = 256
 _LOCKED_MEMORY = 64 * 1024
@@ -17,11 +17,11 @@ ResourceLimit = tuple[str, int, int]
 def resource_limits(limits: SandboxLimits, *, memory_counted: bool, one_more_process: bool) -> list[ResourceLimit]:
     """Return the resource limits of each process.
 
-    `memory_counted` says that a control group limits memory. The address space is then only limited to a multiple,
-    since programs reserve far more of it than they use; without a control group it is the limit on memory.
-    `one_more_process` allows one for bubblewrap's inner process, where that has the same uid, or lets a control group
-    that counts processes refuse first.
+    `memory_counted`: a control group limits memory; without one, the address space is the limit. `one_more_process`
+    allows for bubblewrap's inner process if it has the same uid, or lets a control group that counts processes refuse
+    first.
     """
+    # Programs reserve far more address space than they use.
     space = limits.memory * (_ADDRESS_SPACE_FACTOR if memory_counted else 1)
     processes = limits.processes + one_more_process
     return [

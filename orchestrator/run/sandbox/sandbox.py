@@ -1,4 +1,4 @@
-"""Run model-written programs, each in a sandbox of its own. Nothing else in this repository runs them."""
+"""Run model-written programs, each in its own sandbox. Nothing else in this repository runs them."""
 
 import asyncio
 import os
@@ -36,22 +36,19 @@ _AUTOGROUP = Path("/proc/sys/kernel/sched_autogroup_enabled")
 
 @dataclass(frozen=True, slots=True)
 class Sandbox:
-    """Runs jobs on this machine. `probe` returns one, after it has checked that it contains programs."""
+    """Runs jobs on this machine. `probe` returns one after checking that it contains programs."""
 
     config: SandboxConfig
-    groups: ControlGroups | None
-    """None where no control group can limit the memory of a job."""
-    uids: UidPool | None
-    """None where we are not root, and jobs run under our own uid."""
+    groups: ControlGroups | None  # None if no control group can limit a job's memory
+    uids: UidPool | None  # None if we are not root: jobs run under our own uid
     budget: MemoryBudget
-    probe_result: ProbeResult | None = None
-    """None until the probe has succeeded."""
+    probe_result: ProbeResult | None = None  # None until the probe has succeeded
 
     @classmethod
     async def probe(cls, budget: int | None = None) -> "Sandbox":
-        """Return the sandbox of this machine, after programs in it have tried, and failed, to do what they must not.
+        """Return this machine's sandbox, after programs in it have tried, and failed, to do what they must not.
 
-        `budget` is the memory of all jobs together, in bytes; the default is half of the machine's memory. Raises
+        `budget` is the memory of all jobs together, in bytes; by default half of the machine's. Raises
         SandboxUnavailable with the reason if there is no working sandbox. Model-written code must not be run then.
         """
         bwrap, groups = _find_bubblewrap(), _working_groups()
@@ -78,10 +75,10 @@ class Sandbox:
         return f"{contained}, processor time by niceness{sessions}"
 
     def showing(self, paths: Sequence[str]) -> "Sandbox":
-        """Return this sandbox with further folders and files that its programs see, read-only, at their own paths.
+        """Return this sandbox with further folders and files that its programs see read-only, at their own paths.
 
-        It shares memory budget, uids and control groups with this one. Raises InvalidJob for a path that is not
-        absolute, is the root, or leads to neither a folder nor a regular file.
+        It shares memory budget, uids and control groups. Raises InvalidJob for a path that is not absolute, is the
+        root, or is neither a folder nor a regular file.
         """
         for path in paths:
             usable = os.path.isabs(path) and os.path.realpath(path) != "/"
@@ -93,11 +90,10 @@ class Sandbox:
         return replace(self, config=replace(self.config, view=replace(view, readable=shown)))
 
     async def run(self, job: SandboxJob, niceness: Niceness | None = None) -> JobOutcome:
-        """Run a program until it ends or meets a limit, and return how it ended.
+        """Run a program until it ends or meets a limit, as soon as the budget has enough memory.
 
-        `niceness` may be set while the program runs; without it, that of the job's limits counts. The program starts as
-        soon as the other running jobs leave enough memory in the budget. Raises InvalidJob, ProgramMissing or
-        SandboxUnavailable. If the awaiting task is cancelled, CancelledError is raised only after every process of the
+        `niceness` may be set while the program runs; by default that of the job's limits counts. Raises InvalidJob,
+        ProgramMissing or SandboxUnavailable. On cancellation, CancelledError is raised only after every process of the
         job has ended.
         """
         async with self._process(job, None, niceness) as process:
@@ -105,7 +101,7 @@ class Sandbox:
 
     @asynccontextmanager
     async def open(self, job: SandboxJob, niceness: Niceness | None = None) -> AsyncIterator[Session]:
-        """Run a program and exchange messages with it while the block lasts, then kill it. Raises as `run` does."""
+        """Run a program and exchange messages with it during the block, then kill it. Raises as `run` does."""
         ours, theirs = socket.socketpair()
         with ours, theirs:
             async with self._process(job, theirs.fileno(), niceness) as process:
@@ -163,27 +159,23 @@ def _check(job: SandboxJob) -> None:
 
 
 def _find_bubblewrap() -> str:
-    """Return the path of bubblewrap. Raises SandboxUnavailable if it is missing or too old."""
     if platform.system() != "Linux":
         raise SandboxUnavailable(f"it needs Linux, this is {platform.system()}")
-    found = shutil.which("bwrap")
-    if found is None:
+    bwrap = shutil.which("bwrap")
+    if bwrap is None:
         raise SandboxUnavailable("bubblewrap is not installed; on Debian or Ubuntu: apt-get install bubblewrap")
     try:
-        version = subprocess.run([found, "--version"], capture_output=True, text=True, check=False).stdout  # noqa: S603
+        version = subprocess.run([bwrap, "--version"], capture_output=True, text=True, check=False).stdout  # noqa: S603
     except OSError as error:
-        raise SandboxUnavailable(f"{found} cannot be run: {error}") from error
+        raise SandboxUnavailable(f"{bwrap} cannot be run: {error}") from error
     if tuple(map(int, re.findall(r"\d+", version))) < MINIMUM_VERSION:
         least = ".".join(map(str, MINIMUM_VERSION))
-        raise SandboxUnavailable(f"{found} is {version.strip() or 'of no known version'}; bubblewrap {least} is needed")
-    return found
+        raise SandboxUnavailable(f"{bwrap} is {version.strip() or 'of no known version'}; bubblewrap {least} is needed")
+    return bwrap
 
 
 def _working_groups() -> ControlGroups | None:
-    """Return where control groups can be created, after creating and joining one, or None if that fails.
-
-    The limits matter more than the weight and the count of processor time: groups do without what cannot be had.
-    """
+    # Memory limits matter more than weight and count of processor time: do without these if they cannot be had.
     groups = find_control_groups()
     if groups is None:
         return None
@@ -193,11 +185,8 @@ def _working_groups() -> ControlGroups | None:
 
 
 def _sessions_are_harmless(groups: ControlGroups | None) -> bool:
-    """Return whether a program in the sandbox gains no processor time by starting a session.
-
-    It does where the kernel shares the time among sessions (autogroup, sched(7)), which it does for the processes
-    outside all control groups that weigh it.
-    """
+    # A program gains processor time by a new session if the kernel shares it among sessions (autogroup, sched(7)),
+    # as it does for processes outside of all control groups that weigh it.
     if groups is not None and groups.weight is not None:
         return True
     try:

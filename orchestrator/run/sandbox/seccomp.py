@@ -1,8 +1,8 @@
 """Assemble the system call filter (classic BPF, Linux `Documentation/userspace-api/seccomp_filter.rst`).
 
-A call that is not on the list fails with ENOSYS, so that C libraries fall back to an older one. A few calls are allowed
-for some arguments only, and fail with EPERM for others. A call for another architecture ends the program, since the
-numbers of calls differ between architectures.
+A call that is not allowed fails with ENOSYS, so that C libraries fall back to an older one. A few calls are allowed for
+some arguments only, and fail with EPERM for others. Call numbers differ between architectures, so a call for another
+one ends the program.
 """
 
 import errno
@@ -34,14 +34,13 @@ _DEVICES = frozenset({stat.S_IFCHR, stat.S_IFBLK})
 _TTY_INPUT = frozenset({0x5412, 0x541C})  # TIOCSTI, TIOCLINUX: they insert input into a terminal
 _WORD = 0xFFFFFFFF
 
+# (opcode, instructions to skip if true, instructions to skip if false, operand)
 Instruction = tuple[int, int, int, int]
-"""(opcode, instructions to skip if true, instructions to skip if false, operand)"""
 
 
+# Allows a call if `argument & mask` is among `values`; with `refused`, if it is not among them.
 @dataclass(frozen=True, slots=True)
 class _Rule:
-    """Allows a call if `argument & mask` is among `values`; if `refused`, allows it if it is not among them."""
-
     call: str
     argument: int
     mask: int
@@ -63,13 +62,12 @@ _NO_SESSIONS = _Rule("setsid", 0, 0, frozenset())
 def filter_program(machine: str | None = None, *, sessions: bool = True) -> bytes:
     """Return the filter for a machine (default: this one) as an array of `struct sock_filter`.
 
-    `sessions` says whether programs may start sessions; otherwise setsid fails with EPERM. Raises SandboxUnavailable if
-    there is no filter for its architecture.
+    Without `sessions`, setsid fails with EPERM. Raises SandboxUnavailable for an unknown architecture.
     """
     machine = machine or platform.machine()
     if machine not in _AUDIT_ARCH:
-        known = ", ".join(_AUDIT_ARCH)
-        raise SandboxUnavailable(f"no system call filter for {machine}; there is one for {known}")
+        supported = ", ".join(_AUDIT_ARCH)
+        raise SandboxUnavailable(f"no system call filter for {machine}; there is one for {supported}")
     return b"".join(struct.pack("=HBBI", *instruction) for instruction in _assemble(machine, sessions))
 
 
@@ -87,17 +85,17 @@ def _assemble(machine: str, sessions: bool) -> Iterator[Instruction]:
 
 def _conditional(number: int, rule: _Rule) -> Iterator[Instruction]:
     refuse = _ERRNO | errno.EPERM
-    found, other = (refuse, _ALLOW) if rule.refused else (_ALLOW, refuse)
+    match, no_match = (refuse, _ALLOW) if rule.refused else (_ALLOW, refuse)
     body: list[Instruction] = [(_LOAD, 0, 0, _ARGUMENTS + 8 * rule.argument), (_AND, 0, 0, rule.mask)]
     for value in sorted(rule.values):
-        body += [(_IF_EQUAL, 0, 1, value), (_RETURN, 0, 0, found)]
-    body.append((_RETURN, 0, 0, other))
+        body += [(_IF_EQUAL, 0, 1, value), (_RETURN, 0, 0, match)]
+    body.append((_RETURN, 0, 0, no_match))
     yield (_IF_EQUAL, 0, len(body), number)
     yield from body
 
 
 def _ranges(numbers: Iterable[int]) -> Iterator[tuple[int, int]]:
-    """Yield the ranges (first, last) of consecutive numbers: 1, 2, 3, 7 are (1, 3) and (7, 7)."""
+    # Ranges (first, last) of consecutive numbers: 1, 2, 3, 7 are (1, 3) and (7, 7).
     first = last = -1
     for number in sorted(numbers):
         if number != last + 1 or first < 0:

@@ -1,8 +1,8 @@
 """Exchange messages with a program in the sandbox while it runs.
 
-The program has its end of a duplex byte stream as descriptor 3 (`CHANNEL`), apart from its stdout. In both directions a
-message is its length, four bytes big-endian, and its bytes; or, for programs that are not ours, a line. The stream is a
-Unix socket pair that leads nowhere else; descriptors sent over it are dropped.
+The program has its end of the stream as descriptor 3 (`CHANNEL`). A message is its length (four bytes, big-endian) and
+its bytes, or a line for programs that are not ours. The stream is a Unix socket pair that leads nowhere else;
+descriptors sent over it are dropped.
 """
 
 import asyncio
@@ -15,15 +15,12 @@ from orchestrator.run.sandbox.process import SandboxedProcess
 
 __all__ = ["CHANNEL", "MESSAGE_LIMIT", "Session"]
 
-MESSAGE_LIMIT = 16 * 1024 * 1024
-"""The longest message, in bytes."""
+MESSAGE_LIMIT = 16 * 1024 * 1024  # bytes of the longest message
 _LENGTH = struct.Struct(">I")
 _CHUNK = 64 * 1024
 
 
 class Session:
-    """A running program and the channel to it, until the program ends, meets a limit or is killed."""
-
     def __init__(
         self,
         process: SandboxedProcess,
@@ -43,12 +40,12 @@ class Session:
         return await self._write(_LENGTH.pack(len(message)) + message)
 
     async def send_line(self, line: bytes) -> bool:
-        """Send one line, without a line feed in it, as `send` does a message."""
+        """Send one line, without a line feed in it."""
         assert b"\n" not in line, "callers send one line"
         return await self._write(line + b"\n")
 
     async def receive_line(self) -> bytes | None:
-        """Return the next line without its end, or None when the program has closed the channel or ended.
+        """Return the next line, or None if the program has closed the channel or ended.
 
         Raises ChannelBroken for a line of more than MESSAGE_LIMIT bytes.
         """
@@ -69,9 +66,9 @@ class Session:
         return line
 
     async def receive(self) -> bytes | None:
-        """Return the next message, or None when the program has closed the channel or ended.
+        """Return the next message, or None if the program has closed the channel or ended.
 
-        Raises ChannelBroken if the message is announced with more than MESSAGE_LIMIT bytes.
+        Raises ChannelBroken if it announces more than MESSAGE_LIMIT bytes.
         """
         try:
             (length,) = _LENGTH.unpack(await self._reader.readexactly(_LENGTH.size))
@@ -90,10 +87,9 @@ class Session:
         return True
 
     async def end(self) -> JobOutcome:
-        """Close the channel, wait for the program to end by itself or at a limit, and return how it ended."""
+        """Close the channel, and return how the program ended."""
         self._writer.close()
         return await asyncio.shield(self._outcome)
 
     def kill(self) -> None:
-        """Kill the program now. `end` still returns how it ended."""
         self._process.kill()

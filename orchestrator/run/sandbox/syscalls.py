@@ -1,15 +1,15 @@
-"""List the system calls that a program in the sandbox may make, with their numbers.
-
-It is an allow list, because a deny list is incomplete as soon as the kernel gets a new call. It has what programs use
-for files, memory, threads, processes, signals, time and sockets. It leaves out what reaches beyond a process (ptrace,
-process_vm_readv, kcmp, pidfd_getfd), what changes the machine (mount, setns, unshare, chroot, bpf, kexec, modules,
-clocks, swap), what lengthens a time slice (sched_setattr), what has been a source of vulnerabilities (io_uring,
-userfaultfd, perf_event_open, keyctl, personality), and memory that no limit counts (memfd_create, System V and POSIX
-queues).
-"""
+"""The system calls that a program in the sandbox may make, with their numbers."""
 
 _COLUMNS = {"x86_64": 1, "aarch64": 2}
 
+# An allow list, because a deny list is incomplete as soon as the kernel gets a new call. It has what programs use for
+# files, memory, threads, processes, signals, time and sockets. Left out is what
+# - reaches other processes: ptrace, process_vm_readv, kcmp, pidfd_getfd;
+# - changes the machine: mount, setns, unshare, chroot, bpf, kexec, modules, clocks, swap;
+# - lengthens a time slice: sched_setattr;
+# - was a source of vulnerabilities: io_uring, userfaultfd, perf_event_open, keyctl, personality;
+# - gives memory that no limit counts: memfd_create, System V and POSIX queues.
+#
 # name:number on x86_64:number on aarch64, where older calls do not exist (-)
 _TABLE = """
 read:0:63 write:1:64 open:2:- close:3:57 stat:4:- fstat:5:80 lstat:6:- poll:7:- lseek:8:62 mmap:9:222
@@ -53,7 +53,7 @@ faccessat2:439:439 epoll_pwait2:441:441 futex_waitv:449:449 fchmodat2:452:452
 
 
 def allowed_calls(machine: str) -> dict[str, int]:
-    """Return the numbers of the allowed calls on this machine (x86_64 or aarch64), by name."""
+    """Return the numbers of the allowed calls on `machine` (x86_64 or aarch64), by name."""
     rows = (entry.split(":") for entry in _TABLE.split())
     column = _COLUMNS[machine]
     return {row[0]: int(row[column]) for row in rows if row[column] != "-"}

@@ -1,8 +1,7 @@
 """Give every running job an unprivileged uid of its own.
 
-The kernel counts processes by uid, so jobs with the same uid would share the limit on processes, and could signal each
-other if they ever met. Only root can give a process another uid. The jobs of any other user run under that user's uid,
-and user namespaces keep them apart.
+The kernel counts processes by uid: jobs of one uid would share that limit, and could signal each other. Only root can
+change the uid of a process; otherwise user namespaces keep the jobs apart.
 """
 
 import secrets
@@ -19,8 +18,6 @@ _UID_MAP = Path("/proc/self/uid_map")
 
 
 class UidPool:
-    """A range of uids, and which of them are in use."""
-
     def __init__(self, start: int, count: int = _COUNT) -> None:
         self._start = start
         self._count = count
@@ -28,7 +25,7 @@ class UidPool:
 
     @classmethod
     def for_this_machine(cls) -> "UidPool":
-        """Return uids that are mapped here and belong to nobody. Raises SandboxUnavailable if there are none."""
+        """Return unused uids that are mapped here. Raises SandboxUnavailable if there are none."""
         text = _UID_MAP.read_text(encoding="ascii")
         extents = [tuple(map(int, line.split())) for line in text.splitlines()]
         for start in _STARTS:
@@ -38,8 +35,9 @@ class UidPool:
 
     @contextmanager
     def acquire(self) -> Iterator[int]:
-        """Hold a uid that no other job of this process has. It is random, as other processes may use the same range."""
+        """Hold a uid that no other job of this process has."""
         free = [uid for uid in range(self._start, self._start + self._count) if uid not in self._in_use]
+        # Random, as other processes may use the same range.
         uid = secrets.choice(free)
         self._in_use.add(uid)
         try:

@@ -1,4 +1,4 @@
-"""Find out whether the processes of a job wait for a core, or for something of their own."""
+"""Find out how long the processes of a job have waited for a core."""
 
 import contextlib
 import os
@@ -9,14 +9,14 @@ import psutil
 
 _NANOSECONDS = 1e9
 _TICKS = os.sysconf("SC_CLK_TCK")
+# Which field after the state is the start of a thread, in ticks since boot (proc_pid_stat(5)).
 _START = 18
-"""Which field after the state is the start of a thread, in ticks since the boot (proc_pid_stat(5))."""
 
 
 def waited_seconds(ancestor: int) -> float:
-    """Return how long a thread of the descendants of a process has waited for a core: the thread that waited longest.
+    """Return the longest wait for a core of any thread of a process's descendants.
 
-    The kernel counts it for each living thread (schedstats, Linux `Documentation/scheduler/sched-stats.rst`); 0.0 if it
+    The kernel counts it for living threads (schedstats, Linux `Documentation/scheduler/sched-stats.rst`); 0.0 if it
     does not, or if the process has ended.
     """
     try:
@@ -34,15 +34,13 @@ def _threads(pid: int) -> list[Path]:
 
 
 def _waited(thread: Path) -> float:
-    """Return how long a thread has waited for a core.
-
-    The kernel adds a wait only when it is over. So of a thread that could run now, all its time without a core counts.
-    """
     with contextlib.suppress(OSError, IndexError, ValueError):
         computed, waited = map(int, (thread / "schedstat").read_text(encoding="ascii").split()[:2])
         state, *fields = (thread / "stat").read_text(encoding="utf-8").rpartition(") ")[2].split()
         if state != "R":
             return waited / _NANOSECONDS
+        # The kernel adds a wait only when it is over: for a thread that could run now, all its time without a core
+        # counts.
         age = time.clock_gettime(time.CLOCK_BOOTTIME) - int(fields[_START]) / _TICKS
         return max(waited, age * _NANOSECONDS - computed) / _NANOSECONDS
     return 0.0

@@ -1,4 +1,4 @@
-"""Check what must hold for a run's state between any two events. For tests, and for the search for a defect."""
+"""Check what must hold for a run's state between any two events. For tests, and to find defects."""
 
 from collections.abc import Iterator
 from itertools import pairwise

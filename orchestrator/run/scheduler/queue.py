@@ -1,4 +1,4 @@
-"""Order the ready steps by rank, and decide which may start next under the limits on what runs at once."""
+"""Order the ready steps by rank, and decide which may start next under the concurrency limits."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -11,11 +11,9 @@ from orchestrator.task.critical_path import slack
 from orchestrator.task.events import Mode
 from orchestrator.task.taskir import Agent, Parallelism
 
-SortKey = tuple[float, int, int]
-"""What ready steps are sorted by; the smallest goes first."""
+SortKey = tuple[float, int, int]  # of ready steps; the smallest goes first
 
-Lane = tuple[str, str]
-"""One of the limits that a step counts against: on all steps, on the worker roles, or on one role."""
+Lane = tuple[str, str]  # a limit that a step counts against: on all steps, on worker roles, or on one role
 
 ALL: Lane = ("all", "")
 WORKERS: Lane = ("workers", "")
@@ -23,12 +21,10 @@ WORKERS: Lane = ("workers", "")
 
 @dataclass(frozen=True, slots=True)
 class ConcurrencyLimits:
-    """How many steps may run at once: in all, in each role, and in worker roles together."""
+    """How many steps may run at once: in total, in each role, and in worker roles together."""
 
-    slots: Mapping[Lane, float]
-    """The number of slots of each lane; a lane that is not in it has no limit."""
-    workers: frozenset[str]
-    """The roles that count as workers."""
+    slots: Mapping[Lane, float]  # a lane that is not in it has no limit
+    workers: frozenset[str]  # the roles that count as workers
 
     @classmethod
     def of(cls, mode: Mode, parallelism: Parallelism, agents: Sequence[Agent]) -> "ConcurrencyLimits":
@@ -43,7 +39,7 @@ class ConcurrencyLimits:
         return cls(slots, frozenset({"worker"} | {agent.role for agent in agents if agent.tier == "C"}))
 
     def lanes(self, role: str | None) -> tuple[Lane, ...]:
-        """Return the lanes in which a step of this role takes a slot. The role is None for work that needs no model."""
+        """Return the lanes in which a step of this role takes a slot. The role is None for work without a model."""
         if role is None:
             return (ALL,)
         return (ALL, WORKERS, ("role", role)) if role in self.workers else (ALL, ("role", role))
@@ -64,25 +60,22 @@ class ReadyQueue:
 
     @property
     def ready(self) -> frozenset[str]:
-        """The steps that are ready."""
         return frozenset(self._ready)
 
     @property
     def holders(self) -> Mapping[str, str | None]:
-        """The steps that hold a slot, each with the role it holds it in."""
+        """The steps that hold a slot, each with its role."""
         return self._holders
 
     def push(self, step: str, role: str | None, place: SortKey) -> None:
-        """Add a ready step, which needs a slot of the role."""
         self._ready[step] = (place, role)
         heappush(self._heaps.setdefault(role, []), (place, step))
 
     def remove(self, step: str) -> None:
-        """Remove a step. Its entry stays in the heap until it comes to the top."""
-        del self._ready[step]
+        del self._ready[step]  # its entry stays in the heap until it comes to the top
 
     def first(self) -> str | None:
-        """Return the first ready step that the limits admit now, which stays in the queue; None if there is none."""
+        """Return the first ready step that the limits admit, without removing it; None if there is none."""
         heads = [heap[0] for role, heap in self._heaps.items() if self._fresh(role, heap) and self._admits(role)]
         return min(heads)[1] if heads else None
 
@@ -106,7 +99,7 @@ class ReadyQueue:
             self._used.subtract(self.limits.lanes(self._holders.pop(step)))
 
     def admits_instead(self, held: str | None, role: str) -> bool:
-        """Return whether a step that holds a slot of the role `held` may exchange it for a slot of another role."""
+        """Return whether a step may exchange its slot of the role `held` for a slot of another role."""
         given_back = self.limits.lanes(held)
         slots = self.limits.slots
         return all(self._used[lane] - (lane in given_back) < slots.get(lane, inf) for lane in self.limits.lanes(role))
@@ -116,7 +109,7 @@ class ReadyQueue:
         return all(self._used[lane] < slots.get(lane, inf) for lane in self.limits.lanes(role))
 
     def _fresh(self, role: str | None, heap: list[tuple[SortKey, str]]) -> bool:
-        """Drop entries of steps that were removed or moved since, and return whether any entry is left."""
+        # Drops entries of steps that were removed or moved; false if none is left.
         while heap and self._ready.get(heap[0][1]) != (heap[0][0], role):
             heappop(heap)
         return bool(heap)
@@ -126,29 +119,23 @@ class ReadyQueue:
 class Rank:
     """The position of a step in its plan."""
 
-    slack: float = 0.0
-    """Seconds by which the step may be late without delaying the end of the plan, by prediction."""
-    place: tuple[float, int] = (0.0, 0)
-    """What ready steps are sorted by; the smallest goes first."""
+    slack: float = 0.0  # predicted seconds by which the step may be late without delaying the end of the plan
+    place: tuple[float, int] = (0.0, 0)  # the smallest goes first
 
 
 def rank(graph: StepGraph, mode: Mode, seconds: Mapping[str, float]) -> Mapping[str, Rank]:
-    """Rank every step of the graph by the predicted `seconds` of each. Linear in steps and edges.
-
-    Of steps that could all start now, the one with the least slack left is the one with the longest chain of work to
-    the end of the plan, its own time included, whatever time it is. The slack at the start of the plan would not do,
-    since steps may have waited for a free slot. Steps with equal chains go in document order. In serial mode steps go
-    in topological, then document order.
-    """
+    """Rank every step of the graph by the predicted `seconds` of each. Linear in steps and edges."""
     slacks = slack(graph.before, graph.order, seconds)
     if mode == "serial":
         return {step: Rank(slacks[step], (0.0, place)) for place, step in enumerate(graph.order)}
+    # The longest chain of work to the end of the plan goes first, of equal ones in document order. The slack at the
+    # start of the plan would not do, since steps may have waited for a free slot.
     chains = longest_chains(graph, seconds)
     return {step: Rank(slacks[step], (-chains[step], place)) for place, step in enumerate(graph.steps)}
 
 
 def longest_chains(graph: StepGraph, seconds: Mapping[str, float]) -> Mapping[str, float]:
-    """Return for each step the time of the longest chain that begins with it."""
+    """Return for each step the seconds of the longest chain that starts with it, its own included."""
     chains: dict[str, float] = {}
     for step in reversed(graph.order):
         chains[step] = seconds[step] + max((chains[after] for after in graph.after[step]), default=0.0)

@@ -1,6 +1,6 @@
 """Run a plan: turn each event of a run into the commands that follow from it. Pure, and the same for every replay.
 
-The heart is `RunState.handle`: *apply the event, cancel what it cancels, dispatch what is ready, go on with the plan,
+The heart is `RunState.handle`: *apply the event, cancel what it cancels, dispatch what is ready, continue the plan,
 finish when all is over*. Every change of a step's state goes through `RunState._move`, which checks `TRANSITIONS`.
 """
 
@@ -55,12 +55,9 @@ from orchestrator.task.taskir import Agent, Parallelism, Step
 class RunState:
     """The state of a run. It is built empty, and changed by events alone.
 
-    `estimate` predicts the seconds of each step of a plan, as far as the plan is known. It only decides which step goes
-    first, so it may change between a run and its replay. `labels`, `files` and `paths` are what the steps may read
-    beside artifacts, as in `analyze`.
-    `escalation` says which role takes over from which, and `max_replans` how often the plan may go on after a step that
-    it ended with. With `may_answer_directly`, a plan that fails is replaced by one step that does the whole request.
-    With `checks_answer` the answer is compared with the request before the run ends.
+    `labels`, `files` and `paths` are what the steps may read in addition to artifacts, as in `analyze`. `max_replans`
+    limits how often planning may continue. With `may_answer_directly`, one step that does the whole request replaces a
+    plan that fails. With `checks_answer` the answer is compared with the request before the run ends.
     """
 
     def __init__(
@@ -73,6 +70,7 @@ class RunState:
         labels: Collection[str] = (),
         files: Collection[str] = (),
         paths: Mapping[str, str] = NO_PATHS,
+        # Only decides the order of steps, so it may change between a run and its replay.
         estimate: Estimate = lambda graph: dict.fromkeys(graph.order, 1.0),
         max_replans: int = 0,
         may_answer_directly: bool = False,
@@ -117,7 +115,7 @@ class RunState:
         }
 
     def handle(self, *events: Event) -> list[Command]:
-        """Apply events, one after the other, and return the commands that follow from them, in order.
+        """Apply events in order, and return the commands that follow from them, in order.
 
         Raises IllegalTransition for an event that cannot happen now, and InvalidTask for steps that do not fit the
         plan. Such an event changes nothing.
@@ -130,17 +128,14 @@ class RunState:
         return self._drain()
 
     def resume(self) -> list[Command]:
-        """Return the commands to begin with after a restart, when the journal's events were handled and their commands
-        discarded.
-
-        Attempts that had not ended run again, under the next number if they had started. This is not a retry. If their
-        outputs are stored already, only the gates run again, under the same number.
-        """
+        """Return the commands to start with after a restart, once the journal's events were handled."""
         self._commands = []
         self._plan.ask_again()
         self._ending.ask_again()
         self._answer.ask_again()
         for record in self._steps.values():
+            # This is not a retry: the attempt runs again, under the next number if it had started. If its outputs are
+            # stored, only its gates run again.
             if record.state in ACTIVE:
                 self._ask_again(record)
         self._advance()
@@ -153,19 +148,17 @@ class RunState:
         self._finish_when_over()
 
     def _settle(self) -> None:
-        """Cancel the steps that are to be cancelled, and those that have to be cancelled because of that."""
+        # Cancelling a step may put the steps that depend on it into the same queue.
         while self._to_cancel:
             self._cancel(*self._to_cancel.popleft())
 
     def _dispatch(self) -> None:
-        """Start ready steps, in the order of the queue, as long as the limits admit one."""
         while (step := self._queue.first()) is not None:
             record = self._steps[step]
             self._move(record, State.RUNNING)
             self._commands.append(record.command())
 
     def _go_on_with_plan(self) -> None:
-        """Ask for the rest of the plan when the step that it depends on is done; if that step failed, there is none."""
         awaited = self._plan.awaited
         if awaited is None or self._ending.is_due:
             return
@@ -173,7 +166,7 @@ class RunState:
         if state is State.DONE:
             self._plan.ask()
             self._commands.append(ExtendPlan(awaited))
-        elif state in FINAL:
+        elif state in FINAL:  # it failed or was cancelled, so nothing can follow from it
             self._plan.close()
 
     def _finish_when_over(self) -> None:
@@ -208,7 +201,7 @@ class RunState:
             self._end(record)
 
     def _end(self, record: StepRecord) -> None:
-        """Let the steps that wait for this one go on, or cancel them."""
+        # The steps that wait for this one become ready, or are cancelled.
         self._unfinished -= 1
         if record.parent:
             record.parent.pending -= 1
@@ -247,7 +240,7 @@ class RunState:
                 self._move(record, State.READY)
 
     def _rank(self, new: Sequence[Step], ranks: Mapping[str, Rank]) -> None:
-        """Rank the whole plan anew, and add the records of the new steps."""
+        # New steps change the chains of earlier ones, so the whole plan is ranked again.
         for record in self._steps.values():
             record.rank = ranks[record.parent.id if record.parent else record.id]
         self._steps.update((step.id, StepRecord(step, ranks[step.id])) for step in new)
@@ -302,7 +295,6 @@ class RunState:
             self._follow(decide(failed, history, self._escalation), record)
 
     def _follow(self, decision: FailureResponse, record: StepRecord) -> None:
-        """Carry out what was decided after a failure."""
         record.take_up(decision)
         if isinstance(decision, GiveUp):
             self._fail(record, f"{record.failures[-1].failure.message} ({decision.reason})")
@@ -314,11 +306,7 @@ class RunState:
         self._move(record, State.FAILED)
 
     def _subject(self, event: StepEvent) -> StepRecord | None:
-        """Return the step that the event is about; None if it is cancelled already, so that the event has no effect.
-
-        The event may be about an attempt that this state would have started later: a replay whose estimates differ from
-        those of the run orders ready steps differently, and then the event counts.
-        """
+        # None if the step is cancelled already: the event has no effect.
         if event.step not in self._steps:
             raise IllegalTransition(event.step, f"{event.kind}, but there is no such step")
         record = self._steps[event.step]
@@ -326,27 +314,25 @@ class RunState:
             return None
         if not record.expects(event):
             raise IllegalTransition(record.id, f"unexpected {event.kind}: {event}", record.state_history)
+        # A replay whose estimates differ from those of the run orders ready steps differently. Then the event counts.
         if record.state is State.READY:
             self._move(record, State.RUNNING)
         return record
 
     def _uncancelled(self, event: StepEvent) -> StepRecord | None:
-        """Return the step that the event is about, unless it was to be cancelled: then it is now."""
         record = self._subject(event)
         if record and record.cancelling:
-            self._end_cancelling(record)
+            self._end_cancelling(record)  # it was to be cancelled: now it is
             return None
         return record
 
     def _end_cancelling(self, record: StepRecord) -> None:
-        """End a step that was to be cancelled. What it was to repair is done already, and stays so."""
         if record.repairing:
-            self._end_repair(record)
+            self._end_repair(record)  # its earlier output is done, and stays so
         else:
             self._move(record, State.CANCELLED)
 
     def _on_answer_checked(self, event: AnswerChecked) -> None:
-        """Repair the answer, once, if what is doubtful in it can be written once more and no other step has read it."""
         if not self._answer.take(event):
             return
         doubts: dict[str, list[str]] = {}
@@ -354,6 +340,7 @@ class RunState:
             doubts.setdefault(doubt.step, []).append(doubt.text)
         for step, texts in doubts.items():
             record = self._steps.get(step)
+            # Only if it can be written once more, and no other step has read it.
             if record is not None and record.can_be_repaired and not self.graph.after[step]:
                 record.begin_repair(" ".join(texts))
                 self._unfinished += 1
@@ -361,12 +348,12 @@ class RunState:
                 self._move(record, State.READY)
 
     def _end_repair(self, record: StepRecord) -> None:
-        """Let the earlier output of a step stand, since there will be no better one."""
+        # The earlier output stands, since there will be no better one.
         record.end_repair()
         self._move(record, State.DONE)
 
     def _ask_again(self, record: StepRecord) -> None:
-        """Ask once more for what a step was doing when the orchestrator was restarted."""
+        # Repeat the command that a restart interrupted.
         if record.pending:
             return
         if record.cancelling and not record.fans_out:
@@ -381,7 +368,6 @@ class RunState:
             self._lose(record)
 
     def _lose(self, record: StepRecord) -> None:
-        """Put back a step whose attempt was lost in a restart."""
         record.lose()
         self._move(record, State.READY)
 
@@ -399,7 +385,6 @@ class RunState:
             self._gather(record)
 
     def _join(self, record: StepRecord) -> None:
-        """Go on with a step whose children have all ended."""
         if (end := outcome_of_children(record)) is None:
             self._gather(record)
         else:
@@ -407,31 +392,27 @@ class RunState:
             self._move(record, to)
 
     def _gather(self, record: StepRecord) -> None:
-        """Ask for the parent's outputs. Limits are not checked, since the last child has just given its slot back."""
+        # The limits are not checked, since the last child has just given its slot back.
         self._queue.hold(record.id, record.lane)
         self._commands.append(record.command())
 
     def _on_cancel(self, event: CancelRequested) -> None:
-        """Cancel the run or a step. To cancel a step that has ended already, or does not exist, is no error.
-
-        A run whose steps were all done has an answer. It ends with that, and only what would repair it is cancelled.
-        """
         if event.step is None and self._answer.has_begun:
+            # All steps were done: the run ends with its answer, and only the repair is cancelled.
             self._answer.stop()
             cause = Cause(None, event.reason)
             self._to_cancel.extend((record, cause) for record in self._steps.values() if record.repairing)
         elif event.step is None:
             self._stop("cancelled", event.reason)
-        elif event.step in self._steps:
+        elif event.step in self._steps:  # it is no error if there is no such step
             self._to_cancel.append((self._steps[event.step], Cause(event.step, event.reason)))
 
     def _stop(self, status: Literal["failed", "cancelled"], reason: str) -> None:
-        """Cancel every step, and let the run end like this, unless it has been stopped before."""
         cause = self._ending.stop(status, reason)
         self._to_cancel.extend((record, cause) for record in self._steps.values())
 
     def _cancel(self, record: StepRecord, cause: Cause) -> None:
-        """Cancel a step now, or as soon as what it is doing has stopped."""
+        # Now, or as soon as its attempt has stopped.
         if record.cause or record.state in FINAL:
             return
         record.cause = cause
@@ -443,13 +424,10 @@ class RunState:
             self._commands.append(CancelAttempt(record.id, record.number))
 
     def _on_finished(self, event: RunFinished) -> None:
-        """Take note that the run is over. Steps that have not ended in this state were cancelled.
-
-        A step of a failed run that would be tried again here was given up by the rules of an earlier version.
-        """
         cause = self._ending.finish(event)
         self._end_cancelled()
         if event.status == "failed":
+            # A step that would be retried by today's rules was given up by the rules of an earlier version.
             self._fail_given_up()
         self._to_cancel.extend((record, cause) for record in self._steps.values())
         self._settle()
@@ -458,14 +436,14 @@ class RunState:
 
     def _fail_given_up(self) -> None:
         for record in self._steps.values():
-            asked = record.state is State.READY or (record.state is State.RUNNING and not record.started)
-            if asked and record.failures and not record.cancelling:
+            awaits_attempt = record.state is State.READY or (record.state is State.RUNNING and not record.started)
+            if awaits_attempt and record.failures and not record.cancelling:
                 if record.state is State.READY:
                     self._move(record, State.RUNNING)
                 self._fail(record, record.failures[-1].failure.message)
 
     def _end_cancelled(self) -> None:
-        """End what was to be cancelled, without waiting for it to stop."""
+        # Without waiting for attempts to stop.
         for record in reversed(self._steps.values()):  # children before their parents
             if record.cancelling:
                 self._end_cancelling(record)
@@ -479,13 +457,13 @@ class RunState:
         self._plan.check(steps)
 
     def admits(self, step: str, role: str) -> bool:
-        """Return whether the limits allow this step, which is asked to start, to be done by `role`."""
+        """Return whether the limits allow `role` to do this step, which is asked to start."""
         record = self._steps[step]
         return role == record.role or self._queue.admits_instead(record.lane, role)
 
     @property
     def graph(self) -> StepGraph:
-        """The plan as far as it is known. Children of `foreach` steps are not in it."""
+        """The known part of the plan. Children of `foreach` steps are not in it."""
         return self._plan.graph
 
     @property
@@ -495,17 +473,16 @@ class RunState:
 
     @property
     def is_answered(self) -> bool:
-        """Whether the run will be done whatever happens: all of its steps were, and its answer is only checked now."""
+        """Whether all steps were done and only the answer is checked, so that the run will be done whatever happens."""
         return self._answer.has_begun
 
     @property
     def steps(self) -> StepViews:
-        """Every step and child, in the order in which they came to be. A view is made when it is asked for."""
+        """Every step and child, in the order of creation. A view is made on access."""
         return StepViews(self._steps)
 
     @property
     def status(self) -> RunStatus:
-        """The status of the run, as reports have it."""
         if self._ending.finished:
             return self._ending.finished.status
         if self._steps:

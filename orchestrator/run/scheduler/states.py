@@ -1,4 +1,4 @@
-"""The states of a step, the changes between them that are legal, and the error for all others."""
+"""The states of a step, the legal transitions between them, and the error for all others."""
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
@@ -7,7 +7,7 @@ from orchestrator.errors import OrchestratorError
 
 
 class State(StrEnum):
-    """Where a step is. A `foreach` step is running from the reading of its list until its children are gathered."""
+    """The state of a step. A `foreach` step is running from the reading of its list until its outputs are gathered."""
 
     WAITING = "waiting"
     READY = "ready"
@@ -21,6 +21,7 @@ class State(StrEnum):
 ACTIVE = frozenset({State.RUNNING, State.CHECKING})
 FINAL = frozenset({State.DONE, State.FAILED, State.CANCELLED})
 
+# Every legal change of state, and when it happens. Final states are left only by the one repair of an answer.
 TRANSITIONS: Mapping[tuple[State, State], str] = {
     (State.WAITING, State.READY): "its last dependency is done",
     (State.WAITING, State.CANCELLED): "a dependency failed or was cancelled, or the user asked",
@@ -38,13 +39,12 @@ TRANSITIONS: Mapping[tuple[State, State], str] = {
     (State.CHECKING, State.FAILED): "no retry and no escalation is left",
     (State.CHECKING, State.CANCELLED): "the user asked, and its attempt has ended",
 }
-"""Every legal change of state, and when it happens. What is final stays so, but for the one repair of an answer."""
 
 
 class IllegalTransition(OrchestratorError):
     """An event that the run's state does not allow, which is a defect of the code that sent it.
 
-    `step` is None when the event concerns the run as a whole. `state_history` lists the states of the step so far.
+    `step` is None if the event is about the whole run. `state_history` lists the states of the step so far.
     """
 
     def __init__(self, step: str | None, what: str, state_history: Sequence[State] = ()) -> None:

@@ -1,4 +1,4 @@
-"""Hold what the scheduler knows of one step."""
+"""Hold the scheduler's record of one step."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -26,7 +26,7 @@ StepEvent = AttemptEvent | StepExpanded | StepGathered
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """Why a step failed or was cancelled: the step where it began (None: the run itself), and what happened there."""
+    """Why a step failed or was cancelled: the step where it started (None: the run itself), and the reason."""
 
     step: str | None
     reason: str
@@ -41,26 +41,16 @@ class StepView:
 
     step: Step
     state: State
-    role: str
-    """The role that makes the attempt, or is asked for the next one."""
-    attempts: int
-    """How many attempts were asked for."""
-    reason: str
-    """Why the latest attempt is or was made."""
-    failures: tuple[FailedAttempt, ...]
-    """All failures, oldest first."""
-    cause: Cause | None
-    """Why the step failed, was cancelled, or is to be cancelled."""
-    slack: float
-    """Seconds by which the step may be late without delaying the end of the plan, by prediction."""
-    state_history: tuple[State, ...]
-    """All states that the step has been in, the present one last."""
-    children: tuple[str, ...] | None
-    """The children of a `foreach` step; None until its list was read."""
-    parent: str | None
-    """The `foreach` step that this step is a child of."""
-    item: int | None
-    """The index of a child's item in the list."""
+    role: str  # of the current attempt, else of the next one
+    attempts: int  # how many were requested
+    reason: str  # why the latest attempt is made
+    failures: tuple[FailedAttempt, ...]  # oldest first
+    cause: Cause | None  # why the step failed, was cancelled, or is to be cancelled
+    slack: float  # predicted seconds by which it may be late without delaying the end of the plan
+    state_history: tuple[State, ...]  # the present state is last
+    children: tuple[str, ...] | None  # of a `foreach` step; None until its list is read
+    parent: str | None  # the `foreach` step that this is a child of
+    item: int | None  # index in the list
 
     @property
     def id(self) -> str:
@@ -69,7 +59,7 @@ class StepView:
 
 @dataclass(slots=True)
 class StepRecord:
-    """A step inside the state machine. What is not explained here is as in `StepView`."""
+    """A step inside the state machine. For fields without a comment see `StepView`."""
 
     step: Step
     rank: Rank
@@ -77,34 +67,25 @@ class StepRecord:
     item: int | None = None
     state: State = State.WAITING
     state_history: list[State] = field(default_factory=lambda: [State.WAITING])
-    unmet: int = 0
-    """How many steps it still waits for."""
-    number: int = 0
-    """The number of the latest attempt."""
-    started: bool = False
-    """Whether that attempt has started."""
-    outputs: Mapping[str, str] = field(default_factory=dict)
-    """The digests of what that attempt has made for its gates, by name."""
-    lost: bool = False
-    """Whether a restart came while the step was being cancelled: it holds no slot, and only has to end."""
+    unmet: int = 0  # how many steps it still waits for
+    number: int = 0  # of the latest attempt
+    started: bool = False  # whether that attempt has started
+    outputs: Mapping[str, str] = field(default_factory=dict)  # what that attempt made for its gates: digests by name
+    lost: bool = False  # a restart came while it was being cancelled: it holds no slot, and only has to end
     role: str = ""
-    """The role that makes the attempt that has started; before that, the one that is asked for it."""
-    asked: str = ""
-    """The role that was asked for the latest attempt, which a router may have replaced."""
+    requested_role: str = ""  # of the latest attempt, which a router may have replaced
     reason: str = "first attempt"
     delay_seconds: float = 0.0
     failures: list[FailedAttempt] = field(default_factory=list)
     cause: Cause | None = None
     children: tuple["StepRecord", ...] | None = None
-    pending: int = 0
-    """How many children have not ended."""
+    pending: int = 0  # how many children have not ended
+    # It was done, and runs again because the answer is doubtful. It ends as done in any case.
     repairing: bool = False
-    """Whether it was done, and runs once more because the answer is doubtful. Whatever that comes to, it is done."""
-    repaired: bool = False
-    """Whether such a repair has begun."""
+    repaired: bool = False  # whether such a repair has started
 
     def __post_init__(self) -> None:
-        self.role = self.asked = self.step.actor
+        self.role = self.requested_role = self.step.actor
 
     @property
     def id(self) -> str:
@@ -117,17 +98,16 @@ class StepRecord:
 
     @property
     def lane(self) -> str | None:
-        """The role whose slot the step needs; reading and joining lists needs none."""
+        """The role whose slot the step needs; None for reading and joining lists."""
         return None if self.fans_out else self.role
 
     @property
     def cancelling(self) -> bool:
-        """Whether the step is to end cancelled as soon as what it is doing has stopped."""
+        """Whether the step is to end cancelled as soon as its current work has stopped."""
         return self.cause is not None and self.state not in FINAL
 
     @property
     def place(self) -> tuple[float, int, int]:
-        """What ready steps are sorted by; the smallest goes first."""
         return (*self.rank.place, self.item or 0)
 
     @property
@@ -135,7 +115,7 @@ class StepRecord:
         return self.number if self.fans_out else self.number + 1
 
     def expects(self, event: StepEvent) -> bool:
-        """Return whether the event can happen to the step now: it is ready or active, and has no running children."""
+        """Return whether the event can happen to the step now."""
         if self.pending or not (self.state is State.READY or self.state in ACTIVE):
             return False
         if isinstance(event, StepExpanded | StepGathered):
@@ -144,14 +124,14 @@ class StepRecord:
             return isinstance(event, AttemptFailed) and event.number == 0
         if self.cancelling:
             return True
-        if isinstance(event, AttemptStarted):  # the number after one that has started: that one was lost in a restart
+        if isinstance(event, AttemptStarted):  # the next number if the one before was lost in a restart
             again = self.started or self.state is State.READY
             return event.number == (self.number + 1 if again else self.number)
         news = self.started and self.state in ACTIVE and not isinstance(event, AttemptCancelled)
         return news and event.number == self.number
 
     def command(self) -> StartAttempt | ExpandStep | GatherStep:
-        """Return the command by which the step goes on."""
+        """Return the command to continue the step."""
         if self.children is not None:
             return GatherStep(self.step, tuple(child.id for child in self.children))
         if self.fans_out:
@@ -168,21 +148,21 @@ class StepRecord:
         )
 
     def start(self, event: AttemptStarted) -> None:
-        """Take note that an attempt has started, and which role makes it."""
         self.number, self.started, self.delay_seconds = event.number, True, 0.0
         self.outputs = {}
-        self.asked, self.role = self.role, event.role
+        self.requested_role, self.role = self.role, event.role
 
     def check(self) -> CheckOutputs:
-        """Return the command by which the gates check again what the attempt has made."""
+        """Return the command by which the gates check the attempt's outputs again."""
         return CheckOutputs(self.step, self.number, self.outputs, self.rank.slack, self.item)
 
     def failed(self, failure: Failure, answer: str = "") -> FailedAttempt:
-        """Return the failure of the attempt that is under way, with the role that made it and its answer's digest."""
-        return FailedAttempt(self.role, failure, None if self.asked == self.role else self.asked, answer)
+        """Return the failure of the current attempt, with its role and its answer's digest."""
+        return FailedAttempt(
+            self.role, failure, None if self.requested_role == self.role else self.requested_role, answer
+        )
 
     def take_up(self, decision: FailureResponse) -> None:
-        """Apply what was decided after a failure: another role, or a pause before the next attempt."""
         self.reason = decision.reason
         if isinstance(decision, Escalate):
             self.role, self.delay_seconds = decision.role, 0.0
@@ -191,29 +171,26 @@ class StepRecord:
 
     @property
     def can_be_repaired(self) -> bool:
-        """Whether its output may be written once more: it is done, by one attempt that did nothing but write."""
+        """Whether its output may be written once more: it is done, by one attempt that only wrote text."""
         plain = not (self.fans_out or self.parent or self.step.tools) and self.step.kind == "generate"
         return plain and self.state is State.DONE
 
     def begin_repair(self, doubt: str) -> None:
-        """Let the next attempt repair the output, with the doubt as evidence of what is wrong."""
+        """Let the next attempt repair the output; the doubt is the evidence of what is wrong."""
         self.repairing = self.repaired = True
         self.failures.append(self.failed(Failure(FailureKind.LOGIC, doubt, evidence=doubt)))
         self.reason, self.delay_seconds = f"repair of the answer: {doubt}", 0.0
 
     def end_repair(self) -> None:
-        """Take note that the repair is over, whatever came of it."""
         self.repairing, self.cause, self.lost = False, None, False
 
     def lose(self) -> None:
-        """Forget an attempt that a restart has interrupted. The same role is asked again.
-
-        If the attempt had not started, the next one gets its number.
-        """
+        """Forget an attempt that a restart has interrupted. The same role is requested again."""
         if self.started:
-            self.role = self.asked
+            self.role = self.requested_role
             self.reason = "run again: the orchestrator was restarted"
         elif not self.fans_out:
+            # The next attempt gets its number.
             self.number -= 1
 
     def view(self) -> StepView:
@@ -234,7 +211,7 @@ class StepRecord:
 
 
 def expand_children(record: StepRecord, count: int) -> tuple[StepRecord, ...]:
-    """Add a child to a step for each of the `count` items of its list, and return the children in order."""
+    """Add a child for each of the `count` items of the step's list, and return the children in order."""
     record.children = tuple(_child(record, item) for item in range(count))
     record.pending = count
     return record.children
@@ -243,8 +220,8 @@ def expand_children(record: StepRecord, count: int) -> tuple[StepRecord, ...]:
 def outcome_of_children(record: StepRecord) -> tuple[State, Cause] | None:
     """Return how a step whose children have all ended ends itself, and why; None if its outputs are to be gathered.
 
-    It is cancelled if it was to be; else it fails with the first child that failed, or is cancelled with the first
-    child that was.
+    It is cancelled if it was to be; else it takes the cause of the first child that failed, else of the first that was
+    cancelled.
     """
     if record.cause:
         return State.CANCELLED, record.cause
@@ -257,14 +234,13 @@ def outcome_of_children(record: StepRecord) -> tuple[State, Cause] | None:
 
 
 def _child(record: StepRecord, item: int) -> StepRecord:
-    """Return the child for one item of the list: the same step in all but its id and the names of its outputs."""
     names = tuple(f"{name}[{item}]" for name in record.step.outputs)
     step = record.step.model_copy(update={"id": f"{record.id}[{item}]", "outputs": names})
     return StepRecord(step, record.rank, parent=record, item=item)
 
 
 class StepViews(Mapping[str, StepView]):
-    """A read-only mapping of the records, which is always up to date. A view is made when it is asked for."""
+    """A read-only mapping of the records, always up to date. A view is made on access."""
 
     def __init__(self, records: Mapping[str, StepRecord]) -> None:
         self._records = records
@@ -273,15 +249,14 @@ class StepViews(Mapping[str, StepView]):
         return self._records[step].view()
 
     def state_of(self, step: str) -> State:
-        """Return the state of one step, without making a view of it."""
+        # Makes no view, unlike `self[step]`.
         return self._records[step].state
 
     def children_of(self, step: str) -> tuple[str, ...]:
-        """Return the children of a `foreach` step, without making a view of it; none for another step."""
+        # Empty for a step that is no `foreach` step.
         return tuple(child.id for child in self._records[step].children or ())
 
     def parent_of(self, step: str) -> str | None:
-        """Return the `foreach` step that a step is a child of, without making a view of it; None if there is none."""
         parent = self._records[step].parent
         return parent.id if parent else None
 

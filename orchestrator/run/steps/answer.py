@@ -1,12 +1,10 @@
-"""Say what a step's answer has to look like, and take the artifacts out of an answer or a result.
+"""What a step's answer has to look like, and the artifacts in an answer or a result.
 
-A step that generates has an answer. If the step has one output, the answer is the artifact; if it has several, the
-answer is a JSON object with the outputs as keys, or has a fenced block under the name of each output. JSON is enforced
-by a grammar and validated in any case, since a grammar cannot express all that a schema can. An `output_schema` holds
-for each output on its own.
+If a step has one output, its answer is the artifact. If it has several, the answer is a JSON object with the outputs
+as keys, or a fenced block under the name of each output. JSON is enforced by a grammar and also validated, since a
+grammar cannot express every schema. `output_schema` applies to each output.
 
-A step that acts has a result: what its code gave to `final`, or its model or its tool returned. The same holds for the
-result, but for outputs that were written with `write_artifact`, which need not be in it.
+The same holds for the result of a step that acts, but outputs written with `write_artifact` need not be in it.
 """
 
 import json
@@ -22,15 +20,13 @@ from orchestrator.task.taskir import Step
 from orchestrator.task.taskir.json_text import compact_json
 
 ANY_JSON: dict[str, Any] = {}
+# JSON answers are read under this name, whatever their outputs are called.
 _ANY_JSON_FILE = "answer.json"
-"""What an answer that is JSON is read as, whatever the names of the outputs are."""
 
 
 class AnswerShape:
-    """What the answer of one step has to look like."""
-
     def __init__(self, step: Step) -> None:
-        """Raises `AttemptError` for an output schema that is no valid schema: no answer could ever match it."""
+        """Raises `AttemptError` if the step has an invalid `output_schema`: no answer could match it."""
         self._step = step
         self._json = [name for name in step.outputs if is_json(step, name)]
         try:
@@ -46,20 +42,17 @@ class AnswerShape:
 
     @property
     def schema(self) -> dict[str, Any] | None:
-        """The JSON Schema of the whole answer, for the engine's grammar, as far as one schema can express it.
-
-        None for an answer that is free text.
-        """
+        """The whole answer's JSON Schema for the engine, as far as one can express it; None for free text."""
         if not self.structured:
             return None
-        wanted = self._checked.schema
+        output_schema = self._checked.schema
         if len(self._step.outputs) == 1:
-            return wanted
-        # A reference means the root of the schema it stands in, which would be another one inside of this object.
-        return self._object(ANY_JSON if '"$ref"' in json.dumps(wanted) else wanted)
+            return output_schema
+        # `$ref` is resolved from the root of its schema, which would be another root inside this object.
+        return self._object(ANY_JSON if '"$ref"' in json.dumps(output_schema) else output_schema)
 
     def read(self, completion: Completion) -> dict[str, bytes]:
-        """Return the artifacts by name. Raises `AttemptError` for one that is cut off, empty or does not match."""
+        """Return the artifacts by name. Raises `AttemptError` if the answer is cut off, empty or does not match."""
         if failure := self._unfinished(completion):
             raise AttemptError(failure)
         text = completion.text.strip()
@@ -85,7 +78,6 @@ class AnswerShape:
         return {names[0]: content.encode()}
 
     def _read_files(self, text: str) -> dict[str, bytes]:
-        """Return several artifacts: the values of a JSON object, or fenced blocks under the names of the outputs."""
         names = self._step.outputs
         files = None if text.startswith("{") else files_text(text, [file_name(name) for name in names])
         if files is not None:
@@ -143,16 +135,16 @@ def _unusable_schema(error: BadSchema) -> AttemptError:
 
 
 def outputs_from(step: Step, value: Any, written: Mapping[str, str]) -> dict[str, bytes]:
-    """Return the artifacts of a step that acts, by name: what it has `written`, and the rest from its result `value`.
+    """Return the artifacts of a step that acts: those `written`, and the rest from its result `value`.
 
-    Raises `AttemptError` for a value that lacks an output, or does not match the step's schema.
+    Raises `AttemptError` if `value` lacks an output or does not match the step's schema.
     """
     missing = [name for name in step.outputs if name not in written]
-    given = dict(written) | _given(step, missing, value)
-    return {name: _artifact(step, name, given[name]) for name in step.outputs}
+    values = dict(written) | _from_result(step, missing, value)
+    return {name: _artifact(step, name, values[name]) for name in step.outputs}
 
 
-def _given(step: Step, missing: list[str], value: Any) -> dict[str, Any]:
+def _from_result(step: Step, missing: list[str], value: Any) -> dict[str, Any]:
     if not missing:
         return {}
     if len(step.outputs) == 1:
@@ -172,10 +164,7 @@ def _artifact(step: Step, name: str, value: Any) -> bytes:
 
 
 def _json(step: Step, name: str, value: Any, text: str) -> str:
-    """Return the artifact as JSON that matches the step's schema.
-
-    A `value` that is a string either is JSON text already, or stands for the JSON string that the schema asks for.
-    """
+    # A string is JSON text already, or stands for the JSON string that the schema asks for.
     try:
         form = OutputSchema(step.output_schema)
         if not isinstance(value, str):

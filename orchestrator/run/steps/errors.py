@@ -1,4 +1,4 @@
-"""The error of a failed attempt, the mapping of engine and pool errors to failures, and an attempt's time limit."""
+"""AttemptError, the failures that engine and pool errors stand for, and the time limit of an attempt."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -10,15 +10,12 @@ from orchestrator.pool.errors import ModelBroken, ModelTooLarge, ModelUnavailabl
 from orchestrator.pool.remote.errors import RemoteBusy, RemoteResting
 from orchestrator.task.events import Failure, FailureKind, GateResult
 
+# Seconds past its deadline for a model to report how far it came, before the attempt is stopped.
 GRACE = 1.0
-"""Seconds past its deadline that a model has to report how far it came, before the attempt is stopped."""
 
 
 class AttemptError(Exception):
-    """An attempt failed.
-
-    `gates` are the results of the gates that had run by then, and `answer` is the text that failed, if there was one.
-    """
+    """An attempt failed. `gates` are the results so far; `answer` is the text that failed, if any."""
 
     def __init__(self, failure: Failure, gates: tuple[GateResult, ...] = (), *, answer: str = "") -> None:
         super().__init__(failure.message)
@@ -27,17 +24,16 @@ class AttemptError(Exception):
         self.answer = answer
 
     def with_answer(self, answer: str) -> "AttemptError":
-        """Return the same error, about this answer."""
         return AttemptError(self.failure, self.gates, answer=answer)
 
 
 def unusable_input(message: str) -> AttemptError:
-    """Return the error for an input that cannot be read. It is final, since another attempt would not change that."""
+    """Return the error for an input that cannot be read; final, since a retry would not change that."""
     return AttemptError(Failure(FailureKind.RESOURCE, message, final=True))
 
 
 def map_error(error: EngineError | PoolError) -> Failure:
-    """Return the failure that an error of an engine or the pool stands for; `final` where a retry cannot help."""
+    """Return the failure that an error stands for; `final` if a retry cannot help."""
     return Failure(_kind(error), str(error), final=_is_final(error))
 
 
@@ -61,11 +57,10 @@ def _is_final(error: EngineError | PoolError) -> bool:
 
 @asynccontextmanager
 async def attempt_timeout(seconds: float | None, grace: float = 0.0) -> AsyncIterator[asyncio.Timeout]:
-    """Limit the block to `seconds` (None: no limit), and raise `AttemptError` for what goes wrong in it.
+    """Limit the block to `seconds` (None: no limit), and turn timeouts and model errors into `AttemptError`.
 
-    `grace` is how many seconds longer the block may take, for what it waits for to keep the deadline by itself. Time in
-    which a model rests after failures does not count. Beside `AttemptError` only `CancelledError` and defects leave the
-    block.
+    `grace` is how many seconds more a model has to keep the deadline itself. Time in which a model rests after
+    failures does not count. Otherwise only `CancelledError` and defects leave the block.
     """
     scope = asyncio.timeout(None if seconds is None else seconds + grace)
     try:
@@ -81,6 +76,6 @@ async def attempt_timeout(seconds: float | None, grace: float = 0.0) -> AsyncIte
 
 
 def seconds_left(scope: asyncio.Timeout, grace: float = 0.0) -> float | None:
-    """Return how many seconds the block of `attempt_timeout` has left, without its `grace`; None for no limit."""
+    """Return the seconds left in a block of `attempt_timeout`, without its `grace`; None for no limit."""
     end = scope.when()
     return None if end is None else end - grace - asyncio.get_running_loop().time()

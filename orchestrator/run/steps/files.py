@@ -1,8 +1,4 @@
-"""Read files of the user's folder, and never anything outside it.
-
-Every component of a name is opened relative to the one before it and without following links, so that neither a name
-nor a link, not even one that is swapped in meanwhile, leads out of the folder.
-"""
+"""Read files of the user's folder, and never anything outside it."""
 
 import errno
 import os
@@ -27,16 +23,16 @@ class UnreadableFile(Exception):
 
 
 class MissingFile(UnreadableFile):
-    """A file that does not exist."""
+    """The file does not exist."""
 
 
 def read_text(folder: Path, name: str, limit: int = MAX_FILE_BYTES) -> str:
-    """Return the text of the file `name` under `folder`, at most `limit` bytes of UTF-8. Raises `UnreadableFile`."""
+    """Return the text of a file of at most `limit` bytes. Raises `UnreadableFile`."""
     return text_of(name, read_bytes(folder, name, limit))
 
 
 def text_of(name: str, data: bytes) -> str:
-    """Return the text of the file `name`, which has these bytes. Raises `UnreadableFile`."""
+    """Decode UTF-8, with or without a byte order mark. Raises `UnreadableFile`."""
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -44,7 +40,7 @@ def text_of(name: str, data: bytes) -> str:
 
 
 def read_bytes(folder: Path, name: str, limit: int = MAX_FILE_BYTES) -> bytes:
-    """Return the bytes of the regular file `name` under `folder`. Raises `UnreadableFile`."""
+    """Return the bytes of a regular file. Raises `UnreadableFile`, also if it has more than `limit`."""
     with _opened(folder, name) as file:
         status = os.fstat(file.fileno())
         data = file.read(limit + 1)
@@ -55,7 +51,7 @@ def read_bytes(folder: Path, name: str, limit: int = MAX_FILE_BYTES) -> bytes:
 
 
 def size_of(folder: Path, name: str) -> int:
-    """Return the bytes of the regular file `name` under `folder`, without reading it. Raises `UnreadableFile`."""
+    """Return the bytes of a regular file without reading it. Raises `UnreadableFile`."""
     with _opened(folder, name) as file:
         return os.fstat(file.fileno()).st_size
 
@@ -73,7 +69,8 @@ def _opened(folder: Path, name: str) -> BinaryIO:
 
 
 def _open_beneath(folder: Path, parts: list[str]) -> int:
-    """Return an open descriptor. `folder` itself was named by the user, so it may be a link."""
+    # Every component is opened relative to the one before it, without following links. So no name and no link leads
+    # out of the folder, not even a link that is swapped in meanwhile. The user named `folder`, so it may be a link.
     here = os.open(folder, _FOLDER)
     try:
         for part in parts[:-1]:
@@ -95,10 +92,10 @@ def _open_beneath(folder: Path, parts: list[str]) -> int:
 
 
 def _entry(folder: int, name: str) -> str:
-    """Return the entry of an open folder that has this name, or looks the same; else the name, to be refused."""
     try:
         os.stat(name, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:
+        # The folder may spell the name with other Unicode characters that look the same.
         return name if name.isascii() else find_name(name, os.listdir(folder)) or name
     return name
 

@@ -1,4 +1,4 @@
-"""Take a list apart for the children of a `foreach` step, and join what the children made into lists."""
+"""The lists of `foreach` steps: split for the children, joined from their outputs."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -11,39 +11,33 @@ from orchestrator.task.taskir import Step
 from orchestrator.task.taskir.fields import JsonObject
 from orchestrator.task.taskir.json_text import compact_json, read_json
 
+# The schema of a list that a `foreach` runs over.
 LIST_OF_TEXTS: Final[JsonObject] = {"type": "array", "items": {"type": "string", "minLength": 1}, "minItems": 1}
-"""What a step writes that a `foreach` runs over."""
 
 MAX_CHILDREN = 10_000
-MAX_LINE: Final = 200
-"""A text with longer lines has no line for each item."""
-LEAST_ITEMS: Final = 3
-"""A text with fewer items between commas is a sentence."""
-MAX_WORDS: Final = 3
-"""An item between commas has no more words."""
+MAX_LINE: Final = 200  # characters; a text with longer lines has no line for each item
+LEAST_ITEMS: Final = 3  # between commas; a text with fewer is a sentence
+MAX_WORDS: Final = 3  # of an item between commas
 
+# A line that starts an item of a plain-text list.
 _MARKED = re.compile(r" ?(?:[-*+•]|\d{1,4}[.)])\s+(.*\S)")
-"""A line that begins an item of a list in plain text."""
 
+# A text with lines that start like this is a document, and its lines are no items.
 _MARKUP: Final = ("#", "|", ">", "```")
-"""A text with lines that begin like this is a document, and its lines are no items."""
 
 
 @dataclass(frozen=True, slots=True)
 class Items:
-    """The items of a list as texts, and how the list was read."""
-
     texts: tuple[str, ...]
     read_as: ListReading
 
 
 def items_of(name: str, text: str) -> Items:
-    """Return the items of a list as texts: strings of a JSON list as they are, and anything else as compact JSON.
+    """Return the items of a list: strings of a JSON list as they are, other values as compact JSON.
 
-    A model that is asked for a list often writes another one, which is read, too: a bulleted or numbered list, a line
-    for each item, items between commas, or a JSON object that holds nothing but one list. Any other text is a list of
-    one item, and an empty one has no items. `name` is what errors call the list. Raises `AttemptError` for a list of
-    more than `MAX_CHILDREN` items.
+    Models often write other lists, which are read too: bullets, numbers, a line for each item, items between commas,
+    or a JSON object that holds only one list. Any other text is one item; an empty text has none. `name` is for
+    errors. Raises `AttemptError` for more than `MAX_CHILDREN` items.
     """
     text = text.strip()
     value, problems = read_json(text)
@@ -64,7 +58,6 @@ def _texts(values: Sequence[object]) -> tuple[str, ...]:
 
 
 def _plain_items(text: str) -> list[str]:
-    """Return the items of a list that is not JSON; none for a text that is no list, or begins as JSON."""
     if not text or text[0] in "[{":
         return []
     lines = [line.strip() for line in text.splitlines() if line.strip()]
@@ -80,10 +73,7 @@ def _plain_items(text: str) -> list[str]:
 
 
 def _marked_items(text: str) -> list[str]:
-    """Return the items of a bulleted or numbered list, without marks; empty for any other text.
-
-    One line may stand before the list. A line that is indented belongs to the item above it.
-    """
+    # One line may stand before the list. An indented line belongs to the item above it.
     items: list[str] = []
     before = 0
     for line in filter(str.strip, text.splitlines()):
@@ -99,15 +89,14 @@ def _marked_items(text: str) -> list[str]:
 
 
 def writes_text(step: Step) -> bool:
-    """Return whether a step has a model write an answer in whatever form, which may then be a list."""
+    """Whether a model writes the answer in any form, so that it may be a list."""
     return step.kind == "generate" and not step.tools and step.output_schema is None
 
 
 def gather(step: Step, children: Sequence[Mapping[str, bytes]]) -> dict[str, bytes]:
-    """Return the outputs of a `foreach` step: for each a JSON list of what its children made, in order.
+    """Return the outputs of a `foreach` step: for each, a JSON list of what its children made, in order.
 
-    What a child made is text, or JSON where the step has an `output_schema`. `children` maps each child's outputs in
-    the order of the step's outputs; their names end in `[i]`.
+    Items are text, or JSON if the step has an `output_schema`. `children` are the outputs of each; names end in `[i]`.
     """
     lists: dict[str, list[object]] = {name: [] for name in step.outputs}
     for index, outputs in enumerate(children):

@@ -1,4 +1,4 @@
-"""Send what an attempt has made through the gates of its step, and ask the judge role for gates that need a model."""
+"""Send an attempt's outputs through the gates of its step, with the judge role for gates that need a model."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -28,15 +28,12 @@ from orchestrator.task.events import GateResult
 from orchestrator.task.taskir import Commands, Step
 from orchestrator.task.taskir.fields import ARTIFACT
 
+# An input's label need not be a possible name of a file.
 _FILE = re.compile(ARTIFACT)
-"""Names that a file may have. Inputs can have labels that are no such names."""
 
 
 def judge_of(role: ResolvedRole | None, models: Models, slack: float) -> Judge:
-    """Return the function by which gates ask the role to judge, in the prompt layout of all steps.
-
-    Without a role the function raises `NoVerdict`.
-    """
+    """Return the function by which gates ask the role to judge. Without a role it raises `NoVerdict`."""
     if role is None:
         return no_judge
 
@@ -58,50 +55,37 @@ def judge_of(role: ResolvedRole | None, models: Models, slack: float) -> Judge:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checks:
-    """The gates of one step, and what they may use."""
-
     step: Step
     gates: tuple[str, ...] = ()
-    """The gates that the outputs have to pass."""
-    inputs: tuple[StepInput, ...] = ()
-    """What the step reads."""
-    tests: tuple[StepInput, ...] = ()
-    """Inputs of the task that are tests of the step, though it does not read them."""
-    users: frozenset[str] = frozenset()
-    """The names of what the step reads that the user gave: inputs of the task and files."""
-    commands: Commands = field(default_factory=Commands)
-    """The commands of the task, such as the one that builds it."""
-    judge: ResolvedRole | None = None
-    """The role that judges; None where this installation has none."""
+    inputs: tuple[StepInput, ...] = ()  # what the step reads
+    tests: tuple[StepInput, ...] = ()  # inputs of the task that test the step, though it does not read them
+    users: frozenset[str] = frozenset()  # names of inputs and files that the user gave
+    commands: Commands = field(default_factory=Commands)  # of the task, such as its build
+    judge: ResolvedRole | None = None  # None if this installation has no judge
     run: RunJob = no_sandbox
-    slack: float = 0.0
-    """As in `Attempt`."""
+    slack: float = 0.0  # seconds, as in `Attempt`
 
 
 async def pass_gates(
     checks: Checks, outputs: Mapping[str, bytes], models: Models
 ) -> tuple[Mapping[str, bytes], tuple[GateResult, ...]]:
-    """Return the outputs, which a gate may have reformatted, and the results of the gates.
-
-    Raises `AttemptError` for outputs that do not pass. The time limit of the step does not count here: gates have
-    limits of their own, because they run at a lower priority than engines.
-    """
+    """Return the outputs, which a gate may have reformatted, and the results. Raises `AttemptError`."""
     if not checks.gates:
         return outputs, ()
     artifacts = [Artifact(name, data) for name, data in outputs.items()]
+    # The step's time limit does not apply: gates have their own, since they run at a lower priority than engines.
     async with attempt_timeout(None):
-        found = await run_gates(checks.gates, artifacts, gate_context(checks, models))
-    if found.failure:
-        raise AttemptError(found.failure, found.results, answer=text_of(outputs))
-    return {artifact.name: artifact.data for artifact in found.artifacts}, found.results
+        outcome = await run_gates(checks.gates, artifacts, gate_context(checks, models))
+    if outcome.failure:
+        raise AttemptError(outcome.failure, outcome.results, answer=text_of(outputs))
+    return {artifact.name: artifact.data for artifact in outcome.artifacts}, outcome.results
 
 
 def gate_context(checks: Checks, models: Models) -> GateContext:
-    """Return what the gates of a step may use."""
     return GateContext(
         Scope(checks.step, tuple(test.name for test in checks.tests), checks.commands),
-        reads={file_name(one.name): one.text.encode() for one in checks.inputs if _FILE.fullmatch(one.name)},
-        tests={one.name: one.text.encode() for one in checks.tests},
+        reads={file_name(item.name): item.text.encode() for item in checks.inputs if _FILE.fullmatch(item.name)},
+        tests={item.name: item.text.encode() for item in checks.tests},
         users=checks.users,
         run=checks.run,
         judge=judge_of(checks.judge, models, checks.slack),
@@ -109,7 +93,7 @@ def gate_context(checks: Checks, models: Models) -> GateContext:
 
 
 def text_of(outputs: Mapping[str, bytes]) -> str:
-    """Return the text of outputs; that of several has the name of each before it."""
+    """Return the text of the outputs; several are shown each below its name."""
     texts = {name: data.decode(errors="replace") for name, data in outputs.items()}
     if len(texts) == 1:
         return "".join(texts.values())

@@ -1,4 +1,4 @@
-"""Carry out one attempt of a step that generates: prompt, answer, artifacts."""
+"""One attempt of a step that generates: prompt, answer, artifacts."""
 
 import asyncio
 from dataclasses import replace
@@ -14,10 +14,11 @@ from orchestrator.run.steps.prompt import step_messages
 from orchestrator.run.steps.retry import PREVIOUS_LENGTHS, shortened, with_evidence
 from orchestrator.run.steps.trivial import refuse_trivial
 
+# The share of the context for the next answer if the prompt shows the previous one.
 ROOM: Final = 1 / 3
-"""The part of the context that a prompt which shows the previous answer leaves for the next one."""
+# The temperature after a cut-off answer if the role has none: without randomness, a small model that found no end
+# finds none the next time.
 AFTER_CUT_OFF: Final = 0.7
-"""The temperature of attempts after an answer that was cut off, where the role has none."""
 
 
 class GenerateRunner:
@@ -30,34 +31,26 @@ class GenerateRunner:
         on_generated: OnGenerated = lambda usage: None,
         on_text: OnText | None = None,
     ) -> Produced:
-        """Return what the attempt made, as `StepRunner.run` says.
-
-        The step's `timeout_seconds` is given to the model as its deadline, so that the usage is known when time runs
-        out; a model that does not keep it is stopped `GRACE` seconds later.
-        """
+        # The model gets the time limit as its deadline, so that its usage is known. If it misses the deadline, it is
+        # stopped `GRACE` seconds later.
         async with attempt_timeout(attempt.step.timeout_seconds, GRACE) as scope:
             shape = AnswerShape(attempt.step)
             completion = await _complete(attempt, shape, models, scope, on_text)
             on_generated(completion.usage)
             try:
-                made = shape.read(completion)
-                refuse_trivial(completion.text, made, attempt)
+                outputs = shape.read(completion)
+                refuse_trivial(completion.text, outputs, attempt)
             except AttemptError as error:
                 raise error.with_answer(completion.text) from error
-        return Produced(made, completion.usage)
+        return Produced(outputs, completion.usage)
 
 
 def _temperature(attempt: Attempt) -> float | None:
-    """Return the temperature of the attempt, None for the role's.
-
-    Without randomness a small model that was cut off because it found no end finds none the next time either.
-    """
     cut = any(failure.cut_at is not None for failure in attempt.failures)
     return AFTER_CUT_OFF if cut and attempt.role.prompts.shorter and not attempt.role.temperature else None
 
 
 async def _prompt(attempt: Attempt, models: Models) -> tuple[Message, ...]:
-    """Return the prompt, with as much of the previous answer as leaves room for a new one."""
     role = attempt.role
 
     def prompt(length: int) -> tuple[Message, ...]:
@@ -65,6 +58,7 @@ async def _prompt(attempt: Attempt, models: Models) -> tuple[Message, ...]:
         action = with_evidence(attempt.step.action, attempt.failures, role.prompts, previous)
         return step_messages(role.system, role.persona, attempt.inputs, action)
 
+    # Show as much of the previous answer as leaves room for a new one.
     *lengths, last = PREVIOUS_LENGTHS if attempt.previous and role.prompts.listed_names else (0,)
     for length in lengths:
         shown = prompt(length)

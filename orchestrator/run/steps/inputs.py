@@ -18,9 +18,9 @@ from orchestrator.task.taskir.names import find_name
 class RunInputs:
     """What the steps of one run can read. Calls may block on the disk, and raise `AttemptError`.
 
-    `inputs` are those of the task by their labels, and `directory` is the user's folder. `get` returns an object by its
-    digest, `recent` returns it if that needs no disk, else None, and `size` returns its size in bytes. `prior` are
-    artifacts of earlier runs, name to digest; a name in `prior` stands for the artifact even where a file has it too.
+    `inputs` are the task's, by label; `directory` is the user's folder. `get` returns an object by its digest,
+    `recent` does so if that needs no disk (else None), and `size` returns its bytes. `prior` are artifacts of earlier
+    runs, name to digest; they take precedence over files of the same name.
     """
 
     def __init__(
@@ -44,18 +44,18 @@ class RunInputs:
         self._items: dict[tuple[str, str], tuple[Items, SeenFiles]] = {}
 
     def planned(self, steps: Iterable[Step]) -> None:
-        """Take note of steps that were added to the plan. What several steps read comes first in their prompts."""
+        """Add steps of the plan. What several steps read comes first in their prompts."""
         for step in steps:
             names = set(step.inputs)
             self._shared |= names if step.foreach is not None else names & self._read_once
             self._read_once |= names
 
     def produced(self, step: str, outputs: Mapping[str, str]) -> None:
-        """Take note of what a step has written: artifact names and digests."""
+        """Add the artifacts of a step, name to digest."""
         self._outputs[step] = outputs
 
     def may_block(self, step: Step, sources: Mapping[str, Source]) -> bool:
-        """Return whether `read` may have to wait for the disk."""
+        """Whether `read` may wait for the disk."""
         return not all(self._is_at_hand(name, sources[name]) for name in {*step.inputs, step.foreach} if name)
 
     def _is_at_hand(self, name: str, source: Source) -> bool:
@@ -64,27 +64,24 @@ class RunInputs:
         return source.kind == "input" and self._inputs[name].type == "text"
 
     def read(
-        self, step: Step, sources: Mapping[str, Source], item: int | None = None, seen: SeenFiles | None = None
+        self, step: Step, sources: Mapping[str, Source], item: int | None = None, seen_files: SeenFiles | None = None
     ) -> tuple[StepInput, ...]:
-        """Return the inputs of a step in the order of the prompt: what other steps read too, the rest, then the item.
+        """Return the inputs of a step in the order of the prompt: shared ones, the rest, the item.
 
-        Shared inputs come first, because the engine computes a common prefix once. `sources` says what each name
-        stands for; for a `foreach` child they are its parent's. A child gets one item of the list (`item` is its index)
-        in place of the list, under the name `NAME[item]`. `seen` takes note of the files that are read.
+        `sources` says what each name stands for; a `foreach` child has its parent's. In place of the list, a child
+        reads the item with index `item`, as `NAME[item]`. `seen_files` records the files read.
         """
-        seen = seen or SeenFiles()
+        seen_files = seen_files or SeenFiles()
         names = [name for name in dict.fromkeys(step.inputs) if name != step.foreach or item is None]
+        # Shared inputs come first: the engine computes a common prefix once.
         ordered = sorted(names, key=lambda name: name not in self._shared)
-        texts = [StepInput(name, self.text(name, sources[name], seen)) for name in ordered]
+        texts = [StepInput(name, self.text(name, sources[name], seen_files)) for name in ordered]
         if item is not None and step.foreach is not None:
-            texts.append(StepInput(f"{step.foreach}[{item}]", self.items(step, sources, seen).texts[item]))
+            texts.append(StepInput(f"{step.foreach}[{item}]", self.items(step, sources, seen_files).texts[item]))
         return tuple(texts)
 
     def sizes(self, step: Step, sources: Mapping[str, Source], item: int | None = None) -> tuple[InputSize, ...]:
-        """Return the size of each input in bytes, without reading the input where that can be avoided.
-
-        A size that cannot be found out is None; `read` then says why.
-        """
+        """Return the bytes of each input, mostly without reading it; None if unknown: then `read` says why."""
         names = dict.fromkeys((*step.inputs, *((step.foreach,) if step.foreach is not None else ())))
         return tuple(self._sized(name, step, sources, item) for name in names)
 
@@ -99,12 +96,12 @@ class RunInputs:
     def _bytes(self, name: str, source: Source) -> int | None:
         if source.step is not None:
             return self._object_bytes(self._digest(name, source))
-        given = self._inputs[name] if source.kind == "input" else None
-        if given is not None and given.type == "text":
-            return len(given.value.encode(errors="replace"))
-        file = name if given is None else given.value
-        if (found := find_name(file, self._prior)) is not None:
-            return self._object_bytes(self._prior[found])
+        task_input = self._inputs[name] if source.kind == "input" else None
+        if task_input is not None and task_input.type == "text":
+            return len(task_input.value.encode(errors="replace"))
+        file = name if task_input is None else task_input.value
+        if (prior_name := find_name(file, self._prior)) is not None:
+            return self._object_bytes(self._prior[prior_name])
         return None if self._directory is None else size_of(self._directory, file)
 
     def _object_bytes(self, digest: str) -> int | None:
@@ -114,11 +111,10 @@ class RunInputs:
         return None if self._size is None else self._size(digest)
 
     def given(self, labels: Iterable[str]) -> tuple[StepInput, ...]:
-        """Return inputs of the task by their labels, whether or not a step reads them."""
+        """Return inputs of the task by label, whether or not a step reads them."""
         return tuple(StepInput(label, self.text(label, Source("input"))) for label in labels)
 
-    def items(self, step: Step, sources: Mapping[str, Source], seen: SeenFiles | None = None) -> Items:
-        """Return the items of the list that a `foreach` step runs over."""
+    def items(self, step: Step, sources: Mapping[str, Source], seen_files: SeenFiles | None = None) -> Items:
         name = step.foreach
         assert name is not None, f"{step.id} has no foreach"
         key = (name, self._version(name, sources[name]))
@@ -126,13 +122,13 @@ class RunInputs:
             read = SeenFiles()
             self._items[key] = items_of(name, self.text(name, sources[name], read)), read
         items, read = self._items[key]
-        if seen is not None:
+        if seen_files is not None:
             for file, digest in read.digests.items():
-                seen.add(file, digest)
+                seen_files.add(file, digest)
         return items
 
     def listed(self, step: Step, sources: Mapping[str, Source], texts: tuple[str, ...]) -> None:
-        """Take note of the items that a `foreach` step runs over in place of a text that is no list."""
+        """Set the items that stand for a text that is no list."""
         name = step.foreach
         assert name is not None, f"{step.id} has no foreach"
         self._items[name, self._version(name, sources[name])] = Items(texts, "asked"), SeenFiles()
@@ -141,23 +137,22 @@ class RunInputs:
         return self._digest(name, source) if source.step is not None else source.kind
 
     def _digest(self, name: str, source: Source) -> str:
-        """Return the digest of the version of an artifact that a step reads under `name`."""
         assert source.step is not None, f"{name} is no artifact"
         return self._outputs[source.step][source.name or name]
 
-    def text(self, name: str, source: Source, seen: SeenFiles | None = None) -> str:
-        """Return what a name stands for; `seen` takes note of a file. Raises `AttemptError` if it cannot be read."""
-        seen = seen or SeenFiles()
+    def text(self, name: str, source: Source, seen_files: SeenFiles | None = None) -> str:
+        """Return what a name stands for. Raises `AttemptError` if it cannot be read."""
+        seen_files = seen_files or SeenFiles()
         if source.step is not None:
             return self._artifact(self._digest(name, source))
         if source.kind == "file":
-            return self._file(name, seen)
-        given = self._inputs[name]
-        if given.type == "text":
-            return given.value
-        if given.type == "path":
-            return self._file(given.value, seen)
-        raise unusable_input(f"input {name!r} is of type {given.type}, which no worker here can read")
+            return self._file(name, seen_files)
+        task_input = self._inputs[name]
+        if task_input.type == "text":
+            return task_input.value
+        if task_input.type == "path":
+            return self._file(task_input.value, seen_files)
+        raise unusable_input(f"input {name!r} is of type {task_input.type}, which no worker here can read")
 
     def _artifact(self, digest: str) -> str:
         try:
@@ -165,12 +160,12 @@ class RunInputs:
         except JournalError as error:
             raise AttemptError(Failure(FailureKind.INFRASTRUCTURE, str(error), final=True)) from error
 
-    def _file(self, name: str, seen: SeenFiles) -> str:
-        if (found := find_name(name, self._prior)) is not None:
-            return self._artifact(self._prior[found])
+    def _file(self, name: str, seen_files: SeenFiles) -> str:
+        if (prior_name := find_name(name, self._prior)) is not None:
+            return self._artifact(self._prior[prior_name])
         if self._directory is None:
             raise unusable_input(f"file {name!r} cannot be read: no --dir was given")
         try:
-            return seen.read_text(self._directory, name)
+            return seen_files.read_text(self._directory, name)
         except UnreadableFile as error:
             raise unusable_input(str(error)) from error

@@ -1,6 +1,6 @@
-"""Refuse answers that say nothing of their own: an acknowledgement, an announcement, or a repetition of the prompt.
+"""Refuse answers without content of their own: acknowledgements, announcements, repetitions of the prompt.
 
-Weak models write such answers, and no gate notices. The words are those of English, German, French and Spanish.
+Weak models write such answers, and no gate notices. Covers English, German, French and Spanish.
 """
 
 import re
@@ -18,9 +18,10 @@ from orchestrator.task.events import Failure, FailureKind
 from orchestrator.task.failures import feedback
 from orchestrator.task.taskir.json_text import read_json
 
+# Words. An input this short may be the right answer: the one to choose, or its own summary.
 SHORT: Final = 10
-"""An input of at most this many words may be the right answer: it may be the one to choose, or its own summary."""
 
+# Phrases of which an acknowledgement consists.
 _ACKNOWLEDGEMENT: Final = re.compile(
     r"(?:"
     r"ok|okay|sure|sure thing|certainly|of course|absolutely|understood|got it|done|all done|completed?|finished|task "
@@ -31,7 +32,7 @@ _ACKNOWLEDGEMENT: Final = re.compile(
     r"claro|claro que sí|por supuesto|hecho|listo|terminado|entendido|de acuerdo|vale|está bien"
     r")"
 )
-"""Phrases of which an acknowledgement consists."""
+# Sentences that say that something was done, but do not show it.
 _REPORT: Final = re.compile(
     r"(?:the |your )?(?:task|request|step|work|job|file|answer)s? (?:is|are|was|were|has been|have been) (?:now )?"
     r"(?:done|completed?|finished|written|created|saved)(?: successfully)?|"
@@ -42,7 +43,7 @@ _REPORT: Final = re.compile(
     r"(?:la |el )?(?:tarea|archivo|solicitud|respuesta) (?:está|ha sido|fue) "
     r"(?:terminad[ao]|hech[ao]|cread[ao]|list[ao])"
 )
-"""Sentences that say that something was done, and do not show it."""
+# Actions whose right result may be an input as it is.
 _MAY_REPEAT: Final = re.compile(
     r"\b(?:cop(?:y|ies|ied)|quot|cit|repeat|verbatim|unchanged|as (?:it )?is|echo|read|return|print|show|output|pass|"
     r"keep|sort|order|fix|correct|proofread|check|format|indent|normali[sz]e|clean|dedup|duplicate|remove|delete|drop|"
@@ -52,13 +53,12 @@ _MAY_REPEAT: Final = re.compile(
     r"rassembl|remplac|quel|repit|repet|lee\b|leer|orden|revis|elimin|quit|seleccion|elig|reún|reempl|cuál)",
     re.IGNORECASE,
 )
-"""Actions whose right result may be an input as it is."""
 
 
 def refuse_trivial(answer: str, outputs: Mapping[str, bytes], attempt: Attempt) -> None:
-    """Raise `AttemptError` (FORMAT) for an answer that repeats the prompt, and for an output that says nothing.
+    """Raise `AttemptError` (FORMAT) if the answer repeats the prompt or an output has no content.
 
-    `answer` is what the model wrote, and `outputs` are the artifacts that were taken out of it.
+    `answer` is what the model wrote; `outputs` are the artifacts taken out of it.
     """
     message = _echo(answer, attempt)
     for name, data in outputs.items():
@@ -70,7 +70,7 @@ def refuse_trivial(answer: str, outputs: Mapping[str, bytes], attempt: Attempt) 
 
 
 def why_trivial(output: str, name: str, action: str, inputs: Iterable[StepInput]) -> str:
-    """Return why the text of the output `name` says nothing of its own; empty if it may be what is wanted."""
+    """Return why an output has no content of its own; empty if it may be right."""
     text = _text_of(output)
     if text is None:
         return ""
@@ -91,18 +91,19 @@ def why_trivial(output: str, name: str, action: str, inputs: Iterable[StepInput]
 
 
 def _echo(answer: str, attempt: Attempt) -> str:
-    """Return what is wrong with an answer that repeats the task or what the prompt says of earlier failures."""
-    action, told = attempt.step.action, feedback(attempt.failures)
-    asked = with_evidence(action, attempt.failures, attempt.role.prompts)
-    added = asked.removeprefix(action)
-    said = " ".join(answer.split())
-    if any(" ".join(f"{FAILED_BEFORE} {text}".split()) in said for text in told) or (added and _repeats(answer, added)):
+    action, flaws = attempt.step.action, feedback(attempt.failures)
+    prompt = with_evidence(action, attempt.failures, attempt.role.prompts)
+    added = prompt.removeprefix(action)
+    flat = " ".join(answer.split())
+    if any(" ".join(f"{FAILED_BEFORE} {text}".split()) in flat for text in flaws) or (
+        added and _repeats(answer, added)
+    ):
         return "the answer repeats what was said of the answer before it"
-    return "the answer only repeats the task" if _repeats(answer, f"{TASK} {asked}") else ""
+    return "the answer only repeats the task" if _repeats(answer, f"{TASK} {prompt}") else ""
 
 
 def _text_of(output: str) -> str | None:
-    """Return the text of an output, also of one that is a JSON string; None for any other JSON but a number."""
+    # The text of a JSON string counts; None for a JSON object or list.
     if output[:1] not in ('"', "{", "["):
         return output
     value, problems = read_json(output)
@@ -112,45 +113,40 @@ def _text_of(output: str) -> str | None:
 
 
 def _plain(text: str) -> str:
-    """Return a text in lower case, without marks at its ends, and with single spaces."""
     return " ".join(
         re.sub(r"\A[\W_]+|[\W_]+\Z", "", text.replace("\N{RIGHT SINGLE QUOTATION MARK}", "'").lower()).split()
     )
 
 
 def _has_content(text: str) -> bool:
-    """Return whether a text is more than the marks of Markdown; signs such as `+` or a smiley may be an answer."""
+    # More than marks of Markdown; signs such as `+` or a smiley may be an answer.
     return bool(text.strip(" \t\n#*_`~.…-"))
 
 
 def _is_acknowledgement(text: str) -> bool:
     parts = [_plain(part) for part in re.split(r"[.!,;:\n]+", text)]
-    said = [part for part in parts if part]
-    return bool(said) and all(_ACKNOWLEDGEMENT.fullmatch(part) or _REPORT.fullmatch(part) for part in said)
+    phrases = [part for part in parts if part]
+    return bool(phrases) and all(_ACKNOWLEDGEMENT.fullmatch(part) or _REPORT.fullmatch(part) for part in phrases)
 
 
 def _is_announcement(text: str) -> bool:
-    """Return whether a text is one line that ends in a colon."""
+    # One line that ends in a colon.
     line = text.strip().strip("*_`")
     return "\n" not in line and line.rstrip("*_` ").endswith((":", "\N{FULLWIDTH COLON}")) and len(line.split()) > 1
 
 
 def _is_asked_for(plain: str, action: str) -> bool:
-    """Return whether the action names the answer, as in "answer OK or FAIL"."""
+    # As in "answer OK or FAIL".
     words = " ".join(re.findall(r"[^\W_]+", action.lower()))
     return f" {plain} " in f" {words} "
 
 
 def _repeats(answer: str, text: str) -> bool:
-    """Return whether an answer is a text of the prompt and nothing else, however its words are spaced."""
     return len(text.split()) > 1 and answer.split() == text.split()
 
 
 def _repeated(answer: str, inputs: Iterable[StepInput]) -> str | None:
-    """Return the name of the input that an answer is, with its name before it or without; None if it is none.
-
-    An input of a few words is left out.
-    """
+    # The input's name may stand before its text.
     words = answer.split()
     for item in inputs:
         texts: Sequence[str] = item.text.split()

@@ -60,7 +60,7 @@ class Scripted:
     async def choose(self, context: DecisionContext) -> Decision:
         return await RuleRouter().choose(context)
 
-    async def attempt(self, command: StartAttempt, chosen: Decision, emit: Callable[[Event], None]) -> Event:
+    async def attempt(self, command: StartAttempt, decision: Decision, emit: Callable[[Event], None]) -> Event:
         return await self.act(self, command)
 
     async def check(self, command: CheckOutputs, emit: Callable[[Event], None]) -> Event:
@@ -285,9 +285,9 @@ async def test_a_choice_that_breaks_down_fails_the_step_and_not_the_run(journal:
                 raise ZeroDivisionError("a defect")
             return await super().context(command)
 
-        async def attempt(self, command: StartAttempt, chosen: Decision, emit: Callable[[Event], None]) -> Event:
-            if chosen.problem is not None:
-                failure = Failure(FailureKind.INFRASTRUCTURE, str(chosen.problem), final=True)
+        async def attempt(self, command: StartAttempt, decision: Decision, emit: Callable[[Event], None]) -> Event:
+            if decision.problem is not None:
+                failure = Failure(FailureKind.INFRASTRUCTURE, str(decision.problem), final=True)
                 return AttemptFailed(at=CLOCK.now(), step=command.step.id, number=command.number, failure=failure)
             return succeeded(command)
 

@@ -1,1 +1,1 @@
-"""Programs that run inside the sandbox. They are sent there as text, so they import nothing of ours."""
+"""Programs for the sandbox. They are sent there as text, so they import nothing of ours."""

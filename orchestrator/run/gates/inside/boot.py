@@ -1,4 +1,4 @@
-"""Start a program of this folder from a document on stdin, which has the texts of its modules."""
+"""Start a program of this folder; the texts of its modules are in a document on stdin."""
 
 import json
 import os

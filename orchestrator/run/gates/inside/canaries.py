@@ -1,7 +1,7 @@
-"""Write tests whose results are known: some pass and some fail, under random names and in random order.
+"""Write tests with known results: some pass and some fail, with random names and in random order.
 
-They run among the user's tests. If one that has to fail passes, then something has changed pytest, Python or the way in
-which values compare, and no result of that process counts.
+They run among the user's tests. If one that must fail passes, the code has changed pytest, Python or how values
+compare, and no result of that process counts.
 """
 
 import secrets
@@ -46,29 +46,24 @@ class Test{case}(unittest.TestCase):
 
 @dataclass(frozen=True, slots=True)
 class Canaries:
-    """A file of planted tests."""
-
     file: str
     text: str
-    passes: dict[str, bool]
-    """Whether each test has to pass, by its name as pytest reports it."""
+    passes: dict[str, bool]  # whether a test must pass, by its name in pytest
 
 
 def plant(*, with_cases: bool) -> Canaries:
-    """Return a new file of planted tests. It always has tests of both kinds.
-
-    `with_cases` adds tests in the form of unittest, whose import takes time.
-    """
+    """Return a new file of planted tests, some that pass and some that fail. `with_cases` adds tests of unittest."""
     file = f"test_{_word()}.py"
     passes: dict[str, bool] = {}
-    chosen = [(body, True) for body in _RANDOM.sample(_PASSING, 2)] + [(body, False) for body in _FAILING]
-    _RANDOM.shuffle(chosen)
+    bodies = [(body, True) for body in _RANDOM.sample(_PASSING, 2)] + [(body, False) for body in _FAILING]
+    _RANDOM.shuffle(bodies)
     parts = ["import pytest\n"]
-    for body, result in chosen:
+    for body, result in bodies:
         name = f"test_{_word()}"
         lines = body.format(**_numbers()).splitlines()
         parts.append("\n".join([f"def {name}():", *(f"    {line}" for line in lines)]) + "\n")
         passes[f"{file}::{name}"] = result
+    # Only if the user's tests have some: the import of unittest takes time.
     if with_cases:
         words = {role: _word() for role in ("case", "passing", "failing", "raising")}
         parts.append(_CASE.format(**words, **_numbers()))

@@ -1,4 +1,4 @@
-"""Compile the Python files that the arguments name, and print their errors as a JSON list of [file, line, message]."""
+"""Compile the Python files in the arguments; print their errors as a JSON list of [file, line, message]."""
 
 import json
 import sys

@@ -1,7 +1,7 @@
-"""Find code that reaches for what runs or judges it: pytest, frames, other modules' insides, the end of the process.
+"""Find code that reaches for pytest, frames, other modules' insides, or the end of the process.
 
-Only the syntax tree is read, so a program that builds its names at run time is refused where it does so. Programs are
-free to do all of this in what `if __name__ == "__main__"` alone reaches, as far as it is about ending the process.
+Only the syntax tree is read: code that builds names at run time is refused where it does so. What only `if __name__ ==
+"__main__"` reaches may end the process.
 """
 
 import ast
@@ -11,8 +11,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-Problem = tuple[str, int, str]
-"""File, line and message."""
+Problem = tuple[str, int, str]  # file, line, message
 
 _MODULES = {
     **dict.fromkeys(("pytest", "_pytest", "pluggy", "unittest.mock", "nose"), "it can change how tests run"),
@@ -79,8 +78,8 @@ _OF_TESTS = {"pytest", "unittest", "unittest.mock", "unittest.case"}
 _CODE_FACTS = {"co_argcount", "co_varnames", "co_name", "co_flags", "co_kwonlyargcount", "co_posonlyargcount"}
 _SENSITIVE = {"os", "sys", "builtins", "importlib", "inspect", "signal", "threading"}
 _REACHED = _SENSITIVE | {f"_{name}" for name in _SENSITIVE} | {"gc", "ctypes", "atexit", "linecache", "pytest"}
+# Modules that are imported before the code, or may be: for a file of that name `import` would return another module.
 _LOADED = (set(sys.stdlib_module_names) - {"code", "codeop", "imp", "runpy", "trace"}) | {"pytest", "_pytest", "pluggy"}
-"""Modules that are imported before the code, or may be: a file of that name would not be what `import` returns."""
 
 _MODULE_INSIDES = {"__dict__", "__getattribute__", "__setattr__", "__delattr__", "__loader__", "__spec__"}
 _SETTABLE = {f"sys.{name}" for name in "stdout stderr stdin argv path dont_write_bytecode excepthook".split()}
@@ -97,8 +96,8 @@ _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 def check_files(files: Mapping[str, Mapping[str, Any]]) -> list[Problem]:
     """Return what is wrong with files of code under test, in the order of files and lines.
 
-    Each file has a `text`. `program` is true if it is started as a program and not imported, and `tests` if it has
-    tests that a model wrote, which may use pytest. What is not valid Python has no problems here, as it will not run.
+    Each file has a `text`. `program` is true if it is started as a program, and `tests` if it has tests of a model,
+    which may use pytest. Invalid Python has no problems here, as it will not run.
     """
     own = {name.rpartition("/")[2].removesuffix(".py") for name in files} | {name.partition("/")[0] for name in files}
     own -= _LOADED
@@ -107,12 +106,12 @@ def check_files(files: Mapping[str, Mapping[str, Any]]) -> list[Problem]:
         try:
             tree = ast.parse(file["text"], name)
             checker = _Checker(tree, own, program=bool(file.get("program")), tests=bool(file.get("tests")))
-            found = set(checker.check())
+            rows = set(checker.check())
         except (SyntaxError, ValueError):
             continue
         except (RecursionError, MemoryError):
-            found = {(1, 0, "it is nested too deeply to be checked")}
-        problems += dict.fromkeys((name, line, message) for line, _, message in sorted(found))
+            rows = {(1, 0, "it is nested too deeply to be checked")}
+        problems += dict.fromkeys((name, line, message) for line, _, message in sorted(rows))
     return problems
 
 
@@ -122,14 +121,12 @@ def main(spec: Mapping[str, Any]) -> None:
 
 
 class _Checker:
-    """Checks one file."""
-
     def __init__(self, tree: ast.Module, own: set[str], *, program: bool, tests: bool) -> None:
         self._tests = tests
         self._tree = tree
         self._own = own
+        # What names of the file stand for, such as `os.path`.
         self._imports: dict[str, str] = {}
-        """What names of the file stand for, such as `os.path`."""
         self._parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
         self._bound = {name for node in ast.walk(tree) for name in _bound_names(node, self._parents)}
         self._classes = {node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
@@ -139,11 +136,11 @@ class _Checker:
             self._imports.update(_imported(node))
 
     def check(self) -> Iterator[tuple[int, int, str]]:
-        """Yield line, the column in which it ends, and message of each problem."""
+        # Yields line, end column and message of each problem.
         for node in ast.walk(self._tree):
-            for what, why in self._problems(node):
+            for name, why in self._problems(node):
                 line, column = getattr(node, "lineno", 1), getattr(node, "end_col_offset", 0)
-                yield line, column, f"{what} is not accepted in code that is tested: {why}"
+                yield line, column, f"{name} is not accepted in code that is tested: {why}"
 
     def _problems(self, node: ast.AST) -> Iterator[tuple[str, str]]:
         match node:
@@ -265,7 +262,7 @@ class _Checker:
             yield f"a new {dotted}", "it changes another module"
 
     def _is_foreign(self, node: ast.AST) -> bool:
-        """Return whether an expression is, or belongs to, a module that is not among the files."""
+        # Whether an expression is, or belongs to, a module that is not among the files.
         dotted = self._dotted(node)
         root = node
         while isinstance(root, ast.Attribute):
@@ -274,7 +271,7 @@ class _Checker:
         return bool(dotted) and imported and dotted.partition(".")[0] not in self._own
 
     def _dotted(self, node: ast.AST) -> str:
-        """Return what a name stands for, such as `os.path.join`, or an empty string."""
+        # What a name stands for, such as `os.path.join`; empty if unknown.
         match node:
             case ast.Name(id=name):
                 return self._imports.get(name, "" if name in self._bound else name)
@@ -283,8 +280,8 @@ class _Checker:
                 root = value
                 while isinstance(root, ast.Attribute):
                     root = root.value
-                known = isinstance(root, ast.Name) and root.id in self._imports
-                return f"{base}.{attribute}" if base and known else ""
+                is_imported = isinstance(root, ast.Name) and root.id in self._imports
+                return f"{base}.{attribute}" if base and is_imported else ""
         return ""
 
     def _is_constant_lookup(self, parent: ast.AST | None) -> bool:
@@ -294,17 +291,16 @@ class _Checker:
         return False
 
     def _is_compared(self, node: ast.AST) -> bool:
-        """Return whether a text is compared with `__name__`."""
         parent = self._parents.get(node)
         return isinstance(parent, ast.Compare) and _compares_name(parent)
 
-    def _end(self, what: str, node: ast.AST) -> Iterator[tuple[str, str]]:
+    def _end(self, name: str, node: ast.AST) -> Iterator[tuple[str, str]]:
         above: ast.AST | None = node
         while above is not None:
             if id(above) in self._ending:
                 return
             above = self._parents.get(above)
-        yield what, _ENDS
+        yield name, _ENDS
 
 
 def _imported(node: ast.AST) -> dict[str, str]:
@@ -345,7 +341,7 @@ def _compares_name(parent: ast.AST | None) -> bool:
 
 
 def _may_end(tree: ast.Module, program: bool) -> set[int]:
-    """Return the nodes in which a file may end the process: what runs only if it is started as a program."""
+    # The nodes that may end the process: those that only run if the file is started as a program.
     functions: dict[str, list[ast.AST]] = {}
     for node in ast.walk(tree):
         if isinstance(node, _FUNCTIONS):
@@ -361,7 +357,7 @@ def _may_end(tree: ast.Module, program: bool) -> set[int]:
             continue
         reached.add(id(node))
         names = {name for part in ast.walk(node) for name in _called_names(part)}
-        waiting += [found for name in names for found in functions.get(name, ())]
+        waiting += [function for name in names for function in functions.get(name, ())]
     return reached
 
 

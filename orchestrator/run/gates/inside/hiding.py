@@ -1,11 +1,9 @@
-"""Prepare a file of tests: take out the values that it expects, and note what its tests have to do to pass.
+"""Prepare a test file: take out the values that it expects, and note what its tests must do to pass.
 
-`assert add(2, 3) == 5` becomes a message with the value of `add(2, 3)` to the process that judges. That process alone
-knows the 5, so that nothing in the process of the code under test can know or claim the right answer. Expected values
-in the lists of `pytest.mark.parametrize` and of `for` loops are hidden as well, if a test only compares them. What
-cannot be hidden stays as it is, and its values are compared a second time if they are plain data.
-
-The tree that is prepared has names that no source can have (`@gate`), so that nothing clashes with them.
+`assert add(2, 3) == 5` becomes a message with the value of `add(2, 3)` to the judging process. Only that process knows
+the 5, so the code under test cannot claim the right answer. Expected values in the lists of `pytest.mark.parametrize`
+and of `for` loops are hidden too, if a test only compares them. What cannot be hidden stays, and is compared a second
+time if it is plain data.
 """
 
 import ast
@@ -15,8 +13,8 @@ from dataclasses import dataclass, field
 
 from orchestrator.run.gates.inside.values import COMPARISONS, Approximate
 
+# The name by which a prepared test calls the judging process. No source can have it, so it clashes with nothing.
 GATE = "@gate"
-"""The name by which a prepared test calls the process that judges."""
 
 _SKIPS = {
     "skip",
@@ -50,52 +48,37 @@ _SCOPES = (*_FUNCTIONS, ast.Lambda, ast.ClassDef)
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """An assertion of a test that the judging process follows."""
-
     file: str
     line: int
-    comparison: str
-    """How the value is compared with what is expected, such as `==`; empty where reaching the line is all."""
+    comparison: str  # such as `==`; empty if reaching the line is enough
     expected: object = None
-    hidden: bool = False
-    """Whether only the judging process knows what is expected."""
-    call: str = ""
-    """The text of the expression if it is a call, for messages."""
+    hidden: bool = False  # only the judging process knows what is expected
+    call: str = ""  # text of the expression if it is a call, for messages
 
 
 @dataclass(slots=True)
 class PreparedTest:
-    """A test function, by its name or `CLASS::NAME`."""
-
-    required: list[int] = field(default_factory=list)
-    """The statements that each run of the test has to reach before it can pass."""
-    may_skip: bool = False
-    """Whether the file asks for the test to be skipped, or to fail, perhaps under a condition."""
-    expected_to_fail: bool = False
-    """Whether the file marks the test as one that fails."""
+    required: list[int] = field(default_factory=list)  # statements that each run must reach to pass
+    may_skip: bool = False  # the file asks for a skip or a failure, perhaps under a condition
+    expected_to_fail: bool = False  # the file marks it so
 
 
 @dataclass(slots=True)
 class PreparedFile:
-    """A file of tests, ready to be run without what it expects."""
-
     name: str
     tree: ast.Module
     tests: dict[str, PreparedTest] = field(default_factory=dict)
-    skip_lines: set[int] = field(default_factory=set)
-    """The lines that may skip a test."""
+    skip_lines: set[int] = field(default_factory=set)  # that may skip a test
     module_may_skip: bool = False
 
 
 @dataclass(slots=True)
 class HiddenValues:
-    """What only the judging process knows of all files."""
+    """What only the judging process knows, for all files."""
 
     statements: dict[int, Statement] = field(default_factory=dict)
-    keyed: dict[str, object] = field(default_factory=dict)
-    """Expected values out of lists of cases, by the key that stands for them."""
-    labels: dict[str, str] = field(default_factory=dict)
-    """How pytest would call such a value in the name of a test, by its key."""
+    keyed: dict[str, object] = field(default_factory=dict)  # expected values from lists of cases, by key
+    labels: dict[str, str] = field(default_factory=dict)  # pytest's text for such a value in a test's name, by key
 
     def add(self, statement: Statement) -> int:
         """Return the number of a statement."""
@@ -103,44 +86,41 @@ class HiddenValues:
         return len(self.statements) - 1
 
     def hide(self, value: object, label: str) -> str:
-        """Return the key that stands for an expected value."""
+        """Return the key that stands for a value."""
         key = f"h{secrets.token_hex(8)}"
         self.keyed[key], self.labels[key] = value, label
         return key
 
 
 def prepare(name: str, text: str, hidden: HiddenValues) -> PreparedFile:
-    """Prepare a file of tests. Raises SyntaxError, or ValueError for text that cannot be source."""
+    """Prepare a test file. Raises SyntaxError, or ValueError for text that cannot be source."""
     tree = ast.parse(text, name)
     prepared = PreparedFile(name, tree)
     prepared.skip_lines = {line for node in ast.walk(tree) if _is_skip(node) for line in _lines(node)}
     prepared.module_may_skip = any(_mentions_skip(node) for node in tree.body if not isinstance(node, _SCOPES))
     marks = [node for node in tree.body if isinstance(node, ast.Assign) and _mentions_skip(node)]
     for qualified, function, holders in _tests(tree):
-        asked = [*marks, *_decorators([function, *holders])]
-        fails = any(_is_named(node, _FAILS) for node in _walk(asked))
+        marked = [*marks, *_decorators([function, *holders])]
+        fails = any(_is_named(node, _FAILS) for node in _walk(marked))
         prepared.tests[qualified] = test = PreparedTest(
-            may_skip=any(map(_mentions_skip, [function, *asked])), expected_to_fail=fails
+            may_skip=any(map(_mentions_skip, [function, *marked])), expected_to_fail=fails
         )
-        if not any(map(_mentions_skip, asked)):
+        if not any(map(_mentions_skip, marked)):
             _TestPreparer(name, function, hidden, test).run()
     ast.fix_missing_locations(tree)
     return prepared
 
 
+# Rewrites the assertions of one test function.
 class _TestPreparer:
-    """Rewrites the assertions of one test function."""
-
     def __init__(self, file: str, function: ast.FunctionDef, hidden: HiddenValues, test: PreparedTest) -> None:
         self._file = file
         self._function = function
         self._hidden = hidden
         self._test = test
-        self._keys: set[str] = set()
-        """The variables whose values are keys."""
+        self._keys: set[str] = set()  # variables whose values are keys
 
     def run(self) -> None:
-        """Rewrite the function in place."""
         self._hide_cases()
         ends = not any(isinstance(node, ast.Return | ast.Yield | ast.YieldFrom) for node in _own(self._function))
         self._function.body = self._body(self._function.body, required=True)
@@ -151,13 +131,13 @@ class _TestPreparer:
             self._test.required.append(number)
 
     def _body(self, body: Sequence[ast.stmt], *, required: bool) -> list[ast.stmt]:
-        """Return the statements with their assertions rewritten; `required` says that each is sure to be reached."""
-        made: list[ast.stmt] = []
+        # `required`: each statement is sure to be reached.
+        statements: list[ast.stmt] = []
         for statement in body:
             leaves = any(isinstance(node, ast.Return | ast.Raise) or _is_skip(node) for node in ast.walk(statement))
             required = required and not leaves
-            made += self._statement(statement, required)
-        return made
+            statements += self._statement(statement, required)
+        return statements
 
     def _statement(self, statement: ast.stmt, required: bool) -> list[ast.stmt]:
         match statement:
@@ -176,10 +156,10 @@ class _TestPreparer:
         return [statement]
 
     def _assertion(self, statement: ast.stmt, test: ast.expr, required: bool) -> list[ast.stmt]:
-        made, number = self._rewritten(statement, test)
+        statements, number = self._rewritten(statement, test)
         if required and number is not None:
             self._test.required.append(number)
-        return made
+        return statements
 
     def _rewritten(self, statement: ast.stmt, test: ast.expr) -> tuple[list[ast.stmt], int | None]:
         match test:
@@ -213,7 +193,7 @@ class _TestPreparer:
     def _pair(
         self, statement: ast.stmt, left: ast.expr, comparison: str, right: ast.expr
     ) -> tuple[list[ast.stmt], int]:
-        """Keep the comparison, but evaluate its sides once, and send both of them."""
+        # Keeps the comparison, but evaluates its sides once and sends both.
         number = self._hidden.add(Statement(self._file, statement.lineno, comparison, call=_call_text(left)))
         names = [f"@left{number}", f"@right{number}"]
         stored = [
@@ -224,8 +204,8 @@ class _TestPreparer:
         message = getattr(statement, "msg", None)
         operator = next(kind for kind, text in _OPERATORS.items() if text == comparison)
         compared = ast.Assert(ast.Compare(loads[0], [operator()], [loads[1]]), message)
-        made: list[ast.stmt] = [*stored, _call(number, "pair", *loads, *checked), compared]
-        return [_located(one, statement) for one in made], number
+        statements: list[ast.stmt] = [*stored, _call(number, "pair", *loads, *checked), compared]
+        return [_located(node, statement) for node in statements], number
 
     def _add(self, statement: ast.stmt, comparison: str, expected: object, value: ast.expr) -> int:
         return self._hidden.add(
@@ -244,7 +224,7 @@ class _TestPreparer:
         for node in _own(self._function):
             if isinstance(node, ast.For) and isinstance(node.target, ast.Tuple | ast.Name):
                 targets = node.target.elts if isinstance(node.target, ast.Tuple) else [node.target]
-                self._hide_columns([one.id if isinstance(one, ast.Name) else "" for one in targets], node.iter)
+                self._hide_columns([part.id if isinstance(part, ast.Name) else "" for part in targets], node.iter)
 
     def _hide_columns(self, names: Sequence[str], rows: ast.expr) -> None:
         if not isinstance(rows, ast.List | ast.Tuple) or len(names) < 2:
@@ -262,7 +242,7 @@ class _TestPreparer:
                     )
 
     def _only_compared(self, name: str) -> bool:
-        """Return whether a variable serves for nothing but assertions that a value is equal to it."""
+        # A value can be hidden if its variable is only used in assertions of equality.
         stores = [node for node in _own(self._function) if _is_named(node, {name}) and not _loads(node)]
         if len(stores) > 1:
             return False
@@ -283,7 +263,7 @@ class _TestPreparer:
 
 
 def _tests(tree: ast.Module) -> Iterator[tuple[str, ast.FunctionDef, list[ast.ClassDef]]]:
-    """Yield the tests that pytest collects from a file: name, function and the classes that hold it."""
+    # The tests that pytest collects: name, function, and the classes that hold it.
     for node in tree.body:
         if isinstance(node, ast.FunctionDef) and _is_test(node):
             yield node.name, node, []
@@ -316,7 +296,7 @@ def _names_bound(node: ast.stmt) -> list[str]:
 
 
 def _hideable(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
-    """Yield the statements that `_TestPreparer` may rewrite."""
+    # The statements that `_TestPreparer` may rewrite.
     for statement in body:
         yield statement
         match statement:
@@ -338,7 +318,7 @@ def _parameter_names(node: ast.expr) -> list[str]:
 
 
 def _cells(row: ast.expr) -> list[ast.expr]:
-    """Return the list of a row's values itself, so that it can be changed."""
+    # The row's own list, so that it can be changed.
     match row:
         case ast.Tuple(elts=cells) | ast.List(elts=cells):
             return cells
@@ -363,12 +343,12 @@ def _is_constant(node: ast.expr) -> bool:
 
 
 def _constant(node: ast.expr) -> object:
-    """Return the value of a literal, of `float("inf")` and of `pytest.approx` of a literal. Raises ValueError."""
+    # The value of a literal, of `float("inf")` and of `pytest.approx` of a literal. Raises ValueError.
     match node:
         case ast.Call(
             func=ast.Name(id="approx") | ast.Attribute(attr="approx"), args=[value, *more], keywords=keywords
         ):
-            options = {str(one.arg): ast.literal_eval(one.value) for one in keywords}
+            options = {str(option.arg): ast.literal_eval(option.value) for option in keywords}
             options |= dict(zip(("rel", "abs"), map(ast.literal_eval, more), strict=False))
             expected = ast.literal_eval(value)
             if not set(options) <= {"rel", "abs"} or not _is_numeric(expected):
@@ -402,7 +382,7 @@ def _call_text(node: ast.expr) -> str:
 
 
 def _own(function: ast.FunctionDef) -> Iterator[ast.AST]:
-    """Yield the nodes of a function without those of functions and classes inside of it."""
+    # Without the nodes of functions and classes inside.
     waiting: list[ast.AST] = list(function.body)
     while waiting:
         node = waiting.pop()

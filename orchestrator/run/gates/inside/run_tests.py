@@ -1,8 +1,8 @@
-"""Run prepared tests with pytest in the process of the code under test, and report what happens over a channel.
+"""Run prepared tests with pytest in the process of the code under test, and report events over a channel.
 
-The process that started this one judges. What is sent to it are values and events, and never a verdict; what a test
-expects is not in this process, as far as it could be taken out (see `hiding`). The tests come as syntax trees through
-stdin, and their files on the disk are empty.
+The process that started this one judges. It gets values and events, never a verdict. What a test expects is not in this
+process, if it could be hidden (see `hiding`). The tests come as syntax trees through stdin, and their files on disk are
+empty.
 """
 
 import base64
@@ -36,11 +36,10 @@ class ResultChannel:
         self._file: IO[str] = self._socket.makefile("rw", encoding="utf-8")
 
     def send(self, **message: object) -> None:
-        """Send one message; it may wait in a buffer."""
+        """Send a message; it may stay in a buffer until `flush`."""
         self._file.write(json.dumps(message) + "\n")
 
     def flush(self) -> None:
-        """Send what waits in the buffer."""
         self._file.flush()
 
     def ask(self, **message: object) -> Any:
@@ -51,7 +50,7 @@ class ResultChannel:
 
 
 class Assertions:
-    """What prepared tests call instead of asserting. The methods are named after the kinds of assertion."""
+    """What prepared tests call instead of asserting, by the kind of assertion."""
 
     def __init__(self, channel: ResultChannel) -> None:
         self._channel = channel
@@ -61,7 +60,6 @@ class Assertions:
         self._channel.send(at=number)
 
     def truth(self, number: int, value: object) -> None:
-        """Report whether a value is true."""
         self._channel.send(at=number, left=repr(True if value else False), shown=_shown(value))
 
     def value(self, number: int, value: object) -> None:
@@ -69,30 +67,28 @@ class Assertions:
         self.keyed(number, value, None)
 
     def keyed(self, number: int, value: object, key: str | None) -> None:
-        """Report a value that is compared with the hidden one of a key.
-
-        If it is not plain data, it has to tell the hidden value from others that it should not be equal to.
-        """
+        """Report a value that is compared with the hidden value of a key."""
         text = encode(value)
         if text is not None:
             self._channel.send(at=number, left=text, key=key)
             return
+        # Not plain data: it has to tell the hidden value from decoys that it should not equal.
         candidates = self._channel.ask(at=number, key=key, shown=_shown(value), choose=True)
-        self._channel.send(at=number, chosen=[_same(value, _candidate(one)) for one in candidates])
+        self._channel.send(at=number, chosen=[_same(value, _candidate(candidate)) for candidate in candidates])
 
     def pair(self, number: int, left: object, right: object, *comparisons: str) -> None:
-        """Report both sides of a comparison, and whether a side claims to equal what it cannot be equal to."""
+        """Report both sides of a comparison, and whether a side claims to equal what it cannot equal."""
         sides = (left, right)
         texts = [encode(side) for side in sides]
         odd = any(
-            text is None and comparison == "==" and _equals_anything(side, other)
-            for side, text, comparison, other in zip(sides, texts, comparisons, reversed(texts), strict=True)
+            text is None and comparison == "==" and _equals_anything(side, opposite)
+            for side, text, comparison, opposite in zip(sides, texts, comparisons, reversed(texts), strict=True)
         )
         self._channel.send(at=number, left=texts[0], right=texts[1], odd=odd, shown=_shown(left))
 
 
 class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Imports the files of tests out of memory."""
+    """Imports test files from memory."""
 
     def __init__(self, codes: Mapping[str, types.CodeType], gate: Assertions) -> None:
         self._codes = codes
@@ -101,7 +97,6 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: types.ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        """Return the spec of a file of tests."""
         file = f"{name.rpartition('.')[2]}.py"
         places = (os.path.abspath(os.path.join(folder, file)) for folder in (sys.path if path is None else path))
         place = next((place for place in places if place in self._codes), None)
@@ -111,7 +106,6 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         """Let Python create the module."""
 
     def exec_module(self, module: types.ModuleType) -> None:
-        """Run the file."""
         vars(module)["@gate"] = self._gate
         exec(self._codes[str(module.__file__)], vars(module))  # noqa: S102 - a test is code
 
@@ -125,15 +119,13 @@ class Reporter:
         self._where: tuple[str, int] | None = None
 
     def pytest_configure(self, config: Any) -> None:
-        """Import tests out of memory, before pytest looks for files; choose the short form of tracebacks."""
+        # Before pytest looks for files.
         sys.meta_path.insert(0, self._finder)
         config.option.tbstyle = "short"
 
     def pytest_collectstart(self, collector: Any) -> None:
-        """Make files of the same name in two folders two modules, each of which can import the files beside it by name.
-
-        Pytest's own option for that (importlib) confuses a folder with a module of the same name inside it.
-        """
+        # Files of the same name in two folders become two modules, each of which can import its neighbours by name.
+        # Pytest's own option for that (importlib) confuses a folder with a module of the same name inside it.
         if isinstance(collector, pytest.Module):
             name, file = collector.path.stem, str(collector.path)
             if getattr(sys.modules.get(name), "__file__", file) != file:
@@ -141,31 +133,27 @@ class Reporter:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_make_collect_report(self, collector: Any) -> None:
-        """Forget where the last test was skipped."""
+        # Forget where the last test was skipped.
         self._where = None
 
     def pytest_collectreport(self, report: Any) -> None:
-        """Report a file that could not be collected, or that skips itself."""
         if report.outcome == "skipped":
             self._channel.send(skipped_file=report.nodeid, where=_relative(*report.longrepr[:2]))
         elif report.outcome == "failed":
             self._channel.send(broken_file=report.nodeid, message=_message(report.longrepr), where=_crash(report))
 
     def pytest_collection_finish(self, session: Any) -> None:
-        """Report which tests will run."""
         self._channel.send(collected=[item.nodeid for item in session.items])
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
-        """Report which test starts."""
         self._channel.send(start=nodeid)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_makereport(self, item: Any, call: Any) -> None:
-        """Remember where an exception was raised, before pytest turns it into another one."""
+        # Remember where an exception was raised, before pytest turns it into another one.
         self._where = _raised(call.excinfo.tb) if call.excinfo else None
 
     def pytest_runtest_logreport(self, report: Any) -> None:
-        """Report how one phase of a test ended: its setup, call or teardown."""
         failed = report.outcome == "failed"
         self._channel.send(
             test=report.nodeid,
@@ -180,7 +168,7 @@ class Reporter:
 
 
 def main(spec: Mapping[str, Any]) -> None:
-    """Run the tests that the spec has, and end the process."""
+    """Run the tests of the spec."""
     channel = ResultChannel(spec["channel"])
     codes = {os.path.abspath(name): _compiled(name, data) for name, data in spec["trees"].items()}
     pytest.main(spec["arguments"], plugins=[Reporter(channel, Finder(codes, Assertions(channel)))])
@@ -189,8 +177,8 @@ def main(spec: Mapping[str, Any]) -> None:
 
 
 def _compiled(name: str, data: str) -> types.CodeType:
-    """Return the code of a prepared file, with pytest's explanations of assertions."""
     tree = pickle.loads(base64.b64decode(data))  # noqa: S301 - the judging process made it
+    # Adds pytest's explanations of failed assertions.
     rewrite_asserts(tree, b"")
     code = compile(tree, os.path.abspath(name), "exec", dont_inherit=True)
     assert isinstance(code, types.CodeType)
@@ -203,14 +191,14 @@ def _candidate(described: Any) -> object:
     return pytest.approx(value, *approximate) if approximate else value
 
 
-def _equals_anything(value: object, other: str | None) -> bool:
-    strangers = [object(), 7_919_104_729, "stranger", *(decoys(decode(other)) if other is not None else ())]
+def _equals_anything(value: object, opposite: str | None) -> bool:
+    strangers = [object(), 7_919_104_729, "stranger", *(decoys(decode(opposite)) if opposite is not None else ())]
     return any(_same(value, stranger) for stranger in strangers)
 
 
-def _same(value: object, other: object) -> bool:
+def _same(value: object, candidate: object) -> bool:
     try:
-        return bool(value == other)
+        return bool(value == candidate)
     except Exception:  # noqa: BLE001 - whatever a comparison raises, it does not say that the values are equal
         return False
 
@@ -223,7 +211,7 @@ def _shown(value: object) -> str:
 
 
 def _message(longrepr: object) -> list[str]:
-    """Return the line that failed, as far as its file has text, and pytest's explanation of it."""
+    # The line that failed, if its file has text, and pytest's explanation of it.
     lines = str(longrepr).splitlines()
     errors = [number for number, line in enumerate(lines) if line.startswith("E ")]
     if not errors:
@@ -240,14 +228,14 @@ def _crash(report: Any) -> tuple[str, int] | None:
 
 
 def _raised(traceback: types.TracebackType | None) -> tuple[str, int] | None:
-    """Return the innermost line of a traceback that is not in an installed package."""
-    found = None
+    # The innermost line that is not in an installed package.
+    line = None
     while traceback is not None:
         file = traceback.tb_frame.f_code.co_filename
         if not os.path.realpath(file).startswith(_INSTALLED) and not file.startswith("<frozen "):
-            found = _relative(file, traceback.tb_lineno)
+            line = _relative(file, traceback.tb_lineno)
         traceback = traceback.tb_next
-    return found
+    return line
 
 
 def _relative(file: object, line: int) -> tuple[str, int]:

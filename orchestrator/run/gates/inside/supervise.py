@@ -1,8 +1,8 @@
-"""Judge the tests of code in another process, which this one starts and never imports anything from.
+"""Judge tests that run in another process, which this one starts and from which it imports nothing.
 
-That process sends what it has seen: which tests ran, and the values that they compared. This one knows what was
-expected, which tests were planted to fail, and a secret without which nobody can write a report. No other process may
-look into its memory or its descriptors.
+That process reports which tests ran, and the values that they compared. This one knows the expected values, which tests
+were planted to fail, and a secret that every report needs. No other process may look into its memory or its
+descriptors.
 """
 
 import base64
@@ -27,8 +27,8 @@ from orchestrator.run.gates.inside.guard import check_files
 from orchestrator.run.gates.inside.hiding import HiddenValues, PreparedFile, PreparedTest, Statement, prepare
 from orchestrator.run.gates.inside.values import Approximate, decode, decoys, encode, holds
 
+# Lines of pytest's explanation that only point at signs of the line above.
 _MARKS = re.compile(r"\?? *[\^~+-]+[ \^~+-]*|[+-] *")
-"""A line of pytest's explanation that only points at signs of the line above it."""
 _SET_DUMPABLE = 4
 _CHUNK = 65536
 _LINE = 4_000_000
@@ -37,20 +37,15 @@ _SHUFFLE = secrets.SystemRandom().shuffle
 
 @dataclass(slots=True)
 class RunningTest:
-    """What is known of the test that runs now."""
-
     name: str
     reached: set[int] = field(default_factory=set)
-    failure: str | None = None
-    """What the first assertion that failed says."""
+    failure: str | None = None  # of the first assertion that failed
+    # Set while a value that is not plain data is compared: its text, the expected value, all candidates.
     choice: tuple[str, object, list[object]] | None = None
-    """What a value that is not plain data is compared with: its text, what is expected, and all candidates."""
 
 
 @dataclass(slots=True)
 class Judgement:
-    """The results so far."""
-
     files: Mapping[str, PreparedFile]
     texts: Mapping[str, list[str]]
     hidden: HiddenValues
@@ -66,7 +61,7 @@ class Judgement:
     _test: RunningTest = field(default_factory=lambda: RunningTest(""))
 
     def handle(self, message: Mapping[str, Any]) -> list[object] | None:
-        """Take in one message, and return the answer if it wants one. Raises ValueError for one that cannot be."""
+        """Take in a message, and return the answer if it needs one. Raises ValueError for an invalid message."""
         match message:
             case {"at": int(number)}:
                 return self._asserted(number, message)
@@ -87,15 +82,15 @@ class Judgement:
         return None
 
     def finish(self) -> None:
-        """Add what is missing to the failures: tests that did not run, and planted ones with another result."""
+        """Add failures for tests that did not run, and for planted tests with another result."""
         names = self.collected or []
         if self.done and not self.failed and not self.planted.passes.keys() <= set(names):
             self._fail("the tests", "the process ended before they were collected")
-        left = [name for name in names if name not in self.ended and name not in self.planted.passes]
-        if left and not self.failed:
-            self._fail("the tests", f"they were broken off, {len(left)} were left to run")
+        unfinished = [name for name in names if name not in self.ended and name not in self.planted.passes]
+        if unfinished and not self.failed:
+            self._fail("the tests", f"they were broken off, {len(unfinished)} were left to run")
         wrong = [name for name, passes in self.planted.passes.items() if self.canaries_seen.get(name) is not passes]
-        if wrong and self.done and not left and (self.canaries_seen or not self.failed):
+        if wrong and self.done and not unfinished and (self.canaries_seen or not self.failed):
             self._fail(
                 "the tests",
                 "planted tests have wrong results: the code changes how tests run or how values compare; accepted: "
@@ -140,21 +135,21 @@ class Judgement:
         return statement.expected if key is None else self.hidden.keyed[str(key)]
 
     def _candidates(self, number: int, message: Mapping[str, Any]) -> list[object]:
-        """Return the expected value among others, in random order, for a value that is not plain data."""
+        # For a value that is not plain data: the expected value among decoys, in random order.
         key = message.get("key")
         expected = self._expected(self.hidden.statements[number], key)
         candidates = 2 * [expected, *decoys(expected)]
         _SHUFFLE(candidates)
         self._test.choice = (str(message.get("shown")), expected, candidates)
-        return [_described(one) for one in candidates]
+        return [_described(candidate) for candidate in candidates]
 
-    def _judge_choice(self, statement: Statement, chosen: object) -> None:
+    def _judge_choice(self, statement: Statement, answers: object) -> None:
         if self._test.choice is None:
             raise ValueError("an answer without a question")
         shown, expected, candidates = self._test.choice
         self._test.choice = None
-        if chosen != [one is expected for one in candidates]:
-            several = isinstance(chosen, list) and chosen.count(True) > 2
+        if answers != [candidate is expected for candidate in candidates]:
+            several = isinstance(answers, list) and answers.count(True) > 2
             claims = f"\n{shown} claims to equal other values as well" if several else ""
             self._note(statement, shown, expected, claims)
 
@@ -244,7 +239,7 @@ class Judgement:
         return name
 
     def _explained(self, lines: Sequence[object], where: Sequence[Any] | None) -> str:
-        """Return the message of a failure, with the line of source that only this process can read."""
+        # With the line of source, which only this process can read.
         quoted, *rest = map(str, lines)
         if where is not None and where[0] in self.texts:
             quoted = self._source(str(where[0]), int(where[1]))
@@ -257,7 +252,7 @@ class Judgement:
 
 
 def main(spec: Mapping[str, Any]) -> None:
-    """Run the tests of the spec, and write a report to stdout that has the spec's secret."""
+    """Run the tests of the spec, and write a report with the spec's secret to stdout."""
     if ctypes.CDLL(None, use_errno=True).prctl(_SET_DUMPABLE, 0, 0, 0, 0):
         raise OSError(ctypes.get_errno(), "this process cannot be hidden from others")
     report, code = _judged(spec)
@@ -267,7 +262,7 @@ def main(spec: Mapping[str, Any]) -> None:
 
 
 def _judged(spec: Mapping[str, Any]) -> tuple[dict[str, Any], int]:
-    """Return the report, and the exit code of the process that ran the tests."""
+    # The report, and the exit code of the process that ran the tests.
     if find_spec("pytest") is None:
         return {"missing": "pytest"}, 0
     if problems := check_files(spec["guarded"]):
@@ -283,8 +278,8 @@ def _run(spec: Mapping[str, Any]) -> tuple[dict[str, Any], int]:
     files, broken = _prepare_all(texts, hidden)
     if failed := [(place, message) for name, place, message in broken if name in run]:
         return {"passed": 0, "skipped": 0, "failed": failed}, 0
-    chosen = {name: files[name] for name in run}
-    judgement = Judgement(chosen, {name: text.splitlines() for name, text in texts.items()}, hidden, planted)
+    files_to_run = {name: files[name] for name in run}
+    judgement = Judgement(files_to_run, {name: text.splitlines() for name, text in texts.items()}, hidden, planted)
     open(planted.file, "xb").close()
     code = _follow(_start(spec, files, run), judgement)
     judgement.finish()
@@ -294,7 +289,7 @@ def _run(spec: Mapping[str, Any]) -> tuple[dict[str, Any], int]:
 def _prepare_all(
     texts: Mapping[str, str], hidden: HiddenValues
 ) -> tuple[dict[str, PreparedFile], list[tuple[str, str, str]]]:
-    """Return the files that could be prepared, and name, place and message of each that is not valid Python."""
+    # The prepared files, and (name, place, message) of each that is not valid Python.
     files, broken = {}, []
     for name, text in texts.items():
         try:
@@ -306,7 +301,6 @@ def _prepare_all(
 
 
 def _start(spec: Mapping[str, Any], files: Mapping[str, PreparedFile], run: Sequence[str]) -> "Worker":
-    """Start the process that runs the tests, and send it the prepared files."""
     ours, theirs = socket.socketpair()
     with theirs:
         command = [sys.executable, "-I", "-c", spec["boot"]]
@@ -329,7 +323,8 @@ class Worker:
     channel: socket.socket
 
     def lines(self) -> Iterator[bytes]:
-        """Yield the lines that it sends, until it has ended; other processes may keep its channel open."""
+        """Yield the lines that it sends, until it ends."""
+        # The end of the stream proves nothing: other processes may keep the channel open.
         ended = os.pidfd_open(self.process.pid)
         data = bytearray()
         while True:
@@ -343,12 +338,11 @@ class Worker:
                 return
 
     def answer(self, message: object) -> None:
-        """Answer a question of it."""
         self.channel.sendall(json.dumps(message).encode() + b"\n")
 
 
 def _follow(worker: Worker, judgement: Judgement) -> int:
-    """Take in what the process sends until it ends, and return its exit code; negative for a signal."""
+    # Returns the exit code; negative for a signal.
     try:
         for line in worker.lines():
             answer = judgement.handle(json.loads(line))
@@ -365,7 +359,7 @@ def _follow(worker: Worker, judgement: Judgement) -> int:
 
 
 def _end_like(code: int) -> None:
-    """End as the process of the tests has ended, so that a limit that ended it is seen."""
+    # If a limit ended the tests, this process ends in the same way, so that the sandbox sees it.
     if code < 0:
         if -code != signal.SIGKILL:
             signal.signal(-code, signal.SIG_DFL)
@@ -373,13 +367,13 @@ def _end_like(code: int) -> None:
 
 
 def _explain(statement: Statement, shown: str, expected: object, source: str) -> str:
-    """Return the assertion as it stands in the test, and the value that it got."""
+    # The assertion as it stands in the test, and the value that it got.
     call = f" from {statement.call}" if statement.call and statement.call not in source else ""
-    got = f"{source}: got {shown}{call}"
-    wanted = _short(expected)
-    if statement.comparison == "truth" or wanted in source:
-        return got
-    return f"{got}, not {wanted}" if statement.comparison == "==" else f"{got} for {statement.comparison} {wanted}"
+    head = f"{source}: got {shown}{call}"
+    right = _short(expected)
+    if statement.comparison == "truth" or right in source:
+        return head
+    return f"{head}, not {right}" if statement.comparison == "==" else f"{head} for {statement.comparison} {right}"
 
 
 def _short(value: object) -> str:

@@ -1,7 +1,7 @@
 """Write plain data as text, and compare it with what a test expects.
 
-Both processes of a test run use it: the one that runs the code writes values, and the one that judges reads them. What
-arrives is data of Python's own types, so that no method of the code under test takes part in a comparison.
+The process that runs the code writes values, and the one that judges reads them. What it reads has only Python's own
+types, so no method of the code under test takes part in a comparison.
 """
 
 import ast
@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from types import NoneType
 from typing import Any
 
-LIMIT = 100_000
-"""The longest text of a value, in characters."""
+LIMIT = 100_000  # characters of a value's text
 
 _RANDOM = secrets.SystemRandom()
 _DEPTH = 50
@@ -39,14 +38,13 @@ class NotPlain(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Approximate:
-    """The meaning of `pytest.approx(expected, rel, abs)`, which accepts numbers and lists of numbers."""
+    """What `pytest.approx(expected, rel, abs)` means, for numbers and lists of numbers."""
 
     expected: object
     relative: float | None = None
     absolute: float | None = None
 
     def matches(self, actual: object) -> bool:
-        """Return whether a value is close enough."""
         return self._close(actual, self.expected)
 
     def _close(self, actual: Any, expected: Any) -> bool:
@@ -62,6 +60,7 @@ class Approximate:
         return abs(actual - expected) <= self._tolerance(expected)
 
     def _tolerance(self, expected: float) -> float:
+        # The defaults of pytest.approx.
         absolute = 1e-12 if self.absolute is None else self.absolute
         if self.relative is None and self.absolute is not None:
             return absolute
@@ -72,10 +71,7 @@ class Approximate:
 
 
 def encode(value: object) -> str | None:
-    """Return plain data as a literal of Python, or None if it is something else or too large.
-
-    A subclass of a plain type counts as that type, unless it compares in a way of its own.
-    """
+    """Return plain data as a Python literal; None if it is something else or too large."""
     try:
         text = _encode(value, 0)
     except (NotPlain, RecursionError):
@@ -92,7 +88,6 @@ def decode(text: str) -> object:
 
 
 def holds(left: object, comparison: str, right: object) -> bool:
-    """Return whether a comparison of two plain values holds."""
     if isinstance(right, Approximate):
         return right.matches(left) is (comparison == "==")
     if comparison in ("is", "is not"):
@@ -104,15 +99,15 @@ def holds(left: object, comparison: str, right: object) -> bool:
 
 
 def decoys(value: Any) -> list[Any]:
-    """Return random values of the same kind that differ from `value`, which no honest result equals as well."""
+    """Return random values of the same kind that differ from `value`: an honest result equals none of them."""
     match value:
         case Approximate(expected=expected):
-            return [Approximate(other) for other in decoys(expected)]
+            return [Approximate(decoy) for decoy in decoys(expected)]
         case bool() | None:
-            return [other for other in (True, False, None) if other is not value]
+            return [decoy for decoy in (True, False, None) if decoy is not value]
         case int() | float() | complex():
             near = (value + step for step in _RANDOM.sample([*range(-9, 0), *range(1, 10)], 3))
-            return [other for other in (*near, 2 * value, -value) if other != value]
+            return [decoy for decoy in (*near, 2 * value, -value) if decoy != value]
         case str():
             return [value + _letter(), _letter() + value[1:] + _letter(), *([value[:-1]] if value else [])]
         case bytes():
@@ -120,7 +115,7 @@ def decoys(value: Any) -> list[Any]:
         case list() | tuple():
             return [*_other_items(value), type(value)([*value, 0])]
         case dict():
-            return [{**value, "another": 0}, {key: (other,) for key, other in value.items()} or {0: 0}]
+            return [{**value, "another": 0}, {key: (item,) for key, item in value.items()} or {0: 0}]
         case _:
             return ["another", -1]
 
@@ -167,10 +162,10 @@ def _encode(value: Any, depth: int) -> str:
 
 
 def _base(kind: type) -> Any:
-    """Return the plain type that a type is or compares like. Raises NotPlain."""
     if kind in _BASES:
         return kind
     for base in _BASES:
+        # A subclass counts as its plain type unless it compares in its own way.
         if base in type.mro(kind) and kind.__eq__ is base.__eq__:
             return base
     raise NotPlain
@@ -179,16 +174,17 @@ def _base(kind: type) -> Any:
 def _number(text: str) -> str:
     if "nan" in text or ("inf" in text and "j" in text):
         raise NotPlain
+    # The literal 1e999 reads as infinity.
     return text.replace("inf", "1e999")
 
 
 def _few(items: Iterable[Any]) -> list[Any]:
-    found = []
+    elements = []
     for item in items:
-        found.append(item)
-        if len(found) > LIMIT // 2:
+        elements.append(item)
+        if len(elements) > LIMIT // 2:
             raise NotPlain
-    return found
+    return elements
 
 
 def _joined(opening: str, parts: list[str], closing: str) -> str:

@@ -1,4 +1,4 @@
-"""Ask a model for one turn after the other, within its context, and add up the usage."""
+"""Ask a model for one turn after another, within its context, and add up the usage."""
 
 from dataclasses import replace
 
@@ -12,15 +12,15 @@ from orchestrator.run.steps.context.editor import ContextEditor
 from orchestrator.run.steps.context.window import Turn, Window
 from orchestrator.task.events import Usage
 
+# Characters shown of each end of a result that is too long.
 ENDS = 200
-"""How many characters of either end of a result are shown if the whole is too long."""
 
 
 class Conversation:
-    """The conversation of one attempt, from its first prompt on. Its calls raise what `models` raises.
+    """The conversation of one attempt. Its calls raise what `models` raises.
 
-    `context` is how many tokens a sequence of the model may have, None where that is not known. With `prunes`, the
-    model is asked to drop documents before the history is condensed.
+    `context` is the tokens of one sequence, None if unknown. With `prunes`, the model is asked to drop documents
+    before the history is condensed.
     """
 
     def __init__(
@@ -45,20 +45,20 @@ class Conversation:
         self.usage = Usage()
 
     async def ask(self, schema: dict[str, object] | None = None) -> Completion:
-        """Return the model's next answer. A schema that cannot become a grammar is not enforced: the caller checks.
+        """Return the next answer. Raises `PromptTooLong` if there is no room for one.
 
-        Raises `PromptTooLong` if there is no room for an answer.
+        A schema that cannot become a grammar is not enforced: the caller checks.
         """
         try:
-            done = await self._generate(schema)
+            completion = await self._generate(schema)
         except PromptTooLong:
             if not self.window.turns:
                 raise
             await self._add_last_again()
-            done = await self._generate(schema)
-        self._editor.note_tokens(self.window, done.usage.prompt_tokens)
-        self.usage = added(self.usage, done.usage)
-        return done
+            completion = await self._generate(schema)
+        self._editor.note_tokens(self.window, completion.usage.prompt_tokens)
+        self.usage = added(self.usage, completion.usage)
+        return completion
 
     async def _generate(self, schema: dict[str, object] | None) -> Completion:
         request = self._attempt.role.request(
@@ -75,14 +75,14 @@ class Conversation:
             return await self._models.generate(self._attempt.role.model, loose, self._on_text)
 
     async def _add_last_again(self) -> None:
-        """Make room once more, by what the conversation really has: the estimate of its tokens was too low."""
+        # The estimate of the tokens was too low.
         self._editor.forget_tokens()
         last = replace(self.window.turns[-1], notice="")
         self.window = self.window.without_last()
         await self.add(last)
 
     async def add(self, turn: Turn) -> None:
-        """Add a turn, and make room. Of a result that is too long to be shown, the model sees the size or both ends."""
+        """Add a turn and make room. Of a result that is too long, the model sees the size or both ends."""
         window = self.window.add(turn)
         if not await self._editor.fits(window):
             window = self.window.add(Turn(turn.wrote, _in_short(turn)))
@@ -101,10 +101,10 @@ class Conversation:
 
 
 def _in_short(turn: Turn) -> str:
-    """Return what is shown of a turn whose result is too long; never more than the result."""
     if turn.document is not None:
         size = len(turn.document.text)
         return f"{turn.document.name}: {size} characters are too long to be shown; ask for a part"
     how = f": {turn.rest}" if turn.rest else ""
     between = f"… {len(turn.result) - 2 * ENDS} characters are too long to be shown{how} …"
+    # Never longer than the result.
     return min(turn.result, f"{turn.result[:ENDS]}\n{between}\n{turn.result[-ENDS:]}", key=len)

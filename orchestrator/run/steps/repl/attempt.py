@@ -1,4 +1,4 @@
-"""Carry out one attempt of a step whose model writes code: instructions, code, output, more code, until `final`."""
+"""One attempt of a step whose model writes code: instructions, code, output, more code, until `final`."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -27,18 +27,12 @@ from orchestrator.task.events import Failure, FailureKind, Usage
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplRunner:
-    """Carries out one attempt at a step of kind `repl`."""
-
     sessions: Open
-    """Opens the sandbox's session that the interpreter runs in."""
     toolbox: Toolbox
     subcalls: SubcallModels
-    on_call: OnCall
-    """Gets every call of a tool or a model when it is over."""
-    folder: Path
-    """Where the outputs of the code are kept."""
-    context: int | None
-    """How many tokens a sequence of the step's model may have; None where that is not known."""
+    on_call: OnCall  # gets every finished call of a tool or a model
+    folder: Path  # for the outputs of the code
+    context: int | None  # tokens of one sequence; None if unknown
     budget: ReplBudget = field(default_factory=ReplBudget)
 
     async def run(
@@ -48,11 +42,7 @@ class ReplRunner:
         on_generated: OnGenerated = lambda usage: None,
         on_text: OnText | None = None,
     ) -> Produced:
-        """Return what the attempt made, as `StepRunner.run` says.
-
-        The step's `timeout_seconds`, else the budget's seconds, limit all of it. The usage is that of
-        the step's model and of all models that its code asked.
-        """
+        """Run as `StepRunner.run`. The usage is that of the step's model and of all models that its code asked."""
         budget = replace(self.budget, seconds=attempt.step.timeout_seconds or self.budget.seconds)
         spending, outputs = Spending(budget), Outputs(self.folder)
         host = Host(self.toolbox, outputs, self.subcalls, spending, self.on_call, attempt.slack)
@@ -65,19 +55,18 @@ class ReplRunner:
             with reporting_usage(scope, on_generated, usage):
                 async with interpreter(self.sessions, host, outputs, budget) as running:
                     await running.feed(self.toolbox.context.workspace.inputs)
-                    made = await _turns(attempt, talk, running, self)
-        return Produced(made, usage())
+                    artifacts = await _turns(attempt, talk, running, self)
+        return Produced(artifacts, usage())
 
 
 async def _turns(attempt: Attempt, talk: Conversation, running: Interpreter, work: ReplRunner) -> dict[str, bytes]:
-    """Have the model write code, run it and show the model its output, until `final` gives an acceptable result."""
     error: str | None = "the step has not begun"
     for _ in range(work.budget.turns):
-        done = await talk.ask()
-        if reason := _why_not_run(done):
-            await talk.add(Turn(done.text, reason))
+        completion = await talk.ask()
+        if reason := _why_not_run(completion):
+            await talk.add(Turn(completion.text, reason))
             continue
-        end = await running.run(code_in(done.text))
+        end = await running.run(code_in(completion.text))
         error = end.error
         if end.final:
             try:
@@ -85,7 +74,7 @@ async def _turns(attempt: Attempt, talk: Conversation, running: Interpreter, wor
             except AttemptError as refused:
                 error = f"final was refused: {refused.failure.message}"
         came = "\n".join(filter(None, (end.shown, error if end.final else ""))) or "(nothing)"
-        await talk.add(Turn(done.text, came, rest=end.rest))
+        await talk.add(Turn(completion.text, came, rest=end.rest))
     kind = FailureKind.CODE if error else FailureKind.LOGIC
     message = f"no final(value) within {work.budget.turns} turns"
     raise AttemptError(Failure(kind, message, f"{message}\n{error}" if error else message))
@@ -98,24 +87,20 @@ def _head(attempt: Attempt, toolbox: Toolbox) -> tuple[Message, ...]:
     return step_messages(attempt.role.system, attempt.role.persona, (), text)
 
 
-def _why_not_run(done: Completion) -> str:
-    """Return why an answer cannot be run; empty if it can."""
-    if done.finish != "stop":
-        return f"The answer did not come to its end ({done.finish}). Nothing was run: write less at a time."
-    return "" if code_in(done.text) else "There was no code in the answer."
+def _why_not_run(completion: Completion) -> str:
+    if completion.finish != "stop":
+        return f"The answer did not come to its end ({completion.finish}). Nothing was run: write less at a time."
+    return "" if code_in(completion.text) else "There was no code in the answer."
 
 
+# Characters of an input that the model is shown; its code has the whole text.
 GLIMPSE = 200
-"""How many characters of an input the model is shown. Its code has the whole text."""
 
 
 def instructions(
     how: str, action: str, inputs: Sequence[StepInput], outputs: Sequence[str], tools: Sequence[Tool]
 ) -> str:
-    """Return the action, with what the code can use, the beginnings of the inputs, and the names of the outputs.
-
-    `how` is the text that ships for what the code can use, `PromptSet.repl`.
-    """
+    """Return the action, `how` code can act (`PromptSet.repl`), tools, glimpses of inputs, and output names."""
     lines = [how]
     if tools:
         lines += ["tool(name, ...)              calls one of:", described(tools)]
@@ -125,7 +110,7 @@ def instructions(
 
 
 def code_in(answer: str) -> str:
-    """Return the code of an answer: what its first fence encloses, or all of it where there is no fence."""
+    """Return the code in the first fence of an answer; without a fence, all of it."""
     blocks = blocks_of(answer)
     return blocks[0].text.strip("\n") if blocks else answer.strip()
 

@@ -1,4 +1,4 @@
-"""Answer the requests of a step's code. A model has written it, so every request is validated and counted."""
+"""Answer the requests of a step's code. A model wrote it, so every request is validated and counted."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -17,7 +17,7 @@ from orchestrator.task.events import CallOutcome
 
 
 class Host:
-    """Answers the requests that the code of one attempt may make. Each request gets exactly one answer."""
+    """Answers the requests of the code of one attempt, each exactly once."""
 
     def __init__(
         self,
@@ -43,32 +43,31 @@ class Host:
             "output": self._output,
         }
 
-    async def answer(self, asked: Ask) -> Answer:
-        """Carry out a request and return its value, or the error that the code is to see."""
-        carry_out = self._answers.get(asked.name)
+    async def answer(self, request: Ask) -> Answer:
+        """Carry out a request and return its value, or the error that the code sees."""
+        carry_out = self._answers.get(request.name)
         if carry_out is None:
-            return Answer(error=f"there is no call {asked.name!r}; accepted: {', '.join(self._answers)}")
+            return Answer(error=f"there is no call {request.name!r}; accepted: {', '.join(self._answers)}")
         try:
-            return Answer(await carry_out(asked.arguments))
+            return Answer(await carry_out(request.arguments))
         except msgspec.ValidationError as error:
-            return Answer(error=f"{asked.name}: {error}")
+            return Answer(error=f"{request.name}: {error}")
         except (BudgetSpent, ToolError, NoSuchText, NoSuchOutput) as error:
-            return Answer(error=f"{asked.name}: {error}")
+            return Answer(error=f"{request.name}: {error}")
 
     async def _llm_call(self, arguments: dict[str, Any]) -> str:
         call = msgspec.convert(arguments, LlmCall)
-        (answer,) = await self._asked("llm_call", [call])
+        (answer,) = await self._ask_models("llm_call", [call])
         if answer.error is not None:
             raise ToolError(answer.error)
         text: str = answer.value
         return text
 
     async def _llm_batch(self, arguments: dict[str, Any]) -> list[dict[str, Any]]:
-        answers = await self._asked("llm_batch", msgspec.convert(arguments, LlmBatch).calls)
+        answers = await self._ask_models("llm_batch", msgspec.convert(arguments, LlmBatch).calls)
         return [{"value": answer.value, "error": answer.error} for answer in answers]
 
-    async def _asked(self, name: str, calls: list[LlmCall]) -> list[Answer]:
-        """Ask models, and report that as one call. Of calls that the budget refuses only the first is reported."""
+    async def _ask_models(self, name: str, calls: list[LlmCall]) -> list[Answer]:
         clock = asyncio.get_running_loop().time
         started = clock()
 
@@ -79,6 +78,7 @@ class Host:
         try:
             answers = await ask_all(calls, self._subcalls, self._spending, self._slack)
         except BudgetSpent as error:
+            # Of the calls that the budget refuses, only the first is reported.
             if not self._refused:
                 report("refused", str(error))
             self._refused = True
@@ -91,15 +91,15 @@ class Host:
         return answers
 
     async def _tool(self, arguments: dict[str, Any]) -> Any:
-        asked = msgspec.convert(arguments, ToolAsk)
+        request = msgspec.convert(arguments, ToolAsk)
         self._spending.take(1)
-        return (await self._toolbox.call(asked.tool, asked.arguments)).value
+        return (await self._toolbox.call(request.tool, request.arguments)).value
 
     async def _write(self, arguments: dict[str, Any]) -> None:
-        asked = msgspec.convert(arguments, Write)
-        self._toolbox.context.workspace.write(asked.name, asked.text)
+        request = msgspec.convert(arguments, Write)
+        self._toolbox.context.workspace.write(request.name, request.text)
 
     async def _output(self, arguments: dict[str, Any]) -> str:
-        asked = msgspec.convert(arguments, ReadOutput)
-        text = await asyncio.to_thread(self._outputs.read, asked.name)
-        return text[asked.start : asked.start + asked.length]
+        request = msgspec.convert(arguments, ReadOutput)
+        text = await asyncio.to_thread(self._outputs.read, request.name)
+        return text[request.start : request.start + request.length]

@@ -1,9 +1,9 @@
-"""Run a step's code, turn by turn, inside the sandbox; what it needs from outside is asked for over the channel.
+"""Run a step's code, turn by turn, inside the sandbox; requests to the outside go over the channel to the host.
 
-The host sends this file into the sandbox and starts it there, so it imports only the standard library. Model-written
-code runs in this very process and may do with it what it likes: the host trusts nothing that comes out of it.
+The host sends this file into the sandbox, so it imports only the standard library. Model-written code runs in this
+process and can do anything to it: the host trusts nothing that comes out of it.
 
-Messages are four bytes of length (big endian) and JSON: see `orchestrator.run.steps.repl.protocol`.
+A message is four bytes of length (big endian) and JSON: see `orchestrator.run.steps.repl.protocol`.
 """
 
 import ast
@@ -25,21 +25,19 @@ CHANNEL = 3
 CHUNK = 32 * 1024
 PIECE = 1_000_000
 LINE = 300
+# Seconds after which a turn's timer fires again, since a bare `except` of the step's code catches `Stopped`.
 AGAIN = 1.0
-"""Seconds after which the timer of a turn fires again, since a bare `except` of the step's code catches `Stopped`."""
 
 
 class HostGone(BaseException):
-    """The host has closed the channel, which ends the interpreter. It is no error of the step's code."""
+    """The host has closed the channel, which ends the interpreter; no error of the step's code."""
 
 
 class Stopped(BaseException):
-    """The turn has to end. It is no `Exception`, so that `except Exception` in the step's code does not catch it."""
+    """The turn has to end. Not an `Exception`, so that `except Exception` in the step's code does not catch it."""
 
 
 class FinalCalled(Stopped):
-    """`final` was called."""
-
     def __init__(self, value: Any) -> None:
         self.value = value
 
@@ -49,17 +47,17 @@ class HostError(RuntimeError):
 
 
 class Channel:
-    """The connection to the host. Requests are sent one at a time, whichever thread makes them."""
+    """The connection to the host. Requests are sent one at a time, from any thread."""
 
     def __init__(self, descriptor: int) -> None:
         self._socket = socket.socket(fileno=descriptor)
         self._lock = threading.RLock()
-        self._asked = 0
+        self._requests = 0
 
     def send(self, message: dict[str, Any]) -> None:
-        """Send one message. The timer of the turn cannot interrupt it."""
         body = json.dumps(message).encode()
         with self._lock:
+            # The timer of the turn must not interrupt a message.
             signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGALRM})
             try:
                 self._socket.sendall(len(body).to_bytes(4, "big") + body)
@@ -67,23 +65,21 @@ class Channel:
                 signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM})
 
     def receive(self) -> Any:
-        """Return the next message. Raises HostGone."""
+        """Raises HostGone."""
         return json.loads(self._read(int.from_bytes(self._read(4), "big")))
 
     def ask(self, question: str, /, **arguments: Any) -> Any:
-        """Send a request to the host and return its answer. The timer of the turn is stopped meanwhile.
-
-        Raises HostError.
-        """
+        """Send a request to the host and return its answer. Raises HostError."""
         with self._lock:
-            left, _ = signal.setitimer(signal.ITIMER_REAL, 0)
+            # Waiting for the host does not count as computing.
+            remaining, _ = signal.setitimer(signal.ITIMER_REAL, 0)
             try:
-                self._asked += 1
+                self._requests += 1
                 sys.stdout.flush()
-                self.send({"type": "ask", "id": self._asked, "name": question, "arguments": arguments})
+                self.send({"type": "ask", "id": self._requests, "name": question, "arguments": arguments})
                 answer = self.receive()
             finally:  # also after arguments that are no JSON
-                signal.setitimer(signal.ITIMER_REAL, left, AGAIN)
+                signal.setitimer(signal.ITIMER_REAL, remaining, AGAIN)
         if answer["error"] is not None:
             raise HostError(answer["error"])
         return answer["value"]
@@ -108,11 +104,10 @@ class OutputStream(io.TextIOBase):
         self.left = 0
 
     def writable(self) -> bool:
-        """Return True, as for any stream that can be written to."""
         return True
 
     def write(self, text: str) -> int:
-        """Keep some text until there is enough to send. Raises Stopped for a turn that prints more than it may."""
+        """Buffer text. Raises Stopped if the turn prints more than it may."""
         self.left -= len(text)
         if self.left < 0:
             self.left = CHUNK  # for the traceback
@@ -124,7 +119,6 @@ class OutputStream(io.TextIOBase):
         return len(text)
 
     def flush(self) -> None:
-        """Send the text that was kept."""
         text = "".join(self._pieces)
         self._pieces, self._size = [], 0
         for start in range(0, len(text), CHUNK):
@@ -132,7 +126,7 @@ class OutputStream(io.TextIOBase):
 
 
 class Artifacts(MutableMapping[str, str]):
-    """The outputs that the step has written. Assigning to a name writes that output, if the host allows it."""
+    """The outputs that the step has written. Assigning to a name writes it, if the host allows that."""
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
@@ -156,7 +150,7 @@ class Artifacts(MutableMapping[str, str]):
 
 
 class ReadableTexts:
-    """What `peek` and `grep` look into: inputs, artifacts, and outputs of earlier turns (out1, out2, …)."""
+    """What `peek` and `grep` look into: inputs, artifacts, outputs of earlier turns (out1, out2, …)."""
 
     def __init__(self, channel: Channel, inputs: dict[str, str], artifacts: Artifacts) -> None:
         self._channel = channel
@@ -171,13 +165,13 @@ class ReadableTexts:
         """Return (name, line number, line) for lines that match; in all inputs and artifacts, or in one text."""
         matcher = re.compile(pattern)
         names = [*self._inputs, *self._artifacts] if name is None else [name]
-        found = (
+        matches = (
             (source, number, line[:LINE])
             for source in names
             for number, line in enumerate(self._text(source).splitlines(), start=1)
             if matcher.search(line)
         )
-        return list(islice(found, limit))
+        return list(islice(matches, limit))
 
     def _text(self, name: str) -> str:
         if name in self._inputs:
@@ -195,7 +189,7 @@ class ReadableTexts:
 
 
 def api(channel: Channel, inputs: dict[str, str]) -> dict[str, Any]:
-    """Return the names that are defined for the step's code."""
+    # These names are defined for the step's code.
     artifacts = Artifacts(channel)
     texts = ReadableTexts(channel, inputs, artifacts)
     return {"inputs": inputs, "artifacts": artifacts, "peek": texts.peek, "grep": texts.grep, **_asking(channel)}
@@ -210,9 +204,9 @@ def _asking(channel: Channel) -> dict[str, Any]:
         prompts: Sequence[str | dict[str, Any]], role: str | None = None, persona: str | None = None
     ) -> list[str | HostError]:
         """Return the answers to all prompts, asked at once; a HostError in the place of one that failed."""
-        asked = [{"prompt": one} if isinstance(one, str) else one for one in prompts]
-        answers = channel.ask("llm_batch", calls=[{"role": role, "persona": persona, **one} for one in asked])
-        return [HostError(one["error"]) if one["error"] is not None else one["value"] for one in answers]
+        requests = [{"prompt": prompt} if isinstance(prompt, str) else prompt for prompt in prompts]
+        answers = channel.ask("llm_batch", calls=[{"role": role, "persona": persona, **call} for call in requests])
+        return [HostError(answer["error"]) if answer["error"] is not None else answer["value"] for answer in answers]
 
     def tool(name: str, /, **arguments: Any) -> Any:
         """Call a tool of this step and return its result."""
@@ -227,7 +221,7 @@ def _asking(channel: Channel) -> dict[str, Any]:
 
 
 def run(code: str, turn: int, namespace: dict[str, Any]) -> None:
-    """Run one turn. The value of a last line that is an expression is printed, as at a prompt."""
+    """Run one turn. If its last line is an expression, its value is printed, as at a prompt."""
     name = f"<turn {turn}>"
     linecache.cache[name] = (len(code), None, code.splitlines(keepends=True), name)
     tree = ast.parse(code, name)
@@ -240,7 +234,7 @@ def run(code: str, turn: int, namespace: dict[str, Any]) -> None:
 
 
 def format_error(error: BaseException) -> str:
-    """Return the traceback of the step's code and of what it called, without the frames of this file."""
+    """Return the traceback of the step's code, without the frames of this file."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename != __file__]
     while frames and not frames[0].filename.startswith("<turn "):
         del frames[0]
@@ -249,7 +243,6 @@ def format_error(error: BaseException) -> str:
 
 
 def on_alarm(signum: int, frame: FrameType | None) -> None:
-    """End a turn that takes too long."""
     raise Stopped("the turn took longer than it may")
 
 
@@ -271,8 +264,7 @@ def main() -> None:
 
 
 def turn(message: dict[str, Any], namespace: dict[str, Any]) -> dict[str, Any]:
-    """Run the code of a turn and say how it ended."""
-    done: dict[str, Any] = {"error": None, "final": False, "value": None}
+    outcome: dict[str, Any] = {"error": None, "final": False, "value": None}
     try:
         try:
             signal.setitimer(signal.ITIMER_REAL, message["seconds"], AGAIN)
@@ -280,14 +272,14 @@ def turn(message: dict[str, Any], namespace: dict[str, Any]) -> dict[str, Any]:
         finally:  # the timer must not interrupt the report of how the turn ended
             signal.setitimer(signal.ITIMER_REAL, 0)
     except FinalCalled as finished:
-        done |= {"final": True, "value": finished.value}
+        outcome |= {"final": True, "value": finished.value}
     except HostGone:
         raise
     except BaseException as error:  # noqa: BLE001 - whatever the step's code raises is how its turn ended
-        done["error"] = format_error(error)
+        outcome["error"] = format_error(error)
     finally:
         sys.stdout.flush()
-    return done
+    return outcome
 
 
 if __name__ == "__main__":

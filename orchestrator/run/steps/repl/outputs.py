@@ -2,11 +2,9 @@
 
 from pathlib import Path
 
-SHOWN = 2_000
-"""How many characters of a turn's output the model sees: half of them from either end."""
+SHOWN = 2_000  # characters of a turn's output that the model sees, half of them from either end
 
-MOST_BYTES = 16 * 1024 * 1024
-"""The most bytes that all turns of an attempt may print together."""
+MOST_BYTES = 16 * 1024 * 1024  # of all turns of an attempt together
 
 
 class TooMuchOutput(Exception):
@@ -14,11 +12,11 @@ class TooMuchOutput(Exception):
 
 
 class NoSuchOutput(Exception):
-    """There is no output of this name. The message says which there are."""
+    """No output has this name. The message says which there are."""
 
 
 class Outputs:
-    """The outputs of one attempt, `out1`, `out2`, …, as files `NAME.txt` in a folder of their own."""
+    """The outputs of one attempt, `out1`, `out2`, …, as files `NAME.txt` in `folder`."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -27,7 +25,6 @@ class Outputs:
 
     @property
     def last(self) -> str:
-        """The name of the output that was kept last."""
         return f"out{self._count}"
 
     def admit(self, text: str) -> None:
@@ -37,22 +34,22 @@ class Outputs:
             raise TooMuchOutput(f"more than {MOST_BYTES >> 20} MiB were printed")
 
     def keep(self, text: str) -> str:
-        """Keep the output of one turn, and return it as the model is to see it. Blocks on the disk."""
+        """Keep the output of one turn, and return what the model sees of it. Blocks on the disk."""
         self._count += 1
         self.folder.mkdir(parents=True, exist_ok=True)
         (self.folder / f"{self.last}.txt").write_text(text, encoding="utf-8")
         return cut(text, self.last)
 
     def read(self, name: str) -> str:
-        """Return the whole of an output. Blocks on the disk. Raises `NoSuchOutput`."""
-        known = [f"out{number}" for number in range(1, self._count + 1)]
-        if name not in known:
-            raise NoSuchOutput(f"there is no text {name!r}; outputs so far: {', '.join(known) or 'none'}")
+        """Return a whole output. Blocks on the disk. Raises `NoSuchOutput`."""
+        names = [f"out{number}" for number in range(1, self._count + 1)]
+        if name not in names:
+            raise NoSuchOutput(f"there is no text {name!r}; outputs so far: {', '.join(names) or 'none'}")
         return (self.folder / f"{name}.txt").read_text(encoding="utf-8")
 
 
 def cut(text: str, name: str) -> str:
-    """Return an output as the model sees it: whole if short, else both its ends and the call that shows the rest."""
+    """Return a short output whole, a long one as both ends and the call that shows the rest."""
     if len(text) <= SHOWN:
         return text
     half = SHOWN // 2
@@ -61,5 +58,5 @@ def cut(text: str, name: str) -> str:
 
 
 def peek(name: str) -> str:
-    """Return the call by which a step's code looks at the parts of an output."""
+    """Return the call by which code reads a part of an output."""
     return f"peek({name!r}, start, length)"

@@ -1,7 +1,7 @@
-"""Define the messages between the host and a step's interpreter, and validate those that come from the interpreter.
+"""The messages between the host and a step's interpreter; those of the interpreter are validated.
 
-Each message is one JSON object. The host sends InputText and Run. The interpreter sends Printed and Ask; the host
-answers each Ask by one Answer, and Done ends the turn that Run began.
+Each message is a JSON object. The host sends InputText and Run, the interpreter Printed and Ask. The host answers each
+Ask with one Answer, and Done ends the turn.
 """
 
 from typing import Any
@@ -14,14 +14,14 @@ class ReplProtocolError(Exception):
 
 
 class InputText(msgspec.Struct, tag_field="type", tag="input", frozen=True):
-    """A text that the step reads, or the next piece of it."""
+    """A text that the step reads, or its next piece."""
 
     name: str
     text: str
 
 
 class Run(msgspec.Struct, tag_field="type", tag="run", frozen=True):
-    """Run the code of a turn. It may compute for `seconds` and print `output` characters."""
+    """Run a turn, which may compute for `seconds` and print `output` characters."""
 
     turn: int
     code: str
@@ -37,13 +37,11 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class Printed(msgspec.Struct, tag_field="type", tag="printed", frozen=True, forbid_unknown_fields=True):
-    """The code has printed something."""
-
     text: str
 
 
 class Ask(msgspec.Struct, tag_field="type", tag="ask", frozen=True, forbid_unknown_fields=True):
-    """The code asks the host to do something. `name` is one of those that `Host` knows."""
+    """A request of the code. `name` is one of those that `Host` knows."""
 
     id: int
     name: str
@@ -51,7 +49,7 @@ class Ask(msgspec.Struct, tag_field="type", tag="ask", frozen=True, forbid_unkno
 
 
 class Done(msgspec.Struct, tag_field="type", tag="done", frozen=True, forbid_unknown_fields=True):
-    """The turn is over: by an `error` (its traceback), by `final` with a `value`, or at the end of its code."""
+    """The end of a turn: by an `error` (its traceback), by `final` with a `value`, or at the end of the code."""
 
     error: str | None
     final: bool
@@ -59,7 +57,7 @@ class Done(msgspec.Struct, tag_field="type", tag="done", frozen=True, forbid_unk
 
 
 class LlmCall(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Ask a model. `inputs` are texts that stand before the prompt, by name; they are shared between calls."""
+    """Ask a model. `inputs` are texts before the prompt, by name; calls share them."""
 
     prompt: str
     role: str | None = None
@@ -70,27 +68,21 @@ class LlmCall(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class LlmBatch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Ask models many things at once."""
-
     calls: list[LlmCall]
 
 
 class ToolAsk(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Call one of the step's tools."""
-
     tool: str
     arguments: dict[str, Any]
 
 
 class Write(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Write one of the step's outputs."""
-
     name: str
     text: str
 
 
 class ReadOutput(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Read back a part of what a turn has printed: out1, out2, …."""
+    """Read a part of an output (out1, out2, …), in characters."""
 
     name: str
     start: int
@@ -103,7 +95,7 @@ _DECODER: msgspec.json.Decoder[FromInterpreter] = msgspec.json.Decoder(FromInter
 
 
 def decode(body: bytes) -> FromInterpreter:
-    """Return the message. Raises `ReplProtocolError`."""
+    """Raises `ReplProtocolError`."""
     try:
         return _DECODER.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -111,5 +103,4 @@ def decode(body: bytes) -> FromInterpreter:
 
 
 def encode(message: InputText | Run | Answer) -> bytes:
-    """Return the message as it is sent."""
     return msgspec.json.encode(message)

@@ -1,4 +1,4 @@
-"""Run a step's code in one interpreter in the sandbox, turn by turn, and answer its requests meanwhile."""
+"""Run a step's code turn by turn in one interpreter in the sandbox, and answer its requests."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -38,42 +38,35 @@ from orchestrator.run.steps.repl.protocol import (
 from orchestrator.task.events import Failure, FailureKind
 
 PROGRAM = "interpreter.py"
+# Characters of an input in one message. However JSON escapes them, the message stays below its limit.
 PIECE = 1_000_000
-"""How many characters of an input one message has. However JSON escapes them, the message stays below its limit."""
 
+# From one interpreter, so that code which only sends requests ends some time.
 MOST_MESSAGES = 50_000
-"""The most messages that an interpreter may send, so that code which only sends requests ends some time."""
 
 EVIDENCE = 2_000
+# An interpreter runs for long, so its limits are low. Without a control group, MEMORY is the limit of each process.
 MEMORY = 256 * MIB
 PROCESSES = 4
 DISK = 16 * MIB
-"""An interpreter runs for long, so its limits are low. Without a control group, MEMORY is the limit of each process."""
 
+# Opens a session in the sandbox. Raises `SandboxError`.
 Open = Callable[[SandboxJob], AbstractAsyncContextManager[Session]]
-"""Opens a session in the sandbox. Raises `SandboxError`."""
 
 _TIMES = ("wall", "cpu")
 
 
 @dataclass(frozen=True, slots=True)
 class TurnEnd:
-    """How a turn ended."""
-
-    shown: str
-    """What the model is shown of the output."""
-    rest: str
-    """The call by which the code can look at the rest of it."""
-    final: bool
-    """Whether the code has called `final`."""
-    value: Any
-    """The value that `final` was given."""
-    error: str | None
-    """The traceback of a turn that failed."""
+    shown: str  # output as the model sees it
+    rest: str  # the call by which the code can look at the rest
+    final: bool  # whether the code has called `final`
+    value: Any  # that `final` got
+    error: str | None  # the traceback of a turn that failed
 
 
 class Interpreter:
-    """One interpreter. Calls raise `AttemptError` where its program has ended, or breaks the protocol."""
+    """One interpreter. Calls raise `AttemptError` if its program has ended or breaks the protocol."""
 
     def __init__(self, session: Session, host: Host, outputs: Outputs, budget: ReplBudget) -> None:
         self._session = session
@@ -84,13 +77,11 @@ class Interpreter:
         self._messages = 0
 
     async def feed(self, inputs: Mapping[str, str]) -> None:
-        """Send the interpreter the inputs of the step, by name."""
         for name, text in inputs.items():
             for start in range(0, max(1, len(text)), PIECE):
                 await self._send(InputText(name, text[start : start + PIECE]))
 
     async def run(self, code: str) -> TurnEnd:
-        """Run the code of one turn to its end."""
         self._turns += 1
         printed: list[str] = []
         await self._send(Run(self._turns, code, self._budget.turn_seconds, self._budget.turn_output))
@@ -99,16 +90,16 @@ class Interpreter:
                 case Printed(text):
                     self._admit(text)
                     printed.append(text)
-                case Ask() as asked:
-                    await self._send(await self._host.answer(asked))
-                case Done() as done:
-                    return await self._ended("".join(printed), done)
+                case Ask() as request:
+                    await self._send(await self._host.answer(request))
+                case Done() as end:
+                    return await self._ended("".join(printed), end)
 
-    async def _ended(self, printed: str, done: Done) -> TurnEnd:
-        self._admit(done.error or "")
-        whole = "\n".join(filter(None, (printed.rstrip("\n"), done.error)))
+    async def _ended(self, printed: str, end: Done) -> TurnEnd:
+        self._admit(end.error or "")
+        whole = "\n".join(filter(None, (printed.rstrip("\n"), end.error)))
         shown = await asyncio.to_thread(self._outputs.keep, whole)
-        return TurnEnd(shown, peek(self._outputs.last), done.final, done.value, done.error)
+        return TurnEnd(shown, peek(self._outputs.last), end.final, end.value, end.error)
 
     def _admit(self, text: str) -> None:
         try:
@@ -143,7 +134,7 @@ class Interpreter:
 
 @asynccontextmanager
 async def interpreter(sessions: Open, host: Host, outputs: Outputs, budget: ReplBudget) -> AsyncIterator[Interpreter]:
-    """Run an interpreter for as long as the block lasts. Raises `AttemptError` where the sandbox is not available."""
+    """Run an interpreter while the block lasts. Raises `AttemptError` if the sandbox is not available."""
     limits = SandboxLimits(
         wall=budget.seconds, cpu=max(1, int(budget.seconds)), memory=MEMORY, processes=PROCESSES, disk=DISK
     )
@@ -161,12 +152,12 @@ async def interpreter(sessions: Open, host: Host, outputs: Outputs, budget: Repl
 
 
 def _failure_of(outcome: JobOutcome, printed: Sequence[str]) -> Failure:
-    said = "".join([*printed, outcome.stderr.decode(errors="replace")])[-EVIDENCE:]
+    output = "".join([*printed, outcome.stderr.decode(errors="replace")])[-EVIDENCE:]
     if outcome.limit:
         if outcome.starved:
             return Failure(FailureKind.INFRASTRUCTURE, "the step's code hardly got a core: this machine is too busy")
         kind = FailureKind.TIMEOUT if outcome.limit in _TIMES else FailureKind.RESOURCE
-        return Failure(kind, f"the step's code ran into the limit of its sandbox: {outcome.limit}", said)
+        return Failure(kind, f"the step's code ran into the limit of its sandbox: {outcome.limit}", output)
     how = f"signal {outcome.signal}" if outcome.signal is not None else f"exit code {outcome.exit_code}"
     message = f"the step's code ended its interpreter ({how})"
-    return Failure(FailureKind.CODE, message, f"{message}\n{said}".strip())
+    return Failure(FailureKind.CODE, message, f"{message}\n{output}".strip())

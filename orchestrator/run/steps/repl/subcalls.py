@@ -21,26 +21,21 @@ class NoSuchRole(Exception):
     """There is no such role or persona. The message says which there are."""
 
 
+# Resolves the names of a role (None: the step's own) and of a persona. Raises `NoSuchRole`.
 Resolve = Callable[[str | None, str | None], ResolvedRole]
-"""Resolves the names of a role (None: the step's own) and of a persona. Raises `NoSuchRole`."""
 
+# The pool's `generate_batch`: many requests to one model, with their outcomes in order.
 GenerateBatch = Callable[[str, Sequence[Generation]], Awaitable[list[Completion | EngineError | PoolError]]]
-"""The pool's `generate_batch`: sends requests to one model at once, and returns the outcome of each in their order."""
 
 
 @dataclass(frozen=True, slots=True)
 class SubcallModels:
-    """The models that a step's code may ask, and how they are asked."""
-
     resolve: Resolve
     batch: GenerateBatch
 
 
 async def ask_all(calls: Sequence[LlmCall], subcalls: SubcallModels, spending: Spending, slack: float) -> list[Answer]:
-    """Return the answer to each call, in order; a call that fails has its error as its answer.
-
-    Calls to one model are one batch, and the batches of several models run side by side. Raises `BudgetSpent`.
-    """
+    """Return the answers in order; a failed call has its error as its answer. Raises `BudgetSpent`."""
     expected = sum(map(_bytes_of, calls)) // BYTES_A_TOKEN
     spending.take(max(1, len(calls)), expected)
     most = max(1, (spending.tokens_left - expected) // len(calls)) if calls else 0
@@ -53,6 +48,7 @@ async def ask_all(calls: Sequence[LlmCall], subcalls: SubcallModels, spending: S
             answers[index] = Answer(error=str(error))
             continue
         batches[called.model].append((index, _request(call, called, most, slack)))
+    # One batch for each model; the batches run in parallel.
     async with asyncio.TaskGroup() as group:
         for model, batch in batches.items():
             group.create_task(_ask(model, batch, subcalls.batch, spending, answers))
@@ -61,13 +57,13 @@ async def ask_all(calls: Sequence[LlmCall], subcalls: SubcallModels, spending: S
 
 async def _ask(
     model: str,
-    asked: Sequence[tuple[int, Generation]],
+    indexed_requests: Sequence[tuple[int, Generation]],
     batch: GenerateBatch,
     spending: Spending,
     answers: dict[int, Answer],
 ) -> None:
-    made = await batch(model, [request for _, request in asked])
-    for (index, _), completion in zip(asked, made, strict=True):
+    completions = await batch(model, [request for _, request in indexed_requests])
+    for (index, _), completion in zip(indexed_requests, completions, strict=True):
         if isinstance(completion, Completion):
             spending.usage = added(spending.usage, completion.usage)
         answers[index] = _answer(completion)
@@ -80,8 +76,8 @@ def _bytes_of(call: LlmCall) -> int:
 def _request(call: LlmCall, called: ResolvedRole, most: int, slack: float) -> Generation:
     inputs = [StepInput(name, text) for name, text in call.inputs.items()]
     prompt = step_messages(called.system, called.persona, inputs, call.prompt)
-    wanted = called.max_tokens if call.max_tokens is None else call.max_tokens
-    limit = most if wanted is None else min(wanted, most)
+    own_limit = called.max_tokens if call.max_tokens is None else call.max_tokens
+    limit = most if own_limit is None else min(own_limit, most)
     return called.request(prompt, max_tokens=limit, schema=call.schema, slack=slack)
 
 

@@ -1,4 +1,4 @@
-"""Define what the model of a step that uses tools may answer, and read its answers. Pure."""
+"""What the model of a step with tools may answer, and how its answers are read. Pure."""
 
 import json
 from collections.abc import Collection, Sequence
@@ -14,32 +14,26 @@ from orchestrator.task.taskir.json_text import read_json
 
 
 class BadAction(Exception):
-    """An answer that is no action, or none that is allowed now. The message says what would be accepted."""
+    """An answer that is no action, or none that is allowed now. The message says what is accepted."""
 
 
 @dataclass(frozen=True, slots=True)
 class UseTool:
-    """Call a tool. Name and arguments are checked by the toolbox."""
-
+    # The toolbox checks both.
     tool: str
     arguments: object
 
 
 @dataclass(frozen=True, slots=True)
 class Prune:
-    """Drop the documents with these ids."""
-
+    # Of documents.
     ids: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class FinishStep:
-    """End the step."""
-
     answer: Any
-    """The step's result."""
-    documents: tuple[str, ...] = ()
-    """The ids of the documents that are handed on with it."""
+    documents: tuple[str, ...] = ()  # ids of documents that are handed on with it
 
 
 Action = UseTool | Prune | FinishStep
@@ -47,33 +41,27 @@ Action = UseTool | Prune | FinishStep
 
 @dataclass(frozen=True, slots=True)
 class Allowed:
-    """The actions that are allowed now."""
-
-    tools: Sequence[Tool]
-    """The tools that may be called; none under hard pressure, when the context is full."""
-    shown: Collection[str]
-    """The ids of the documents that can be pruned."""
-    kept: Collection[str]
-    """The ids of the documents that can be handed on."""
+    tools: Sequence[Tool]  # none under hard pressure, when the context is full
+    shown: Collection[str]  # ids of documents that can be pruned
+    kept: Collection[str]  # ids of documents that can be handed on
 
 
 def action_schema(step: Step, allowed: Allowed) -> dict[str, Any]:
-    """Return the JSON Schema of the next answer."""
-    # References of a tool's schema mean the root of that schema, which stands inside of this one.
+    # `$ref` in a tool's schema is resolved from the root of that schema, which lies inside this one.
     forms = [
         _object(tool={"const": tool.name}, arguments=rebased(tool.parameters, f"#/anyOf/{at}/properties/arguments"))
         for at, tool in enumerate(allowed.tools)
     ]
     if allowed.shown:
-        forms.append(_object(prune=_some(allowed.shown)))
+        forms.append(_object(prune=_id_list(allowed.shown)))
     answer = _answer_schema(step)
     if hands_on(step) and allowed.kept:
-        forms.append(_object(finish=answer, documents=_some(allowed.kept)))
+        forms.append(_object(finish=answer, documents=_id_list(allowed.kept)))
     return {"anyOf": [*forms, _object(finish=answer)]}
 
 
 def read_action(text: str, allowed: Allowed) -> Action:
-    """Return the action in the model's answer. Raises `BadAction` for an answer that is none, or not allowed now."""
+    """Return the action in an answer. Raises `BadAction`."""
     value, problems = read_json(text)
     if problems or not isinstance(value, dict):
         raise BadAction(f"that is no JSON object: {problems[0] if problems else type(value).__name__}")
@@ -89,7 +77,7 @@ def read_action(text: str, allowed: Allowed) -> Action:
 
 
 def hands_on(step: Step) -> bool:
-    """Return whether documents can be handed on with the step's answer, which they can if it is one text."""
+    """Whether documents can be handed on with the answer: only if it is one text."""
     return len(step.outputs) == 1 and not is_json(step, step.outputs[0])
 
 
@@ -97,7 +85,7 @@ def _answer_schema(step: Step) -> dict[str, Any]:
     schema = AnswerShape(step).schema
     if schema is None:
         return {"type": "string"}
-    # A reference means the root of the schema it stands in, which would be another one inside of this one.
+    # `$ref` is resolved from the root of its schema, which would be another root inside this one.
     return ANY_JSON if '"$ref"' in json.dumps(schema) else schema
 
 
@@ -110,28 +98,25 @@ def _object(**properties: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _some(ids: Collection[str]) -> dict[str, Any]:
+def _id_list(ids: Collection[str]) -> dict[str, Any]:
     return {"type": "array", "minItems": 1, "maxItems": len(ids), "items": {"enum": list(ids)}}
 
 
-def _ids(value: object, known: Collection[str], what: str) -> tuple[str, ...]:
+def _ids(value: object, accepted_ids: Collection[str], field: str) -> tuple[str, ...]:
     if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-        raise BadAction(f"{what}: accepted is a list of ids such as D1")
-    if unknown := [item for item in value if item not in known]:
-        raise BadAction(f"{what}: there is no {unknown[0]}; accepted: {', '.join(known) or 'none'}")
+        raise BadAction(f"{field}: accepted is a list of ids such as D1")
+    if unknown := [item for item in value if item not in accepted_ids]:
+        raise BadAction(f"{field}: there is no {unknown[0]}; accepted: {', '.join(accepted_ids) or 'none'}")
     return tuple(dict.fromkeys(value))
 
 
 def instructions(how: str, action: str, tools: Sequence[Tool]) -> str:
-    """Return the action, with how the model has to answer and the tools that it can call.
-
-    `how` is the text that ships for this, `PromptSet.tools`. It ends with the line above the list of tools.
-    """
+    """Return the action, `how` the model has to answer (`PromptSet.tools`, ends above the list), and the tools."""
     return f"{action}\n\n{how}\n{described(tools)}"
 
 
 def described(tools: Sequence[Tool]) -> str:
-    """Return a line for each tool: its name, its arguments (optional ones with a `?`), and what it does."""
+    """Return a line for each tool: its name, its arguments (optional ones with `?`), what it does."""
     return "\n".join(f"  {tool.name}({', '.join(_parameters(tool))})  {tool.description}" for tool in tools)
 
 

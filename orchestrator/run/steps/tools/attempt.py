@@ -1,4 +1,4 @@
-"""Carry out one attempt of a step that uses tools: the one call that the document gives, or those its model makes."""
+"""One attempt of a step with tools: the one call that the document gives, or those its model makes."""
 
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
@@ -27,13 +27,9 @@ from orchestrator.task.taskir.json_text import compact_json
 
 @dataclass(frozen=True, slots=True)
 class ToolRunner:
-    """Carries out one attempt with tools."""
-
     toolbox: Toolbox
-    context: int | None
-    """How many tokens a sequence of the step's model may have; None where that is not known."""
-    turns: int = 200
-    """How many answers the model may take to finish."""
+    context: int | None  # tokens of one sequence; None if unknown
+    turns: int = 200  # answers that the model may take to finish
 
     async def run(
         self,
@@ -42,7 +38,6 @@ class ToolRunner:
         on_generated: OnGenerated = lambda usage: None,
         on_text: OnText | None = None,
     ) -> Produced:
-        """Return what the attempt made, as `StepRunner.run` says."""
         if attempt.step.arguments is not None:
             return await self._call(attempt, attempt.step.arguments, on_generated)
         opening = _opening(attempt, self.toolbox)
@@ -62,7 +57,6 @@ class ToolRunner:
         return Produced(outputs, talk.usage)
 
     async def _call(self, attempt: Attempt, arguments: Mapping[str, Any], on_generated: OnGenerated) -> Produced:
-        """Return what the call makes that the document gives. No model is asked, so no prompt is made."""
         async with attempt_timeout(attempt.step.timeout_seconds) as scope:
             with reporting_usage(scope, on_generated, Usage):
                 value = await _called(attempt, arguments, self.toolbox)
@@ -75,8 +69,7 @@ class ServedRunner:
     """Carries out one attempt while the MCP servers whose tools its step names are connected."""
 
     servers: ToolServers
-    runner: Callable[[Mapping[str, Tool]], StepRunner]
-    """Returns what carries out the attempt, given the tools of the servers by name."""
+    runner: Callable[[Mapping[str, Tool]], StepRunner]  # from the servers' tools by name
 
     async def run(
         self,
@@ -85,10 +78,7 @@ class ServedRunner:
         on_generated: OnGenerated = lambda usage: None,
         on_text: OnText | None = None,
     ) -> Produced:
-        """Return what the attempt made, as `StepRunner.run` says. A server that does not start is INFRASTRUCTURE.
-
-        `timeout_seconds` begins when the servers are connected, for which each has its own `start_seconds`.
-        """
+        # Connecting does not count for `timeout_seconds`: each server has its own `start_seconds`.
         async with AsyncExitStack() as stack:
             try:
                 served = await stack.enter_async_context(self.servers.open(attempt.step.tools))
@@ -98,7 +88,7 @@ class ServedRunner:
 
 
 async def _called(attempt: Attempt, arguments: Mapping[str, Any], toolbox: Toolbox) -> str | None:
-    """Make the one call that the document gives. Its failures are final, since it would end the same way again."""
+    # Failures are final, since the same call would end the same way again.
     (name,) = attempt.step.tools
     try:
         result = await toolbox.call(name, fill_arguments(arguments, _texts(attempt)))
@@ -111,15 +101,15 @@ async def _called(attempt: Attempt, arguments: Mapping[str, Any], toolbox: Toolb
 
 
 def _texts(attempt: Attempt) -> dict[str, str]:
-    """Return the inputs by name. For the child of a `foreach` step, the list's name stands for its item."""
     texts = {item.name: item.text for item in attempt.inputs}
     if attempt.step.foreach is not None:
+        # The list's name stands for the child's item.
         texts[attempt.step.foreach] = attempt.inputs[-1].text
     return texts
 
 
 def _opening(attempt: Attempt, toolbox: Toolbox) -> tuple[Message, ...]:
     prompts = attempt.role.prompts
-    asked = with_evidence(attempt.step.action, attempt.failures, prompts, shown_previous(attempt.previous))
-    action = instructions(prompts.tools, asked, toolbox.tools)
+    request = with_evidence(attempt.step.action, attempt.failures, prompts, shown_previous(attempt.previous))
+    action = instructions(prompts.tools, request, toolbox.tools)
     return step_messages(attempt.role.system, attempt.role.persona, attempt.inputs, action)

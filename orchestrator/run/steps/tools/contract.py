@@ -1,4 +1,4 @@
-"""Define a tool: its name, its arguments, and what it returns."""
+"""A tool: its name, its arguments, and what it returns."""
 
 import hashlib
 import json
@@ -14,9 +14,9 @@ from orchestrator.task.events import Failure, FailureKind
 
 
 class ToolError(Exception):
-    """A call failed. The message says what was wrong and what would be accepted, so that the model may try again.
+    """A call failed. The message says what would be accepted, so that the model can try again.
 
-    `kind` is the kind of failure that it is for a step which consists of this one call.
+    `kind` is the kind of failure for a step that consists of this one call.
     """
 
     def __init__(self, message: str, kind: FailureKind = FailureKind.RESOURCE) -> None:
@@ -26,79 +26,60 @@ class ToolError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """What a call returns."""
-
-    value: Any
-    """The result as JSON, for a model or for code."""
-    text: str | None = None
-    """The result as a text, for a step which consists of this one call; None if it is the `value`."""
+    value: Any  # JSON, for a model or for code
+    text: str | None = None  # for a step that consists of this one call; None if it is `value`
+    # Set if the call worked, but what it ran failed: a test, or a command with an exit code.
     failure: Failure | None = None
-    """Set where the call itself went well, but what it ran failed: a test, or a command with an exit code."""
 
 
 class ToolServerFailed(Exception):
-    """An MCP server does not start, has gone, or does not speak MCP. The message names it and says what it said.
+    """An MCP server does not start, has gone, or does not speak MCP. The message names it.
 
-    The attempt fails, since a model or its code can do nothing about it; another attempt connects anew.
+    The attempt fails, since neither the model nor its code can help that. Another attempt connects again.
     """
 
 
+# Keeps the plan of a procedure (name, inputs) until a person approves it; returns a text about it. Raises `ToolError`.
 Propose = Callable[[str, Mapping[str, Any]], Awaitable[str]]
-"""Keeps the plan of the procedure with this name and these inputs, to wait for a person's approval, and returns what to
-tell of it. Raises `ToolError`."""
 
 
 async def no_procedures(_name: str, _inputs: Mapping[str, Any]) -> str:
-    """Default for `Propose`: raise `ToolError`, as there are no procedures."""
+    """Default for `Propose`: raise `ToolError`."""
     raise ToolError("there are no procedures here")
 
 
 @dataclass(frozen=True, slots=True)
 class ToolContext:
-    """What the calls of one attempt work on."""
-
     workspace: Workspace
-    """The texts that can be read and written."""
-    notes: Notes
-    """The notes of the run."""
+    notes: Notes  # of the run
     run: RunJob = no_sandbox
     propose: Propose = no_procedures
-    scope: str = ""
-    """The run and the step, which all attempts at the step have in common."""
-    made: Counter[str] = field(default_factory=Counter)
-    """How often each call was made in this attempt, by its digest."""
+    scope: str = ""  # the run and the step, the same for all attempts at the step
+    made: Counter[str] = field(default_factory=Counter)  # how often each call was made in this attempt, by digest
 
     def call_key(self, tool: str, arguments: Mapping[str, Any]) -> str:
-        """Return the idempotency key of the next call of a tool.
+        """Return the idempotency key of the next call.
 
-        It is the same when another attempt at the step makes the same call, after a crash or a failure. Equal calls in
-        one attempt have different keys.
+        Another attempt that makes the same call, after a crash or a failure, gets the same key. Equal calls in one
+        attempt get different keys.
         """
-        said = json.dumps([self.scope, tool, arguments], sort_keys=True, default=str)
-        digest = hashlib.sha256(said.encode()).hexdigest()
+        request = json.dumps([self.scope, tool, arguments], sort_keys=True, default=str)
+        digest = hashlib.sha256(request.encode()).hexdigest()
         self.made[digest] += 1
         return f"{digest}-{self.made[digest]}"
 
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """One tool."""
-
     name: str
-    description: str
-    """What it does, in one line for the model."""
+    description: str  # one line for the model
+    # The arguments match `parameters`. Raises ToolError, NoSuchText, GateError, ToolServerFailed.
     call: Callable[[ToolContext, Mapping[str, Any]], Awaitable[ToolResult]]
-    """Carries out a call whose arguments match `parameters`. Raises `ToolError`, `NoSuchText`, `GateError`,
-    `ToolServerFailed`."""
-    properties: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """The JSON Schema of each argument."""
+    properties: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # the JSON Schema of each argument
     required: tuple[str, ...] = ()
-    """The arguments that may not be left out."""
-    sandboxed: bool = False
-    """Whether it runs jobs in the sandbox."""
+    sandboxed: bool = False  # whether it runs jobs in the sandbox
+    # Of all arguments, if it says more than `properties` and `required`, as an MCP server's may.
     schema: Mapping[str, Any] | None = None
-    """The JSON Schema of all arguments together, where it says more than `properties` and `required`, as that of an MCP
-    server's tool may; None where these two make it."""
 
     @property
     def parameters(self) -> dict[str, Any]:

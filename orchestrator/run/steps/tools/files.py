@@ -1,4 +1,4 @@
-"""The tools for texts: read, list and write them, search them by what is meant, and grep them by a pattern."""
+"""The tools for texts: read, list and write them, search them, and grep them by a pattern."""
 
 import asyncio
 import json
@@ -58,7 +58,7 @@ WRITE_ARTIFACT = Tool(
 GREP_SECONDS = 20.0
 MOST = 200
 
-# Compiling or matching a regular expression can take practically for ever, so a process does it that can be killed.
+# Compiling or matching a regular expression can take practically forever, so a process that can be killed does it.
 _GREP = """\
 import json, re, sys
 asked = json.load(sys.stdin)
@@ -83,18 +83,18 @@ _LIMIT = {"type": "integer", "minimum": 1, "maximum": MOST}
 async def _search(context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
     def hits() -> list[dict[str, Any]]:
         texts = context.workspace.texts(arguments.get("files", "*"))
-        found = index_of(tuple(texts.items())).search(arguments["query"], arguments.get("limit", 10))
-        return [{**asdict(hit), "score": round(hit.score, 5)} for hit in found]
+        matches = index_of(tuple(texts.items())).search(arguments["query"], arguments.get("limit", 10))
+        return [{**asdict(hit), "score": round(hit.score, 5)} for hit in matches]
 
-    found = await asyncio.to_thread(hits)
-    return ToolResult(found)
+    rows = await asyncio.to_thread(hits)
+    return ToolResult(rows)
 
 
 async def _grep(context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
     texts = await asyncio.to_thread(context.workspace.texts, arguments.get("files", "*"))
-    asked = {"pattern": arguments["pattern"], "limit": arguments.get("limit", MOST), "texts": texts}
+    request = {"pattern": arguments["pattern"], "limit": arguments.get("limit", MOST), "texts": texts}
     limits = SandboxLimits(wall=GREP_SECONDS, cpu=int(GREP_SECONDS), processes=2, output=4 * MIB)
-    stdin = await asyncio.to_thread(lambda: json.dumps(asked).encode())  # up to 64 MiB
+    stdin = await asyncio.to_thread(lambda: json.dumps(request).encode())  # up to 64 MiB
     outcome = await context.run(SandboxJob(argv=("python", "-I", "-c", _GREP), stdin=stdin, limits=limits))
     if outcome.exit_code != 0:
         raise ToolError(f"the pattern took more than {outcome.limit or 'it may'}; accepted: a simpler one")

@@ -24,60 +24,54 @@ from orchestrator.run.steps.tools.toolbox import Toolbox, shortened
 from orchestrator.task.events import Failure, FailureKind
 from orchestrator.task.taskir.json_text import compact_json
 
+# The attempt fails after so many answers in a row that are no action.
 MAX_BAD = 3
-"""How many answers in a row that are no action make the attempt fail."""
 
+# The most characters of a result that the model is shown.
 RESULT = 4_000
-"""How many characters of a result the model is shown at most."""
 
+# A result of at most so many characters is shown as it is: as a document it would not be worth pruning.
 LINE = 80
-"""A result of at most so many characters is shown as it is: as a document it would not be worth pruning."""
 
 
+# Before the result of a call that the model makes a second time.
 AGAIN = "You made this call before, and it has the same result. Use the result, change the call, or finish."
-"""What a model reads before the result of a call that it makes a second time."""
 
 
 class ToolLoop:
-    """The exchange between a model and its tools in one attempt."""
-
     def __init__(self, attempt: Attempt, toolbox: Toolbox, conversation: Conversation) -> None:
         self._attempt = attempt
         self._toolbox = toolbox
         self._talk = conversation
         self._repeats = Repeats()
-        self.acted = False
-        """Whether a call has had a result."""
+        self.acted = False  # whether a call has had a result
 
     async def run(self, turns: int) -> Any:
-        """Carry out what the model asks for until it finishes, within so many turns, and return the step's result.
-
-        Raises `AttemptError`, EngineError, PoolError.
-        """
+        """Act until the model finishes; return the step's result. Raises `AttemptError`, EngineError, PoolError."""
         bad = 0
         for _ in range(turns):
             allowed = self._allowed()
-            done = await self._talk.ask(action_schema(self._attempt.step, allowed))
+            completion = await self._talk.ask(action_schema(self._attempt.step, allowed))
             try:
-                action = _action(done, allowed)
+                action = _action(completion, allowed)
             except BadAction as error:
                 bad += 1
                 if bad == MAX_BAD:
                     message = f"{MAX_BAD} answers in a row are no action: {error}"
                     raise AttemptError(Failure(FailureKind.SCHEMA, message, str(error))) from error
-                await self._talk.add(Turn(done.text, str(error)))
+                await self._talk.add(Turn(completion.text, str(error)))
                 continue
             bad = 0
             if isinstance(action, FinishStep):
                 return self._value(action)
-            await self._act(action, done.text)
+            await self._act(action, completion.text)
         message = f"not done after {turns} turns"
         raise AttemptError(Failure(FailureKind.LOGIC, message, message))
 
     def _allowed(self) -> Allowed:
         window = self._talk.window
         tools = () if self._talk.pressure == "hard" else self._toolbox.tools
-        return Allowed(tools, [one.id for one in window.shown], [one.id for one in window.kept])
+        return Allowed(tools, [document.id for document in window.shown], [document.id for document in window.kept])
 
     async def _act(self, action: UseTool | Prune, wrote: str) -> None:
         if isinstance(action, Prune):
@@ -94,7 +88,6 @@ class ToolLoop:
         await self._talk.add(turn_of(self._talk.window, action, wrote, self._pointed_out(action, text)))
 
     def _pointed_out(self, action: UseTool, text: str) -> str:
-        """Return the result of a call, with a remark if the call has had it before. Raises `AttemptError` at last."""
         times = self._repeats.count(action.tool, compact_json(action.arguments), text)
         if times == MAX_SAME:
             message = f"the model made the same call {times} times with the same result: {_name(action)}"
@@ -102,29 +95,27 @@ class ToolLoop:
         return text if times == 1 else f"{AGAIN}\n{text}"
 
     def _value(self, finish: FinishStep) -> Any:
-        """Return the answer, followed by the documents that the model has named."""
         if not finish.documents or not hands_on(self._attempt.step):
             return finish.answer
-        known = {document.id: document for document in self._talk.window.kept}
-        parts = [f"[{known[name].name}]\n{known[name].text}" for name in finish.documents]
+        by_id = {document.id: document for document in self._talk.window.kept}
+        parts = [f"[{by_id[name].name}]\n{by_id[name].text}" for name in finish.documents]
         return "\n\n".join([str(finish.answer), *parts])
 
 
 def turn_of(window: Window, action: UseTool, wrote: str, text: str) -> Turn:
-    """Return the turn of a call. Its result is a document, or is shown as it is if it is short."""
+    """Return the turn of a call. Its result is a document, unless it is short."""
     if len(text) <= LINE:
         return Turn(wrote, text)
     return Turn(wrote, document=CallResult(window.next_id, _name(action), _cut(text)))
 
 
-def _action(done: Completion, allowed: Allowed) -> Action:
-    if done.finish != "stop":
-        raise BadAction(f"the answer did not come to its end ({done.finish}); accepted: a shorter one")
-    return read_action(done.text, allowed)
+def _action(completion: Completion, allowed: Allowed) -> Action:
+    if completion.finish != "stop":
+        raise BadAction(f"the answer did not come to its end ({completion.finish}); accepted: a shorter one")
+    return read_action(completion.text, allowed)
 
 
 def _name(action: UseTool) -> str:
-    """Return the name of a call's result: the file that was read, else the call itself."""
     arguments = action.arguments if isinstance(action.arguments, dict) else {}
     if action.tool == "read_file" and arguments.keys() == {"name"}:
         return str(arguments["name"])

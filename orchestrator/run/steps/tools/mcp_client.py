@@ -1,8 +1,4 @@
-"""Connect to one MCP server: a program in the sandbox, or an address. Of the SDK's client, only this file knows.
-
-The SDK keeps a connection open in a task group, whose end would cancel whoever waits in it, and wraps the errors of
-its block. So a task of its own holds the connection here, and attempts only send requests over it.
-"""
+"""Connect to one MCP server: a program in the sandbox, or an address. Only this file uses the SDK's client."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Mapping
@@ -57,21 +53,16 @@ from orchestrator.task.events import Failure, FailureKind
 from orchestrator.task.taskir.json_text import compact_json
 from orchestrator.task.taskir.validation import BadSchema, OutputSchema, SchemaMismatch
 
+# MCP has no idempotency keys. A server that looks for this name can tell that a call is repeated, since the first one
+# may have been lost in a crash.
 IDEMPOTENCY_KEY: Final = "orchestrator/idempotency-key"
-"""The name under which a call's idempotency key is sent. MCP itself has none: servers that look for it can tell that a
-call is made once more, since the first one may have been lost in a crash."""
-MAX_RESULT: Final = 1 << 20
-"""Bytes of the result of one call."""
-EVIDENCE: Final = 4_000
-"""How many characters of an answer that is an error serve as evidence."""
-MAX_SHOWN_LINE: Final = 2_000
-"""How many bytes of a line that is no message are looked at."""
-SHOWN: Final = 300
-"""How many characters of what a server wrote go into a message."""
-GONE: Final = frozenset({401, 403, 429, 502, 503, 504})
-"""HTTP statuses that say something of the server, and nothing of the call."""
+MAX_RESULT: Final = 1 << 20  # bytes of the result of one call
+EVIDENCE: Final = 4_000  # characters of an answer that is an error
+MAX_SHOWN_LINE: Final = 2_000  # bytes of a line that is no message
+SHOWN: Final = 300  # characters of a server's text that a message quotes
+GONE: Final = frozenset({401, 403, 429, 502, 503, 504})  # HTTP statuses about the server, not about the call
+# For a program that has closed its stdout to end by itself, so that its exit code is known.
 ENDING_SECONDS: Final = 1.0
-"""How long a program that has closed its stdout has to end by itself, so that its exit code is known."""
 
 Streams = tuple[Received, MemoryObjectSendStream[SessionMessage]]
 
@@ -80,29 +71,24 @@ log = structlog.get_logger(__name__)
 
 @dataclass(slots=True)
 class _Diagnostics:
-    """What is known of a server beside its answers, for messages."""
+    """What is known of a server besides its answers."""
 
+    # Set when the connection has ended and `why` is complete.
     over: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set when the connection has ended, and `why` says all that is known."""
     why: str = ""
-    rubbish: str = ""
-    """The first line it wrote that is no message."""
-    refused: str = ""
-    """The status of its last HTTP answer that was an error, which may be none: older revisions begin with one."""
-    gone: bool = False
-    """Whether that status is one of `GONE`."""
+    rubbish: str = ""  # the first line that is no message
+    refused: str = ""  # its last HTTP error, which may be harmless: older revisions start with one
+    unavailable: bool = False  # whether that status is one of `GONE`
 
     def format_failure(self, otherwise: str) -> str:
-        """Return why a server failed, or `otherwise` where nothing else is known, with the rubbish it has written."""
         wrote = f"; it wrote a line that is no message of MCP: {self.rubbish!r}" if self.rubbish else ""
         refused = f"; its last error was {self.refused}" if self.refused else ""
         return f"{self.why or otherwise}{wrote}{refused}"
 
     async def note(self, response: httpx2.Response) -> None:
-        """Note an HTTP answer, if it is an error, and limit what is read of it."""
         response.__class__ = LimitedResponse  # the client, which makes responses, has no setting for their class
         if response.is_error:
-            self.gone = response.status_code in GONE
+            self.unavailable = response.status_code in GONE
             self.refused = f"HTTP {response.status_code} {response.reason_phrase}".strip()
 
 
@@ -115,19 +101,17 @@ async def _screened(
 
 
 class McpConnection:
-    """A connected server."""
-
-    def __init__(self, server: ToolServer, client: Client, listing: ToolListing, seen: _Diagnostics) -> None:
+    def __init__(self, server: ToolServer, client: Client, listing: ToolListing, diagnostics: _Diagnostics) -> None:
         self._server = server
         self._client = client
-        self._seen = seen
+        self._diagnostics = diagnostics
         self.tools: Mapping[str, ServedTool] = listing.tools
         self.left_out: Mapping[str, str] = listing.left_out
 
     async def call(self, tool: str, arguments: Mapping[str, Any], key: str) -> ToolResult:
-        """Call a tool and return its result. The idempotency key goes along in `_meta`, as `IDEMPOTENCY_KEY`.
+        """Call a tool and return its result. The idempotency key goes along in `_meta`.
 
-        Raises ToolError for a call that was refused, took too long or has too large a result, and ToolServerFailed.
+        Raises ToolError if the call was refused, took too long or has too large a result, and ToolServerFailed.
         """
         try:
             result = await self._client.call_tool(
@@ -143,7 +127,7 @@ class McpConnection:
                 raise ToolError(self._too_long(), FailureKind.TIMEOUT) from error
             if error.code == PARSE_ERROR:
                 raise await self._failed(f"its answer cannot be read: {_clip(str(error))}", wait=False) from error
-            if self._seen.gone:
+            if self._diagnostics.unavailable:
                 raise await self._failed(_clip(str(error)), wait=False) from error
             raise ToolError(f"the server refused the call: {_clip(str(error))}", FailureKind.CODE) from error
         except TimeoutError as error:
@@ -157,26 +141,28 @@ class McpConnection:
         return _result_of(result)
 
     def _too_long(self) -> str:
-        return self._seen.format_failure(f"there was no answer within {self._server.seconds:g} s")
+        return self._diagnostics.format_failure(f"there was no answer within {self._server.seconds:g} s")
 
     async def _failed(self, why: str, *, wait: bool = True) -> ToolServerFailed:
-        """Return the error of a server that failed. What is known of its end may take a moment to arrive."""
         if wait:
+            # What is known of its end may take a moment to arrive.
             with suppress(TimeoutError):
                 async with asyncio.timeout(ENDING_SECONDS):
-                    await self._seen.over.wait()
-        return ToolServerFailed(f"MCP server {self._server.name}: {self._seen.format_failure(why)}")
+                    await self._diagnostics.over.wait()
+        return ToolServerFailed(f"MCP server {self._server.name}: {self._diagnostics.format_failure(why)}")
 
 
 @asynccontextmanager
 async def connect(server: ToolServer, program: OpenProgram) -> AsyncIterator[McpConnection]:
-    """Connect to a server and list its tools, and close the connection at the end of the block.
+    """Connect to a server and list its tools; close the connection at the end of the block.
 
-    `program` runs the server's command, if it has one. The newest revision of MCP that both sides speak is used. Raises
-    ToolServerFailed if that does not come about within `start_seconds`.
+    `program` runs the server's command, if it has one. The newest revision of MCP that both sides speak is used.
+    Raises ToolServerFailed if there is no connection within `start_seconds`.
     """
     ready: asyncio.Future[McpConnection] = asyncio.get_running_loop().create_future()
     leave = asyncio.Event()
+    # The SDK keeps a connection open in a task group, whose end would cancel whoever waits in it, and wraps the errors
+    # of its block. So a task of its own holds the connection, and attempts only send requests over it.
     holding = asyncio.create_task(_hold(server, program, ready, leave))  # awaited below, whatever happens
     try:
         yield await ready
@@ -190,14 +176,14 @@ async def connect(server: ToolServer, program: OpenProgram) -> AsyncIterator[Mcp
 async def _hold(
     server: ToolServer, program: OpenProgram, ready: "asyncio.Future[McpConnection]", leave: asyncio.Event
 ) -> None:
-    """Keep a connection until `leave` is set. `ready` gets it, or the error of its start."""
-    seen = _Diagnostics()
+    # `ready` gets the connection, or the error of its start.
+    diagnostics = _Diagnostics()
     name = f"MCP server {server.name}"
     try:
         async with AsyncExitStack() as stack:
             async with asyncio.timeout(server.start_seconds):
                 transport: AbstractAsyncContextManager[Any] = (
-                    _stdio(server, program, seen) if server.command else _http(server, seen)
+                    _stdio(server, program, diagnostics) if server.command else _http(server, diagnostics)
                 )
                 info = Implementation(name="orchestrator", version=version("orchestrator"))
                 listing = ToolListing()
@@ -212,22 +198,26 @@ async def _hold(
             if listing.left_out:
                 log.warning("tools of an MCP server are left out", server=server.name, why=_shown_left_out(listing))
             if not ready.done():
-                ready.set_result(McpConnection(server, client, listing, seen))
+                ready.set_result(McpConnection(server, client, listing, diagnostics))
             await leave.wait()
     except asyncio.CancelledError:
         return  # only `connect` cancels it, which has been left before the connection was there
     except TimeoutError:
         _tell(
             ready,
-            ToolServerFailed(f"{name}: {seen.format_failure(f'it was not ready within {server.start_seconds:g} s')}"),
+            ToolServerFailed(
+                f"{name}: {diagnostics.format_failure(f'it was not ready within {server.start_seconds:g} s')}"
+            ),
         )
     except Exception as error:  # noqa: BLE001 - whatever the SDK raises, it is the server's failure
-        seen.why = seen.why or "; ".join(dict.fromkeys(_clip(_said(one)) for one in _leaves(error)))
+        diagnostics.why = diagnostics.why or "; ".join(
+            dict.fromkeys(_clip(_error_text(leaf)) for leaf in _leaves(error))
+        )
         if ready.done():
-            log.warning("an MCP server has failed", server=server.name, error=seen.why)
-        _tell(ready, ToolServerFailed(f"{name}: {seen.format_failure('it failed')}"))
+            log.warning("an MCP server has failed", server=server.name, error=diagnostics.why)
+        _tell(ready, ToolServerFailed(f"{name}: {diagnostics.format_failure('it failed')}"))
     finally:
-        seen.over.set()
+        diagnostics.over.set()
 
 
 def _tell(ready: "asyncio.Future[McpConnection]", error: ToolServerFailed) -> None:
@@ -236,17 +226,15 @@ def _tell(ready: "asyncio.Future[McpConnection]", error: ToolServerFailed) -> No
 
 
 async def _list_all(client: Client, listing: ToolListing) -> None:
-    """Read all pages of a server's list of tools into `listing`. Raises MCPError for the first page.
-
-    If the list does not end, or breaks off, its tools so far are used. An empty page or cursor is no end.
-    """
+    # Raises MCPError for the first page. If the list breaks off later or does not end, its tools so far are used. An
+    # empty page or cursor is no end.
     cursor: str | None = None
-    seen = set[str | None]()
-    while cursor not in seen:
-        if len(seen) == MAX_PAGES or len(listing.tools) >= MAX_TOOLS:
-            listing.left_out.setdefault(FURTHER_PAGES, f"its list goes on after {len(seen)} pages")
+    cursors = set[str | None]()
+    while cursor not in cursors:
+        if len(cursors) == MAX_PAGES or len(listing.tools) >= MAX_TOOLS:
+            listing.left_out.setdefault(FURTHER_PAGES, f"its list goes on after {len(cursors)} pages")
             return
-        seen.add(cursor)
+        cursors.add(cursor)
         try:
             page = await client.list_tools(cursor=cursor)
         except MCPError as error:
@@ -267,24 +255,24 @@ def _shown_left_out(listing: ToolListing) -> str:
 
 
 @asynccontextmanager
-async def _http(server: ToolServer, seen: _Diagnostics) -> AsyncIterator[Any]:
-    """Yield the streams of a connection to a server's address. Raises ToolServerFailed without its token."""
+async def _http(server: ToolServer, diagnostics: _Diagnostics) -> AsyncIterator[Any]:
     timeout = httpx2.Timeout(max(server.seconds, server.start_seconds))
     async with (
-        httpx2.AsyncClient(headers=server.headers, timeout=timeout, event_hooks={"response": [seen.note]}) as http,
+        httpx2.AsyncClient(
+            headers=server.headers, timeout=timeout, event_hooks={"response": [diagnostics.note]}
+        ) as http,
         streamable_http_client(server.url, http_client=http, max_sse_event_size=MAX_MESSAGE) as streams,
     ):
         yield streams
 
 
 @asynccontextmanager
-async def _stdio(server: ToolServer, program: OpenProgram, seen: _Diagnostics) -> AsyncIterator[Streams]:
-    """Run a server's program, and yield the streams of messages from and to it. Raises SandboxError."""
+async def _stdio(server: ToolServer, program: OpenProgram, diagnostics: _Diagnostics) -> AsyncIterator[Streams]:
     async with program(server) as session:
         from_server, received = anyio.create_memory_object_stream[SessionMessage | Exception](0)
         sent, to_server = anyio.create_memory_object_stream[SessionMessage](0)
         async with from_server, received, sent, to_server, anyio.create_task_group() as tasks:
-            tasks.start_soon(_receive, session, from_server, seen)
+            tasks.start_soon(_receive, session, from_server, diagnostics)
             tasks.start_soon(_send, session, to_server)
             try:
                 yield received, sent
@@ -293,30 +281,30 @@ async def _stdio(server: ToolServer, program: OpenProgram, seen: _Diagnostics) -
 
 
 async def _receive(
-    session: Session, stream: MemoryObjectSendStream[SessionMessage | Exception], seen: _Diagnostics
+    session: Session, stream: MemoryObjectSendStream[SessionMessage | Exception], diagnostics: _Diagnostics
 ) -> None:
-    """Hand on the messages that a program writes, until it ends. Other lines are only noted: some write logs."""
     async with stream:
         try:
             while (line := await session.receive_line()) is not None:
                 try:
                     message = jsonrpc_message_adapter.validate_json(checked_message(line), by_name=False)
                 except ValueError as error:
-                    seen.rubbish = seen.rubbish or _clip(line[:MAX_SHOWN_LINE].decode(errors="replace"))
+                    # Such lines are only noted: some programs write logs.
+                    diagnostics.rubbish = diagnostics.rubbish or _clip(line[:MAX_SHOWN_LINE].decode(errors="replace"))
                     if (answer := unreadable_answer(line, error)) is not None:
                         await stream.send(SessionMessage(answer))
                     continue
                 await stream.send(SessionMessage(message))
-            seen.why = _end_of(await _ended(session))
+            diagnostics.why = _end_of(await _ended(session))
         except (SandboxError, MessageTooLarge) as error:
-            seen.why = str(error)
+            diagnostics.why = str(error)
         except (anyio.ClosedResourceError, anyio.BrokenResourceError):
             return  # the connection is being closed
-        seen.over.set()
+        diagnostics.over.set()
 
 
 async def _send(session: Session, stream: MemoryObjectReceiveStream[SessionMessage]) -> None:
-    """Hand messages to a program. What it no longer reads is dropped: `_receive` ends the connection, and knows why."""
+    # What the program no longer reads is dropped: `_receive` ends the connection, and knows why.
     async with stream:
         async for message in stream:
             text = message.message.model_dump_json(by_alias=True, exclude_unset=True)
@@ -324,7 +312,6 @@ async def _send(session: Session, stream: MemoryObjectReceiveStream[SessionMessa
 
 
 async def _ended(session: Session) -> JobOutcome:
-    """Return how a program that has closed its stdout ended; it is killed if it does not."""
     try:
         async with asyncio.timeout(ENDING_SECONDS):
             return await session.end()
@@ -334,19 +321,17 @@ async def _ended(session: Session) -> JobOutcome:
 
 
 def _end_of(outcome: JobOutcome) -> str:
-    """Return in words how a program ended, with the last of what it wrote on stderr."""
     if outcome.limit is not None:
         how = f"it ran into its limit: {outcome.limit}"
     elif outcome.signal is not None:
         how = f"its program was ended by signal {outcome.signal}"
     else:
         how = f"its program has ended with exit code {outcome.exit_code}"
-    said = outcome.stderr.decode(errors="replace").strip()[-SHOWN:]
-    return f"{how}: {said}" if said else how
+    last_output = outcome.stderr.decode(errors="replace").strip()[-SHOWN:]
+    return f"{how}: {last_output}" if last_output else how
 
 
 def _why_not_as_promised(tool: ServedTool | None, result: CallToolResult) -> str:
-    """Return why a result does not match the output schema of its tool; empty if it does, or nothing is promised."""
     if tool is None or tool.output_schema is None or result.is_error:
         return ""
     if result.structured_content is None:
@@ -361,7 +346,6 @@ def _why_not_as_promised(tool: ServedTool | None, result: CallToolResult) -> str
 
 
 def _result_of(result: CallToolResult) -> ToolResult:
-    """Return the result of a call, for models and for steps. Raises ToolError for one that is too large."""
     text = "\n".join(map(_shown, result.content))
     value = text if result.structured_content is None else result.structured_content
     size = len(text.encode()) + (0 if value is text else len(compact_json(value).encode()))
@@ -369,13 +353,13 @@ def _result_of(result: CallToolResult) -> ToolResult:
         raise ToolError(f"the result has {size} bytes; accepted: at most {MAX_RESULT}, so ask for less")
     if not result.is_error:
         return ToolResult(value, text if result.content else None)
-    said = text or compact_json(value)
-    failure = Failure(FailureKind.CODE, f"the tool failed: {_clip(said)}", said[-EVIDENCE:])
-    return ToolResult(said, said, failure)
+    message = text or compact_json(value)
+    failure = Failure(FailureKind.CODE, f"the tool failed: {_clip(message)}", message[-EVIDENCE:])
+    return ToolResult(message, message, failure)
 
 
 def _shown(block: ContentBlock) -> str:
-    """Return a block of a result as a text. Models here read texts only, so of others it only says what they are."""
+    # Models here read only texts, so other blocks are only described.
     match block:
         case TextContent():
             return block.text
@@ -389,7 +373,7 @@ def _shown(block: ContentBlock) -> str:
             return f"[resource {block.resource.uri}: it is no text]"
 
 
-def _said(error: BaseException) -> str:
+def _error_text(error: BaseException) -> str:
     if isinstance(error, ValidationError):
         return f"it answers what is no MCP: {error}"
     return str(error) or type(error).__name__
@@ -397,8 +381,8 @@ def _said(error: BaseException) -> str:
 
 def _leaves(error: BaseException) -> Iterator[BaseException]:
     if isinstance(error, BaseExceptionGroup):
-        for one in error.exceptions:
-            yield from _leaves(one)
+        for part in error.exceptions:
+            yield from _leaves(part)
     else:
         yield error
 

@@ -1,7 +1,4 @@
-"""Read what an MCP server sends, within limits: messages, HTTP answers and lists of tools, valid or not.
-
-The SDK reads messages of any size, and refuses a whole list of tools because of one invalid tool.
-"""
+"""Read what an MCP server sends, within limits: the SDK reads messages of any size."""
 
 import re
 from collections.abc import AsyncGenerator
@@ -17,34 +14,30 @@ from mcp_types import PARSE_ERROR, ErrorData, JSONRPCError, JSONRPCResponse
 from orchestrator.run.steps.tools.servers import FURTHER_TOOLS, ServedTool
 from orchestrator.task.taskir.json_size import json_excess, with_whole_characters
 
+# Bytes, decompressed. A result has up to six times its size if all of its characters are escaped.
 MAX_MESSAGE: Final = 6 << 20
-"""Bytes of one message, decompressed. A result has up to six times its size if all of its characters are escaped."""
-MAX_TOOLS: Final = 1000
-"""How many tools of a server are used, the first ones."""
-MAX_PAGES: Final = 100
-"""How many pages of a server's list of tools are read."""
-MAX_NAME: Final = 200
-"""How many characters the name of a tool may have."""
-MAX_REASON: Final = 300
-"""How many characters of the reason why a message cannot be read are passed on."""
+MAX_TOOLS: Final = 1000  # of a server; only the first ones are used
+MAX_PAGES: Final = 100  # of a server's list of tools
+MAX_NAME: Final = 200  # characters of the name of a tool
+MAX_REASON: Final = 300  # characters of the reason why a message cannot be read
+# The id in a message that cannot be parsed.
 _ID: Final = re.compile(rb'"id"\s*:\s*(?:(\d{1,18})|"([^"\\]{1,64})")')
-"""The id in a message that cannot be parsed."""
 
 Received = MemoryObjectReceiveStream[SessionMessage | Exception]
 
 
 class MessageTooLarge(httpx2.StreamError):
-    """A message of a server exceeds a limit. The SDK answers the request that waits for it with this error's text."""
+    """A message exceeds a limit. The SDK answers the waiting request with this error's text."""
 
-    def __init__(self, what: str, accepted: str) -> None:
-        super().__init__(f"{what}; accepted: {accepted}")
+    def __init__(self, problem: str, accepted: str) -> None:
+        super().__init__(f"{problem}; accepted: {accepted}")
 
 
 class LimitedResponse(httpx2.Response):
-    """An HTTP answer whose messages keep to the limits, and hold whole characters only."""
+    """An HTTP answer whose messages keep to the limits."""
 
     async def aiter_bytes(self, chunk_size: int | None = None) -> AsyncGenerator[bytes, None]:
-        """Yield the decompressed bytes in whole lines, of which a message has one. Raises MessageTooLarge."""
+        """Yield decompressed whole lines (a message has one). Raises MessageTooLarge."""
         is_stream = self.headers.get("content-type", "").startswith("text/event-stream")
         line, size = bytearray(), 0
         async with aclosing(super().aiter_bytes(chunk_size)) as pieces:
@@ -61,7 +54,7 @@ class LimitedResponse(httpx2.Response):
 
 
 def checked_message(text: bytes) -> bytes:
-    """Return the JSON of a message, or several lines with JSON, with whole characters only. Raises MessageTooLarge."""
+    """Return one or more lines of JSON with whole characters only. Raises MessageTooLarge."""
     if len(text) > MAX_MESSAGE:
         raise _too_long()
     if (excess := json_excess(text)) is not None:
@@ -74,21 +67,18 @@ def _too_long() -> MessageTooLarge:
 
 
 class ToolListing:
-    """The tools that a server has listed so far, without those that cannot be used.
-
-    The SDK refuses a whole list because of one invalid tool. So the lists are read here, and the SDK gets of each valid
-    tool what it needs for calls.
-    """
+    """The tools that a server has listed so far, without those that cannot be used."""
 
     def __init__(self) -> None:
         self.tools: dict[str, ServedTool] = {}
+        # Why tools are not used, by name, and what else is wrong with the list.
         self.left_out: dict[str, str] = {}
-        """Why tools are not used, by name, and what else is wrong with the list."""
 
     def take(self, message: SessionMessage | Exception) -> SessionMessage | Exception:
         """Read the tools of a message that has some, and return it with the valid ones."""
         answer = message.message if isinstance(message, SessionMessage) else None
         if isinstance(answer, JSONRPCResponse) and isinstance(listed := answer.result.get("tools"), list):
+            # The SDK refuses a list because of one invalid tool, so it only gets what calls of the valid ones need.
             answer.result["tools"] = [
                 {"name": tool.name, "inputSchema": tool.schema}
                 for number, item in enumerate(listed)
@@ -97,7 +87,6 @@ class ToolListing:
         return message
 
     def _tool(self, number: int, item: object) -> ServedTool | None:
-        """Return an item of a list as a tool, or None if it is none that can be used, or is there already."""
         if len(self.tools) >= MAX_TOOLS:
             self.left_out.setdefault(FURTHER_TOOLS, f"only the first {MAX_TOOLS} are used")
             return None
@@ -122,7 +111,7 @@ class ToolListing:
 
 
 class ScreenedMessages:
-    """The messages of a server, whose lists of tools a `ToolListing` has read. The SDK takes it for a stream."""
+    """A stream of messages for the SDK, whose lists of tools a `ToolListing` has read."""
 
     def __init__(self, stream: Received, listing: ToolListing) -> None:
         self._stream = stream
@@ -130,15 +119,13 @@ class ScreenedMessages:
 
     @property
     def last_context(self) -> Any:
-        """The context of whoever has sent the last message, if the stream knows it."""
+        # The context of the sender of the last message, if the stream knows it.
         return getattr(self._stream, "last_context", None)
 
     async def receive(self) -> SessionMessage | Exception:
-        """Return the next message."""
         return self._listing.take(await self._stream.receive())
 
     async def aclose(self) -> None:
-        """Close the stream."""
         await self._stream.aclose()
 
     def __aiter__(self) -> "ScreenedMessages":
@@ -158,11 +145,11 @@ class ScreenedMessages:
 
 
 def unreadable_answer(line: bytes, error: ValueError) -> JSONRPCError | None:
-    """Return an error for the request that a broken message answers, so that it does not wait for its whole time."""
-    found = _ID.search(line) if b'"jsonrpc"' in line and b'"method"' not in line else None
-    if found is None:
+    """Return an error for the request that a broken message answers, so that it does not wait for its timeout."""
+    id_match = _ID.search(line) if b'"jsonrpc"' in line and b'"method"' not in line else None
+    if id_match is None:
         return None
-    number, text = found.groups()
+    number, text = id_match.groups()
     reason = ErrorData(code=PARSE_ERROR, message=str(error)[:MAX_REASON])
     return JSONRPCError(
         jsonrpc="2.0", id=text.decode(errors="replace") if number is None else int(number), error=reason

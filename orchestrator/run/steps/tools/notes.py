@@ -10,8 +10,8 @@ from orchestrator.task.events import NoteChange, NoteChanged
 MAX_NOTES = 1_000
 MAX_TEXT = 10_000
 
+# Journals the change of a note (id, change, text).
 JournalNote = Callable[[str, NoteChange, str], NoteChanged]
-"""Journals the change of a note, given the note's id, the change and its text. Returns the event."""
 
 
 class NoSuchNote(Exception):
@@ -20,7 +20,7 @@ class NoSuchNote(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """One note, and the step that added it."""
+    """A note, and the step that added it."""
 
     id: str
     text: str
@@ -28,7 +28,7 @@ class Note:
 
 
 class RunNotes:
-    """The notes of one run, folded from its events. All steps see the same notes at any time."""
+    """The notes of one run, folded from its events; all steps see the same."""
 
     def __init__(self) -> None:
         self._notes: dict[str, Note] = {}
@@ -37,7 +37,7 @@ class RunNotes:
 
     @property
     def notes(self) -> tuple[Note, ...]:
-        """The notes, the oldest first."""
+        # Oldest first.
         return tuple(self._notes.values())
 
     def new_id(self) -> str:
@@ -58,7 +58,6 @@ class RunNotes:
                 waiting.set_result(None)
 
     async def applied(self, event: NoteChanged) -> None:
-        """Wait until an event has been applied."""
         waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting[event].append(waiting)
         await waiting
@@ -74,15 +73,13 @@ class Notes:
 
     @property
     def all(self) -> tuple[Note, ...]:
-        """The notes of the run, the oldest first."""
+        # Oldest first.
         return self._run.notes
 
     async def add(self, text: str) -> str:
-        """Add a note and return its id; the id of an equal note of this step where there is one.
-
-        So an attempt that is run again adds nothing twice.
-        """
+        """Add a note and return its id."""
         same = next((note.id for note in self.all if (note.step, note.text) == (self._step, text)), None)
+        # An attempt that is run again adds nothing twice.
         if same is not None:
             return same
         if len(self.all) >= MAX_NOTES:
@@ -92,18 +89,16 @@ class Notes:
         return note
 
     async def edit(self, note: str, text: str) -> None:
-        """Replace the text of a note."""
-        await self._change(self._known(note), "edited", text)
+        await self._change(self._existing(note), "edited", text)
 
     async def drop(self, note: str) -> None:
-        """Drop a note."""
-        await self._change(self._known(note), "dropped", "")
+        await self._change(self._existing(note), "dropped", "")
 
     async def _change(self, note: str, change: NoteChange, text: str) -> None:
         await self._run.applied(self._journal(note, change, text))
 
-    def _known(self, note: str) -> str:
-        ids = [known.id for known in self.all]
+    def _existing(self, note: str) -> str:
+        ids = [entry.id for entry in self.all]
         if note not in ids:
             raise NoSuchNote(f"there is no note {note!r}; accepted: {', '.join(ids) or 'none, there are no notes'}")
         return note

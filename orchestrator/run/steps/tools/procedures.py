@@ -1,4 +1,4 @@
-"""Propose procedures: their plan is kept and shown, and a person decides whether it is executed."""
+"""Propose procedures: the plan is kept and shown, and a person decides whether it is executed."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,8 +7,8 @@ from orchestrator.run.steps.tools.contract import Tool, ToolContext, ToolResult
 
 
 async def _procedure(context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
-    told = await context.propose(arguments["name"], arguments.get("inputs", {}))
-    return ToolResult(told, told)
+    notice = await context.propose(arguments["name"], arguments.get("inputs", {}))
+    return ToolResult(notice, notice)
 
 
 PROCEDURE = Tool(

@@ -1,22 +1,18 @@
-"""Notice calls that a model makes again with the same result, as a model that is caught in a loop does."""
+"""Notice calls that a model repeats with the same result, as a model in a loop does."""
 
 from collections import Counter
 from typing import Final
 
 from orchestrator.run.steps.tools.files import GREP, LIST_FILES, READ_FILE, SEARCH
 
+# The attempt ends with the call of this number that has the same arguments and the same result.
 MAX_SAME: Final = 3
-"""The call of this number with the same arguments and the same result ends the attempt."""
+# Calls of these change nothing.
 _READING: Final = frozenset(tool.name for tool in (READ_FILE, LIST_FILES, SEARCH, GREP))
-"""Tools whose calls change nothing."""
 
 
 class Repeats:
-    """Counts the calls of one attempt, by their arguments and results.
-
-    It counts from the beginning again when the model makes a call that may change something and that it has not made
-    before: tests may be run again after a change.
-    """
+    """Counts the calls of one attempt by arguments and result; a new call that may change something resets it."""
 
     def __init__(self) -> None:
         self._calls: Counter[tuple[str, str, str]] = Counter()
@@ -26,6 +22,7 @@ class Repeats:
         """Count a call, and return how often it has had this result."""
         call = (tool, arguments, result)
         if tool not in _READING and call not in self._made:
+            # Tests may be run again after a change.
             self._calls.clear()
         self._made.add(call)
         self._calls[call] += 1

@@ -1,4 +1,4 @@
-"""Run what models wrote: tests and shell commands, in the sandbox and nowhere else."""
+"""Run what models wrote, tests and shell commands, in the sandbox and nowhere else."""
 
 import asyncio
 import re
@@ -17,14 +17,14 @@ MAX_SECONDS = 300
 MEMORY = 256 * MIB
 PROCESSES = 8
 DISK = 32 * MIB
+# Characters of the output that show a failure: its last ones, where tools sum up.
 EVIDENCE = 4_000
-"""How many characters of the output serve as evidence of a failure: its last ones, where tools sum up."""
 
 _LIMITED = {"wall": FailureKind.TIMEOUT, "cpu": FailureKind.TIMEOUT}
 
 
 async def _run_tests(context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
-    """Run pytest as the gates do, so that no file of the step decides which tests run or whether they have passed."""
+    # Pytest runs as in the gates, so that no file of the step decides which tests run or whether they pass.
     files = await _files(context, arguments)
     tests = [name for name in files if module_under_test(name) is not None]
     written = [name for name in context.workspace.written if name in files]
@@ -47,14 +47,12 @@ async def _shell(context: ToolContext, arguments: Mapping[str, Any]) -> ToolResu
 
 
 async def _files(context: ToolContext, arguments: Mapping[str, Any]) -> dict[str, bytes]:
-    """Return the files that the arguments name."""
     workspace = context.workspace
     names = arguments.get("files", [*workspace.inputs, *workspace.written])
     return await asyncio.to_thread(lambda: {name: workspace.read(name).encode() for name in _paths(names)})
 
 
 async def _outcome(context: ToolContext, job: SandboxJob, arguments: Mapping[str, Any]) -> JobOutcome:
-    """Run a job within the limits of a tool."""
     seconds = arguments.get("seconds", 60)
     limits = SandboxLimits(wall=seconds, cpu=seconds, memory=MEMORY, processes=PROCESSES, disk=DISK)
     return await context.run(replace(job, limits=limits))
@@ -65,7 +63,7 @@ def _result(outcome: JobOutcome, failure: Failure | None) -> ToolResult:
 
 
 def _paths(names: Iterable[str]) -> list[str]:
-    """Return the names; refuse those that a file cannot have, such as an input's label with a `..` in it."""
+    # An input's label may have a `..` in it, which no file can have.
     for name in names:
         if not re.match(ARTIFACT, name):
             raise ToolError(f"{name!r} cannot be the name of a file here; accepted: relative names without '..'")
@@ -73,12 +71,12 @@ def _paths(names: Iterable[str]) -> list[str]:
 
 
 def _format_outcome(outcome: JobOutcome) -> dict[str, Any]:
-    found: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "exit_code": outcome.exit_code,
         "stdout": outcome.stdout.decode(errors="replace"),
         "stderr": outcome.stderr.decode(errors="replace"),
     }
-    return found | ({"limit": outcome.limit} if outcome.limit else {}) | ({"cut": True} if outcome.cut else {})
+    return fields | ({"limit": outcome.limit} if outcome.limit else {}) | ({"cut": True} if outcome.cut else {})
 
 
 def _failure(outcome: JobOutcome) -> Failure | None:

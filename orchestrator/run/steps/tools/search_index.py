@@ -18,12 +18,11 @@ _WORD = re.compile(r"\w+")
 
 
 def words(text: str) -> list[str]:
-    """Return the words of a text, without regard to case."""
     return _WORD.findall(text.casefold())
 
 
 class Bm25:
-    """Okapi BM25 (Robertson and Zaragoza, 2009, section 3.4) over texts, which score 0 without a word of the query."""
+    """Okapi BM25 (Robertson and Zaragoza, 2009, section 3.4); a text without a word of the query scores 0."""
 
     def __init__(self, texts: Sequence[str]) -> None:
         self._lengths: list[int] = []
@@ -37,32 +36,31 @@ class Bm25:
         self._mean = sum(self._lengths) / len(self._lengths) if self._lengths else 0.0
 
     def scores(self, query: str) -> dict[int, float]:
-        """Return the score of every text that shares a word with the query, by its index."""
-        found: defaultdict[int, float] = defaultdict(float)
+        """Return the scores of texts that share a word with the query, by index."""
+        totals: defaultdict[int, float] = defaultdict(float)
         for word in set(words(query)):
             holders = self._postings.get(word, [])
             weight = math.log(1 + (len(self._lengths) - len(holders) + 0.5) / (len(holders) + 0.5))
             for index, count in holders:
                 norm = K1 * (1 - B + B * self._lengths[index] / self._mean)
-                found[index] += weight * count * (K1 + 1) / (count + norm)
-        return dict(found)
+                totals[index] += weight * count * (K1 + 1) / (count + norm)
+        return dict(totals)
 
 
+# Reciprocal rank fusion (Cormack, Clarke and Büttcher, 2009): a rank r is worth 1 / (FUSION + r).
 FUSION = 60
-"""The constant of reciprocal rank fusion (Cormack, Clarke and Büttcher, 2009): a rank r is worth 1 / (FUSION + r)."""
 
+# A cosine below this counts as chance: two standard deviations of what hash collisions of n-grams cause.
 NOTHING = 2 / DIMENSIONS**0.5
-"""A cosine below this counts as chance: two standard deviations of what hash collisions of n-grams bring about."""
 
-PASSAGE = 300
-"""How many characters of a text a hit shows."""
+PASSAGE = 300  # characters of a text that a hit shows
 
 EmbedTexts = Callable[[Sequence[str]], Vectors]
 
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A text that was found, its score, and the part of it that shares most words with the query."""
+    """A text that matches, and the part of it that shares most words with the query."""
 
     name: str
     score: float
@@ -70,8 +68,6 @@ class Hit:
 
 
 class SearchIndex:
-    """An index over named texts."""
-
     def __init__(self, texts: Mapping[str, str], embedder: EmbedTexts = embed) -> None:
         self._names = tuple(texts)
         self._texts = tuple(texts.values())
@@ -80,10 +76,10 @@ class SearchIndex:
         self._vectors = embedder(self._texts)
 
     def search(self, query: str, limit: int) -> list[Hit]:
-        """Return at most `limit` texts, the best first; of equal ones the first by position."""
+        """Return at most `limit` texts, best first; of equal ones the first by position."""
         by_words = self._words.scores(query)
-        (asked,) = self._embed([query])
-        cosines = self._vectors @ asked
+        (query_vector,) = self._embed([query])
+        cosines = self._vectors @ query_vector
         near = {int(index): float(cosines[index]) for index in np.flatnonzero(cosines > NOTHING)}
         fused = fuse([_ranked(by_words), _ranked(near)])
         best = sorted(fused, key=lambda index: (-fused[index], index))[:limit]
@@ -100,21 +96,18 @@ def fuse(rankings: Sequence[Sequence[int]]) -> dict[int, float]:
 
 
 def passage(text: str, query: str, length: int = PASSAGE) -> str:
-    """Return the part of a text of about `length` characters that holds the most different words of the query."""
+    """Return the part of about `length` characters that holds the most different words of the query."""
     if len(text) <= length:
         return text.strip()
-    wanted = set(words(query))
+    query_words = set(words(query))
     starts = range(0, len(text), length // 2)
-    best = max(starts, key=lambda start: len(wanted.intersection(words(text[start : start + length]))))
+    best = max(starts, key=lambda start: len(query_words.intersection(words(text[start : start + length]))))
     return text[best : best + length].strip()
 
 
 @lru_cache(maxsize=4)
 def index_of(texts: tuple[tuple[str, str], ...]) -> SearchIndex:
-    """Return the index of these (name, text) pairs. The last four indexes are kept.
-
-    Any other collection of texts has an index of its own, for which all of its texts are read.
-    """
+    """Return the index of (name, text) pairs. The last four indexes are kept."""
     return SearchIndex(dict(texts))
 
 

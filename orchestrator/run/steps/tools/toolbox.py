@@ -1,4 +1,4 @@
-"""Call the tools that a step was granted: check its rights and the arguments, make the call, and report it."""
+"""Call the tools that a step was granted: check its rights and the arguments, make the call, report it."""
 
 import asyncio
 import json
@@ -51,43 +51,35 @@ NOTES = Tool(
 )
 
 
-SHOWN_ARGUMENTS = 400
-"""How many characters of a call's arguments are journaled and shown."""
+SHOWN_ARGUMENTS = 400  # characters of a call's arguments that are journaled and shown
 
+# All but those of MCP servers.
 TOOLS: Mapping[str, Tool] = {
     tool.name: tool
     for tool in (READ_FILE, LIST_FILES, SEARCH, GREP, WRITE_ARTIFACT, RUN_TESTS, SHELL, NOTES, PROCEDURE)
 }
-"""All tools but those of MCP servers, by name."""
 
 _FORMS = {name: OutputSchema(tool.parameters) for name, tool in TOOLS.items()}
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A call that is over, as it is journaled."""
+    """A finished call, as it is journaled."""
 
     tool: str
-    arguments: str
-    """JSON, shortened to `SHOWN_ARGUMENTS` characters."""
+    arguments: str  # JSON of at most `SHOWN_ARGUMENTS` characters
     outcome: CallOutcome
-    message: str = ""
-    """Why it was refused or failed."""
+    message: str = ""  # why it was refused or failed
     seconds: float = 0.0
-    work_seconds: float | None = None
-    """What of it was computing, as in ToolCalled."""
-    awaited_seconds: float = 0.0
-    """What of it was waiting for an MCP server, as in ToolCalled."""
+    work_seconds: float | None = None  # computing, as in ToolCalled
+    awaited_seconds: float = 0.0  # waiting for an MCP server, as in ToolCalled
 
 
 OnCall = Callable[[Call], None]
 
 
 class Toolbox:
-    """The tools of one attempt, which are those that the step names. `on_call` gets every call when it is over.
-
-    `served` are the tools of the MCP servers that are connected, by name.
-    """
+    """The tools that the step names. `served` are those of connected MCP servers; `on_call` gets each finished call."""
 
     def __init__(
         self,
@@ -100,29 +92,25 @@ class Toolbox:
         self._granted = tuple(granted)
         self._on_call = on_call
         self._served = frozenset(served)
-        self._known = {**served, **TOOLS}
+        self._by_name = {**served, **TOOLS}
         self._forms = {**{name: OutputSchema(tool.parameters) for name, tool in served.items()}, **_FORMS}
 
     @property
     def tools(self) -> tuple[Tool, ...]:
-        """The tools that may be called, in the order in which the step names them."""
-        return tuple(self._known[name] for name in self._granted if name in self._known)
+        return tuple(self._by_name[name] for name in self._granted if name in self._by_name)
 
     async def call(self, name: str, arguments: object) -> ToolResult:
-        """Call a tool and return its result. The call is reported however it ends.
-
-        Raises `ToolError`, and `AttemptError` if the MCP server of the tool has failed.
-        """
+        """Call a tool; report it however it ends. Raises `ToolError`, and `AttemptError` if its MCP server failed."""
         clock = asyncio.get_running_loop().time
         jobs = JobClock(self.context.run, clock)
-        asked: float | None = None
+        sent_at: float | None = None
         outcome: CallOutcome = "refused"
         message = ""
         awaited = 0.0
         try:
             tool, checked = self._checked(name, arguments)
             outcome, message = "failed", "it was stopped"
-            asked = clock() if name in self._served else None
+            sent_at = clock() if name in self._served else None
             result = await tool.call(replace(self.context, run=jobs.run), checked)
             outcome = "failed" if result.failure else "done"
             message = result.failure.message if result.failure else ""
@@ -140,8 +128,8 @@ class Toolbox:
             raise
         finally:
             seconds, work = jobs.read()
-            if asked is not None:
-                awaited = clock() - asked
+            if sent_at is not None:
+                awaited = clock() - sent_at
                 work = max(0.0, seconds - awaited)
             self._on_call(Call(name, shortened(arguments), outcome, message, seconds, work, awaited))
         return result
@@ -163,6 +151,6 @@ class Toolbox:
 
 
 def shortened(arguments: object) -> str:
-    """Return arguments as JSON for people to read, of which a long one is cut at the end."""
+    """Return arguments as JSON for people to read, cut at the end if too long."""
     text = json.dumps(arguments, ensure_ascii=False, default=str)
     return text if len(text) <= SHOWN_ARGUMENTS else f"{text[:SHOWN_ARGUMENTS]}…"

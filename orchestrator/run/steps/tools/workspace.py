@@ -1,8 +1,7 @@
-"""Define which texts an attempt may read and write. Its rights come from the TaskIR, never from what a model writes.
+"""The texts that an attempt may read and write. Its rights come from the TaskIR, never from what a model writes.
 
-An attempt reads the files under the user's folder and its step's own inputs, and writes its step's outputs. It does not
-read artifacts of other steps unless its step names them as inputs, so that what it finds does not depend on which other
-steps were done by then.
+It reads the user's files and its step's inputs, and writes its step's outputs. It reads no other artifacts, so that
+what it finds does not depend on which steps were done by then.
 """
 
 import fnmatch
@@ -13,8 +12,7 @@ from orchestrator.run.steps.files import UnreadableFile
 from orchestrator.run.steps.seen import SeenFiles
 from orchestrator.task.taskir.names import find_name
 
-MAX_TEXTS_BYTES = 64 * 1024 * 1024
-"""The most bytes of text that one call may read."""
+MAX_TEXTS_BYTES = 64 * 1024 * 1024  # of text that one call may read
 
 
 class NoSuchText(Exception):
@@ -22,10 +20,10 @@ class NoSuchText(Exception):
 
 
 class Workspace:
-    """The texts of one attempt: `files` under `directory`, `inputs` by name, and what was written under `outputs`.
+    """The texts of one attempt: `files` under `directory`, `inputs` by name, and written `outputs`.
 
-    What was written hides an input of that name, and an input hides a file. `seen` takes note of the files that are
-    read. Calls may block on the disk and raise `NoSuchText`.
+    What was written hides an input of that name, and an input hides a file. Calls may block on the disk and raise
+    `NoSuchText`.
     """
 
     def __init__(
@@ -34,10 +32,10 @@ class Workspace:
         files: Iterable[str],
         inputs: Mapping[str, str],
         outputs: Collection[str],
-        seen: SeenFiles | None = None,
+        seen_files: SeenFiles | None = None,
     ) -> None:
         self._directory = directory
-        self._seen = seen or SeenFiles()
+        self._seen_files = seen_files or SeenFiles()
         self._files = frozenset(files)
         self._inputs = dict(inputs)
         self.outputs = tuple(outputs)
@@ -45,7 +43,6 @@ class Workspace:
 
     @property
     def inputs(self) -> Mapping[str, str]:
-        """The step's inputs by name."""
         return self._inputs
 
     def names(self, pattern: str = "*") -> tuple[str, ...]:
@@ -53,40 +50,39 @@ class Workspace:
         return tuple(sorted(fnmatch.filter({*self._files, *self._inputs, *self.written}, pattern)))
 
     def read(self, name: str) -> str:
-        """Return the text of that name."""
-        if (found := find_name(name, {*self.written, *self._inputs, *self._files})) is None:
-            raise NoSuchText(f"there is no {name!r}; accepted: {_some(self.names())}")
-        if (text := self.written.get(found, self._inputs.get(found))) is not None:
+        if (stored_name := find_name(name, {*self.written, *self._inputs, *self._files})) is None:
+            raise NoSuchText(f"there is no {name!r}; accepted: {_name_list(self.names())}")
+        if (text := self.written.get(stored_name, self._inputs.get(stored_name))) is not None:
             return text
         if self._directory is None:
-            raise NoSuchText(f"there is no {name!r}; accepted: {_some(self.names())}")
+            raise NoSuchText(f"there is no {name!r}; accepted: {_name_list(self.names())}")
         try:
-            return self._seen.read_text(self._directory, found)
+            return self._seen_files.read_text(self._directory, stored_name)
         except UnreadableFile as error:
             raise NoSuchText(str(error)) from error
 
     def texts(self, pattern: str = "*") -> dict[str, str]:
-        """Return all texts whose names match the pattern, by name. Files that are no text are left out."""
-        found: dict[str, str] = {}
+        """Return all texts with matching names. Files that are no text are left out."""
+        matches: dict[str, str] = {}
         size = 0
         for name in self.names(pattern):
             try:
-                found[name] = self.read(name)
+                matches[name] = self.read(name)
             except NoSuchText:
                 continue
-            size += len(found[name])
+            size += len(matches[name])
             if size > MAX_TEXTS_BYTES:
                 most = MAX_TEXTS_BYTES // 2**20
                 raise NoSuchText(f"{pattern!r} matches more than {most} MiB; accepted: a pattern that matches less")
-        return found
+        return matches
 
     def write(self, name: str, text: str) -> None:
         """Write one of the step's outputs; a second time replaces the first."""
         if name not in self.outputs:
-            raise NoSuchText(f"{name!r} is no output of this step; accepted: {_some(self.outputs)}")
+            raise NoSuchText(f"{name!r} is no output of this step; accepted: {_name_list(self.outputs)}")
         self.written[name] = text
 
 
-def _some(names: Collection[str], most: int = 20) -> str:
+def _name_list(names: Collection[str], most: int = 20) -> str:
     shown = ", ".join(list(names)[:most])
     return f"{shown}, … ({len(names)} in all)" if len(names) > most else shown or "none"
