@@ -1,1 +1,1 @@
-"""What keeps a state folder for months: a queue of runs, quotas, retention, backups, and the configuration."""
+"""The daemon: queue, callers, quotas, retention, backups and configuration."""

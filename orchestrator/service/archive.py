@@ -25,7 +25,6 @@ def write_archive(journal: JournalReader, run: str, target: IO[bytes]) -> None:
 
 
 def _members(journal: JournalReader, run: str) -> Iterator[tuple[str, bytes, float]]:
-    """Yield the name, the content and the modification time of each file of the archive."""
     events = [event for _, event in journal.events(run)]
     report, at = build_report(RunView.of(events), journal.get), events[-1].at
     yield "report.json", _json(report.to_json()), at

@@ -1,11 +1,10 @@
-"""Let clients wait for the answers of runs, and come back to a run whose client has gone.
+"""Let clients wait for the answers of runs, and rejoin a run when they have lost the connection.
 
-A client that loses its connection sends its request again. It then waits for the same run: by an idempotency key, which
-the journal knows, or else because its request is the same as one whose client has gone within the last minute. A run
-that nobody comes back to is cancelled, unless it has a key, with which its answer can be fetched at any time.
+A client rejoins by its idempotency key, which the journal knows, or by sending the same request again soon enough. A
+run that no client rejoins is cancelled, unless it has a key: then its answer can be fetched at any time.
 
-The journal has the digests of requests, too. So after a restart, which breaks all connections, a client can come back
-to a run as long as it goes on, and for a minute after that. It is not cancelled if none does.
+A restart breaks all connections. Clients can then rejoin by the digests of requests in the journal, until a while after
+the run has ended; these runs are not cancelled if no client comes.
 """
 
 import asyncio
@@ -20,8 +19,7 @@ from orchestrator.errors import OrchestratorError
 
 log = structlog.get_logger(__name__)
 
-Submit = Callable[[], Awaitable[str]]
-"""Submits the run of a request, and returns its id."""
+Submit = Callable[[], Awaitable[str]]  # submits the run of a request, and returns its id
 StartTask = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
 
 
@@ -29,37 +27,28 @@ StartTask = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
 class Resending:
     """How a request is recognised when its client sends it again."""
 
-    digest: str = ""
-    """The digest of the whole request; empty for one that is never recognised by its text."""
-    key: str | None = None
-    """Its idempotency key."""
+    digest: str = ""  # of the whole request; empty: never recognised by its text
+    key: str | None = None  # the idempotency key
+    # The client says that it sends the request again, so an earlier connection is broken, even if that was not noticed
+    # here.
     again: bool = False
-    """Whether the client says that it sends the request once more, so that an earlier connection of it is broken, even
-    where that was not noticed here."""
 
 
 @dataclass(slots=True, eq=False)
 class _Awaited:
-    """A run that clients wait for, or have waited for until a moment ago."""
-
-    run: asyncio.Future[str]
-    """Its id, or the error for which it was not accepted."""
-    asked: Resending
-    clients: int = 0
-    """How many clients wait for it."""
-    answered: bool = False
-    """Whether a client has got its answer, as far as is known here."""
-    ended: bool = False
-    """Whether the run, which was resumed after a restart, has ended."""
-    timer: asyncio.TimerHandle | None = None
-    """Gives the run up, unless a client comes back before; None while one waits."""
+    run: asyncio.Future[str]  # its id, or the error for which it was not accepted
+    request: Resending
+    clients: int = 0  # those that wait now
+    answered: bool = False  # a client has the answer, as far as is known here
+    ended: bool = False  # a resumed run has ended
+    timer: asyncio.TimerHandle | None = None  # gives the run up unless a client comes back; None while one waits
 
 
 class AwaitedRuns:
     """The runs whose answers clients wait for.
 
-    `cancel` cancels a run, and `start` begins a task that ends with the service. `seconds` is how long a run goes on
-    without a client, read whenever a client goes.
+    `cancel` cancels a run, and `start` starts a task that ends with the service. `seconds` is how long a run continues
+    without a client; it is read whenever a client leaves.
     """
 
     def __init__(
@@ -69,19 +58,19 @@ class AwaitedRuns:
         self._start = start
         self._seconds = seconds
         self._by_digest: dict[str, _Awaited] = {}
-        self._left: set[_Awaited] = set()
+        self._abandoned: set[_Awaited] = set()
         self._resumed: dict[str, _Awaited] = {}
 
     def resume(self, run: str, digest: str) -> None:
-        """Let a client come back to a run that goes on after a restart. `digest` is that of the client's request."""
+        """Let a client rejoin a run that continues after a restart, by the digest of its request."""
         if digest in self._by_digest:
             return
-        found: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        found.set_result(run)
-        self._by_digest[digest] = self._resumed[run] = _Awaited(found, Resending(digest))
+        future: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        future.set_result(run)
+        self._by_digest[digest] = self._resumed[run] = _Awaited(future, Resending(digest))
 
     def ended(self, run: str) -> None:
-        """Note that a run has ended. One that was resumed can be joined for a while yet."""
+        """Note that a run has ended. Clients can rejoin a resumed run for a while after that."""
         awaited = self._resumed.pop(run, None)
         if awaited is not None:
             awaited.ended = True
@@ -89,62 +78,61 @@ class AwaitedRuns:
                 self._wait_for_client(awaited)
 
     @asynccontextmanager
-    async def waiting(self, asked: Resending, submit: Submit) -> AsyncGenerator[str, None]:
+    async def waiting(self, request: Resending, submit: Submit) -> AsyncGenerator[str, None]:
         """Return a context manager in which a client waits for the run of its request; its value is the run's id.
 
-        `submit` is called unless the request joins a run. When the block is left by an exception, the client has gone,
-        and the run goes on for a while. When the block is completed, the client gets its answer: only a request that
-        says that it is sent once more joins that run then, since the answer may have been lost on its way. Raises what
-        `submit` raises.
+        `submit` is called unless the request joins a run. An exception in the block means that the client has gone; the
+        run continues for a while. After a block without one, only a request that says `again` rejoins the run. Raises
+        what `submit` raises.
         """
-        awaited = self._joined(asked) or self._begun(asked, submit)
+        awaited = self._joined(request) or self._begun(request, submit)
         awaited.clients += 1
         try:
             yield await asyncio.shield(awaited.run)
-            awaited.answered = True
+            awaited.answered = True  # the answer may still be lost on its way, hence `again`
         finally:
             self._leave(awaited)
 
     def close(self) -> None:
-        """Give up no more runs: the service ends, and those that have not ended are resumed by the next one."""
-        for awaited in self._left:
+        """Give up no more runs: the next service resumes those that have not ended."""
+        for awaited in self._abandoned:
             assert awaited.timer is not None, "it is set when the last client goes"
             awaited.timer.cancel()
-        self._left.clear()
+        self._abandoned.clear()
         self._by_digest.clear()
         self._resumed.clear()
 
-    def _joined(self, asked: Resending) -> _Awaited | None:
-        """Return the run that a request joins, if there is one. Where there is a key, the journal finds the run."""
-        found = self._by_digest.get(asked.digest) if asked.digest and asked.key is None else None
-        if found is None or not (asked.again or (not found.clients and not found.answered)):
+    def _joined(self, request: Resending) -> _Awaited | None:
+        # The journal finds a run with a key.
+        awaited = self._by_digest.get(request.digest) if request.digest and request.key is None else None
+        if awaited is None or not (request.again or (not awaited.clients and not awaited.answered)):
             return None
-        if found.timer is not None:
-            found.timer.cancel()
-            found.timer = None
-            self._left.discard(found)
-        return found
+        if awaited.timer is not None:
+            awaited.timer.cancel()
+            awaited.timer = None
+            self._abandoned.discard(awaited)
+        return awaited
 
-    def _begun(self, asked: Resending, submit: Submit) -> _Awaited:
-        awaited = _Awaited(asyncio.get_running_loop().create_future(), asked)
-        if asked.digest and asked.key is None:
-            self._by_digest[asked.digest] = awaited
+    def _begun(self, request: Resending, submit: Submit) -> _Awaited:
+        awaited = _Awaited(asyncio.get_running_loop().create_future(), request)
+        if request.digest and request.key is None:
+            self._by_digest[request.digest] = awaited
+        # A task of its own: a client that leaves does not interrupt the submission.
         self._start(_settle(awaited.run, submit))
         return awaited
 
     def _leave(self, awaited: _Awaited) -> None:
-        """Take note that a client waits no longer. After the last one, another may come back within the time."""
         awaited.clients -= 1
         if awaited.clients:
             return
-        if awaited.asked.key is not None or _failed(awaited.run):
+        if awaited.request.key is not None or _failed(awaited.run):
             self._forget(awaited)
             return
         self._wait_for_client(awaited)
 
     def _wait_for_client(self, awaited: _Awaited) -> None:
         awaited.timer = asyncio.get_running_loop().call_later(self._seconds(), self._give_up, awaited)
-        self._left.add(awaited)
+        self._abandoned.add(awaited)
 
     def _give_up(self, awaited: _Awaited) -> None:
         self._forget(awaited)
@@ -152,25 +140,23 @@ class AwaitedRuns:
             self._start(self._cancel_run(awaited))
 
     async def _cancel_run(self, awaited: _Awaited) -> None:
-        """Cancel a run that nobody waits for any more; nothing happens if it has ended, or was never accepted."""
         await asyncio.wait([awaited.run])
-        if awaited.run.cancelled() or awaited.run.exception() is not None:
+        if awaited.run.cancelled() or awaited.run.exception() is not None:  # it was never accepted
             return
         run = awaited.run.result()
         log.info("a run is given up: its client has gone and has not come back", run=run)
-        with suppress(OrchestratorError):
+        with suppress(OrchestratorError):  # it has ended by itself
             await self._cancel(run)
 
     def _forget(self, awaited: _Awaited) -> None:
-        self._left.discard(awaited)
-        if self._by_digest.get(awaited.asked.digest) is awaited:
-            del self._by_digest[awaited.asked.digest]
+        self._abandoned.discard(awaited)
+        if self._by_digest.get(awaited.request.digest) is awaited:
+            del self._by_digest[awaited.request.digest]
 
 
 async def _settle(run: "asyncio.Future[str]", submit: Submit) -> None:
-    """Submit a run, and tell its id, or the error. A client that goes away meanwhile does not interrupt it."""
     try:
-        found = await submit()
+        run_id = await submit()
     except Exception as error:  # noqa: BLE001 - whoever waits for the run raises it
         run.set_exception(error)
         run.exception()  # it may be that nobody waits any more
@@ -178,7 +164,7 @@ async def _settle(run: "asyncio.Future[str]", submit: Submit) -> None:
         run.cancel()
         raise
     else:
-        run.set_result(found)
+        run.set_result(run_id)
 
 
 def _failed(run: "asyncio.Future[str]") -> bool:

@@ -1,8 +1,8 @@
 """Back up the state folder while it is in use, and restore backups.
 
-A backup is a folder `backups/NAME` with the database and the objects. An object that an earlier backup has is linked,
-not copied again. A name is the time and, where that is no later than the last name, a number. So names give the order
-in which backups were made, even if the clock was set back.
+A backup is a folder `backups/NAME` with the database and the objects. Objects that an earlier backup has are hard
+links. A name is the time, with a number if that is not later than the last name, so names tell the order of backups
+even if the clock was set back.
 """
 
 import os
@@ -27,17 +27,15 @@ class Backup:
     """One backup."""
 
     name: str
-    made: float
-    """When it was made, in seconds since the epoch."""
-    bytes: int
-    """The size of all its files, also of those that are links to files of earlier backups."""
+    made: float  # seconds since the epoch
+    bytes: int  # of all files, also of links to files of earlier backups
 
 
 def backups(home: Path) -> list[Backup]:
     """Return the backups of a state folder, oldest first. Blocks on the disk. Raises JournalError."""
-    found = [path for path in _folder(home).glob("*") if NAME.match(path.name)]
+    paths = [path for path in _folder(home).glob("*") if NAME.match(path.name)]
     try:
-        return [_described(path) for path in sorted(found, key=lambda path: _order(path.name))]
+        return [_described(path) for path in sorted(paths, key=lambda path: _order(path.name))]
     except OSError as error:
         raise JournalError(_folder(home), f"cannot be read: {error.strerror}: {error.filename}") from error
 
@@ -45,8 +43,7 @@ def backups(home: Path) -> list[Backup]:
 def make_backup(journal: Journal) -> Backup:
     """Back up what is committed now, and return the backup. Blocks on the disk. Raises JournalError.
 
-    There must be one call at a time. The database is copied before the objects, since the objects that events name are
-    stored before the events are.
+    There must be one call at a time.
     """
     folder = _folder(journal.home.path)
     _sweep(folder)
@@ -55,6 +52,7 @@ def make_backup(journal: Journal) -> Backup:
     try:
         (unfinished / "objects").mkdir(parents=True)
         folder.chmod(0o700)
+        # The database before the objects: an object is stored before the events that name it.
         journal.copy_to(unfinished / "journal.db")
         for path in _objects(journal.home.objects):
             _copy_object(path, unfinished / "objects", earlier)
@@ -70,10 +68,10 @@ def make_backup(journal: Journal) -> Backup:
 
 def find_backup(home: Path, name: str) -> Path:
     """Return the folder of a backup. Raises InputError, JournalError."""
-    known = [backup.name for backup in backups(home)]
-    if name not in known:
+    names = [backup.name for backup in backups(home)]
+    if name not in names:
         raise InputError(
-            Problem("backup", f"there is none named {name!r}", ", ".join(known) or "none, since there are no backups")
+            Problem("backup", f"there is none named {name!r}", ", ".join(names) or "none, since there are no backups")
         )
     return _folder(home) / name
 
@@ -82,9 +80,8 @@ def discard_backup(home: Path, name: str) -> None:
     """Remove a backup. Raises InputError, JournalError."""
     folder = find_backup(home, name)
     try:
-        unfinished = folder.with_name(
-            f"{UNFINISHED}{name}"
-        )  # so that a killed process leaves no half of it under its name
+        # Under another name first, so that a killed process leaves no half of a backup.
+        unfinished = folder.with_name(f"{UNFINISHED}{name}")
         folder.rename(unfinished)
         shutil.rmtree(unfinished)
     except OSError as error:
@@ -92,9 +89,9 @@ def discard_backup(home: Path, name: str) -> None:
 
 
 def restore_backup(home: Path, name: str) -> None:
-    """Replace the journal by that of a backup, and keep the old one as `replaced-...` beside the backups.
+    """Replace the journal by that of a backup, and keep the old one in `backups/replaced-...`.
 
-    Objects are added, and none is removed. Blocks on the disk. Raises InputError, JournalError, and HomeLocked while a
+    Objects are added, none is removed. Blocks on the disk. Raises InputError, JournalError, and HomeLocked while a
     process owns the state folder.
     """
     source, place = find_backup(home, name), Home(home)
@@ -111,7 +108,7 @@ def restore_backup(home: Path, name: str) -> None:
 def _replace_journal(source: Path, place: Home) -> None:
     objects = ObjectStore(place.objects)
     for path in _objects(source / "objects"):
-        objects.put(path.read_bytes())  # which replaces a damaged object, and leaves none half written
+        objects.put(path.read_bytes())  # replaces a damaged object, leaves none half written
     shutil.copy2(source / "journal.db", place.restored)
     os.sync()
     aside = _folder(place.path) / f"replaced-{time.strftime('%Y%m%d-%H%M%S')}-{time.monotonic_ns()}"
@@ -123,8 +120,7 @@ def _replace_journal(source: Path, place: Home) -> None:
 
 
 def _sweep(folder: Path) -> None:
-    """Remove unfinished backups, whose processes were killed."""
-    for path in folder.glob(f"{UNFINISHED}*"):
+    for path in folder.glob(f"{UNFINISHED}*"):  # of processes that were killed
         shutil.rmtree(path, ignore_errors=True)
 
 
@@ -133,19 +129,18 @@ def _folder(home: Path) -> Path:
 
 
 def next_name(names: Collection[str], now: str) -> str:
-    """Return the name of a backup that is made `now`, which sorts after those of `names` that are names of backups.
+    """Return the name for a backup that is made `now`; it sorts after the backups among `names`.
 
-    If the last name is later than `now`, since the clock was set back, it is that name with the next number.
+    If the clock was set back, it is the last name with the next number.
     """
     last, number = max((_order(name) for name in names if NAME.match(name)), default=("", 0))
     return now if now > last else f"{last}-{number + 1}"
 
 
 def _order(name: str) -> tuple[str, int]:
-    """Return the sort key of a backup's name: its time, and its number, which is 1 if there is none."""
-    found = NAME.match(name)
-    assert found is not None, "it is the name of a backup"
-    return found[1], int(found[2] or 1)
+    parts = NAME.match(name)
+    assert parts is not None, "it is the name of a backup"
+    return parts[1], int(parts[2] or 1)
 
 
 def _objects(root: Path) -> Iterator[Path]:
@@ -153,17 +148,16 @@ def _objects(root: Path) -> Iterator[Path]:
 
 
 def _copy_object(path: Path, root: Path, earlier: list[Path]) -> None:
-    """Copy an object to the folder `root`, or link it to the copy in an earlier backup."""
     name = Path(path.parent.name) / path.name
     target = root / name
     if target.exists():
         return
     target.parent.mkdir(parents=True, exist_ok=True)
-    known = next(
+    earlier_copy = next(
         (backup / "objects" / name for backup in reversed(earlier) if (backup / "objects" / name).exists()), None
     )
-    if known is not None:
-        os.link(known, target)
+    if earlier_copy is not None:
+        os.link(earlier_copy, target)
         return
     try:
         shutil.copy2(path, target)

@@ -1,4 +1,4 @@
-"""Say what a request to cancel a run or a step of it comes to."""
+"""Determine what a request to cancel a run, or a step of it, does."""
 
 from dataclasses import dataclass
 
@@ -10,30 +10,23 @@ from orchestrator.run.scheduler import FINAL
 class Cancellation:
     """What a request to cancel does."""
 
+    # The status of the run, or the state of the step, if it had ended before: then nothing is cancelled.
     ended: str | None
-    """The status of the run, or the state of the step, if it had ended before, so that nothing is cancelled."""
-    steps: tuple[str, ...] = ()
-    """The steps that are cancelled: the one that was named, then what depends on it; or all of a run that had not
-    ended."""
-    answered: bool = False
-    """Whether all steps of the run were done, so that it ends with the answer that it has."""
+    steps: tuple[str, ...] = ()  # the named step and then what depends on it; or all steps of a run that had not ended
+    answered: bool = False  # all steps were done: the run ends with the answer that it has
 
     def describe(self, run: str, step: str | None) -> str:
-        """Return what was done in a sentence."""
-        what = f"run {run}" if step is None else f"step {step} of run {run}"
+        subject = f"run {run}" if step is None else f"step {step} of run {run}"
         if self.ended is not None:
-            return f"{what} had ended before: {self.ended}"
+            return f"{subject} had ended before: {self.ended}"
         if self.answered and step is None:
-            return f"{what} ends with the answer that it has, and its repair is cancelled"
-        others = [name for name in self.steps if name != step] if step is not None else []
-        return f"{what} is cancelled" + (f", and what depends on it: {', '.join(others)}" if others else "")
+            return f"{subject} ends with the answer that it has, and its repair is cancelled"
+        dependents = [name for name in self.steps if name != step] if step is not None else []
+        return f"{subject} is cancelled" + (f", and what depends on it: {', '.join(dependents)}" if dependents else "")
 
 
 def cancellation(view: RunView, step: str | None) -> Cancellation:
-    """Return what it comes to if a run, or a step of it, is cancelled now.
-
-    Raises InputError for a step that the run does not have.
-    """
+    """Return what cancelling a run, or a step of it, does now. Raises InputError for an unknown step."""
     states = view.state.steps
     if step is not None:
         view.check_step(step)
@@ -47,9 +40,8 @@ def cancellation(view: RunView, step: str | None) -> Cancellation:
 
 
 def _with_dependents(view: RunView, step: str) -> list[str]:
-    """Return a step with its children, the step that it is a child of, and all steps that wait for them."""
     parent = view.state.steps.parent_of(step)
     reached = [step, *view.state.steps.children_of(step), *((parent,) if parent else ())]
     for name in reached:  # it grows meanwhile
-        reached += [other for other in view.graph.after.get(name, ()) if other not in reached]
+        reached += [dependent for dependent in view.graph.after.get(name, ()) if dependent not in reached]
     return reached

@@ -1,6 +1,6 @@
-"""Let the router choose who answers a chat, and journal the choice and how each answer ended.
+"""Route chats, and journal each choice and how each answer ended.
 
-No answer waits for that: the events are written with the next group, whatever it is of.
+No answer waits for the journal: these events are written with its next group.
 """
 
 import asyncio
@@ -20,8 +20,8 @@ from orchestrator.run.routing import Decision
 from orchestrator.run.steps.errors import map_error
 from orchestrator.task.events import FailureKind, Usage
 
+# Takes a complete answer, and what is wrong with its form (empty if nothing is).
 EndAnswer = Callable[[Completion, str], None]
-"""Is given a complete answer, and what is wrong with its form, which is empty if nothing is."""
 
 
 async def route_chat(
@@ -32,21 +32,21 @@ async def route_chat(
     model: str | None = None,
     owner: str = "",
 ) -> "RoutedChat":
-    """Let the router choose who answers a chat, and return the choice, which may have a `problem`.
+    """Let the router choose who answers a chat; the decision may have a `problem`.
 
-    The router starts from the role that plans fall back on. `chat` is the id of the response, `objective` what the user
-    said last, `persona` the one that was asked for, `model` the one that is forced, and `owner` the key of the caller.
-    The registry has to have a role that does steps.
+    The router starts from the role that plans fall back on. `chat` is the id of the response, `objective` the user's
+    last message, `persona` the requested one, `model` the forced one, and `owner` the key of the caller. The registry
+    must have a role that does steps.
     """
     registry = orchestrator.registry
     roles = registry.step_roles
-    asked = next((role for role in roles if registry.roles[role].tier == "C"), roles[0])
-    decision = await orchestrator.choose(asked, objective, persona, model)
+    usual_role = next((role for role in roles if registry.roles[role].tier == "C"), roles[0])
+    decision = await orchestrator.choose(usual_role, objective, persona, model)
     routed = ChatRouted(
         at=orchestrator.clock.now(),
         chat=chat,
         objective=objective[:MAX_OBJECTIVE_LENGTH],
-        asked_role=asked,
+        asked_role=usual_role,
         asked_persona=persona,
         role=decision.role,
         persona=decision.persona,
@@ -66,7 +66,7 @@ async def route_chat(
 
 
 class RoutedChat:
-    """A chat for which a router has made the `decision` who answers it."""
+    """A chat, and the router's `decision` who answers it."""
 
     def __init__(self, journal: Journal, clock: Clock, decision: Decision, routed: ChatRouted) -> None:
         self.decision = decision
@@ -77,14 +77,14 @@ class RoutedChat:
 
     @contextmanager
     def answering(self, answer: int) -> Iterator[EndAnswer]:
-        """Return a context manager around the making of an answer, whose end it journals.
+        """Return a context manager in which answer number `answer` is made; it journals how that ends.
 
-        `answer` is the index of the answer. The block gets a function to which it hands the complete answer; what else
-        ends the block, such as an error or a cancellation, is journaled too. Before the first answer, so is the choice.
+        The block gets a function to which it passes the complete answer. If an error or a cancellation ends the block,
+        that is journaled.
         """
         if not self._begun:
             self._begun = True
-            self._journal.note_chat_event(self._routed)
+            self._journal.note_chat_event(self._routed)  # the choice, before the first answer
         loop = asyncio.get_running_loop()
         begun, ended = loop.time(), False
 

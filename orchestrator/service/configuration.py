@@ -25,19 +25,18 @@ from orchestrator.task.taskir import TaskIR
 
 FILE_NAME = "config.toml"
 PREFIX = "ORCHESTRATOR"
+# Keys of earlier versions, which are still read, and their new places.
 MOVED = {("procedures", "callers"): ("server", "callers")}
-"""Keys of earlier versions, which are still read, and where they are now."""
 
 
 def _listed(value: object) -> object:
-    """Split the text of an environment variable at its commas; leave a list of the file as it is."""
-    return _split(value) if isinstance(value, str) else value
+    return _split(value) if isinstance(value, str) else value  # a text is an environment variable's, a list the file's
 
 
 def _paired(value: object) -> object:
-    """Return a table of the pairs NAME=TARGET of an environment variable; leave a table of the file as it is."""
     if not isinstance(value, str):
         return value
+    # NAME=TARGET in an environment variable; the file has a table.
     pairs = [part.partition("=") for part in _split(value)]
     if any(not target.strip() for _, _, target in pairs):
         raise ValueError(f"{value!r} is no list of pairs; accepted: NAME=TARGET, separated by commas")
@@ -53,7 +52,7 @@ NameList = Annotated[tuple[str, ...], BeforeValidator(_listed)]
 
 
 def _schedule_lines(value: object) -> object:
-    """Split the text of an environment variable at its semicolons, since cron expressions have commas."""
+    # An environment variable separates by semicolons, since cron expressions have commas.
     return [part.strip() for part in value.split(";") if part.strip()] if isinstance(value, str) else value
 
 
@@ -65,23 +64,19 @@ def _checked_schedules(lines: tuple[str, ...]) -> tuple[str, ...]:
 ScheduleList = Annotated[tuple[str, ...], BeforeValidator(_schedule_lines), AfterValidator(_checked_schedules)]
 
 
-EVERY_TYPE = "default"
-"""The entry of `explore` for the task types that it does not name, and for what has none."""
-EXPLORED = 0.1
-"""The share of choices in which something else is tried at first, if nothing else is said."""
+EVERY_TYPE = "default"  # in `explore`: the task types that it does not name, and what has no type
+EXPLORED = 0.1  # default share of choices that try something else at first
 TASK_TYPES: tuple[str, ...] = get_args(TaskIR.model_fields["task_type"].annotation)
 
 
 def _explored(value: object) -> object:
-    """Return a table of how it is explored by task type: of a number or a word alone, which is for all, or of text."""
     if isinstance(value, str) and "=" in value:
         value = _paired(value)
-    table = value if isinstance(value, dict) else {EVERY_TYPE: value}
-    return {EVERY_TYPE: EXPLORED} | {name: _share(name, one) for name, one in table.items()}
+    table = value if isinstance(value, dict) else {EVERY_TYPE: value}  # a number or a word alone is for all types
+    return {EVERY_TYPE: EXPLORED} | {name: _share(name, share) for name, share in table.items()}
 
 
 def _share(name: object, value: object) -> float | str:
-    """Return how it is explored in tasks of a type. Raises ValueError."""
     if name not in (EVERY_TYPE, *TASK_TYPES):
         raise ValueError(f"{name!r} is no type of tasks; accepted: {', '.join((EVERY_TYPE, *TASK_TYPES))}")
     if value == "thompson":
@@ -291,11 +286,10 @@ class ToolServerSettings(_Section):
 
 
 def _from_json(value: object) -> object:
-    """Return the table in the JSON of an environment variable; leave a table of the file as it is."""
     if not isinstance(value, str):
         return value
     try:
-        return json.loads(value)
+        return json.loads(value)  # the text of an environment variable; the file has a table
     except ValueError as error:
         raise ValueError(f"is no JSON: {error}; accepted: an object of servers by name") from error
 
@@ -329,29 +323,28 @@ class Configuration(_Section):
     @model_validator(mode="before")
     @classmethod
     def _take_moved(cls, stated: Any) -> Any:
-        """Take keys of earlier versions from where they were."""
         for (section, key), (now, name) in MOVED.items():
             earlier = _table(_table(stated).get(section))
             if key not in earlier:
                 continue
             if name in (present := _table(stated.get(now))):
                 raise ValueError(f"{section}.{key} has become {now}.{name}, and both are stated; accepted: the latter")
-            rest = {other: value for other, value in earlier.items() if other != key}
+            rest = {old_key: value for old_key, value in earlier.items() if old_key != key}
             stated = {**stated, section: rest, now: {**present, name: earlier[key]}}
         return stated
 
 
 def configuration_path(environ: Mapping[str, str]) -> Path:
-    """Return where the file is: ORCHESTRATOR_CONFIG, else under XDG_CONFIG_HOME, else under ~/.config."""
-    if chosen := environ.get("ORCHESTRATOR_CONFIG"):
-        return Path(chosen).expanduser().absolute()
+    """Return the path of the file: ORCHESTRATOR_CONFIG, else under XDG_CONFIG_HOME, else under ~/.config."""
+    if path := environ.get("ORCHESTRATOR_CONFIG"):
+        return Path(path).expanduser().absolute()
     stated = Path(environ.get("XDG_CONFIG_HOME") or "")
     base = stated if stated.is_absolute() else Path(environ.get("HOME") or Path.home()) / ".config"
     return base / "orchestrator" / FILE_NAME
 
 
 def models_folder(settings: ModelSettings, environ: Mapping[str, str]) -> Path:
-    """Return the folder that models are downloaded into: the one that is configured, else below XDG_DATA_HOME."""
+    """Return the folder for downloaded models: the configured one, else under XDG_DATA_HOME."""
     if settings.folder:
         return Path(settings.folder).expanduser().absolute()
     stated = Path(environ.get("XDG_DATA_HOME") or "")
@@ -360,15 +353,14 @@ def models_folder(settings: ModelSettings, environ: Mapping[str, str]) -> Path:
 
 
 def procedures_folder(settings: ProcedureSettings, environ: Mapping[str, str]) -> Path:
-    """Return the folder of the user's own procedures: the one that is configured, else beside the configuration."""
+    """Return the folder of the user's own procedures: the configured one, else next to the configuration."""
     if settings.folder:
         return Path(settings.folder).expanduser().absolute()
     return configuration_path(environ).parent / "procedures"
 
 
 def tool_servers(settings: McpSettings) -> dict[str, ToolServer]:
-    """Return the MCP servers that are configured, by name."""
-    return {name: ToolServer(name=name, **dict(one)) for name, one in settings.servers.items()}
+    return {name: ToolServer(name=name, **dict(server)) for name, server in settings.servers.items()}
 
 
 def load_configuration(environ: Mapping[str, str] = os.environ) -> Configuration:
@@ -385,15 +377,15 @@ def load_configuration(environ: Mapping[str, str] = os.environ) -> Configuration
 
 
 def show_configuration(configuration: Configuration) -> str:
-    """Return a configuration file with all current values, and a comment for each of them."""
+    """Return a configuration file with all current values, each with a comment."""
     return "\n".join(_lines(configuration))
 
 
 def with_value(text: str, path: Path, section: str, key: str, value: object) -> str:
-    """Return the text of a configuration file with another value of one key. Everything else stays as it is.
+    """Return the text of a configuration file with one value changed. Everything else stays as it is.
 
     `path` is for errors. Raises InputError for a key or a value that the configuration cannot have, for a text that is
-    no TOML, and for one that cannot be changed without changing more.
+    not TOML, and if more than the value would change.
     """
     before = _parsed(text, path)
     after = {**before, section: {**_table(before.get(section, {})), key: value}}
@@ -411,17 +403,17 @@ def with_value(text: str, path: Path, section: str, key: str, value: object) -> 
     at = next((at for at in range(head + 1, end) if stated.fullmatch(lines[at])), None)
     if at is None:
         lines.insert(head + 1, f"{key} = {_toml(value)}")
-    elif (found := stated.fullmatch(lines[at])) is not None:
-        lines[at] = f"{found[1]}{_toml(value)}{found[3]}"
-    made = "\n".join(lines) + "\n"
+    elif (match := stated.fullmatch(lines[at])) is not None:
+        lines[at] = f"{match[1]}{_toml(value)}{match[3]}"
+    changed = "\n".join(lines) + "\n"
     try:
-        same = tomllib.loads(made) == after
+        same = tomllib.loads(changed) == after
     except tomllib.TOMLDecodeError:
         same = False
     if not same:
-        what = f"{section}.{key} cannot be changed without changing more"
-        raise InputError(Problem(str(path), what, "the value, put there by hand"))
-    return made
+        problem = f"{section}.{key} cannot be changed without changing more"
+        raise InputError(Problem(str(path), problem, "the value, put there by hand"))
+    return changed
 
 
 def variable(section: str, key: str) -> str:
@@ -458,7 +450,6 @@ def _table(stated: object) -> dict[str, Any]:
 
 
 def _variables(environ: Mapping[str, str]) -> Iterator[tuple[tuple[str, str], str]]:
-    """Yield the values that the environment gives, by section and key."""
     keys = [(section, key) for section, model in _sections() for key in model.model_fields]
     for section, key in (*keys, *MOVED):
         if (text := environ.get(variable(section, key))) is not None:
@@ -475,10 +466,10 @@ def _problem(path: Path, variables: Mapping[tuple[str, str], str], error: Any) -
     where = tuple(map(str, error["loc"]))
     section, key = (*where, "", "")[:2]
     earlier = (old for old, now in MOVED.items() if now == (section, key))
-    stated = next((one for one in ((section, key), *earlier) if one in variables), None)
+    stated = next((place_key for place_key in ((section, key), *earlier) if place_key in variables), None)
     place = f"{path}: {'.'.join(where)}" if stated is None else variable(*stated)
-    known = ToolServerSettings if where[:2] == ("mcp", "servers") and len(where) > 2 else dict(_sections()).get(section)
-    accepted = ", ".join(known.model_fields if known else Configuration.model_fields)
+    form = ToolServerSettings if where[:2] == ("mcp", "servers") and len(where) > 2 else dict(_sections()).get(section)
+    accepted = ", ".join(form.model_fields if form else Configuration.model_fields)
     unknown = error["type"] == "extra_forbidden"
     return Problem(place, "is not known" if unknown else str(error["msg"]), accepted if unknown else "")
 
@@ -494,9 +485,9 @@ def _lines(configuration: Configuration) -> Iterator[str]:
 
 
 def _toml(value: object) -> str:
-    """Return a value in TOML: for strings, numbers, booleans and lists this is JSON, except for the character DEL."""
     if isinstance(value, BaseModel):
         return _toml(value.model_dump(exclude_defaults=True))
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{_toml(key)} = {_toml(one)}" for key, one in value.items()) + "}"
+        return "{" + ", ".join(f"{_toml(key)} = {_toml(item)}" for key, item in value.items()) + "}"
+    # TOML writes strings, numbers, booleans and lists as JSON does, except for the character DEL.
     return json.dumps(list(value) if isinstance(value, tuple) else value, ensure_ascii=False).replace("\x7f", "\\u007f")

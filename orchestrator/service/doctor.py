@@ -1,6 +1,6 @@
 """Check the installation: what a run needs, what is optional, and what is good to know.
 
-The state of a check is `ok`, `note` (something optional is missing) or `broken` (a run would fail).
+A check is `ok`, `note` (something optional is missing) or `broken` (a run would fail).
 """
 
 import asyncio
@@ -42,8 +42,7 @@ TOOLS = {
     "pytest": "the gates unit and integration, and the tool run_tests,",
     "bwrap": "running code that a model wrote",
 }
-MODULES = frozenset({"mypy", "pytest"})
-"""The tools that are run as modules of this interpreter, so that the PATH does not matter."""
+MODULES = frozenset({"mypy", "pytest"})  # run as modules of this interpreter, so that the PATH does not matter
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +56,7 @@ class Check:
 
 
 def examine(registry: Path, home: Path, built_gates: frozenset[str]) -> list[Check]:
-    """Run all checks and return them, in the order in which they are printed. `built_gates` are the gates there are."""
+    """Run all checks, and return them in the order in which they are printed. `built_gates` are those that exist."""
     return [
         _python(),
         _llama(),
@@ -75,16 +74,16 @@ def examine(registry: Path, home: Path, built_gates: frozenset[str]) -> list[Che
 
 
 def _python() -> Check:
-    found = f"{platform.python_version()} at {sys.executable}"
+    interpreter = f"{platform.python_version()} at {sys.executable}"
     if sys.version_info[:2] < MINIMUM_PYTHON:
-        return Check("Python", "broken", found, "install Python 3.11 or later")
-    return Check("Python", "ok", found)
+        return Check("Python", "broken", interpreter, "install Python 3.11 or later")
+    return Check("Python", "ok", interpreter)
 
 
 def _llama() -> Check:
-    """Import llama.cpp in a process of its own, which a build for another processor would kill."""
     try:
         build = version("llama-cpp-python")
+        # A process of its own, which a build for another processor would kill.
         probe = subprocess.run(  # noqa: S603 - our own interpreter and text
             [sys.executable, "-c", PROBE], capture_output=True, text=True, timeout=PROBE_SECONDS, check=False
         )
@@ -107,21 +106,21 @@ def _processor() -> Check:
     values = {key.strip(): value.strip() for key, value in fields.items()}
     name = values.get("model name", platform.machine())
     flags = set((values.get("flags") or values.get("Features") or "").split())
-    known = ", ".join(flag for flag in CPU_FLAGS if flag in flags)
-    return Check("processor", "ok", f"{name}; {known or 'no vector extensions'}")
+    extensions = ", ".join(flag for flag in CPU_FLAGS if flag in flags)
+    return Check("processor", "ok", f"{name}; {extensions or 'no vector extensions'}")
 
 
 def _cores() -> Check:
     physical, quota = psutil.cpu_count(logical=False), cpu_quota()
-    found = f"{usable_cpus()} usable, {physical or 'unknown'} physical"
-    return Check("cores", "ok", found if quota is None else f"{found}, limited to {quota:g} by a control group")
+    cores = f"{usable_cpus()} usable, {physical or 'unknown'} physical"
+    return Check("cores", "ok", cores if quota is None else f"{cores}, limited to {quota:g} by a control group")
 
 
 def _memory() -> Check:
     memory = psutil.virtual_memory()
-    found = f"{size(memory.available)} free of {size(memory.total)}"
+    amount = f"{size(memory.available)} free of {size(memory.total)}"
     limit = min((limit.most for limit in memory_limits()), default=None)
-    return Check("memory", "ok", found if limit is None else f"{found}, limited to {size(limit)} by a control group")
+    return Check("memory", "ok", amount if limit is None else f"{amount}, limited to {size(limit)} by a control group")
 
 
 def _registry(path: Path) -> Iterator[Check]:
@@ -151,41 +150,39 @@ def _model(model: ModelEntry, registry: Registry) -> Check:
     if model.memory.total > budget:
         needed = f"needs {size(model.memory.total)} ({model.memory}), but {size(budget)} are available"
         return Check(name, "broken" if roles else "note", needed, "fewer slots, a smaller context, or a smaller file")
-    found = f"{size(model.memory.total)} when loaded; {roles or 'no role uses it'}"
+    summary = f"{size(model.memory.total)} when loaded; {roles or 'no role uses it'}"
     assert model.header is not None, "a usable model has a header"
     if is_base(model.header) and any(role.tier != "D" for role in has):
-        return Check(name, "note", f"{found}; {BASE_MODEL}", f"use {NO_BASE_MODEL}")
-    return Check(name, "ok", found)
+        return Check(name, "note", f"{summary}; {BASE_MODEL}", f"use {NO_BASE_MODEL}")
+    return Check(name, "ok", summary)
 
 
 def _remote(name: str, endpoint: Endpoint, roles: str) -> Check:
-    """Request the list of models from the server, which also checks the key."""
-    found = f"{endpoint.model} at {endpoint.base_url}"
-    if reason := probe(endpoint):
+    address = f"{endpoint.model} at {endpoint.base_url}"
+    if reason := probe(endpoint):  # lists the server's models, which also checks the key
         mend = "start the server, or correct the entry in the registry"
-        return Check(name, "broken" if roles else "note", f"{found}: {reason}", mend)
+        return Check(name, "broken" if roles else "note", f"{address}: {reason}", mend)
     if endpoint.sends_key_in_clear:
-        return Check(name, "note", f"{found}: the key goes over the network in clear text", "use https")
-    return Check(name, "ok", f"{found}; {roles or 'no role uses it'}")
+        return Check(name, "note", f"{address}: the key goes over the network in clear text", "use https")
+    return Check(name, "ok", f"{address}; {roles or 'no role uses it'}")
 
 
 def _folder(home: Path) -> Check:
-    """Check that the folder can be written to, or that its nearest existing parent can. Nothing is created."""
+    # The nearest that exists, since nothing is created here.
     nearest = next(folder for folder in (home, *home.parents) if folder.exists())
-    found = str(home) if nearest == home else f"{home}, to be created"
+    place = str(home) if nearest == home else f"{home}, to be created"
     if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
         mend = "make it writable, or set ORCHESTRATOR_HOME or --home to another folder"
-        return Check("state folder", "broken", f"{found}: {nearest} cannot be written to", mend)
+        return Check("state folder", "broken", f"{place}: {nearest} cannot be written to", mend)
     free = shutil.disk_usage(nearest).free
-    return Check("state folder", "ok", f"{found}, {size(free)} free on its disk")
+    return Check("state folder", "ok", f"{place}, {size(free)} free on its disk")
 
 
 def _lock(home: Path) -> Check:
-    """Check whether the lock is free, by a shared lock on its file that is released at once."""
     try:
         with open(Home(home).lock_file, "rb") as file:
             try:
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)  # released at once, since the file is closed
             except BlockingIOError:
                 holder = file.read(32).decode("ascii", "replace").strip()
                 who = f"process {holder}" if holder.isdigit() else "a process"
@@ -218,25 +215,25 @@ def _gates(built: frozenset[str]) -> Iterator[Check]:
 
 def _tools() -> Iterator[Check]:
     for tool, purpose in TOOLS.items():
-        if found := _place(tool):
-            yield Check(f"tool {tool}", "ok", found)
+        if path := _place(tool):
+            yield Check(f"tool {tool}", "ok", path)
         else:
             missing = "not installed for this Python" if tool in MODULES else "not on the PATH"
             yield Check(f"tool {tool}", "note", missing, f"only {purpose} would use it")
 
 
 def _place(tool: str) -> str | None:
-    """Return the file of a tool, found as the code that uses it finds it; None if it is not installed."""
     if tool in MODULES:
         spec = find_spec(tool)
         return None if spec is None else spec.origin
+    # As the code that uses the tools finds them.
     beside = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)))
     return shutil.which(tool, path=beside)
 
 
 def _sandbox() -> Check:
-    """Run the sandbox's own probe, which starts programs that try to do what the sandbox has to prevent."""
     try:
+        # The probe starts programs that try what the sandbox has to prevent.
         return Check("sandbox", "ok", asyncio.run(Sandbox.probe()).describe())
     except SandboxUnavailable as error:
         return Check("sandbox", "note", error.reason, "until then, steps and gates that run code are refused")

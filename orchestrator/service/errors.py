@@ -1,11 +1,11 @@
 """The errors of the service.
 
 ServiceError
-├── Busy            too many requests or runs wait already; try again after `retry_seconds`
-├── NotReady        the service is stopping, restoring a backup, or cannot write; try again after `retry_seconds`
-├── FolderFull      the state folder or its disk has no space for more runs
+├── Busy               too many requests or runs wait; has `retry_seconds`
+├── NotReady           the service stops, restores a backup or cannot write; has `retry_seconds`
+├── FolderFull         no space for more runs in the state folder or on its disk
 ├── MemoryUnavailable  the memory of the router is not open, or cannot be asked
-└── Conflict        the state of the run, the key or the service does not allow the request
+└── Conflict           the state of the run, the key or the service does not allow the request
 """
 
 from orchestrator.errors import OrchestratorError
@@ -16,7 +16,7 @@ class ServiceError(OrchestratorError):
 
 
 class Busy(ServiceError):
-    """Too many requests or runs wait already. `retry_seconds` says when another attempt may succeed."""
+    """Too many requests or runs wait. Another attempt may succeed after `retry_seconds`."""
 
     def __init__(self, message: str, retry_seconds: int) -> None:
         super().__init__(f"{message}; try again in {retry_seconds} s")
@@ -24,7 +24,7 @@ class Busy(ServiceError):
 
 
 class NotReady(ServiceError):
-    """The service accepts nothing at the moment. `retry_seconds` says when another attempt may succeed."""
+    """Nothing is accepted at the moment. Another attempt may succeed after `retry_seconds`."""
 
     def __init__(self, message: str, retry_seconds: int = 5) -> None:
         super().__init__(message)
@@ -32,11 +32,11 @@ class NotReady(ServiceError):
 
 
 class FolderFull(ServiceError):
-    """The state folder or its disk is full, so that no run is accepted."""
+    """The state folder or its disk is full: no run is accepted."""
 
 
 class MemoryUnavailable(ServiceError):
-    """The memory of the router is not open, or cannot be asked; the message says why."""
+    """The memory of the router cannot be used; the message says why."""
 
 
 class Conflict(ServiceError):

@@ -1,7 +1,7 @@
-"""Have a daemon execute procedures: one at a time, in their turn and by schedule, and tell watchers what happens.
+"""Execute procedures in the daemon: one at a time, in their turn and by schedule, and tell watchers what happens.
 
-The engine blocks, so it works in threads. An execution has a thread that the end of the process does not wait for:
-whatever is then interrupted is brought to its end at the next start, as after a crash.
+The engine blocks, so it works in threads. The process does not wait for the thread of an execution when it ends: what
+is then interrupted is brought to its end at the next start, as after a crash.
 """
 
 import asyncio
@@ -28,8 +28,7 @@ from procedures.ports import Caller
 from procedures.run import ExecutionWatcher
 
 T = TypeVar("T")
-LONGEST_SLEEP: Final = 60.0
-"""After so many seconds at most the clock is looked at again, because it may be set, or the machine may have slept."""
+LONGEST_SLEEP: Final = 60.0  # seconds until the clock is read again, as it may be set, or the machine may have slept
 MAX_PLANNERS: Final = 4
 _LAST_KINDS: Final = frozenset({"ended", "withdrawn", "missed"})
 
@@ -45,15 +44,17 @@ class StepProgress:
 
 
 class _Follower:
-    """What one watcher of an execution has not seen yet: only the latest progress of each step is kept for it."""
-
     def __init__(self) -> None:
         self.wake = asyncio.Event()
-        self.progress: dict[str, str] = {}
+        self.progress: dict[str, str] = {}  # of each step, only the latest that the watcher has not seen
 
 
 class ProcedureQueue:
-    """Executes procedures in this process. An async context manager; its exit does not wait for an execution."""
+    """Executes procedures in this process. An async context manager; its exit does not wait for an execution.
+
+    `schedules` returns those of the configuration in force, and `now` the seconds since the epoch. `owner` is the key
+    of the caller who owns what schedules start.
+    """
 
     def __init__(
         self,
@@ -62,10 +63,6 @@ class ProcedureQueue:
         now: Callable[[], float] = time.time,
         owner: str = "",
     ) -> None:
-        """`schedules` returns those of the configuration in force; `now` the seconds since the epoch.
-
-        `owner` is the key of the caller who owns what schedules start.
-        """
         self.engine = engine
         self._schedules = schedules
         self._now = now
@@ -76,11 +73,9 @@ class ProcedureQueue:
         self._followers: defaultdict[str, set[_Follower]] = defaultdict(set)
         self._begun: set[asyncio.Task[None]] = set()
         self._stack = AsyncExitStack()
-        self._at_work = 0
-        """How many threads of the engine are under way: one at most, unless the daemon ends."""
+        self._at_work = 0  # threads of the engine: one at most, unless the daemon ends
 
     async def __aenter__(self) -> Self:
-        """Bring interrupted executions to their end, begin those that were queued, and look after the schedules."""
         self._loop = asyncio.get_running_loop()
         self._tasks = await self._stack.enter_async_context(asyncio.TaskGroup())
         self._own: set[asyncio.Task[Any]] = {
@@ -99,30 +94,28 @@ class ProcedureQueue:
             self.engine.close()
 
     def reconfigured(self) -> None:
-        """Look at the schedules again, because the configuration has changed."""
+        """Read the schedules again, because the configuration has changed."""
         self._reconfigured.set()
 
     async def drain(self) -> None:
-        """Wait until the executions that have begun or are queued have ended."""
+        """Wait until all started and queued executions have ended."""
         while self._begun:
             await asyncio.wait(set(self._begun))
 
     async def planning(self, work: Callable[[], T]) -> T:
-        """Return what `work` returns, which makes plans of procedures, done in a thread. Raises what it raises.
-
-        Some operations tell by asking this process what they would change, and that takes one of the threads of the
-        event loop. So these are others, and there are only a few at a time.
-        """
+        """Return what `work`, which plans procedures, returns from a thread. Raises what it raises."""
+        # Plans may ask this process what they would change, which takes a thread of the event loop. So they get other
+        # threads, and only a few at a time.
         async with self._planners:
-            found = await self._in_thread(work)
-        if isinstance(found, Exception):
-            raise found
-        return found
+            result = await self._in_thread(work)
+        if isinstance(result, Exception):
+            raise result
+        return result
 
     async def submit(
         self, name: str, inputs: Mapping[str, Any], caller: Caller, approved: str | None = None
     ) -> Execution:
-        """Plan a procedure and keep the plan. Begin with it if it needs no approval, or has it.
+        """Plan a procedure, keep the plan, and queue its execution if that needs no approval, or has it.
 
         Raises what `ProcedureEngine.plan_and_submit` raises.
         """
@@ -132,42 +125,39 @@ class ProcedureQueue:
         return await self.execution(identity)
 
     async def approve(self, identity: str, digest: str, caller: Caller) -> Execution:
-        """Approve the plan of an execution, and begin with it in its turn. Raises ProcedureError."""
+        """Approve the plan of an execution, and queue it. Raises ProcedureError."""
         await asyncio.to_thread(self.engine.approve, identity, digest, caller)
         self._wake(identity)
         await self.begin(identity, caller)
         return await self.execution(identity)
 
     async def begin(self, identity: str, caller: Caller) -> None:
-        """Begin with an execution when those before it have ended. Raises ProcedureError if it may not begin."""
+        """Queue an execution behind those before it. Raises ProcedureError if it may not start."""
         await asyncio.to_thread(self.engine.queue, identity, caller)
         self._wake(identity)
         self._carry_on(identity, caller)
 
     async def withdraw(self, identity: str, caller: Caller) -> Execution:
-        """Give up an execution that has not begun. Raises ProcedureError."""
+        """Give up an execution that has not started. Raises ProcedureError."""
         await asyncio.to_thread(self.engine.withdraw, identity, caller)
         self._wake(identity)
         return await self.execution(identity)
 
     async def cancel(self, identity: str, caller: Caller) -> Execution:
-        """Have an execution stop before its next action, and undo what it has done. Raises ProcedureError."""
+        """Stop an execution before its next action, and undo what it has done. Raises ProcedureError."""
         await asyncio.to_thread(self.engine.cancel, identity, caller)
         self._wake(identity)
         return await self.execution(identity)
 
     async def rollback(self, identity: str, caller: Caller, *, force: bool) -> Execution:
-        """Undo what an execution has changed, in its turn, and return it when that has ended. Raises ProcedureError.
-
-        It is completed even if the client goes away meanwhile.
-        """
+        """Undo an execution in its turn, also if the client leaves, and return it then. Raises ProcedureError."""
         work = partial(self.engine.rollback, identity, caller, force=force, watcher=self._watcher(identity))
         return await self._in_turn(work)
 
     async def recover(self, caller: Caller | None = None) -> list[Execution]:
-        """Bring executions to their end that another process has left interrupted. Raises ProcedureError.
+        """Bring executions to their end that another process left interrupted. Raises ProcedureError.
 
-        Without a caller the daemon itself does so.
+        Without a caller, the daemon itself does so.
         """
         return await self._in_turn(lambda: self.engine.recover(caller))
 
@@ -176,7 +166,7 @@ class ProcedureQueue:
         return await asyncio.to_thread(self.engine.execution, identity)
 
     async def watch(self, identity: str, after: int = 0) -> AsyncGenerator[Entry | StepProgress, None]:
-        """Yield the entries of an execution behind number `after` of the audit log, and its progress, until it is over.
+        """Yield the audit log's entries after number `after` and the progress of an execution, until it is over.
 
         Raises UnknownExecution.
         """
@@ -208,22 +198,25 @@ class ProcedureQueue:
                 del self._followers[identity]
 
     async def _resume(self) -> None:
-        """Bring interrupted executions to their end, and begin those that were queued when the daemon ended."""
         try:
             await self._recover_interrupted()
-            for identity in await asyncio.to_thread(self.engine.audit.queued):
+            for identity in await asyncio.to_thread(self.engine.audit.queued):  # when the daemon ended
                 name, roles = (await self.execution(identity)).queued_by
                 self._carry_on(identity, Caller(name, roles, person=False))
         except Exception:
             log.exception("procedures that were queued cannot begin")
 
     async def _recover_interrupted(self) -> None:
-        """Bring interrupted executions to their end. Where that is impossible, the log says why, and others go on."""
         try:
-            for one in await self.recover():
-                tell = log.error if one.state == "rollback failed" else log.warning
-                told = {"error": one.error, "look_at": list(one.look_at)}
-                tell("an interrupted procedure was brought to its end", execution=one.id, state=one.state, **told)
+            for execution in await self.recover():
+                tell = log.error if execution.state == "rollback failed" else log.warning
+                details = {"error": execution.error, "look_at": list(execution.look_at)}
+                tell(
+                    "an interrupted procedure was brought to its end",
+                    execution=execution.id,
+                    state=execution.state,
+                    **details,
+                )
         except ProcedureError as error:
             log.error("interrupted procedures cannot be brought to their end", error=str(error))
 
@@ -233,7 +226,6 @@ class ProcedureQueue:
         task.add_done_callback(self._begun.discard)
 
     async def _execute(self, identity: str, caller: Caller) -> None:
-        """Execute a queued execution in its turn. However that ends, the audit log tells it."""
         structlog.contextvars.bind_contextvars(execution=identity)
         try:
             ended = await self._in_turn(partial(self.engine.execute, identity, caller, self._watcher(identity)))
@@ -249,49 +241,44 @@ class ProcedureQueue:
             self._wake(identity)
 
     async def _in_turn(self, work: Callable[[], T]) -> T:
-        """Return what `work` returns, done in a thread when what came before has ended, whatever becomes of the caller.
-
-        Raises what `work` raises.
-        """
-
         async def outcome() -> T | Exception:
             async with self._turn:
                 return await self._in_thread(work)
 
+        # A task of its own, which is completed whatever becomes of the caller.
         task = self._tasks.create_task(outcome())
         self._own.add(task)
         task.add_done_callback(self._own.discard)
-        found = await asyncio.shield(task)
-        if isinstance(found, Exception):
-            raise found
-        return found
+        result = await asyncio.shield(task)
+        if isinstance(result, Exception):
+            raise result
+        return result
 
     async def _in_thread(self, work: Callable[[], T]) -> T | Exception:
-        """Return what `work` returns or raises, from a thread that does not keep the process from ending."""
         loop = asyncio.get_running_loop()
-        done: asyncio.Future[T | Exception] = loop.create_future()
+        future: asyncio.Future[T | Exception] = loop.create_future()
 
-        def tell(found: T | Exception) -> None:
+        def tell(result: T | Exception) -> None:
             self._at_work -= 1
-            if not done.done():
-                done.set_result(found)
+            if not future.done():
+                future.set_result(result)
 
         def run() -> None:
-            found: T | Exception
+            result: T | Exception
             try:
-                found = work()
+                result = work()
             except Exception as error:  # noqa: BLE001 - the caller raises it
-                found = error
+                result = error
             with suppress(RuntimeError):  # the loop is closed: the daemon has ended
-                loop.call_soon_threadsafe(tell, found)
+                loop.call_soon_threadsafe(tell, result)
 
         self._at_work += 1
+        # A daemon thread does not keep the process from ending.
         Thread(target=run, name="procedure", daemon=True).start()
-        return await done
+        return await future
 
     def _watcher(self, identity: str) -> ExecutionWatcher:
-        """Return who is told of an execution in the thread that executes it."""
-
+        # Both are called in the thread that executes.
         def observe(_: Entry) -> None:
             with suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._wake, identity)
@@ -312,7 +299,6 @@ class ProcedureQueue:
             follower.wake.set()
 
     async def _keep_schedules(self) -> None:
-        """Carry out what is due by the schedules, for ever."""
         calendar = await asyncio.to_thread(Calendar, self.engine.folder)
         while True:
             self._reconfigured.clear()
@@ -324,13 +310,12 @@ class ProcedureQueue:
                     await asyncio.to_thread(calendar.handled, due.schedule, now)
             except Exception:
                 log.exception("a schedule cannot be looked after")
-            times = [time for one in schedules if (time := one.after(now)) is not None]
+            times = [time for schedule in schedules if (time := schedule.after(now)) is not None]
             with suppress(TimeoutError):
                 async with asyncio.timeout(min(LONGEST_SLEEP, max(0.0, min(times) - self._now())) if times else None):
                     await self._reconfigured.wait()
 
     async def _carry_out(self, due: DueSchedule) -> None:
-        """Execute what a schedule says, or write down why it is not executed."""
         schedule, caller = due.schedule, schedule_caller(due.schedule, self._owner)
         if lost := due.missed + due.is_late:
             when = datetime.fromtimestamp(due.at).strftime("%Y-%m-%d %H:%M")
@@ -350,10 +335,10 @@ class ProcedureQueue:
             if executed is not None and not executed.is_over:
                 await self._miss(schedule, f"the execution before, {executed.id}, is still {executed.state}")
                 return
-            made = await self.submit(schedule.procedure, schedule.inputs, caller)
-            log.info("a procedure was due", schedule=schedule.text, execution=made.id, state=made.state)
-            if made.state == "planned":
-                log.warning("a procedure that was due waits for an approval", execution=made.id)
+            execution = await self.submit(schedule.procedure, schedule.inputs, caller)
+            log.info("a procedure was due", schedule=schedule.text, execution=execution.id, state=execution.state)
+            if execution.state == "planned":
+                log.warning("a procedure that was due waits for an approval", execution=execution.id)
         except ProcedureError as error:
             await self._miss(schedule, str(error))
 
@@ -363,5 +348,5 @@ class ProcedureQueue:
 
 
 def _last_kind(entries: Sequence[Entry]) -> str:
-    """Return the kind of the last entry that tells of a change of its execution; an empty text if there is none."""
+    # A refusal does not change the execution.
     return next((entry.kind for entry in reversed(entries) if entry.kind != "refused"), "")

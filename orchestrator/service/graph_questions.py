@@ -1,4 +1,4 @@
-"""Answer questions to the memory's graph. The program that evaluates them runs in the sandbox."""
+"""Answer questions to the memory's graph, in a program that runs in the sandbox."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -12,16 +12,14 @@ from orchestrator.run.sandbox import MIB, Sandbox, SandboxError, SandboxJob, San
 from orchestrator.service.errors import MemoryUnavailable
 from orchestrator.service.learning import Learning, open_memory
 
-ProbeSandbox = Callable[[], Awaitable[Sandbox]]
-"""Returns the sandbox. Raises SandboxUnavailable."""
+ProbeSandbox = Callable[[], Awaitable[Sandbox]]  # raises SandboxUnavailable
 
 _PROGRAM = "graph_reader.py"
-_PROCESSES = 2
-"""The program itself, and the thread of the graph's library that evaluates."""
+_PROCESSES = 2  # the program, and the thread of the graph's library that evaluates
 
 
 async def ask_memory(learning: Learning, sandbox: ProbeSandbox, cypher: str, seconds: float) -> GraphAnswer:
-    """Return the graph's answer to a question in Cypher. Raises InputError, and MemoryUnavailable with the reason."""
+    """Return the graph's answer to a Cypher question. Raises InputError, and MemoryUnavailable with the reason."""
     memory = open_memory(learning)
     try:
         return await ask_graph(memory, sandbox, cypher, seconds)

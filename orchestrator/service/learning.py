@@ -1,8 +1,8 @@
-"""Learn from the outcomes of runs that have ended, and from ratings that come later, while the daemon goes on.
+"""Learn from the outcomes of runs, and from ratings that come later, while the daemon runs.
 
-The journal is read on from a cursor that the memory keeps: every run that has ended, and every rating, in the order in
-which they were journaled. What a run teaches, the policy, and the cursor are committed together, so after a crash each
-outcome has been learned from exactly once. Reading and learning happen in a thread.
+The journal is read from a cursor that the memory keeps: every ended run and every rating, in the order of the journal.
+What a run teaches, the policy and the cursor are committed together, so each outcome is learned exactly once, even
+after a crash. Reading and learning happen in a thread.
 """
 
 import asyncio
@@ -49,52 +49,40 @@ from orchestrator.task.lexical import LEARNING_DIMENSIONS, NAME
 from orchestrator.task.lexical import embed as embed_lexically
 from registry.models import Registry
 
-EMBEDDER: Final = "embedder"
-"""The role whose model makes vectors."""
-FOLDER: Final = "memory"
-"""The folder of the state folder that the memory is in."""
-POLICY: Final = "policy"
-"""The name under which the memory keeps what the policy has learned."""
-PROGRESS: Final = "progress"
-"""The name under which the memory keeps how far the journal was read."""
+EMBEDDER: Final = "embedder"  # the role whose model makes vectors
+FOLDER: Final = "memory"  # in the state folder
+POLICY: Final = "policy"  # key of the policy in the memory
+PROGRESS: Final = "progress"  # key of the reading progress in the memory
+# Cosine from which a model's vectors are of the same situation; those of unrelated texts are not far apart.
 MODEL_SIMILARITY: Final = 0.9
-"""From which cosine of a model's vectors on two situations are the same one. Unrelated texts are not far apart."""
+# Advice is followed from this many outcomes on, if the configuration says "auto". Choices that a user forced do not
+# count, and those of one caller count only up to a limit (`memrl.contribution`).
 READY_OUTCOMES: Final = 200
-"""From so many outcomes on, advice is followed, if the configuration leaves that to this number. Outcomes of choices
-that a user forced do not count, and those of one caller count only up to a limit (`memrl.contribution`)."""
-LEAST_EXPLORED: Final = 0.02
-"""Where the share of choices in which something else is tried stops to fall."""
+LEAST_EXPLORED: Final = 0.02  # the falling share of choices that try something else stops here
 RUNS_AT_A_TIME: Final = 16
 CHAT_EVENTS_AT_A_TIME: Final = 100
 EPISODES_AT_A_TIME: Final = 64
-REEMBED_SECONDS: Final = 600.0
-"""How long the embedder may take for a few texts before embedding anew is given up until the next start."""
-TIDY_SECONDS: Final = 3600.0
-"""How often it is looked for personas that bring nothing, and for tasks that need one."""
+REEMBED_SECONDS: Final = 600.0  # for a few texts; then embedding again is given up until the next start
+TIDY_SECONDS: Final = 3600.0  # between searches for personas that bring nothing, and for tasks that need one
 
 log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class ReadingProgress:
-    """How far the journal was read, and what was found out about the judge."""
+    """How far the journal was read, and how often the judge agreed with checkers."""
 
-    number: int = 0
-    """The number of the last event that was learned from."""
-    agreed: int = 0
-    """How often the judge said the same as a checker."""
-    compared: int = 0
-    """How often both have judged one attempt."""
-    chat_number: int = 0
-    """The number of the last event of a chat that was learned from."""
+    number: int = 0  # of the last event that was learned from
+    agreed: int = 0  # the judge said the same as a checker
+    compared: int = 0  # both judged the same attempt
+    chat_number: int = 0  # of the last event of a chat that was learned from
 
     def encoded(self) -> bytes:
-        """Return it as JSON."""
         return json.dumps(asdict(self)).encode()
 
     @classmethod
     def decoded(cls, body: bytes | None) -> "ReadingProgress":
-        """Return what `encoded` wrote; the beginning for anything else."""
+        """Return what `encoded` wrote; the start of the journal for anything else."""
         try:
             return cls(**json.loads(body or b"{}"))
         except (ValueError, TypeError):
@@ -102,7 +90,7 @@ class ReadingProgress:
 
     @property
     def judge(self) -> float:
-        """How much the judge's verdict counts."""
+        """The weight of the judge's verdict."""
         return judge_weight(self.agreed, self.compared)
 
 
@@ -111,36 +99,29 @@ class MemoryStatus:
     """The state of the memory, for commands and the API."""
 
     configured: Literal["auto", "off", "shadow", "on"]
-    use: Use
-    """What the advice is used for now."""
-    outcomes: int
-    """From how many outcomes the policy has learned."""
-    ready: int
-    """How many outcomes count for the switch from "shadow" to "on"."""
-    ready_outcomes: int
-    """From how many of those on advice is followed, if the configuration says "auto"."""
-    ready_by_caller: int
-    """How many of one caller count at most, unless the machine is the caller's."""
-    callers: tuple[Contribution, ...]
-    """What each caller has taught, whoever has taught most first."""
-    journal_read: int
-    """The number of the last event of the journal that was learned from."""
+    use: Use  # of the advice, now
+    outcomes: int  # that the policy has learned from
+    ready: int  # outcomes that count for the switch from "shadow" to "on"
+    ready_outcomes: int  # needed for that switch, if the configuration says "auto"
+    ready_by_caller: int  # that count of one caller at most, unless the machine is the caller's
+    callers: tuple[Contribution, ...]  # whoever has taught most first
+    journal_read: int  # number of the last event that was learned from
     judge_weight: float
     judge_agreed: int
     judge_compared: int
-    stats: MemoryStats | None
-    """What the memory holds; None while it is not open."""
-    problem: str
-    """Why the memory cannot be used; empty if it can."""
+    stats: MemoryStats | None  # None while the memory is not open
+    problem: str  # why the memory cannot be used; empty if it can
 
 
 class Learning:
-    """The memory of one state folder, the router that asks it, and the task that teaches it."""
+    """The memory of one state folder, the router that asks it, and the task that teaches it.
+
+    `settings` returns the section [memory] of the configuration in force, `callers` what it gives callers.
+    """
 
     def __init__(
         self, home: Path, settings: Callable[[], MemorySettings], callers: Callable[[], Mapping[str, str]] = dict
     ) -> None:
-        """`settings` returns the section [memory] of the configuration in force, `callers` what it gives callers."""
         self.folder = home / FOLDER
         # Nobody is the caller of outcomes from before callers were recorded.
         self._machine_owners = frozenset(("", "user:root", Callers(home, {}).folder_owner()))
@@ -150,19 +131,16 @@ class Learning:
             lambda: self.use,
             explores_interactive=lambda: self._settings().explore_interactive,
         )
-        self.problem = ""
-        """Why the memory cannot be used; empty if it can, or is not to be."""
+        self.problem = ""  # why the memory cannot be used; empty if it can, or is not to be
         self._settings = settings
         self._learned: Learned | None = None
         self._progress = ReadingProgress()
-        self._ready = 0
-        """How many outcomes count for the switch from "shadow" to "on"."""
+        self._ready = 0  # outcomes that count for the switch from "shadow" to "on"
         self._due = asyncio.Event()
         self._idle = asyncio.Event()
-        self._opening = asyncio.Lock()
-        """Held while the memory is opened or closed, and for as long as `closed` keeps it so."""
-        self._of: tuple[Orchestrator, asyncio.TaskGroup] | None = None
-        """Whose journal is read, and the group of the learner's task; None while nothing is to be learned."""
+        self._opening = asyncio.Lock()  # held while the memory is opened or closed, and inside `closed`
+        # Whose journal is read, and the group of the learner's task; None while nothing is to be learned.
+        self._source: tuple[Orchestrator, asyncio.TaskGroup] | None = None
         self._learner: asyncio.Task[None] | None = None
         self._presence = Presence(())
 
@@ -174,30 +152,28 @@ class Learning:
 
     @property
     def use(self) -> Use:
-        """What the memory's advice is used for now."""
-        chosen = self._settings().use
-        if chosen != "auto":
-            return chosen
+        configured = self._settings().use
+        if configured != "auto":
+            return configured
         return "on" if self._learned is not None and self._ready >= READY_OUTCOMES else "shadow"
 
     @property
     def trusted(self) -> frozenset[str]:
-        """The callers whose outcomes count in full, however many there are: owners can purge all of them anyway."""
+        """The callers whose outcomes count in full, however many: owners can purge all of them anyway."""
         owners = (key for key, words in self._callers().items() if Permission.OWN in granted(words.split()))
         return self._machine_owners.union(owners)
 
     @property
     def learned(self) -> Learned | None:
-        """What was learned; None while the memory is not open."""
+        """None while the memory is not open."""
         return self._learned
 
     @property
     def progress(self) -> ReadingProgress:
-        """How far the journal was read."""
         return self._progress
 
     def notice(self) -> None:
-        """Have what is new in the journal learned soon; at the next start, if the memory is not open."""
+        """Learn soon from what is new in the journal; at the next start, if the memory is not open."""
         if self._learned is None:
             return
         self._idle.clear()
@@ -234,7 +210,7 @@ class Learning:
         )
 
     def open_lexical(self) -> None:
-        """Open the memory with the lexical embedder, without learning anything. Blocks. Raises MemrlError."""
+        """Open the memory with the lexical embedder, and learn nothing. Blocks. Raises MemrlError."""
         memory = Memory.open(self.folder, NAME, LEARNING_DIMENSIONS, self._memory_settings())
         policy = _policy(memory, LEARNING_DIMENSIONS, PolicySettings())
         self._learned = Learned(memory, policy, _embed_lexically, Lock())
@@ -247,30 +223,30 @@ class Learning:
 
     @asynccontextmanager
     async def running(self, orchestrator: Orchestrator) -> AsyncIterator[None]:
-        """Return a context manager in which the memory is open and learns from the journal of an orchestrator.
+        """Return a context manager in which the memory is open and learns from an orchestrator's journal.
 
-        A memory that cannot be opened does not keep anything else from going on: `problem` says why.
+        A memory that cannot be opened stops nothing else: `problem` says why.
         """
         if self._settings().use == "off":
             self._idle.set()
             yield
             return
         async with asyncio.TaskGroup() as tasks:
-            self._of = orchestrator, tasks
+            self._source = orchestrator, tasks
             async with self._opening:
                 await self._begin(orchestrator, tasks)
             try:
                 yield
             finally:
-                self._of = None
+                self._source = None
                 async with self._opening:
                     await self._end()
 
     @asynccontextmanager
     async def closed(self) -> AsyncIterator[None]:
-        """Return a context manager in which the memory's database is closed; routing goes on by the rules.
+        """Return a context manager in which the memory's database is closed, and the rules route.
 
-        Afterwards the memory is opened again, and goes on to learn from where its database says.
+        Afterwards the memory is opened again, and learning continues from the cursor in its database.
         """
         async with self._opening:
             self.problem = "it is closed for a moment, to be put back to what it was"
@@ -278,11 +254,10 @@ class Learning:
             try:
                 yield
             finally:
-                if self._of is not None:
-                    await self._begin(*self._of)
+                if self._source is not None:
+                    await self._begin(*self._source)
 
     async def _begin(self, orchestrator: Orchestrator, tasks: asyncio.TaskGroup) -> None:
-        """Open the memory, and learn. If it cannot be opened, `problem` says why."""
         try:
             self._learned = await self._open(orchestrator)
         except (MemrlError, OrchestratorError, OSError) as error:
@@ -296,7 +271,6 @@ class Learning:
         self._learner = tasks.create_task(self._learn_on(orchestrator, self._learned))
 
     async def _end(self) -> None:
-        """Stop to learn, and close the memory, if it is open."""
         self._presence.close()
         learner, learned = self._learner, self._learned
         self._learner = self._learned = None
@@ -319,7 +293,6 @@ class Learning:
         return Learned(memory, policy, embed, Lock())
 
     async def _learn_on(self, orchestrator: Orchestrator, learned: Learned) -> None:
-        """Learn whenever there is something new. Never ends."""
         loop = asyncio.get_running_loop()
         tidied = loop.time()
         await self._embed_anew(learned)
@@ -343,7 +316,6 @@ class Learning:
                 self._idle.set()
 
     async def _learn_some(self, journal: Journal, learned: Learned) -> bool:
-        """Learn from the next runs and ratings of the journal. Return whether there may be more."""
         ended = await asyncio.to_thread(journal.ended_after, self._progress.number, RUNS_AT_A_TIME)
         for number, run, _ in ended:
             lessons, agreement = await asyncio.to_thread(read_lessons, journal, run, self._progress.judge, number)
@@ -356,10 +328,9 @@ class Learning:
                 compared=self._progress.compared + agreement.compared,
             )
             await self._teach(learned, lessons, vectors, progress)
-        return len(ended) == RUNS_AT_A_TIME
+        return len(ended) == RUNS_AT_A_TIME  # there may be more
 
     async def _learn_chats(self, journal: Journal, learned: Learned) -> bool:
-        """Learn from chats whose answers have ended or that were rated. Return whether there may be more."""
         events = await asyncio.to_thread(journal.chat_events, self._progress.chat_number, CHAT_EVENTS_AT_A_TIME)
         if not events:
             return False
@@ -369,18 +340,17 @@ class Learning:
         vectors = await learned.embed(texts) if texts else np.zeros((0, 1), dtype=np.float32)
         progress = replace(self._progress, chat_number=events[-1][0])
         await self._teach(learned, lessons, vectors, progress)
-        return len(events) == CHAT_EVENTS_AT_A_TIME
+        return len(events) == CHAT_EVENTS_AT_A_TIME  # there may be more
 
     async def _teach(
         self, learned: Learned, lessons: Sequence[Lesson], vectors: Vector, progress: ReadingProgress
     ) -> None:
-        """Teach in a thread, and take up how far the journal was read and for how much that counts."""
         await asyncio.to_thread(teach, learned, lessons, vectors, progress, self.trusted)
         self._progress = progress
         self._ready = readiness(await asyncio.to_thread(learned.memory.contributions), self.trusted)
 
     async def _embed_anew(self, learned: Learned) -> None:
-        """Give episodes a vector that have one of another embedder only, as after the registry's has changed."""
+        # Vectors are lacking after a change of the registry's embedder.
         if not await asyncio.to_thread(lambda: learned.memory.stats().lacking):
             return
         loop, stop = asyncio.get_running_loop(), Event()
@@ -389,8 +359,8 @@ class Learning:
             return asyncio.run_coroutine_threadsafe(_awaited(learned.embed, texts), loop).result(REEMBED_SECONDS)
 
         try:
-            made = await asyncio.to_thread(learned.memory.reembed, embed, stop)
-            log.info("episodes were embedded anew", episodes=made, embedder=learned.memory.embedder)
+            count = await asyncio.to_thread(learned.memory.reembed, embed, stop)
+            log.info("episodes were embedded anew", episodes=count, embedder=learned.memory.embedder)
         except (MemrlError, OrchestratorError, TimeoutError) as error:
             self.problem = f"episodes of another embedder could not be embedded anew: {error}"
             log.error("episodes could not be embedded anew", error=str(error))
@@ -398,8 +368,7 @@ class Learning:
             stop.set()
 
     async def _learn_again(self, learned: Learned) -> None:
-        """Teach a policy that begins anew what the episodes say, as after a change of the embedder or of its width."""
-        if learned.policy.observed:
+        if learned.policy.observed:  # else it is a fresh one, as after a change of the embedder or its width
             return
         last = 0
         try:
@@ -415,7 +384,6 @@ class Learning:
             log.error("the policy could not learn again from all episodes", error=str(error))
 
     async def _tidy(self, orchestrator: Orchestrator, learned: Learned) -> None:
-        """Retire personas that bring nothing, propose one, and merge what the memory holds twice."""
         values = await asyncio.to_thread(learned.memory.values, persona="")
         shares = {value.role: value.q for value in values}
         await orchestrator.retire_useless_personas(lambda role: shares.get(role, 0.5))
@@ -423,20 +391,20 @@ class Learning:
         await asyncio.to_thread(learned.memory.compact)
 
     async def propose_persona(self, orchestrator: Orchestrator, learned: Learned) -> str | None:
-        """Add a persona for tasks that come often, are not done well and have none, and return its name.
+        """Add a persona for tasks that come often, are not done well and have none. Return its name.
 
-        None is added unless advice is followed, without which it would not be tried, nor beyond the number that the
-        configuration allows. Raises MemrlError, JournalError and what the embedder raises.
+        None is added beyond the configured number. Raises MemrlError, JournalError and what the embedder raises.
         """
-        memory, made = learned.memory, orchestrator.personas
-        if self.use != "on" or not room_for_proposals(made, self._settings().personas):
+        memory, made_personas = learned.memory, orchestrator.personas
+        # Without advice that is followed, it would not be tried.
+        if self.use != "on" or not room_for_proposals(made_personas, self._settings().personas):
             return None
         for pattern in await asyncio.to_thread(memory.lossy, OFTEN, NOT_WELL, PATTERNS):
             vector = (await learned.embed([pattern.situation.text]))[0]
             near = await asyncio.to_thread(memory.retrieve, vector, ALIKE_TASKS, memory.settings.similarity)
             alike = await asyncio.to_thread(memory.episodes, near.ids.tolist())
             personas = orchestrator.registry.personas_in_use.values()
-            if (proposal := proposed_persona(pattern, alike, personas, made)) is None:
+            if (proposal := proposed_persona(pattern, alike, personas, made_personas)) is None:
                 continue
             try:
                 placed = await orchestrator.add_persona(proposal)
@@ -470,7 +438,7 @@ def read_lessons(journal: JournalReader, run: str, judge: float, number: int) ->
 
 
 def read_chats(journal: JournalReader, chats: Sequence[str]) -> list[Lesson]:
-    """Return what can be learned from chats; nothing from those that are gone or cannot be read. Blocks on the disk."""
+    """Return what can be learned from chats, except those that are gone or unreadable. Blocks on the disk."""
     lessons = []
     for chat in chats:
         try:
@@ -490,10 +458,10 @@ def teach(
     progress: ReadingProgress,
     trusted: Container[str],
 ) -> None:
-    """Teach memory and policy, and keep how far the journal was read, all in one commit. Blocks on the disk.
+    """Teach memory and policy, and store the progress, in one commit. Blocks on the disk.
 
-    Attempts that are known are not learned from again. Of callers who are not `trusted`, many outcomes count less. If
-    anything fails, nothing was learned. Raises MemrlError.
+    Known attempts are not learned again. Many outcomes of a caller who is not `trusted` count less. If anything fails,
+    nothing is learned. Raises MemrlError.
     """
     memory, before = learned.memory, learned.policy.to_bytes()
     try:
@@ -504,6 +472,7 @@ def teach(
             memory.keep_blob(PROGRESS, progress.encoded())
     except BaseException:
         with learned.lock:
+            # Nothing was committed.
             learned.policy = Policy.from_bytes(before, learned.policy.dimensions, learned.policy.settings)
         raise
 
@@ -515,7 +484,7 @@ def _teach_one(learned: Learned, lesson: Lesson, vector: Vector, trusted: Contai
     reward = (
         staged(outcome, policy.observed, settings.stage, settings.prices) if teaches(outcome) else Reward(total=0.0)
     )
-    done = memory.observe(
+    observed = memory.observe(
         lesson.situation,
         vector,
         lesson.action,
@@ -527,20 +496,20 @@ def _teach_one(learned: Learned, lesson: Lesson, vector: Vector, trusted: Contai
         after=lesson.after,
         teacher=Teacher(lesson.caller, lesson.caller in trusted, lesson.drawn),
     )
-    if done.how in ("added", "updated", "revised"):
+    if observed.how in ("added", "updated", "revised"):
         with learned.lock:
             policy.observe(
                 lesson.situation,
                 vector,
                 lesson.action,
-                replace(outcome, weight=done.weight),
+                replace(outcome, weight=observed.weight),
                 neighbours=neighbours,
-                replaced=done.replaced,
+                replaced=observed.replaced,
             )
 
 
 def teach_again(learned: Learned, episodes: Sequence[Episode], vectors: Vector) -> None:
-    """Teach the policy from episodes, once each: what an episode is worth stands for all outcomes that it was made of.
+    """Teach the policy from episodes, once each: the Q of an episode stands for all outcomes in it.
 
     The memory does not change.
     """
@@ -551,7 +520,6 @@ def teach_again(learned: Learned, episodes: Sequence[Episode], vectors: Vector) 
 
 
 def _policy(memory: Memory, dimensions: int, settings: PolicySettings) -> Policy:
-    """Return the policy that the memory keeps; a fresh one where there is none or it cannot be read."""
     body = memory.blob(POLICY)
     if body is None:
         return Policy(dimensions, settings)
@@ -571,14 +539,10 @@ def _exploration(settings: MemorySettings) -> ExplorationSettings:
 
 
 async def _embedder(orchestrator: Orchestrator) -> tuple[str, int, Embed]:
-    """Return the name of the embedder, the width of its vectors, and what embeds: the registry's, else the lexical one.
-
-    Raises EngineError, PoolError where the registry's cannot be asked.
-    """
     registry = orchestrator.registry
     entry = registry.models[registry.roles[EMBEDDER].model] if EMBEDDER in registry.usable_roles else None
     if entry is None or entry.file is None:
-        return NAME, LEARNING_DIMENSIONS, _embed_lexically
+        return NAME, LEARNING_DIMENSIONS, _embed_lexically  # the lexical embedder, if the registry has none
     pool, model = orchestrator.pool, entry.id
 
     async def embed(texts: Sequence[str]) -> Vector:
@@ -593,7 +557,7 @@ async def _embed_lexically(texts: Sequence[str]) -> Vector:
 
 
 def rebuild_memory(learning: Learning) -> None:
-    """Make index and graph anew. Blocks. Raises MemoryUnavailable."""
+    """Rebuild index and graph. Blocks. Raises MemoryUnavailable."""
     try:
         open_memory(learning).rebuild()
     except MemrlError as error:
@@ -601,7 +565,7 @@ def rebuild_memory(learning: Learning) -> None:
 
 
 def compact_memory(learning: Learning) -> Compacted:
-    """Merge what the memory holds twice, and drop what is beyond its capacity. Blocks. Raises MemoryUnavailable."""
+    """Merge duplicate episodes, and drop those beyond the capacity. Blocks. Raises MemoryUnavailable."""
     try:
         return open_memory(learning).compact()
     except MemrlError as error:
@@ -617,7 +581,7 @@ def open_memory(learning: Learning) -> Memory:
 
 
 def explained_choices(journal: JournalReader, run: str) -> dict[str, Any]:
-    """Return, for each choice of a run, what the memory advised and what followed. Raises UnknownRun."""
+    """Return what the memory advised for each choice of a run, and what followed. Raises UnknownRun."""
     events = [event for _, event in journal.events(run)]
     accepted = accepted_in(events)
     ends = {
@@ -662,12 +626,12 @@ def _advice_fields(advice: RouteAdvice | None) -> dict[str, Any] | None:
 
 
 def evaluate_router(journal: JournalReader, router: str, since: float = -math.inf) -> dict[str, Any]:
-    """Return what a router would have earned on the choices of all runs that are kept. Blocks. Raises InputError.
+    """Return what a router would have earned on the choices of all runs that are kept.
 
-    Only runs that have ended after `since`, in seconds since the epoch, count.
+    Only runs that ended after `since`, in seconds since the epoch, count. Blocks. Raises InputError.
     """
     if router not in ROUTERS:
-        evaluate(router, [])
+        evaluate(router, [])  # raises InputError
     choices: list[LoggedChoice] = []
     for row in journal.runs():
         if row.finished is not None and row.finished > since:
@@ -679,16 +643,16 @@ def evaluate_router(journal: JournalReader, router: str, since: float = -math.in
 
 
 def check_embedder(registry: Registry) -> None:
-    """Raise InputError where the memory cannot be opened without a daemon: its vectors come from a model."""
+    """Raise InputError if the memory cannot be opened without a daemon, since a model makes its vectors."""
     if EMBEDDER in registry.usable_roles:
         model = registry.roles[EMBEDDER].model
-        what = f"the registry's embedder is the model {model}, which only the daemon has loaded"
-        raise InputError(Problem("memory", what, "the same command beside `orchestrator serve`"))
+        problem = f"the registry's embedder is the model {model}, which only the daemon has loaded"
+        raise InputError(Problem("memory", problem, "the same command beside `orchestrator serve`"))
 
 
 @contextmanager
 def offline(home: Path, registry: Registry, settings: MemorySettings) -> Iterator[Learning]:
-    """Return a context manager with the memory of a state folder that no process owns. Nothing is learned meanwhile.
+    """Return a context manager with the memory of a state folder that no process owns. Nothing is learned.
 
     Raises HomeLocked, JournalError, InputError as `check_embedder` does, and MemoryUnavailable.
     """
@@ -708,7 +672,7 @@ def offline(home: Path, registry: Registry, settings: MemorySettings) -> Iterato
 
 def plain(status: MemoryStatus) -> dict[str, Any]:
     """Return the state of the memory as JSON."""
-    found = asdict(status)
-    if found["stats"] is not None:
-        found["stats"]["q_quantiles"] = {str(key): value for key, value in found["stats"]["q_quantiles"].items()}
-    return found
+    fields = asdict(status)
+    if fields["stats"] is not None:
+        fields["stats"]["q_quantiles"] = {str(key): value for key, value in fields["stats"]["q_quantiles"].items()}
+    return fields

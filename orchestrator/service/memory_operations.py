@@ -22,48 +22,36 @@ DAY_SECONDS = 86_400.0
 
 
 class NewPersonaArguments(Form):
-    """A persona that is to be added."""
-
     name: str
     text: str
     description: str = ""
-    distinct: bool = False
-    """Whether it is added even if it says nearly the same as another one."""
+    distinct: bool = False  # add it even if it says nearly the same as another one
 
 
 class PersonaArguments(Form):
-    """A persona."""
-
     name: str
 
 
 class ReplayArguments(Form):
-    """A router, and the time whose choices it is judged by."""
-
     router: Literal["memory", "best", "random"] = "memory"
+    # Only runs that ended within so many days before the journal's last event.
     days: Annotated[float, Field(gt=0, le=36_500)] = 1.0
-    """Only runs count that have ended within so many days before the last event of the journal."""
 
 
 class SettingArguments(Form):
-    """A value of the configuration's file."""
-
     section: str
     key: str
     value: str | bool | int | float
 
 
 class MemoryOperations:
-    """The operations on one installation."""
-
     def __init__(self, installation: Installation, environ: Mapping[str, str]) -> None:
         self._on = installation
         self._environ = environ
 
     def by_name(self) -> dict[str, Operation[Any]]:
-        """Return all operations by name."""
         every: tuple[Operation[Any], ...] = (*self._personas(), *self._memory(), self._setting())
-        return {one.name: one for one in every}
+        return {operation.name: operation for operation in every}
 
     def _personas(self) -> tuple[Operation[Any], ...]:
         return (
@@ -154,8 +142,8 @@ class MemoryOperations:
         )
         placed = run_or_fail(lambda: self._on.upkeep.add_persona(proposal))
         if placed.name != arguments.name:
-            said = f"{placed.name} says nearly the same ({placed.similarity:.2f} alike)"
-            raise StepFailed(f"{arguments.name} is not added: {said}; accepted: another text, or distinct: true")
+            reason = f"{placed.name} says nearly the same ({placed.similarity:.2f} alike)"
+            raise StepFailed(f"{arguments.name} is not added: {reason}; accepted: another text, or distinct: true")
         return {"name": placed.name}
 
     def _retire_persona(self, arguments: PersonaArguments, _work: Work) -> Mapping[str, Any]:
@@ -167,8 +155,7 @@ class MemoryOperations:
         return {}
 
     def _rebuild_if_there(self) -> None:
-        """Make index and graph anew after the database was put back, unless there was none."""
-        if self._database().database.exists():
+        if self._database().database.exists():  # there may have been none before
             run_or_fail(self._on.upkeep.rebuild_memory)
 
     def _compact(self, _arguments: NoArguments, _work: Work) -> Mapping[str, Any]:
@@ -180,23 +167,23 @@ class MemoryOperations:
                 since = journal.last_time() - arguments.days * DAY_SECONDS
                 return evaluate_router(journal, arguments.router, since)
 
-        found = run_or_fail(replayed)
-        over = found["over_rules"]
+        evaluation = run_or_fail(replayed)
+        over = evaluation["over_rules"]
         return {
-            "choices": found["choices"],
-            "logged": found["logged"],
+            "choices": evaluation["choices"],
+            "logged": evaluation["logged"],
             "over_rules": over["value"],
             "low": over["low"],
             "high": over["high"],
             "effective": over["effective"],
-            "estimates": found["estimates"],
+            "estimates": evaluation["estimates"],
         }
 
     def _with_value(self, arguments: SettingArguments, _work: Work) -> Mapping[str, Any]:
         name = variable(arguments.section, arguments.key)
         if name in self._environ:
-            what = f"the environment variable {name} overrides the configuration's file"
-            raise StepFailed(f"{what}, so that a change of it would have no effect; accepted: no such variable")
+            problem = f"the environment variable {name} overrides the configuration's file"
+            raise StepFailed(f"{problem}, so that a change of it would have no effect; accepted: no such variable")
         path = configuration_path(self._environ)
         try:
             before = path.read_text(encoding="utf-8") if path.exists() else ""

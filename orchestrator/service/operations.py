@@ -1,10 +1,10 @@
 """The operations that steps of procedures can call: on models, gates, benchmarks, the state folder and the token.
 
-Each says what it changes, so that the engine of procedures can copy it before and put it back. Runs are in
-`run_operations`, what was learned and personas in `memory_operations`, and the tuning of models in `tuning`.
+Each says what it changes, so that the engine of procedures can copy that before and put it back. More operations are in
+`run_operations`, `memory_operations` and `tuning`.
 
-Unlike the rest of the service, they read the clocks of the machine: models are measured on engines that run in real
-time, and how old plans and parts of the audit log are is told by the times that the engine of procedures gave them.
+Unlike the rest of the service, they read the clocks of the machine: engines are measured in real time, and the ages of
+plans and of parts of the audit log follow the times that the engine of procedures gave them.
 """
 
 import asyncio
@@ -69,13 +69,13 @@ class RunBackend(Protocol):
     ) -> None: ...
 
     async def prepare(self, job: Job | None = None) -> None:
-        """Make ready for jobs, which may take minutes. `job` is one that is going to be submitted."""
+        """Get ready for jobs, which may take minutes. `job` is one that is going to be submitted."""
 
     async def submit(self, job: Job) -> str:
         """Accept a job, start it and return the id of its run."""
 
     async def resume(self, run: str) -> str:
-        """Go on with a run that was interrupted, and return its id."""
+        """Continue an interrupted run, and return its id."""
 
     def watch(self, run: str) -> AsyncGenerator[Update, None]:
         """Yield the updates of a run, from its first event until it has ended."""
@@ -86,22 +86,20 @@ class RunBackend(Protocol):
 
 MAX_RUNS_AT_ONCE: Final = 20_000
 MAX_FILES: Final = 1000
-PROCEDURES: Final = "procedures"
-"""The folder of the state folder that plans, checkpoints and the audit log are in."""
+PROCEDURES: Final = "procedures"  # the folder of plans, checkpoints and the audit log in the state folder
 MOST_CONTEXT: Final = 4096
 ANSWER_TOKENS: Final = 128
 PROMPT: Final = "Describe a harbour town, its people and its weather, in as much detail as you can. " * 4
 
 
 class Upkeep:
-    """What operations have done by whoever owns the state folder: its daemon, or this process where there is none.
+    """What only the owner of the state folder can do: its daemon, or this process if there is none.
 
-    This class itself can do nothing of that, which is enough to make plans of most procedures. Every call raises
-    StepFailed where it cannot be done, and the errors of the work itself.
+    This class can do nothing of that, which is enough to plan most procedures. Every call raises StepFailed if it
+    cannot be carried out, and the errors of the work itself.
     """
 
     def backup(self) -> Backup:
-        """Make a backup of the state folder."""
         raise _not_here()
 
     def vacuum(self, request: VacuumRequest) -> VacuumResult:
@@ -113,25 +111,23 @@ class Upkeep:
         raise _not_here()
 
     def add_persona(self, proposal: PersonaProposal) -> Placed:
-        """Add a persona, unless there is one that says nearly the same, and return which one to use."""
+        """Add a persona, unless one says nearly the same, and return which one to use."""
         raise _not_here()
 
     def retire_persona(self, name: str) -> None:
-        """Retire a persona that was made at run time."""
         raise _not_here()
 
     def token_changed(self) -> None:
-        """Take note that the file of the API's token is another one. Without a daemon nobody has read it."""
+        """Note that the file of the API's token has changed. Without a daemon nobody has read it."""
 
     def personas_put_back(self) -> None:
-        """Take note that the personas in the journal were put back to what they were."""
+        """Note that the personas in the journal were put back to what they were."""
 
     def rebuild_memory(self) -> None:
-        """Make the index and the graph of the memory anew."""
         raise _not_here()
 
     def compact_memory(self) -> Compacted:
-        """Merge what the memory holds twice, and drop what is beyond its capacity."""
+        """Merge duplicate episodes, and drop those beyond the capacity."""
         raise _not_here()
 
     def memory_closed(self) -> AbstractContextManager[object]:
@@ -139,7 +135,7 @@ class Upkeep:
         raise _not_here()
 
     def journal_closed(self) -> AbstractContextManager[object]:
-        """Return a context manager in which no daemon has the journal open. It may be entered within itself."""
+        """Return a context manager in which no daemon has the journal open. It may be nested."""
         return nullcontext()
 
 
@@ -153,10 +149,8 @@ class Installation:
 
     home: Path
     registry: Path
-    models: Path
-    """The folder that models are downloaded into."""
-    token: Path
-    """The file of the API's token."""
+    models: Path  # the folder for downloads
+    token: Path  # the file of the API's token
     upkeep: Upkeep
     configuration: Configuration = field(default_factory=Configuration)
 
@@ -169,7 +163,6 @@ class Installation:
         upkeep: Upkeep,
         environ: Mapping[str, str] = os.environ,
     ) -> Self:
-        """Return the installation of a state folder, a registry and a configuration."""
         return cls(
             home=home,
             registry=registry.absolute(),
@@ -185,67 +178,49 @@ class NoArguments(Form):
 
 
 class FileArguments(Form):
-    """A file."""
-
     file: str
 
 
 class ProposeArguments(Form):
-    """A model's file, and what it is to be called and to do."""
-
     file: str
     id: str | None = None
     roles: tuple[str, ...] = ()
 
 
 class GetArguments(Form):
-    """Where a model is to be had."""
-
     source: str
 
 
 class ModelArguments(Form):
-    """A model of the registry."""
-
     model: str
 
 
 class DraftArguments(Form):
-    """A model of the registry, and another that is to draft for it."""
-
     model: str
-    draft: str
+    draft: str  # the model that is to draft for it
 
 
 class BenchmarkArguments(Form):
-    """A model of the registry, and for how long it is measured."""
-
     model: str
     seconds: Annotated[float, Field(gt=0, le=3600)] = 10.0
 
 
 class GateArguments(Form):
-    """A folder, and the gates that are run on its files."""
-
     folder: str
     gates: tuple[str, ...] | str
 
 
 class BackupArguments(Form):
-    """A backup."""
-
     name: str
 
 
 class BackupCopyArguments(Form):
-    """A backup, and the folder that gets a copy of it."""
-
     name: str
     folder: str
 
 
 class VacuumArguments(Form):
-    """Which runs that have ended are kept. 0 stands for no limit."""
+    """Which runs that have ended are kept; 0: no limit."""
 
     days: Annotated[float, Field(ge=0)] = 0
     runs: Annotated[int, Field(ge=0)] = 0
@@ -253,22 +228,19 @@ class VacuumArguments(Form):
 
 
 class PruneArguments(Form):
-    """For how many days plans and parts of the audit log are kept. 0: no limit; null: as the configuration says."""
+    """For how many days plans and parts of the audit log are kept; 0: no limit, null: as configured."""
 
     plan_days: Annotated[float, Field(ge=0)] | None = None
     audit_days: Annotated[float, Field(ge=0)] | None = None
 
 
 class Operations:
-    """The operations on one installation."""
-
     def __init__(self, installation: Installation) -> None:
         self._on = installation
 
     def by_name(self) -> dict[str, Operation[Any]]:
-        """Return all operations by name."""
         every: tuple[Operation[Any], ...] = (*self._models(), *self._checks(), *self._folder(), self._rotation())
-        return {one.name: one for one in every}
+        return {operation.name: operation for operation in every}
 
     def _models(self) -> tuple[Operation[Any], ...]:
         return (
@@ -344,7 +316,10 @@ class Operations:
                 description="Back up the state folder, while it is in use too.",
                 form=NoArguments,
                 outputs={"name": "of the backup", "bytes": "its size"},
-                run=lambda _arguments, _work: {"name": (made := self._on.upkeep.backup()).name, "bytes": made.bytes},
+                run=lambda _arguments, _work: {
+                    "name": (backup := self._on.upkeep.backup()).name,
+                    "bytes": backup.bytes,
+                },
                 preview=lambda _: f"make a backup in {self._on.home / 'backups'}",
                 leaves="a backup",
             ),
@@ -437,19 +412,19 @@ class Operations:
 
     def _entry(self, name: str) -> ModelEntry:
         registry = self._registry()
-        found = registry.model_named(name)
-        if found is None:
+        model_id = registry.model_named(name)
+        if model_id is None:
             raise StepFailed(f"{registry.path} has no model {name!r}; accepted: {', '.join(registry.models)}")
-        return registry.models[found]
+        return registry.models[model_id]
 
     def _propose(self, arguments: ProposeArguments, _work: Work) -> Mapping[str, Any]:
         registry, file = self._registry(), Path(arguments.file)
         header = run_or_fail(lambda: read_header(file))
         budget = memory_budget() if registry.defaults.memory is None else registry.defaults.memory
         room = Room(budget=budget)
-        found = propose(header, file, registry, room, name=arguments.id, roles=arguments.roles)
-        warnings = [*found.warnings, *(one for one in (found.why_no_text, found.why_no_prompt) if one)]
-        return {"id": found.id, "entry": _plain(found.entry), "role": found.suits.role, "warnings": warnings}
+        proposal = propose(header, file, registry, room, name=arguments.id, roles=arguments.roles)
+        warnings = [*proposal.warnings, *(why for why in (proposal.why_no_text, proposal.why_no_prompt) if why)]
+        return {"id": proposal.id, "entry": _plain(proposal.entry), "role": proposal.suits.role, "warnings": warnings}
 
     def _get(self, arguments: GetArguments, work: Work) -> Mapping[str, Any]:
         self._on.models.mkdir(parents=True, exist_ok=True)
@@ -462,17 +437,19 @@ class Operations:
             "roles": [role.name for role in registry.roles.values() if role.model == entry.id],
             "file": None if entry.file is None else str(entry.file),
             "others": [
-                one.id
-                for one in registry.models.values()
-                if one.id != entry.id and entry.file and one.file == entry.file
+                model.id
+                for model in registry.models.values()
+                if model.id != entry.id and entry.file and model.file == entry.file
             ],
         }
 
     def _check_draft(self, arguments: DraftArguments, _work: Work) -> Mapping[str, Any]:
         target, draft = self._entry(arguments.model), self._entry(arguments.draft)
-        for one in (target, draft):
-            if one.header is None:
-                raise StepFailed(f"the header of {one.id} cannot be read: {one.why_not or 'another server runs it'}")
+        for model in (target, draft):
+            if model.header is None:
+                raise StepFailed(
+                    f"the header of {model.id} cannot be read: {model.why_not or 'another server runs it'}"
+                )
         assert target.header is not None
         assert draft.header is not None
         reason = why_no_draft(target.header, draft.header)
@@ -491,19 +468,19 @@ class Operations:
         if unknown := sorted(set(names) - set(BUILTIN_GATES)):
             raise StepFailed(f"there is no gate {unknown[0]!r}; accepted: {', '.join(BUILTIN_GATES)}")
         artifacts = _artifacts(folder)
-        step = Step(id="S1", actor="worker", action="check", outputs=tuple(one.name for one in artifacts))
+        step = Step(id="S1", actor="worker", action="check", outputs=tuple(artifact.name for artifact in artifacts))
         context = GateContext(Scope(step), run=JobRunner(SandboxOnDemand(), 1).with_slack(math.inf))
-        found = run_to_end(run_gates(names, artifacts, context), work)
-        results = [{"gate": one.gate, "status": one.status, "evidence": one.evidence} for one in found.results]
-        if found.failure is not None:
-            raise StepFailed(f"{found.failure.message}\n{found.failure.evidence}".strip())
+        outcome = run_to_end(run_gates(names, artifacts, context), work)
+        results = [{"gate": gate.gate, "status": gate.status, "evidence": gate.evidence} for gate in outcome.results]
+        if outcome.failure is not None:
+            raise StepFailed(f"{outcome.failure.message}\n{outcome.failure.evidence}".strip())
         return {"results": results, "files": len(artifacts)}
 
     def _check(self, _arguments: NoArguments, _work: Work) -> Mapping[str, Any]:
         checks = examine(self._on.registry, self._on.home, frozenset(BUILTIN_GATES))
-        if broken := [f"{one.name}: {one.found}" for one in checks if one.state == "broken"]:
+        if broken := [f"{check.name}: {check.found}" for check in checks if check.state == "broken"]:
             raise StepFailed("; ".join(broken))
-        return {"checks": [asdict(one) for one in checks], "notes": sum(one.state == "note" for one in checks)}
+        return {"checks": [asdict(check) for check in checks], "notes": sum(check.state == "note" for check in checks)}
 
     def _check_backup(self, arguments: BackupArguments, _work: Work) -> Mapping[str, Any]:
         name = arguments.name
@@ -531,17 +508,16 @@ class Operations:
         return {}
 
     def _vacuum(self, arguments: VacuumArguments, _work: Work) -> Mapping[str, Any]:
-        done = run_or_fail(lambda: self._on.upkeep.vacuum(_request(arguments, dry_run=False)))
-        return {"runs": list(done.runs), "objects": done.objects, "bytes": done.object_bytes}
+        result = run_or_fail(lambda: self._on.upkeep.vacuum(_request(arguments, dry_run=False)))
+        return {"runs": list(result.runs), "objects": result.objects, "bytes": result.object_bytes}
 
     def _removed(self, arguments: VacuumArguments) -> Sequence[Resource]:
-        """Return what a vacuum would remove: rows of runs and chats, the folders of runs, and objects."""
         home, would = Home(self._on.home), self._expired(arguments)
         runs = would.runs
         if len(runs) > MAX_RUNS_AT_ONCE:
             raise StepFailed(f"{len(runs):,} runs would be removed; accepted: at most {MAX_RUNS_AT_ONCE:,} at a time")
-        chosen = ", ".join("'" + run.replace("'", "''") + "'" for run in runs)
-        rows = [RowsResource(home.database, table, f"run IN ({chosen})") for table in ("runs", "events", "outcomes")]
+        quoted = ", ".join("'" + run.replace("'", "''") + "'" for run in runs)
+        rows = [RowsResource(home.database, table, f"run IN ({quoted})") for table in ("runs", "events", "outcomes")]
         chats = [RowsResource(home.database, "chat_events", shared=True)] if would.chats else []
         folders = [PathResource(home.runs / run, written="once") for run in runs]
         return [*(rows if runs else ()), *chats, *folders, PathResource(home.objects, written="once", shared=True)]
@@ -582,7 +558,6 @@ class Operations:
         return [*plans, *(part.path for part in parts)]
 
     def _old(self, arguments: PruneArguments) -> tuple[list[Path], list[SealedPart]]:
-        """Return the files of plans, and the parts of the log, that are older than the limits say."""
         limits, now, folder = self._on.configuration.retention, time.time(), self._on.home / PROCEDURES
         plan_days = limits.max_plan_days if arguments.plan_days is None else arguments.plan_days
         audit_days = limits.max_audit_days if arguments.audit_days is None else arguments.audit_days
@@ -600,33 +575,27 @@ class Operations:
 
 
 class _Reported:
-    """Tells the watchers of a step how far a download is."""
-
     def __init__(self, work: Work) -> None:
         self._work = work
         self._name, self._size, self._done, self._tenths = "", 0, 0, 0
 
     def begin(self, name: str, size: int | None, done: int) -> None:
-        """Tell that a file is transferred."""
         self._name, self._size, self._done, self._tenths = name, size or 0, done, 0
         self._work.say(f"{name}: {done:,} of {size or 0:,} bytes")
 
     def advance(self, count: int) -> None:
-        """Tell each tenth of a file. Raises StepFailed if the time is over."""
         self._done += count
         self._work.seconds_left  # noqa: B018 - raises if there are none
-        tenth = 10 * self._done // self._size if self._size else 0
+        tenth = 10 * self._done // self._size if self._size else 0  # each tenth of a file is reported
         if tenth > self._tenths:
             self._tenths = tenth
             self._work.say(f"{self._name}: {self._done:,} of {self._size:,} bytes")
 
     def end(self, checked: str) -> None:
-        """Tell that a file is complete, and what it was compared with."""
         self._work.say(f"{self._name}: complete; {checked}")
 
 
 async def _measured(entry: ModelEntry, file: Path, seconds: float, work: Work) -> Mapping[str, Any]:
-    """Load a model and have it answer until the time is over, once at least after the first, which warms it up."""
     options = replace(entry.options, context=min(entry.context, MOST_CONTEXT), slots=1, cells=None)
     begun = time.monotonic()
     totals = {"prefill": [0, 0.0], "decode": [0, 0.0]}
@@ -634,10 +603,10 @@ async def _measured(entry: ModelEntry, file: Path, seconds: float, work: Work) -
     async with await Engine.start(EngineSpec.of(options, file=str(file), name=entry.id)) as engine:
         load_seconds = time.monotonic() - begun
         until = time.monotonic() + seconds
-        while count < 2 or time.monotonic() < until:
+        while count < 2 or time.monotonic() < until:  # the first answer warms the model up and does not count
             message = Message("user", f"{count}. {PROMPT}")  # another beginning, so that no prefix is found again
-            done = await engine.generate(Generation(messages=(message,), max_tokens=ANSWER_TOKENS, fit=1))
-            usage = done.usage
+            answer = await engine.generate(Generation(messages=(message,), max_tokens=ANSWER_TOKENS, fit=1))
+            usage = answer.usage
             if count:
                 totals["prefill"][0] += usage.prompt_tokens - usage.cached_tokens
                 totals["prefill"][1] += usage.prefill_seconds
@@ -649,30 +618,28 @@ async def _measured(entry: ModelEntry, file: Path, seconds: float, work: Work) -
     return {**rates, "load_seconds": round(load_seconds, 3), "generations": count - 1}
 
 
-def _runs_of_whole(folder: Path, what: str) -> int:
-    """Return how many runs the journal in a folder has. Raises StepFailed if it is damaged, JournalError."""
+def _runs_of_whole(folder: Path, subject: str) -> int:
     with JournalReader.open_to_read(folder) as journal:
         if damage := journal.damage():
-            raise StepFailed(f"{what} is damaged: {damage[0]}")
+            raise StepFailed(f"{subject} is damaged: {damage[0]}")
         return len(journal.runs())
 
 
 def _copied(source: str, target: str) -> str:
-    """Copy a file, durably, with its times and rights. Raises OSError."""
-    shutil.copy2(source, target)
+    shutil.copy2(source, target)  # with times and rights
     with open(target, "rb") as file:
-        os.fsync(file.fileno())
+        os.fsync(file.fileno())  # a copy is durable
     return target
 
 
 def _new_folder(path: Path) -> PathResource:
-    """Return what changes when a folder is made: itself, or the first of the folders above it that is not there."""
     missing = [folder for folder in (path, *path.parents) if not folder.exists()]
+    # The first missing folder is what changes.
     return PathResource(missing[-1] if missing else path, written="once")
 
 
 def write_secret(path: Path, text: str) -> None:
-    """Write a secret into a file that only its owner can read, at once and as a whole. Raises StepFailed."""
+    """Write a secret atomically into a file that only its owner can read. Raises StepFailed."""
     try:
         make_private_folder(path.parent)
         replace_file(path, f"{text}\n".encode(), 0o600)
@@ -702,11 +669,11 @@ def _plain(value: Any) -> Any:
     return list(map(_plain, value)) if isinstance(value, Collection) and not isinstance(value, str) else value
 
 
-def run_to_end(work: Coroutine[Any, Any, T], given: Work) -> T:
+def run_to_end(work: Coroutine[Any, Any, T], step: Work) -> T:
     """Run a coroutine to its end in this thread. Raises StepFailed if it fails, or when the step's time is over."""
 
     async def limited() -> T:
-        async with asyncio.timeout(given.seconds_left):
+        async with asyncio.timeout(step.seconds_left):
             return await work
 
     try:
@@ -718,7 +685,7 @@ def run_to_end(work: Coroutine[Any, Any, T], given: Work) -> T:
 
 
 def run_or_fail(work: Callable[[], T]) -> T:
-    """Return what `work` returns. Raises StepFailed in place of the errors of the packages that do the work."""
+    """Return what `work` returns. Raises StepFailed instead of the errors of the packages that do the work."""
     try:
         return work()
     except (OrchestratorError, RegistryError, GgufError, SourceError) as error:

@@ -1,8 +1,8 @@
-"""The one table of rights: which permission each HTTP route, MCP tool and command needs, and what roles stand for.
+"""The one table of rights: the permission of each HTTP route, MCP tool and command, and what roles stand for.
 
-Whoever may do something may do it to objects of their own: runs, chats, stored responses, threads and files. `read:all`
-shows those of others as well, and `operate` also changes them. The daemon does not start with a route or a tool that
-has no entry here, or with an entry that nothing belongs to.
+A permission covers the caller's own objects: runs, chats, stored responses, threads and files. `read:all` also shows
+those of others, and `operate` also changes them. The daemon does not start if a route or a tool has no entry here, or
+if an entry belongs to nothing.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -11,48 +11,37 @@ from typing import Final
 
 
 class Permission(StrEnum):
-    """What a caller may be allowed to do."""
-
-    READ_OWN = "read:own"
-    """See one's own runs, chats, responses and files."""
-    READ_ALL = "read:all"
-    """See those of everybody, what the router has learned, and the plans of procedures. It includes `read:own`."""
-    SUBMIT = "submit"
-    """Give work to models, and cancel, retry and delete one's own."""
-    OPERATE = "operate"
-    """Change the objects of others, load models, add personas, make backups, and run procedures for operators."""
-    APPROVE = "approve"
-    """Approve plans of procedures, as a person."""
-    OWN = "own"
-    """Replace or purge what is kept, name any folder, and run procedures for owners."""
-    TEACH = "teach"
-    """Rate, and force a choice that the router learns from."""
+    READ_OWN = "read:own"  # see one's own runs, chats, responses and files
+    READ_ALL = "read:all"  # see everybody's, what the router has learned, and plans of procedures; includes read:own
+    SUBMIT = "submit"  # give work to models; cancel, retry and delete one's own
+    OPERATE = "operate"  # change others' objects, load models, add personas, make backups, run operators' procedures
+    APPROVE = "approve"  # approve plans of procedures, as a person
+    OWN = "own"  # replace or purge what is kept, name any folder, run owners' procedures
+    TEACH = "teach"  # rate, and force a choice that the router learns from
 
 
+# No permission, and over TCP no token. A command that only uses files is open: their modes protect them.
 OPEN: Final = "open"
-"""Needs no permission, and over TCP no token. A command that only uses files is open: their modes protect them."""
-ANY: Final = "any"
-"""Needs a caller to whom the configuration gives anything at all."""
-Need = Permission | str
-"""A permission, `OPEN` or `ANY`."""
+ANY: Final = "any"  # a caller to whom the configuration gives anything at all
+Need = Permission | str  # a permission, `OPEN` or `ANY`
 
+# The permissions of a role that a configuration gives to a caller.
 ROLES: Final[Mapping[str, frozenset[Permission]]] = {
     "owner": frozenset(Permission) - {Permission.APPROVE},
     "operator": frozenset({Permission.READ_ALL, Permission.SUBMIT, Permission.OPERATE, Permission.TEACH}),
     "approver": frozenset({Permission.READ_ALL, Permission.APPROVE}),
 }
-"""The permissions that a role stands for where a configuration gives it to a caller."""
+# The role by which procedures know whoever is given a permission by itself.
 _PROCEDURE_WORDS: Final[Mapping[str, str]] = {
     Permission.OWN: "owner",
     Permission.OPERATE: "operator",
     Permission.APPROVE: "approver",
 }
-"""The role by which procedures know whoever is given a permission by itself."""
 _NAMES: Final = frozenset(map(str, Permission))
 
-FORCED_MODEL: Final = "X-Force-Model"
-"""The header that forces a model, whose outcome teaches the router: it needs `teach` as well."""
+FORCED_MODEL: Final = "X-Force-Model"  # a header; its outcome teaches the router, so it needs `teach` as well
 
+# These routes are there with and without `/v1`.
 _OPENAI: Final[Mapping[Need, tuple[str, ...]]] = {
     ANY: ("GET /models", "GET /models/{name:path}"),
     Permission.READ_OWN: (
@@ -73,7 +62,6 @@ _OPENAI: Final[Mapping[Need, tuple[str, ...]]] = {
         "POST /rerank",
     ),
 }
-"""The routes that are there with and without `/v1`."""
 
 _OWN_API: Final[Mapping[Need, tuple[str, ...]]] = {
     OPEN: ("GET /health", "GET /v1/health", "GET /health/live", "GET /health/ready"),
@@ -153,15 +141,16 @@ _OWN_API: Final[Mapping[Need, tuple[str, ...]]] = {
     ),
 }
 
+# The tools of the MCP server, and its requests about tasks.
 TOOLS: Final[Mapping[Need, tuple[str, ...]]] = {
     ANY: ("models",),
     Permission.READ_OWN: ("watch", "result", "explain", "tasks/get", "tasks/update"),
     Permission.SUBMIT: ("submit", "cancel", "tasks/cancel"),
 }
-"""The tools of the MCP server, and its requests about tasks."""
+# By tool; it forces a model, and so needs `teach` too.
 TEACHING_ARGUMENTS: Final[Mapping[str, str]] = {"submit": "model"}
-"""The argument of a tool that forces a model, and so needs `teach` as well."""
 
+# By what their request to a daemon needs. Without a daemon the modes of the state folder decide.
 COMMANDS: Final[Mapping[Need, tuple[str, ...]]] = {
     OPEN: (
         *("init", "validate", "schema", "serve", "logs", "doctor", "version", "service install", "service show"),
@@ -190,29 +179,26 @@ COMMANDS: Final[Mapping[Need, tuple[str, ...]]] = {
     Permission.APPROVE: ("procedures approve",),
     Permission.OWN: ("restore", "vacuum"),
 }
-"""The commands, by what their request to a daemon needs. Without a daemon the modes of the state folder decide."""
 
 
 def _both_ways(routes: Iterable[str]) -> Iterator[str]:
-    """Yield the routes of the OpenAI-compatible API with `/v1` and without."""
     for route in routes:
         yield route.replace(" /", " /v1/", 1)
         yield route
 
 
+# `METHOD PATH`, with the path as the application has it; `*` for all methods.
 ROUTES: Final[Mapping[Need, tuple[str, ...]]] = {
     need: (*_OWN_API.get(need, ()), *_both_ways(_OPENAI.get(need, ()))) for need in (OPEN, ANY, *Permission)
 }
-"""The HTTP routes as `METHOD PATH`, with the path as the application has it; `*` for all methods."""
 
 
 def by_name(table: Mapping[Need, tuple[str, ...]]) -> dict[str, Need]:
-    """Return what each route, tool or command of a table needs."""
     return {name: need for need, names in table.items() for name in names}
 
 
 def undeclared(names: Iterable[str], table: Mapping[Need, tuple[str, ...]]) -> list[str]:
-    """Return what is wrong between a table and the names that exist, a line for each; empty if they agree."""
+    """Return the differences between a table and the names that exist, a line for each; empty if they agree."""
     there, declared = set(names), by_name(table)
     return [
         *(f"{name} declares no permission" for name in sorted(there - declared.keys())),
@@ -221,18 +207,15 @@ def undeclared(names: Iterable[str], table: Mapping[Need, tuple[str, ...]]) -> l
 
 
 def granted(words: Iterable[str]) -> frozenset[Permission]:
-    """Return the permissions that words of a configuration grant: names of permissions and roles.
-
-    Other words are roles that only procedures know.
-    """
-    found: frozenset[Permission] = frozenset()
+    """Return the permissions that words of a configuration grant. Other words are roles of procedures."""
+    permissions: frozenset[Permission] = frozenset()
     for word in words:
-        found |= ROLES.get(word, frozenset()) if word not in _NAMES else {Permission(word)}
-    return found | {Permission.READ_OWN} if Permission.READ_ALL in found else found
+        permissions |= ROLES.get(word, frozenset()) if word not in _NAMES else {Permission(word)}
+    return permissions | {Permission.READ_OWN} if Permission.READ_ALL in permissions else permissions
 
 
 def procedure_roles(words: Iterable[str]) -> frozenset[str]:
-    """Return the roles by which procedures know a caller whom a configuration gives these words."""
+    """Return the roles by which procedures know a caller who has these words in the configuration."""
     return frozenset(
         _PROCEDURE_WORDS.get(word, word) for word in words if word in _PROCEDURE_WORDS or word not in _NAMES
     )

@@ -1,4 +1,4 @@
-"""Give the engine of procedures what it acts on in this installation, and say who calls."""
+"""Connect the engine of procedures to this installation, and say who calls."""
 
 import asyncio
 import os
@@ -24,10 +24,9 @@ from procedures.library import SHIPPED, Library
 from procedures.plan import ProcedurePlan, plan_to_json
 from procedures.ports import MAX_OUTPUT, Caller, Ended, ProcedurePorts, Program, Work
 
+# Of the environment, for programs outside the sandbox.
 SHELL_VARIABLES: Final = ("PATH", "HOME", "LANG", "LC_ALL", "TZ")
-"""What a program outside the sandbox gets of the environment."""
-MAX_SHOWN_MISSED: Final = 200
-"""How many of the times that a schedule has missed since its last execution are shown, the newest."""
+MAX_SHOWN_MISSED: Final = 200  # times that a schedule missed since its last execution, the newest
 
 
 def procedures_engine(
@@ -66,7 +65,7 @@ def procedure_ports(
 
 
 def described(procedure: Procedure) -> dict[str, Any]:
-    """Return what lists say of a procedure, as JSON has it."""
+    """Return what lists say of a procedure, as JSON."""
     form = procedure.form
     return {
         "id": form.id,
@@ -74,38 +73,35 @@ def described(procedure: Procedure) -> dict[str, Any]:
         "category": form.category,
         "description": form.description,
         "permissions": form.permissions.model_dump(mode="json"),
-        "inputs": {name: one.model_dump(mode="json") for name, one in form.inputs.items()},
-        "outputs": {name: one.description for name, one in form.outputs.items()},
+        "inputs": {name: field.model_dump(mode="json") for name, field in form.inputs.items()},
+        "outputs": {name: field.description for name, field in form.outputs.items()},
         "steps": list(procedure.order),
     }
 
 
 def procedure_body(procedure: Procedure) -> dict[str, Any]:
-    """Return a procedure with its file, as JSON has it."""
     return {**described(procedure), "file": str(procedure.path), "text": procedure.text.decode()}
 
 
 def plan_body(plan: ProcedurePlan) -> dict[str, Any]:
-    """Return a plan with its digest, as JSON has it."""
     return {**plan_to_json(plan), "digest": plan.digest}
 
 
 def entry_body(entry: Entry) -> dict[str, Any]:
-    """Return an entry of the audit log, as JSON has it."""
     return {"number": entry.number, "at": entry.at, "kind": entry.kind, "execution": entry.execution, **entry.data}
 
 
-def verified_body(log: Audit, known: AuditHead | None) -> dict[str, Any]:
-    """Check the audit log, and return how many entries it has and where it begins and ends, as JSON has it.
+def verified_body(log: Audit, expected: AuditHead | None) -> dict[str, Any]:
+    """Check the audit log, and return the number of its entries, its start and its end, as JSON.
 
     Raises AuditDamaged, ProcedureRefused.
     """
-    count = log.verify(known)
+    count = log.verify(expected)
     return {"verified": count, "after": log.beginning().number, "head": str(log.head())}
 
 
 def execution_body(engine: ProcedureEngine, identity: str) -> dict[str, Any]:
-    """Return an execution as JSON has it, with its plan, or why there is none. Raises ProcedureError."""
+    """Return an execution with its plan, or why there is none, as JSON. Raises ProcedureError."""
     execution = engine.execution(identity)
     if execution.state == "missed":
         return {**execution.to_json(), "needs_approval": False, "plan_of": None, "no_plan": ""}
@@ -117,13 +113,15 @@ def execution_body(engine: ProcedureEngine, identity: str) -> dict[str, Any]:
 
 
 def listing(engine: ProcedureEngine, schedules: Sequence[Schedule], now: float, *, by_daemon: bool) -> dict[str, Any]:
-    """Return all procedures, the files that cannot be used, and the schedules, as JSON has them. Reads the disk."""
-    found = list(engine.library.procedures())
-    good = {one.id: one for one in found if isinstance(one, Procedure)}
+    """Return all procedures, the unusable files, and the schedules, as JSON. Reads the disk."""
+    entries = list(engine.library.procedures())
+    good = {procedure.id: procedure for procedure in entries if isinstance(procedure, Procedure)}
     return {
-        "procedures": [described(one) for one in good.values()],
-        "broken": [str(one) for one in found if isinstance(one, ProcedureInvalid)],
-        "schedules": [_scheduled(engine, one, good.get(one.procedure), now, by_daemon) for one in schedules],
+        "procedures": [described(procedure) for procedure in good.values()],
+        "broken": [str(entry) for entry in entries if isinstance(entry, ProcedureInvalid)],
+        "schedules": [
+            _scheduled(engine, schedule, good.get(schedule.procedure), now, by_daemon) for schedule in schedules
+        ],
     }
 
 
@@ -133,29 +131,28 @@ def schedule_caller(schedule: Schedule, owner: str = "") -> Caller:
 
 
 def propose(engine: ProcedureEngine, name: str, inputs: Mapping[str, Any], run: str, owner: str) -> str:
-    """Keep the plan of a procedure that the plan of a run asks for, to wait for a person, and return what to tell.
+    """Store the plan of a procedure that a run's plan requests, to wait for a person. Return a text about it.
 
-    `owner` is that of the run, who then owns what the procedure makes.
-
-    The same proposal of the same run is kept once. What the text says of the plan does not quote files, which whoever
-    reads the run's artifacts may have no right to see. Raises StepFailed.
+    `owner`, the owner of the run, then owns what the procedure makes. The same proposal of the same run is stored once.
+    Raises StepFailed.
     """
     caller = Caller(proposer(run), frozenset({"model"}), person=False, key=owner)
     try:
         plan = engine.plan(name, inputs, caller, proposed=True)
         past = engine.executions_of(caller.name)
-        kept = [one.id for one in past if (one.plan, one.state) == (plan.digest, "planned")]
-        identity = kept[0] if kept else engine.submit(plan, caller, proposed=True)
+        waiting = [execution.id for execution in past if (execution.plan, execution.state) == (plan.digest, "planned")]
+        identity = waiting[0] if waiting else engine.submit(plan, caller, proposed=True)
     except ProcedureError as error:
         raise StepFailed(str(error)) from error
     return "\n".join(_proposal_lines(plan, identity))
 
 
 def proposer(run: str) -> str:
-    """Return the name of the plan of a run as a caller."""
+    """Return the name of a run's plan as a caller."""
     return f"the plan of run {run}"
 
 
+# No file is quoted: readers of the run's artifacts may have no right to see it.
 def _proposal_lines(plan: ProcedurePlan, identity: str) -> Iterator[str]:
     yield f"{plan.procedure} {plan.version}: {plan.description.strip()}"
     yield from (f"  {name} = {value}" for name, value in plan.inputs.items() if value is not None)
@@ -176,7 +173,7 @@ def _scheduled(
     caller = schedule_caller(schedule).name
     executed = next(iter(engine.executions_of(caller, 1)), None)
     past = engine.missed_by(caller, MAX_SHOWN_MISSED)
-    missed = [one for one in past if executed is None or one.planned > executed.planned]
+    missed = [execution for execution in past if executed is None or execution.planned > executed.planned]
     why_not = "" if by_daemon else "no daemon runs, so nothing is executed by schedule"
     if procedure is None:
         why_not = f"there is no procedure {schedule.procedure} that can be used"
@@ -187,7 +184,7 @@ def _scheduled(
         "procedure": schedule.procedure,
         "next": schedule.after(now),
         "last": None if executed is None else {"id": executed.id, "at": executed.planned, "state": executed.state},
-        "missed": [{"id": one.id, "at": one.planned, "why": one.error} for one in missed],
+        "missed": [{"id": execution.id, "at": execution.planned, "why": execution.error} for execution in missed],
         "why_not": why_not,
     }
 
@@ -206,12 +203,12 @@ class Programs:
         if program.command[0] not in self._allowed:
             accepted = ", ".join(sorted(self._allowed)) or "none, since [procedures] commands names none"
             raise StepFailed(f"{program.command[0]} may not be run outside the sandbox; accepted: {accepted}")
-        kept = {name: os.environ[name] for name in SHELL_VARIABLES if name in os.environ}
+        environment = {name: os.environ[name] for name in SHELL_VARIABLES if name in os.environ}
         try:
             process = subprocess.Popen(  # noqa: S603 - the configuration allows it, and no shell reads the arguments
                 program.command,
                 cwd=program.folder,
-                env=kept,
+                env=environment,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
@@ -221,14 +218,14 @@ class Programs:
             raise StepFailed(f"{program.command[0]}: {error.strerror}") from error
         with process:
             try:
-                out, told = process.communicate(program.stdin.encode(), timeout=work.seconds_left)
+                out, errors = process.communicate(program.stdin.encode(), timeout=work.seconds_left)
             except subprocess.TimeoutExpired as error:
                 raise StepFailed(f"{program.command[0]} was ended: its time is over") from error
             finally:
                 if process.poll() is None:
                     os.killpg(process.pid, signal.SIGKILL)
         code = process.returncode
-        return Ended(exit_code=code if code >= 0 else 128 - code, stdout=_text(out), stderr=_text(told))
+        return Ended(exit_code=code if code >= 0 else 128 - code, stdout=_text(out), stderr=_text(errors))
 
 
 def _in_sandbox(program: Program, work: Work) -> Ended:

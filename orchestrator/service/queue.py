@@ -6,12 +6,11 @@ from typing import Final, get_args
 
 from orchestrator.task.events import Priority
 
-PATIENCE: Final = 8
-"""Of this many runs that start while batch runs wait, at least one is a batch run."""
+PATIENCE: Final = 8  # at least one of so many runs that start while batch runs wait is a batch run
 
 
 class RunQueue:
-    """The runs that wait, in the order in which they came within their priority, and those that are being executed.
+    """The runs that wait, in order of arrival within their priority, and those that are being executed.
 
     At most `max_running` runs are executed at once. Batch runs leave `reserved` of these places free, but may always
     have one.
@@ -21,8 +20,8 @@ class RunQueue:
         self.max_running = max_running
         self.reserved = reserved
         self._waiting: dict[Priority, deque[str]] = {name: deque() for name in get_args(Priority)}
-        self._gone: set[str] = set()
-        self._known: dict[str, tuple[Priority, int]] = {}
+        self._removed: set[str] = set()
+        self._entries: dict[str, tuple[Priority, int]] = {}
         self._counts: Counter[Priority] = Counter()
         self._numbers = itertools.count()
         self._running: dict[str, Priority] = {}
@@ -31,63 +30,57 @@ class RunQueue:
     @property
     def waiting(self) -> int:
         """How many runs wait, of both priorities."""
-        return len(self._known)
+        return len(self._entries)
 
     def waiting_as(self, priority: Priority) -> int:
-        """Return how many runs of a priority wait."""
         return self._counts[priority]
 
     @property
     def running(self) -> frozenset[str]:
-        """The runs that are being executed."""
         return frozenset(self._running)
 
     def push(self, run: str, priority: Priority) -> None:
-        """Add a run to the queue."""
         self._waiting[priority].append(run)
-        self._known[run] = priority, next(self._numbers)
+        self._entries[run] = priority, next(self._numbers)
         self._counts[priority] += 1
 
     def remove(self, run: str) -> bool:
-        """Remove a run from the queue, and return whether it was there."""
-        waited = run in self._known
+        """Return whether the run was in the queue."""
+        waited = run in self._entries
         if waited:
             self._forget(run)
-            self._gone.add(run)
+            self._removed.add(run)
         return waited
 
     def position(self, run: str) -> int | None:
-        """Return how many runs of its priority are ahead of a run, at most, or None if it does not wait.
-
-        Runs that were removed meanwhile may still count.
-        """
-        if run not in self._known:
+        """Return how many runs of its priority are ahead of a run, at most, or None if it does not wait."""
+        if run not in self._entries:
             return None
-        priority, number = self._known[run]
+        priority, number = self._entries[run]
         first = self._head(self._waiting[priority])
         assert first is not None, "this one waits, at least"
-        return number - self._known[first][1]
+        return number - self._entries[first][1]  # those that were removed meanwhile may still count
 
     def pop(self) -> str | None:
-        """Remove the run that starts next from the queue, and return it; None if none may start now."""
+        """Remove and return the run that starts next; None if none may start now."""
         lanes = {name: lane for name, lane in self._waiting.items() if self._head(lane) and self._admits(name)}
         if not lanes:
             return None
-        chosen: Priority = "interactive" if "interactive" in lanes else "batch"
+        priority: Priority = "interactive" if "interactive" in lanes else "batch"
         if "batch" in lanes and self._passed_over >= PATIENCE - 1:
-            chosen = "batch"
-        self._passed_over = 0 if chosen == "batch" else self._passed_over + bool(self._head(self._waiting["batch"]))
-        run = lanes[chosen].popleft()
+            priority = "batch"
+        self._passed_over = 0 if priority == "batch" else self._passed_over + bool(self._head(self._waiting["batch"]))
+        run = lanes[priority].popleft()
         self._forget(run)
-        self._running[run] = chosen
+        self._running[run] = priority
         return run
 
     def end(self, run: str) -> None:
-        """Note that a run is not being executed any more, so that another one may start."""
+        """Note that a run is no longer executed, so that another one may start."""
         del self._running[run]
 
     def _forget(self, run: str) -> None:
-        priority, _ = self._known.pop(run)
+        priority, _ = self._entries.pop(run)
         self._counts[priority] -= 1
 
     def _admits(self, priority: Priority) -> bool:
@@ -97,7 +90,6 @@ class RunQueue:
         return priority == "interactive" or batch < max(1, self.max_running - self.reserved)
 
     def _head(self, lane: deque[str]) -> str | None:
-        """Drop removed runs from the front of a lane, and return the first one that waits, or None."""
-        while lane and lane[0] in self._gone:
-            self._gone.discard(lane.popleft())
+        while lane and lane[0] in self._removed:  # removed runs stay in their lane until they come to its front
+            self._removed.discard(lane.popleft())
         return lane[0] if lane else None

@@ -32,27 +32,25 @@ N = TypeVar("N", int, float)
 _REMOVABLE: Final = "runs (`orchestrator vacuum`, after `orchestrator delete RUN` too), backups"
 
 
-def effective_limits(asked: RunLimits, settings: RunSettings) -> RunLimits:
-    """Return the limits of a run: those that were asked for, or the settings' where these are lower."""
+def effective_limits(requested: RunLimits, settings: RunSettings) -> RunLimits:
+    """Return the limits of a run: the requested ones, or the settings' if these are lower."""
     return RunLimits(
-        tokens=_least(asked.tokens, settings.max_tokens),
-        seconds=_least(asked.seconds, settings.max_seconds),
-        bytes=_least(asked.bytes, settings.max_bytes),
+        tokens=_least(requested.tokens, settings.max_tokens),
+        seconds=_least(requested.seconds, settings.max_seconds),
+        bytes=_least(requested.bytes, settings.max_bytes),
     )
 
 
-def _least(asked: N | None, most: N) -> N | None:
-    return min((number for number in (asked, most or None) if number is not None), default=None)
+def _least(requested: N | None, most: N) -> N | None:
+    return min((number for number in (requested, most or None) if number is not None), default=None)
 
 
 @dataclass(slots=True)
 class RunUsage:
     """What a run has used so far."""
 
-    tokens: int = 0
-    """Tokens of prompts and answers together."""
-    bytes: int = 0
-    """Bytes of artifacts."""
+    tokens: int = 0  # of prompts and answers together
+    bytes: int = 0  # of artifacts
 
     def count(self, event: Event, size: Callable[[str], int]) -> None:
         """Add what an event says was used. `size` returns the bytes of an object, given its digest."""
@@ -68,7 +66,7 @@ class RunUsage:
                 self.bytes += sum(map(size, outputs.values()))
 
     def excess(self, limits: RunLimits) -> str | None:
-        """Return in words which limit the run exceeds, or None."""
+        """Return which limit the run exceeds, in words, or None."""
         if limits.tokens is not None and self.tokens > limits.tokens:
             return f"quota: {self.tokens} tokens used, {limits.tokens} allowed"
         if limits.bytes is not None and self.bytes > limits.bytes:
@@ -77,7 +75,7 @@ class RunUsage:
 
 
 def seconds_at_work(events: Iterable[Event]) -> float:
-    """Return how many seconds a run was being executed, as its events say.
+    """Return how many seconds a run was being executed, by its events.
 
     Each RunBegun starts an execution, which lasts until the last event before the next RunBegun.
     """
@@ -95,21 +93,20 @@ def _passed(begun: float | None, last: float) -> float:
 
 
 def tokens_of(usage: Usage) -> int:
-    """Return the tokens of a prompt and its answer together."""
     return usage.prompt_tokens + usage.output_tokens
 
 
 async def enforce_quota(orchestrator: Orchestrator, run: str, past: Sequence[Event], totals: Totals) -> None:
-    """Watch a run until it ends, count its events in `totals`, and cancel it when it exceeds its limits.
+    """Watch a run until it ends, count its events in `totals`, and cancel it if it exceeds its limits.
 
-    `past` are the events of earlier executions, of which the first is RunAccepted.
+    `past` are the events of earlier executions; the first one is RunAccepted.
     """
     accepted = accepted_in(past)
     limits, used, models = accepted.limits, RunUsage(), dict[tuple[str, int], str]()
     timer = None
     if limits.seconds is not None:
-        left = limits.seconds - seconds_at_work(past)
-        timer = asyncio.create_task(_end_after(orchestrator, run, left, limits.seconds))
+        remaining = limits.seconds - seconds_at_work(past)
+        timer = asyncio.create_task(_end_after(orchestrator, run, remaining, limits.seconds))
     over = False
     try:
         async with aclosing(orchestrator.watch(run)) as updates:
@@ -127,14 +124,14 @@ async def enforce_quota(orchestrator: Orchestrator, run: str, past: Sequence[Eve
             timer.cancel()
 
 
-async def _end_after(orchestrator: Orchestrator, run: str, left: float, limit: float) -> None:
-    await asyncio.sleep(left)
+async def _end_after(orchestrator: Orchestrator, run: str, remaining: float, limit: float) -> None:
+    await asyncio.sleep(remaining)
     await orchestrator.cancel(run, reason=f"quota: not done within {limit:g} s")
 
 
 def folder_bytes(path: Path) -> int:
-    """Return the bytes of all files below a folder, each counted once however many names it has."""
-    seen: set[tuple[int, int]] = set()
+    """Return the bytes of all files below a folder. A file with several hard links counts once."""
+    inodes: set[tuple[int, int]] = set()
     total = 0
     for folder, _, names in os.walk(path):
         for name in names:
@@ -142,8 +139,8 @@ def folder_bytes(path: Path) -> int:
                 status = os.lstat(os.path.join(folder, name))
             except FileNotFoundError:  # removed meanwhile
                 continue
-            if (status.st_dev, status.st_ino) not in seen:
-                seen.add((status.st_dev, status.st_ino))
+            if (status.st_dev, status.st_ino) not in inodes:
+                inodes.add((status.st_dev, status.st_ino))
                 total += status.st_size
     return total
 

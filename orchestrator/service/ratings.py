@@ -13,17 +13,15 @@ from orchestrator.run.record.cache import ViewCache
 from orchestrator.service.errors import Conflict
 from orchestrator.task.events import RatingGiven
 
-MAX_AUTHOR_LENGTH: Final = 200
-"""How many characters the name of whoever rates may have."""
-MAX_NOTE_LENGTH: Final = 10_000
-"""How many characters the note of a rating may have."""
+MAX_AUTHOR_LENGTH: Final = 200  # characters of the name of whoever rates
+MAX_NOTE_LENGTH: Final = 10_000  # characters
 
 
 async def rate(journal: Journal, views: ViewCache, run: str, rating: RatingGiven) -> None:
-    """Journal a rating of a run, or of the step of it that the rating names. It is durable when this returns.
+    """Journal a rating of a run, or of the step that it names. It is durable when this returns.
 
-    Raises UnknownRun, Conflict for a run that has not ended, and InputError for a step that the run does not have and
-    for a score, an author or a note beyond the limits.
+    Raises UnknownRun, Conflict if the run has not ended, and InputError for an unknown step, or for a score, an author
+    or a note beyond the limits.
     """
     _check_limits(rating.score, rating.by, rating.note)
     await asyncio.to_thread(_check, views, run, rating.step)
@@ -33,10 +31,10 @@ async def rate(journal: Journal, views: ViewCache, run: str, rating: RatingGiven
 async def rate_without_daemon(
     home: Path, run: str, rating: RatingGiven, clock: Callable[[float], Clock] = SystemClock
 ) -> RatingGiven:
-    """Rate a run where no daemon owns the state folder, and return the rating with the time at which it was journaled.
+    """Rate a run if no daemon owns the state folder, and return the rating with the time of its journaling.
 
-    `clock` makes the clock that events are timed by from the time of the journal's last event.
-    Raises HomeLocked while another process owns the state folder, JournalError, and what `rate` raises.
+    `clock` makes the clock of events from the time of the journal's last event. Raises HomeLocked while another process
+    owns the state folder, JournalError, and what `rate` raises.
     """
     with Journal.open(home) as journal:
         timed = replace(rating, at=clock(journal.last_time()).now())
@@ -45,7 +43,7 @@ async def rate_without_daemon(
 
 
 async def rate_chat(journal: Journal, rating: ChatRated) -> None:
-    """Journal a rating of a chat whose model the router has chosen. It is durable when this returns.
+    """Journal a rating of a chat whose model the router chose. It is durable when this returns.
 
     Raises UnknownChat, and InputError for a score, an author or a note beyond the limits.
     """
@@ -57,11 +55,7 @@ async def rate_chat(journal: Journal, rating: ChatRated) -> None:
 async def rate_chat_without_daemon(
     home: Path, rating: ChatRated, clock: Callable[[float], Clock] = SystemClock
 ) -> ChatRated:
-    """Rate a chat where no daemon owns the state folder, and return the rating with the time at which it was journaled.
-
-    `clock` makes the clock that events are timed by from the time of the journal's last event.
-    Raises HomeLocked while another process owns the state folder, JournalError, and what `rate_chat` raises.
-    """
+    """Rate a chat as `rate_without_daemon` rates a run. Raises HomeLocked, JournalError and what `rate_chat` raises."""
     with Journal.open(home) as journal:
         timed = replace(rating, at=clock(journal.last_time()).now())
         await rate_chat(journal, timed)

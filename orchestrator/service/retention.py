@@ -1,8 +1,7 @@
-"""Remove the runs and chats that the retention limits do not keep, and what no run uses: objects, folders, free pages.
+"""Remove runs and chats beyond the retention limits, and what no run uses: objects, folders, free pages.
 
-Objects that a run's events name are kept, even if another run made them, so that a follow-up run can still read them.
-What learning needs of a run is kept too, until somebody asks for it to be purged: the outcomes of its attempts, and the
-prompts that they used.
+Objects that a run's events name stay, even if another run made them, so that a follow-up run can still read them. What
+learning needs of a removed run stays until a purge: the outcomes of its attempts, and their prompts.
 """
 
 from collections import defaultdict
@@ -27,44 +26,33 @@ log = structlog.get_logger(__name__)
 N = TypeVar("N", int, float)
 
 DAY_SECONDS: Final = 86_400
-RUNS_AT_ONCE: Final = 100
-"""How many runs one transaction deletes, so that others who write do not wait for long."""
+RUNS_AT_ONCE: Final = 100  # deleted by one transaction, so that other writers do not wait for long
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VacuumRequest:
-    """What somebody asks a vacuum for. A limit that is None is the configuration's, and 0 stands for no limit."""
+    """What a vacuum is asked for. A limit of None is the configuration's, and 0 stands for no limit."""
 
-    days: float | None = None
-    """For how many days a run is kept after its end, and a chat after its start."""
-    runs: int | None = None
-    """How many runs are kept, the newest."""
-    bytes: int | None = None
-    """How many bytes of artifacts are kept, those of the newest runs."""
-    chats: int | None = None
-    """How many chats are kept of those whose model the router has chosen, the newest."""
-    outcomes: bool = False
-    """Whether what is kept for learning is removed too: the outcomes of removed runs, and all chats."""
-    dry_run: bool = False
-    """Whether nothing is removed, and only said what would be."""
+    days: float | None = None  # after the end of a run, and the start of a chat
+    runs: int | None = None  # the newest
+    bytes: int | None = None  # of artifacts, those of the newest runs
+    chats: int | None = None  # of those whose model the router chose, the newest
+    outcomes: bool = False  # also remove what is kept for learning: the outcomes of removed runs, and all chats
+    dry_run: bool = False  # remove nothing, only say what would be
 
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """Which runs that have ended are kept. None stands for no limit. Runs that have not ended are always kept."""
+    """Which runs that have ended are kept; None: no limit. Runs that have not ended are always kept."""
 
-    days: float | None = None
-    """How many days a run is kept after its end."""
-    runs: int | None = None
-    """How many runs are kept, the newest."""
-    bytes: int | None = None
-    """How many bytes of artifacts are kept, those of the newest runs. Artifacts of runs that have not ended count."""
-    chats: int | None = None
-    """How many chats are kept of those whose model the router has chosen, the newest. `days` holds for them as well."""
+    days: float | None = None  # after the end of a run, and the start of a chat
+    runs: int | None = None  # the newest
+    bytes: int | None = None  # of artifacts, those of the newest runs; those of runs that have not ended count
+    chats: int | None = None  # of those whose model the router chose, the newest
 
     @classmethod
     def of(cls, settings: RetentionSettings, request: VacuumRequest) -> "Retention":
-        """Return the limits of a request, which go before the settings; 0 stands for no limit in both."""
+        """Return the limits of a request, which override the settings; 0 stands for no limit in both."""
         return cls(
             _limit(request.days, settings.max_days),
             _limit(request.runs, settings.max_runs),
@@ -78,8 +66,7 @@ class RunObjects:
     """The objects that the events of a run name."""
 
     run: str
-    finished: float | None
-    """When the run ended, in seconds since the epoch; None if it has not."""
+    finished: float | None  # seconds since the epoch; None if it has not ended
     digests: frozenset[str]
 
 
@@ -87,47 +74,38 @@ class RunObjects:
 class VacuumResult:
     """What a vacuum has removed, or would remove, and what is left."""
 
-    dry_run: bool
-    """Whether this says only what would be removed."""
-    runs: tuple[str, ...]
-    """The ids of the runs that were removed."""
-    objects: int
-    """How many objects were removed."""
-    object_bytes: int
-    """The bytes of the objects that were removed."""
-    folders: int
-    """How many folders were removed of runs that the journal does not know."""
-    outcomes: int
-    """How many outcomes were purged, each of one attempt of a run that was removed earlier."""
-    chats: int
-    """How many chats were removed."""
-    database_bytes_before: int
-    """What the pages of the database took before, in bytes."""
-    database_bytes: int
-    """What the pages of the database take now, in bytes."""
+    dry_run: bool  # nothing was removed: the numbers say what would be
+    runs: tuple[str, ...]  # ids of those that were removed
+    objects: int  # how many were removed
+    object_bytes: int  # of those that were removed
+    folders: int  # removed folders of runs that the journal does not know
+    outcomes: int  # purged, each of one attempt of a run that was removed earlier
+    chats: int  # how many were removed
+    database_bytes_before: int  # of its pages
+    database_bytes: int  # of its pages, now
     runs_left: int
-    """How many runs are left."""
     object_bytes_left: int
-    """The bytes of the objects that are left."""
 
 
 def expired(run_objects: Sequence[RunObjects], sizes: Mapping[str, int], retention: Retention, now: float) -> list[str]:
     """Return the runs that are not kept, newest first. `sizes` maps digests of objects to bytes. Pure."""
-    ended = sorted((one for one in run_objects if one.finished is not None), key=lambda one: -(one.finished or 0.0))
-    held = {digest for one in run_objects if one.finished is None for digest in one.digests}
-    taken, gone = sum(sizes.get(digest, 0) for digest in held), []
-    for place, one in enumerate(ended):
-        taken += sum(sizes.get(digest, 0) for digest in one.digests - held)
-        held |= one.digests
-        age = now - (one.finished or 0.0)
+    ended = sorted(
+        (entry for entry in run_objects if entry.finished is not None), key=lambda entry: -(entry.finished or 0.0)
+    )
+    held = {digest for entry in run_objects if entry.finished is None for digest in entry.digests}
+    total, expired_runs = sum(sizes.get(digest, 0) for digest in held), []
+    for place, entry in enumerate(ended):
+        total += sum(sizes.get(digest, 0) for digest in entry.digests - held)
+        held |= entry.digests
+        age = now - (entry.finished or 0.0)
         beyond = (
             retention.days is not None and age > retention.days * DAY_SECONDS,
             retention.runs is not None and place >= retention.runs,
-            retention.bytes is not None and taken > retention.bytes,
+            retention.bytes is not None and total > retention.bytes,
         )
         if any(beyond):
-            gone.append(one.run)
-    return gone
+            expired_runs.append(entry.run)
+    return expired_runs
 
 
 def vacuum(
@@ -140,34 +118,34 @@ def vacuum(
     purge_outcomes: bool = False,
     keep_going: Callable[[], bool] = lambda: True,
 ) -> VacuumResult:
-    """Remove the runs that `retention` does not keep, and data that no run uses, and return what was removed.
+    """Remove the runs that `retention` does not keep, and data that no run uses. Other runs continue meanwhile.
 
-    `now` is in seconds since the epoch, by the clock of events. Blocks on the disk.
+    `now` is in seconds since the epoch, by the clock of events. Blocks on the disk. Raises JournalError.
 
-    With `purge_outcomes` the outcomes of runs that are gone are removed too, and none are kept of those that go now; so
-    are all chats, since they are kept for learning alone.
-
-    Runs go on meanwhile. With `exclusive` nobody else uses the state folder, and the database is written anew, without
-    gaps. The work ends early, with everything in order, when `keep_going` returns false. Raises JournalError.
+    With `purge_outcomes`, all chats and the outcomes of all removed runs are removed too. With `exclusive` nobody else
+    uses the state folder, and the database is rewritten without gaps. The work ends early, with everything in order,
+    when `keep_going` returns false.
     """
     before, sizes = journal.database_bytes(), journal.objects.sizes()
-    folders = _folders(
-        journal
-    )  # before the runs are read, so that the folder of a run that is accepted meanwhile stays
+    # Folders before runs, so that the folder of a run that is accepted meanwhile stays.
+    folders = _folders(journal)
     run_objects = _run_objects(journal)
-    gone = expired(run_objects, sizes, retention, now)
+    expired_runs = expired(run_objects, sizes, retention, now)
     outcomes = journal.count_outcomes() if purge_outcomes else 0
     began_before = None if retention.days is None else now - retention.days * DAY_SECONDS
     beyond = 0 if purge_outcomes else retention.chats
-    strays = sorted(folders - {one.run for one in run_objects})
+    strays = sorted(folders - {entry.run for entry in run_objects})
     if dry_run:
-        removed = frozenset(gone)
-        left = {digest for one in run_objects if one.run not in removed for digest in one.digests}
+        removed = frozenset(expired_runs)
+        remaining = {digest for entry in run_objects if entry.run not in removed for digest in entry.digests}
         chats = journal.count_chats(began_before, beyond)
-        objects = journal.objects.unnamed(lambda: left | journal.prompt_objects())
+        objects = journal.objects.unnamed(lambda: remaining | journal.prompt_objects())
     else:
-        kept = _no_outcomes if purge_outcomes else _outcomes
-        gone, strays = _deleted(journal, gone, kept, keep_going), _deleted(journal, strays, kept, keep_going)
+        outcomes_of = _no_outcomes if purge_outcomes else _outcomes
+        expired_runs, strays = (
+            _deleted(journal, expired_runs, outcomes_of, keep_going),
+            _deleted(journal, strays, outcomes_of, keep_going),
+        )
         outcomes = journal.purge_outcomes() if purge_outcomes else 0
         chats = journal.delete_chats(began_before, beyond)
         objects = journal.sweep(keep_going)
@@ -175,7 +153,7 @@ def vacuum(
     freed = sum(sizes.get(digest, 0) for digest in objects)
     return VacuumResult(
         dry_run=dry_run,
-        runs=tuple(gone),
+        runs=tuple(expired_runs),
         objects=len(objects),
         object_bytes=freed,
         folders=len(strays),
@@ -183,7 +161,7 @@ def vacuum(
         chats=chats,
         database_bytes_before=before,
         database_bytes=journal.database_bytes(),
-        runs_left=len(run_objects) - len(gone),
+        runs_left=len(run_objects) - len(expired_runs),
         object_bytes_left=sum(sizes.values()) - freed,
     )
 
@@ -199,7 +177,7 @@ def vacuum_without_daemon(
 ) -> VacuumResult:
     """Vacuum a state folder that no daemon owns. Raises HomeLocked while another process owns it, JournalError.
 
-    `clock` makes the clock that events are timed by from the time of the journal's last event.
+    `clock` makes the clock of events from the time of the journal's last event.
     """
     with Journal.open(home) as journal:
         now = clock(journal.last_time()).now()
@@ -222,33 +200,27 @@ def _run_objects(journal: JournalReader) -> list[RunObjects]:
 
 
 def _folders(journal: JournalReader) -> set[str]:
-    """Return the ids of the runs that have a folder."""
     return {path.name for path in journal.home.runs.glob("*") if RUN_NAME.match(path.name)}
 
 
 def _deleted(
     journal: Journal,
     runs: Sequence[str],
-    kept: Callable[[JournalReader, str], list[AttemptOutcome]],
+    outcomes_of: Callable[[JournalReader, str], list[AttemptOutcome]],
     keep_going: Callable[[], bool],
 ) -> list[str]:
-    """Delete runs and their folders, as long as `keep_going` returns true, and return them.
-
-    `kept` returns the outcomes that are kept of a run.
-    """
-    gone: list[str] = []
-    while len(gone) < len(runs) and keep_going():
-        batch = runs[len(gone) : len(gone) + RUNS_AT_ONCE]
-        journal.delete(*batch, outcomes=[outcome for run in batch for outcome in kept(journal, run)])
-        gone += batch
-    return gone
+    deleted: list[str] = []
+    while len(deleted) < len(runs) and keep_going():
+        batch = runs[len(deleted) : len(deleted) + RUNS_AT_ONCE]
+        journal.delete(*batch, outcomes=[outcome for run in batch for outcome in outcomes_of(journal, run)])
+        deleted += batch
+    return deleted
 
 
 def _outcomes(journal: JournalReader, run: str) -> list[AttemptOutcome]:
-    """Return the outcomes of a run's attempts; none if it cannot be read, or if only its folder is left."""
     try:
         return list(attempt_outcomes(RunView.of(event for _, event in journal.events(run))))
-    except UnknownRun:
+    except UnknownRun:  # only its folder is left
         return []
     except (JournalCorrupt, IllegalTransition, InputError) as error:
         log.warning("no outcomes are kept of a run that cannot be read", run=run, error=str(error))
@@ -259,5 +231,5 @@ def _no_outcomes(_journal: JournalReader, _run: str) -> list[AttemptOutcome]:
     return []
 
 
-def _limit(asked: N | None, settled: N) -> N | None:
-    return (settled if asked is None else asked) or None
+def _limit(requested: N | None, settled: N) -> N | None:
+    return (settled if requested is None else requested) or None

@@ -1,7 +1,7 @@
-"""The operation of procedures that carries out a run, whose outcome is what the step returns.
+"""The operation of procedures that carries out a run and returns its outcome.
 
-The run has the step's idempotency key. So a step that is carried out again, since its process was killed, finds the run
-that it had begun, and does not begin another one. A step that is undone before its run has ended cancels it.
+The run has the step's idempotency key. A step that is repeated because its process was killed finds its run, and starts
+no second one. If a step is undone before its run has ended, the run is cancelled.
 """
 
 import asyncio
@@ -22,22 +22,16 @@ from procedures.forms import MAX_ATTEMPTS, TaskForm
 from procedures.ports import Operation, Work
 from registry.load import load_registry
 
-CANCEL_SECONDS: Final = 30.0
-"""How long a run that was cancelled may take to end."""
-MAX_TEXT: Final = 64 * 1024
-"""Artifacts up to so many bytes are returned as texts, of the others only the digests."""
-MAX_TEXTS: Final = 512 * 1024
-"""How many bytes of artifacts are returned as texts altogether."""
+CANCEL_SECONDS: Final = 30.0  # for a cancelled run to end
+MAX_TEXT: Final = 64 * 1024  # bytes of an artifact that is returned as a text; of others, only the digest
+MAX_TEXTS: Final = 512 * 1024  # bytes of all artifacts that are returned as texts
 
 
 class RunOperations:
-    """The operation `taskir`, on one installation."""
-
     def __init__(self, installation: Installation) -> None:
         self._on = installation
 
     def by_name(self) -> dict[str, Operation[Any]]:
-        """Return the operation by its name."""
         operation = Operation(
             name="taskir",
             description="Carry out a run, and return its outcome. Fails if the run does.",
@@ -57,7 +51,6 @@ class RunOperations:
         return {operation.name: operation}
 
     def _preview(self, arguments: TaskForm) -> str:
-        """Return what will run. Raises StepFailed for a task that cannot be run here."""
         job = _job(arguments, None, "")
 
         async def checked() -> None:
@@ -77,15 +70,14 @@ class RunOperations:
         return run_or_fail(lambda: self._outcome(run))
 
     async def _carried_out(self, job: Job, work: Work) -> str:
-        """Carry out the run with the job's key, from its beginning or from where it is, and return its id."""
         assert job.key is not None
-        known = await asyncio.to_thread(self._known, job.key, job.owner)
-        if known is not None and known.finished is not None:
-            return known.run
+        row = await asyncio.to_thread(self._row_with_key, job.key, job.owner)
+        if row is not None and row.finished is not None:
+            return row.run
         async with self._on.upkeep.runs() as runs:
-            await runs.prepare(job if known is None else None)
-            run = await runs.submit(job) if known is None else await runs.resume(known.run)
-            work.say(f"run {run}" if known is None else f"run {run}, which had begun before")
+            await runs.prepare(job if row is None else None)
+            run = await runs.submit(job) if row is None else await runs.resume(row.run)
+            work.say(f"run {run}" if row is None else f"run {run}, which had begun before")
             try:
                 async with aclosing(runs.watch(run)) as updates:
                     async for _ in updates:
@@ -95,13 +87,12 @@ class RunOperations:
                 raise
         return run
 
-    def _known(self, key: str, owner: str) -> RunRow | None:
+    def _row_with_key(self, key: str, owner: str) -> RunRow | None:
         with JournalReader.open_to_read(self._on.home) as journal:
             run = journal.run_with_key(key, owner)
             return None if run is None else journal.run(run)
 
     def _outcome(self, run: str) -> Mapping[str, Any]:
-        """Return the outputs of a step whose run has ended. Raises StepFailed for a run that is not done."""
         with JournalReader.open_to_read(self._on.home) as journal:
             report = load_report(journal, run)
             if report.status != "done":
@@ -124,17 +115,16 @@ class RunOperations:
         }
 
     def _cancel(self, _arguments: TaskForm, work: Work) -> None:
-        """Cancel the runs of a step that is undone, if they have not ended. Not every attempt may have got a run."""
         for run in run_or_fail(lambda: self._unfinished(work)):
             run_to_end(self._cancelled(run), work)
 
     def _unfinished(self, work: Work) -> list[str]:
-        """Return the runs of all attempts at a step that have not ended."""
         if not Home(self._on.home).database.exists():
             return []
         with JournalReader.open_to_read(self._on.home) as journal:
-            found = (journal.run_with_key(_key(work, attempt), work.owner) for attempt in range(1, MAX_ATTEMPTS + 1))
-            return [run for run in found if run is not None and journal.run(run).finished is None]
+            runs = (journal.run_with_key(_key(work, attempt), work.owner) for attempt in range(1, MAX_ATTEMPTS + 1))
+            # Not every attempt may have got a run.
+            return [run for run in runs if run is not None and journal.run(run).finished is None]
 
     async def _cancelled(self, run: str) -> None:
         async with self._on.upkeep.runs() as runs:
@@ -143,7 +133,6 @@ class RunOperations:
 
 
 def _job(arguments: TaskForm, key: str | None, owner: str) -> Job:
-    """Return the job of a step, whose run will belong to `owner`. Raises StepFailed for a task that is none."""
     try:
         task = None if arguments.task is None else task_from(arguments.task)
     except InvalidTask as error:
@@ -161,13 +150,11 @@ def _job(arguments: TaskForm, key: str | None, owner: str) -> Job:
 
 
 def _key(work: Work, attempt: int | None = None) -> str:
-    """Return the idempotency key of the run of an attempt at a step."""
     number = work.attempt if attempt is None else attempt
     return f"procedure/{work.key}" if number == 1 else f"procedure/{work.key}/{number}"
 
 
 async def _cancelled(runs: RunBackend, run: str) -> None:
-    """Cancel a run, and wait until it has ended."""
     await runs.cancel(run)
     async with asyncio.timeout(CANCEL_SECONDS), aclosing(runs.watch(run)) as updates:
         async for _ in updates:

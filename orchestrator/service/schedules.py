@@ -1,8 +1,8 @@
 """Say when procedures are due by the schedules of the configuration, and which times were missed.
 
-A schedule is a line as crontab(5) has it, with the name of a procedure in place of a command: `0 3 * * * backup`, or
-`@daily vacuum days=30`. Times are those of this machine's clock, and around a change to or from summer time they are
-those of Debian's cron. Only this file uses cronsim.
+A schedule is a line as in crontab(5), with the name of a procedure instead of a command: `0 3 * * * backup`, or
+`@daily vacuum days=30`. Times are local to this machine; when summer time starts or ends, they are those of Debian's
+cron. Only this file uses cronsim.
 """
 
 import json
@@ -19,12 +19,10 @@ from cronsim import CronSim, CronSimError
 from procedures.durable import make_private_folder, replace_file
 
 FILE: Final = "schedules.json"
-LATE_SECONDS: Final = 300.0
-"""A time that is longer ago was missed: the daemon did not run, or the machine slept."""
+LATE_SECONDS: Final = 300.0  # an earlier time was missed: the daemon did not run, or the machine slept
+# A clock that is set back by more was wrong before; by less, nothing is executed twice (as in Debian's cron).
 CLOCK_SET_SECONDS: Final = 3 * 3600.0
-"""A clock that is set back by more was wrong before, as Debian's cron has it; by less, nothing is carried out twice."""
-MAX_COUNTED: Final = 10_000
-"""So many missed times are counted at most."""
+MAX_COUNTED: Final = 10_000  # missed times
 _SHORT: Final = {
     "@yearly": "0 0 1 1 *",
     "@annually": "0 0 1 1 *",
@@ -38,9 +36,7 @@ _FIELDS: Final = 5
 _FORM: Final = f"MINUTE HOUR DAY MONTH WEEKDAY PROCEDURE [NAME=VALUE ...], or one of {', '.join(_SHORT)} for the times"
 
 
-class _LocalTime(tzinfo):
-    """The time zone of this machine as the C library has it, by TZ or /etc/localtime, with its summer times."""
-
+class _LocalTime(tzinfo):  # the C library's, by TZ or /etc/localtime, with its summer times
     def utcoffset(self, when: datetime | None) -> timedelta | None:
         return None if when is None else when.replace(tzinfo=None).astimezone().utcoffset()
 
@@ -61,24 +57,22 @@ LOCAL: Final = _LocalTime()
 class Schedule:
     """When which procedure is due, with which inputs."""
 
-    text: str
-    """The line of the configuration."""
-    times: str
-    """The cron expression."""
+    text: str  # the line of the configuration
+    times: str  # the cron expression
     procedure: str
     inputs: Mapping[str, str]
 
     def after(self, moment: float) -> float | None:
-        """Return the first time it is due after a moment, both in seconds since the epoch; None if it never is again.
+        """Return the first time it is due after `moment`, both in seconds since the epoch; None if never again.
 
         A time that the clock skips in spring is the first one after the change.
         """
         return next(self._from(moment), None)
 
     def between(self, begin: float, end: float) -> tuple[int, float]:
-        """Return how often it was due after `begin` until `end`, `MAX_COUNTED` at most, and when last; 0 for never.
+        """Return how often it was due after `begin` until `end`, `MAX_COUNTED` at most, and when last; 0: never.
 
-        If it was due more often than is counted, the last time is exact only where it is not late.
+        Beyond that count, the last time is exact only if it is not late.
         """
         count, last = 0, 0.0
         for time in islice(self._from(begin), MAX_COUNTED):
@@ -91,25 +85,20 @@ class Schedule:
         return count, last
 
     def _from(self, moment: float) -> Iterator[float]:
-        times = (found.timestamp() for found in CronSim(self.times, datetime.fromtimestamp(moment, LOCAL)))
+        times = (due.timestamp() for due in CronSim(self.times, datetime.fromtimestamp(moment, LOCAL)))
         return (time for time in times if time > moment)  # in the hour that is repeated cronsim yields one that is over
 
 
 @dataclass(frozen=True, slots=True)
 class DueSchedule:
-    """A schedule whose time has come."""
-
     schedule: Schedule
-    at: float
-    """The last time that it was due, in seconds since the epoch."""
-    missed: int
-    """How many times before that were missed."""
-    is_late: bool
-    """Whether that last time was missed too."""
+    at: float  # the last time that it was due, in seconds since the epoch
+    missed: int  # how many times before that were missed
+    is_late: bool  # that last time was missed too
 
 
 def schedule_from(text: str) -> Schedule:
-    """Return the schedule that a line of the configuration says. Raises ValueError with what would be accepted."""
+    """Parse a line of the configuration. Raises ValueError with what would be accepted."""
     try:
         words = shlex.split(text)
     except ValueError as error:
@@ -133,40 +122,40 @@ def schedule_from(text: str) -> Schedule:
 
 
 def schedules_from(texts: Iterable[str]) -> tuple[Schedule, ...]:
-    """Return the schedules of a configuration, each once. Raises ValueError."""
+    """Parse the schedules of a configuration, each once. Raises ValueError."""
     return tuple(schedule_from(text) for text in dict.fromkeys(texts))
 
 
 class Calendar:
-    """Knows until when each schedule was looked after. That is kept in a file, so that missed times are found."""
+    """Stores in a file until when each schedule was handled, so that missed times are found.
+
+    `folder` is that of the procedures of a state folder.
+    """
 
     def __init__(self, folder: Path) -> None:
-        """`folder` is that of the procedures of a state folder."""
         self._path = folder / FILE
         self._handled = _read(self._path)
 
     def begin(self, schedules: Sequence[Schedule], now: float) -> None:
-        """Look after new schedules from now on, and forget those that there are no more. Raises OSError.
-
-        A schedule that was looked after until a moment far in the future, since the clock was wrong, counts as new.
-        """
-        known = {text: until for text, until in self._handled.items() if until <= now + CLOCK_SET_SECONDS}
-        handled = {one.text: known.get(one.text, now) for one in schedules}
+        """Handle new schedules from now on, and forget those that are gone. Raises OSError."""
+        # A moment far in the future comes from a wrong clock, so the schedule counts as new.
+        earlier = {text: until for text, until in self._handled.items() if until <= now + CLOCK_SET_SECONDS}
+        handled = {schedule.text: earlier.get(schedule.text, now) for schedule in schedules}
         if handled != self._handled:
             self._handled = handled
             self._write()
 
     def due(self, schedules: Sequence[Schedule], now: float) -> list[DueSchedule]:
-        """Return the schedules whose time has come since they were looked after last."""
-        found = []
-        for one in schedules:
-            count, last = one.between(self._handled.get(one.text, now), now)
+        """Return the schedules whose time has come since they were handled last."""
+        due_schedules = []
+        for schedule in schedules:
+            count, last = schedule.between(self._handled.get(schedule.text, now), now)
             if count:
-                found.append(DueSchedule(one, last, count - 1, now - last > LATE_SECONDS))
-        return found
+                due_schedules.append(DueSchedule(schedule, last, count - 1, now - last > LATE_SECONDS))
+        return due_schedules
 
     def handled(self, schedule: Schedule, until: float) -> None:
-        """Note, durably, that a schedule was looked after until a moment. Raises OSError."""
+        """Note, durably, that a schedule was handled until a moment. Raises OSError."""
         self._handled[schedule.text] = until
         self._write()
 
@@ -176,9 +165,8 @@ class Calendar:
 
 
 def _read(path: Path) -> dict[str, float]:
-    """Return what is in the file; nothing if it cannot be read, which only means that no time counts as missed."""
     try:
         stated = json.loads(path.read_bytes())
         return {str(text): float(until) for text, until in stated.items()}
-    except (OSError, ValueError, TypeError, AttributeError):
+    except (OSError, ValueError, TypeError, AttributeError):  # then no time counts as missed
         return {}

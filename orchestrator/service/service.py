@@ -55,20 +55,15 @@ from registry.models import Registry
 
 T = TypeVar("T")
 
-LONGEST_RETRY: Final = 60
-"""The most seconds after which a client is asked to try again."""
+LONGEST_RETRY: Final = 60  # seconds until a client is asked to try again, at most
 
 log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Submitted:
-    """The answer to a submission."""
-
-    run: str
-    """The id of the run."""
-    new: bool
-    """Whether the run was accepted now, and not earlier with the same key."""
+    run: str  # its id
+    new: bool  # accepted now, and not earlier with the same key
 
 
 class Service:
@@ -91,19 +86,16 @@ class Service:
         self._stack = AsyncExitStack()
         self._upkeep = asyncio.Lock()
         self._closure: _Closure | None = None
-        self.loop: asyncio.AbstractEventLoop
-        """The event loop that the service runs in."""
+        self.loop: asyncio.AbstractEventLoop  # that the service runs in
         self._broken: JournalError | None = None
         self.awaited_runs = AwaitedRuns(
             self.cancel, lambda work: self._tasks.create_task(work), lambda: self._configuration.server.rejoin_seconds
         )
-        """The runs whose answers clients of the API wait for."""
         self.uploaded_files = UploadedFiles(
             home, lambda: self._configuration.folder, lambda: self.orchestrator.clock.now()
         )
-        """The files that clients have uploaded."""
+        # Has the listener on TCP, if there is one, read the tokens again. Blocks on the disk. Raises JournalError.
         self.read_tokens: Callable[[], None] = lambda: None
-        """Has the listener on TCP, if there is one, read the tokens again. Blocks on the disk. Raises JournalError."""
         self.learning = Learning(home, lambda: self._configuration.memory, lambda: self._configuration.server.callers)
         engine = procedures_engine(self._installation(), configuration)
         self.procedures = ProcedureQueue(
@@ -111,7 +103,6 @@ class Service:
             lambda: schedules_from(self._configuration.procedures.schedules),
             owner=Callers(home, {}).folder_owner(),
         )
-        """Executes procedures on this installation."""
 
     async def __aenter__(self) -> Self:
         """Open the state folder, and resume the runs that have not ended. Raises JournalError."""
@@ -133,19 +124,18 @@ class Service:
 
     @property
     def configuration(self) -> Configuration:
-        """The current configuration."""
         return self._configuration
 
     @property
     def orchestrator(self) -> Orchestrator:
-        """The orchestrator. Raises NotReady while the journal is being replaced."""
+        """Raises NotReady while the journal is being replaced."""
         if self._orchestrator is None:
             raise NotReady("the daemon is about to stop" if self._closure is None else self._closure.why)
         return self._orchestrator
 
     @property
     def why_not_ready(self) -> str | None:
-        """Why no run is accepted at the moment, or None."""
+        """Why no run is accepted now, or None."""
         if self._broken is not None:
             return str(self._broken)
         if self._draining:
@@ -160,52 +150,47 @@ class Service:
 
     @property
     def waiting(self) -> int:
-        """How many runs wait in the queue."""
         return self._queue.waiting
 
     @property
     def running(self) -> frozenset[str]:
-        """The ids of the runs that are being executed."""
         return self._queue.running
 
     def position(self, run: str) -> int | None:
-        """Return how many runs are ahead of a run in the queue, at most, or None if it does not wait."""
+        """Return how many runs are ahead of a run in the queue, at most; None if it does not wait."""
         return self._queue.position(run)
 
     async def submit(self, job: Job) -> Submitted:
         """Accept a job, and queue its run. For a job with the key of an earlier run, return that run.
 
         A task to maintain this installation may become one step that proposes a procedure: see `managed_task`. Raises
-        InputError, NotReady, Busy, FolderFull, and Conflict for a key that another job has been given.
+        InputError, NotReady, Busy, FolderFull, and Conflict for the key of another job.
         """
         if job.task is not None:
             library, registry = self.procedures.engine.library, self.orchestrator.registry
             job = replace(job, task=await asyncio.to_thread(managed_task, job.task, library, registry))
-        if job.key is not None and (known := await self._known(job, job.key)) is not None:
-            return known
+        if job.key is not None and (earlier := await self._run_with_key(job, job.key)) is not None:
+            return earlier
         self._check_queue_space(job.urgency)
         self._accepting[job.urgency] += 1
         try:
             if (reason := await asyncio.to_thread(why_full, self.home, self._configuration.folder)) is not None:
                 raise FolderFull(reason)
             limited = job.limited(effective_limits(job.limits, self._configuration.runs))
+            # A task of its own, which is completed even if the client leaves.
             run = await asyncio.shield(self._tasks.create_task(self._accept(limited)))
             if isinstance(run, Exception):
                 raise run
         except JournalError:
             # Another request with the same key may have come first.
-            if job.key is not None and (known := await self._known(job, job.key)) is not None:
-                return known
+            if job.key is not None and (earlier := await self._run_with_key(job, job.key)) is not None:
+                return earlier
             raise
         finally:
             self._accepting[job.urgency] -= 1
         return Submitted(run, True)
 
     async def _accept(self, job: Job) -> str | Exception:
-        """Accept a job, queue its run and return its id, or the error.
-
-        This is a task of its own, which is completed even if the client goes away meanwhile.
-        """
         try:
             run = await self.orchestrator.accept(job)
         except Exception as error:  # noqa: BLE001 - the caller raises it
@@ -226,11 +211,11 @@ class Service:
         """Cancel a run or a step of it, and return what that does. Raises UnknownRun, InputError."""
         await self.row(run)
         waited = step is None and self._queue.remove(run)
-        done = await asyncio.to_thread(self._cancellation, run, step)
-        if done.ended is None:
+        outcome = await asyncio.to_thread(self._cancellation, run, step)
+        if outcome.ended is None:
             await self.orchestrator.cancel(run, step)
         self.totals.runs["cancelled"] += waited  # it was never executed, so `enforce_quota` does not count it
-        return done
+        return outcome
 
     def _cancellation(self, run: str, step: str | None) -> Cancellation:
         with self.orchestrator.views.view(run) as view:
@@ -255,7 +240,7 @@ class Service:
         return rating
 
     async def rate_chat(self, chat: str, score: float, by: str, note: str = "") -> ChatRated:
-        """Journal a rating of a chat whose model the router has chosen. It is durable when this returns.
+        """Journal a rating of a chat whose model the router chose. It is durable when this returns.
 
         `chat` is the id of the response, and `score` is from 0 (bad) to 1 (good). Raises UnknownChat, InputError,
         JournalError.
@@ -271,7 +256,7 @@ class Service:
         return await asyncio.to_thread(self.orchestrator.journal.run, run)
 
     async def watch(self, run: str, after: int = 0) -> AsyncGenerator[Update, None]:
-        """Yield the updates of a run, from the event behind number `after` until it has ended. Raises UnknownRun."""
+        """Yield the updates of a run after event number `after` until it has ended. Raises UnknownRun."""
         async with aclosing(self.orchestrator.watch(run, after)) as updates:
             async for update in updates:
                 yield update
@@ -283,10 +268,9 @@ class Service:
     async def vacuum(
         self, retention: Retention, *, dry_run: bool = False, purge_outcomes: bool = False
     ) -> VacuumResult:
-        """Remove the runs that `retention` does not keep, and data that no run uses, and return what was removed.
+        """Remove the runs that `retention` does not keep, and data that no run uses: see `retention.vacuum`.
 
-        With `purge_outcomes`, what is kept for learning of runs that are gone and of chats is removed too. Raises
-        NotReady, JournalError.
+        Raises NotReady, JournalError.
         """
 
         def vacuumed(journal: Journal) -> VacuumResult:
@@ -303,9 +287,9 @@ class Service:
         return await self._run_maintenance(vacuumed)
 
     async def restore(self, name: str) -> None:
-        """Replace all runs by those of a backup, and resume these. Runs that are being executed are interrupted.
+        """Replace all runs by those of a backup, and resume them. Runs that are being executed are interrupted.
 
-        Raises InputError, JournalError, and Conflict while another backup is being restored, or the like.
+        Raises InputError, JournalError, and Conflict while the journal is closed for something else.
         """
         await asyncio.to_thread(find_backup, self.home, name)
 
@@ -324,10 +308,10 @@ class Service:
 
     @asynccontextmanager
     async def closed(self, why: str) -> AsyncGenerator[None, None]:
-        """Return a context manager in which this service does not have the journal open, so that it can be replaced.
+        """Return a context manager in which this service has the journal closed, so that it can be replaced.
 
-        Runs that are being executed are interrupted, and those of the journal that is there afterwards go on. `why` is
-        told to whoever asks for something meanwhile. Raises Conflict while it is closed already, and NotReady.
+        Runs that are being executed are interrupted; the runs of the journal that is there afterwards continue. `why`
+        is the message for requests meanwhile. Raises Conflict if it is closed already, and NotReady.
         """
         if self._closing:
             raise NotReady("the daemon is about to stop")
@@ -343,7 +327,7 @@ class Service:
             await closure.reopened.wait()
 
     def adopt(self, configuration: Configuration) -> None:
-        """Use another configuration from now on. Runs that were accepted keep their limits."""
+        """Use another configuration from now on. Accepted runs keep their limits."""
         self._configuration = configuration
         self.procedures.engine.ports = procedure_ports(self._installation(), configuration)
         self.procedures.engine.library = procedure_library(configuration)
@@ -359,7 +343,6 @@ class Service:
         await self._idle.wait()
 
     async def _hold(self, ready: asyncio.Event) -> None:
-        """Keep an orchestrator open until the service is closed. `ready` is set when runs can be accepted."""
         try:
             await self._keep_open(ready)
         finally:
@@ -386,7 +369,7 @@ class Service:
                     stack.callback(self._stop)
                     await self._requeue()
                     self._end_closure()
-                    ready.set()
+                    ready.set()  # runs can be accepted
                     await self._turn.wait()
                     await closed.enter_async_context(self._upkeep)
                 if self._closure is not None:
@@ -396,49 +379,41 @@ class Service:
                     await self._closure.released.wait()
 
     def _end_closure(self) -> None:
-        """Tell whoever has had the journal closed that it is open again, or that the service has ended."""
         closure, self._closure = self._closure, None
         if closure is not None:
-            closure.reopened.set()
+            closure.reopened.set()  # the journal is open again, or the service has ended
 
     async def _end_when_broken(self) -> None:
-        """Wait until the journal cannot be written any more, and raise why, which ends the service."""
         self._broken = await self.orchestrator.journal.breakdown()
         log.error("the journal cannot be written any more: the daemon ends", error=str(self._broken))
-        raise self._broken
+        raise self._broken  # which ends the service
 
     async def _run_maintenance(self, work: Callable[[Journal], T]) -> T:
-        """Return what `work` returns, run in a thread, after any maintenance that is under way.
-
-        It is completed even if the client goes away meanwhile. Raises NotReady, and what `work` raises.
-        """
-
         async def outcome() -> T | Exception:
-            async with self._upkeep:
+            async with self._upkeep:  # after any maintenance that is under way
                 try:
                     return await asyncio.to_thread(work, self.orchestrator.journal)
                 except Exception as error:  # noqa: BLE001 - the caller raises it
                     return error
 
-        found = await asyncio.shield(self._tasks.create_task(outcome()))
-        if isinstance(found, Exception):
-            raise found
-        return found
+        result = await asyncio.shield(self._tasks.create_task(outcome()))  # completed even if the client leaves
+        if isinstance(result, Exception):
+            raise result
+        return result
 
     def _installation(self) -> Installation:
-        """Return what procedures act on. What only a daemon may do, this service does, whichever thread asks."""
+        # What only a daemon may do, this service does, whichever thread asks.
         return Installation.of(self.home, self._registry.path, self._configuration, _OwnUpkeep(self))
 
     async def take_token(self) -> None:
-        """Accept the token that is in its file by now, and no other one. Raises JournalError."""
+        """Accept only the token that is in its file by now. Raises JournalError."""
         await asyncio.to_thread(self.read_tokens)
 
     def wait_for(self, work: Coroutine[Any, Any, T]) -> T:
-        """Return what a coroutine returns that this service's event loop runs. For other threads than the loop's."""
+        """Run a coroutine in this service's event loop, from another thread, and return its result."""
         return asyncio.run_coroutine_threadsafe(work, self.loop).result()
 
     async def _propose(self, run: str, name: str, inputs: Mapping[str, Any]) -> str:
-        """Keep the plan of a procedure that the plan of a run asks for. Raises ToolError."""
         engine, owner = self.procedures.engine, (await self.row(run)).owner
         try:
             return await self.procedures.planning(lambda: propose(engine, name, inputs, run, owner))
@@ -451,7 +426,6 @@ class Service:
         self._turn.set()
 
     async def _requeue(self) -> None:
-        """Queue all runs that have not ended, oldest first, and start as many as there are places for."""
         settings = self._configuration.runs
         self._queue = RunQueue(settings.max_running, settings.reserved)
         for accepted in await asyncio.to_thread(_unfinished, self.orchestrator.journal):
@@ -472,13 +446,10 @@ class Service:
             task.cancel()
 
     def _check_queue_space(self, priority: Priority) -> None:
-        """Raise NotReady, or Busy if too many runs of this priority wait.
-
-        Each priority has its own limit, so that many batch runs do not keep out interactive ones.
-        """
         if (reason := self.why_not_ready) is not None:
             raise NotReady(reason)
         most = self._configuration.runs.max_queued
+        # Each priority has its own limit, so that many batch runs do not keep out interactive ones.
         waiting = self._queue.waiting_as(priority)
         if waiting + self._accepting[priority] >= most:
             self.totals.refused += 1
@@ -486,11 +457,10 @@ class Service:
 
     @property
     def retry_seconds(self) -> int:
-        """After how many seconds another run can probably start, from the mean duration of executions."""
+        """Seconds until another run can probably start, by the mean duration of executions."""
         return min(LONGEST_RETRY, max(1, math.ceil(self.totals.typical_seconds / self._queue.max_running)))
 
     def _pump(self) -> None:
-        """Start queued runs, as many as there are places for."""
         while self._taking and not self._draining and (run := self._queue.pop()) is not None:
             task = self._carrying.create_task(self._carry(run))
             self._carried.add(task)
@@ -498,14 +468,12 @@ class Service:
         self._update_idle()
 
     def _update_idle(self) -> None:
-        """Set or clear `_idle`, by whether any run is being executed."""
         if self._queue.running:
             self._idle.clear()
         else:
             self._idle.set()
 
     async def _carry(self, run: str) -> None:
-        """Execute one run until it has ended."""
         structlog.contextvars.bind_contextvars(run=run)
         begun = self.loop.time()
         try:
@@ -528,8 +496,7 @@ class Service:
     async def _accepted(self, run: str) -> RunAccepted:
         return accepted_in([await asyncio.to_thread(self.orchestrator.journal.first_event, run)])
 
-    async def _known(self, job: Job, key: str) -> Submitted | None:
-        """Return the owner's run that was accepted with this key, if any. Raises Conflict if it was for another job."""
+    async def _run_with_key(self, job: Job, key: str) -> Submitted | None:
         run = await asyncio.to_thread(self.orchestrator.journal.run_with_key, key, job.owner)
         if run is None:
             return None
@@ -540,19 +507,15 @@ class Service:
 
 
 class _Closure:
-    """The time in which a service does not have the journal open."""
-
     def __init__(self, why: str) -> None:
         self.why = why
         self.closed = asyncio.Event()
-        self.released = asyncio.Event()
-        """Set when the journal may be opened again."""
+        self.released = asyncio.Event()  # the journal may be opened again
         self.reopened = asyncio.Event()
 
 
+# For threads: enters a context manager of a service's event loop, and only once if it is nested.
 class _Held:
-    """A context manager for threads. It enters one of a service's event loop, and only once if it is nested."""
-
     def __init__(self, service: Service, enter: Callable[[], AbstractAsyncContextManager[None]]) -> None:
         self._service = service
         self._enter = enter
@@ -560,7 +523,6 @@ class _Held:
         self._stack = AsyncExitStack()
 
     def __enter__(self) -> None:
-        """Enter. Raises StepFailed."""
         if not self._depth:
             run_or_fail(lambda: self._service.wait_for(self._stack.enter_async_context(self._enter())))
         self._depth += 1
@@ -573,9 +535,7 @@ class _Held:
             run_or_fail(lambda: self._service.wait_for(self._stack.aclose()))
 
 
-class _OwnUpkeep(Upkeep):
-    """What operations of procedures have done by the service itself. They work in other threads than its event loop."""
-
+class _OwnUpkeep(Upkeep):  # operations call it in other threads than the event loop's
     def __init__(self, service: Service) -> None:
         self._service = service
         self._journal_closed = _Held(service, lambda: service.closed("a procedure replaces the journal"))
@@ -585,8 +545,8 @@ class _OwnUpkeep(Upkeep):
 
     def vacuum(self, request: VacuumRequest) -> VacuumResult:
         service = self._service
-        kept = Retention.of(service.configuration.retention, request)
-        return service.wait_for(service.vacuum(kept, dry_run=request.dry_run, purge_outcomes=request.outcomes))
+        retention = Retention.of(service.configuration.retention, request)
+        return service.wait_for(service.vacuum(retention, dry_run=request.dry_run, purge_outcomes=request.outcomes))
 
     def runs(self) -> "_OwnRuns":
         return _OwnRuns(self._service)
@@ -616,9 +576,7 @@ class _OwnUpkeep(Upkeep):
         return self._journal_closed
 
 
-class _OwnRuns:
-    """The runs of a service, for procedures, which work in threads with event loops of their own."""
-
+class _OwnRuns:  # for procedures, whose threads have event loops of their own
     def __init__(self, service: Service) -> None:
         self._service = service
 
@@ -628,21 +586,18 @@ class _OwnRuns:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Do nothing: the service goes on."""
+        """Do nothing: the service continues."""
 
     async def prepare(self, job: Job | None = None) -> None:
         """Do nothing: a job is checked when it is submitted."""
 
     async def submit(self, job: Job) -> str:
-        """Accept a job, queue its run and return its id. Raises as `Service.submit` does."""
         return (await self._ask(self._service.submit(job))).run
 
-    async def resume(self, run: str) -> str:
-        """Return `run`, which the service resumes by itself, and which may have ended meanwhile."""
+    async def resume(self, run: str) -> str:  # the service resumes runs by itself
         return run
 
     async def watch(self, run: str) -> AsyncGenerator[Update, None]:
-        """Yield the updates of a run, from its first event until it has ended."""
         updates = self._service.watch(run)
         try:
             while (update := await self._ask(_next(updates))) is not None:
@@ -651,7 +606,6 @@ class _OwnRuns:
             await self._ask(updates.aclose())
 
     async def cancel(self, run: str) -> None:
-        """Request that a run is cancelled."""
         await self._ask(self._service.cancel(run))
 
     async def _ask(self, work: Coroutine[Any, Any, T]) -> T:
@@ -663,5 +617,4 @@ async def _next(updates: AsyncGenerator[Update, None]) -> Update | None:
 
 
 def _unfinished(journal: JournalReader) -> list[RunAccepted]:
-    """Return how the runs were accepted that have not ended, oldest first. Blocks on the disk."""
     return [accepted_in([journal.first_event(row.run)]) for row in journal.unfinished()]

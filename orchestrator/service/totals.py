@@ -14,32 +14,20 @@ from orchestrator.task.events import (
     RunFinished,
 )
 
-DEFAULT_RUN_SECONDS: Final = 5.0
-"""How long a run is assumed to take as long as none has ended."""
+DEFAULT_RUN_SECONDS: Final = 5.0  # assumed as long as no run has ended
 
 
 @dataclass(slots=True)
 class Totals:
-    """Counters since the daemon started."""
-
-    accepted: int = 0
-    """Runs that were accepted."""
-    refused: int = 0
-    """Runs that were refused because too many waited."""
-    runs: Counter[str] = field(default_factory=Counter)
-    """Runs that have ended, by status."""
-    doubtful: int = 0
-    """Runs that were done with a doubtful answer."""
-    run_seconds: Counter[str] = field(default_factory=Counter)
-    """The seconds from acceptance to end of the runs that have ended, by status."""
-    attempts: Counter[tuple[str, str]] = field(default_factory=Counter)
-    """Attempts that have ended, by model and outcome."""
-    tokens: Counter[tuple[str, str]] = field(default_factory=Counter)
-    """Tokens, by model and kind: prompt, cached or output."""
-    executions: int = 0
-    """How often a run was executed until it ended or was interrupted."""
+    accepted: int = 0  # runs
+    refused: int = 0  # runs, because too many waited
+    runs: Counter[str] = field(default_factory=Counter)  # that have ended, by status
+    doubtful: int = 0  # runs that were done with a doubtful answer
+    run_seconds: Counter[str] = field(default_factory=Counter)  # from acceptance to end, by status
+    attempts: Counter[tuple[str, str]] = field(default_factory=Counter)  # that have ended, by model and outcome
+    tokens: Counter[tuple[str, str]] = field(default_factory=Counter)  # by model and kind: prompt, cached or output
+    executions: int = 0  # of runs, until they ended or were interrupted
     execution_seconds: float = 0.0
-    """How long these executions took together."""
 
     @property
     def typical_seconds(self) -> float:
@@ -47,15 +35,11 @@ class Totals:
         return self.execution_seconds / self.executions if self.executions else DEFAULT_RUN_SECONDS
 
     def count_execution(self, seconds: float) -> None:
-        """Count an execution of a run that has ended after `seconds`."""
         self.executions += 1
         self.execution_seconds += seconds
 
     def count(self, event: Event, accepted: RunAccepted, models: dict[tuple[str, int], str]) -> None:
-        """Count an event of a run.
-
-        `models` maps the attempts of the run that are open, by step and number, to their models. It is kept up to date.
-        """
+        """Count an event of a run. `models` maps its open attempts, by step and number, to models, and is updated."""
         match event:
             case AttemptStarted(step=step, number=number, model=model):
                 models[step, number] = model

@@ -1,10 +1,10 @@
 """The operation of procedures that searches the settings with which a model is fastest on this machine.
 
-Settings are measured in pairs on a mix of requests: each round asks engines with the present and with the other setting
-the same, in turns, one request after the other and then all at a time. Of two engines that are loaded together, one
-rests while the other is asked.
+Settings are compared in pairs on a mix of requests. In each round, engines with the present and with the other setting
+answer the same requests in turns, first one by one and then all at once. Of two engines that are loaded together, one
+rests while the other answers.
 
-Times are read from `time.monotonic` and not from the clock of events, as real engines are what is measured.
+Times come from `time.monotonic`, not from the clock of events, since real engines are measured.
 """
 
 import asyncio
@@ -43,11 +43,10 @@ from registry.models import ModelEntry, Registry
 from registry.strict_yaml import parse_text
 
 Name = Literal["threads", "speculation", "prompt_lookup", "replicas", "kv_types", "experts"]
-MOST_CONTEXT: Final = 4096
-"""Contexts are not longer than this while settings are measured, so that two engines fit into memory."""
+MOST_CONTEXT: Final = 4096  # tokens while settings are measured, so that two engines fit into memory
 MOST_AT_ONCE: Final = 4
+# Share of the time that an engine may take, once, to measure its steps, by which it chooses drafts.
 CALIBRATION_SHARE: Final = 0.03
-"""Which share of the time an engine may take, once, to measure how long its steps take, by which it chooses drafts."""
 DRAFT_TOKENS: Final = (4, 8, 16)
 LOOKUPS: Final = ((3, 4), (3, 8), (3, 16), (2, 8))
 KV_TYPES: Final = ("q8_0", "q4_0", "f16")
@@ -58,13 +57,10 @@ NOTE: Final = (
 
 
 class AskedRequest(Form):
-    """One of the requests that a model has to be fast on."""
-
     prompt: Annotated[str, Field(min_length=1, max_length=1 << 20)]
     system: str = ""
     max_tokens: Annotated[int, Field(ge=1, le=4096)] = 96
-    output_schema: dict[str, Any] | None = None
-    """A JSON Schema that the answer has to satisfy."""
+    output_schema: dict[str, Any] | None = None  # a JSON Schema that the answer has to satisfy
 
 
 FACTS: Final[dict[str, Any]] = {
@@ -73,38 +69,29 @@ FACTS: Final[dict[str, Any]] = {
     "required": ["place", "year"],
     "additionalProperties": False,
 }
+# Prose, a copy, facts under a schema, and a short answer to a longer text.
 MIX: Final = (
     AskedRequest(prompt="Describe a small town by the sea, its people and its weather."),
     AskedRequest(prompt=f"Repeat this text, word for word, with `harbour` replaced by `port`:\n{NOTE}"),
     AskedRequest(prompt=f"{NOTE}\nWhich place burned down, and in which year?", max_tokens=48, output_schema=FACTS),
     AskedRequest(prompt=f"Answer in one sentence: who built the new quay?\n{NOTE * 2}", max_tokens=32),
 )
-"""Prose, a copy, facts under a schema, and a short answer to a longer text."""
 
 
 class TuneArguments(Form):
-    """A model of the registry, and how it is tuned."""
-
     model: str
     seconds: Annotated[float, Field(gt=0, le=86_400)] = 600.0
-    only: tuple[Name, ...] = ()
-    """Which settings are searched; all without it."""
-    kv_types: bool = False
-    """Whether types of the KV cache are tried, which change answers."""
-    experts: bool = False
-    """Whether fewer experts are tried, which changes answers."""
-    requests: str | None = None
-    """A file with requests of one's own, one JSON object a line."""
+    only: tuple[Name, ...] = ()  # the settings that are searched; empty: all
+    kv_types: bool = False  # also try types of the KV cache, which change answers
+    experts: bool = False  # also try fewer experts, which changes answers
+    requests: str | None = None  # a file with the user's own requests, one JSON object a line
 
 
 class TuningOperations:
-    """The operation `models.tune`, on one installation."""
-
     def __init__(self, installation: Installation) -> None:
         self._on = installation
 
     def by_name(self) -> dict[str, Operation[Any]]:
-        """Return the operation by its name."""
         operation = Operation(
             name="models.tune",
             description="Search the settings with which a model is fastest on this machine, and return them. Nothing is"
@@ -125,13 +112,12 @@ class TuningOperations:
         return {operation.name: operation}
 
     def _preview(self, arguments: TuneArguments) -> str:
-        """Return what is going to be searched. Raises StepFailed."""
         requests(arguments.requests)
         entry, registry = self._entry(arguments.model)
         lines = [f"measure {entry.id} for up to {arguments.seconds:g} s; of these, what is certain to be faster:"]
-        for one in dimensions(entry, registry, arguments, read_topology()):
-            choices = ", ".join(json.dumps(dict(choice)) for choice in one.choices)
-            lines.append(f"  {one.name}: {choices or one.refused}")
+        for dimension in dimensions(entry, registry, arguments, read_topology()):
+            choices = ", ".join(json.dumps(dict(choice)) for choice in dimension.choices)
+            lines.append(f"  {dimension.name}: {choices or dimension.refused}")
         return "\n".join(lines)
 
     def _entry(self, model: str) -> tuple[ModelEntry, Registry]:
@@ -140,10 +126,10 @@ class TuningOperations:
             registry = registry_from(parse_text(path.read_bytes(), path))
         except (OSError, RegistryError) as error:
             raise StepFailed(str(error)) from error
-        found = registry.model_named(model)
-        if found is None:
+        model_id = registry.model_named(model)
+        if model_id is None:
             raise StepFailed(f"{path} has no model {model!r}; accepted: {', '.join(registry.models)}")
-        entry = registry.models[found]
+        entry = registry.models[model_id]
         if entry.file is None or entry.why_not is not None or entry.embeds:
             raise StepFailed(
                 f"{entry.id} cannot be tuned: {entry.why_not or 'it makes vectors, or another server runs it'}"
@@ -152,7 +138,7 @@ class TuningOperations:
 
     def _tune(self, arguments: TuneArguments, work: Work) -> Mapping[str, Any]:
         entry, registry = self._entry(arguments.model)
-        topology, asked = read_topology(), requests(arguments.requests)
+        topology, questions = read_topology(), requests(arguments.requests)
         every = dimensions(entry, registry, arguments, topology)
 
         tried: list[TriedSetting] = []
@@ -161,34 +147,33 @@ class TuningOperations:
             with TemporaryDirectory(prefix="tuning-") as logs:
                 folders = Folders(Path(logs), Home(self._on.home).step_costs)
                 measured = SettingComparison(
-                    self._on.registry, entry.id, asked, topology, folders, arguments.seconds, work
+                    self._on.registry, entry.id, questions, topology, folders, arguments.seconds, work
                 )
                 async with measured:
                     return await search(every, measured, arguments.seconds, time.monotonic, tried)
 
-        def kept(result: TuningResult) -> str:
-            evidence = _evidence(entry, arguments, asked, topology, result)
+        def stored(result: TuningResult) -> str:
+            evidence = _evidence(entry, arguments, questions, topology, result)
             return str(self._keep(entry.id, work.key.partition("/")[0], evidence))
 
         try:
-            found = run_to_end(tuned(), work)
+            outcome = run_to_end(tuned(), work)
         except StepFailed as error:
             ended = TuningResult({}, None, f"the search has not come to its end: {error}", tuple(tried))
-            raise StepFailed(f"{error}; what was measured until then is in {kept(ended)}") from error
-        work.say(found.told)
-        evidence = kept(found)
-        written = {"tuned": f"{found.told}; see {evidence}"} if found.setting else {}
+            raise StepFailed(f"{error}; what was measured until then is in {stored(ended)}") from error
+        work.say(outcome.told)
+        evidence = stored(outcome)
+        written = {"tuned": f"{outcome.told}; see {evidence}"} if outcome.setting else {}
         return {
-            "changed": bool(found.setting),
-            "values": {**found.setting, **written},
-            "told": found.told,
-            "low": None if found.ratio is None else found.ratio.low,
-            "high": None if found.ratio is None else found.ratio.high,
+            "changed": bool(outcome.setting),
+            "values": {**outcome.setting, **written},
+            "told": outcome.told,
+            "low": None if outcome.ratio is None else outcome.ratio.low,
+            "high": None if outcome.ratio is None else outcome.ratio.high,
             "evidence": evidence,
         }
 
     def _keep(self, model: str, execution: str, evidence: str) -> Path:
-        """Write the evidence into a file of its own, and return that. Raises StepFailed."""
         name = "".join(char if char.isalnum() or char in "._-" else "_" for char in model)
         path = self._on.home / "benchmarks" / f"{name}-tuning-{execution}.json"
         try:
@@ -205,20 +190,20 @@ def requests(file: str | None) -> tuple[AskedRequest, ...]:
         return MIX
     try:
         lines = [line for line in Path(file).read_text(encoding="utf-8").splitlines() if line.strip()]
-        found = tuple(TypeAdapter(AskedRequest).validate_json(line) for line in lines)
+        questions = tuple(TypeAdapter(AskedRequest).validate_json(line) for line in lines)
     except (OSError, UnicodeDecodeError) as error:
         raise StepFailed(f"{file} cannot be read: {error}") from error
     except ValidationError as error:
         raise StepFailed(f"{file}: {error.errors()[0]['msg']}; accepted: lines with a prompt each, in JSON") from error
-    if not found:
+    if not questions:
         raise StepFailed(f"{file} has no requests; accepted: lines with a prompt each, in JSON")
-    return found
+    return questions
 
 
 def dimensions(
     entry: ModelEntry, registry: Registry, arguments: TuneArguments, topology: Topology
 ) -> tuple[Dimension, ...]:
-    """Return what is searched for a model. Settings that change answers are only among it where that is allowed."""
+    """Return what is searched for a model. Settings that change answers are only included if they are allowed."""
     every: dict[Name, Dimension] = {
         "threads": _threads(entry, topology),
         "speculation": _speculation(entry, registry),
@@ -229,7 +214,7 @@ def dimensions(
         every["kv_types"] = _kv_types(entry, allowed=arguments.kv_types)
     if arguments.experts or "experts" in arguments.only:
         every["experts"] = _experts(entry, allowed=arguments.experts)
-    return tuple(one for name, one in every.items() if not arguments.only or name in arguments.only)
+    return tuple(dimension for name, dimension in every.items() if not arguments.only or name in arguments.only)
 
 
 def _threads(entry: ModelEntry, topology: Topology) -> Dimension:
@@ -277,7 +262,9 @@ def _kv_types(entry: ModelEntry, *, allowed: bool) -> Dimension:
     if not allowed:
         return Dimension("kv_types", (), exact=False, refused="it changes answers; accepted: kv_types: true")
     present = (entry.options.kv_type_k, entry.options.kv_type_v)
-    choices = tuple({"kv_type_k": one, "kv_type_v": one} for one in KV_TYPES if (one, one) != present)
+    choices = tuple(
+        {"kv_type_k": kv_type, "kv_type_v": kv_type} for kv_type in KV_TYPES if (kv_type, kv_type) != present
+    )
     return Dimension("kv_types", choices, exact=False)
 
 
@@ -295,95 +282,90 @@ def _experts(entry: ModelEntry, *, allowed: bool) -> Dimension:
 
 @dataclass(slots=True)
 class _Round:
-    """How an engine, or several, have answered all requests once one by one, and once all at a time."""
-
     seconds: float
     tokens: int
+    # Of the requests that were asked one by one. Their last bits depend on what an engine was asked before, so only
+    # those of fresh engines can be compared.
     texts: tuple[str, ...]
-    """The answers of the requests that were asked one by one. They depend in their last bits on what an engine was
-    asked before, so only those of fresh engines can be compared."""
 
     @property
     def cost(self) -> float:
-        """The seconds for each token of an answer, prompts included. Answers of other settings may be shorter."""
-        return self.seconds / max(1, self.tokens)
+        """Seconds per token of the answers, prompts included."""
+        return self.seconds / max(1, self.tokens)  # answers of other settings may be shorter
 
 
-Texts = tuple[tuple[str, ...], tuple[str, ...]]
-"""The answers with the present setting, and with the other one."""
+Texts = tuple[tuple[str, ...], tuple[str, ...]]  # the answers with the present setting, and with the other one
 
 
 class _Loaded:
-    """A model that is loaded with one setting: its engines, which rest or are asked."""
-
     def __init__(self, engines: Sequence[Engine], threads: Sequence[int]) -> None:
-        self.first_texts: tuple[str, ...] = ()
-        """What the engines answered when they were fresh."""
+        self.first_texts: tuple[str, ...] = ()  # the answers of the fresh engines
         self._engines = engines
         self._threads = threads
 
     async def rest(self, *, resting: bool = True) -> None:
-        """Have the engines rest, or go on."""
         for engine, threads in zip(self._engines, self._threads, strict=True):
             await engine.set_threads(0 if resting else threads)
 
-    async def round(self, asked: Sequence[AskedRequest], number: int) -> _Round:
-        """Ask all requests. `number` begins each prompt, so that no earlier one is found again."""
+    async def round(self, questions: Sequence[AskedRequest], number: int) -> _Round:
         begun = time.monotonic()
-        alone = [await self._ask(one, number, place) for place, one in enumerate(asked)]
+        alone = [await self._ask(question, number, place) for place, question in enumerate(questions)]
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(self._ask(one, -number - 1, place)) for place, one in enumerate(asked)]
+            tasks = [
+                group.create_task(self._ask(question, -number - 1, place)) for place, question in enumerate(questions)
+            ]
         seconds = time.monotonic() - begun
-        tokens = sum(one.usage.output_tokens for one in (*alone, *(task.result() for task in tasks)))
-        return _Round(seconds, tokens, tuple(one.text for one in alone))
+        tokens = sum(answer.usage.output_tokens for answer in (*alone, *(task.result() for task in tasks)))
+        return _Round(seconds, tokens, tuple(answer.text for answer in alone))
 
-    async def _ask(self, asked: AskedRequest, number: int, place: int) -> Completion:
-        system = (Message("system", asked.system),) if asked.system else ()
+    async def _ask(self, question: AskedRequest, number: int, place: int) -> Completion:
+        system = (Message("system", question.system),) if question.system else ()
         request = Generation(
-            messages=(*system, Message("user", f"({number}) {asked.prompt}")),
-            max_tokens=asked.max_tokens,
-            schema=asked.output_schema,
+            # A new start, so that no earlier prompt is found.
+            messages=(*system, Message("user", f"({number}) {question.prompt}")),
+            max_tokens=question.max_tokens,
+            schema=question.output_schema,
             thinking="off",
             fit=1,
         )
         return await self._engines[place % len(self._engines)].generate(request)
 
     async def calibrate(self, seconds: float) -> None:
-        """Let the engines measure how long their steps take, for so many seconds at most, unless that is known."""
         try:
             async with asyncio.timeout(seconds):
-                while not all([(await one.stats()).calibrated for one in self._engines]):  # noqa: ASYNC110 (they tell nobody)
+                while not all([(await engine.stats()).calibrated for engine in self._engines]):  # noqa: ASYNC110 (they tell nobody)
                     await asyncio.sleep(0.2)
         except TimeoutError:
             pass
 
 
 class SettingComparison:
-    """Measures settings of a model of the registry: see `procedures.tuning.Comparison`. An async context manager."""
+    """Measures settings of a model of the registry: see `procedures.tuning.Comparison`. An async context manager.
+
+    `path` is the registry's file, and `seconds` the time for the whole search.
+    """
 
     def __init__(
         self,
         path: Path,
         model: str,
-        asked: Sequence[AskedRequest],
+        questions: Sequence[AskedRequest],
         topology: Topology,
         folders: Folders,
         seconds: float,
         work: Work,
     ) -> None:
-        """`path` is the registry's file, and `seconds` the time for the whole search."""
         self._path = path.absolute()
         self._model = model
-        self._asked = asked
+        self._questions = questions
         self._topology = topology
         self._folders = folders
         self._seconds = seconds
         self._work = work
         self._raw = self._path.read_bytes()
         self._number = 0
-        self._ready = 0.0
-        """When both settings were ready for the first round, by `time.monotonic`."""
-        self._kept: tuple[str, _Loaded, AsyncExitStack] | None = None
+        self._ready = 0.0  # when both settings were ready for the first round, by `time.monotonic`
+        self._present: tuple[str, _Loaded, AsyncExitStack] | None = None
 
     async def __aenter__(self) -> "SettingComparison":
         return self
@@ -396,11 +378,11 @@ class SettingComparison:
         try:
             self._entry(setting)
         except RegistryError as error:
-            return "; ".join(f"{one.what}" for one in error.problems) or str(error)
+            return "; ".join(f"{problem.what}" for problem in error.problems) or str(error)
         return ""
 
     async def compare(self, present: Setting, other: Setting, rounds: int) -> Compared:
-        """Measure two settings in turns. Raises StepFailed for one whose engine cannot be loaded or fails."""
+        """Measure two settings in turns. Raises StepFailed if an engine cannot be loaded or fails."""
         begun = time.monotonic()
         entries = [self._entry(present), self._entry(other)]
         needs = [_need(entry, self._reduced(entry)) for entry in entries]
@@ -408,14 +390,14 @@ class SettingComparison:
             if sum(needs) <= memory_budget():
                 pairs, texts = await self._together(present, entries, rounds)
             else:
-                pairs, texts = await self._by_turns(entries, rounds)
+                pairs, texts = await self._by_turns(entries, rounds)  # both do not fit into memory
         except EngineError as error:
             raise StepFailed(str(error)) from error
-        differing = sum(one != other_one for one, other_one in zip(*texts, strict=True))
+        differing = sum(text != other_text for text, other_text in zip(*texts, strict=True))
         compared = Compared(
             ratios=tuple(first.cost / second.cost for first, second in pairs),
             differing=differing,
-            answers=len(self._asked),
+            answers=len(self._questions),
             seconds=time.monotonic() - self._ready,
             loading=self._ready - begun,
         )
@@ -426,62 +408,58 @@ class SettingComparison:
     async def _together(
         self, present: Setting, entries: Sequence[ModelEntry], rounds: int
     ) -> tuple[list[tuple[_Round, _Round]], Texts]:
-        """Return the rounds of both settings, whose engines are loaded at the same time, and their first texts."""
-        first = await self._keep(present, entries[0])
+        first = await self._keep(present, entries[0])  # stays loaded for the next comparison
         pairs = []
         async with self._loaded(entries[1]) as second:
-            both, self._ready = (first, second), time.monotonic()
+            models, self._ready = (first, second), time.monotonic()
             for number in range(rounds):
-                made: list[_Round] = []
+                measured: list[_Round] = []
                 self._number += 1
-                for one in both if number % 2 == 0 else both[::-1]:
+                for model in models if number % 2 == 0 else models[::-1]:
                     self._work.seconds_left  # noqa: B018 - raises if there are none
-                    await one.rest(resting=False)
-                    made.append(await one.round(self._asked, self._number))
-                    await one.rest()
-                pairs.append((made[0], made[1]) if number % 2 == 0 else (made[1], made[0]))
+                    await model.rest(resting=False)
+                    measured.append(await model.round(self._questions, self._number))
+                    await model.rest()
+                pairs.append((measured[0], measured[1]) if number % 2 == 0 else (measured[1], measured[0]))
             return pairs, (first.first_texts, second.first_texts)
 
     async def _by_turns(self, entries: Sequence[ModelEntry], rounds: int) -> tuple[list[tuple[_Round, _Round]], Texts]:
-        """Return the same for settings that are loaded one after the other, since both do not fit."""
         await self._drop()
         self._ready = time.monotonic()
         pairs, texts = list[tuple[_Round, _Round]](), dict[int, tuple[str, ...]]()
         for number in range(rounds):
-            made: dict[int, _Round] = {}
+            measured: dict[int, _Round] = {}
             self._number += 1
             for which in (0, 1) if number % 2 == 0 else (1, 0):
                 self._work.seconds_left  # noqa: B018 - raises if there are none
-                async with self._loaded(entries[which]) as one:
-                    await one.rest(resting=False)
-                    made[which] = await one.round(self._asked, self._number)
-                    texts[which] = one.first_texts
-            pairs.append((made[0], made[1]))
+                async with self._loaded(entries[which]) as model:
+                    await model.rest(resting=False)
+                    measured[which] = await model.round(self._questions, self._number)
+                    texts[which] = model.first_texts
+            pairs.append((measured[0], measured[1]))
         return pairs, (texts[0], texts[1])
 
     async def _keep(self, setting: Setting, entry: ModelEntry) -> _Loaded:
-        """Return the loaded model of the present setting, which stays loaded for the next comparison."""
         key = json.dumps(dict(setting), sort_keys=True)
-        if self._kept is not None and self._kept[0] == key:
-            return self._kept[1]
+        if self._present is not None and self._present[0] == key:
+            return self._present[1]
         await self._drop()
         async with AsyncExitStack() as stack:
             loaded = await stack.enter_async_context(self._loaded(entry))
-            self._kept = key, loaded, stack.pop_all()
+            self._present = key, loaded, stack.pop_all()
         return loaded
 
     async def _drop(self) -> None:
-        kept, self._kept = self._kept, None
-        if kept is not None:
-            await kept[2].aclose()
+        present, self._present = self._present, None
+        if present is not None:
+            await present[2].aclose()
 
     @asynccontextmanager
     async def _loaded(self, entry: ModelEntry) -> AsyncIterator[_Loaded]:
-        """Return a context manager with the engines of a model, which have answered once, and rest."""
         reduced = self._reduced(entry)
         nodes = nodes_for(self._topology, entry.instances, entry.numa)
-        if self._kept is not None:
-            await self._kept[1].rest()
+        if self._present is not None:
+            await self._present[1].rest()  # while others are loaded and measured
         async with AsyncExitStack() as stack:
             engines, threads = [], []
             for number, node in enumerate(nodes):
@@ -492,56 +470,58 @@ class SettingComparison:
                 engines.append(await stack.enter_async_context(await Engine.start(spec)))
             loaded = _Loaded(engines, threads)
             await loaded.calibrate(CALIBRATION_SHARE * self._seconds)
-            loaded.first_texts = (await loaded.round(self._asked, 0)).texts
+            loaded.first_texts = (await loaded.round(self._questions, 0)).texts
             await loaded.rest()
             yield loaded
 
     def _entry(self, setting: Setting) -> ModelEntry:
-        """Return the model's entry with a setting. Raises RegistryError for what the registry refuses."""
         raw = change_model(self._raw, self._path, self._model, setting) if setting else self._raw
         return registry_from(parse_text(raw, self._path)).models[self._model]
 
     def _reduced(self, entry: ModelEntry) -> ModelEntry:
-        """Return the entry with no more context and slots than measuring needs."""
-        most = min(entry.slots, max(1, min(MOST_AT_ONCE, len(self._asked))))
+        # No more context and slots than measuring needs.
+        most = min(entry.slots, max(1, min(MOST_AT_ONCE, len(self._questions))))
         options = replace(entry.options, context=min(entry.context, MOST_CONTEXT), slots=most, cells=None)
         return replace(entry, options=options)
 
 
 def _need(entry: ModelEntry, reduced: ModelEntry) -> int:
-    """Return how many bytes the engines of a model take, with the context and the slots of `reduced`."""
     if entry.header is None or entry.memory is None:
         return 0
-    spared = estimate(entry.header, entry.options).total - estimate(entry.header, reduced.options).total
+    spared = estimate(entry.header, entry.options).total - estimate(entry.header, reduced.options).total  # bytes
     return entry.instances * (entry.memory.total - spared)
 
 
 def _evidence(
-    entry: ModelEntry, arguments: TuneArguments, asked: Sequence[AskedRequest], topology: Topology, found: TuningResult
+    entry: ModelEntry,
+    arguments: TuneArguments,
+    questions: Sequence[AskedRequest],
+    topology: Topology,
+    result: TuningResult,
 ) -> str:
-    told = {
+    fields = {
         "model": entry.id,
         "file": str(entry.file),
         "measured": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "cores": topology.cores,
         "seconds": arguments.seconds,
-        "requests": arguments.requests or f"the usual mix of {len(asked)}",
+        "requests": arguments.requests or f"the usual mix of {len(questions)}",
         "present": json.loads(json.dumps(asdict(entry.options))),
-        "found": dict(found.setting),
-        "told": found.told,
-        "ratio": None if found.ratio is None else asdict(found.ratio),
-        "tried": list(map(_tried_json, found.tried)),
+        "found": dict(result.setting),
+        "told": result.told,
+        "ratio": None if result.ratio is None else asdict(result.ratio),
+        "tried": list(map(_tried_json, result.tried)),
     }
-    return json.dumps(told, indent=1) + "\n"
+    return json.dumps(fields, indent=1) + "\n"
 
 
-def _tried_json(one: TriedSetting) -> dict[str, Any]:
+def _tried_json(tried: TriedSetting) -> dict[str, Any]:
     return {
-        "dimension": one.dimension,
-        "setting": dict(one.setting),
-        "times_as_fast": round(one.faster, 4) or None,
-        "ratios": [round(each, 4) for each in one.ratios],
-        "differing_answers": one.differing,
-        "answers": one.answers,
-        "refused": one.refused,
+        "dimension": tried.dimension,
+        "setting": dict(tried.setting),
+        "times_as_fast": round(tried.faster, 4) or None,
+        "ratios": [round(ratio, 4) for ratio in tried.ratios],
+        "differing_answers": tried.differing,
+        "answers": tried.answers,
+        "refused": tried.refused,
     }

@@ -1,6 +1,6 @@
-"""Keep the files that clients upload in the state folder, so that requests can name them by their ids.
+"""Store the files that clients upload in the state folder, so that requests can name them by id.
 
-Each file is a file of its own, beside one with its description. A file is there from the moment its description is.
+Each file is a file of its own, next to one with its description. A file exists once its description does.
 """
 
 import json
@@ -23,12 +23,11 @@ from orchestrator.service.errors import FolderFull
 from orchestrator.service.quota import why_full
 
 MAX_FILES: Final = 10_000
-"""How many uploaded files are kept at most."""
 _ID: Final = re.compile(r"file-[0-9a-f]{24}")
 
 
 class UnknownFile(OrchestratorError):
-    """No uploaded file has an id: there was none, or it has been deleted."""
+    """No uploaded file has an id: there was none, or it was deleted."""
 
     def __init__(self, file: str) -> None:
         super().__init__(f"there is no file {file!r}; accepted: the id of an uploaded file, as /v1/files lists them")
@@ -37,21 +36,16 @@ class UnknownFile(OrchestratorError):
 
 @dataclass(frozen=True, slots=True)
 class UploadedFile:
-    """What is known of an uploaded file."""
-
     id: str
     name: str
-    purpose: str
-    """What the client wants it for, in the client's words."""
+    purpose: str  # in the client's words
     bytes: int
-    created: float
-    """When it was uploaded, in seconds since the epoch."""
-    owner: str = ""
-    """The key of the caller who has uploaded it; empty for files of early versions."""
+    created: float  # seconds since the epoch
+    owner: str = ""  # the uploader's key; empty for files of early versions
 
 
 class UploadedFiles:
-    """The uploaded files of a state folder. Its methods read and write files: call them in a thread.
+    """The uploaded files of a state folder. Blocks on the disk.
 
     `settings` returns how much they may take, and `now` the seconds since the epoch.
     """
@@ -66,20 +60,20 @@ class UploadedFiles:
         self._lock = Lock()
 
     def store(self, name: str, purpose: str, data: bytes, owner: str = "") -> UploadedFile:
-        """Keep a file, and return its description. Raises FolderFull, DiskFull, JournalError, and what `now` raises."""
+        """Store a file. Raises FolderFull, DiskFull, JournalError, and what `now` raises."""
         settings = self._settings()
         if (reason := why_full(self._home, settings)) is not None:
             raise FolderFull(reason)
         with self._lock:
             self._check_room(len(data), settings.max_uploaded_bytes)
-            made = UploadedFile(f"file-{secrets.token_hex(12)}", name, purpose, len(data), self._now(), owner)
-            self._write(self._content(made.id), data)
+            uploaded = UploadedFile(f"file-{secrets.token_hex(12)}", name, purpose, len(data), self._now(), owner)
+            self._write(self._content(uploaded.id), data)
             try:
-                self._write(self._description(made.id), json.dumps(asdict(made)).encode())
+                self._write(self._description(uploaded.id), json.dumps(asdict(uploaded)).encode())
             except OrchestratorError:
-                self._content(made.id).unlink(missing_ok=True)
+                self._content(uploaded.id).unlink(missing_ok=True)
                 raise
-        return made
+        return uploaded
 
     def all(self) -> list[UploadedFile]:
         """Return all files, the newest first."""
@@ -87,15 +81,15 @@ class UploadedFiles:
             names = [path.stem for path in self._folder.glob("file-*.json")]
         except OSError:
             return []
-        found = [file for name in names if (file := self._described(name)) is not None]
-        return sorted(found, key=lambda file: (file.created, file.id), reverse=True)
+        files = [file for name in names if (file := self._described(name)) is not None]
+        return sorted(files, key=lambda file: (file.created, file.id), reverse=True)
 
     def find(self, file: str) -> UploadedFile:
         """Return the description of a file. Raises UnknownFile."""
-        found = self._described(file)
-        if found is None:
+        uploaded = self._described(file)
+        if uploaded is None:
             raise UnknownFile(file)
-        return found
+        return uploaded
 
     def read(self, file: str) -> bytes:
         """Return the bytes of a file. Raises UnknownFile."""
@@ -116,23 +110,21 @@ class UploadedFiles:
             self._content(file).unlink(missing_ok=True)
 
     def _check_room(self, size: int, most: int) -> None:
-        """Raise FolderFull where there is no room for `size` further bytes."""
-        kept = self.all()
-        if len(kept) >= MAX_FILES:
-            raise FolderFull(f"{len(kept)} files are uploaded, and no more may be; accepted when some are deleted")
-        taken = sum(file.bytes for file in kept)
-        if taken + size > most:
+        files = self.all()
+        if len(files) >= MAX_FILES:
+            raise FolderFull(f"{len(files)} files are uploaded, and no more may be; accepted when some are deleted")
+        used = sum(file.bytes for file in files)
+        if used + size > most:
             more = "or raise [folder] max_uploaded_bytes in the configuration"
-            state = f"the file has {size} bytes, and uploaded files take {taken} of the {most} bytes that they may take"
+            state = f"the file has {size} bytes, and uploaded files take {used} of the {most} bytes that they may take"
             raise FolderFull(f"{state}; accepted when others are deleted, {more}")
 
     def _described(self, file: str) -> UploadedFile | None:
-        """Return the description of a file, or None where there is none that can be read."""
         if not _ID.fullmatch(file):
             return None
         try:
             return UploadedFile(**json.loads(self._description(file).read_text(encoding="utf-8")))
-        except (OSError, ValueError, TypeError):
+        except (OSError, ValueError, TypeError):  # there is none that can be read
             return None
 
     def _write(self, path: Path, data: bytes) -> None:
