@@ -1,7 +1,6 @@
-"""`python -m orchestrator.api`: the daemon as a program. It is configured by the environment alone.
+"""`python -m orchestrator.api`: the daemon as a program, configured by the environment alone.
 
-It is a program of its own, so that the command line, which starts it, does not have to import what only the daemon
-uses.
+The command line starts it as a program of its own, so it need not import what only the daemon uses.
 """
 
 import asyncio
@@ -19,7 +18,7 @@ from registry.load import find_registry, load_registry
 
 
 def main() -> int:
-    """Serve, and return the exit code: 0 after a shutdown in order, 1 after a failure, 2 for input that is wrong."""
+    """Serve, and return the exit code: 0 after an orderly shutdown, 1 after a failure, 2 for invalid input."""
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until `Signals` handles it: by default the signal ends the process
     os.umask(0o077)
     allow_descriptors()
@@ -29,20 +28,19 @@ def main() -> int:
     except (OrchestratorError, RegistryError, OSError) as error:
         return _print_errors([error])
     except BaseExceptionGroup as group:
-        ours, others = group.split((OrchestratorError, RegistryError, OSError))
-        if others is not None or ours is None:
+        ours, defects = group.split((OrchestratorError, RegistryError, OSError))
+        if defects is not None or ours is None:
             raise
         return _print_errors(list(dict.fromkeys(_leaves(ours))))  # the same error may have ended several tasks
     return 0
 
 
 def _leaves(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:
-    inner = (_leaves(one) if isinstance(one, BaseExceptionGroup) else [one] for one in group.exceptions)
+    inner = (_leaves(child) if isinstance(child, BaseExceptionGroup) else [child] for child in group.exceptions)
     return [error for errors in inner for error in errors]
 
 
 def _print_errors(errors: list[BaseException]) -> int:
-    """Print the errors, and return the exit code."""
     for error in errors:
         print(f"error: {error}", file=sys.stderr)
     return 2 if isinstance(errors[0], InputError | RegistryError) else 1

@@ -1,7 +1,6 @@
-"""Let a request pass to its endpoint if its caller has the permission that the route declares, and owns what it names.
+"""Authorise requests: a caller needs the permission that the route declares, and must own what the path names.
 
-`authorise` is a dependency of the whole application, so it comes before every endpoint. `check_declared` makes sure
-that `service.permissions` declares each route and tool.
+`authorise` is a dependency of the whole application, so it runs before every endpoint.
 """
 
 import asyncio
@@ -22,23 +21,22 @@ from orchestrator.service.stored_responses import StoredResponses, UnknownRespon
 from orchestrator.service.uploaded_files import UnknownFile
 
 NEEDS: Final = by_name(ROUTES)
-MCP: Final = f"* {PATH}"
-"""The route whose endpoint asks for its permission by itself."""
+MCP: Final = f"* {PATH}"  # its endpoint checks the permission itself
 
 
 class Undeclared(OrchestratorError):
-    """A route or a tool has no permission in the tables, or a permission is of none that exists."""
+    """A route or tool is missing from the permission tables, or a table lists one that does not exist."""
 
 
 def access_in(scope: Scope) -> Access:
-    """Return who has sent a request, as `Admission` has found out."""
+    """Return the caller of a request, as `Admission` stored it."""
     return cast(Access, scope.get("state", {}).get("access", NOBODY))
 
 
 async def authorise(request: Request) -> None:
-    """Raise Forbidden for a request that its caller may not send.
+    """Raise Forbidden if the caller may not send a request.
 
-    What belongs to others is as unknown to a caller who may not see it as what does not exist.
+    What the caller may not see raises the same error as what does not exist.
     """
     access, route = access_in(request.scope), request.scope["route"]
     assert isinstance(route, APIRoute), "it is a dependency of such routes"
@@ -48,12 +46,12 @@ async def authorise(request: Request) -> None:
     for kind, name in request.path_params.items():
         if kind in OWNERS:
             owner = await OWNERS[kind](request, access, name)
-            if request.method != "GET":
+            if request.method != "GET":  # to read, it is enough to see it
                 access.require_change(owner)
 
 
 async def owner_of_run(service: Service, access: Access, run: str) -> str:
-    """Return the owner of a run. Raises UnknownRun, also for one that the caller may not see."""
+    """Return the owner of a run. Raises UnknownRun if there is none, or the caller may not see it."""
     owner = (await service.row(run)).owner
     if not access.sees(owner):
         raise UnknownRun(service.orchestrator.journal.home.database, run)
@@ -88,27 +86,26 @@ async def _file_owner(request: Request, access: Access, file: str) -> str:
     return owner
 
 
+# For each path parameter, a function that returns the owner of what it names.
 OWNERS: Final[Mapping[str, Callable[[Request, Access, str], Awaitable[str]]]] = {
     "run": _run_owner,
     "chat": _chat_owner,
     "response": _response_owner,
     "file": _file_owner,
 }
-"""Returns the owner of what a parameter of a path names. Each raises the error for what is unknown, also for what the
-caller may not see."""
 
 
 def check_declared(app: FastAPI, tools: Iterable[str]) -> None:
-    """Raise Undeclared unless the tables declare exactly the routes of the application, and these tools.
-
-    A route that is none of FastAPI has no dependencies, so only that of MCP, which asks by itself, may be one.
-    """
+    """Raise Undeclared unless `service.permissions` declares exactly the routes of the application, and these tools."""
     routes = {
         f"{method} {context.path}": isinstance(context.original_route, APIRoute)
         for context in iter_route_contexts(app.routes)
         for method in context.methods or ("*",)
     }
-    unasked = [f"{name} does not ask for its permission" for name, asks in routes.items() if not asks and name != MCP]
-    if problems := [*unasked, *undeclared(routes, ROUTES), *undeclared(tools, TOOLS)]:
+    # Only FastAPI's own routes run dependencies such as `authorise`.
+    unchecked = [
+        f"{name} does not ask for its permission" for name, checks in routes.items() if not checks and name != MCP
+    ]
+    if problems := [*unchecked, *undeclared(routes, ROUTES), *undeclared(tools, TOOLS)]:
         accepted = "exactly one entry for each route and tool in orchestrator/service/permissions.py"
         raise Undeclared(f"{'; '.join(problems)}; accepted: {accepted}")

@@ -1,4 +1,4 @@
-"""Endpoints for whoever operates the daemon: health, backups, and removing what is kept no longer."""
+"""Endpoints for operators: health, backups, vacuum."""
 
 import asyncio
 from http import HTTPStatus

@@ -31,15 +31,22 @@ DESCRIPTION: Final = """Runs on local models: submit, watch, cancel and export t
 
 Over the Unix socket no token is needed; over TCP every request needs one. The body of every error is an `ErrorBody`."""
 
-OPENAI_MODULES: Final = (chat, text_completions, responses, files, embeddings, rerank, openai_models)
-"""The modules with endpoints below `/v1` that are there without it, too."""
+OPENAI_MODULES: Final = (
+    chat,
+    text_completions,
+    responses,
+    files,
+    embeddings,
+    rerank,
+    openai_models,
+)  # also served without `/v1`
 
 
 def make_app(service: Service, tasks: asyncio.TaskGroup) -> FastAPI:
-    """Return the application on a service.
+    """Return the application for a service. Raises Undeclared.
 
-    Generations run in the task group `tasks`, which has to be left after the last request has been answered. Call
-    `app.state.limiter.cancel_all()` before, so that no generation keeps the group open. Raises Undeclared.
+    Generations run in the task group `tasks`, which must stay open until the last request is answered. Call
+    `app.state.limiter.cancel_all()` before it is closed, so that no generation keeps it open.
     """
     app = FastAPI(
         title=TITLE,
@@ -68,7 +75,7 @@ def make_app(service: Service, tasks: asyncio.TaskGroup) -> FastAPI:
 
 
 def _add_short_paths(app: FastAPI) -> None:
-    """Let the OpenAI-compatible endpoints be reached without `/v1` too, as clients with another base URL expect."""
+    # Some clients have a base URL without `/v1`.
     for module in OPENAI_MODULES:
         for route in module.router.routes:
             if isinstance(route, APIRoute):
@@ -84,12 +91,11 @@ def _add_short_paths(app: FastAPI) -> None:
 
 
 def _schema(app: FastAPI) -> dict[str, Any]:
-    """Return the OpenAPI document, without FastAPI's own form of validation errors, which `errors` replaces."""
     if app.openapi_schema is None:
         document = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
         for operations in document["paths"].values():
             for operation in operations.values():
-                operation["responses"].pop("422", None)
+                operation["responses"].pop("422", None)  # `errors` answers invalid requests in its own form
         for name in ("HTTPValidationError", "ValidationError"):
             document["components"]["schemas"].pop(name, None)
         document["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}

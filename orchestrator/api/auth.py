@@ -1,4 +1,4 @@
-"""The tokens that requests over TCP carry: make one, keep it in the state folder, read named ones, compare them."""
+"""The tokens of requests over TCP: create, load and compare them."""
 
 import hmac
 import os
@@ -13,14 +13,13 @@ MIN_LENGTH: Final = 20
 
 
 def token_path(home: Path) -> Path:
-    """Return the file that holds the token of a state folder."""
     return Home(home).token
 
 
 def load_or_create_token(home: Path) -> str:
-    """Return the token of a state folder. Where there is none, one is made that only the owner can read.
+    """Return the token of a state folder, which is created if there is none.
 
-    Raises JournalError for a file that cannot be made, that others may read, or that holds no token.
+    Raises JournalError if the file cannot be created, if others may read it, or if it holds no token.
     """
     path = token_path(home)
     try:
@@ -36,9 +35,9 @@ def load_or_create_token(home: Path) -> str:
 
 
 def load_tokens(home: Path, named: Mapping[str, str]) -> dict[str, str]:
-    """Return all tokens by name: the API's own one under an empty name, and the `named` ones from their files.
+    """Return all tokens by name: the API's own one under an empty name, and those in the files that `named` lists.
 
-    Raises JournalError as `load_or_create_token` does, also for a named one whose file is not there.
+    Raises JournalError as `load_or_create_token` does, and if a file of `named` does not exist.
     """
     tokens = {"": load_or_create_token(home)}
     for name, file in named.items():
@@ -51,18 +50,17 @@ def load_tokens(home: Path, named: Mapping[str, str]) -> dict[str, str]:
 
 
 def given_token(header: str | None, tokens: Mapping[str, str], api_key: str | None = None) -> str | None:
-    """Return the name of the token that an Authorization header carries, or the header `x-api-key` of Anthropic's
-    clients; None if it is none of `tokens`, which are by name.
-
-    The comparison takes the same time however much of a wrong token is right, so that it cannot be guessed by pieces.
-    """
-    scheme, _, given = (header or "").partition(" ")
-    found = None
+    """Return the name of the token in an Authorization header, or in `x-api-key` of Anthropic's clients; else None."""
+    scheme, _, credentials = (header or "").partition(" ")
+    match = None
+    # In constant time, so that a token cannot be guessed piece by piece.
     for name, token in tokens.items():
-        is_bearer = hmac.compare_digest(given.strip().encode("latin-1"), token.encode()) and scheme.lower() == "bearer"
+        is_bearer = (
+            hmac.compare_digest(credentials.strip().encode("latin-1"), token.encode()) and scheme.lower() == "bearer"
+        )
         if hmac.compare_digest((api_key or "").strip().encode("latin-1"), token.encode()) or is_bearer:
-            found = name
-    return found
+            match = name
+    return match
 
 
 def _load(path: Path) -> str:

@@ -1,6 +1,6 @@
-"""Read the body of a request as a whole before the application parses it, and refuse what is no JSON of usable size.
+"""Read the whole body of a request before the application parses it, and refuse what is no JSON of usable size.
 
-This is ASGI middleware, so that it covers all dialects and the MCP endpoint. Forms with files are not read here.
+ASGI middleware, so that it covers all dialects and the MCP endpoint. Forms with files pass unread.
 """
 
 import asyncio
@@ -15,21 +15,19 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from orchestrator.api.errors import error_response, http_error_response
 from orchestrator.task.taskir.json_size import has_half_surrogate, json_excess
 
-SMALL: Final = 1 << 16
-"""Bodies of at most so many bytes are checked on the event loop, since a thread would take longer."""
+SMALL: Final = 1 << 16  # bytes; up to this size a check takes less time than a thread
 HALF_SURROGATE: Final = (
     r"body: holds half of a surrogate pair, such as \ud83d alone, which is not Unicode; accepted: whole characters"
 )
 
 
 class JsonBodies:
-    """Passes a request to the application if its body is plain, is UTF-8 and keeps to the limits of `json_size`."""
+    """Passes a request on if its body is uncompressed, is UTF-8 and keeps to the limits of `json_size`."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
         headers = Headers(scope=scope)
         if (refusal := _compressed(scope["path"], headers)) is not None:
             await refusal(scope, receive, send)
@@ -56,22 +54,18 @@ class JsonBodies:
 
 
 class _Replay:
-    """Receives a body that has been read already, and then what else comes of the request."""
-
     def __init__(self, body: bytes, receive: Receive) -> None:
         self._body: bytes | None = body
         self._receive = receive
 
     async def __call__(self) -> Message:
-        """Return the next message."""
-        if self._body is None:
+        if self._body is None:  # the body was delivered; only a disconnect can follow
             return await self._receive()
         body, self._body = self._body, None
         return {"type": "http.request", "body": body, "more_body": False}
 
 
 def _compressed(path: str, headers: Headers) -> Response | None:
-    """Return the answer to a request with a compressed body, else None."""
     encoding = headers.get("content-encoding", "").strip().lower()
     if encoding in ("", "identity"):
         return None
@@ -81,12 +75,11 @@ def _compressed(path: str, headers: Headers) -> Response | None:
 
 
 def _refusal(path: str, body: bytes) -> Response | None:
-    """Return the answer to a request whose body cannot be JSON of usable size, else None."""
     try:
         body.decode()
     except UnicodeDecodeError as error:
-        what = f"the body is not UTF-8: byte 0x{body[error.start]:02x} at offset {error.start}"
-        return error_response(HTTPStatus.BAD_REQUEST, f"{what}; accepted: JSON in UTF-8", "not_utf8", path=path)
+        problem = f"the body is not UTF-8: byte 0x{body[error.start]:02x} at offset {error.start}"
+        return error_response(HTTPStatus.BAD_REQUEST, f"{problem}; accepted: JSON in UTF-8", "not_utf8", path=path)
     if (excess := json_excess(body)) is not None:
         status = HTTPStatus.BAD_REQUEST if excess.is_depth else HTTPStatus.REQUEST_ENTITY_TOO_LARGE
         return error_response(status, f"body: {excess}", "too_deep" if excess.is_depth else "too_large", path=path)
@@ -96,7 +89,6 @@ def _refusal(path: str, body: bytes) -> Response | None:
 
 
 async def _whole_body(receive: Receive) -> bytes | None:
-    """Return the body of a request, or None if the client disconnects before it is complete."""
     pieces: list[bytes] = []
     while True:
         message = await receive()

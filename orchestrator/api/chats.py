@@ -1,4 +1,4 @@
-"""Endpoints for chats whose model the router has chosen: list, show, rate."""
+"""Endpoints for routed chats: list, show, rate."""
 
 import asyncio
 from typing import Annotated

@@ -1,7 +1,7 @@
 """Serve HTTP on one connection, and close it if the client takes too long to send a request or to read the answer.
 
-Whoever reaches the port can open connections before the token is checked, so no connection may stay open without a
-request. A client that stops reading keeps its place among the requests in progress, and its answer fills memory.
+Connections need no token, so none may stay open without a request. A client that stops reading occupies a place among
+the requests in progress, and its answer fills memory.
 """
 
 import asyncio
@@ -19,17 +19,14 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from orchestrator.api.errors import error_response
 
-HEAD_SECONDS: Final = 10.0
-"""How long a client may take at most to send the head of a request, which is a few hundred bytes."""
+HEAD_SECONDS: Final = 10.0  # the most for the head of a request, which has a few hundred bytes
 
 
 class ConnectionConfig(uvicorn.Config):
-    """uvicorn's settings, and two limits of ours, which are read whenever they are needed.
+    """uvicorn's settings, and two limits of our own, which are read at each use.
 
-    `client_seconds` is how long a client may take to send the head of a request (`HEAD_SECONDS` at most), and how long
-    it may stop reading.
-    `max_connections` is how many connections one listener has at a time; further ones are closed at once. With `tls`,
-    connections are encrypted. uvicorn is not told of it: it would count no connection before the end of its handshake.
+    `client_seconds` limits the time for the head of a request (`HEAD_SECONDS` at most), and for a pause in reading.
+    `max_connections` is the limit of one listener; further connections are closed at once.
     """
 
     def __init__(
@@ -43,66 +40,60 @@ class ConnectionConfig(uvicorn.Config):
         super().__init__(app, http=Connection if tls is None else TlsConnection, **settings)
         self.client_seconds = client_seconds
         self.max_connections = max_connections
-        self.tls = tls
-        self.handshakes: set[TlsConnection] = set()
-        """The connections whose handshake is not over."""
+        self.tls = tls  # uvicorn does not get it: it would not count connections during their handshake
+        self.handshakes: set[TlsConnection] = set()  # connections whose handshake is not over
 
     @property
     def head_seconds(self) -> float:
-        """How long a client may take to shake hands, and then to send the head of a request."""
+        """The limit for the TLS handshake, and then for the head of a request."""
         return min(HEAD_SECONDS, self.client_seconds())
 
 
 def _peer_uid(transport: asyncio.Transport) -> int | None:
-    """Return the user id of the process at the other end of a Unix socket, which the kernel vouches for; else None."""
     connection = transport.get_extra_info("socket")
     if connection is None or connection.family != socket.AF_UNIX:
         return None
+    # The kernel vouches for these: pid, uid and gid of the process at the other end.
     _, uid, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")))
     return int(uid)
 
 
 class Connection(H11Protocol):
-    """A connection with time limits. uvicorn itself limits only how long it stays open between two requests."""
+    """A connection with time limits. uvicorn itself limits only the time between two requests."""
 
-    _head_timer: asyncio.TimerHandle | None = None
-    """Closes the connection, unless the head of a request comes before."""
-    _read_timer: asyncio.TimerHandle | None = None
-    """Aborts the connection, unless the client reads before."""
+    _head_timer: asyncio.TimerHandle | None = None  # closes the connection unless the head of a request comes
+    _read_timer: asyncio.TimerHandle | None = None  # aborts the connection unless the client reads
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Wait for the first request, or close where there are too many connections: each takes a file descriptor."""
         super().connection_made(transport)
         if (uid := _peer_uid(transport)) is not None:
             self.app_state = {**self.app_state, "uid": uid}
+        # Each connection takes a file descriptor.
         if len(self.connections) + len(self._settings.handshakes) > self._settings.max_connections():
             transport.close()
         else:
             self._watch_head()
 
     def data_received(self, data: bytes) -> None:
-        """Take in data of the client, and wait for the rest of the head of a request where only a part of it came."""
         super().data_received(data)
-        self._watch_head()
+        self._watch_head()  # the data may be only a part of a head
 
     def pause_writing(self) -> None:
-        """Limit how long the client may take to read, now that the buffers are full."""
+        # The buffers are full: from now on the client has to read.
         super().pause_writing()
         self._read_timer = self.loop.call_later(self._settings.client_seconds(), self.transport.abort)
 
     def resume_writing(self) -> None:
-        """Send on, because the client has read."""
         self._stop_read_timer()
         super().resume_writing()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop the timers."""
         self._stop_head_timer()
         self._stop_read_timer()
         super().connection_lost(exc)
 
     def send_400_response(self, msg: str) -> None:
-        """Answer data that is not HTTP with an `ErrorBody`."""
+        # uvicorn would answer with plain text instead of an `ErrorBody`.
         response = error_response(HTTPStatus.BAD_REQUEST, msg, "bad_request", {"Connection": "close"})
         for event in (
             h11.Response(status_code=HTTPStatus.BAD_REQUEST, headers=response.raw_headers, reason=b"Bad Request"),
@@ -135,14 +126,12 @@ class Connection(H11Protocol):
 
 
 class TlsConnection(Connection):
-    """An encrypted connection, which counts and has a limited time from the moment on at which it is there."""
+    """An encrypted connection. It counts, and its time is limited, from the start of its handshake."""
 
     _secure = False
-    _early = b""
-    """What the client has sent before this connection knew that the handshake was over."""
+    _early = b""  # can arrive at the end of the handshake, before `start_tls` returns
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Shake hands, or close where there are too many connections."""
         settings = self._settings
         if len(self.connections) + len(settings.handshakes) >= settings.max_connections():
             transport.close()
@@ -173,18 +162,15 @@ class TlsConnection(Connection):
             super().data_received(self._early)
 
     def data_received(self, data: bytes) -> None:
-        """Take in data of the client, which may come in the moment in which the handshake ends."""
         if self._secure:
             super().data_received(data)
         else:
             self._early += data
 
     def eof_received(self) -> None:
-        """Do nothing before the end of the handshake."""
         if self._secure:
             super().eof_received()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop the timers, if the connection was used at all."""
-        if self._secure:
+        if self._secure:  # else the base class has never had this connection
             super().connection_lost(exc)

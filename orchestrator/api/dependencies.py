@@ -1,4 +1,4 @@
-"""What endpoints share: the dependencies that FastAPI hands to them, and the base class of request bodies."""
+"""What endpoints share: FastAPI dependencies, and the base classes of request bodies."""
 
 import asyncio
 import hashlib
@@ -22,51 +22,49 @@ from procedures.ports import Caller
 Made = TypeVar("Made")
 Item = TypeVar("Item")
 
-
-MAX_ENTRIES: Final = 4096
-"""How many entries a list in a request may have, if nothing else limits it."""
+MAX_ENTRIES: Final = 4096  # of a list in a request, unless something else limits it
+# A list in a request. It fails fast, because building one error takes as long as checking many entries.
 Entries = Annotated[list[Item], Field(max_length=MAX_ENTRIES, fail_fast=True)]
-"""A list in a request. Only its first invalid entry is reported, because an error takes as long as many entries."""
 
 
 def at_most(entries: int) -> BeforeValidator:
-    """Return a limit for the entries of an object, which pydantic itself checks only after all entries."""
+    """Return a limit for the entries of an object. pydantic itself counts only after it has checked them all."""
 
-    def check(given: object) -> object:
-        if isinstance(given, dict) and len(given) > entries:
-            sizes = {"field_type": "Dictionary", "max_length": entries, "actual_length": len(given)}
+    def check(value: object) -> object:
+        if isinstance(value, dict) and len(value) > entries:
+            sizes = {"field_type": "Dictionary", "max_length": entries, "actual_length": len(value)}
             raise PydanticKnownError("too_long", sizes)
-        return given
+        return value
 
     return BeforeValidator(check)
 
 
 class LenientBody(BaseModel):
-    """A request body, or a part of one, whose unknown fields are ignored, as other OpenAI-compatible servers do."""
+    """A request body, or a part of one, that ignores unknown fields, as other OpenAI-compatible servers do."""
 
     model_config = ConfigDict(extra="ignore")
 
 
 _THREADS: Final = ThreadPoolExecutor(2, "schemas")
+# Fields with schemas or grammars. Checking and converting a large one takes long.
 _SHAPING: Final = (
     *("tools", "response_format", "json_schema", "guided_json", "structured_outputs", "grammar", "guided_grammar"),
     *("guided_choice", "guided_regex", "regex", "text", "output_format", "output_config"),
 )
-"""The fields of bodies that have schemas or grammars. To check and to convert them takes long where they are large."""
 
 
 async def read_body(body: BaseModel, read: Callable[[], Made]) -> Made:
-    """Return what `read` makes of a body, in a thread where the body says what the answer shall look like."""
+    """Return what `read` makes of a body, in a thread if the body has a schema or a grammar."""
     return await aside(read) if any(getattr(body, name, None) is not None for name in _SHAPING) else read()
 
 
 async def aside(work: Callable[[], Made]) -> Made:
-    """Return the result of work with schemas that may take seconds. Two such works are done at a time, in threads."""
+    """Return the result of work on schemas, which may take seconds. It runs in one of two threads."""
     return await asyncio.get_running_loop().run_in_executor(_THREADS, work)
 
 
 class StrictBody(BaseModel):
-    """A request body, or a part of one, whose unknown fields are refused."""
+    """A request body, or a part of one, that refuses unknown fields."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -108,9 +106,9 @@ async def _resending(
     ] = None,
     retries: Annotated[str | None, Header(alias="X-Stainless-Retry-Count", include_in_schema=False)] = None,
 ) -> Resending:
-    """Return how a caller's request is recognised when it is sent again: by its key, or by path, headers and body."""
     forced, caller = request.headers.get(FORCED_MODEL, ""), access_in(request.scope).key
     head = f"{caller}\n{request.url.path}\n{forced}\n".encode(errors="replace")
+    # Without a key, a request that is sent again is recognised by this digest.
     digest = hashlib.sha256(head + await request.body()).hexdigest()
     return Resending(digest, key, again=retries is not None and retries.isdecimal() and int(retries) > 0)
 

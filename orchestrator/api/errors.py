@@ -45,31 +45,23 @@ log = structlog.get_logger(__name__)
 class ProblemBody(BaseModel):
     """One thing that is wrong with a request."""
 
-    where: str
-    """The field, option or setting."""
+    where: str  # the field, option or setting
     what: str
-    """What is wrong with it."""
     accepted: str = ""
-    """What would be accepted in its place."""
 
 
 class ErrorDetail(BaseModel):
     """What went wrong."""
 
     message: str
-    type: str
-    """The kind of error, as OpenAI's API names it."""
-    param: str | None = None
-    """Where the first of the problems is."""
-    code: str | None = None
-    """The error's own name, for programs."""
+    type: str  # as OpenAI's API names it
+    param: str | None = None  # `where` of the first problem
+    code: str | None = None  # the error's own name, for programs
     problems: list[ProblemBody] = Field(default_factory=list)
-    run_id: str | None = Field(default=None, exclude_if=lambda run: run is None)
-    """The run that has failed to answer, where one has."""
+    run_id: str | None = Field(default=None, exclude_if=lambda run: run is None)  # the run that failed to answer
+    # Of a prompt that is too long, with llama-server's names: its tokens, and the limit for prompt and answer together.
     n_prompt_tokens: int | None = Field(default=None, exclude_if=lambda count: count is None)
-    """How many tokens a prompt has that is too long, as llama-server calls it."""
     n_ctx: int | None = Field(default=None, exclude_if=lambda count: count is None)
-    """How many tokens prompt and answer may have together, where the prompt is too long."""
 
 
 class ErrorBody(BaseModel):
@@ -83,8 +75,8 @@ class MessagesErrorDetail(BaseModel):
 
     type: str
     message: str
+    # `error_code` is the error's own name. Only errors of threads have it, since clients act on these.
     details: dict[str, str] | None = Field(default=None, exclude_if=lambda details: details is None)
-    """The error's own name as `error_code`, where clients act on it: of the errors of threads."""
 
 
 class MessagesErrorBody(BaseModel):
@@ -106,19 +98,19 @@ class RunFailed(OrchestratorError):
 
 
 class ThreadNotFound(OrchestratorError):
-    """A request goes on with an answer whose thread is not kept. Clients send the whole conversation then."""
+    """The thread that a request continues is not kept. Clients then send the whole conversation."""
 
 
 class ThreadFingerprintMismatch(InputError):
-    """A request goes on with a thread, and has another system prompt or other tools than that."""
+    """A request continues a thread with a different system prompt or different tools."""
 
 
 class TooLarge(InputError):
-    """A part of a request is larger than can be worked on in one go."""
+    """A part of a request is too large to be processed in one go."""
 
 
 class AnswerRefused(OrchestratorError):
-    """The answers of a model, also those to which it was asked again, do not obey what the request prescribes."""
+    """No answer of the model, retries included, obeys what the request prescribes."""
 
 
 DOCUMENTED: Final[Mapping[int | str, dict[str, Any]]] = {
@@ -129,8 +121,8 @@ DOCUMENTED: Final[Mapping[int | str, dict[str, Any]]] = {
 MESSAGES_DOCUMENTED: Final[Mapping[int | str, dict[str, Any]]] = {
     status: {**documented, "model": MessagesErrorBody} for status, documented in DOCUMENTED.items()
 }
-"""The same for the endpoints below `/v1/messages`."""
 MESSAGES_PATH: Final = "/v1/messages"
+# By status. All others are `invalid_request_error` up to 499, and `api_error` above.
 _MESSAGES_TYPES: Final = {
     401: "authentication_error",
     403: "permission_error",
@@ -139,11 +131,9 @@ _MESSAGES_TYPES: Final = {
     429: "rate_limit_error",
     503: "overloaded_error",
 }
-"""How Anthropic's API names errors, by status. Others are `invalid_request_error` up to 499, and `api_error` above."""
-_SHOWN_PROBLEMS: Final = 5
-"""How many problems of an invalid body the message says."""
-_WEIGHED_ERRORS: Final = 1000
-"""How many errors of an invalid body are looked at. A body can have one at each of millions of places."""
+_SHOWN_PROBLEMS: Final = 5  # in the message about an invalid body
+_WEIGHED_ERRORS: Final = 1000  # an invalid body can have millions
+# What is accepted, by the type of pydantic's error, for messages of pydantic that do not say it in words for users.
 _COUNTED: Final = {
     "too_short": "{field_type} of {min_length} or more",
     "too_long": "{field_type} of {max_length} or fewer",
@@ -151,18 +141,15 @@ _COUNTED: Final = {
     "string_too_long": "string of {max_length} or fewer characters",
     "string_pattern_mismatch": "string that matches {pattern}",
 }
-"""What is accepted where pydantic's message does not say it in words for users, by the type of its error."""
 _ENCODER: Final = json.JSONEncoder(ensure_ascii=False)
-_SHOWN_CHARACTERS: Final = 80
-"""How much of a value that is wrong a message shows."""
+_SHOWN_CHARACTERS: Final = 80  # of a wrong value in a message
 
-RUN_HEADER: Final = "X-Run-Id"
+RUN_HEADER: Final = "X-Run-Id"  # the run that answers a request, or has failed to
 DOUBT_HEADER: Final = "X-Run-Doubt"
-"""The header that names the run that answers a request, or has failed to."""
 
-CONTEXT_LENGTH: Final = "context_length_exceeded"
-"""The code by which clients know that a prompt is too long for the model's context."""
+CONTEXT_LENGTH: Final = "context_length_exceeded"  # clients recognise a prompt that is too long by this code
 
+# The first match counts, so subclasses come before their bases.
 _STATUS: Final[tuple[tuple[type[OrchestratorError], HTTPStatus], ...]] = (
     (TooLarge, HTTPStatus.REQUEST_ENTITY_TOO_LARGE),
     (InputError, HTTPStatus.BAD_REQUEST),
@@ -208,15 +195,14 @@ _PROCEDURE_STATUS: Final[tuple[tuple[type[ProcedureError], HTTPStatus], ...]] = 
 
 
 class NotFound(OrchestratorError):
-    """There is nothing at the address, or under the name, that a request gives."""
+    """There is nothing at the address, or under the name, in a request."""
 
 
 class UnknownName(NotFound):
-    """No model can be used under the name that a request gives as `model`."""
+    """A request's `model` is the name of no usable model."""
 
 
 def error_detail(error: OrchestratorError) -> ErrorDetail:
-    """Return what the answer says of an error."""
     problems = error.problems if isinstance(error, InputError) else ()
     too_long = error if isinstance(error, PromptTooLong) else None
     return ErrorDetail(
@@ -232,7 +218,6 @@ def error_detail(error: OrchestratorError) -> ErrorDetail:
 
 
 def status_of(error: OrchestratorError) -> int:
-    """Return the HTTP status that answers an error."""
     if isinstance(error, NotFound):
         return HTTPStatus.NOT_FOUND
     if isinstance(error, PlanError) and error.failure.final:
@@ -243,12 +228,12 @@ def status_of(error: OrchestratorError) -> int:
 def error_response(
     status: int, message: str, code: str, headers: Mapping[str, str] | None = None, *, path: str = ""
 ) -> JSONResponse:
-    """Return an answer with an `ErrorBody`, or for a `path` below `/v1/messages` with a `MessagesErrorBody`."""
+    """Return an answer with an `ErrorBody`, or for a `path` below `/v1/messages` a `MessagesErrorBody`."""
     return _answer(path, status, ErrorDetail(message=message, type=_error_type(status), code=code), headers)
 
 
 def messages_error(status: int, message: str, code: str | None = None) -> MessagesErrorBody:
-    """Return the body of an error, whose own name is `code`, as Anthropic's API has it."""
+    """Return the body of an error in the form of Anthropic's API. `code` is the error's own name."""
     details = {"error_code": code} if code is not None and code.startswith("thread_") else None
     usual = "invalid_request_error" if status < HTTPStatus.INTERNAL_SERVER_ERROR else "api_error"
     detail = MessagesErrorDetail(type=_MESSAGES_TYPES.get(status, usual), message=message, details=details)
@@ -263,7 +248,6 @@ def _answer(path: str, status: int, detail: ErrorDetail, headers: Mapping[str, s
 
 
 def add_error_handlers(app: FastAPI) -> None:
-    """Have the application answer every error with an `ErrorBody`."""
     app.add_exception_handler(OrchestratorError, _handle_ours)
     app.add_exception_handler(ProcedureError, _handle_procedure)
     app.add_exception_handler(RequestValidationError, _handle_invalid)
@@ -298,11 +282,11 @@ async def _handle_procedure(request: Request, error: Exception) -> JSONResponse:
         case ProcedureInvalid():
             problems = [_procedure_problem(item) for item in error.problems]
         case UnknownProcedure():
-            what = f"there is no procedure {error.name!r}"
-            problems = [ProblemBody(where="procedure", what=what, accepted=error.accepted)]
+            text = f"there is no procedure {error.name!r}"
+            problems = [ProblemBody(where="procedure", what=text, accepted=error.accepted)]
         case UnknownExecution():
-            what, accepted = f"there is no execution {error.execution!r}", "one that the history of procedures lists"
-            problems = [ProblemBody(where="execution", what=what, accepted=accepted)]
+            text, accepted = f"there is no execution {error.execution!r}", "one that the history of procedures lists"
+            problems = [ProblemBody(where="execution", what=text, accepted=accepted)]
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         log.warning("a request failed", path=request.url.path, status=status, error=str(error))
     detail = ErrorDetail(
@@ -338,34 +322,32 @@ async def _handle_invalid(request: Request, error: Exception) -> JSONResponse:
 def plain_problems(errors: Sequence[Any], body: object) -> Iterator[ProblemBody]:
     """Yield what is wrong with a request, from the errors of pydantic.
 
-    Where a value may have several forms, pydantic has an error for each of them, and its path names the form. Here it
-    is one problem, at the deepest place that an error is about, and the path has nothing but names and numbers that
-    the request itself has, or lacks.
+    If a value may have several forms, pydantic reports an error for each, with the form in the path. Here it is one
+    problem, at the deepest place with an error, and the path has only what the request has or lacks.
     """
-    found: dict[str, list[Any]] = {}
+    by_place: dict[str, list[Any]] = {}
     for error in errors[:_WEIGHED_ERRORS]:
         if error["type"] == "json_invalid":
-            what = f"is no JSON: {error['ctx']['error']}, at character {error['loc'][-1]}"
-            yield ProblemBody(where="body", what=what, accepted="a JSON object")
+            text = f"is no JSON: {error['ctx']['error']}, at character {error['loc'][-1]}"
+            yield ProblemBody(where="body", what=text, accepted="a JSON object")
             return
-        found.setdefault("/".join(_path(error, body)) or "body", []).append(error)
-    containers = {where[:end] for where in found for end, sign in enumerate(where) if sign == "/"}
-    for where, alike in found.items():
+        by_place.setdefault("/".join(_path(error, body)) or "body", []).append(error)
+    containers = {where[:end] for where in by_place for end, sign in enumerate(where) if sign == "/"}
+    for where, alike in by_place.items():
         if where in containers:
             continue  # another form of the value was recognised, and something inside of it is wrong
         accepted = dict.fromkeys(_accepted(error) for error in alike if _accepted(error))
-        given = "is missing" if alike[0]["type"] == "missing" else f"is {_shown(alike[0].get('input'))}"
-        told = next((str(error["ctx"]["error"]) for error in alike if "error" in error.get("ctx", {})), "")
-        if told.startswith("Expected UploadFile"):
+        state = "is missing" if alike[0]["type"] == "missing" else f"is {_shown(alike[0].get('input'))}"
+        reason = next((str(error["ctx"]["error"]) for error in alike if "error" in error.get("ctx", {})), "")
+        if reason.startswith("Expected UploadFile"):
             yield ProblemBody(where=where, what="is a text", accepted="a file: a part with a filename")
-        elif told or not accepted:
-            yield ProblemBody(where=where, what=told or _plain_message(alike[0]))
+        elif reason or not accepted:
+            yield ProblemBody(where=where, what=reason or _plain_message(alike[0]))
         else:
-            yield ProblemBody(where=where, what=given, accepted=" or ".join(accepted))
+            yield ProblemBody(where=where, what=state, accepted=" or ".join(accepted))
 
 
 def _path(error: Any, body: object) -> Iterator[str]:
-    """Yield the parts of a path, without the names that pydantic gives to the forms of a value."""
     source, *parts = error["loc"]
     if source != "body":
         yield str(source)
@@ -379,31 +361,29 @@ def _path(error: Any, body: object) -> Iterator[str]:
         elif isinstance(value, Mapping) and part in value:
             value = value[part]
         elif not is_lacking:
-            continue
+            continue  # pydantic's name for a form of the value
         yield str(part)
 
 
 def _accepted(error: Any) -> str:
-    """Return what would be accepted, from a message such as `Input should be a valid string`; empty for others."""
     counted = _COUNTED.get(error["type"])
     if counted is not None:
         context = error["ctx"]
         kind = {"Dictionary": "object"}.get(str(context.get("field_type")), "list")
         return counted.format(**{**context, "field_type": kind})
-    text = str(error["msg"])
+    text = str(error["msg"])  # such as `Input should be a valid string`
     if not text.startswith("Input should be "):
         return ""
-    wanted = text.removeprefix("Input should be ").removeprefix("a valid ").partition(", unable to")[0]
-    return "object" if wanted.startswith("dictionary") else wanted
+    expected = text.removeprefix("Input should be ").removeprefix("a valid ").partition(", unable to")[0]
+    return "object" if expected.startswith("dictionary") else expected
 
 
 def _plain_message(error: Any) -> str:
-    known = {"missing": "is missing", "extra_forbidden": "is not known"}
-    return known.get(error["type"], str(error["msg"]).removeprefix("Value error, "))
+    messages = {"missing": "is missing", "extra_forbidden": "is not known"}
+    return messages.get(error["type"], str(error["msg"]).removeprefix("Value error, "))
 
 
 def _shown(value: object) -> str:
-    """Return a value that was given as JSON, cut after 80 characters."""
     text = ""
     try:
         for piece in _ENCODER.iterencode(value):  # piece by piece, since the value may be large
@@ -430,8 +410,7 @@ async def _handle_http(request: Request, error: Exception) -> JSONResponse:
 
 
 def http_error_response(method: str, path: str, error: HTTPException) -> JSONResponse:
-    """Return the answer to a request that fails with this error."""
-    phrases = (one.phrase for one in HTTPStatus if one == error.status_code)
+    phrases = (status.phrase for status in HTTPStatus if status == error.status_code)
     code = next(phrases, "client closed request").lower().replace(" ", "_").replace("-", "_")
     return error_response(error.status_code, f"{method} {path}: {error.detail}", code, error.headers, path=path)
 

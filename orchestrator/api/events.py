@@ -1,8 +1,8 @@
-"""Stream what happens to a run as server-sent events: `GET /v1/runs/{run}/events`.
+"""Stream the events of a run as server-sent events: `GET /v1/runs/{run}/events`.
 
-Each event of the run is sent under the name `event`; its id is its number in the run, from 1, and its data the event as
-the journal encodes it. A client that comes back with `Last-Event-ID` (or `after`) gets the events after that one. In
-between come `progress` events, without an id: how much of an attempt has been written, or what it waits for.
+An event of the run is named `event`; its id is its number in the run, from 1, and its data the journal's encoding.
+`Last-Event-ID` (or `after`) asks for the events after that one. `progress` events, without an id, say how much of an
+attempt is written, or what it waits for.
 """
 
 import asyncio
@@ -21,8 +21,7 @@ from orchestrator.run.journal import JournalReader, UnknownRun
 from orchestrator.run.journal.codec import encode_event
 from orchestrator.run.updates import EventUpdate, Update
 
-PAGE_EVENTS: Final = 500
-"""How many events of an ended run are read from the journal at a time."""
+PAGE_EVENTS: Final = 500  # read from the journal at a time
 
 router = APIRouter(prefix="/v1/runs", tags=["runs"], responses=dict(DOCUMENTED))
 
@@ -57,7 +56,7 @@ async def _formatted(updates: AsyncGenerator[Update, None]) -> Events:
 
 
 async def journaled_events(journal: JournalReader, run: str, after: int) -> Events:
-    """Yield the events that the journal has of a run, without those up to number `after`, page by page."""
+    """Yield the journaled events of a run after number `after`."""
     number, last = after, 0  # in the run, and in the journal
     while True:
         try:
@@ -73,6 +72,6 @@ async def journaled_events(journal: JournalReader, run: str, after: int) -> Even
 
 
 def event_number(text: str | None, otherwise: int) -> int:
-    """Return the event number that a `Last-Event-ID` header names, and `otherwise` where it names none."""
+    """Return the event number in a `Last-Event-ID` header, or `otherwise` if there is none."""
     is_number = text is not None and text.isascii() and text.isdigit() and len(text) < 16
     return int(text or 0) if is_number else otherwise

@@ -1,7 +1,7 @@
 """Check every request before the application sees it: host, origin, token, size, time, and how many there are.
 
-This is ASGI middleware, and not dependencies of endpoints, so that it also covers addresses at which there is nothing.
-Which of Starlette's middlewares it uses, and why not the others, is in `docs/adr/0015-libraries-of-the-http-api.md`.
+ASGI middleware, not dependencies of endpoints, so that it covers unknown addresses too. For the choice of Starlette's
+middlewares see `docs/adr/0015-libraries-of-the-http-api.md`.
 """
 
 import asyncio
@@ -27,18 +27,15 @@ from orchestrator.service.service import Service
 
 LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 METHODS: Final = ("GET", "POST", "DELETE")
-OPEN_PATHS: Final = frozenset(route.partition(" ")[2] for route in ROUTES[OPEN])
-"""Whoever reaches the port may ask for the health of the daemon, without the token."""
-UNKNOWN_USER: Final = -1
-"""Stands for the user id of a process that the kernel does not tell, who may do nothing."""
+OPEN_PATHS: Final = frozenset(route.partition(" ")[2] for route in ROUTES[OPEN])  # need no token: health
+UNKNOWN_USER: Final = -1  # for a process whose user id the kernel does not tell; it may do nothing
 
 
 class Guard:
-    """Lets a request pass to the application of one listener if it is addressed to it and from an accepted page.
+    """Passes a request on to `Cors` if its host is this listener's, and its origin, if it has one, is accepted.
 
-    What passes goes through `Cors`, and then through `Admission`. `tokens`, by name, are what requests need one of over
-    TCP, and None for the Unix socket, which only the user of the daemon can open. `address` is the host that the
-    listener listens on. Settings are read for each request, because they can change while the daemon runs.
+    Over TCP, a request needs one of `tokens`, which are by name; None is for the Unix socket, which only the daemon's
+    user can open. `address` is the host of the listener.
     """
 
     def __init__(
@@ -49,15 +46,14 @@ class Guard:
         self._address = address
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
         if scope["type"] != "http":
             await _close(scope, receive, send)
             return
+        # Settings are read for each request, because they can change while the daemon runs.
         app = self._refusal(scope["path"], Headers(scope=scope), self._service.configuration.server) or self._app
         await app(scope, receive, send)
 
     def _refusal(self, path: str, headers: Headers, settings: ServerSettings) -> Response | None:
-        """Return the answer to a request that must not pass, or None."""
         hosts = LOOPBACK | {name.lower() for name in (self._address, *settings.hosts)}
         host, origin = headers.get("host", ""), headers.get("origin")
         if _host_name(host) not in hosts:
@@ -71,9 +67,9 @@ class Guard:
 
 
 class Cors(CORSMiddleware):
-    """Tells browsers that pages of the configured origins may send requests, with any headers, and read the answers.
+    """Tells browsers that pages of the configured origins may send requests and read the answers.
 
-    A browser asks for that (the preflight request) without the token, so this comes before `Admission`.
+    Preflight requests of browsers have no token, so this comes before `Admission`.
     """
 
     def __init__(self, app: ASGIApp, service: Service) -> None:
@@ -87,15 +83,13 @@ class Cors(CORSMiddleware):
         self._service = service
 
     def is_allowed_origin(self, origin: str) -> bool:
-        """Return whether pages of this origin are accepted at the moment."""
         return accepts_origin(origin, self._service.configuration.server)
 
 
 class Admission:
-    """Lets a request pass if it carries the token, is not too large, and not too many are in progress.
+    """Passes a request on to `JsonBodies` if it has a token, is not too large, and not too many are in progress.
 
-    What passes goes through `JsonBodies`. The application learns from `scope["state"]["access"]` who has sent the
-    request, and what that caller may do.
+    The caller and its permissions are then in `scope["state"]["access"]`.
     """
 
     def __init__(self, app: ASGIApp, service: Service, tokens: Mapping[str, str] | None) -> None:
@@ -105,7 +99,6 @@ class Admission:
         self._in_progress = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
         settings = self._service.configuration.server
         token = self._token(Headers(scope=scope))
         if (refusal := self._refusal(scope["path"], Headers(scope=scope), settings, token)) is not None:
@@ -119,11 +112,9 @@ class Admission:
             self._in_progress -= 1
 
     def _token(self, headers: Headers) -> str | None:
-        """Return the name of the token that a request carries, or None."""
         return given_token(headers.get("authorization"), self._tokens or {}, headers.get("x-api-key"))
 
     def _access(self, scope: Scope, token: str | None) -> Access:
-        """Return who has sent a request: the user at the other end of the Unix socket, or whoever has the token."""
         callers = Callers(self._service.home, self._service.configuration.server.callers)
         if self._tokens is None:
             return callers.user(scope.get("state", {}).get("uid", UNKNOWN_USER))
@@ -133,7 +124,6 @@ class Admission:
         return callers.token(token, client[0] if client else "an unknown address")
 
     def _refusal(self, path: str, headers: Headers, settings: ServerSettings, token: str | None) -> Response | None:
-        """Return the answer to a request that must not pass, or None."""
         if self._tokens is not None and path not in OPEN_PATHS:
             if token is None:
                 message = "the token is missing or wrong; accepted: Authorization: Bearer TOKEN, or x-api-key: TOKEN"
@@ -149,7 +139,7 @@ class Admission:
 
 
 class BoundedReceive:
-    """Receives the messages of a request whose body may have `max_bytes`, and has to be there within `seconds`."""
+    """Receives a request whose body may have `max_bytes`, and must be complete within `seconds`."""
 
     def __init__(self, receive: Receive, max_bytes: int, seconds: float) -> None:
         self._receive = receive
@@ -159,7 +149,7 @@ class BoundedReceive:
         self._complete = False
 
     async def __call__(self) -> Message:
-        """Return the next message. Raises HTTPException for a body that is too large, or not there in time."""
+        """Return the next message. Raises HTTPException if the body is too large or too late."""
         if self._complete:
             return await self._receive()
         if self._deadline is None:
@@ -178,20 +168,18 @@ class BoundedReceive:
 
 
 def accepts_origin(origin: str, settings: ServerSettings) -> bool:
-    """Return whether pages of this origin may send requests."""
     return origin in settings.origins or "*" in settings.origins
 
 
 def _host_name(host: str) -> str:
-    """Return the name in a Host header without the port, in lower case; empty where the header is malformed."""
     try:
         return urlsplit(f"//{host}").hostname or ""
-    except ValueError:
+    except ValueError:  # a malformed header, which matches no host
         return ""
 
 
 async def _close(scope: Scope, receive: Receive, send: Send) -> None:
-    """Close a WebSocket, and ignore the events of the application's lifespan: only HTTP is served."""
+    # Only HTTP is served; lifespan events need no answer.
     if scope["type"] == "websocket":
         await receive()
         await send({"type": "websocket.close", "code": 1000})

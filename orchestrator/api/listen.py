@@ -1,4 +1,4 @@
-"""Open the sockets that the daemon listens on, and refuse addresses that others could reach without protection."""
+"""Open the daemon's sockets, and refuse addresses that others could reach without protection."""
 
 import ipaddress
 import os
@@ -14,34 +14,28 @@ from orchestrator.run.journal import JournalError
 from orchestrator.service.configuration import ServerSettings
 
 WHERE: Final = "tcp of [server]"
-KEPT_BACK: Final = 192
-"""How many file descriptors connections leave for the journal, the log, engines and sandboxes."""
-MIN_CONNECTIONS: Final = 16
-"""How many connections a listener takes at least, however few descriptors there are."""
-MAX_PATH_BYTES: Final = 107
-"""How long the path of a Unix socket may be on Linux."""
+KEPT_BACK: Final = 192  # file descriptors for the journal, the log, engines and sandboxes
+MIN_CONNECTIONS: Final = 16  # per listener, however few descriptors there are
+MAX_PATH_BYTES: Final = 107  # of a Unix socket, a limit of Linux
 
 
 @dataclass(frozen=True, slots=True)
 class TcpAddress:
-    """The address that the daemon listens on over TCP."""
-
     host: str
     port: int
     tls: bool
-    """Whether connections are encrypted."""
 
     @property
     def url(self) -> str:
-        """The URL that a client uses."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{'https' if self.tls else 'http'}://{host}:{self.port}"
 
 
 def tcp_address(settings: ServerSettings) -> TcpAddress | None:
-    """Return the address to listen on over TCP, or None where none is configured.
+    """Return the configured TCP address, or None.
 
-    Raises InputError for text that is no address, and for an address beyond loopback without TLS or `insecure`.
+    Raises InputError if it is malformed, if it is beyond loopback without TLS or `insecure`, or if only one of
+    certificate and key is given.
     """
     if bool(settings.tls_certificate) != bool(settings.tls_key):
         raise InputError(Problem("tls_certificate, tls_key of [server]", "only one of them is given", "both, or none"))
@@ -59,7 +53,6 @@ def tcp_address(settings: ServerSettings) -> TcpAddress | None:
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether only this machine can reach an address."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -67,52 +60,45 @@ def is_loopback(host: str) -> bool:
 
 
 def allow_descriptors() -> None:
-    """Raise this process's limit of open files and connections to the hard limit; the soft one is often 1024."""
+    """Raise this process's limit of open files to the hard limit; the soft one is often 1024."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
-def max_connections(wanted: int) -> int:
-    """Return how many connections each of the two listeners may have at a time, so that descriptors never run out.
-
-    It is `wanted`, or else half of the descriptors that may be open, without those that are kept back: clients that
-    fill one listener, as anybody who reaches a port can, leave the other one its part.
-    """
+def max_connections(limit: int) -> int:
+    """Return how many connections each of the two listeners may have: `limit`, or fewer if descriptors are scarce."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
-        return wanted
-    return min(wanted, max(MIN_CONNECTIONS, (soft - KEPT_BACK) // 2))
+        return limit
+    # Half for each: clients that fill one listener, as anybody who reaches a port can, leave the other its part.
+    return min(limit, max(MIN_CONNECTIONS, (soft - KEPT_BACK) // 2))
 
 
 def unix_socket(path: Path) -> socket.socket:
-    """Return a bound Unix socket at `path` that only its owner can open.
-
-    A socket that is there already is stale, because this process has the lock of the state folder, and is replaced.
-    Raises JournalError where no socket can be bound.
-    """
+    """Return a Unix socket at `path` that only its owner can open. Raises JournalError if it cannot be bound."""
     if len(os.fsencode(path)) > MAX_PATH_BYTES:
         raise JournalError(path, f"is too long for the path of a socket; accepted: {MAX_PATH_BYTES} bytes")
-    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         if path.is_symlink() or (path.exists() and stat.S_ISSOCK(path.stat().st_mode)):
-            path.unlink()
-        os.fchmod(made.fileno(), 0o600)  # the file gets this mode; a umask would hold for the whole process
-        made.bind(os.fspath(path))
+            path.unlink()  # it is stale, because this process holds the lock of the state folder
+        os.fchmod(sock.fileno(), 0o600)  # the file gets this mode; a umask would hold for the whole process
+        sock.bind(os.fspath(path))
     except OSError as error:
-        made.close()
+        sock.close()
         raise JournalError(path, f"cannot be listened on: {error.strerror}") from error
-    return made
+    return sock
 
 
 def tcp_socket(address: TcpAddress) -> socket.socket:
-    """Return a socket that is bound to an address. Raises InputError where that is not possible."""
+    """Return a socket that is bound to an address. Raises InputError if that fails."""
     try:
         family = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)[0][0]
-        made = socket.socket(family, socket.SOCK_STREAM)
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        made.bind((address.host, address.port))
+        sock = socket.socket(family, socket.SOCK_STREAM)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind((address.host, address.port))
     except OSError as error:
         raise InputError(
             Problem(WHERE, f"{address.host}:{address.port}: {error.strerror}", "a free address")
         ) from error
-    return made
+    return sock

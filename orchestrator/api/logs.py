@@ -1,4 +1,4 @@
-"""Write the daemon's log to a file that is rotated and to stderr, with the ids of run and step in each line.
+"""Write the daemon's log to a rotated file and to stderr, with the ids of run and step in each line.
 
 Lines are JSON, except on a terminal.
 """
@@ -16,8 +16,7 @@ import structlog
 from orchestrator.service.configuration import LogSettings
 
 FILE_NAME: Final = "daemon.log"
-REPEATED_SECONDS: Final = 60.0
-"""For how long an error that comes again is only counted."""
+REPEATED_SECONDS: Final = 60.0  # repetitions of an error are only counted for so long
 _LEVELS: Final = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 _SHARED: Final[list[Any]] = [
     structlog.contextvars.merge_contextvars,
@@ -31,12 +30,11 @@ log = structlog.get_logger(__name__)
 
 
 def log_path(logs: Path) -> Path:
-    """Return the file that the daemon logs to."""
     return logs / FILE_NAME
 
 
 def log_to(logs: Path, settings: LogSettings) -> None:
-    """Log to the folder `logs` and to stderr from now on. Call it again to reopen the file or to change settings."""
+    """Log to the folder `logs` and to stderr. Call it again to reopen the file or to change settings."""
     logs.mkdir(parents=True, exist_ok=True)
     root = logging.getLogger()
     file = _log_file(root, log_path(logs), settings)
@@ -59,13 +57,12 @@ def log_to(logs: Path, settings: LogSettings) -> None:
 
 
 class LogFile(RotatingFileHandler):
-    """The log file. When it is full it is renamed, and the oldest of the renamed files is removed."""
+    """The log file. A full one is renamed, and the oldest renamed one is removed."""
 
     def __init__(self, path: Path, settings: LogSettings) -> None:
         super().__init__(path, maxBytes=settings.max_bytes, backupCount=settings.keep - 1, encoding="utf-8")
 
     def reopen(self, settings: LogSettings) -> None:
-        """Open the file that is at the path now, or a new one, and adopt the settings."""
         assert self.lock is not None, "`logging.Handler` makes one"
         with self.lock:
             self.maxBytes, self.backupCount = settings.max_bytes, settings.keep - 1
@@ -74,8 +71,7 @@ class LogFile(RotatingFileHandler):
             self.stream = self._open()
 
     def doRollover(self) -> None:
-        """Start a new file. If only one is kept, empty it: `RotatingFileHandler` would let it grow without limit."""
-        if self.backupCount == 0:
+        if self.backupCount == 0:  # `RotatingFileHandler` would let the file grow without limit
             assert self.stream is not None, "`shouldRollover` has just opened it"
             self.stream.truncate(0)
         else:
@@ -83,16 +79,15 @@ class LogFile(RotatingFileHandler):
 
 
 class LoopErrors:
-    """The handler of the event loop's errors. An error is logged once, and then, each minute, how often it came again.
+    """Handles errors of the event loop: each is logged once, then every minute with its number of repetitions.
 
-    One cause can raise the same error thousands of times, such as a connection that cannot be accepted.
+    One cause, such as a connection that cannot be accepted, can raise the same error thousands of times.
     """
 
     def __init__(self) -> None:
         self._repeated: dict[tuple[str, str], int] = {}
 
     def __call__(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Handle an error as `loop.set_exception_handler` describes it."""
         error = context.get("exception")
         key = (str(context.get("message", "")), repr(error))
         if key in self._repeated:
@@ -111,17 +106,16 @@ class LoopErrors:
 
 
 def _log_file(root: logging.Logger, path: Path, settings: LogSettings) -> LogFile:
-    """Return the handler that writes to `path`. An existing one is reopened: two would rename each other's files."""
     for handler in root.handlers:
         if isinstance(handler, LogFile) and handler.baseFilename == os.path.abspath(path):
-            handler.reopen(settings)
+            handler.reopen(settings)  # two handlers would rename each other's files
             return handler
     return LogFile(path, settings)
 
 
 def _formatter(renderer: Any) -> structlog.stdlib.ProcessorFormatter:
-    """Return a formatter for our own records and for those of libraries, which use `logging`."""
     last: list[Any] = [structlog.stdlib.ProcessorFormatter.remove_processors_meta]
     if not isinstance(renderer, structlog.dev.ConsoleRenderer):
         last.append(structlog.processors.format_exc_info)
+    # Records of libraries, which use `logging`, are the foreign ones.
     return structlog.stdlib.ProcessorFormatter(processors=[*last, renderer], foreign_pre_chain=_SHARED)

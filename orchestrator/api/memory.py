@@ -1,4 +1,4 @@
-"""Endpoints for what the router has learned: state of the memory, questions to its graph, comparisons of routers."""
+"""Endpoints for the router's memory: its state, questions to its graph, comparisons of routers."""
 
 import asyncio
 from typing import Any
@@ -26,10 +26,8 @@ class GraphAnswerBody(BaseModel):
 
     columns: list[str]
     rows: list[list[Any]]
-    more: bool
-    """Whether there are further rows."""
-    behind: int
-    """How many outcomes came since the graph was written."""
+    more: bool  # there are further rows
+    behind: int  # outcomes since the graph was written
 
 
 class DoneBody(BaseModel):

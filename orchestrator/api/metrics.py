@@ -1,4 +1,4 @@
-"""Serve counters and gauges to Prometheus. The one file through which its client library enters."""
+"""Serve counters and gauges to Prometheus. Only this file uses its client library."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
@@ -15,8 +15,7 @@ from orchestrator.pool import ModelStatus, PoolSnapshot
 from orchestrator.service.service import Service
 
 PREFIX: Final = "orchestrator"
-LLAMA_SERVER: Final = "llamacpp"
-"""The prefix of llama-server's metrics."""
+LLAMA_SERVER: Final = "llamacpp"  # the prefix of llama-server's metrics
 
 router = APIRouter(tags=["upkeep"], responses=dict(DOCUMENTED))
 
@@ -32,14 +31,11 @@ async def metrics(service: ServiceDep) -> Response:
 
 
 class _ServiceCollector(Collector):
-    """Reads the figures of a service when Prometheus' client collects them."""
-
     def __init__(self, service: Service, pool: PoolSnapshot | None) -> None:
         self._service = service
         self._pool = pool
 
     def collect(self) -> Iterator[Metric]:
-        """Yield every metric family."""
         service = self._service
         yield _gauge("ready", "1 if the daemon accepts runs", float(service.why_not_ready is None))
         yield _gauge("runs_waiting", "runs in the queue", service.waiting)
@@ -70,23 +66,25 @@ def _pool_metrics(snapshot: PoolSnapshot) -> Iterator[Metric]:
     yield _gauge("pool_budget_bytes", "memory that models may use", snapshot.budget)
     yield _gauge("pool_used_bytes", "memory that models use", snapshot.used)
     families: dict[str, tuple[str, Callable[[ModelStatus], float]]] = {
-        "model_ready": ("1 if the model is loaded", lambda one: float(one.state == "ready")),
-        "model_bytes": ("memory that the model uses", lambda one: one.bytes),
-        "model_waiting": ("requests that wait for an engine", lambda one: one.waiting),
-        "model_active": ("requests that generate", lambda one: one.active),
+        "model_ready": ("1 if the model is loaded", lambda model: float(model.state == "ready")),
+        "model_bytes": ("memory that the model uses", lambda model: model.bytes),
+        "model_waiting": ("requests that wait for an engine", lambda model: model.waiting),
+        "model_active": ("requests that generate", lambda model: model.active),
     }
     for name, (text, value) in families.items():
         family = GaugeMetricFamily(f"{PREFIX}_{name}", text, labels=("model",))
-        for one in snapshot.models:
-            family.add_metric([one.model], value(one))
+        for model in snapshot.models:
+            family.add_metric([model.model], value(model))
         yield family
     yield from _speeds(snapshot)
-    counted = {one.model: one.counters for one in snapshot.models if one.counters is not None}
+    counted = {model.model: model.counters for model in snapshot.models if model.counters is not None}
     kinds = ("prompt_tokens", "reused_tokens", "output_tokens", "drafted", "accepted", "preempted")
-    numbers = [((name, kind), getattr(one, kind)) for name, one in counted.items() for kind in kinds]
+    numbers = [((name, kind), getattr(counters, kind)) for name, counters in counted.items() for kind in kinds]
     yield _counter("engine", "counters of engines since they were loaded", ("model", "kind"), numbers)
     spent = [
-        ((name, kind), getattr(one, f"{kind}_seconds")) for name, one in counted.items() for kind in ("llama", "own")
+        ((name, kind), getattr(counters, f"{kind}_seconds"))
+        for name, counters in counted.items()
+        for kind in ("llama", "own")
     ]
     yield _counter("engine_seconds", "seconds in llama.cpp, and outside of it", ("model", "kind"), spent)
     saved = GaugeMetricFamily(
@@ -98,7 +96,6 @@ def _pool_metrics(snapshot: PoolSnapshot) -> Iterator[Metric]:
 
 
 def _speeds(snapshot: PoolSnapshot) -> Iterator[Metric]:
-    """Yield how many tokens a second each model computes of a prompt, and writes in a sequence, on the average."""
     family = GaugeMetricFamily(
         f"{PREFIX}_model_tokens_per_second",
         "tokens a second and sequence, on the average since the daemon started",
@@ -114,14 +111,14 @@ def _speeds(snapshot: PoolSnapshot) -> Iterator[Metric]:
 
 
 def _llama_server_metrics(snapshot: PoolSnapshot) -> Iterator[Metric]:
-    """Yield what llama-server's dashboards read, under its names: sums over all models, since the daemon started."""
+    # Sums over all models since the daemon started, under the names that llama-server's dashboards read.
     uses = [use for model in snapshot.models for use in model.roles.values()]
     counters = [model.counters for model in snapshot.models if model.counters is not None]
     computed = sum(use.prompt_tokens - use.cached_tokens for use in uses)
     written = sum(use.output_tokens for use in uses)
     prefill, decode = sum(use.prefill_seconds for use in uses), sum(use.decode_seconds for use in uses)
-    cells, used = sum(one.cells for one in counters), sum(one.used_cells for one in counters)
-    waiting = sum(model.waiting for model in snapshot.models) + sum(one.queued for one in counters)
+    cells, used = sum(engine.cells for engine in counters), sum(engine.used_cells for engine in counters)
+    waiting = sum(model.waiting for model in snapshot.models) + sum(engine.queued for engine in counters)
     counted = {
         "prompt_tokens": ("prompt tokens that were computed", computed),
         "prompt_seconds": ("seconds in which prompts were computed", prefill),

@@ -39,8 +39,7 @@ class RoleLine(BaseModel):
     persona: str | None
     escalates_to: str | None
     usable: bool
-    why_not: str | None
-    """Why it cannot be used; None where it can."""
+    why_not: str | None  # None if it is usable
     description: str
 
 
@@ -48,18 +47,13 @@ class PersonaLine(BaseModel):
     """A persona of the registry, or one that was made at run time."""
 
     name: str
-    text: str
-    """What it adds to the system prompt of a role."""
+    text: str  # added to the system prompt of a role
     description: str
+    # `file` (the registry's), `user`, `plan` (of a request), or `memory` (for frequent tasks that are not done well)
     maker: Maker
-    """Who made it: `file` (the registry's), `user`, `plan` (the plan of a request), or `memory` (for tasks that come
-    often and are not done well)."""
-    by: str = ""
-    """Which caller, as `token:ann`, or which run made it; empty if the caller may not see that."""
-    made: float | None = None
-    """When it was made at run time, in seconds since the epoch."""
-    retired: float | None = None
-    """When it was retired, in seconds since the epoch; None while it is in use."""
+    by: str = ""  # the caller, as `token:ann`, or the run that made it; empty if the caller may not see that
+    made: float | None = None  # seconds since the epoch; None if it is the registry's
+    retired: float | None = None  # seconds since the epoch; None while it is in use
     why_retired: str = ""
 
 
@@ -70,8 +64,7 @@ class UseLine(BaseModel):
     attempts: int
     succeeded: int
     failed: int
-    last: float
-    """When the last one began, in seconds since the epoch."""
+    last: float  # start of the last one, in seconds since the epoch
 
 
 class PersonaUses(PersonaLine):
@@ -92,11 +85,9 @@ class PersonaBody(StrictBody):
 class PlacedBody(BaseModel):
     """Where an added persona went."""
 
-    name: str
-    """The persona to use: the added one, or one that says nearly the same."""
+    name: str  # of the added persona, or of one that says nearly the same
     new: bool
-    similarity: float
-    """How alike both texts are, up to 1."""
+    similarity: float  # of both texts, up to 1
 
 
 class EntryLine(BaseModel):
@@ -107,8 +98,7 @@ class EntryLine(BaseModel):
     context: int
     slots: int
     usable: bool
-    why_not: str | None
-    """Why it cannot be used; None where it can."""
+    why_not: str | None  # None if it is usable
     description: str
 
 
@@ -145,7 +135,7 @@ async def change(model: str, verb: Verb, service: ServiceDep) -> ModelStatus:
             await pool.unload(model)
         case Verb.PIN | Verb.UNPIN:
             pool.pin(model, verb is Verb.PIN)
-    status = next((one for one in (await service.orchestrator.survey()).models if one.model == model), None)
+    status = next((state for state in (await service.orchestrator.survey()).models if state.model == model), None)
     if status is None:
         raise UnknownModel(model, f"model {model} has just been removed from the registry")
     return status
@@ -154,11 +144,11 @@ async def change(model: str, verb: Verb, service: ServiceDep) -> ModelStatus:
 @router.get("/registry")
 async def registry(service: ServiceDep, access: AccessDep) -> RegistryBody:
     """Return the models, roles and personas of the registry."""
-    found, watched = service.orchestrator.registry, service.orchestrator.registry_status
+    current, watched = service.orchestrator.registry, service.orchestrator.registry_status
     return RegistryBody(
-        path=str(found.path),
-        models=[_entry(entry) for entry in found.models.values()],
-        roles=[_role(role, found.why_not(role.name)) for role in found.roles.values()],
+        path=str(current.path),
+        models=[_entry(entry) for entry in current.models.values()],
+        roles=[_role(role, current.why_not(role.name)) for role in current.roles.values()],
         personas=_personas(service, access),
         problems=[str(problem) for problem in watched.problems],
     )
@@ -190,18 +180,18 @@ async def add_persona(body: PersonaBody, service: ServiceDep, access: AccessDep,
 @router.get("/personas/{name}")
 async def persona(name: str, service: ServiceDep, access: AccessDep) -> PersonaUses:
     """Return a persona, and how it was used."""
-    found = next((one for one in _personas(service, access, retired=True) if one.name == name), None)
-    if found is None:
+    match = next((line for line in _personas(service, access, retired=True) if line.name == name), None)
+    if match is None:
         raise NotFound(str(unknown_persona(name, service.orchestrator.registry.personas)))
     uses = await asyncio.to_thread(service.orchestrator.journal.persona_uses)
     lines = [UseLine(**{key: getattr(use, key) for key in UseLine.model_fields}) for use in uses if use.persona == name]
-    return PersonaUses(**found.model_dump(), uses=lines)
+    return PersonaUses(**match.model_dump(), uses=lines)
 
 
 @router.delete("/personas/{name}")
 async def retire_persona(name: str, service: ServiceDep, access: AccessDep) -> PersonaLine:
     """Retire a persona that was made at run time. Runs that name it go on with it."""
-    return _made(await service.orchestrator.retire_persona(name), access)
+    return _persona_line(await service.orchestrator.retire_persona(name), access)
 
 
 def _entry(entry: ModelEntry) -> EntryLine:
@@ -231,18 +221,18 @@ def _role(role: RoleEntry, why_not: str | None) -> RoleLine:
 
 
 def _personas(service: Service, access: Access, *, retired: bool = False) -> list[PersonaLine]:
-    """Return the personas of the registry's file, then those that were made at run time."""
     registry = service.orchestrator.registry
-    made = [_made(one, access) for one in service.orchestrator.personas if retired or one.retired is None]
-    lines = [
-        PersonaLine(name=one.name, text=one.text, description=one.description, maker=one.maker)
-        for one in registry.personas.values()
-        if one.maker == "file"
+    at_run_time = [
+        _persona_line(entry, access) for entry in service.orchestrator.personas if retired or entry.retired is None
     ]
-    return [*lines, *(one for one in made if all(one.name != line.name for line in lines))]
+    lines = [
+        PersonaLine(name=entry.name, text=entry.text, description=entry.description, maker=entry.maker)
+        for entry in registry.personas.values()
+        if entry.maker == "file"
+    ]
+    return [*lines, *(entry for entry in at_run_time if all(entry.name != line.name for line in lines))]
 
 
-def _made(one: MadePersona, access: Access) -> PersonaLine:
-    """Return a persona, without the user or the run of others that made it."""
-    line = PersonaLine(**{key: getattr(one, key) for key in PersonaLine.model_fields})
-    return line if access.sees(one.by) else line.model_copy(update={"by": ""})
+def _persona_line(entry: MadePersona, access: Access) -> PersonaLine:
+    line = PersonaLine(**{key: getattr(entry, key) for key in PersonaLine.model_fields})
+    return line if access.sees(entry.by) else line.model_copy(update={"by": ""})

@@ -1,11 +1,9 @@
-"""Endpoints for procedures: list, show, plan, begin, approve, follow, undo, and the audit log of all that.
+"""Endpoints for procedures: list, show, plan, start, approve, follow, undo, and their audit log.
 
-Who asks is the user at the other end of the Unix socket, or whoever has a token: `service.callers` says what roles that
-gives. Each procedure says which roles may run it.
+`service.callers` says which roles a caller has, and each procedure which roles may run it.
 
-The events of an execution are server-sent events: each entry of the audit log about it under the name `entry`, with its
-number in the log as its id, and in between `progress` events without an id. A client that comes back with
-`Last-Event-ID` (or `after`) gets the entries behind that one.
+The events of an execution are its entries in the audit log, with the name `entry` and the number in the log as the id,
+and `progress` events without an id. `Last-Event-ID` (or `after`) asks for the entries after that one.
 """
 
 import asyncio
@@ -82,8 +80,8 @@ async def listed(service: ServiceDep) -> dict[str, Any]:
 @router.get("/executions")
 async def history(service: ServiceDep, limit: Limit = 50) -> dict[str, Any]:
     """List executions, newest first."""
-    found = await asyncio.to_thread(service.procedures.engine.executions, limit)
-    return {"executions": [one.to_json() for one in found]}
+    executions = await asyncio.to_thread(service.procedures.engine.executions, limit)
+    return {"executions": [execution.to_json() for execution in executions]}
 
 
 @router.get("/executions/{execution}")
@@ -105,7 +103,7 @@ async def events(
     follow: Annotated[bool, Query(description="false: end after what has happened so far.")] = True,
 ) -> EventStream:
     """Stream what has happened in an execution, and then what happens until it is over."""
-    await service.procedures.execution(execution)  # raises before the answer begins
+    await service.procedures.execution(execution)  # raises before the answer starts
     number = event_number(last_event_id, after)
     if not follow:
         entries = await asyncio.to_thread(service.procedures.engine.audit.entries, execution, number)
@@ -146,7 +144,7 @@ async def recover(service: ServiceDep, caller: CallerDep) -> dict[str, Any]:
 
     Only owners and operators may.
     """
-    return {"recovered": [one.to_json() for one in await service.procedures.recover(caller)]}
+    return {"recovered": [execution.to_json() for execution in await service.procedures.recover(caller)]}
 
 
 @router.get("/audit")
@@ -154,7 +152,7 @@ async def audit(service: ServiceDep, limit: Limit = 20) -> dict[str, Any]:
     """Return the last entries of the audit log, and its head: the number and the hash of the last one."""
     log = service.procedures.engine.audit
     head, entries = await asyncio.to_thread(lambda: (log.head(), log.last(limit)))
-    return {"head": str(head), "entries": [entry_body(one) for one in entries]}
+    return {"head": str(head), "entries": [entry_body(entry) for entry in entries]}
 
 
 @router.get("/audit/verify")
@@ -163,8 +161,8 @@ async def verify(
     head: Annotated[str | None, Query(description="NUMBER:HASH of an entry that was noted elsewhere.")] = None,
 ) -> dict[str, Any]:
     """Check the whole audit log for edits, cuts and moves. `after` is the last entry of the parts that were removed."""
-    known, log = _head(head), service.procedures.engine.audit
-    return await asyncio.to_thread(verified_body, log, known)
+    noted, log = _head(head), service.procedures.engine.audit
+    return await asyncio.to_thread(verified_body, log, noted)
 
 
 @router.post("/audit/new", status_code=201)
@@ -194,10 +192,7 @@ async def begin(name: str, body: BeginBody, service: ServiceDep, access: AccessD
 
 
 def _inputs(name: str, body: InputsBody, service: Service, access: Access) -> dict[str, Any]:
-    """Return the inputs of a procedure. The daemon's user may read more than callers, so only owners name any path.
-
-    Raises InputError for a path outside of the folders of the configuration, UnknownProcedure, ProcedureInvalid.
-    """
+    # The daemon's user may read more than other callers may, so only owners name any path.
     if access.may(Permission.OWN):
         return body.inputs
     forms = service.procedures.engine.library.procedure(name).form.inputs

@@ -30,8 +30,7 @@ from orchestrator.service.service import Service
 from orchestrator.task.events import Mode, Priority, RunLimits, RunStatus
 from orchestrator.task.taskir import dump_task, task_from
 
-ARCHIVE_MEMORY_BYTES: Final = 1 << 20
-"""How large an archive may be before it is written to a temporary file instead of memory."""
+ARCHIVE_MEMORY_BYTES: Final = 1 << 20  # larger archives go to a temporary file
 CHUNK_BYTES: Final = 1 << 16
 RUN_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$"
 BINARY: Final = {"schema": {"type": "string", "format": "binary"}}
@@ -91,11 +90,9 @@ class RatingLine(BaseModel):
     run_id: str
     step: str | None
     score: float
-    by: str
-    """The key of the caller who has rated, as `token:ann`."""
+    by: str  # the key of the caller, as `token:ann`
     note: str
-    at: float
-    """Seconds since the epoch."""
+    at: float  # seconds since the epoch
 
 
 class RunLine(BaseModel):
@@ -108,31 +105,24 @@ class RunLine(BaseModel):
     accepted_at: float
     finished_at: float | None
     error: str | None
-    doubt: str
-    """Why the answer of a run that is done is doubtful; empty if nothing is known against it."""
-    owner: str
-    """Who submitted it, as `token:ann`; empty for runs of early versions."""
-    position: int | None = None
-    """While the run is queued: how many runs are ahead of it at most."""
+    doubt: str  # why the answer is doubtful; empty if nothing is known against it
+    owner: str  # who submitted it, as `token:ann`; empty for runs of early versions
+    position: int | None = None  # of a queued run: at most so many runs are ahead of it
 
 
 class CancelLine(RunLine):
     """A run, and what a request to cancel it or a step of it has done."""
 
-    cancelled: list[str]
-    """The steps that are cancelled: the one that was named, then what depends on it; or all that had not ended."""
-    had_ended: str | None
-    """The status of the run, or the state of the step, if it had ended before, so that nothing is cancelled."""
-    done: str
-    """The same in a sentence."""
+    cancelled: list[str]  # the step of the request, then the steps that depend on it; or all that had not ended
+    had_ended: str | None  # status of the run, or state of the step, if it had ended before
+    done: str  # the same in a sentence
 
 
 class RunList(BaseModel):
     """Runs, newest first."""
 
     runs: list[RunLine]
-    before: str | None
-    """The value of `before` that asks for the next runs; None where there are no more."""
+    before: str | None  # the `before` of the request for the next runs; None if there are no more
 
 
 class ArtifactLine(BaseModel):
@@ -169,25 +159,18 @@ class ResultBody(BaseModel):
     status: RunStatus
     answer: str | None
     error: str | None
-    doubt: str
-    """Why the answer of a run that is done is doubtful; empty if nothing is known against it."""
-    artifacts: dict[str, str]
-    """The SHA-256 digest of each artifact, by its name."""
-    results: list[str]
-    """The names of those artifacts that the request asked for, and of new versions of files."""
+    doubt: str  # why the answer is doubtful; empty if nothing is known against it
+    artifacts: dict[str, str]  # SHA-256 digests by name
+    results: list[str]  # names of the artifacts that the request asked for, and of new versions of files
 
 
 class PlannedBody(BaseModel):
     """A plan that can be submitted as a task."""
 
-    task: dict[str, Any]
-    """A TaskIR document."""
-    goes_on_after: str | None
-    """The step whose output the rest of the plan would depend on; None for a plan that is complete."""
-    mode: Mode
-    """How a run of the request would be carried out."""
-    reason: str
-    """Why the request is answered directly, if nobody has forced that; or what was wrong with the plan."""
+    task: dict[str, Any]  # a TaskIR document
+    goes_on_after: str | None  # the step on whose output the rest of the plan would depend; None: it is complete
+    mode: Mode  # of a run of the request
+    reason: str  # why the request is answered directly, if nobody has forced that; or what was wrong with the plan
 
 
 IdempotencyKey = Annotated[
@@ -256,7 +239,7 @@ async def result(run: str, service: ServiceDep) -> ResultBody:
         error=report.error,
         doubt=report.doubt,
         artifacts=dict(report.artifacts),
-        results=[one.name for one in report.results],
+        results=[output.name for output in report.results],
     )
 
 
@@ -280,8 +263,8 @@ async def retry(run: str, service: ServiceDep, access: AccessDep) -> RunLine:
 @router.post("/runs/{run}/ratings", status_code=201)
 async def rate(run: str, body: RatingBody, service: ServiceDep, access: AccessDep) -> RatingLine:
     """Rate a run that has ended, or one of its steps. Both may be rated more than once."""
-    made = await service.rate(run, body.score, access.key, body.step, body.note)
-    return RatingLine(run_id=run, step=made.step, score=made.score, by=made.by, note=made.note, at=made.at)
+    rating = await service.rate(run, body.score, access.key, body.step, body.note)
+    return RatingLine(run_id=run, step=rating.step, score=rating.score, by=rating.by, note=rating.note, at=rating.at)
 
 
 @router.delete("/runs/{run}", status_code=204)
@@ -294,8 +277,8 @@ async def delete(run: str, service: ServiceDep) -> None:
 async def artifacts(run: str, service: ServiceDep) -> ArtifactList:
     """List the artifacts of a run."""
     report = await _report(service, run)
-    found = await asyncio.to_thread(_artifact_lines, service, report)
-    return ArtifactList(artifacts=found)
+    lines = await asyncio.to_thread(_artifact_lines, service, report)
+    return ArtifactList(artifacts=lines)
 
 
 @router.get(
@@ -326,7 +309,7 @@ async def attempt(run: str, step: str, number: int, service: ServiceDep) -> Atte
     row = next((row for row in (await _report(service, run)).steps if row.id == step), None)
     if row is None:
         raise NotFound(f"run {run} has no step {step!r}")
-    if all(made.number != number for made in row.attempts):
+    if all(record.number != number for record in row.attempts):
         raise NotFound(f"{step} of run {run} has no attempt {number}")
     answer = await asyncio.to_thread(attempt_answer, service.orchestrator.journal, row, number)
     return AttemptBody(**asdict(answer))
@@ -358,10 +341,7 @@ async def plan(
 
 
 def job_from(body: RunBody, service: Service, access: Access, key: str | None) -> Job:
-    """Return the job that a body of this caller describes.
-
-    Raises InputError for a body that describes no job, and for a folder that may not be read.
-    """
+    """Return the job that a body describes. Raises InputError if it is none, or the caller may not read its folder."""
     if (body.request is None) == (body.task is None):
         raise InputError(Problem("request", "neither request nor task is given, or both are", "exactly one of them"))
     return Job(
@@ -380,7 +360,7 @@ def job_from(body: RunBody, service: Service, access: Access, key: str | None) -
 
 
 def run_line(row: RunRow, position: int | None) -> RunLine:
-    """Return the entry of a run. One with a `position` is queued, however far it had come before a restart."""
+    """Return the list entry of a run. With a `position` it is queued, whatever its status before a restart."""
     return RunLine(
         run_id=row.run,
         status=row.status if position is None else "queued",
@@ -396,33 +376,29 @@ def run_line(row: RunRow, position: int | None) -> RunLine:
 
 
 async def cancel_line(service: Service, run: str, step: str | None) -> CancelLine:
-    """Cancel a run or a step of it, and return what that has done. Raises UnknownRun, InputError."""
-    done = await service.cancel(run, step)
+    """Cancel a run or a step of it, and return the effect. Raises UnknownRun, InputError."""
+    outcome = await service.cancel(run, step)
     line = await _line(service, run)
     return CancelLine(
-        **line.model_dump(), cancelled=list(done.steps), had_ended=done.ended, done=done.describe(run, step)
+        **line.model_dump(), cancelled=list(outcome.steps), had_ended=outcome.ended, done=outcome.describe(run, step)
     )
 
 
 def _directory(text: str | None, service: Service, access: Access) -> FilePath | None:
-    """Return the folder that a run may read. Only owners on the socket may name others than those of the configuration.
-
-    For all others the path has its links resolved, so that it stays the folder that was checked. Raises InputError for
-    a path that is not absolute, or that may not be read.
-    """
     if text is None:
         return None
+    # Only owners on the socket may name any folder. For others links are resolved, so that it stays the checked one.
     return _absolute("directory", text) if access.may_name_folders else permitted_path("directory", text, service)
 
 
 def permitted_path(where: str, text: str, service: Service) -> FilePath:
-    """Return a path below the folders of the configuration, with its links resolved. Raises InputError for another."""
-    found = _absolute(where, text).resolve()
+    """Return a path below the configured folders, with its links resolved. Raises InputError for any other."""
+    resolved = _absolute(where, text).resolve()
     allowed = [FilePath(folder).resolve() for folder in service.configuration.runs.folders]
-    if not any(found.is_relative_to(folder) for folder in allowed):
+    if not any(resolved.is_relative_to(folder) for folder in allowed):
         accepted = ", ".join(map(str, allowed)) or "none: see folders of [runs]"
         raise InputError(Problem(where, f"{text} may not be used by this caller", accepted))
-    return found
+    return resolved
 
 
 def _absolute(where: str, text: str) -> FilePath:

@@ -1,8 +1,8 @@
 """The daemon: open the state folder, listen, and shut down in order.
 
-After SIGTERM or SIGINT, runs and chats in progress have `drain_seconds` to end before the daemon does; after a second
-signal it ends at once. Runs that have not ended go on at the next start. SIGHUP reads the configuration and the
-certificate again, and opens the log file again.
+After SIGTERM or SIGINT, runs and chats in progress have `drain_seconds` to end; a second signal ends the daemon at
+once. Unfinished runs continue at the next start. SIGHUP reloads the configuration and the certificate, and reopens the
+log file.
 """
 
 import asyncio
@@ -36,41 +36,33 @@ from orchestrator.service.service import Service
 from registry.models import Registry
 
 CLOSING_SECONDS: Final = 3
-EXTRA_CONNECTIONS: Final = 256
-"""How many more connections there may be than requests: some wait between two requests, and others get an error."""
-QUEUED_CONNECTIONS: Final = 1024
-"""How many clients may wait until their connection is accepted."""
+EXTRA_CONNECTIONS: Final = 256  # more than requests: some wait between two requests, and others get an error
+QUEUED_CONNECTIONS: Final = 1024  # not accepted yet
+# Connections that a listener accepts in one iteration of the event loop. Each takes a fraction of a millisecond, and a
+# request to the other listener waits for about ten iterations.
 ACCEPTED_AT_ONCE: Final = 2
-"""How many connections a listener accepts in one iteration of the event loop. Each takes a fraction of a millisecond,
-and a request to the other listener waits for about ten iterations."""
 KILLED_EXIT_CODE: Final = 130
 
 log = structlog.get_logger(__name__)
 
 
 class Listener(uvicorn.Server):
-    """A server of uvicorn that leaves signals to `Signals`."""
+    """A uvicorn server that leaves signals to `Signals`."""
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Install no signal handlers."""
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listen. Clients may queue up to be accepted, but not so many are accepted at once that descriptors run out.
-
-        asyncio accepts as many in one go as the backlog says, before any of them can be closed.
-        """
         await super().startup(sockets)
-        for one in sockets or ():
-            one.listen(QUEUED_CONNECTIONS)
+        # asyncio accepts `backlog` connections in one go, before any of them can be closed. That number stays small, so
+        # that descriptors do not run out; only the queue in the kernel becomes longer.
+        for sock in sockets or ():
+            sock.listen(QUEUED_CONNECTIONS)
 
 
 async def serve(home: Path, registry: Registry, configuration: Configuration) -> None:
-    """Serve until a signal ends it.
-
-    Raises InputError for settings that cannot be used, and JournalError for a state folder that cannot.
-    """
+    """Serve until a signal. Raises InputError for unusable settings, and JournalError for an unusable state folder."""
     address = tcp_address(configuration.server)
     tls = tls_context(configuration.server) if address is not None and address.tls else None
     place = Home(home)
@@ -100,7 +92,7 @@ async def serve(home: Path, registry: Registry, configuration: Configuration) ->
 
 
 class Signals:
-    """A context manager, inside which signals set `stop` and reload the configuration."""
+    """A context in which signals set `stop` and reload the configuration."""
 
     def __init__(self, service: Service, stop: asyncio.Event, tls: ssl.SSLContext | None) -> None:
         self._service = service
@@ -139,12 +131,10 @@ class Signals:
         log.info("the configuration was read again; addresses, and TLS or none, take effect at the next start")
 
     def _log_to(self, settings: LogSettings) -> None:
-        """Open the log again, because the file may have been moved away."""
-        log_to(Home(self._service.home).logs, settings)
+        log_to(Home(self._service.home).logs, settings)  # reopens the file, which may have been moved away
 
 
 async def _drain(service: Service, limiter: GenerationLimiter) -> None:
-    """Wait until runs and chats in progress have ended, at most for `drain_seconds`."""
     seconds = service.configuration.server.drain_seconds
     log.info("the daemon is to stop", running=len(service.running), waiting=service.waiting, drain_seconds=seconds)
     with suppress(TimeoutError):

@@ -1,7 +1,6 @@
-"""Send server-sent events as they come, with comments in between that keep the connection alive.
+"""Send server-sent events, with comments in between that keep the connection alive.
 
-The format is FastAPI's and the response Starlette's. Why it is neither `sse-starlette` nor FastAPI's own endpoints that
-yield events is in `docs/adr/0015-libraries-of-the-http-api.md`.
+`docs/adr/0015-libraries-of-the-http-api.md` says why not with `sse-starlette` or FastAPI's endpoints that yield events.
 """
 
 import asyncio
@@ -17,18 +16,16 @@ from starlette.types import Receive, Scope, Send
 KEEP_ALIVE_SECONDS: Final = 15.0
 KEEP_ALIVE: Final = format_sse_event(comment="keep-alive")
 MEDIA_TYPE: Final = "text/event-stream"
-DOCUMENTED_STREAM: Final = {"content": {MEDIA_TYPE: {"schema": {"type": "string"}}}}
-"""What the OpenAPI document says of a successful answer that is a stream of events."""
+DOCUMENTED_STREAM: Final = {"content": {MEDIA_TYPE: {"schema": {"type": "string"}}}}  # for the OpenAPI document
 
 Events = AsyncGenerator[bytes, None]
 
 
 class EventStream(StreamingResponse):
-    """Sends server-sent events as the generator `events` yields them, each in its wire format.
+    """Sends the events of a generator, each in wire format. The generator is closed when the client disconnects.
 
-    Every `keep_alive_seconds` a comment is sent, so that neither clients nor proxies close the connection while nothing
-    happens. When the client disconnects, the generator is closed. `on_end` is called once the response has ended, for
-    whatever reason, and also where nothing could be sent.
+    Comments keep clients and proxies from closing an idle connection. `on_end` is called when the response ends for any
+    reason, even if nothing was sent.
     """
 
     media_type = MEDIA_TYPE
@@ -42,14 +39,13 @@ class EventStream(StreamingResponse):
         self._keep_alive_seconds = keep_alive_seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send all events, or as many as come before the client disconnects."""
         try:
             await super().__call__(scope, receive, send)
         finally:
             self._on_end()
 
     async def stream_response(self, send: Send) -> None:
-        """Send the response. Starlette runs this, and cancels it when the client disconnects."""
+        # Starlette cancels this when the client disconnects.
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         # No task group: it would wrap the error of a generator, and the application's handlers go by its type.
         keep_alive_task = asyncio.create_task(self._send_keep_alives(send))
@@ -69,9 +65,6 @@ class EventStream(StreamingResponse):
 
 
 def format_event(data: Any, name: str | None = None, number: int | None = None) -> bytes:
-    """Return a server-sent event in its wire format. `data` is a string that is sent as it is, or else made into JSON.
-
-    `name` becomes the field `event` and `number` the field `id`.
-    """
+    """Return an event in wire format, with the fields `event`, `id` and `data` (JSON, unless it is a string)."""
     text = data if isinstance(data, str) else json.dumps(data, ensure_ascii=False)
     return format_sse_event(data_str=text, event=name, id=None if number is None else str(number))

@@ -1,4 +1,4 @@
-"""Say how long prompt and answer took, in the form that llama-server has in all of its answers."""
+"""Report how long prompt and answer took, in the form of llama-server."""
 
 import time
 from collections.abc import Sequence
@@ -12,40 +12,36 @@ from orchestrator.task.events import Usage
 class Timings(BaseModel):
     """How long prompt and answer took."""
 
-    cache_n: int
-    """Tokens of the prompt that the KV cache had."""
-    prompt_n: int
-    """Tokens of the prompt that were computed."""
+    cache_n: int  # prompt tokens from the KV cache
+    prompt_n: int  # prompt tokens that were computed
     prompt_ms: float
     prompt_per_token_ms: float
     prompt_per_second: float
-    predicted_n: int
-    """Tokens of the answer."""
+    predicted_n: int  # tokens of the answer
     predicted_ms: float
     predicted_per_token_ms: float
     predicted_per_second: float
 
 
 def timings_of(usages: Sequence[Usage]) -> Timings:
-    """Return how long the answers to one prompt took, which are generated at the same time.
-
-    The prompt is that of the first one, which computes it for the others.
-    """
-    first, *_ = usages
+    """Return how long the answers to one prompt took, which were generated at the same time."""
+    first, *_ = usages  # this one computed the prompt for the others
     prompt = _rates("prompt", first.prompt_tokens - first.cached_tokens, first.prefill_seconds)
-    answers = _rates("predicted", sum(one.output_tokens for one in usages), max(one.decode_seconds for one in usages))
+    answers = _rates(
+        "predicted", sum(usage.output_tokens for usage in usages), max(usage.decode_seconds for usage in usages)
+    )
     return Timings(cache_n=first.cached_tokens, **prompt, **answers)
 
 
 class TimingsSoFar:
-    """How long an answer has taken so far, by the clock of the daemon. What its prompt took is told at its end."""
+    """How long an answer has taken so far, by the daemon's clock. The time for the prompt is known only at the end."""
 
     def __init__(self) -> None:
         self._begin = 0.0
         self._tokens = 0
 
     def after(self, tokens: int) -> dict[str, Any]:
-        """Return the fields of `Timings` that tell of the answer, after a piece of it that has so many tokens."""
+        """Return the answer's fields of `Timings` after a piece with so many tokens."""
         now = time.perf_counter()
         if not self._tokens:
             self._begin = now

@@ -1,7 +1,7 @@
-"""Read the certificate and the key of TCP, and refuse those that no client could accept.
+"""Load the certificate and the key for TCP, and refuse those that no client could accept.
 
-An error names the setting and the file. Renewed files are loaded into the same context, so that open connections go on
-and new ones get the new certificate.
+Errors name the setting and the file. Renewed files are loaded into the same context: open connections continue, and new
+ones get the new certificate.
 """
 
 import ssl
@@ -16,7 +16,7 @@ KEY: Final = "tls_key of [server]"
 
 
 def tls_context(settings: ServerSettings) -> ssl.SSLContext:
-    """Return the context of a server with this certificate and key. Raises InputError for files that cannot be used."""
+    """Return a server context with the configured certificate and key. Raises InputError for unusable files."""
     client = _trusting_client(settings.tls_certificate)
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     _load(context, settings)
@@ -25,18 +25,15 @@ def tls_context(settings: ServerSettings) -> ssl.SSLContext:
 
 
 def renew(context: ssl.SSLContext, settings: ServerSettings) -> None:
-    """Load the files again for new connections.
-
-    Raises InputError for files that cannot be used, and then leaves the context as it was.
-    """
+    """Load the files again for new connections. Raises InputError for unusable files, and then changes nothing."""
     tls_context(settings)
     _load(context, settings)
 
 
 def _trusting_client(certificate: str) -> ssl.SSLContext:
-    """Return the context of a client that trusts the certificate, and its issuer where the file has that one too."""
     client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     client.check_hostname = False
+    # It trusts the certificate itself, and also its issuer if the file has that one too.
     client.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     try:
         client.load_verify_locations(certificate)
@@ -62,19 +59,16 @@ def _load(context: ssl.SSLContext, settings: ServerSettings) -> None:
         context.load_cert_chain(settings.tls_certificate, settings.tls_key, password=refuse)
     except ssl.SSLError as error:
         if error.reason == "KEY_VALUES_MISMATCH":
-            what, accepted = f"is not the key of {settings.tls_certificate}", "the key that it was made with"
+            problem, accepted = f"is not the key of {settings.tls_certificate}", "the key that it was made with"
         else:
-            what, accepted = f"cannot be used: {error.reason or 'it holds no key'}", "a PEM file of a private key"
-        raise _refused(KEY, settings.tls_key, what, accepted) from error
+            problem, accepted = f"cannot be used: {error.reason or 'it holds no key'}", "a PEM file of a private key"
+        raise _refused(KEY, settings.tls_key, problem, accepted) from error
     except OSError as error:
         raise _unreadable(KEY, settings.tls_key, error) from error
 
 
 def _check_handshake(context: ssl.SSLContext, client: ssl.SSLContext, settings: ServerSettings) -> None:
-    """Shake hands in memory with a client that trusts the certificate, until the client has checked it.
-
-    Raises InputError where the client rejects it.
-    """
+    # In memory, and only until the client has checked the certificate.
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
     server_side = context.wrap_bio(to_server, to_client, server_side=True)
     client_side = client.wrap_bio(to_client, to_server)
@@ -91,5 +85,5 @@ def _unreadable(where: str, file: str, error: OSError) -> InputError:
     return _refused(where, file, f"cannot be read: {error.strerror}", "a PEM file")
 
 
-def _refused(where: str, file: str, what: str, accepted: str) -> InputError:
-    return InputError(Problem(where, f"{file}: {what}", accepted))
+def _refused(where: str, file: str, problem: str, accepted: str) -> InputError:
+    return InputError(Problem(where, f"{file}: {problem}", accepted))

@@ -1,4 +1,4 @@
-"""Make the bodies of answers to /v1/messages, and the events of those that are streamed."""
+"""Make the response bodies and the stream events of /v1/messages."""
 
 import json
 from collections.abc import Awaitable, Callable, Iterator
@@ -30,8 +30,7 @@ class ThinkingBlock(BaseModel):
 
     type: Literal["thinking"] = "thinking"
     thinking: str
-    signature: str = ""
-    """Empty: thoughts are not signed here, and are passed over when a client sends them back."""
+    signature: str = ""  # empty: thoughts are not signed, and those that a client sends back are ignored
 
 
 class ToolUseBlock(BaseModel):
@@ -46,11 +45,9 @@ class ToolUseBlock(BaseModel):
 class MessageUsage(BaseModel):
     """How many tokens prompt and answer have."""
 
-    input_tokens: int
-    """Those of the prompt that were computed."""
+    input_tokens: int  # prompt tokens that were computed
     cache_creation_input_tokens: int = 0
-    cache_read_input_tokens: int = 0
-    """Those of the prompt that the KV cache had."""
+    cache_read_input_tokens: int = 0  # prompt tokens that the KV cache had
     output_tokens: int
 
 
@@ -63,13 +60,11 @@ class MessageAnswer(BaseModel):
     model: str
     content: list[ThinkingBlock | TextBlock | ToolUseBlock]
     stop_reason: StopReason | None
-    stop_sequence: str | None = None
-    """The stop string that has ended the answer."""
+    stop_sequence: str | None = None  # the stop string that ended the answer
     usage: MessageUsage
 
 
-def message_answer(asked: CompletionRequest, completion: Completion) -> MessageAnswer:
-    """Return a complete answer."""
+def message_answer(request: CompletionRequest, completion: Completion) -> MessageAnswer:
     content: list[ThinkingBlock | TextBlock | ToolUseBlock] = []
     if completion.reasoning:
         content.append(ThinkingBlock(thinking=completion.reasoning))
@@ -78,8 +73,8 @@ def message_answer(asked: CompletionRequest, completion: Completion) -> MessageA
     for call in completion.calls:
         content.append(ToolUseBlock(id=call.id, name=call.name, input=json.loads(call.arguments)))
     return MessageAnswer(
-        id=asked.id,
-        model=asked.model,
+        id=request.id,
+        model=request.model,
         content=content,
         stop_reason=_stop_reason(completion),
         stop_sequence=completion.stop_string or None,
@@ -88,25 +83,25 @@ def message_answer(asked: CompletionRequest, completion: Completion) -> MessageA
 
 
 async def message_events(
-    asked: CompletionRequest,
+    request: CompletionRequest,
     prompt_tokens: int,
     handle: GenerationHandle,
     keep: Callable[[MessageAnswer], Awaitable[None]],
 ) -> Events:
-    """Yield the events of an answer. An error ends the stream with an event of that name.
+    """Yield the events of an answer. An error becomes an event of that name, which ends the stream.
 
-    `prompt_tokens` is told at the start; how many of them the KV cache had, at the end. `keep` is called with the whole
-    answer before its last event.
+    `prompt_tokens` is sent at the start; how many of them the KV cache had is sent at the end. `keep` gets the whole
+    answer before the last event.
     """
     stream = _BlockStream()
     usage = MessageUsage(input_tokens=prompt_tokens, output_tokens=0)
-    begun = MessageAnswer(id=asked.id, model=asked.model, content=[], stop_reason=None, usage=usage)
+    begun = MessageAnswer(id=request.id, model=request.model, content=[], stop_reason=None, usage=usage)
     yield _event("message_start", message=begun.model_dump())
     yield _event("ping")
     try:
         async for _, item in handle.items():
             if isinstance(item, Completion):
-                await keep(message_answer(asked, item))
+                await keep(message_answer(request, item))
                 events = [*stream.end(), *_message_end(item)]
             else:
                 events = list(stream.piece(item))
@@ -117,15 +112,12 @@ async def message_events(
 
 
 class _BlockStream:
-    """Makes the events of the blocks of an answer: each begins, grows and ends before the next one begins."""
-
+    # Blocks are sequential: each starts, grows and ends before the next one starts.
     def __init__(self) -> None:
         self._index = -1
-        self._open = ""
-        """The type of the block that has begun and not ended; empty for none."""
+        self._open = ""  # type of the block that has not ended; empty for none
 
     def piece(self, piece: Piece | Thought) -> Iterator[bytes]:
-        """Yield the events of a piece of the answer; none for an empty text."""
         match piece:
             case str():
                 if piece:
@@ -145,7 +137,6 @@ class _BlockStream:
                 pass
 
     def end(self) -> Iterator[bytes]:
-        """Yield the event that ends the open block, if there is one."""
         if self._open == "thinking":
             yield self._delta(type="signature_delta", signature="")
         if self._open:
@@ -153,7 +144,6 @@ class _BlockStream:
         self._open = ""
 
     def _begin(self, block: BaseModel) -> Iterator[bytes]:
-        """Begin a block, unless one of its type is open."""
         fields = block.model_dump()
         if self._open != fields["type"]:
             yield from self.end()
@@ -166,7 +156,6 @@ class _BlockStream:
 
 
 def _message_end(completion: Completion) -> Iterator[bytes]:
-    """Yield the events that say how an answer has ended."""
     delta = {
         "stop_reason": _stop_reason(completion),
         "stop_sequence": completion.stop_string or None,

@@ -1,6 +1,7 @@
-"""Answer /v1/messages, as a whole or as a stream, and count the tokens of its prompts.
+"""Answer /v1/messages, whole or streamed, and count the tokens of its prompts.
 
-The token is accepted as `x-api-key`, too, and any `anthropic-version`. Errors have the form of Anthropic's API.
+The token is also accepted as `x-api-key`, and any `anthropic-version` is accepted. Errors have the form of Anthropic's
+API.
 """
 
 import asyncio
@@ -49,7 +50,7 @@ async def create(body: MessagesBody, answering: AnsweringDep, threads: StoredThr
     started = await answering.start(read)
     if not body.stream:
         (completion,) = await started.completions()
-        answer = message_answer(started.asked, completion)
+        answer = message_answer(started.completion_request, completion)
         await thread.keep(answer)
         return answer
     await started.wait_begun()
@@ -60,7 +61,7 @@ async def create(body: MessagesBody, answering: AnsweringDep, threads: StoredThr
     except BaseException:
         started.handle.cancel()
         raise
-    return started.stream(message_events(started.asked, tokens, started.handle, thread.keep))
+    return started.stream(message_events(started.completion_request, tokens, started.handle, thread.keep))
 
 
 @router.post("/count_tokens")
@@ -71,7 +72,7 @@ async def count_tokens(body: CountBody, request: Request, service: ServiceDep, l
 
 
 async def _count(body: CountBody, service: Service, model: str | None = None, earlier: Sequence[TurnBody] = ()) -> int:
-    """Return how many tokens the prompt has for `model`; for what `body.model` stands for where that is no model."""
+    # For a run, `model` is "orchestrate", which is not in the registry: then `body.model` decides.
     role = role_named(body.model, service, model if model in service.orchestrator.registry.models else None)
     prompt, tools = await read_body(body, lambda: tool_prompt(messages_of(body, earlier), role, toolbox_of(body)))
     return await service.orchestrator.pool.count(role.model, prompt, tools=tools, thinking=thinking_of(body))

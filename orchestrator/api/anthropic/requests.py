@@ -1,8 +1,8 @@
-"""Read the bodies of requests to /v1/messages: messages in blocks, tools, how much to think, the format of an answer.
+"""Read the bodies of requests to /v1/messages: messages in blocks, tools, thinking, the format of the answer.
 
-The fields are those of Anthropic's API (docs.anthropic.com, Messages). What cannot be obeyed is refused by name. In the
-result of a tool, a line of text stands for what is no text, and so it does for tools that Anthropic's servers carry out
-and their results; Claude Code sends both with every later request of a conversation.
+The fields are those of Anthropic's API (docs.anthropic.com, Messages). Unsupported options are refused by name. Inside
+tool results, a line of text replaces each block without text. The same applies to calls and results of tools that
+Anthropic's servers run: Claude Code sends both again with every later request of a conversation.
 """
 
 from collections.abc import Iterator, Sequence
@@ -37,11 +37,11 @@ from orchestrator.errors import InputError, Problem
 from orchestrator.run.steps.unshown import about_address, size_of_base64, unshown
 from registry.thinking import Thinking
 
+# Options that only Anthropic's servers, or only other APIs, have.
 _ELSEWHERE: Final = (
     *("mcp_servers", "container", "compaction"),
     *("response_format", "logprobs", "top_logprobs", "n", "reasoning_effort"),
 )
-"""Options that only Anthropic's servers, or only other APIs, have."""
 _BILLING: Final = "x-anthropic-billing-header:"
 ACCEPTED_BLOCKS: Final = "text, tool_use, tool_result, thinking, redacted_thinking, document with plain text"
 _THOUGHTS: Final = ("thinking", "redacted_thinking")
@@ -68,11 +68,10 @@ class Block(LenientBody):
     input: EarlierArguments = "{}"
     tool_use_id: str | None = None
     tool_name: str | None = None
+    # Of a result; results of Anthropic's servers may be an object.
     content: "str | Entries[Block] | dict[str, Any] | None" = None
-    """That of a result. Results of Anthropic's servers may have an object here."""
     is_error: bool | None = None
-    source: BlockSource | str | None = None
-    """Where a document or a picture is; the address of a search result."""
+    source: BlockSource | str | None = None  # of a document or an image; of a search result, its address
     title: str | None = None
     url: str | None = None
 
@@ -94,7 +93,7 @@ class CustomTool(LenientBody):
 
     @property
     def is_function(self) -> bool:
-        """Whether the client carries it out, and has said what its arguments are."""
+        """Whether the client runs the tool and defines its arguments."""
         return self.type in (None, "custom", "function")
 
     @model_validator(mode="after")
@@ -160,7 +159,7 @@ class MessagesBody(CountBody, SamplingBody):
 
 
 def request_of(body: MessagesBody, answer_id: str, earlier: Sequence[TurnBody] = ()) -> CompletionRequest:
-    """Return what the body asks for after the messages `earlier`, under the id of the answer. Raises InputError."""
+    """Return what the body requests after the messages `earlier`. Raises InputError."""
     extra = body.model_extra or {}
     refuse_options({name: extra.get(name) for name in _ELSEWHERE}, extra)
     form = body.output_format or (body.output_config.format if body.output_config is not None else None)
@@ -186,9 +185,9 @@ def request_of(body: MessagesBody, answer_id: str, earlier: Sequence[TurnBody] =
 
 
 def thinking_of(body: CountBody) -> Thinking:
-    """Return how much the model is to think. Without `thinking`, clients expect the first block to be the answer.
+    """Return how much the model thinks. Without `thinking` it is off, because clients then expect an answer first.
 
-    The effort of `output_config` says how much where `thinking` only says that it thinks.
+    If `thinking` only says that the model thinks, the effort of `output_config` says how much.
     """
     thinking = requested_thinking(body.thinking, None, None) or "off"
     effort = body.output_config.effort if body.output_config is not None else None
@@ -196,14 +195,13 @@ def thinking_of(body: CountBody) -> Thinking:
 
 
 def _left_out(body: CountBody) -> tuple[str, ...]:
-    """Return a warning for each tool that is left out. Raises InputError if no tool is a function."""
     kinds = ["" if tool.is_function else tool.type or "" for tool in body.tools or ()]
     return left_out_tools(kinds, "custom, with an input_schema")
 
 
 def toolbox_of(body: CountBody) -> ClientTools:
-    """Return the tools that may be called. Raises InputError if there are tools, and none is a function."""
-    _left_out(body)
+    """Return the tools that may be called. Raises InputError if tools are given and none is a function."""
+    _left_out(body)  # raises InputError if no tool is a function
     tools = [
         ClientTool(tool.name, tool.description or "", tool.input_schema or {})
         for tool in body.tools or ()
@@ -222,12 +220,10 @@ def toolbox_of(body: CountBody) -> ClientTools:
 
 
 def messages_of(body: CountBody, earlier: Sequence[TurnBody] = ()) -> list[Message]:
-    """Return the system prompt and the conversation as messages for an engine. Raises InputError.
-
-    `earlier` are messages that come before those of the body.
-    """
+    """Return the system prompt, the messages `earlier` and those of the body for an engine. Raises InputError."""
     system = _without_metadata(_text(body.system, "system"))
     messages = [Message("system", system)] if system else []
+    # Errors count from the first message of the body; earlier messages have negative indices.
     for index, turn in enumerate([*earlier, *body.messages], -len(earlier)):
         where = f"messages/{index}/content"
         if isinstance(turn.content, str):
@@ -240,16 +236,13 @@ def messages_of(body: CountBody, earlier: Sequence[TurnBody] = ()) -> list[Messa
 
 
 def _without_metadata(system: str) -> str:
-    """Return the system prompt without the line about billing with which Claude Code begins it.
-
-    It is no instruction, and has a checksum of the request: no two requests would have a prefix in common.
-    """
+    # Claude Code starts the system prompt with a billing line that holds a checksum of the request. With it, no two
+    # requests would share a prefix.
     first, _, rest = system.partition("\n")
     return rest if first.startswith(_BILLING) else system
 
 
 def _assistant_turn(blocks: Sequence[Block], where: str) -> Message:
-    """Return an earlier answer: its text and its calls, without its thoughts."""
     calls = tuple(
         ToolCall(block.id or "", block.name or "", block.input) for block in blocks if block.type == "tool_use"
     )
@@ -257,26 +250,22 @@ def _assistant_turn(blocks: Sequence[Block], where: str) -> Message:
 
 
 def _user_turn(role: str, blocks: Sequence[Block], where: str) -> Iterator[Message]:
-    """Yield the results of tools, and what the user says between and after them, in their order."""
-    said: list[Block] = []
+    parts: list[Block] = []
     for block in blocks:
         if block.type != "tool_result":
-            said.append(block)
+            parts.append(block)
             continue
-        if said:
-            yield Message(role, _text(said, where))
-            said = []
+        if parts:
+            yield Message(role, _text(parts, where))
+            parts = []
         result = _lines(block.content)
         yield Message("tool", f"Error: {result}" if block.is_error else result, tool_call_id=block.tool_use_id or "")
-    if said or not blocks:
-        yield Message(role, _text(said, where))
+    if parts or not blocks:
+        yield Message(role, _text(parts, where))
 
 
 def _text(content: str | Sequence[Block] | None, where: str) -> str:
-    """Return the text of some blocks, joined by line breaks. Thoughts are passed over.
-
-    Raises InputError for a block that holds no text; `where` is the path to the blocks.
-    """
+    # Thoughts are skipped. `where` is the path to the blocks, for errors.
     if content is None or isinstance(content, str):
         return content or ""
     texts = []
@@ -291,7 +280,7 @@ def _text(content: str | Sequence[Block] | None, where: str) -> str:
 
 
 def _text_of_block(block: Block) -> str | None:
-    """Return the text of a block, None if it holds no text, and an empty one for thoughts."""
+    # Returns None for a block without text, and an empty text for thoughts.
     source = block.source
     match block.type:
         case "text":
@@ -309,12 +298,11 @@ def _text_of_block(block: Block) -> str | None:
 
 
 def _is_of_server(block: Block) -> bool:
-    """Return whether a block is the call of a tool that Anthropic's servers carry out, or its result."""
+    # These are calls and results of tools that Anthropic's servers run.
     return block.type not in ("tool_use", "tool_result") and block.type.endswith(("tool_use", "_tool_result"))
 
 
 def _lines(content: str | Sequence[Block] | dict[str, Any] | None) -> str:
-    """Return the text of blocks, with a line for each one that is no text."""
     if not isinstance(content, list):
         return content if isinstance(content, str) else ""
     texts = (_line_of(block) if (text := _text_of_block(block)) is None else text for block in content)
@@ -322,7 +310,7 @@ def _lines(content: str | Sequence[Block] | dict[str, Any] | None) -> str:
 
 
 def _line_of(block: Block) -> str:
-    """Return the line that stands for a block that is no text."""
+    # Returns the line that replaces a block without text.
     source = block.source
     if isinstance(source, BlockSource):
         size = (source.media_type, size_of_base64(source.data)) if source.data else ()

@@ -1,6 +1,6 @@
-"""The endpoints that llama.cpp's server has beside those of OpenAI's API, so that its clients work unchanged.
+"""The endpoints of llama.cpp's server that OpenAI's API does not have, so that its clients work unchanged.
 
 tokens      /tokenize, /detokenize, /apply-template
-completion  /completion and /infill, as editors ask for them
+completion  /completion and /infill, which plugins of editors use
 state       /props and /slots
 """

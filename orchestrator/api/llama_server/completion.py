@@ -1,6 +1,6 @@
-"""Answer /completion and /infill in the form of llama-server, which plugins of editors ask for.
+"""Answer /completion and /infill in the form of llama-server, for plugins of editors.
 
-/completion goes on with a text or tokens, and /infill writes what stands between two texts.
+/completion continues a text or tokens, and /infill fills the gap between two texts.
 """
 
 import secrets
@@ -42,8 +42,7 @@ from orchestrator.engine.contract import Generation, Infill, TokenLogprob
 from orchestrator.errors import OrchestratorError
 
 _NO_FIELD: Final = object()
-RANDOM_SEED: Final = 0xFFFFFFFF
-"""The seed that stands for a random one, beside -1."""
+RANDOM_SEED: Final = 0xFFFFFFFF  # stands for a random seed, as -1 does
 
 router = APIRouter(tags=["llama-server"], responses=dict(DOCUMENTED))
 
@@ -54,25 +53,21 @@ class NativeOptions(SamplingBody):
     model_config = ConfigDict(extra="allow")
 
     model: str = AUTO
+    # The most tokens of the answer; -1: as many as fit. With 0 only the prompt is computed.
     n_predict: Annotated[int, Field(ge=-1, le=1 << 22)] | None = None
-    """The most tokens of the answer; -1: as many as there is room for. With 0 only the prompt is computed."""
-    max_tokens: Annotated[int, Field(ge=-1, le=1 << 22)] | None = None
-    """The same, as OpenAI's API calls it."""
+    max_tokens: Annotated[int, Field(ge=-1, le=1 << 22)] | None = None  # the same, under OpenAI's name
     stream: bool | None = None
-    t_max_predict_ms: Annotated[float, Field(ge=0, le=1e9)] | None = None
-    """How many milliseconds an answer may take; 0: as many as it needs."""
+    t_max_predict_ms: Annotated[float, Field(ge=0, le=1e9)] | None = None  # limit of an answer; 0: none
+    # How many candidates to list for each token; 0: none, and no probabilities at all.
     n_probs: TopLogprobs | None = None
-    """How many likely tokens are told in the place of each token; 0: none, and no probabilities at all."""
-    return_tokens: bool | None = None
-    """Whether the answer has the ids of its tokens."""
-    timings_per_token: bool | None = None
-    """Whether each piece of a stream tells how long the answer has taken so far."""
+    return_tokens: bool | None = None  # whether the answer has token ids
+    timings_per_token: bool | None = None  # whether each piece of a stream has the timings so far
+    # The fields of the answer, nested ones as `timings/predicted_n`; None or an empty list for all.
     response_fields: Annotated[list[str], Field(max_length=64)] | None = None
-    """Which fields of the answer are wanted, those inside of others as `timings/predicted_n`; None or none for all."""
 
     @property
     def limit(self) -> int | None:
-        """The most tokens of the answer, under whichever name it is given."""
+        """The most tokens of the answer, under either name."""
         return self.max_tokens if self.n_predict is None else self.n_predict
 
 
@@ -95,8 +90,7 @@ class InfillBody(NativeOptions):
     input_prefix: str
     input_suffix: str
     input_extra: Annotated[list[ExtraFile], Field(max_length=256)] | None = None
-    prompt: str = ""
-    """What the place begins with already."""
+    prompt: str = ""  # what the gap starts with
 
 
 class NativeAnswer(BaseModel):
@@ -104,33 +98,26 @@ class NativeAnswer(BaseModel):
 
     index: int
     content: str
-    tokens: list[int] = []
-    """The ids of its tokens, where `return_tokens` asks for them."""
+    tokens: list[int] = []  # token ids, if `return_tokens` is set
     stop: bool = True
-    id_slot: int = -1
-    """-1: sequences have no fixed slots here."""
+    id_slot: int = -1  # sequences have no fixed slots
     model: str
     tokens_predicted: int
     tokens_evaluated: int
     tokens_cached: int
-    truncated: bool = False
-    """Always false: what does not fit the context is refused, and not cut."""
-    stop_type: Literal["eos", "limit", "word"]
-    """Why it ended: by an end token, at a limit, or by a stop string, which is the `stopping_word`."""
+    truncated: bool = False  # a prompt that does not fit is refused, never cut
+    stop_type: Literal["eos", "limit", "word"]  # an end token, a limit, or a stop string (`stopping_word`)
     stopping_word: str = ""
     has_new_line: bool
-    """Whether it has a line break."""
-    generation_settings: dict[str, Any]
-    """How the model was asked: by what the request says, and else by the role."""
+    generation_settings: dict[str, Any]  # from the request, else from the role
     timings: Timings
+    # Only if `n_probs` is set.
     completion_probabilities: Annotated[
         list[IdentifiedLogprobBody] | None, Field(exclude_if=lambda listed: listed is None)
     ] = None
-    """How likely its tokens were, where `n_probs` asks for that."""
 
 
-ShownAnswer: TypeAlias = NativeAnswer | dict[str, Any]
-"""An answer, or the fields of it that `response_fields` names."""
+ShownAnswer: TypeAlias = NativeAnswer | dict[str, Any]  # an answer, or those of its fields that `response_fields` names
 
 
 @router.post("/completion", response_model=ShownAnswer | list[ShownAnswer], responses={200: DOCUMENTED_STREAM})
@@ -145,8 +132,8 @@ async def complete(
     """Go on with a text or with several, and answer in the form of llama-server."""
     prompts = prompts_in(body.prompt)
     read = await read_body(body, lambda: _request(body))
-    asked = [replace(read, prompt=prompt, forced_model=forced, access=access) for prompt in prompts]
-    return await _carried_out(asked, body, request, service, limiter)
+    requests = [replace(read, prompt=prompt, forced_model=forced, access=access) for prompt in prompts]
+    return await _carried_out(requests, body, request, service, limiter)
 
 
 @router.post("/infill", response_model=ShownAnswer, responses={200: DOCUMENTED_STREAM})
@@ -159,10 +146,12 @@ async def infill(
     forced: ForcedModel = None,
 ) -> Response:
     """Write what stands between two texts. The vocabulary of the model has to have tokens for that."""
-    files = tuple((one.filename or f"file{index}", one.text) for index, one in enumerate(body.input_extra or ()))
+    files = tuple((file.filename or f"file{index}", file.text) for index, file in enumerate(body.input_extra or ()))
     place = Infill(body.input_prefix, body.input_suffix, files, body.prompt)
-    asked = replace(await read_body(body, lambda: _request(body)), infill=place, forced_model=forced, access=access)
-    return await _carried_out([asked], body, request, service, limiter)
+    completion_request = replace(
+        await read_body(body, lambda: _request(body)), infill=place, forced_model=forced, access=access
+    )
+    return await _carried_out([completion_request], body, request, service, limiter)
 
 
 async def _carried_out(
@@ -172,22 +161,23 @@ async def _carried_out(
     service: ServiceDep,
     limiter: LimiterDep,
 ) -> Response:
-    found = [await generates_for(one, service) for one in requests]
-    asked = [_AskedPrompt(index, one.model, _settings(one.generation, body), body) for index, one in enumerate(found)]
-    handle = limiter.start([generate for one in found for generate in one.generates])
-    warnings = [text for one in found for text in one.warnings]
+    jobs = [await generates_for(completion_request, service) for completion_request in requests]
+    prompts = [_AskedPrompt(index, job.model, _settings(job.generation, body), body) for index, job in enumerate(jobs)]
+    handle = limiter.start([generate for job in jobs for generate in job.generates])
+    warnings = [text for job in jobs for text in job.warnings]
     if body.stream:
         await handle.wait_started(request)
-        stream = EventStream(_events(asked, handle, body), handle.cancel)
+        stream = EventStream(_events(prompts, handle, body), handle.cancel)
         put_warnings(stream, warnings)
         return stream
     empty = body.limit == 0
+    # With a limit of 0 one token is generated all the same, and left out here.
     answers = [
-        one.answer(completion, "" if empty else completion.text, () if empty else completion.logprobs)
-        for one, completion in zip(asked, await handle.completions(request), strict=True)
+        prompt.answer(completion, "" if empty else completion.text, () if empty else completion.logprobs)
+        for prompt, completion in zip(prompts, await handle.completions(request), strict=True)
     ]
-    found_answers = [_chosen(one.model_dump(), body.response_fields) for one in answers]
-    response = JSONResponse(found_answers[0] if len(found_answers) == 1 else found_answers)
+    bodies = [_select_fields(native_answer.model_dump(), body.response_fields) for native_answer in answers]
+    response = JSONResponse(bodies[0] if len(bodies) == 1 else bodies)
     put_warnings(response, warnings)
     return response
 
@@ -214,17 +204,13 @@ def _request(body: NativeOptions) -> CompletionRequest:
 
 @dataclass(frozen=True, slots=True)
 class _AskedPrompt:
-    """One of the prompts of a request."""
-
     index: int
-    model: str
-    """The id of the model that answers."""
-    settings: dict[str, Any]
-    """How the model is asked, as in `generation_settings`."""
+    model: str  # id of the model that answers
+    settings: dict[str, Any]  # `generation_settings` of the answer
     body: NativeOptions
 
     def answer(self, completion: Completion, text: str, listed: Sequence[TokenLogprob]) -> NativeAnswer:
-        """Return the answer with this text, of these tokens, which a stream has sent already as far as it could."""
+        # In a stream, `text` and `listed` are only what was not sent yet.
         usage = completion.usage
         if completion.finish in CUT_OFF:
             ended: Literal["eos", "limit", "word"] = "limit"
@@ -248,7 +234,7 @@ class _AskedPrompt:
 
 
 def _settings(generation: Generation | None, body: NativeOptions) -> dict[str, Any]:
-    """Return how a model is asked, under the names that llama-server has for it."""
+    # Under the names of llama-server.
     if generation is None:
         return {}
     sampling = {
@@ -273,37 +259,36 @@ def _settings(generation: Generation | None, body: NativeOptions) -> dict[str, A
     }
 
 
-def _chosen(answer: dict[str, Any], names: Sequence[str] | None) -> dict[str, Any]:
-    """Return the fields of an answer that are wanted, each under the name by which it is. Unknown ones are left out."""
+def _select_fields(answer: dict[str, Any], names: Sequence[str] | None) -> dict[str, Any]:
+    # Unknown fields are left out. The others keep the name under which they were requested.
     if not names:
         return answer
-    found: dict[str, Any] = {}
+    selected: dict[str, Any] = {}
     for name in names:
         value: Any = answer
         for part in name.split("/"):
             value = value.get(part, _NO_FIELD) if isinstance(value, dict) else _NO_FIELD
         if value is not _NO_FIELD:
-            found[name] = value
-    return found
+            selected[name] = value
+    return selected
 
 
-async def _events(asked: Sequence[_AskedPrompt], handle: GenerationHandle, body: NativeOptions) -> Events:
-    """Yield an event for each piece of text, and for each answer one that says how it ended."""
-    listed = [ListedTokens() for _ in asked]
-    clocks = [TimingsSoFar() for _ in asked]
+async def _events(prompts: Sequence[_AskedPrompt], handle: GenerationHandle, body: NativeOptions) -> Events:
+    listed = [ListedTokens() for _ in prompts]
+    clocks = [TimingsSoFar() for _ in prompts]
     empty = body.limit == 0
     try:
         async for index, item in handle.items():
             if isinstance(item, Completion):
                 rest = () if empty else listed[index].rest(item) or ()
-                answer = asked[index].answer(item, "", rest)
-                yield format_event(_chosen(answer.model_dump(), body.response_fields))
+                answer = prompts[index].answer(item, "", rest)
+                yield format_event(_select_fields(answer.model_dump(), body.response_fields))
             elif isinstance(item, str) and item and not empty:
                 tokens = listed[index].take_with(item)
                 ids = [token.id for token in tokens] if body.return_tokens else []
                 piece: dict[str, Any] = {"index": index, "content": item, "tokens": ids, "stop": False, "id_slot": -1}
                 if body.n_probs:
-                    piece["completion_probabilities"] = [one.model_dump() for one in identified_logprobs(tokens)]
+                    piece["completion_probabilities"] = [entry.model_dump() for entry in identified_logprobs(tokens)]
                 if body.timings_per_token:
                     piece["timings"] = clocks[index].after(len(tokens))
                 yield format_event(piece)

@@ -1,7 +1,7 @@
-"""Answer /props and /slots, by which clients of llama-server learn what a model can do and whether it is busy.
+"""Answer /props and /slots: what a model can do, and whether it is busy.
 
-Settings cannot be changed here: the registry has them. `model` may be left out: it is then the role that plans fall
-back on. No model is loaded for an answer.
+Settings are read-only, because the registry has them. Without `model`, the role that plans fall back on is described.
+No model is loaded for an answer.
 """
 
 from http import HTTPStatus
@@ -32,8 +32,7 @@ class Modalities(BaseModel):
 class GenerationSettings(BaseModel):
     """How a model is asked where a request does not say so."""
 
-    n_ctx: int | None
-    """How many tokens prompt and answer may have together; None where only another server knows that."""
+    n_ctx: int | None  # tokens of prompt and answer together; None if only another server knows it
     params: dict[str, Any]
 
 
@@ -41,18 +40,13 @@ class Props(BaseModel):
     """What a model is, and how it is asked."""
 
     default_generation_settings: GenerationSettings
-    total_slots: int
-    """How many sequences are generated at a time."""
-    model_alias: str
-    """The id of the model in the registry."""
-    model_path: str
-    """Its file; empty for a model that another server runs."""
-    chat_template: str
-    """Its chat template; empty where it has none, or another server has it."""
+    total_slots: int  # sequences that are generated at a time
+    model_alias: str  # id in the registry
+    model_path: str  # empty if another server runs the model
+    chat_template: str  # empty if there is none, or another server has it
     modalities: Modalities = Modalities()
     build_info: str
-    is_sleeping: bool
-    """Whether it is not loaded at the moment. A request loads it."""
+    is_sleeping: bool  # not loaded; a request loads it
 
 
 class Slot(BaseModel):
@@ -61,8 +55,7 @@ class Slot(BaseModel):
     id: int
     model: str
     n_ctx: int | None
-    is_processing: bool
-    """How many slots do is known, but not which: the first ones are said to."""
+    is_processing: bool  # only the number of busy slots is known: the first ones are reported as busy
 
 
 @router.get("/props")
@@ -97,7 +90,10 @@ async def slots(
     """List the slots of a model, and which of them are busy."""
     name = role_named(model, service).model
     entry = service.orchestrator.registry.models[name]
-    status = next((one for one in service.orchestrator.pool.snapshot().models if one.model == name), None)
+    status = next(
+        (row for row in service.orchestrator.pool.snapshot().models if row.model == name),
+        None,
+    )
     active = 0 if status is None else status.active
     if fail_on_no_slot and active >= entry.slots:
         raise HTTPException(HTTPStatus.SERVICE_UNAVAILABLE, f"all {entry.slots} slots of {name} are busy")
@@ -112,6 +108,6 @@ async def change_slot(
     slot: int, action: Annotated[Literal["save", "restore", "erase"], Query(description="As llama-server has it.")]
 ) -> None:
     """Refuse to save, restore or erase what a slot has computed. Raises InputError in every case."""
-    what = f"is {action}, and the slots of a model, such as {slot}, cannot be saved, restored or erased"
+    problem = f"is {action}, and the slots of a model, such as {slot}, cannot be saved, restored or erased"
     accepted = "nothing: prompts that begin alike share what was computed of them, without being asked for"
-    raise InputError(Problem("action", what, accepted))
+    raise InputError(Problem("action", problem, accepted))

@@ -1,7 +1,7 @@
 """Answer /tokenize, /detokenize and /apply-template, with the fields of llama-server and, for tokens, those of vLLM.
 
-`model` may be left out: it is then the role that plans fall back on. A model that is not loaded is loaded. These
-requests count as requests that generate, since they take a core and hold a model as those do.
+Without `model`, the role that plans fall back on is used. A model that is not loaded is loaded. These requests count as
+generations, because they take a core and hold a model too.
 """
 
 import asyncio
@@ -22,12 +22,10 @@ from orchestrator.engine.contract import Message, OfferedTool, TokenizedText
 from orchestrator.errors import InputError, Problem
 from registry.options import MAX_CONTEXT
 
+# Characters of a text to tokenize. The list of tokens is several times as long as the text.
 MAX_TOKENIZED: Final = 1 << 20
-"""The most characters of a text that is turned into tokens: their list is several times as long as the text."""
-MAX_RENDERED: Final = 1 << 22
-"""The most characters of the messages and tools of a prompt that is rendered, or whose tokens are counted."""
-_MANY: Final = 4096
-"""So many tokens are put into JSON by a thread."""
+MAX_RENDERED: Final = 1 << 22  # characters of the messages and tools of a prompt that is rendered or counted
+_MANY: Final = 4096  # from so many tokens on, a thread makes the JSON
 
 router = APIRouter(tags=["llama-server"], responses=dict(DOCUMENTED))
 
@@ -58,8 +56,7 @@ class TokenizeAnswer(BaseModel):
 
     tokens: list[int] | list[TokenLine]
     count: int
-    max_model_len: int | None
-    """How many tokens prompt and answer may have together."""
+    max_model_len: int | None  # tokens of prompt and answer together
 
 
 class DetokenizeBody(LenientBody):
@@ -73,8 +70,7 @@ class DetokenizeAnswer(BaseModel):
     """The text of tokens."""
 
     content: str
-    prompt: str
-    """The same, as vLLM calls it."""
+    prompt: str  # the same, under vLLM's name
 
 
 class TemplateBody(LenientBody):
@@ -84,8 +80,7 @@ class TemplateBody(LenientBody):
     messages: Messages
     tools: Annotated[list[ToolBody], Field(max_length=MAX_TOOLS)] | None = None
     chat_template_kwargs: TemplateArguments | None = None
-    add_generation_prompt: bool | None = None
-    """Whether the prompt ends with what an answer begins with; None: it does."""
+    add_generation_prompt: bool | None = None  # whether the prompt ends with the start of an answer; None: it does
 
 
 class TemplateAnswer(BaseModel):
@@ -103,15 +98,15 @@ async def tokenize(body: TokenizeBody, request: Request, service: ServiceDep, li
     check_length("content", [text], MAX_TOKENIZED)
     role = role_named(body.model, service)
     whole = body.add_special if body.add_special_tokens is None else body.add_special_tokens
-    found = await limiter.run_while_connected(
+    tokenized = await limiter.run_while_connected(
         request,
         lambda: service.orchestrator.pool.tokenize(role.model, text, special=body.parse_special, whole=whole),
     )
 
     def written() -> str:
-        return _answer(found, role.context, with_pieces=body.with_pieces).model_dump_json()
+        return _answer(tokenized, role.context, with_pieces=body.with_pieces).model_dump_json()
 
-    content = await asyncio.to_thread(written) if len(found.tokens) > _MANY else written()
+    content = await asyncio.to_thread(written) if len(tokenized.tokens) > _MANY else written()
     return Response(content, media_type="application/json")
 
 
@@ -121,8 +116,8 @@ async def detokenize(
 ) -> DetokenizeAnswer:
     """Turn tokens of a model into text."""
     if len(body.tokens) > MAX_CONTEXT:
-        what, accepted = f"are {len(body.tokens)} tokens", f"at most {MAX_CONTEXT}: ask for parts of them"
-        raise TooLarge(Problem("tokens", what, accepted))
+        problem, accepted = f"are {len(body.tokens)} tokens", f"at most {MAX_CONTEXT}: ask for parts of them"
+        raise TooLarge(Problem("tokens", problem, accepted))
     model = role_named(body.model, service).model
     text = await limiter.run_while_connected(request, lambda: service.orchestrator.pool.detokenize(model, body.tokens))
     return DetokenizeAnswer(content=text, prompt=text)
@@ -135,9 +130,9 @@ async def apply_template(
     """Return the prompt that a chat with these messages would give the model, without asking it."""
     role = role_named(body.model, service)
     toolbox = await read_body(body, lambda: ClientTools.of(client_tools(body.tools), None))
-    given = engine_messages(body.messages)
-    check_length("messages", prompt_texts(given, toolbox.offered), MAX_RENDERED)
-    messages, tools = tool_prompt(given, role, toolbox)
+    chat = engine_messages(body.messages)
+    check_length("messages", prompt_texts(chat, toolbox.offered), MAX_RENDERED)
+    messages, tools = tool_prompt(chat, role, toolbox)
     arguments = dict(body.chat_template_kwargs or {})
     if body.add_generation_prompt is not None:
         arguments["add_generation_prompt"] = body.add_generation_prompt
@@ -148,7 +143,6 @@ async def apply_template(
 
 
 def prompt_texts(messages: Iterable[Message], tools: Iterable[OfferedTool]) -> Iterable[str]:
-    """Yield all texts of a prompt: those of its messages and of its tools."""
     for message in messages:
         yield from message.texts
     for tool in tools:
@@ -156,21 +150,21 @@ def prompt_texts(messages: Iterable[Message], tools: Iterable[OfferedTool]) -> I
 
 
 def check_length(where: str, texts: Iterable[str], most: int) -> None:
-    """Raise TooLarge where these texts have more than `most` characters together."""
+    """Raise TooLarge if the texts have more than `most` characters together."""
     if (length := sum(map(len, texts))) > most:
         raise TooLarge(Problem(where, f"has {length} characters", f"at most {most}: send parts of it"))
 
 
-def _answer(found: TokenizedText, context: int | None, *, with_pieces: bool) -> TokenizeAnswer:
-    ids = list(found.tokens)
+def _answer(tokenized: TokenizedText, context: int | None, *, with_pieces: bool) -> TokenizeAnswer:
+    ids = list(tokenized.tokens)
     shown: list[int] | list[TokenLine] = ids
     if with_pieces:
-        shown = [TokenLine(id=id, piece=_piece(piece)) for id, piece in zip(ids, found.pieces, strict=True)]
+        shown = [TokenLine(id=id, piece=_piece(piece)) for id, piece in zip(ids, tokenized.pieces, strict=True)]
     return TokenizeAnswer(tokens=shown, count=len(ids), max_model_len=context)
 
 
 def _piece(piece: bytes) -> str | list[int]:
     try:
         return piece.decode()
-    except UnicodeDecodeError:
+    except UnicodeDecodeError:  # a token may be a part of a character
         return list(piece)

@@ -1,13 +1,12 @@
 """The daemon as an MCP server.
 
 tools     what it offers: submit, watch, result, explain, models, cancel
-tasks     `watch` as a task of MCP, for clients that take tasks
+tasks     `watch` as an MCP task
 endpoint  the ASGI application at `/mcp`
-server    answers one request to it, by the official SDK, which is imported for the first request
-__main__  `python -m orchestrator.api.mcp`: the same over stdio, which hands everything on to the daemon
+server    answers one request, with the official SDK
+__main__  `python -m orchestrator.api.mcp`: the same over stdio
 """
 
 from typing import Final
 
 PATH: Final = "/mcp"
-"""The address of the MCP server at the daemon."""

@@ -1,7 +1,6 @@
-"""`python -m orchestrator.api.mcp`: an MCP server over stdin and stdout, which hands all calls on to the daemon.
+"""`python -m orchestrator.api.mcp`: an MCP server over stdin and stdout that forwards all calls to the daemon.
 
-MCP clients that start their servers as programs use it. It owns nothing: the daemon of the state folder does the work,
-and goes on with it when this program ends.
+For MCP clients that start their servers as programs. The daemon does the work, and continues when this program ends.
 """
 
 import asyncio
@@ -29,7 +28,7 @@ CONNECT_SECONDS: Final = 5.0
 
 
 async def bridge(home: Path) -> None:
-    """Serve stdin and stdout until stdin ends. Errors of the connection to the daemon may come in groups."""
+    """Serve stdin and stdout until stdin ends. Connection errors may come in exception groups."""
     transport = httpx2.AsyncHTTPTransport(uds=str(Home(home).socket))
     timeout = httpx2.Timeout(None, connect=CONNECT_SECONDS)  # `watch` waits as long as a run takes
     async with (
@@ -42,7 +41,7 @@ async def bridge(home: Path) -> None:
 
 
 def bridge_server(daemon: Client) -> Server[Any]:
-    """Return an MCP server with the tools of the daemon that this client is connected to."""
+    """Return an MCP server with the tools of the daemon."""
 
     async def list_tools(
         _context: ServerRequestContext[Any, Any], params: PaginatedRequestParams | None
@@ -65,14 +64,14 @@ def bridge_server(daemon: Client) -> Server[Any]:
 
 
 def main() -> int:
-    """Serve, and return the exit code: 0 when stdin has ended, 1 if the daemon cannot be reached."""
+    """Serve, and return the exit code: 0 when stdin ends, 1 if the daemon cannot be reached."""
     try:
         asyncio.run(bridge(home_path(os.environ)))
     except (OrchestratorError, MCPError, httpx2.TransportError, OSError) as error:
         return _print_errors([error])
     except BaseExceptionGroup as group:
         errors = list(_leaves(group))
-        if not all(isinstance(one, MCPError | httpx2.TransportError | OSError) for one in errors):
+        if not all(isinstance(leaf, MCPError | httpx2.TransportError | OSError) for leaf in errors):
             raise
         return _print_errors(errors)
     except KeyboardInterrupt:
@@ -88,8 +87,8 @@ def _print_errors(errors: Iterable[BaseException]) -> int:
 
 def _leaves(error: BaseException) -> Iterator[BaseException]:
     if isinstance(error, BaseExceptionGroup):
-        for one in error.exceptions:
-            yield from _leaves(one)
+        for child in error.exceptions:
+            yield from _leaves(child)
     else:
         yield error
 

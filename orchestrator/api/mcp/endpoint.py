@@ -1,4 +1,4 @@
-"""The address at which MCP clients reach the daemon. `Guard` has checked token, host and origin before."""
+"""The ASGI application at `/mcp`. `Guard` has checked token, host and origin before."""
 
 import asyncio
 import pkgutil
@@ -17,19 +17,17 @@ ANSWER: Final = "orchestrator.api.mcp.server:answer"
 
 
 class McpEndpoint:
-    """An ASGI application. The SDK is imported for the first request: it takes a second, and few daemons need it."""
-
     def __init__(self, service: Service) -> None:
         self._service = service
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
         if scope["method"] != "POST":  # there are neither sessions to end nor streams of their own to open
             message = f"{scope['method']} is not served at {PATH}; accepted: POST"
             refusal = error_response(HTTPStatus.METHOD_NOT_ALLOWED, message, "method_not_allowed", {"Allow": "POST"})
             await refusal(scope, receive, send)
             return
         access_in(scope).require(NEEDS[MCP])
-        found = await asyncio.to_thread(pkgutil.resolve_name, ANSWER)
-        answer = cast(Callable[[Service, Scope, Receive, Send], Awaitable[None]], found)
+        # The SDK is imported for the first request: that takes a second, and few daemons need it.
+        resolved = await asyncio.to_thread(pkgutil.resolve_name, ANSWER)
+        answer = cast(Callable[[Service, Scope, Receive, Send], Awaitable[None]], resolved)
         await answer(self._service, scope, receive, send)

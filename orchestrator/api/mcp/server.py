@@ -1,8 +1,7 @@
-"""Answer requests to `/mcp` by the official SDK. Of the SDK's server for HTTP, only this file knows.
+"""Answer requests to `/mcp` with the official SDK. Only this file uses the SDK's HTTP server.
 
-The SDK answers both kinds of revisions at one address: that of 2026-07-28, in which every request stands for itself,
-and the older ones, which begin with `initialize`. Those get no session either, as all state is in runs: after a restart
-of the daemon a client goes on as if nothing had been.
+The SDK serves revision 2026-07-28, whose requests are independent, and older ones, which start with `initialize`. None
+gets a session, because all state is in runs: a client continues after a restart of the daemon.
 """
 
 import json
@@ -39,19 +38,18 @@ INSTRUCTIONS: Final = (
 )
 TOOLS: Final = [
     Tool(
-        name=one.name,
-        description=one.description,
-        input_schema=one.schema,
-        annotations=ToolAnnotations(read_only_hint=one.reads_only, open_world_hint=False),
+        name=tool.name,
+        description=tool.description,
+        input_schema=tool.schema,
+        annotations=ToolAnnotations(read_only_hint=tool.reads_only, open_world_hint=False),
     )
-    for one in OFFERED.values()
+    for tool in OFFERED.values()
 ]
 
-logging.getLogger("mcp").setLevel(logging.WARNING)  # it tells the beginning and the end of each request as news
+logging.getLogger("mcp").setLevel(logging.WARNING)  # it logs the start and the end of each request as INFO
 
 
 async def answer(service: Service, scope: Scope, receive: Receive, send: Send) -> None:
-    """Answer one request."""
     manager = StreamableHTTPSessionManager(
         make_server(service, access_in(scope)),
         stateless=True,
@@ -62,7 +60,7 @@ async def answer(service: Service, scope: Scope, receive: Receive, send: Send) -
 
 
 def make_server(service: Service, access: Access) -> Server[Any]:
-    """Return the MCP server for one request of this caller, with the tools that the caller may call."""
+    """Return the MCP server for one request, with the tools that its caller may call."""
 
     async def list_tools(
         _context: ServerRequestContext[Any, Any], _params: PaginatedRequestParams | None
@@ -79,20 +77,20 @@ def make_server(service: Service, access: Access) -> Server[Any]:
             await context.session.report_progress(at, None, message)
 
         try:
-            asked = await read_call(params.name, params.arguments or {}, service, access)
-            if (task := await task_for(context, asked, service)) is not None:
+            form = await read_call(params.name, params.arguments or {}, service, access)
+            if (task := await task_for(context, form, service)) is not None:
                 return task
-            found = await OFFERED[params.name].carry_out(asked, CallContext(service, access, progress))
+            result = await OFFERED[params.name].carry_out(form, CallContext(service, access, progress))
         except OrchestratorError as error:  # so that a model sees it, and may try again
             return CallToolResult(content=[TextContent(type="text", text=str(error))], is_error=True)
-        return _result(found)
+        return _result(result)
 
     async def watched(run: str) -> CallToolResult:
         async def nobody(_at: float, _message: str) -> None:
-            """Tell nothing: the run has ended."""
+            """Report nothing: the run has ended."""
 
-        asked = WatchForm(run_id=run)
-        return _result(await OFFERED["watch"].carry_out(asked, CallContext(service, access, nobody)))
+        form = WatchForm(run_id=run)
+        return _result(await OFFERED["watch"].carry_out(form, CallContext(service, access, nobody)))
 
     server: Server[Any] = Server(
         "orchestrator", version=version("orchestrator"), instructions=INSTRUCTIONS, on_list_tools=list_tools
@@ -102,6 +100,6 @@ def make_server(service: Service, access: Access) -> Server[Any]:
     return server
 
 
-def _result(found: dict[str, Any]) -> CallToolResult:
-    text = TextContent(type="text", text=json.dumps(found, ensure_ascii=False))
-    return CallToolResult(content=[text], structured_content=found)
+def _result(result: dict[str, Any]) -> CallToolResult:
+    text = TextContent(type="text", text=json.dumps(result, ensure_ascii=False))
+    return CallToolResult(content=[text], structured_content=result)

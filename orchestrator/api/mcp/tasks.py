@@ -1,8 +1,8 @@
 """The extension Tasks of MCP (`io.modelcontextprotocol/tasks`, of 2026-07-28): `watch` as a task.
 
-A client that declares the extension gets a task in place of an answer that may take hours, and asks for its state from
-time to time, also after it has lost the connection. The id of the task is that of the run. Nothing is kept for it
-beside the run, so that tasks survive a restart of the daemon, and are there as long as their runs.
+A client that declares the extension gets a task instead of an answer that may take hours, and polls it, also after it
+has lost the connection. The task's id is that of the run. Nothing else is stored, so tasks survive a restart of the
+daemon.
 """
 
 import asyncio
@@ -25,42 +25,37 @@ from orchestrator.service.callers import Access
 from orchestrator.service.service import Service
 
 IDENTIFIER: Final = "io.modelcontextprotocol/tasks"
-POLL_MS: Final = 1000
-"""How often a client is asked to look at a task, in milliseconds."""
-TASK: Final = "task"
-"""The `resultType` that tells a task from the answer to a call."""
+POLL_MS: Final = 1000  # the interval that clients are asked to poll at
+TASK: Final = "task"  # the `resultType` of a task, in contrast to the answer to a call
 
-Answered = Callable[[str], Awaitable[CallToolResult]]
-"""Returns the answer of `watch` for a run that has ended."""
+Answered = Callable[[str], Awaitable[CallToolResult]]  # returns the answer of `watch` for a run that has ended
 
 
 class TaskParams(RequestParams):
-    """What all requests about a task have."""
+    """The parameters of all requests about a task."""
 
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True)
 
     task_id: str = Field(min_length=1, max_length=200)
 
 
-async def task_for(
-    context: ServerRequestContext[Any, Any], asked: BaseModel, service: Service
-) -> dict[str, Any] | None:
-    """Return the task for a call with these arguments, or None for a call that is to be answered at once.
+async def task_for(context: ServerRequestContext[Any, Any], form: BaseModel, service: Service) -> dict[str, Any] | None:
+    """Return the task for a call, or None if the call is to be answered at once.
 
-    A task is made for `watch`, if the client takes tasks, names a run that has not ended, and gives no limit of time:
-    one that does wants to wait. Raises UnknownRun, JournalError.
+    Only `watch` of a run that has not ended becomes a task, if the client supports tasks. Raises UnknownRun,
+    JournalError.
     """
-    if not isinstance(asked, WatchForm) or asked.seconds is not None or not _takes_tasks(context):
+    # A client that gives a time limit wants to wait.
+    if not isinstance(form, WatchForm) or form.seconds is not None or not _takes_tasks(context):
         return None
-    task = await _state(service, asked.run_id)
+    task = await _state(service, form.run_id)
     return {**task, "resultType": TASK} if task["status"] == "working" else None
 
 
 def add_tasks(server: Server[Any], service: Service, access: Access, answered: Answered) -> None:
-    """Let a server say that it has the extension, and answer its requests by this caller."""
+    """Add the extension, with its requests for this caller, to a server."""
 
     async def authorised(name: str, params: TaskParams) -> dict[str, Any]:
-        """Return the task that a request names. Raises MCPError for one that the caller may not name like this."""
         try:
             await authorise_call(name, service, access, params.task_id)
             return await _state(service, params.task_id)
@@ -96,19 +91,18 @@ def _takes_tasks(context: ServerRequestContext[Any, Any]) -> bool:
 
 
 async def _state(service: Service, run: str) -> dict[str, Any]:
-    """Return the task of a run, without its result. Raises UnknownRun, JournalError."""
-    await service.row(run)
+    await service.row(run)  # raises UnknownRun
     return _task(await asyncio.to_thread(service.orchestrator.views.report, run))
 
 
 def _task(report: Report) -> dict[str, Any]:
-    """Return the task of a run. A run that has failed is a task that is completed: its result says how it failed."""
+    # The task of a failed run is completed: its result says how the run failed.
     status = {"done": "completed", "failed": "completed", "cancelled": "cancelled"}.get(report.status, "working")
-    done = sum(step.state == "done" for step in report.steps)
+    steps_done = sum(step.state == "done" for step in report.steps)
     return {
         "taskId": report.run_id,
         "status": status,
-        "statusMessage": f"{report.status}; {done} of {len(report.steps)} steps are done",
+        "statusMessage": f"{report.status}; {steps_done} of {len(report.steps)} steps are done",
         "createdAt": _time(report.accepted_at),
         "lastUpdatedAt": _time(report.accepted_at + report.wall_seconds),
         "ttlMs": None,

@@ -1,4 +1,4 @@
-"""The tools that the daemon offers to MCP clients. They do what endpoints of `/v1` do, with the same rights."""
+"""The daemon's tools for MCP clients. They do what endpoints of `/v1` do, with the same rights."""
 
 import asyncio
 import re
@@ -24,21 +24,16 @@ from orchestrator.service.permissions import TOOLS as PERMISSIONS
 from orchestrator.service.service import Service
 from orchestrator.task.events import Event
 
-MAX_ARTIFACT: Final = 1 << 20
-"""Bytes of an artifact that `result` returns; larger ones are to be fetched over HTTP."""
+MAX_ARTIFACT: Final = 1 << 20  # bytes; larger artifacts are fetched over HTTP
 
 RUN_ID: Final = "the id of the run, as `submit` returned it"
 
 
 @dataclass(frozen=True, slots=True)
 class CallContext:
-    """What a call works on."""
-
     service: Service
-    access: Access
-    """Who calls."""
-    progress: Callable[[float, str], Awaitable[None]]
-    """Tells the client how far the call is: a number that grows, and a line of text."""
+    access: Access  # of the caller
+    progress: Callable[[float, str], Awaitable[None]]  # reports a number that grows, and a line of text
 
 
 class SubmitForm(RunBody):
@@ -88,62 +83,57 @@ class NothingForm(StrictBody):
 
 @dataclass(frozen=True, slots=True)
 class DaemonTool:
-    """A tool that MCP clients may call."""
-
     name: str
     description: str
-    form: type[BaseModel]
-    """The form of its arguments."""
-    carry_out: Callable[[Any, CallContext], Awaitable[dict[str, Any]]]
-    """Returns the result of a call with such arguments. Raises OrchestratorError."""
+    form: type[BaseModel]  # of its arguments
+    carry_out: Callable[[Any, CallContext], Awaitable[dict[str, Any]]]  # returns the result; raises OrchestratorError
     reads_only: bool = True
 
     @property
     def schema(self) -> dict[str, Any]:
-        """The JSON Schema of its arguments."""
         return self.form.model_json_schema()
 
 
-async def _submit(asked: SubmitForm, context: CallContext) -> dict[str, Any]:
+async def _submit(form: SubmitForm, context: CallContext) -> dict[str, Any]:
     service = context.service
-    job = replace(runs.job_from(asked, service, context.access, asked.key), model=asked.model)
+    job = replace(runs.job_from(form, service, context.access, form.key), model=form.model)
     submitted = await service.submit(job)
     line = runs.run_line(await service.row(submitted.run), service.position(submitted.run))
     return line.model_dump(mode="json") | {"new": submitted.new}
 
 
-async def _watch(asked: WatchForm, context: CallContext) -> dict[str, Any]:
-    """Wait for a run, and tell each event as progress. `after` of the result goes on with a later call."""
-    seen = asked.after
+async def _watch(form: WatchForm, context: CallContext) -> dict[str, Any]:
+    last_event = form.after
     try:
-        async with asyncio.timeout(asked.seconds) as scope:
-            async with aclosing(context.service.watch(asked.run_id, asked.after)) as updates:
+        async with asyncio.timeout(form.seconds) as scope:
+            async with aclosing(context.service.watch(form.run_id, form.after)) as updates:
                 async for update in updates:
                     if isinstance(update, EventUpdate):
-                        seen = update.number
-                        await context.progress(seen, format_event(update.event))
+                        last_event = update.number
+                        await context.progress(last_event, format_event(update.event))
     except TimeoutError:
         if not scope.expired():
             raise
-    return await _result(ResultForm(run_id=asked.run_id), context) | {"after": seen}
+    # A later call continues with this `after`.
+    return await _result(ResultForm(run_id=form.run_id), context) | {"after": last_event}
 
 
-async def _result(asked: ResultForm, context: CallContext) -> dict[str, Any]:
-    if asked.artifact is None:
-        return (await runs.result(asked.run_id, context.service)).model_dump(mode="json")
-    data = bytes((await runs.artifact(asked.run_id, asked.artifact, context.service)).body)
-    address = f"GET /v1/runs/{asked.run_id}/artifacts/{asked.artifact}"
+async def _result(form: ResultForm, context: CallContext) -> dict[str, Any]:
+    if form.artifact is None:
+        return (await runs.result(form.run_id, context.service)).model_dump(mode="json")
+    data = bytes((await runs.artifact(form.run_id, form.artifact, context.service)).body)
+    address = f"GET /v1/runs/{form.run_id}/artifacts/{form.artifact}"
     if len(data) > MAX_ARTIFACT:
-        raise InputError(Problem("artifact", f"{asked.artifact} has {len(data)} bytes", address))
+        raise InputError(Problem("artifact", f"{form.artifact} has {len(data)} bytes", address))
     try:
-        return {"run_id": asked.run_id, "artifact": asked.artifact, "text": data.decode()}
+        return {"run_id": form.run_id, "artifact": form.artifact, "text": data.decode()}
     except UnicodeDecodeError as error:
-        raise InputError(Problem("artifact", f"{asked.artifact} is no text", address)) from error
+        raise InputError(Problem("artifact", f"{form.artifact} is no text", address)) from error
 
 
-async def _explain(asked: StepOfRunForm, context: CallContext) -> dict[str, Any]:
-    report = await asyncio.to_thread(context.service.orchestrator.views.report, asked.run_id)
-    return await asyncio.to_thread(_explanation, report, asked.step)
+async def _explain(form: StepOfRunForm, context: CallContext) -> dict[str, Any]:
+    report = await asyncio.to_thread(context.service.orchestrator.views.report, form.run_id)
+    return await asyncio.to_thread(_explanation, report, form.step)
 
 
 def _explanation(report: Report, name: str | None) -> dict[str, Any]:
@@ -156,17 +146,17 @@ def _explanation(report: Report, name: str | None) -> dict[str, Any]:
     return explanation_json(report, row)
 
 
-async def _models(_asked: NothingForm, context: CallContext) -> dict[str, Any]:
+async def _models(_form: NothingForm, context: CallContext) -> dict[str, Any]:
     service = context.service
-    found = {"registry": await models.registry(service, context.access), "pool": await models.pool(service)}
-    encoded: dict[str, Any] = jsonable_encoder(found)
+    listing = {"registry": await models.registry(service, context.access), "pool": await models.pool(service)}
+    encoded: dict[str, Any] = jsonable_encoder(listing)
     return encoded
 
 
-async def _cancel(asked: StepOfRunForm, context: CallContext) -> dict[str, Any]:
-    line = await runs.cancel_line(context.service, asked.run_id, asked.step)
-    told = line.model_dump(mode="json", include={"cancelled", "had_ended", "done"})
-    return await _result(ResultForm(run_id=asked.run_id), context) | told
+async def _cancel(form: StepOfRunForm, context: CallContext) -> dict[str, Any]:
+    line = await runs.cancel_line(context.service, form.run_id, form.step)
+    effect = line.model_dump(mode="json", include={"cancelled", "had_ended", "done"})
+    return await _result(ResultForm(run_id=form.run_id), context) | effect
 
 
 OFFERED: Final[Mapping[str, DaemonTool]] = {
@@ -215,19 +205,19 @@ OFFERED: Final[Mapping[str, DaemonTool]] = {
         ),
     )
 }
-"""The tools by name."""
 
 
 NEEDS: Final = by_name(PERMISSIONS)
-CALLABLE: Final = (*OFFERED, "tasks/get", "tasks/cancel", "tasks/update")
-"""The tools, and the requests about tasks, which `tasks` answers."""
+CALLABLE: Final = (
+    *OFFERED,
+    "tasks/get",
+    "tasks/cancel",
+    "tasks/update",
+)  # the requests about tasks are answered in `tasks`
 
 
 async def authorise_call(name: str, service: Service, access: Access, run: str | None) -> None:
-    """Raise Forbidden for a tool, or a request about a task, that a caller may not use, or not for this run.
-
-    Raises UnknownRun for a run that the caller may not see.
-    """
+    """Raise Forbidden if the caller may not make a call for this run, and UnknownRun if it may not see the run."""
     access.require(NEEDS[name])
     if run is not None:
         owner = await owner_of_run(service, access, run)
@@ -236,21 +226,18 @@ async def authorise_call(name: str, service: Service, access: Access, run: str |
 
 
 async def read_call(name: str, arguments: Mapping[str, Any], service: Service, access: Access) -> BaseModel:
-    """Return the arguments of a call of a tool of `OFFERED` that this caller may make.
-
-    Raises InputError for wrong arguments, and as `authorise_call` does.
-    """
+    """Return the arguments of a tool call. Raises InputError for wrong ones, and as `authorise_call` does."""
     access.require(NEEDS[name])
     try:
-        asked = OFFERED[name].form.model_validate(arguments)
+        form = OFFERED[name].form.model_validate(arguments)
     except ValidationError as error:
-        found = [{**one, "loc": ("body", *one["loc"])} for one in error.errors()]
-        wrong = plain_problems(found, arguments)
-        raise InputError(*(Problem(one.where, one.what, one.accepted) for one in wrong)) from error
-    if getattr(asked, TEACHING_ARGUMENTS.get(name, ""), None) is not None:
+        errors = [{**detail, "loc": ("body", *detail["loc"])} for detail in error.errors()]
+        problems = plain_problems(errors, arguments)
+        raise InputError(*(Problem(problem.where, problem.what, problem.accepted) for problem in problems)) from error
+    if getattr(form, TEACHING_ARGUMENTS.get(name, ""), None) is not None:
         access.require(Permission.TEACH, f"what {TEACHING_ARGUMENTS[name]} asks for")
-    await authorise_call(name, service, access, asked.run_id if isinstance(asked, RunForm) else None)
-    return asked
+    await authorise_call(name, service, access, form.run_id if isinstance(form, RunForm) else None)
+    return form
 
 
 def format_event(event: Event) -> str:

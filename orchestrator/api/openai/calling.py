@@ -1,10 +1,10 @@
-"""Generate an answer that may call tools: read the calls as they come, check them, and have a broken one repaired.
+"""Generate an answer that may call tools: read the calls as they come, check them, have broken ones repaired.
 
-A call that a grammar has formed is sent as it comes. Any other one is sent when it is complete and right. If a call is
-broken, because it is no JSON, names no tool that is offered, or has arguments that do not match, the model is told what
-is wrong and answers once more. It is not made to call then, if it was not before. What is broken again is an error.
+A call that a grammar forms is streamed. Any other call is sent when it is complete and valid. If a call is broken (no
+JSON, an unknown tool, arguments that do not match), the model is told what is wrong and answers again. It is forced to
+call then only if it was before. AnswerRefused is raised when no attempt is left.
 
-Arguments and texts are checked against their schemas in threads, because a schema may make that take a second.
+Arguments and texts are checked against their schemas in threads, because one check may take a second.
 """
 
 import asyncio
@@ -34,18 +34,18 @@ from orchestrator.run.steps.attempt import added
 from orchestrator.run.steps.role import ResolvedRole
 from orchestrator.task.events import Usage
 
+# The finish reasons of an answer that the model did not end itself.
 CUT_OFF: Final = ("length", "deadline", "repetition")
-"""The reasons for which an answer ends before the model has ended it."""
+# Generates as `Pool.generate` does, and raises what that raises.
 AskModel = Callable[[Generation, OnText, OnText], Awaitable[Completion]]
-"""Has a model generate, as `Pool.generate` does, and raises what that raises."""
 
 
 def tool_prompt(
     messages: Sequence[Message], role: ResolvedRole, toolbox: ClientTools
 ) -> tuple[tuple[Message, ...], tuple[OfferedTool, ...]]:
-    """Return the prompt that asks `role` to go on with `messages`, and the tools that its chat template is given.
+    """Return the prompt that asks `role` to continue `messages`, and the tools for its chat template.
 
-    A model whose template takes none is told of the tools in the prompt. Raises InputError.
+    If the template takes no tools, the prompt describes them. Raises InputError.
     """
     if role.calls is None or not toolbox.tools:
         return prompt_messages(messages, role, toolbox.instructions), ()
@@ -53,18 +53,18 @@ def tool_prompt(
 
 
 def calling(ask: AskModel, model: str, generation: Generation, task: CallTask) -> Generate:
-    """Return what generates an answer with these tools. `generation` is what `with_tools` has returned.
+    """Return what generates an answer with tools. `generation` is the result of `with_tools`.
 
-    `ask` has the model generate, which errors call `model`. AnswerRefused is raised where a call stays broken, or the
-    answer is not what it has to be.
+    `ask` queries the model, which errors call `model`. Raises AnswerRefused if a call stays broken, or if the answer
+    does not match its schema.
     """
 
-    async def generate(put: Callable[[Piece], None], on_thought: Callable[[str], None]) -> Completion:
-        asked, usages, calls, reasoning = generation, list[Usage](), list[ToolCall](), ""
+    async def generate(on_piece: Callable[[Piece], None], on_thought: Callable[[str], None]) -> Completion:
+        request, usages, calls, reasoning = generation, list[Usage](), list[ToolCall](), ""
         texts, listed = list[str](), list[TokenLogprob]()
         while True:
-            reader = _AnswerReader(task, put, asked, len(calls))
-            completion = await _read_answer(reader, ask(asked, reader.push, on_thought))
+            reader = _AnswerReader(task, on_piece, request, len(calls))
+            completion = await _read_answer(reader, ask(request, reader.push, on_thought))
             usages.append(completion.usage)
             calls += reader.calls
             texts += reader.sent
@@ -74,7 +74,7 @@ def calling(ask: AskModel, model: str, generation: Generation, task: CallTask) -
             if reader.has_sent_wrong or len(usages) == task.most_asked:
                 raise AnswerRefused(f"the answer of {model} does not obey what was asked for: {reader.wrong}")
             listed += reader.listed
-            asked = _asked_again(generation, completion.text, reader.wrong)
+            request = _repair_request(generation, completion.text, reader.wrong)
         is_whole = bool(calls) and not reader.wrong
         return replace(
             completion,
@@ -90,7 +90,6 @@ def calling(ask: AskModel, model: str, generation: Generation, task: CallTask) -
 
 
 async def _read_answer(reader: "_AnswerReader", answering: Awaitable[Completion]) -> Completion:
-    """Return the answer that `answering` waits for, which the reader has read meanwhile. Raises what that raises."""
     outcome: Completion | OrchestratorError
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(reader.read())
@@ -105,49 +104,40 @@ async def _read_answer(reader: "_AnswerReader", answering: Awaitable[Completion]
 
 
 class _AnswerReader:
-    """Reads the answer of a model to `asked`, and sends what is right of it.
-
-    `first` is the index of its first call.
-    """
-
-    def __init__(self, task: CallTask, put: Callable[[Piece], None], asked: Generation, first: int) -> None:
+    # Reads the answer of a model to `request`, and sends its valid parts. `first` is the index of the first call.
+    def __init__(self, task: CallTask, on_piece: Callable[[Piece], None], request: Generation, first: int) -> None:
         self.calls: list[ToolCall] = []
-        self.sent: list[str] = []
-        """The pieces of text that were sent."""
-        self.listed: list[TokenLogprob] = []
-        """The tokens that were sent with pieces, where the request asks how likely they were."""
-        self.wrong = ""
-        """What is wrong with the answer; empty if nothing is."""
-        self.has_sent_wrong = False
-        """Whether a part of what is wrong was sent, so that nothing can repair it."""
+        self.sent: list[str] = []  # pieces of text
+        self.listed: list[TokenLogprob] = []  # tokens that were sent with pieces, if the request asks for logprobs
+        self.wrong = ""  # what is wrong with the answer; empty if nothing is
+        self.has_sent_wrong = False  # a part of what is wrong was sent, so that nothing can repair it
         self._task = task
-        self._put = put
+        self._send = on_piece
         self._unlisted: list[TokenLogprob] = []
         self._first = first
         self._parser = task.parser(forced=task.toolbox.forced)
-        guided = () if asked.guided is None else asked.guided.grammars
-        formed = task.toolbox.schemas if asked.grammar or asked.schema is not None else {name for name, _ in guided}
+        guided = () if request.guided is None else request.guided.grammars
+        formed = task.toolbox.schemas if request.grammar or request.schema is not None else {name for name, _ in guided}
+        # Tools whose calls a grammar forms, so that they can be streamed.
         self._formed = task.expressible.intersection(formed)
-        """The tools whose calls a grammar forms, so that they can be sent as they come."""
+        # Text is held back if its schema has parts that only a validator checks.
         self._holds_text = task.schema is not None and next(left_to_validator(task.schema), None) is not None
         self._texts: list[str] = []
         self._length = 0
         self._id = ""
         self._is_sent = False
         self._broken_at: int | None = None
+        # Pieces to read, then the whole answer, or None if it failed.
         self._pieces: asyncio.Queue[str | Completion | None] = asyncio.Queue()
-        """What has come and has not been read yet. The last one is the answer as a whole, None where it has failed."""
 
     def push(self, text: str) -> None:
-        """Take the next piece of the answer."""
         self._pieces.put_nowait(text)
 
     def end(self, completion: Completion | None) -> None:
-        """Take the end of the answer: the whole of it, None where it has failed."""
+        """End the answer; None means that it failed."""
         self._pieces.put_nowait(completion)
 
     async def read(self) -> None:
-        """Read the answer piece by piece, until it ends."""
         while isinstance(piece := await self._pieces.get(), str):
             await self._read_piece(piece)
         if piece is not None:
@@ -165,12 +155,14 @@ class _AnswerReader:
         for event in self._parser.finish():
             await self._take(event)
         cut = completion.finish in CUT_OFF
+        # A call that is cut off becomes a part of the text.
         if cut and self._broken_at is not None:
             self._say(completion.text[self._broken_at :], sent=self.has_sent_wrong)
         if not self.wrong and not self.calls:
             await self._check_text(cut=cut)
 
     async def _take(self, event: CallEvent) -> None:
+        # Without parallel calls only the first one counts.
         if self.wrong or (self.calls and not self._task.toolbox.parallel and not isinstance(event, TextDelta)):
             return
         match event:
@@ -179,10 +171,10 @@ class _AnswerReader:
             case ToolCallStarted(_, name):
                 self._id, self._is_sent = self._task.new_id(), name in self._formed
                 if self._is_sent:
-                    self._put(CallStarted(self._index, self._id, name, self._tokens()))
+                    self._send(CallStarted(self._index, self._id, name, self._tokens()))
             case ArgumentsDelta(_, text):
                 if self._is_sent:
-                    self._put(CallArguments(self._index, text, self._tokens()))
+                    self._send(CallArguments(self._index, text, self._tokens()))
             case ToolCallFinished(_, name, arguments):
                 await self._end_call(name, arguments)
             case ToolCallBroken(index, at, problem):
@@ -194,9 +186,9 @@ class _AnswerReader:
             self.wrong, self.has_sent_wrong = problem, self._is_sent
             return
         if not self._is_sent:
-            self._put(CallStarted(self._index, self._id, name))
-            self._put(CallArguments(self._index, arguments, self._tokens()))
-        self._put(CallEnded(self._index))
+            self._send(CallStarted(self._index, self._id, name))
+            self._send(CallArguments(self._index, arguments, self._tokens()))
+        self._send(CallEnded(self._index))
         self.calls.append(ToolCall(self._id, name, arguments))
         self._is_sent = False
 
@@ -205,15 +197,14 @@ class _AnswerReader:
         return self._first + len(self.calls)
 
     def _say(self, text: str, *, sent: bool = False) -> None:
-        """Add a piece of text, and send it unless it was `sent` as something else."""
+        # `sent`: it was sent already, as a part of a call.
         self._texts.append(text)
         if not self._holds_text:
             self.sent.append(text)
             if not sent:
-                self._put_text(text)
+                self._send_text(text)
 
     async def _check_text(self, *, cut: bool) -> None:
-        """See whether an answer without a call may be one, and send it where it was held back."""
         text = "".join(self._texts)
         if self._task.toolbox.forced:
             self.wrong = "it is no call of a tool that was offered"
@@ -225,21 +216,20 @@ class _AnswerReader:
                 self.wrong, self.has_sent_wrong = str(error), not self._holds_text
         if self._holds_text and (cut or not self.wrong):
             self.sent.append(text)
-            self._put_text(text)
+            self._send_text(text)
 
-    def _put_text(self, text: str) -> None:
+    def _send_text(self, text: str) -> None:
         tokens = self._tokens()
-        self._put(TextPiece(text, tokens) if tokens else text)
+        self._send(TextPiece(text, tokens) if tokens else text)
 
     def _tokens(self) -> tuple[TokenLogprob, ...]:
-        """Return the tokens that have come since the last piece that was sent. The next piece is sent with them."""
+        # The tokens since the last piece; they are sent with the next one.
         tokens, self._unlisted = tuple(self._unlisted), []
         self.listed += tokens
         return tokens
 
 
-def _asked_again(generation: Generation, text: str, wrong: str) -> Generation:
-    """Return the request for an answer in place of one in which something is wrong."""
+def _repair_request(generation: Generation, text: str, wrong: str) -> Generation:
     messages = (
         *generation.messages,
         Message("assistant", text),

@@ -1,7 +1,7 @@
-"""Answer /v1/chat/completions, as a whole or as a stream.
+"""Answer /v1/chat/completions, whole or streamed.
 
-The classes of bodies have the fields of OpenAI's API. They are our own and not those of the `openai` package:
-`docs/adr/0015-libraries-of-the-http-api.md` says why.
+The bodies are our own classes and not those of the `openai` package; `docs/adr/0015-libraries-of-the-http-api.md` says
+why.
 """
 
 import secrets
@@ -51,8 +51,7 @@ from orchestrator.engine.contract import Message, TokenLogprob
 from orchestrator.errors import InputError, OrchestratorError, Problem
 from orchestrator.task.events import Usage
 
-DONE: Final = format_event("[DONE]")
-"""What ends a stream whose answers are all complete."""
+DONE: Final = format_event("[DONE]")  # ends a stream whose answers are all complete
 MAX_ANSWERS: Final = 8
 
 FinishReason = Literal["stop", "length", "tool_calls"]
@@ -105,18 +104,15 @@ class ChatBody(SamplingBody):
     parallel_tool_calls: bool | None = None
     logprobs: bool | None = None
     top_logprobs: TopLogprobs | None = None
-    continue_final_message: bool | None = None
-    """Whether the answer goes on with the last message, which is the assistant's, as vLLM calls it."""
-    add_generation_prompt: bool | None = None
-    """Whether the answer is a new message, as vLLM calls it."""
+    continue_final_message: bool | None = None  # whether the answer continues the assistant's last message (vLLM)
+    add_generation_prompt: bool | None = None  # whether the answer is a new message (vLLM)
     reasoning_effort: RequestedEffort | None = None
     thinking: ThinkingValue | None = None
     chat_template_kwargs: TemplateArguments | None = None
+    # Whether each piece of a stream has the timings so far (llama-server). Without `logprobs`, pieces are counted
+    # instead of tokens until the end.
     timings_per_token: bool | None = None
-    """Whether each piece of a stream tells how long the answer has taken so far, as llama-server has it. Its tokens are
-    counted by the pieces until the end, unless `logprobs` are asked for."""
-    run_events: bool | None = None
-    """Whether the stream of a run's answer has the events of the run, each in a chunk without choices."""
+    run_events: bool | None = None  # whether a run's stream has its events, each in a chunk without choices
 
 
 class CalledBody(BaseModel):
@@ -139,8 +135,7 @@ class AnswerBody(BaseModel):
 
     role: Literal["assistant"] = "assistant"
     content: str | None
-    reasoning_content: str | None = None
-    """What the model has thought before; None where it has not."""
+    reasoning_content: str | None = None  # None if the model did not think
     refusal: None = None
     tool_calls: list[CallBody] | None = None
 
@@ -186,26 +181,22 @@ class ChatAnswer(BaseModel):
     system_fingerprint: str
     choices: list[ChoiceBody]
     usage: UsageBody
+    # As llama-server has them; None if a run answers.
     timings: Annotated[Timings | None, Field(exclude_if=lambda timings: timings is None)] = None
-    """How long prompt and answers took, as llama-server has it; None where a run answers."""
     run_id: RunId = None
     run_doubt: RunDoubt = None
 
 
 @dataclass(frozen=True, slots=True)
 class _Common:
-    """The fields that all chunks of a stream have in common, and that an answer as a whole has too."""
-
+    # The fields that all chunks of a stream share with a whole answer.
     id: str
     created: int
     model: str
-    fingerprint: str
-    """The id of the model that answers, which need not be the name that was asked for."""
-    run: AnsweringRun
-    """The run that answers, where one does."""
+    fingerprint: str  # id of the model that answers, which need not be the requested name
+    run: AnsweringRun  # its id is None if no run answers
 
     def chunk(self, choices: Sequence[dict[str, Any]], usage: UsageBody | None = None, **more: Any) -> bytes:
-        """Return the server-sent event of a chunk. `more` are fields that it has beside the usual ones."""
         chunk: dict[str, Any] = {
             "id": self.id,
             "object": "chat.completion.chunk",
@@ -227,18 +218,18 @@ class _Common:
 async def complete(body: ChatBody, answering: AnsweringDep) -> ChatAnswer | Response:
     """Answer a chat. `model` is a role, a persona, a model of the registry, `auto` or `orchestrate`."""
     started = await answering.start(await read_body(body, lambda: request_of(body)))
-    asked = started.asked
-    common = _Common(asked.id, int(time.time()), body.model, started.model, asked.run)
+    request = started.completion_request
+    common = _Common(request.id, int(time.time()), body.model, started.model, request.run)
     if not body.stream:
-        return _answer(common, await started.completions(), asked)
+        return _answer(common, await started.completions(), request)
     await started.wait_begun()
     with_usage = bool(body.stream_options and body.stream_options.include_usage)
-    chunks = _chunks(common, started.handle, asked, with_usage=with_usage, with_timings=bool(body.timings_per_token))
+    chunks = _chunks(common, started.handle, request, with_usage=with_usage, with_timings=bool(body.timings_per_token))
     return started.stream(chunks)
 
 
 def request_of(body: ChatBody) -> CompletionRequest:
-    """Return what the body asks for. Raises InputError."""
+    """Return what the body requests. Raises InputError."""
     refuse_options({}, body.model_extra)
     form = answer_form(body, answer_schema(body.response_format, "response_format"), "response_format")
     files: list[GivenFile] = []
@@ -266,41 +257,38 @@ def request_of(body: ChatBody) -> CompletionRequest:
 
 
 def client_tools(tools: Sequence[ToolBody] | None) -> list[ClientTool]:
-    """Return the functions that a chat offers. Raises InputError if there are tools, and none is a function."""
+    """Return the functions that a chat offers. Raises InputError if tools are given and none is a function."""
     _left_out(tools)
-    functions = [one.function for one in tools or () if one.type == "function" and one.function is not None]
-    return [ClientTool(one.name, one.description or "", one.parameters or {}) for one in functions]
+    functions = [tool.function for tool in tools or () if tool.type == "function" and tool.function is not None]
+    return [ClientTool(function.name, function.description or "", function.parameters or {}) for function in functions]
 
 
 def _left_out(tools: Sequence[ToolBody] | None) -> tuple[str, ...]:
-    return left_out_tools(["" if one.type == "function" else one.type for one in tools or ()], "function")
+    return left_out_tools(["" if tool.type == "function" else tool.type for tool in tools or ()], "function")
 
 
 def _continues(body: ChatBody, messages: Sequence[Message], *, is_free: bool) -> bool:
-    """Return whether the answer goes on with the last message, in place of a new message.
-
-    So it is where that is the assistant's, unless the client says otherwise, or the answer is not `is_free`: a schema
-    or a tool that has to be called is for an answer as a whole. Raises InputError where it cannot be.
-    """
-    asked, may = body.continue_final_message, may_be_continued(messages)
+    wants_to, may = body.continue_final_message, may_be_continued(messages)
     if body.add_generation_prompt is not None:
-        if body.add_generation_prompt == asked:
-            what = f"is {str(asked).lower()}, as continue_final_message is"
-            raise InputError(Problem("add_generation_prompt", what, "the opposite of continue_final_message"))
-        asked = not body.add_generation_prompt
-    if asked is None:
+        if body.add_generation_prompt == wants_to:
+            problem = f"is {str(wants_to).lower()}, as continue_final_message is"
+            raise InputError(Problem("add_generation_prompt", problem, "the opposite of continue_final_message"))
+        wants_to = not body.add_generation_prompt
+    # A schema or a forced call applies to a whole answer, so that it needs a new message.
+    if wants_to is None:
         return may and is_free
-    if asked and not may:
-        what = "says that the last message is to be continued"
-        raise InputError(Problem("continue_final_message", what, "a last message of the assistant without tool calls"))
-    if asked and not is_free:
+    if wants_to and not may:
+        problem = "says that the last message is to be continued"
+        raise InputError(
+            Problem("continue_final_message", problem, "a last message of the assistant without tool calls")
+        )
+    if wants_to and not is_free:
         accepted = "an answer without a schema and without a tool that has to be called"
         raise InputError(Problem("continue_final_message", "cannot be combined with a form of the answer", accepted))
-    return asked
+    return wants_to
 
 
 def finish_reason(completion: Completion) -> FinishReason:
-    """Return why an answer ended, as OpenAI's API names it."""
     if completion.finish in CUT_OFF:
         return "length"
     return "tool_calls" if completion.calls else "stop"
@@ -334,12 +322,12 @@ def _choice(index: int, completion: Completion, request: CompletionRequest) -> C
 
 
 def usage_of(usages: Sequence[Usage], answers_each: int | None = None) -> UsageBody:
-    """Return the tokens of all answers, which are given in order. A prompt counts once.
+    """Return the tokens of all answers, which are in order. A prompt counts once.
 
-    `answers_each` is how many answers there are to each of several prompts; None where all share one prompt.
+    `answers_each` is the number of answers to each prompt; None if all share one prompt.
     """
-    each = answers_each or max(1, len(usages))
-    of_prompts = [usages[first : first + each] for first in range(0, len(usages), each)]
+    group_size = answers_each or max(1, len(usages))
+    of_prompts = [usages[first : first + group_size] for first in range(0, len(usages), group_size)]
     prompt = sum(max(usage.prompt_tokens for usage in group) for group in of_prompts)
     output = sum(usage.output_tokens for usage in usages)
     # The first answer to a prompt computes it for the others.
@@ -356,7 +344,6 @@ def usage_of(usages: Sequence[Usage], answers_each: int | None = None) -> UsageB
 async def _chunks(
     common: _Common, handle: GenerationHandle, request: CompletionRequest, *, with_usage: bool, with_timings: bool
 ) -> Events:
-    """Yield the chunks of all answers. An error ends the stream with an event that has the body of an error."""
     listed = [ListedTokens() for _ in range(request.count)]
     clocks = [TimingsSoFar() for _ in range(request.count)]
     usages: list[Usage] = []
@@ -377,6 +364,7 @@ async def _chunks(
                 so_far: dict[str, Any] = {"timings": clocks[index].after(count)} if with_timings else {}
                 yield common.chunk([_delta(index, delta, tokens=tokens)], **so_far)
     except OrchestratorError as error:
+        # The HTTP status is sent already, so the error is an event.
         yield format_event({"error": error_detail(error).model_dump()})
         return
     if with_usage:
@@ -385,7 +373,6 @@ async def _chunks(
 
 
 def _piece_delta(piece: Piece | Thought) -> dict[str, Any]:
-    """Return what a piece of an answer adds to its message; empty for nothing."""
     match piece:
         case str():
             return {"content": piece} if piece else {}

@@ -39,46 +39,33 @@ from registry.options import DEFAULT_SAMPLING
 from registry.thinking import Thinking
 
 NO_TOOLS = ClientTools()
-MAX_MIXED: Final = 1 << 20
-"""How many characters the texts among the tokens of a prompt may have together: they are turned into tokens at once."""
-MAX_MIXED_TEXTS: Final = 1024
-"""How many texts there may be among the tokens of a prompt: the engine is asked for the tokens of each."""
+MAX_MIXED: Final = 1 << 20  # characters of all texts among the tokens of a prompt, which are tokenized at once
+MAX_MIXED_TEXTS: Final = 1024  # texts among the tokens of a prompt; each takes a request to the engine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompletionRequest:
-    """What a request for answers asks for, whichever API it is of. None leaves a value to the role."""
+    """A request for answers, whichever API it came by. None leaves a value to the role."""
 
-    id: str
-    """The id of the response."""
-    model: str
-    """The name of who is asked, as in `openai.models`."""
-    forced_model: str | None = None
-    """The model that has to answer, whoever is asked; None for no matter which."""
-    access: Access = NOBODY
-    """Who asks, and so owns the chat or the run, and whose files may be among the messages."""
+    id: str  # of the response
+    model: str  # the requested name, see `openai.names`
+    forced_model: str | None = None  # the model that has to answer, whatever `model` names
+    access: Access = NOBODY  # of the caller, who owns the chat or the run
     messages: Sequence[Message] = ()
+    # Instead of messages: a text to continue, or tokens with texts among them.
     prompt: str | tuple[int | str, ...] | None = None
-    """Instead of messages, a text to go on with, or tokens, among which there may be texts."""
-    infill: Infill | None = None
-    """Instead of messages, a place in a text to fill, as in `Generation`."""
+    infill: Infill | None = None  # instead of messages: a gap to fill
     toolbox: ClientTools = NO_TOOLS
-    schema: dict[str, Any] | bool | None = None
-    """The JSON Schema that each answer has to match; None for any text."""
-    grammar: str | None = None
-    """The GBNF grammar that each answer has to follow; None for any text. At most one of both is given."""
+    schema: dict[str, Any] | bool | None = None  # JSON Schema of each answer; None for any text
+    grammar: str | None = None  # GBNF grammar of each answer; not together with a schema
     max_tokens: int | None = None
     temperature: float | None = None
     top_p: float | None = None
-    sampling: Mapping[str, Any] = field(default_factory=dict)
-    """The `SamplingOptions` that the client gives, by name."""
-    deadline_seconds: float | None = None
-    """How long each answer may take, as in `Generation`."""
-    seed: int | None = None
-    """The seed of the first answer; each further answer has the next number."""
+    sampling: Mapping[str, Any] = field(default_factory=dict)  # the `SamplingOptions` that the client sets, by name
+    deadline_seconds: float | None = None  # for each answer, as in `Generation`
+    seed: int | None = None  # of the first answer; each further answer has the next number
     stop: tuple[str, ...] = ()
-    stop_tokens: tuple[int, ...] = ()
-    """This and the six that follow are as in `Generation`."""
+    stop_tokens: tuple[int, ...] = ()  # this and the next six are as in `Generation`
     logit_bias: tuple[tuple[int | str, float], ...] = ()
     logprobs: int | None = None
     prompt_logprobs: int | None = None
@@ -86,27 +73,19 @@ class CompletionRequest:
     ignore_end: bool = False
     continues: bool = False
     thinking: Thinking | None = None
-    """How much the model shall think before it answers."""
+    # Variables of the model's chat template.
     template_arguments: Mapping[str, bool | int | float | str | None] = field(default_factory=dict)
-    """Variables for the model's chat template."""
-    count: int = 1
-    """How many answers to the same messages are wanted."""
-    whole: bool = False
-    """Whether the answers are wanted as a whole, and not in pieces."""
-    files: tuple[GivenFile, ...] = ()
-    """The files among the messages, which only runs take."""
-    run_events: bool = False
-    """Whether the events of a run that answers are told, too."""
-    resending: Resending = field(default_factory=Resending)
-    """How the request is recognised when it is sent again, where a run answers it."""
-    run: AnsweringRun = field(default_factory=AnsweringRun)
-    """Where the id of a run that answers is told."""
-    warnings: tuple[str, ...] = ()
-    """What of the body is left out of this request."""
+    count: int = 1  # answers to the same messages
+    whole: bool = False  # not streamed
+    files: tuple[GivenFile, ...] = ()  # files among the messages, which only runs take
+    run_events: bool = False  # whether the events of a run are sent, too
+    resending: Resending = field(default_factory=Resending)  # recognizes a request that is sent again to a run
+    run: AnsweringRun = field(default_factory=AnsweringRun)  # gets the id of a run that answers
+    warnings: tuple[str, ...] = ()  # what is left out of the body
 
     @property
     def objective(self) -> str:
-        """What is asked, for the router to go by: what the user said last, or the text to go on with or to fill."""
+        """What the router decides by: the last message of the user, or the text to continue or to fill."""
         if isinstance(self.prompt, str):
             return self.prompt
         if self.infill is not None:
@@ -116,42 +95,39 @@ class CompletionRequest:
 
 @dataclass(frozen=True, slots=True)
 class StartedAnswers:
-    """Answers that are being generated for a client. One of `completions` and `stream` sends them to it."""
+    """Answers that are being generated. Either `completions` or `stream` sends them to the client."""
 
-    asked: CompletionRequest
-    """What the client asks for."""
-    model: str
-    """The id of the model that answers; `orchestrate` for a run."""
+    completion_request: CompletionRequest
+    model: str  # id of the model that answers; `orchestrate` for a run
     handle: GenerationHandle
-    warnings: tuple[str, ...]
-    """What of the request is not obeyed."""
+    warnings: tuple[str, ...]  # what of the request is not obeyed
     _request: Request
     _response: Response
 
     async def completions(self) -> list[Completion]:
-        """Wait for all answers and return them. Raises what an answer raises, and cancels all when the client goes."""
-        found = await self.handle.completions(self._request)
+        """Wait for all answers. Raises what an answer raises; cancels all if the client disconnects."""
+        answers = await self.handle.completions(self._request)
         self._complete_headers(self._response)
-        return found
+        return answers
 
     async def wait_begun(self) -> None:
-        """Wait until the first answer has begun. Raises what an answer raises before that."""
+        """Wait until the first answer starts. Raises what an answer raises before that."""
         await self.handle.wait_started(self._request)
 
     def stream(self, events: Events) -> EventStream:
-        """Return the response that sends these events, after `wait_begun`."""
+        """Return the response that sends these events. Call it after `wait_begun`."""
         stream = EventStream(events, self.handle.cancel)
         self._complete_headers(stream)
         return stream
 
     def _complete_headers(self, response: Response) -> None:
-        name_run(response, self.asked.run)
+        name_run(response, self.completion_request.run)
         put_warnings(response, self.warnings)
 
 
 @dataclass(frozen=True, slots=True)
 class Answering:
-    """What every endpoint that answers conversations depends on, whichever API it is of."""
+    """What the endpoints that answer conversations depend on, whichever API they belong to."""
 
     service: Service
     limiter: GenerationLimiter
@@ -161,12 +137,16 @@ class Answering:
     request: Request
     response: Response
 
-    async def start(self, asked: CompletionRequest) -> StartedAnswers:
-        """Begin to answer. Raises UnknownName, and InputError for a request that cannot be carried out."""
-        asked = replace(asked, forced_model=self.forced_model, access=self.access, resending=self.resending)
-        found = await generates_for(asked, self.service)
-        handle = self.limiter.start(found.generates)
-        return StartedAnswers(asked, found.model, handle, found.warnings, self.request, self.response)
+    async def start(self, completion_request: CompletionRequest) -> StartedAnswers:
+        """Start to answer. Raises UnknownName, and InputError for a request that cannot be carried out."""
+        completion_request = replace(
+            completion_request, forced_model=self.forced_model, access=self.access, resending=self.resending
+        )
+        prepared = await generates_for(completion_request, self.service)
+        handle = self.limiter.start(prepared.generates)
+        return StartedAnswers(
+            completion_request, prepared.model, handle, prepared.warnings, self.request, self.response
+        )
 
 
 def _answering(
@@ -185,23 +165,15 @@ AnsweringDep = Annotated[Answering, Depends(_answering)]
 
 
 class PreparedAnswers(NamedTuple):
-    """What a request for answers needs to be carried out."""
-
-    generates: list[Generate]
-    """What generates each answer."""
-    model: str
-    """The id of the model that does it; `orchestrate` for a run."""
+    generates: list[Generate]  # one for each answer
+    model: str  # id of the model that answers; `orchestrate` for a run
+    # The engine's request for the first answer, with the values of the role; None for a run.
     generation: Generation | None
-    """The request to the engine for the first answer, with what the role adds to that of the client; None for a run."""
-    warnings: tuple[str, ...] = ()
-    """What of the request is not obeyed. It was logged."""
+    warnings: tuple[str, ...] = ()  # what of the request is not obeyed; logged already
 
 
 async def generates_for(request: CompletionRequest, service: Service) -> PreparedAnswers:
-    """Return what generates the answers.
-
-    Raises UnknownName, and InputError for a request that cannot be carried out.
-    """
+    """Prepare the answers to a request. Raises UnknownName, and InputError if it cannot be carried out."""
     prepared = await _prepared(request, service)
     warnings = (*request.warnings, *(await aside(lambda: _schema_warnings(request)) if _has_schema(request) else ()))
     log_warnings(request.id, warnings)
@@ -213,13 +185,12 @@ def _has_schema(request: CompletionRequest) -> bool:
 
 
 def _schema_warnings(request: CompletionRequest) -> list[str]:
-    """Return what nothing enforces of the schemas of a request."""
+    # For the parts of schemas that nothing enforces.
     of_tools = (schema_warnings(f"tools/{tool.name}", tool.parameters) for tool in request.toolbox.tools)
     return [*schema_warnings("schema", request.schema), *chain.from_iterable(of_tools)]
 
 
 async def _prepared(request: CompletionRequest, service: Service) -> PreparedAnswers:
-    """Return what generates the answers, without warnings. Raises what `generates_for` raises."""
     name = known_name(request.model, service)
     if name == ORCHESTRATE:
         _check_fits_run(request)
@@ -239,7 +210,7 @@ async def _prepared(request: CompletionRequest, service: Service) -> PreparedAns
             shows_progress=request.thinking != "off",
             with_events=request.run_events,
             resending=request.resending,
-            told=request.run,
+            answering_run=request.run,
         )
         return PreparedAnswers([answer_by_run(service, question)], ORCHESTRATE, None)
     if request.files:
@@ -264,26 +235,23 @@ async def _prepared(request: CompletionRequest, service: Service) -> PreparedAns
 
 
 async def _tokens_of(prompt: tuple[int | str, ...], model: str, service: Service) -> tuple[int, ...]:
-    """Return the tokens of a prompt, among whose tokens there are texts, as llama-server has it.
-
-    What the model needs at its beginning, such as BOS, is added where the prompt begins with a text. Raises TooLarge.
-    """
-    texts = [one for one in prompt if isinstance(one, str)]
+    texts = [text for text in prompt if isinstance(text, str)]
     if len(texts) > MAX_MIXED_TEXTS:
         raise TooLarge(Problem("prompt", f"has {len(texts)} texts among its tokens", f"at most {MAX_MIXED_TEXTS}"))
     if (length := sum(map(len, texts))) > MAX_MIXED:
         raise TooLarge(Problem("prompt", f"has {length} characters among its tokens", f"at most {MAX_MIXED}"))
     tokens: list[int] = []
-    for index, one in enumerate(prompt):
-        if isinstance(one, str):
-            tokens += (await service.orchestrator.pool.tokenize(model, one, whole=index == 0)).tokens
+    for index, part in enumerate(prompt):
+        # As in llama-server, what the model needs at the start, such as BOS, only comes before a text.
+        if isinstance(part, str):
+            tokens += (await service.orchestrator.pool.tokenize(model, part, whole=index == 0)).tokens
         else:
-            tokens.append(one)
+            tokens.append(part)
     return tuple(tokens)
 
 
 def engine_request(request: CompletionRequest, role: ResolvedRole) -> Generation:
-    """Return the request to the engine for one answer. What the client leaves out is the role's. Raises InputError."""
+    """Return the engine's request for one answer. Values that the client omits are the role's. Raises InputError."""
     toolbox, task = request.toolbox, _call_task(request, role)
     is_raw = request.prompt is not None or request.infill is not None
     prompt = () if is_raw else tool_prompt(request.messages, role, toolbox)[0]
@@ -332,19 +300,18 @@ def engine_request(request: CompletionRequest, role: ResolvedRole) -> Generation
 def _engine_prompt(prompt: str | tuple[int | str, ...] | None) -> str | tuple[int, ...] | None:
     if not isinstance(prompt, tuple):
         return prompt
-    tokens = tuple(one for one in prompt if isinstance(one, int))
+    tokens = tuple(token for token in prompt if isinstance(token, int))
     assert len(tokens) == len(prompt), "`generates_for` has turned the texts into tokens"
     return tokens
 
 
 def _call_task(request: CompletionRequest, role: ResolvedRole) -> CallTask:
-    """Return what is asked for of answers that may call tools. Only remote models have no context that is known."""
     syntax = role.calls if request.toolbox.tools else None
+    # Only remote models have no known context.
     return CallTask(toolbox=request.toolbox, syntax=syntax, schema=request.schema, guides=role.context is not None)
 
 
 def _answer(service: Service, role: ResolvedRole, request: CompletionRequest, generation: Generation) -> Generate:
-    """Return what generates an answer that is checked."""
     if request.toolbox.tools:
         ask = functools.partial(service.orchestrator.pool.generate, role.model)
         native = calling(ask, role.model, generation, _call_task(request, role))
@@ -355,55 +322,51 @@ def _answer(service: Service, role: ResolvedRole, request: CompletionRequest, ge
 def _or_in_words(
     native: Generate, ask: AskModel, role: ResolvedRole, request: CompletionRequest, seed: int | None
 ) -> Generate:
-    """Return what generates an answer by `native`, or with the tools told in words where the server takes none."""
 
-    async def generate(put: Callable[[Piece], None], on_thought: Callable[[str], None]) -> Completion:
+    async def generate(on_piece: Callable[[Piece], None], on_thought: Callable[[str], None]) -> Completion:
         try:
-            return await native(put, on_thought)
+            return await native(on_piece, on_thought)
         except ToolsRefused:
-            told = replace(role, calls=None)
-            asked = replace(await aside(lambda: engine_request(request, told)), seed=seed)
-        return await calling(ask, role.model, asked, _call_task(request, told))(put, on_thought)
+            # The server takes no tools, so the prompt describes them.
+            toolless_role = replace(role, calls=None)
+            generation = replace(await aside(lambda: engine_request(request, toolless_role)), seed=seed)
+        return await calling(ask, role.model, generation, _call_task(request, toolless_role))(on_piece, on_thought)
 
     return generate
 
 
 def _checked(service: Service, role: ResolvedRole, request: CompletionRequest, generation: Generation) -> Generate:
-    """Return what generates an answer that obeys the schema that the request prescribes.
-
-    Most of a schema is enforced while the answer is written. Where something is left to be checked, the text is held
-    back until it is complete, and the model is asked again with what is wrong; but not where it goes on with a raw
-    prompt or fills a place, since nothing can be said to it there. Whether another server enforces a schema is not
-    known: its answers are held back where they are wanted as a whole. An answer that is cut off is passed on as it is,
-    since its reason to end says so. Raises AnswerRefused when no answer obeys.
-    """
+    # Most of a schema is enforced while the answer is generated. If something is left to check, the text is held back
+    # until it is complete, and the model is asked again with what is wrong. Whether a remote server enforces a schema
+    # is unknown, so its answers are held back if they are not streamed.
     model = role.model
     is_loose = role.context is None and generation.schema is not None and request.whole
     hold = is_loose or next(left_to_validator(generation.schema), None) is not None
 
     async def generate(on_text: Callable[[str], None], on_thought: Callable[[str], None]) -> Completion:
-        asked, usages = generation, list[Usage]()
+        attempt, usages = generation, list[Usage]()
         while True:
             completion = await service.orchestrator.pool.generate(
-                model, asked, (lambda _: None) if hold else on_text, on_thought
+                model, attempt, (lambda _: None) if hold else on_text, on_thought
             )
             usages.append(completion.usage)
+            # The finish reason says that an answer was cut off; it is passed on as it is.
             wrong = "" if completion.finish in CUT_OFF else await _mismatch(request, completion.text)
             if not wrong:
                 if hold:
                     on_text(TextPiece(completion.text, completion.logprobs))
                 return replace(completion, usage=added(*usages)) if len(usages) > 1 else completion
+            # A raw prompt and an infill have no messages to add a critique to.
             if not hold or not generation.messages or len(usages) == MOST_ASKED:
                 raise AnswerRefused(f"the answer of {model} does not obey what was asked for: {wrong}")
             answer, critique = Message("assistant", completion.text), f"This is not accepted: {wrong}\nAnswer again."
-            asked = replace(generation, messages=(*generation.messages, answer, Message("user", critique)))
+            attempt = replace(generation, messages=(*generation.messages, answer, Message("user", critique)))
 
     return generate
 
 
 def _recorded(chat: RoutedChat, index: int, request: CompletionRequest, generate: Generate) -> Generate:
-    """Return what generates an answer and journals how it ended, as the router chose who answers."""
-
+    # Journals how an answer ended, because the router chose the model.
     async def recorded(on_text: Callable[[Piece], None], on_thought: Callable[[str], None]) -> Completion:
         with chat.answering(index) as end:
             completion = await generate(on_text, on_thought)
@@ -414,16 +377,13 @@ def _recorded(chat: RoutedChat, index: int, request: CompletionRequest, generate
 
 
 async def _mismatch(request: CompletionRequest, text: str) -> str:
-    """Return what is wrong with an answer that had to be the call of a tool or to match a schema; empty if it does.
-
-    It is read in a thread: a schema may make that take a second.
-    """
     if request.toolbox.forced:
         return "the answer is no call of a tool that was offered"
     if request.schema is None:
         return ""
     schema = request.schema if isinstance(request.schema, dict) else None
     try:
+        # A schema may make this take a second.
         await asyncio.to_thread(lambda: OutputSchema(schema).read(text))
     except (SchemaMismatch, BadSchema) as error:
         return str(error)
@@ -431,7 +391,6 @@ async def _mismatch(request: CompletionRequest, text: str) -> str:
 
 
 def _check_fits_run(request: CompletionRequest) -> None:
-    """Raise InputError for what a whole run cannot be asked."""
     if not request.messages:
         accepted = "a role, a persona or a model; or a chat"
         raise InputError(Problem("prompt", f"{ORCHESTRATE} takes no raw prompts", accepted))
@@ -450,12 +409,12 @@ def _check_fits_run(request: CompletionRequest) -> None:
         "ignore_eos": request.ignore_end,
         **{name: value != getattr(DEFAULT_SAMPLING, name) for name, value in request.sampling.items()},
     }
-    for name in (name for name, given in unfit.items() if given):
+    for name in (name for name, is_set in unfit.items() if is_set):
         accepted = "leave it out, or a role, a persona or a model"
         raise InputError(Problem(name, f"{ORCHESTRATE} gives no answer of a single model", accepted))
     if request.continues:
-        what = f"the last one is the assistant's, and {ORCHESTRATE} does not go on with an answer"
+        problem = f"the last one is the assistant's, and {ORCHESTRATE} does not go on with an answer"
         accepted = "a last message of the user, or continue_final_message: false"
-        raise InputError(Problem("messages", what, accepted))
+        raise InputError(Problem("messages", problem, accepted))
     if request.count > 1:
         raise InputError(Problem("n", f"is {request.count}, and {ORCHESTRATE} gives one answer", "1"))

@@ -1,6 +1,6 @@
 """Answer /v1/embeddings with the built-in lexical embedder (`orchestrator.task.lexical`) or the registry's own model.
 
-Neither ever takes the place of the other, because their vectors cannot be compared.
+Neither replaces the other, because their vectors cannot be compared.
 """
 
 import asyncio
@@ -22,9 +22,9 @@ from orchestrator.pool import Pool
 from orchestrator.task.lexical import DIMENSIONS, NAME, Vectors, embed
 
 MAX_TEXTS: Final = 2048
+# Of lexical vectors.
 MIN_DIMENSIONS: Final = 64
 MAX_DIMENSIONS: Final = 2048
-"""How many dimensions a lexical vector can have, at least and at most."""
 
 router = APIRouter(prefix="/v1", tags=["openai"], responses=dict(DOCUMENTED))
 
@@ -33,8 +33,8 @@ class EmbeddingBody(LenientBody):
     """A request to embed texts."""
 
     model: str
+    # One or several texts, or lists of token ids of the model's own vocabulary.
     input: str | Annotated[list[str | int | TokenIds], Field(min_length=1, fail_fast=True)]
-    """One text or several, or the token ids of one or several. Ids are those of the model's own vocabulary."""
     encoding_format: Literal["float", "base64"] | None = None
     dimensions: Annotated[int, Field(ge=1)] | None = None
 
@@ -80,18 +80,13 @@ async def create(body: EmbeddingBody, request: Request, service: ServiceDep, lim
     return Response(answer, media_type="application/json")
 
 
-async def _texts(given: str | list[str | int | list[int]], model: str | None, pool: Pool) -> list[str]:
-    """Return the texts of a request; token ids as the text that they stand for in the vocabulary of the model.
-
-    Raises InputError for too many texts, for a text that is empty, and for token ids where the lexical embedder, which
-    has none, is asked.
-    """
-    if isinstance(given, list) and all(isinstance(one, int) for one in given):
-        given = [[one for one in given if isinstance(one, int)]]  # a list of ids is one text
-    if isinstance(given, list) and len(given) > MAX_TEXTS:
-        raise InputError(Problem("input", f"has {len(given)} texts", f"at most {MAX_TEXTS}"))
+async def _texts(inputs: str | list[str | int | list[int]], model: str | None, pool: Pool) -> list[str]:
+    if isinstance(inputs, list) and all(isinstance(token, int) for token in inputs):
+        inputs = [[token for token in inputs if isinstance(token, int)]]  # a list of ids is one text
+    if isinstance(inputs, list) and len(inputs) > MAX_TEXTS:
+        raise InputError(Problem("input", f"has {len(inputs)} texts", f"at most {MAX_TEXTS}"))
     texts: list[str] = []
-    for number, text in enumerate([given] if isinstance(given, str) else given):
+    for number, text in enumerate([inputs] if isinstance(inputs, str) else inputs):
         if isinstance(text, int):
             raise InputError(Problem(f"input/{number}", "is a token id among texts", "texts alone, or ids alone"))
         if isinstance(text, list):
@@ -104,10 +99,10 @@ async def _texts(given: str | list[str | int | list[int]], model: str | None, po
     return texts
 
 
-def _lexical_dimensions(wanted: int | None) -> int:
-    if wanted is not None and not MIN_DIMENSIONS <= wanted <= MAX_DIMENSIONS:
-        raise InputError(Problem("dimensions", f"is {wanted}", f"{MIN_DIMENSIONS} to {MAX_DIMENSIONS}"))
-    return wanted or DIMENSIONS
+def _lexical_dimensions(dimensions: int | None) -> int:
+    if dimensions is not None and not MIN_DIMENSIONS <= dimensions <= MAX_DIMENSIONS:
+        raise InputError(Problem("dimensions", f"is {dimensions}", f"{MIN_DIMENSIONS} to {MAX_DIMENSIONS}"))
+    return dimensions or DIMENSIONS
 
 
 def _lexical_answer(texts: list[str], dimensions: int, body: EmbeddingBody) -> bytes:
@@ -122,20 +117,20 @@ async def _model_answer(pool: Pool, model: str, texts: list[str], body: Embeddin
 
 
 def _shortened(vectors: Vectors, dimensions: int | None) -> Vectors:
-    """Return the first `dimensions` numbers of each vector, scaled to length 1 again. A vector of zeros stays one."""
     size = vectors.shape[1]
     if dimensions is None or dimensions == size:
         return vectors
     if dimensions > size:
         raise InputError(Problem("dimensions", f"is {dimensions}, and the model's vectors have {size}", f"1 to {size}"))
     short = vectors[:, :dimensions]
+    # The length becomes 1 again; a vector of zeros stays one.
     lengths = np.linalg.norm(short, axis=1, keepdims=True)
     units: Vectors = np.divide(short, lengths, out=np.zeros_like(short), where=lengths > 0)
     return units
 
 
 def _answer(name: str, vectors: Vectors, tokens: int, body: EmbeddingBody) -> bytes:
-    """Return an `EmbeddingList` as JSON. It may have millions of numbers, so this runs in a thread, not in the loop."""
+    # There may be millions of numbers: this runs in a thread, not in the event loop.
     as_base64 = body.encoding_format == "base64"
     lines = [
         {"object": "embedding", "index": number, "embedding": _encoded(vector, as_base64)}

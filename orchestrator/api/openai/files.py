@@ -1,4 +1,4 @@
-"""Keep files that clients upload, for requests to `orchestrate` to name: upload, list, show, content, delete."""
+"""Store files that clients upload for requests to `orchestrate`: upload, list, show, content, delete."""
 
 import asyncio
 from typing import Annotated, Literal
@@ -23,13 +23,11 @@ class FileObject(BaseModel):
     id: str
     object: Literal["file"] = "file"
     bytes: int
-    created_at: int
-    """Seconds since the epoch."""
+    created_at: int  # seconds since the epoch
     filename: str
     purpose: str
     status: Literal["processed"] = "processed"
-    expires_at: None = None
-    """Files are kept until they are deleted."""
+    expires_at: None = None  # files are kept until they are deleted
 
 
 class FileList(BaseModel):
@@ -76,15 +74,15 @@ async def files(
     purpose: Annotated[str | None, Query(description="Only those of this purpose.")] = None,
 ) -> FileList:
     """List the files that the caller may see."""
-    found = [file for file in await asyncio.to_thread(service.uploaded_files.all) if access.sees(file.owner)]
-    if after is not None and all(file.id != after for file in found):
+    visible = [file for file in await asyncio.to_thread(service.uploaded_files.all) if access.sees(file.owner)]
+    if after is not None and all(file.id != after for file in visible):
         raise UnknownFile(after)
-    ordered = found if order == "desc" else found[::-1]
+    ordered = visible if order == "desc" else visible[::-1]
     begin = next((at for at, file in enumerate(ordered, start=1) if file.id == after), 0)
-    wanted = [file for file in ordered[begin:] if purpose is None or file.purpose == purpose]
-    page = [_shown(file) for file in wanted[:limit]]
+    matches = [file for file in ordered[begin:] if purpose is None or file.purpose == purpose]
+    page = [_shown(file) for file in matches[:limit]]
     first, last = (page[0].id, page[-1].id) if page else (None, None)
-    return FileList(data=page, first_id=first, last_id=last, has_more=len(wanted) > limit)
+    return FileList(data=page, first_id=first, last_id=last, has_more=len(matches) > limit)
 
 
 @router.get("/{file}")

@@ -1,6 +1,6 @@
-"""Read the files that come with a request to a run, for its steps: uploaded ones, or parts of messages.
+"""Read the files that come with a request to a run: uploaded ones, or parts of messages.
 
-Only text in UTF-8 is taken, of the size that files of a folder may have.
+Only UTF-8 text is accepted, within the size limit of files in a folder.
 """
 
 import base64
@@ -18,40 +18,34 @@ from orchestrator.service.callers import Access
 from orchestrator.service.uploaded_files import UnknownFile, UploadedFiles
 from orchestrator.task.taskir.fields import MAX_NAME, NAME
 
-FILE_TYPES: Final = frozenset({"file", "input_file"})
-"""The types of the parts of messages that are files: of /v1/chat/completions, and of /v1/responses."""
-MAX_FILES: Final = 64
-"""How many files one request may have."""
+FILE_TYPES: Final = frozenset({"file", "input_file"})  # in /v1/chat/completions, in /v1/responses
+MAX_FILES: Final = 64  # of one request
 
 
 @dataclass(frozen=True, slots=True)
 class GivenFile:
     """A file as a request gives it."""
 
-    where: str
-    """The path to it in the request, for errors."""
-    name: str
-    """What it is called; empty where the request does not say it."""
-    id: str | None
-    """The id of an uploaded file; None for one whose content is in the request."""
-    data: str
-    """The content: a `data:` address, or base64; empty for an uploaded file."""
+    where: str  # path in the request, for errors
+    name: str  # empty if the request has none
+    id: str | None  # of an uploaded file; None if the content is in the request
+    data: str  # a `data:` address or base64; empty for an uploaded file
 
 
-def read_files(given: Sequence[GivenFile], uploaded: UploadedFiles, access: Access) -> dict[str, bytes]:
-    """Return the texts of files in UTF-8, by the names that a run's steps read them by. Blocks on the disk.
+def read_files(files: Sequence[GivenFile], uploaded: UploadedFiles, access: Access) -> dict[str, bytes]:
+    """Return the files as UTF-8 text, by the names under which a run's steps read them. Blocks on the disk.
 
-    Raises InputError for a file that is unknown or that the caller may not see, is no text, too large, or has a name
-    that cannot be one, for another one of the same name, and for too many files.
+    Raises InputError if a file is unknown, the caller may not see it, it is too large or not text, its name is invalid
+    or taken by another file, or if there are too many.
     """
-    if len(given) > MAX_FILES:
-        raise InputError(Problem(given[MAX_FILES].where, f"is file {MAX_FILES + 1}", f"at most {MAX_FILES} files"))
-    found: dict[str, bytes] = {}
-    for number, file in enumerate(given, start=1):
+    if len(files) > MAX_FILES:
+        raise InputError(Problem(files[MAX_FILES].where, f"is file {MAX_FILES + 1}", f"at most {MAX_FILES} files"))
+    contents: dict[str, bytes] = {}
+    for number, file in enumerate(files, start=1):
         name, data = _read(file, number, uploaded, access)
-        if found.setdefault(name, data) != data:
+        if contents.setdefault(name, data) != data:
             raise InputError(Problem(file.where, f"there is another file {name!r}", "another name"))
-    return found
+    return contents
 
 
 def _read(file: GivenFile, number: int, uploaded: UploadedFiles, access: Access) -> tuple[str, bytes]:
@@ -59,10 +53,10 @@ def _read(file: GivenFile, number: int, uploaded: UploadedFiles, access: Access)
         name, data = file.name or f"file{number}.txt", _decoded(file)
     else:
         try:
-            kept = uploaded.find(file.id)
-            if not access.sees(kept.owner):
+            upload = uploaded.find(file.id)
+            if not access.sees(upload.owner):
                 raise UnknownFile(file.id)
-            name, data = file.name or kept.name, uploaded.read(file.id)
+            name, data = file.name or upload.name, uploaded.read(file.id)
         except UnknownFile as error:
             raise InputError(Problem(f"{file.where}/file_id", str(error))) from error
     name = plain_name(name, f"{file.where}/filename")
@@ -71,21 +65,20 @@ def _read(file: GivenFile, number: int, uploaded: UploadedFiles, access: Access)
     try:
         return name, data.decode("utf-8-sig").encode()
     except UnicodeDecodeError as error:
-        what = f"{name} is no text in UTF-8 (byte {error.start})"
-        raise InputError(Problem(file.where, what, "a text file")) from error
+        problem = f"{name} is no text in UTF-8 (byte {error.start})"
+        raise InputError(Problem(file.where, problem, "a text file")) from error
 
 
-def plain_name(given: str, where: str) -> str:
-    """Return the name of a file without the folders that a client puts before it. Raises InputError; see `where`."""
-    name = PurePosixPath(given.replace("\\", "/")).name
+def plain_name(path: str, where: str) -> str:
+    """Return the name of a file without the folders that a client puts before it. Raises InputError at `where`."""
+    name = PurePosixPath(path.replace("\\", "/")).name
     if name in ("", ".", "..") or len(name) > MAX_NAME or re.fullmatch(NAME, name) is None:
         accepted = f"a name of at most {MAX_NAME} characters without control characters"
-        raise InputError(Problem(where, f"{given!r:.80} is no name of a file", accepted))
+        raise InputError(Problem(where, f"{path!r:.80} is no name of a file", accepted))
     return name
 
 
 def _decoded(file: GivenFile) -> bytes:
-    """Return the content of a file that is in the request. Raises InputError."""
     head, comma, rest = file.data.partition(",")
     is_address = comma and head.lower().startswith("data:")
     if is_address and not head.lower().endswith(";base64"):

@@ -1,4 +1,4 @@
-"""Say how likely the tokens of an answer were, in the form of chats and in that of completions."""
+"""Convert the logprobs of an answer to the forms of chats, completions and llama-server."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -9,8 +9,7 @@ from orchestrator.api.limiter import CallArguments, CallStarted
 from orchestrator.engine.client.engine import Completion, TextPiece
 from orchestrator.engine.contract import TokenLikelihood, TokenLogprob
 
-_LEAST: Final = -9999.0
-"""Stands for minus infinity, which JSON does not know, as in OpenAI's API."""
+_LEAST: Final = -9999.0  # stands for minus infinity, which JSON does not have, as in OpenAI's API
 
 
 class LikelihoodBody(BaseModel):
@@ -50,81 +49,80 @@ class TextLogprobs(BaseModel):
     """The tokens with which a text goes on, or those of a piece of that, and how likely they were."""
 
     tokens: list[str]
-    token_logprobs: list[float | None]
-    """None for the first token of a prompt, as nothing comes before it."""
+    token_logprobs: list[float | None]  # None for the first token of a prompt
     top_logprobs: list[dict[str, float] | None]
-    text_offset: list[int]
-    """At which character of the answer each token begins."""
+    text_offset: list[int]  # first character of each token in the answer
 
 
 def logprobs_body(tokens: Sequence[TokenLogprob]) -> LogprobsBody:
-    """Return the tokens of an answer as OpenAI's API has them in chats."""
     return LogprobsBody(
         content=[
-            LogprobBody(**_likelihood(token).model_dump(), top_logprobs=[_likelihood(other) for other in token.top])
+            LogprobBody(
+                **_likelihood(token).model_dump(), top_logprobs=[_likelihood(candidate) for candidate in token.top]
+            )
             for token in tokens
         ]
     )
 
 
 def identified_logprobs(tokens: Sequence[TokenLogprob]) -> list[IdentifiedLogprobBody]:
-    """Return the tokens of an answer as llama-server has them in /completion."""
+    """Return the logprobs as llama-server has them in /completion."""
 
     def identified(token: TokenLogprob | TokenLikelihood) -> dict[str, Any]:
         return {"id": token.id, **_likelihood(token).model_dump()}
 
     return [
         IdentifiedLogprobBody(
-            **identified(token), top_logprobs=[IdentifiedLikelihoodBody(**identified(other)) for other in token.top]
+            **identified(token),
+            top_logprobs=[IdentifiedLikelihoodBody(**identified(candidate)) for candidate in token.top],
         )
         for token in tokens
     ]
 
 
 def tokens_of_text(completion: Completion) -> tuple[TokenLogprob, ...]:
-    """Return the tokens that make the text of an answer, without those of the calls of tools that follow on it."""
+    """Return the tokens of an answer's text, without those of the tool calls that follow."""
     if not completion.calls:
         return completion.logprobs
-    taken, length = 0, 0
-    while taken < len(completion.logprobs) and length < len(completion.text.encode()):
-        length += len(completion.logprobs[taken].data)
-        taken += 1
-    return completion.logprobs[:taken]
+    count, length = 0, 0
+    while count < len(completion.logprobs) and length < len(completion.text.encode()):
+        length += len(completion.logprobs[count].data)
+        count += 1
+    return completion.logprobs[:count]
 
 
 def text_logprobs(tokens: Sequence[TokenLogprob], offset: int = 0) -> TextLogprobs:
-    """Return the tokens as OpenAI's API has them in completions. The first one begins at the character `offset`."""
-    found = [_likelihood(token) for token in tokens]
+    """Return the logprobs as OpenAI's completions have them. The first token starts at the character `offset`."""
+    likelihoods = [_likelihood(token) for token in tokens]
     offsets = [offset]
-    for one in found:
-        offsets.append(offsets[-1] + len(one.token))
+    for likelihood in likelihoods:
+        offsets.append(offsets[-1] + len(likelihood.token))
     tops: list[dict[str, float] | None] = [
-        {other.token: other.logprob for other in map(_likelihood, token.top)} for token in tokens
+        {candidate.token: candidate.logprob for candidate in map(_likelihood, token.top)} for token in tokens
     ]
     return TextLogprobs(
-        tokens=[one.token for one in found],
-        token_logprobs=[one.logprob for one in found],
+        tokens=[likelihood.token for likelihood in likelihoods],
+        token_logprobs=[likelihood.logprob for likelihood in likelihoods],
         top_logprobs=tops,
         text_offset=offsets[:-1],
     )
 
 
 def prompt_tokens(completion: Completion, prompt: str | None) -> tuple[TokenLogprob, ...]:
-    """Return the tokens of a prompt, which was a text, or None for one that was tokens already.
-
-    Of a text, what the model needs before it, such as BOS, is left out: clients count the tokens of the text alone.
-    """
+    """Return the tokens of a prompt. `prompt` is its text; None for a prompt of tokens."""
     tokens = completion.prompt_logprobs
     if prompt is None or not tokens:
         return tokens
+    # What comes before the text, such as BOS, is left out: clients count the tokens of the text alone.
     length = sum(len(token.data) for token in tokens[1:])
     return tokens[1:] if length >= len(prompt.encode()) else tokens
 
 
 def echoed_logprobs(completion: Completion, prompt: str | None) -> TextLogprobs:
-    """Return the tokens of a prompt and of what it was gone on with. `prompt` is as in `prompt_tokens`."""
+    """Return the logprobs of a prompt and of its continuation. `prompt` is as in `prompt_tokens`."""
     tokens = prompt_tokens(completion, prompt)
     listed = text_logprobs((*tokens, *completion.logprobs))
+    # Nothing comes before the first token.
     if len(tokens) == len(completion.prompt_logprobs) and tokens:
         listed.token_logprobs[0] = listed.top_logprobs[0] = None
     return listed
@@ -136,20 +134,20 @@ def _likelihood(token: TokenLogprob | TokenLikelihood) -> LikelihoodBody:
 
 
 class ListedTokens:
-    """The tokens of one streamed answer, each of which is sent with the text that it makes."""
+    """The tokens of one streamed answer. Each is sent with the text that it makes."""
 
     def __init__(self) -> None:
         self._tokens: list[TokenLogprob] = []
         self._sent = 0
 
     def take_with(self, piece: object) -> list[TokenLogprob]:
-        """Add the tokens of a piece of an answer, and return those that have not been sent."""
+        """Add the tokens of a piece, and return those that were not sent yet."""
         if isinstance(piece, TextPiece | CallStarted | CallArguments):
             self._tokens += piece.logprobs
         sent, self._sent = self._sent, len(self._tokens)
         return self._tokens[sent:]
 
     def rest(self, completion: Completion) -> list[TokenLogprob] | None:
-        """Return what has not been sent of the tokens of the complete answer; None where that is nothing."""
+        """Return the tokens of the complete answer that were not sent yet; None if there are none."""
         self._tokens = list(completion.logprobs)
         return self.take_with(None) or None

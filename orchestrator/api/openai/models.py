@@ -1,4 +1,4 @@
-"""List all names that can be used as `model` under /v1/models."""
+"""List the names that can be used as `model`, under /v1/models."""
 
 from typing import Literal
 
@@ -25,14 +25,10 @@ class ModelBody(BaseModel):
     object: Literal["model"] = "model"
     created: int = 0
     owned_by: str = "orchestrator"
-    context_length: int | None = None
-    """How many tokens prompt and answer may have together; None where it is not one model's, or not known."""
-    max_model_len: int | None = None
-    """The same, as vLLM calls it."""
+    context_length: int | None = None  # tokens of prompt and answer together; None if unknown, or not of one model
+    max_model_len: int | None = None  # the same, under vLLM's name
     abilities: list[Ability] = []
-    """What it can be asked: chats and responses, completions of texts, vectors, or the order of documents."""
     aliases: list[str] = []
-    """Other names of the same model."""
 
 
 class ModelList(BaseModel):
@@ -65,12 +61,12 @@ async def model(name: str, service: ServiceDep) -> ModelBody:
 
 
 def _body(name: str, service: Service) -> ModelBody:
-    registry, found = service.orchestrator.registry, known_name(name, service)
+    registry, resolved = service.orchestrator.registry, known_name(name, service)
     aliases = [alias for alias, target in service.configuration.server.aliases.items() if target == name]
-    role = registry.roles.get(found)
-    model = role.model if role is not None else registry.model_named(found)
+    role = registry.roles.get(resolved)
+    model = role.model if role is not None else registry.model_named(resolved)
     if model is None:
-        return ModelBody(id=name, abilities=_general_abilities(found), aliases=aliases)
+        return ModelBody(id=name, abilities=_general_abilities(resolved), aliases=aliases)
     entry = registry.models[model]
     context = entry.countable_context
     return ModelBody(
@@ -91,7 +87,7 @@ def _abilities(entry: ModelEntry) -> list[Ability]:
 
 
 def _general_abilities(name: str) -> list[Ability]:
-    """Return what can be asked of a name that is none of a role or a model: `auto`, a persona, the lexical embedder."""
+    # Of `auto`, `orchestrate`, a persona or the lexical embedder.
     if name in (LEXICAL, EMBEDDER):
         return ["embeddings", "rerank"]
     return ["chat"] if name == ORCHESTRATE else ["chat", "completion"]

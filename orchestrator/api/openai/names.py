@@ -1,8 +1,8 @@
-"""Say what the name of a model in a request stands for.
+"""Resolve the `model` of a request: a role, a persona, a model, `auto`, `orchestrate`, or an alias.
 
-`auto` lets the router choose, and `orchestrate` is a whole run. Any other name is that of a role, else that of a
-persona (of the role that plans fall back on), else that of a model of the registry, or an alias of it; the model is
-then asked directly. A name that is none of these may stand for another one by the setting `aliases` of `[server]`.
+`auto` lets the router choose, and `orchestrate` is a whole run. Any other name is looked up as a role, then as a
+persona (of the role that plans fall back on), then as a model of the registry or its alias; that model is then queried
+directly. An unknown name may have a target in `aliases` of `[server]`.
 """
 
 from fnmatch import fnmatchcase
@@ -24,22 +24,20 @@ ORCHESTRATE: Final = "orchestrate"
 
 
 def chat_names(registry: Registry) -> list[str]:
-    """Return every name that can be used as `model` of a chat or a response, the general ones first."""
+    """Return every name that can be `model` of a chat or a response, the general ones first."""
     general = [AUTO, ORCHESTRATE] if registry.step_roles else []
     roles = [name for name in registry.roles if registry.why_not(name) is None]
     return list(dict.fromkeys([*general, *roles, *registry.personas, *sorted(registry.usable_names)]))
 
 
 def all_names(registry: Registry) -> list[str]:
-    """Return every name that can be used as `model` of some request."""
+    """Return every name that can be `model` of some request."""
     return list(dict.fromkeys([*chat_names(registry), *embedder_names(registry)]))
 
 
 def known_name(name: str, service: Service) -> str:
-    """Return the name that `name` stands for by the setting `aliases` of `[server]`; else the name itself.
-
-    A name that is known already never stands for another one. An alias may hold `*`, for any characters.
-    """
+    """Return the target of an alias in `[server]`, else the name itself. `*` in an alias stands for any characters."""
+    # An alias never replaces a name that exists.
     if name in all_names(service.orchestrator.registry):
         return name
     aliases = service.configuration.server.aliases
@@ -48,24 +46,26 @@ def known_name(name: str, service: Service) -> str:
 
 
 def role_named(name: str | None, service: Service, model: str | None = None) -> ResolvedRole:
-    """Return the role or the model that a name stands for where no router has to choose, as when tokens are counted.
+    """Return the role or the model of a name without the router, for example to count tokens.
 
-    None, `auto`, `orchestrate` and personas stand for the role that plans fall back on; where there is none, for the
-    first role. `model` is the id of the model that plays it where that is decided already. Raises UnknownName.
+    None, `auto`, `orchestrate` and personas stand for the role that plans fall back on, or else the first role.
+    `model`, if given, replaces the role's model. Raises UnknownName.
     """
     registry = service.orchestrator.registry
-    found = known_name(name or AUTO, service)
-    if found in (AUTO, ORCHESTRATE) or found in registry.personas:
+    resolved = known_name(name or AUTO, service)
+    if resolved in (AUTO, ORCHESTRATE) or resolved in registry.personas:
         steps = registry.step_roles
-        usable = steps or [one for one in registry.roles if registry.why_not(one) is None]
-        default = next((one for one in steps if registry.roles[one].tier == "C"), next(iter(usable), None))
+        usable = steps or [candidate for candidate in registry.roles if registry.why_not(candidate) is None]
+        default = next(
+            (candidate for candidate in steps if registry.roles[candidate].tier == "C"), next(iter(usable), None)
+        )
         if default is not None:
-            return resolve_role(registry, default, found if found in registry.personas else None, model)
-    if found in registry.roles and registry.why_not(found) is None:
-        return resolve_role(registry, found, registry.roles[found].persona, model)
-    if found in registry.usable_names and (named := registry.model_named(found)) is not None:
+            return resolve_role(registry, default, resolved if resolved in registry.personas else None, model)
+    if resolved in registry.roles and registry.why_not(resolved) is None:
+        return resolve_role(registry, resolved, registry.roles[resolved].persona, model)
+    if resolved in registry.usable_names and (named := registry.model_named(resolved)) is not None:
         return resolve_model(registry, model or named)
-    raise UnknownName(f"there is no model {found!r}; accepted: {', '.join(all_names(registry))}")
+    raise UnknownName(f"there is no model {resolved!r}; accepted: {', '.join(all_names(registry))}")
 
 
 async def resolve_name(
@@ -76,12 +76,10 @@ async def resolve_name(
     forced: str | None = None,
     owner: str = "",
 ) -> tuple[ResolvedRole, RoutedChat | None]:
-    """Return the role or the model that a name other than `orchestrate` stands for.
+    """Return the role or the model of a name other than `orchestrate`, and the router's choice if it made one.
 
-    A `forced` model answers whoever is asked. Raises UnknownName, and InputError for a model that cannot be forced.
-
-    `objective` is what the user wants, for the router to go by. Where the router has chosen, its choice is returned as
-    well, under the id of the response; the chat then belongs to `owner`.
+    The router decides by `objective`. Its choice has the id of the response, and the chat belongs to `owner`. A
+    `forced` model answers whatever `name` is. Raises UnknownName, and InputError for a model that cannot be forced.
     """
     registry = orchestrator.registry
     if forced is not None:
@@ -101,7 +99,6 @@ async def resolve_name(
 async def _routed(
     persona: str | None, objective: str, orchestrator: Orchestrator, response_id: str, forced: str | None, owner: str
 ) -> tuple[ResolvedRole, RoutedChat]:
-    """Let the router choose. Raises UnknownName for a choice that cannot be carried out."""
     chat = await route_chat(orchestrator, response_id, objective, persona, forced, owner)
     decision = chat.decision
     if decision.problem is not None:
@@ -111,15 +108,14 @@ async def _routed(
 
 
 def embedder_names(registry: Registry) -> list[str]:
-    """Return the names of the embedders that can be used."""
     return [LEXICAL, EMBEDDER] if EMBEDDER not in registry.roles or _unusable_reason(registry) is None else [LEXICAL]
 
 
 def find_embedder(name: str, registry: Registry) -> str | None:
-    """Return the id of the model that an embedder's name stands for, or None for the lexical embedder.
+    """Return the model id of an embedder; None for the lexical embedder.
 
-    The names are `lexical`, the role, and the id of its model. Raises UnknownName for a name that is no embedder's,
-    and InputError for an embedder that cannot be used.
+    Accepts `lexical`, the role and the id of its model. Raises UnknownName for other names, and InputError for an
+    embedder that cannot be used.
     """
     if name == LEXICAL or (name == EMBEDDER and EMBEDDER not in registry.roles):
         return None
@@ -134,12 +130,11 @@ def find_embedder(name: str, registry: Registry) -> str | None:
 
 
 def default_reranker(registry: Registry) -> str:
-    """Return the name of what orders documents where a request does not say it."""
+    """Return what orders documents if a request has no `model`."""
     return RERANKER if RERANKER in registry.roles else EMBEDDER
 
 
 def is_reranker(name: str, registry: Registry) -> bool:
-    """Return whether a name is that of the role that ranks, or the id of its model."""
     return name in (RERANKER, _model_of(RERANKER, registry))
 
 
@@ -148,19 +143,18 @@ def _model_of(role: str, registry: Registry) -> str | None:
 
 
 def find_reranker(registry: Registry) -> str:
-    """Return the id of the model that ranks. Raises UnknownName, and InputError for one that cannot be used."""
+    """Return the id of the model that ranks. Raises UnknownName, and InputError if it cannot be used."""
     if RERANKER not in registry.roles:
         accepted = ", ".join(embedder_names(registry))
         raise UnknownName(f"the registry has no role {RERANKER!r}; accepted: {accepted}")
     model = registry.roles[RERANKER].model
     if (reason := _unusable_reason(registry, RERANKER)) is not None:
-        what = f"role {RERANKER} is of model {model}, which cannot rank: {reason}"
-        raise InputError(Problem("model", what, ", ".join(embedder_names(registry))))
+        problem = f"role {RERANKER} is of model {model}, which cannot rank: {reason}"
+        raise InputError(Problem("model", problem, ", ".join(embedder_names(registry))))
     return model
 
 
 def _unusable_reason(registry: Registry, role: str = EMBEDDER) -> str | None:
-    """Return why the model of a role that embeds or ranks cannot do that, or None if it can."""
     if registry.models[registry.roles[role].model].remote is not None:
         return "another server runs it, and only models that are loaded here embed and rank"
     return registry.why_not(role)

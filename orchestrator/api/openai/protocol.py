@@ -1,7 +1,4 @@
-"""What requests of several endpoints have in common: messages, ids of tokens, thinking, the format of an answer.
-
-Messages become those of an engine: the system message first, then the others in their order.
-"""
+"""Define what the bodies of several endpoints share: messages, token ids, thinking, the format of an answer."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -21,14 +18,13 @@ from orchestrator.task.taskir.validation import BadSchema, OutputSchema
 from registry.options import MAX_CONTEXT
 from registry.thinking import Thinking
 
+# The tokens of one text. Only the first invalid one is reported: there may be millions.
 TokenIds = Annotated[list[TokenId], Field(max_length=1 << 22, fail_fast=True)]
-"""The tokens of one text. Of those that are no numbers only the first is reported: there may be millions."""
 ThinkingBudget = Annotated[int, Field(ge=0, le=MAX_CONTEXT)]
 RequestedEffort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
-THINKING_ARGUMENTS: Final = ("enable_thinking", "thinking")
-"""The variables of chat templates that say whether the model thinks."""
+THINKING_ARGUMENTS: Final = ("enable_thinking", "thinking")  # variables of chat templates that switch thinking
+# Words in the type of a message part, and what such a part holds.
 _SENSES: Final = {"image": "a picture", "audio": "sound", "video": "a video"}
-"""What a part of a message holds whose type has one of these words in it."""
 _EFFORTS: Final[dict[str, Thinking]] = {"none": "off", "minimal": "low", "xhigh": "high", "max": "high"}
 
 
@@ -39,11 +35,11 @@ class ThinkingBody(LenientBody):
     budget_tokens: Annotated[int, Field(ge=1, le=MAX_CONTEXT)] | None = None
 
 
+# The field `thinking` of a request.
 ThinkingValue = Literal["auto", "on", "off", "low", "medium", "high"] | bool | ThinkingBudget | ThinkingBody
-"""The field `thinking` of a request."""
 PlainWord = Annotated[str, Field(pattern=r"^[\w .,:/-]{0,64}$")]
+# `chat_template_kwargs` in vLLM and llama-server.
 TemplateArguments = Annotated[dict[str, bool | int | float | PlainWord | None], at_most(16)]
-"""The field `chat_template_kwargs` of a request, as vLLM and llama-server have it."""
 
 
 class FileBody(LenientBody):
@@ -67,14 +63,14 @@ class TextPart(FileBody):
 
 
 def _as_json(arguments: object) -> object:
-    """Return the arguments of an earlier call as JSON. Some clients send what they have made of it."""
+    # Some clients send the parsed object.
     if not arguments:
         return "{}"
     return arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
 
 
+# Arguments of an earlier call: JSON as the model wrote it, or an object; null or "" for none.
 EarlierArguments = Annotated[str, BeforeValidator(_as_json, json_schema_input_type=str | dict[str, Any] | None)]
-"""The arguments of an earlier call: JSON, as the model wrote it, or the object itself; null or "" for none."""
 
 
 class FunctionCall(LenientBody):
@@ -125,10 +121,10 @@ def text_of(
     *,
     of_tool: bool = False,
 ) -> str:
-    """Return the text of a message, its parts joined by line breaks. Files among them are added to `files`.
+    """Return the text of a message, its parts joined by line breaks. Files are added to `files`.
 
-    In the result of a tool (`of_tool`) a line stands for each part that is no text. Elsewhere InputError is raised for
-    a part that is neither text nor, if there is a list of `files`, a file; `where` is the path to the content.
+    In a tool's result (`of_tool`), a line of text replaces each part without text. In other messages such a part raises
+    InputError at `where`, the path to the content.
     """
     if content is None or isinstance(content, str):
         return content or ""
@@ -146,7 +142,6 @@ def text_of(
 
 
 def _line_of(part: TextPart) -> str:
-    """Return the line that stands for a part of a tool's result that is no text."""
     file = part.file or part
     image = part.image_url.get("url") if isinstance(part.image_url, dict) else part.image_url
     address = image if isinstance(image, str) else file.file_data or ""
@@ -155,46 +150,44 @@ def _line_of(part: TextPart) -> str:
 
 
 def left_out_tools(kinds: Sequence[str], accepted: str) -> tuple[str, ...]:
-    """Return a warning for each tool that is no function, by the types of all tools: empty for a function.
+    """Return a warning for each tool that is not a function. `kinds` are the types of all tools; empty for functions.
 
-    Raises InputError if there are tools, and none is a function. Its message names what is `accepted`.
+    Raises InputError with `accepted` if there are tools, and none is a function.
     """
-    others = [(index, kind) for index, kind in enumerate(kinds) if kind]
-    if others and len(others) == len(kinds):
-        index, kind = others[0]
-        what = f"{kind!r:.80} is not supported, and no tool is a function"
-        raise InputError(Problem(f"tools/{index}/type", what, accepted))
-    return tuple(f"tools/{index}: a tool of the type {kind!r:.80} is left out" for index, kind in others)
+    left_out = [(index, kind) for index, kind in enumerate(kinds) if kind]
+    if left_out and len(left_out) == len(kinds):
+        index, kind = left_out[0]
+        problem = f"{kind!r:.80} is not supported, and no tool is a function"
+        raise InputError(Problem(f"tools/{index}/type", problem, accepted))
+    return tuple(f"tools/{index}: a tool of the type {kind!r:.80} is left out" for index, kind in left_out)
 
 
 def refused_part(kind: str) -> str:
-    """Return what is wrong with a part of a message that holds no text, by its type."""
-    what = next((name for mark, name in _SENSES.items() if mark in kind), None)
-    return f"is of type {kind!r}" if what is None else f"is {what} (type {kind!r}), which no model here can take in"
+    """Return why a message part of this type is refused."""
+    sense = next((name for mark, name in _SENSES.items() if mark in kind), None)
+    return f"is of type {kind!r}" if sense is None else f"is {sense} (type {kind!r}), which no model here can take in"
 
 
 def _given_file(part: FileBody, where: str) -> GivenFile:
     if (part.file_id is None) == (part.file_data is None):
-        what = "has neither file_id nor file_data, or both"
-        raise InputError(Problem(where, what, "exactly one of them"))
+        problem = "has neither file_id nor file_data, or both"
+        raise InputError(Problem(where, problem, "exactly one of them"))
     return GivenFile(where, part.filename or "", part.file_id, part.file_data or "")
 
 
 def engine_messages(messages: Sequence[ChatMessage], files: list[GivenFile] | None = None) -> list[Message]:
-    """Return the messages of a chat with the roles that an engine knows: system, user, assistant and tool.
+    """Return the messages of a chat with the roles of an engine: system, user, assistant and tool.
 
-    Files are added to `files`. Raises InputError for other content that is no text.
+    Files are added to `files`. Raises InputError for other content without text.
     """
     return [_engine_message(message, f"messages/{index}/content", files) for index, message in enumerate(messages)]
 
 
 def prompt_messages(messages: Sequence[Message], role: ResolvedRole, instructions: str) -> tuple[Message, ...]:
-    """Return the prompt that asks `role` to go on with `messages`.
+    """Return the prompt that asks `role` to continue `messages`. Raises InputError if all are system messages.
 
-    One system message comes first. It has the role's system prompt, the persona, the client's own system messages and
-    `instructions` (how to call tools), in this order. The messages of the user go to the model as they are; only a role
-    of an embedded model gets them in the layout of a step's action, which is all that it was trained on. Raises
-    InputError where no message is left but system messages.
+    It starts with one system message: the role's system prompt, the persona, the client's system messages and
+    `instructions` (how to call tools), in this order.
     """
     own = [message.content for message in messages if message.role == "system" and message.content]
     overlay = "\n".join(text for text in (role.persona, *own, instructions) if text)
@@ -206,14 +199,13 @@ def prompt_messages(messages: Sequence[Message], role: ResolvedRole, instruction
 
 
 def may_be_continued(messages: Sequence[Message]) -> bool:
-    """Return whether the last message is one of the assistant's that an answer may go on with."""
     return bool(messages) and messages[-1].role == "assistant" and not messages[-1].tool_calls
 
 
 def answer_schema(form: FormatBody | None, where: str) -> dict[str, Any] | bool | None:
-    """Return the JSON Schema that an answer has to match, or None where it may be any text.
+    """Return the JSON Schema of an answer; None for any text.
 
-    Raises InputError for a format that is unknown or has no valid schema; `where` is the path to the format.
+    Raises InputError at `where`, the path to the format, if it is unknown or has no valid schema.
     """
     if form is None or form.type == "text":
         return None
@@ -237,9 +229,9 @@ def answer_schema(form: FormatBody | None, where: str) -> dict[str, Any] | bool 
 def requested_thinking(
     thinking: ThinkingValue | None, arguments: Mapping[str, object] | None, effort: RequestedEffort | None
 ) -> Thinking | None:
-    """Return how much a request wants the model to think; None where it does not say so.
+    """Return how much a request wants the model to think; None if it does not say.
 
-    The field `thinking` goes before `enable_thinking` in `chat_template_kwargs`, and that before `reasoning_effort`.
+    `thinking` has priority over `enable_thinking` in `chat_template_kwargs`, and that over `reasoning_effort`.
     """
     match thinking:
         case None:
@@ -252,8 +244,8 @@ def requested_thinking(
             return "off" if thinking.type == "disabled" else "auto"
         case _:
             return thinking
-    given = arguments or {}
-    switch = next((given[name] for name in THINKING_ARGUMENTS if name in given), None)
+    variables = arguments or {}
+    switch = next((variables[name] for name in THINKING_ARGUMENTS if name in variables), None)
     if isinstance(switch, bool):
         return "on" if switch else "off"
     return None if effort is None else cast(Thinking, _EFFORTS.get(effort, effort))
@@ -279,4 +271,5 @@ def _engine_message(message: ChatMessage, where: str, files: list[GivenFile] | N
 def _laid_out(message: Message, role: ResolvedRole) -> Message:
     if not role.name or message.role != "user":
         return message
+    # An embedded model was only trained on the layout of a step's action.
     return message._replace(content=role.prompts.chat_prefix + message.content)

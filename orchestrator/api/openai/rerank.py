@@ -1,8 +1,8 @@
-"""Answer /v1/rerank, in the form of Jina's and Cohere's APIs: order documents by how relevant they are to a query.
+"""Answer /v1/rerank in the form of Jina's and Cohere's APIs: order documents by their relevance to a query.
 
-With the registry's role `reranker`, a model reads the query together with each document (a cross-encoder), and the
-scores are what its classifier gives. Without that role, or with an embedder as `model`, they are the cosines of the
-vectors of query and documents. Scores order the documents of one request, and are no probabilities.
+With the registry's role `reranker`, a cross-encoder reads the query with each document, and the scores are those of its
+classifier. Without that role, or with an embedder as `model`, scores are cosines of vectors. Scores only compare the
+documents of one request; they are not probabilities.
 """
 
 import secrets
@@ -27,8 +27,7 @@ from orchestrator.pool import Pool
 from orchestrator.task.lexical import NAME as LEXICAL
 from orchestrator.task.lexical import Vectors, embed
 
-MAX_DOCUMENTS = 2047
-"""How many documents a request may have: with the query, as many texts as a request for embeddings."""
+MAX_DOCUMENTS = 2047  # with the query, as many texts as a request for embeddings
 
 router = APIRouter(prefix="/v1", tags=["openai"], responses=dict(DOCUMENTED))
 
@@ -45,18 +44,14 @@ Documents = Annotated[list[str | DocumentBody], Field(min_length=1, max_length=M
 class RerankBody(LenientBody):
     """A query, and documents to order by it."""
 
-    model: str | None = None
-    """`reranker` or the id of its model, or an embedder as for /v1/embeddings; without one, `reranker` where there
-    is one."""
+    model: str | None = None  # `reranker` or the id of its model, or an embedder; None: `reranker` if there is one
     query: Annotated[str, Field(min_length=1)]
     documents: Documents | None = None
+    # The documents in the form of Hugging Face's inference server, which the answer then has, too.
     texts: Documents | None = None
-    """The documents, as Hugging Face's inference server calls them; the answer is then in the form of that server."""
-    top_n: Annotated[int, Field(ge=1)] | None = None
-    """How many documents are returned, the most relevant ones; all if nothing is said."""
+    top_n: Annotated[int, Field(ge=1)] | None = None  # None: all documents
     return_documents: bool | None = None
-    return_text: bool | None = None
-    """The same, for `texts`."""
+    return_text: bool | None = None  # `return_documents`, for `texts`
 
 
 class DocumentLine(BaseModel):
@@ -68,23 +63,17 @@ class DocumentLine(BaseModel):
 class RankedLine(BaseModel):
     """A document in the order of relevance."""
 
-    index: int
-    """Its place in the request."""
-    relevance_score: float
-    """Larger for what is more relevant: what the classifier of a reranker gives, or a cosine, from -1 to 1."""
-    document: DocumentLine | None = None
-    """Its text, where `return_documents` asks for it."""
+    index: int  # place in the request
+    relevance_score: float  # output of a reranker's classifier, or a cosine from -1 to 1
+    document: DocumentLine | None = None  # if `return_documents` is set
 
 
 class ScoredLine(BaseModel):
     """A document in the order of relevance, in the form of Hugging Face's inference server."""
 
-    index: int
-    """Its place in the request."""
-    score: float
-    """As the `relevance_score` of `RankedLine`."""
-    text: str | None = None
-    """Its text, where `return_text` asks for it."""
+    index: int  # place in the request
+    score: float  # as `RankedLine.relevance_score`
+    text: str | None = None  # if `return_text` is set
 
 
 class RerankUsage(BaseModel):
@@ -143,30 +132,29 @@ async def rerank(
 
 
 def _documents(body: RerankBody) -> list[str]:
-    """Return the texts of the documents, under whichever name they are given. Raises InputError."""
-    given = body.documents if body.texts is None else body.texts
-    if given is None or None not in (body.documents, body.texts):
+    entries = body.documents if body.texts is None else body.texts
+    if entries is None or None not in (body.documents, body.texts):
         raise InputError(Problem("documents", "is missing, or there beside texts", "exactly one of both"))
-    found = [one if isinstance(one, str) else one.text for one in given]
-    for index, text in enumerate(found):
+    contents = [entry if isinstance(entry, str) else entry.text for entry in entries]
+    for index, text in enumerate(contents):
         if not text:
             raise InputError(
                 Problem(f"{'texts' if body.documents is None else 'documents'}/{index}", "is empty", "text")
             )
-    return found
+    return contents
 
 
 async def _ranked(pool: Pool, model: str, query: str, documents: list[str]) -> tuple[Vectors, int]:
-    found = await pool.rank(model, query, documents)
-    return np.array(found.scores, np.float32), found.tokens
+    ranking = await pool.rank(model, query, documents)
+    return np.array(ranking.scores, np.float32), ranking.tokens
 
 
 async def _compared(pool: Pool, model: str, query: str, documents: list[str]) -> tuple[Vectors, int]:
-    found = await pool.embed(model, [query, *documents])
-    return _cosines(found.vectors), found.tokens
+    embeddings = await pool.embed(model, [query, *documents])
+    return _cosines(embeddings.vectors), embeddings.tokens
 
 
 def _cosines(vectors: Vectors) -> Vectors:
-    """Return the cosines of the first vector with each of the others. All have the length 1."""
+    # The first vector is the query's. All have the length 1.
     cosines: Vectors = vectors[1:] @ vectors[0]
     return cosines

@@ -1,10 +1,10 @@
-"""Answer /v1/responses, as a whole or as a stream.
+"""Answer /v1/responses, whole or streamed.
 
-An answer is stored, unless `store` is false, and a later request may go on with it by its id. A request may also carry
-the whole conversation itself.
+An answer is stored unless `store` is false, and a later request can continue it by its id. A request can also carry the
+whole conversation.
 
-Tools that only OpenAI's servers have, and their items in the conversation, are left out with a warning. A function in a
-namespace is offered to the model as `NAMESPACE__NAME`; its calls have both names again.
+Tools that only OpenAI's servers have are left out with a warning, and so are their items. A function in a namespace is
+offered to the model as `NAMESPACE__NAME`; its calls have both names again.
 """
 
 import asyncio
@@ -56,20 +56,18 @@ from orchestrator.service.stored_responses import StoredResponse
 from orchestrator.task.events import Usage
 
 Status = Literal["in_progress", "completed", "incomplete", "failed"]
-MAX_METADATA: Final = 64
-"""How many entries `metadata` may have: they are stored, and returned with each answer."""
-LOGPROBS: Final = "message.output_text.logprobs"
-"""What `include` names to get the logprobs of the text."""
+MAX_METADATA: Final = 64  # entries are stored, and returned with each answer
+LOGPROBS: Final = "message.output_text.logprobs"  # in `include`: requests the logprobs of the text
 
 router = APIRouter(prefix="/v1", tags=["openai"], responses=dict(DOCUMENTED))
 
 
+# Items of OpenAI's servers that are neither calls nor outputs of calls.
 _LEFT_OUT: Final = frozenset("compaction mcp_list_tools mcp_approval_request mcp_approval_response".split())
-"""Items of OpenAI's servers that are neither calls nor outputs of calls."""
 
 
 def _is_left_out(kind: object) -> bool:
-    """Return whether an item of this type belongs to a tool that is no function."""
+    # Whether an item of this type belongs to a tool that is not a function.
     if not isinstance(kind, str) or kind in ("function_call", "function_call_output"):
         return False
     return kind in _LEFT_OUT or kind.endswith(("_call", "_output"))
@@ -92,9 +90,9 @@ class InputItem(LenientBody):
 
     @model_validator(mode="before")
     @classmethod
-    def _reduce(cls, given: Any) -> Any:
-        is_other = isinstance(given, dict) and _is_left_out(given.get("type"))
-        return {"type": given["type"]} if is_other else given
+    def _reduce(cls, item: Any) -> Any:
+        is_other = isinstance(item, dict) and _is_left_out(item.get("type"))
+        return {"type": item["type"]} if is_other else item
 
 
 ToolName = Annotated[str, Field(min_length=1, max_length=128)]
@@ -107,8 +105,7 @@ class ResponseTool(LenientBody):
     name: ToolName | None = None
     description: str | None = None
     parameters: dict[str, Any] | None = None
-    tools: "Annotated[list[ResponseTool], Field(max_length=MAX_TOOLS)] | None" = None
-    """Those in a namespace."""
+    tools: "Annotated[list[ResponseTool], Field(max_length=MAX_TOOLS)] | None" = None  # of a namespace
 
     @model_validator(mode="after")
     def _check_name(self) -> "ResponseTool":
@@ -122,7 +119,11 @@ class ResponseTool(LenientBody):
         if self.type == "function":
             return {self.name or "": (None, self)}
         inner = self.tools or () if self.type == "namespace" else ()
-        return {flat_name(self.name, one.name or ""): (self.name, one) for one in inner if one.type == "function"}
+        return {
+            flat_name(self.name, function.name or ""): (self.name, function)
+            for function in inner
+            if function.type == "function"
+        }
 
 
 def flat_name(namespace: str | None, name: str) -> str:
@@ -153,8 +154,7 @@ class ResponseBody(SamplingBody):
     instructions: str | None = None
     stream: bool | None = None
     max_output_tokens: MaxTokens | None = None
-    max_tokens: MaxTokens | None = None
-    """The same, as chats call it; likewise the next one."""
+    max_tokens: MaxTokens | None = None  # the same, under the name of chats, like the next one
     max_completion_tokens: MaxTokens | None = None
     top_logprobs: TopLogprobs | None = None
     include: Entries[str] | None = None
@@ -167,17 +167,13 @@ class ResponseBody(SamplingBody):
     chat_template_kwargs: TemplateArguments | None = None
     metadata: Annotated[dict[str, str], at_most(MAX_METADATA)] | None = None
     previous_response_id: str | None = None
-    store: bool | None = None
-    """Whether the answer is stored; so it is if nothing is said."""
+    store: bool | None = None  # None: it is stored
     background: bool | None = None
-    conversation: Any = None
-    """Refused: `previous_response_id` names what the answer continues."""
-    run_events: bool | None = None
-    """Whether the stream of a run's answer has the events of the run, as `response.run_event`."""
+    conversation: Any = None  # refused: `previous_response_id` does the same
+    run_events: bool | None = None  # whether a run's stream has its events, as `response.run_event`
 
     @property
     def functions(self) -> dict[str, tuple[str | None, ResponseTool]]:
-        """All functions with their namespaces, by the names that the model gets."""
         return {name: function for tool in self.tools or () for name, function in tool.functions.items()}
 
 
@@ -187,8 +183,7 @@ class TextBody(BaseModel):
     type: Literal["output_text"] = "output_text"
     text: str
     annotations: list[Any] = Field(default_factory=list)
-    logprobs: list[LogprobBody] = Field(default_factory=list)
-    """How likely its tokens were, where the request asks for that."""
+    logprobs: list[LogprobBody] = Field(default_factory=list)  # if the request asks for them
 
 
 class MessageItem(BaseModel):
@@ -309,23 +304,23 @@ async def respond(
         items = await asyncio.to_thread(responses.conversation, previous, answering.access.sees)
         earlier = [InputItem.model_validate(item) for item in items]
     started = await answering.start(await read_body(body, lambda: request_of(body, earlier)))
-    created = _created(body, started.asked.id)
+    created = _created(body, started.completion_request.id)
 
     async def store(answer: ResponseAnswer) -> None:
         if answer.store:
-            stored = StoredResponse(previous, _given_items(body.input), answer.model_dump(), answering.access.key)
+            stored = StoredResponse(previous, _stored_items(body.input), answer.model_dump(), answering.access.key)
             await asyncio.to_thread(responses.store, answer.id, stored)
 
     functions = body.functions
     if not body.stream:
         (completion,) = await started.completions()
-        run = started.asked.run
+        run = started.completion_request.run
         created = created.model_copy(update={"run_id": run.id, "run_doubt": run.doubt})
         answer = _ended(created, _items(completion, functions), completion)
         await store(answer)
         return answer
     await started.wait_begun()
-    created = created.model_copy(update={"run_id": started.asked.run.id})
+    created = created.model_copy(update={"run_id": started.completion_request.run.id})
     return started.stream(_stream_events(created, started, store, functions))
 
 
@@ -350,15 +345,14 @@ async def delete(response: str, responses: StoredResponsesDep) -> DeletedBody:
     return DeletedBody(id=response)
 
 
-def _given_items(given: str | Sequence[InputItem]) -> list[dict[str, Any]]:
-    """Return the items of an input as they are stored."""
-    if isinstance(given, str):
-        given = [InputItem(role="user", content=[TextPart(type="input_text", text=given)])]
-    return [{"id": f"item_{secrets.token_hex(12)}", **item.model_dump(exclude_none=True)} for item in given]
+def _stored_items(items: str | Sequence[InputItem]) -> list[dict[str, Any]]:
+    if isinstance(items, str):
+        items = [InputItem(role="user", content=[TextPart(type="input_text", text=items)])]
+    return [{"id": f"item_{secrets.token_hex(12)}", **item.model_dump(exclude_none=True)} for item in items]
 
 
 def request_of(body: ResponseBody, earlier: Sequence[InputItem] = ()) -> CompletionRequest:
-    """Return what the body asks for, as the next turn of a conversation with the items `earlier`. Raises InputError."""
+    """Return what the body requests, as the next turn after the items `earlier`. Raises InputError."""
     extra = body.model_extra or {}
     elsewhere = {name: extra.get(name) for name in ("prompt", "response_format", "logprobs")}
     if body.conversation is not None:
@@ -370,13 +364,13 @@ def request_of(body: ResponseBody, earlier: Sequence[InputItem] = ()) -> Complet
         raise InputError(Problem("n", f"is {extra['n']!r:.80}, and a response is one answer", "1"))
     schema = answer_schema(body.text.format if body.text is not None else None, "text/format")
     form = answer_form(body, schema, "text/format")
-    given = [InputItem(role="user", content=body.input)] if isinstance(body.input, str) else body.input
-    tools, left_out = _client_tools(body), _left_out(body, given)
+    items = [InputItem(role="user", content=body.input)] if isinstance(body.input, str) else body.input
+    tools, left_out = _client_tools(body), _left_out(body, items)
     files: list[GivenFile] = []
     return CompletionRequest(
         id=f"resp_{secrets.token_hex(12)}",
         model=body.model,
-        messages=input_messages([*earlier, *given], body.instructions, files),
+        messages=input_messages([*earlier, *items], body.instructions, files),
         toolbox=ClientTools.of(tools, _tool_choice(body.tool_choice), body.parallel_tool_calls),
         schema=form.schema,
         grammar=form.grammar,
@@ -395,54 +389,54 @@ def request_of(body: ResponseBody, earlier: Sequence[InputItem] = ()) -> Complet
 
 
 def _client_tools(body: ResponseBody) -> list[ClientTool]:
-    """Return the functions that are offered. Raises InputError."""
     functions = body.functions
     if len(functions) > MAX_TOOLS:
         raise InputError(Problem("tools", f"holds {len(functions)} functions", f"at most {MAX_TOOLS}"))
-    return [ClientTool(name, one.description or "", one.parameters or {}) for name, (_, one) in functions.items()]
+    return [
+        ClientTool(name, function.description or "", function.parameters or {})
+        for name, (_, function) in functions.items()
+    ]
 
 
-def _left_out(body: ResponseBody, given: Sequence[InputItem]) -> tuple[str, ...]:
-    """Return a warning for each tool and each item of the conversation that is left out. Raises InputError."""
+def _left_out(body: ResponseBody, items: Sequence[InputItem]) -> tuple[str, ...]:
     kinds = ["" if tool.functions else tool.type for tool in body.tools or ()]
     of_items = (
         f"input/{index}: an item of the type {item.type!r:.80} is left out"
-        for index, item in enumerate(given)
+        for index, item in enumerate(items)
         if _is_left_out(item.type)
     )
     return (*left_out_tools(kinds, "function, or a namespace that holds functions"), *of_items)
 
 
 def _tool_choice(choice: str | Mapping[str, Any] | None) -> str | Mapping[str, Any] | None:
-    """Return a choice with the names that the model gets, without the tools that are left out."""
+    # The names become those that the model gets; tools that are left out are dropped.
     if not isinstance(choice, Mapping):
         return choice
     if isinstance(namespace := choice.get("namespace"), str) and isinstance(name := choice.get("name"), str):
         return {**choice, "name": flat_name(namespace, name)}
     if choice.get("type") == "allowed_tools" and isinstance(listed := choice.get("tools"), list):
-        functions = (one for one in listed if isinstance(one, Mapping) and one.get("type") == "function")
-        return {**choice, "tools": [_tool_choice(one) for one in functions]}
+        functions = (tool for tool in listed if isinstance(tool, Mapping) and tool.get("type") == "function")
+        return {**choice, "tools": [_tool_choice(tool) for tool in functions]}
     return choice
 
 
 def _requested_logprobs(body: ResponseBody) -> int | None:
-    """Return how many likely tokens are wanted beside each of the text; None for no logprobs."""
+    # The number of candidates for each token of the text; None for no logprobs.
     if body.top_logprobs:
         return body.top_logprobs
     return 0 if LOGPROBS in (body.include or ()) else None
 
 
 def input_messages(
-    given: Sequence[InputItem], instructions: str | None, files: list[GivenFile] | None = None
+    items: Sequence[InputItem], instructions: str | None, files: list[GivenFile] | None = None
 ) -> list[Message]:
-    """Return the input as messages for an engine, after the instructions, without earlier thoughts and what is left
-    out.
+    """Return the input as messages for an engine, after the instructions. Thoughts and left-out items are skipped.
 
-    Calls in a row are one message's. Files of messages are added to `files`. Raises InputError for items of an unknown
-    type, and for other content that is no text.
+    Consecutive calls form one message. Files are added to `files`. Raises InputError for items of an unknown type, and
+    for other content without text.
     """
     messages = [Message("system", instructions)] if instructions else []
-    for index, item in enumerate(given):
+    for index, item in enumerate(items):
         if item.type == "reasoning" or _is_left_out(item.type):
             continue
         message = _input_message(item, f"input/{index}", files)
@@ -470,7 +464,6 @@ def _input_message(item: InputItem, where: str, files: list[GivenFile] | None) -
 
 
 def _created(body: ResponseBody, response_id: str) -> ResponseAnswer:
-    """Return the answer as it is before anything has been generated."""
     return ResponseAnswer(
         id=response_id,
         created_at=time.time(),
@@ -491,15 +484,13 @@ def _created(body: ResponseBody, response_id: str) -> ResponseAnswer:
 
 
 def _shown_tool(tool: ResponseTool) -> dict[str, Any]:
-    """Return a tool as answers show it."""
     if tool.type == "function":
         return {**tool.model_dump(exclude={"tools"}), "strict": False}
-    inner = [_shown_tool(one) for _, one in tool.functions.values()]
+    inner = [_shown_tool(function) for _, function in tool.functions.values()]
     return {**tool.model_dump(exclude={"tools", "parameters"}), "tools": inner}
 
 
 def _ended(created: ResponseAnswer, items: Sequence[OutputItem], completion: Completion) -> ResponseAnswer:
-    """Return the answer as it is at its end."""
     incomplete = completion.finish in CUT_OFF
     return created.model_copy(
         update={
@@ -511,12 +502,11 @@ def _ended(created: ResponseAnswer, items: Sequence[OutputItem], completion: Com
     )
 
 
+# Functions with their namespaces, by the names that the model gets.
 Functions = Mapping[str, tuple[str | None, ResponseTool]]
-"""The functions of a request with their namespaces, by the names that the model gets."""
 
 
 def _items(completion: Completion, functions: Functions) -> list[OutputItem]:
-    """Return the items of a complete answer: its thoughts, its text, and its calls."""
     items: list[OutputItem] = [_reasoning_item(completion.reasoning)] if completion.reasoning else []
     if completion.text or not completion.calls:
         tokens = tokens_of_text(completion)
@@ -560,26 +550,20 @@ def _usage(usage: Usage) -> ResponseUsage:
 
 
 class _EventBuilder:
-    """Builds the events of one streamed answer, numbered from 0.
-
-    The answer is a row of items: thoughts, messages and calls. Each begins, grows and ends before the next one begins.
-    """
-
+    # The events of one streamed answer, numbered from 0. The items of the answer (thoughts, messages and calls) are
+    # sequential: each starts, grows and ends before the next one starts.
     def __init__(self, created: ResponseAnswer, functions: Functions) -> None:
         self._created = self.answer = created
         self._functions = functions
         self._numbers = itertools.count()
         self._items: list[OutputItem] = []
-        self._open: OutputItem | None = None
-        """The item that has begun and has not ended, which is the last one of `_items`."""
+        self._open: OutputItem | None = None  # the last one of `_items`, until it ends
 
     def start(self) -> Iterator[bytes]:
-        """Yield the events that come before any output."""
         for kind in ("response.created", "response.in_progress"):
             yield self._event(kind, response=self._created.model_dump())
 
     def piece(self, piece: Piece | Thought) -> Iterator[bytes]:
-        """Yield the events of a piece of the answer. The first piece of an item begins it."""
         match piece:
             case str():
                 tokens = piece.logprobs if isinstance(piece, TextPiece) else ()
@@ -598,10 +582,8 @@ class _EventBuilder:
                 yield self._event("response.run_event", **run_event(piece))
 
     def end(self, completion: Completion) -> Iterator[bytes]:
-        """Yield the events at the end of the answer, but for the last one: those of its last item.
-
-        `answer` is then the whole answer.
-        """
+        # Yields all but the last event. `answer` is complete afterwards.
+        # An answer has a message or a call, even if its text is empty.
         if all(isinstance(item, ReasoningItem) for item in self._items):
             yield from self._text(completion.text, completion.logprobs)
         if isinstance(self._open, MessageItem) and not completion.calls:
@@ -610,11 +592,9 @@ class _EventBuilder:
         self.answer = _ended(self._created, self._items, completion)
 
     def last(self) -> bytes:
-        """Return the last event, which has the whole answer."""
         return self._event(f"response.{self.answer.status}", response=self.answer.model_dump())
 
     def failed(self, error: OrchestratorError) -> bytes:
-        """Return the event of an answer that has failed, which ends the stream."""
         detail = error_detail(error)
         failure = {"code": detail.code, "message": detail.message, "param": detail.param}
         answer = self._created.model_copy(update={"status": "failed", "error": failure})
@@ -629,7 +609,7 @@ class _EventBuilder:
         text, listed = self._open.content[0], logprobs_body(tokens).content
         text.text += piece
         text.logprobs += listed
-        shown = [one.model_dump() for one in listed]
+        shown = [entry.model_dump() for entry in listed]
         yield self._event("response.output_text.delta", **self._part, delta=piece, logprobs=shown)
 
     def _thought(self, piece: str) -> Iterator[bytes]:
@@ -640,7 +620,6 @@ class _EventBuilder:
         yield self._event("response.reasoning_text.delta", **self._part, delta=piece)
 
     def _begin(self, item: OutputItem) -> Iterator[bytes]:
-        """Begin an item that is empty, after the end of the one before it."""
         yield from self._end()
         self._items.append(item)
         self._open = item
@@ -649,7 +628,6 @@ class _EventBuilder:
         yield self._event("response.output_item.added", output_index=len(self._items) - 1, item=shown)
 
     def _end(self, status: Literal["completed", "incomplete"] = "completed") -> Iterator[bytes]:
-        """End the item that is open, if one is."""
         item = self._open
         if item is None:
             return
@@ -657,14 +635,14 @@ class _EventBuilder:
         match item:
             case MessageItem():
                 part = item.content[0].model_dump()
-                done = {"text": part["text"], "logprobs": part["logprobs"]}
-                yield self._event("response.output_text.done", **self._part, **done)
+                fields = {"text": part["text"], "logprobs": part["logprobs"]}
+                yield self._event("response.output_text.done", **self._part, **fields)
                 yield self._event("response.content_part.done", **self._part, part=part)
             case ReasoningItem():
                 yield self._event("response.reasoning_text.done", **self._part, text=item.content[0].text)
             case CallItem():
-                done = {"arguments": item.arguments, "name": item.name}
-                yield self._event("response.function_call_arguments.done", **self._place, **done)
+                fields = {"arguments": item.arguments, "name": item.name}
+                yield self._event("response.function_call_arguments.done", **self._place, **fields)
         self._open = None
         yield self._event("response.output_item.done", output_index=len(self._items) - 1, item=item.model_dump())
 
@@ -693,7 +671,8 @@ async def _stream_events(
         async for _, item in started.handle.items():
             for event in builder.end(item) if isinstance(item, Completion) else builder.piece(item):
                 yield event
-        builder.answer = builder.answer.model_copy(update={"run_doubt": started.asked.run.doubt})
+        # The doubt is only known when the run has ended.
+        builder.answer = builder.answer.model_copy(update={"run_doubt": started.completion_request.run.doubt})
         await store(builder.answer)
         yield builder.last()
     except OrchestratorError as error:

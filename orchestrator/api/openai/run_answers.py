@@ -1,7 +1,7 @@
-"""Answer with a whole run, which is what the model `orchestrate` stands for.
+"""Answer with a whole run: the model `orchestrate`.
 
-The request is planned, and the steps of the plan run. What happens meanwhile is told as the thoughts before the answer,
-and as events of their own where the client asks for them. The answer is what the last steps of the plan have written.
+The request is planned, and the steps of the plan run. Progress is sent as thoughts before the answer, and as events if
+the client asks for them. The answer is what the last steps of the plan wrote.
 """
 
 import asyncio
@@ -32,51 +32,39 @@ from orchestrator.task.events import RunOptions, Usage
 
 @dataclass(slots=True)
 class AnsweringRun:
-    """Which run answers a request."""
+    """The run that answers a request."""
 
-    id: str | None = None
-    """The id of the run; None before it is accepted, and where no run answers."""
-    doubt: str | None = None
-    """Why its answer is doubtful; None as long as nothing is known against it."""
+    id: str | None = None  # None before it is accepted, or if no run answers
+    doubt: str | None = None  # why its answer is doubtful; None if nothing is known against it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunQuestion:
     """What a run is asked."""
 
-    request: str
-    """What to do, in words."""
-    files: Mapping[str, bytes] = field(default_factory=dict)
-    """The texts that its steps may read, by name."""
+    request: str  # what to do, in words
+    files: Mapping[str, bytes] = field(default_factory=dict)  # texts for the steps, by name
     options: RunOptions = field(default_factory=RunOptions)
-    model: str | None = None
-    """The model that all steps have to use; None for those that the registry and the router choose."""
-    owner: str = ""
-    """The key of the caller who asks, and so owns the run."""
-    stop: tuple[str, ...] = ()
-    """The answer ends before the first of these texts that it holds."""
-    max_tokens: int | None = None
-    """The most tokens of the answer. The steps of the run may write more."""
-    shows_progress: bool = True
-    """Whether what happens is told as thoughts."""
-    with_events: bool = False
-    """Whether the run's events are pieces of the answer, too."""
-    resending: Resending = field(default_factory=Resending)
-    """How the request is recognised when it is sent again."""
-    told: AnsweringRun = field(default_factory=AnsweringRun)
-    """Where the id of the run is put."""
+    model: str | None = None  # for all steps; None: chosen by the registry and the router
+    owner: str = ""  # key of the caller, who owns the run
+    stop: tuple[str, ...] = ()  # stop strings of the answer
+    max_tokens: int | None = None  # of the answer; the steps may write more
+    shows_progress: bool = True  # as thoughts
+    with_events: bool = False  # whether events are pieces of the answer
+    resending: Resending = field(default_factory=Resending)  # recognizes a request that is sent again
+    answering_run: AnsweringRun = field(default_factory=AnsweringRun)  # gets the id of the run
 
 
+# Left out if no run answered.
 RunId = Annotated[str | None, Field(exclude_if=lambda run: run is None, description="the run that has answered")]
-"""The field of an answer that names its run; it is left out where no run has answered."""
+# Left out if nothing is known against the answer.
 RunDoubt = Annotated[
     str | None, Field(exclude_if=lambda doubt: doubt is None, description="why the answer is doubtful")
 ]
-"""The field of an answer that says why it is doubtful; it is left out where nothing is known against the answer."""
 
 
 def name_run(response: Response, run: AnsweringRun) -> None:
-    """Name the run that answers in a header of the response, where one does. Another one says that it is doubtful."""
+    """Set the headers of a response with the run that answers and the doubt about its answer, if any."""
     if run.id is not None:
         response.headers[RUN_HEADER] = run.id
     if run.doubt is not None:
@@ -84,14 +72,13 @@ def name_run(response: Response, run: AnsweringRun) -> None:
 
 
 def run_event(event: RunEvent) -> dict[str, Any]:
-    """Return an event of a run as streams have it, with the run's id and the number of the event in the run."""
     return {"run_id": event.run, "number": event.number, "event": json.loads(event.body)}
 
 
 def run_request(messages: Sequence[Message]) -> str:
-    """Return the request of a run that answers a chat. Raises InputError where no message is of a user.
+    """Return the request of a run that answers a chat. Raises InputError if no message is from a user.
 
-    It is the only message where there is one, and else all of them, each with the role that wrote it.
+    A single message is the request; several are joined, each after the role that wrote it.
     """
     written = [message for message in messages if message.content.strip()]
     if not any(message.role == "user" for message in written):
@@ -102,16 +89,15 @@ def run_request(messages: Sequence[Message]) -> str:
 
 
 def answer_by_run(service: Service, question: RunQuestion) -> Generate:
-    """Return what answers with a run.
+    """Return what answers with a run. Raises RunFailed if it ends without an answer, and what `Service.submit` raises.
 
-    When it is cancelled, because the client has gone, the run goes on for a while, so that the client can come back.
-    Raises RunFailed for a run that ends without an answer, and what `Service.submit` raises.
+    If it is cancelled because the client is gone, the run continues for a while, so that the client can come back.
     """
 
     async def generate(on_text: Callable[[Piece], None], on_thought: Callable[[str], None]) -> Completion:
-        lines, told = ProgressLines(), list[str]()
+        lines, thoughts = ProgressLines(), list[str]()
         async with service.awaited_runs.waiting(question.resending, lambda: _submit(service, question)) as run:
-            question.told.id = run
+            question.answering_run.id = run
             on_text("")  # so that a stream begins when the run is accepted, and not when it has ended
             async with aclosing(service.watch(run)) as updates:
                 async for update in updates:
@@ -120,20 +106,20 @@ def answer_by_run(service: Service, question: RunQuestion) -> Generate:
                     if question.with_events:
                         on_text(RunEvent(run, update.number, update.body))
                     for line in lines.lines(update.event) if question.shows_progress else ():
-                        told.append(f"{line}\n")
-                        on_thought(told[-1])
+                        thoughts.append(f"{line}\n")
+                        on_thought(thoughts[-1])
             report = await asyncio.to_thread(service.orchestrator.views.report, run)
         answer = _answer(report)
-        question.told.doubt = report.doubt or None
+        question.answering_run.doubt = report.doubt or None
         completion = await _limited(service, report, answer, question)
         on_text(completion.text)
-        return replace(completion, reasoning="".join(told))
+        return replace(completion, reasoning="".join(thoughts))
 
     return generate
 
 
 def _answer(report: Report) -> str:
-    """Return the answer of a run, or what its request lacks. Raises RunFailed for a run that has neither."""
+    # A request that lacks something gets a list of that.
     if report.answer is not None:
         return report.answer
     if report.missing:
@@ -143,7 +129,7 @@ def _answer(report: Report) -> str:
 
 
 async def _submit(service: Service, question: RunQuestion) -> str:
-    """Submit the run and return its id. Its texts become objects, which the run's first event then names."""
+    # The texts become objects, which are held until the run's first event names them.
     journal, files = service.orchestrator.journal, question.files
     digests = await asyncio.to_thread(_stored, journal, files) if files else {}
     job = Job(
@@ -166,7 +152,7 @@ async def _submit(service: Service, question: RunQuestion) -> str:
 
 
 def _stored(journal: Journal, files: Mapping[str, bytes]) -> dict[str, str]:
-    """Store texts as objects, which are held, and return their digests. Blocks on the disk. Raises JournalError."""
+    # The objects are held, and have to be released. Blocks on the disk.
     digests: dict[str, str] = {}
     try:
         for name, data in files.items():
@@ -178,7 +164,6 @@ def _stored(journal: Journal, files: Mapping[str, bytes]) -> dict[str, str]:
 
 
 async def _limited(service: Service, report: Report, text: str, question: RunQuestion) -> Completion:
-    """Return the answer up to the first stop string, and of no more tokens than the client wants."""
     usage = _usage(report)
     text, stop = _stopped(text, question.stop)
     most = question.max_tokens
@@ -191,24 +176,22 @@ async def _limited(service: Service, report: Report, text: str, question: RunQue
 
 
 def _stopped(text: str, stops: Sequence[str]) -> tuple[str, str]:
-    """Return the text before the stop string that comes first, and that string; the whole text and "" for none."""
-    found = [(at, stop) for stop in stops if stop and (at := text.find(stop)) >= 0]
-    if not found:
+    matches = [(at, stop) for stop in stops if stop and (at := text.find(stop)) >= 0]
+    if not matches:
         return text, ""
-    at, stop = min(found)
+    at, stop = min(matches)
     return text[:at], stop
 
 
 async def _first_tokens(service: Service, report: Report, text: str, most: int) -> str:
-    """Return as much of an answer as has `most` tokens of the vocabulary of the model that wrote it.
-
-    Where that model cannot be asked, as one of another server, it is so much as its own figures let expect.
-    """
-    written = [one for step in reversed(report.steps) for one in reversed(step.attempts) if one.usage.output_tokens]
+    written = [
+        attempt for step in reversed(report.steps) for attempt in reversed(step.attempts) if attempt.usage.output_tokens
+    ]
     model = written[0].model if written else role_named(None, service).model
     try:
         tokenized = await service.orchestrator.pool.tokenize(model, text, special=False)
     except OrchestratorError:
+        # If the model cannot be asked, as one of another server, estimate by its token counts.
         usage = written[0].usage if written else Usage()
         tokens = max(1, usage.output_tokens - usage.reasoning_tokens)
         return text if tokens <= most else text[: len(text) * most // tokens]
@@ -222,8 +205,10 @@ async def _first_tokens(service: Service, report: Report, text: str, most: int) 
 def _usage(report: Report) -> Usage:
     planned = [report.plan_usage, *(row.usage for row in report.replans)]
     return Usage(
-        prompt_tokens=sum(step.prompt_tokens for step in report.steps) + sum(one.prompt_tokens for one in planned),
-        output_tokens=sum(step.output_tokens for step in report.steps) + sum(one.output_tokens for one in planned),
+        prompt_tokens=sum(step.prompt_tokens for step in report.steps)
+        + sum(planning.prompt_tokens for planning in planned),
+        output_tokens=sum(step.output_tokens for step in report.steps)
+        + sum(planning.output_tokens for planning in planned),
         reasoning_tokens=sum(step.reasoning_tokens for step in report.steps)
-        + sum(one.reasoning_tokens for one in planned),
+        + sum(planning.reasoning_tokens for planning in planned),
     )

@@ -1,7 +1,7 @@
-"""Answer /v1/completions: go on with a text, or with tokens, as a whole or as a stream.
+"""Answer /v1/completions: continue a text or tokens, whole or streamed.
 
-The text goes to the model as it is, without a chat template, a system prompt or a persona. With `suffix`, the model
-fills the place between both texts, which its vocabulary has to have tokens for.
+The prompt goes to the model as it is, without a chat template, a system prompt or a persona. With `suffix`, the model
+fills the gap between both texts, if its vocabulary has tokens for that.
 """
 
 import secrets
@@ -40,19 +40,18 @@ from orchestrator.errors import InputError, OrchestratorError, Problem
 from orchestrator.service.service import Service
 from orchestrator.task.events import Usage
 
-MAX_PROMPTS: Final = 64
-"""How many prompts one request may have."""
+MAX_PROMPTS: Final = 64  # of one request
 
 PromptIds = Annotated[TokenIds, Field(min_length=1)]
+# Tokens with texts among them.
 MixedPrompt = Annotated[list[TokenId | str], Field(min_length=1, max_length=1 << 16, fail_fast=True)]
-"""Tokens, and texts among them."""
+# One or several prompts, each of them text or tokens. A list of texts alone is several.
 Prompts = (
     str
     | PromptIds
     | Annotated[list[str | PromptIds | MixedPrompt], Field(min_length=1, max_length=MAX_PROMPTS)]
     | MixedPrompt
 )
-"""One text or the tokens of one, or several of them. A list of texts alone is several."""
 
 router = APIRouter(prefix="/v1", tags=["openai"], responses=dict(DOCUMENTED))
 
@@ -65,20 +64,15 @@ class TextCompletionBody(SamplingBody):
     model: str
     prompt: Prompts
     suffix: str | None = None
-    max_tokens: MaxTokens | Literal[0] | None = None
-    """With `echo` it may be 0: the answers are then the prompts alone."""
+    max_tokens: MaxTokens | Literal[0] | None = None  # 0 with `echo`: the prompts alone
     n: Annotated[int, Field(ge=1, le=MAX_ANSWERS)] | None = None
-    best_of: Annotated[int, Field(ge=1, le=MAX_ANSWERS)] | None = None
-    """Only the same as `n` is accepted."""
-    echo: bool | None = None
-    """Whether the answers begin with the prompt."""
-    response_format: FormatBody | None = None
-    """The format of the answers, as vLLM has it here, too."""
+    best_of: Annotated[int, Field(ge=1, le=MAX_ANSWERS)] | None = None  # has to equal `n`
+    echo: bool | None = None  # whether the answers start with the prompt
+    response_format: FormatBody | None = None  # as in vLLM
     stream: bool | None = None
     stream_options: StreamOptions | None = None
+    # The number of candidates for each token; with `echo`, for those of the prompt, too.
     logprobs: TopLogprobs | None = None
-    """Of how many of the most likely tokens the logprobs are wanted, beside those that were chosen; with `echo` that is
-    told of the prompt, too."""
 
 
 class TextChoice(BaseModel):
@@ -103,36 +97,26 @@ class TextCompletionAnswer(BaseModel):
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
-    """What a stream and an answer as a whole have in common."""
-
+class _Common:
+    # The fields that a stream shares with a whole answer.
     id: str
     created: int
     model: str
-    fingerprint: str
-    """The id of the model that answers."""
-    echoes: tuple[str, ...]
-    """What each answer begins with: its prompt, or nothing."""
-    answers_each: int
-    """How many answers each prompt gets."""
+    fingerprint: str  # id of the model that answers
+    echoes: tuple[str, ...]  # what each answer starts with: its prompt or nothing
+    answers_each: int  # answers to each prompt
     with_logprobs: bool
-    """Whether it is wanted how likely the tokens of the answers were."""
-    prompts: tuple[str | None, ...]
-    """The prompt of each answer, where it is a text."""
-    empty: bool
-    """Whether the answers are only the prompts."""
+    prompts: tuple[str | None, ...]  # of each answer; None if it is tokens
+    empty: bool  # whether the answers are the prompts alone
 
     @property
-    def with_prompts(self) -> bool:
-        """Whether it is wanted how likely the tokens of the prompts were."""
+    def with_prompts(self) -> bool:  # whether the logprobs of the prompts are wanted
         return self.with_logprobs and any(self.echoes)
 
     def text(self, index: int, completion: Completion) -> str:
-        """Return a whole answer."""
         return self.echoes[index] + ("" if self.empty else completion.text)
 
     def logprobs(self, index: int, completion: Completion) -> TextLogprobs | None:
-        """Return how likely the tokens of a whole answer were, where that is wanted."""
         if not self.with_logprobs:
             return None
         if not self.with_prompts:
@@ -140,7 +124,6 @@ class _Asked:
         return echoed_logprobs(replace(completion, logprobs=()) if self.empty else completion, self.prompts[index])
 
     def chunk(self, choices: Sequence[dict[str, Any]], usage: UsageBody | None = None) -> bytes:
-        """Return the server-sent event of a chunk."""
         chunk: dict[str, Any] = {
             "id": self.id,
             "object": "text_completion",
@@ -165,38 +148,44 @@ async def complete(
     """Go on with a text. `model` is a role, a persona, a model of the registry or `auto`."""
     generates, echoes, model, warnings = list[Generate](), list[str](), "", list[str]()
     read = await read_body(body, lambda: requests_of(body))
-    requests = [replace(one, forced_model=forced, access=access) for one in read]
-    for one in requests:
-        found = await generates_for(one, service)
-        generates, model = generates + found.generates, found.model
-        warnings += found.warnings
-        echoes.append(await _text_of(one.prompt, model, service) if body.echo else "")
-    asked = _Asked(
+    requests = [replace(completion_request, forced_model=forced, access=access) for completion_request in read]
+    for completion_request in requests:
+        prepared = await generates_for(completion_request, service)
+        generates, model = generates + prepared.generates, prepared.model
+        warnings += prepared.warnings
+        echoes.append(await _text_of(completion_request.prompt, model, service) if body.echo else "")
+    common = _Common(
         id=requests[0].id,
         created=int(time.time()),
         model=body.model,
         fingerprint=model,
-        echoes=tuple(echo for echo, one in zip(echoes, requests, strict=True) for _ in range(one.count)),
+        echoes=tuple(
+            echo
+            for echo, completion_request in zip(echoes, requests, strict=True)
+            for _ in range(completion_request.count)
+        ),
         answers_each=requests[0].count,
         with_logprobs=body.logprobs is not None,
         prompts=tuple(
-            one.prompt if isinstance(one.prompt, str) else None for one in requests for _ in range(one.count)
+            completion_request.prompt if isinstance(completion_request.prompt, str) else None
+            for completion_request in requests
+            for _ in range(completion_request.count)
         ),
         empty=body.max_tokens == 0,
     )
     handle = limiter.start(generates)
     if not body.stream:
         put_warnings(response, warnings)
-        return _answer(asked, await handle.completions(request))
+        return _answer(common, await handle.completions(request))
     await handle.wait_started(request)
     with_usage = bool(body.stream_options and body.stream_options.include_usage)
-    stream = EventStream(_chunks(asked, handle, with_usage), handle.cancel)
+    stream = EventStream(_chunks(common, handle, with_usage), handle.cancel)
     put_warnings(stream, warnings)
     return stream
 
 
 def requests_of(body: TextCompletionBody) -> list[CompletionRequest]:
-    """Return what the body asks for, one request for each prompt. Raises InputError."""
+    """Return a request for each prompt of the body. Raises InputError."""
     refuse_options({name: (body.model_extra or {}).get(name) for name in ("tools", "messages")}, body.model_extra)
     form = answer_form(body, answer_schema(body.response_format, "response_format"), "response_format")
     if body.max_tokens == 0 and not body.echo:
@@ -225,16 +214,16 @@ def requests_of(body: TextCompletionBody) -> list[CompletionRequest]:
 
 
 def prompts_in(
-    given: str | Sequence[int | str] | Sequence[str | list[int] | list[int | str]],
+    prompt: str | Sequence[int | str] | Sequence[str | list[int] | list[int | str]],
 ) -> list[str | tuple[int | str, ...]]:
-    """Return each prompt: a list that has numbers is the tokens of one, and texts among them. Raises InputError."""
-    if isinstance(given, str):
-        return [given]
-    if any(isinstance(one, int) for one in given):
-        return [tuple(one for one in given if isinstance(one, int | str))]
-    if len(given) > MAX_PROMPTS:  # of texts alone, which `MixedPrompt` accepts as well
-        raise InputError(Problem("prompt", f"has {len(given)} prompts", f"at most {MAX_PROMPTS}"))
-    return [one if isinstance(one, str) else tuple(one) for one in given if not isinstance(one, int)]
+    """Return the prompts. A list with numbers is one prompt of tokens, and of texts among them. Raises InputError."""
+    if isinstance(prompt, str):
+        return [prompt]
+    if any(isinstance(item, int) for item in prompt):
+        return [tuple(item for item in prompt if isinstance(item, int | str))]
+    if len(prompt) > MAX_PROMPTS:  # of texts alone, which `MixedPrompt` accepts as well
+        raise InputError(Problem("prompt", f"has {len(prompt)} prompts", f"at most {MAX_PROMPTS}"))
+    return [item if isinstance(item, str) else tuple(item) for item in prompt if not isinstance(item, int)]
 
 
 def _infill(prompt: str | tuple[int | str, ...], suffix: str, index: int) -> Infill:
@@ -244,69 +233,66 @@ def _infill(prompt: str | tuple[int | str, ...], suffix: str, index: int) -> Inf
 
 
 async def _text_of(prompt: str | tuple[int | str, ...] | None, model: str, service: Service) -> str:
-    """Return the text of a prompt, whose tokens are those of a model."""
     if isinstance(prompt, str):
         return prompt
     text = ""
-    for is_text, part in groupby(prompt or (), lambda one: isinstance(one, str)):
+    for is_text, part in groupby(prompt or (), lambda item: isinstance(item, str)):
         if is_text:
             text += "".join(map(str, part))
         else:
-            text += await service.orchestrator.pool.detokenize(model, [int(one) for one in part])
+            text += await service.orchestrator.pool.detokenize(model, [int(token) for token in part])
     return text
 
 
-def _answer(asked: _Asked, completions: Sequence[Completion]) -> TextCompletionAnswer:
+def _answer(common: _Common, completions: Sequence[Completion]) -> TextCompletionAnswer:
     return TextCompletionAnswer(
-        id=asked.id,
-        created=asked.created,
-        model=asked.model,
-        system_fingerprint=asked.fingerprint,
+        id=common.id,
+        created=common.created,
+        model=common.model,
+        system_fingerprint=common.fingerprint,
         choices=[
             TextChoice(
-                text=asked.text(index, one),
+                text=common.text(index, completion),
                 index=index,
-                logprobs=asked.logprobs(index, one),
-                finish_reason=_finish_reason(one),
+                logprobs=common.logprobs(index, completion),
+                finish_reason=_finish_reason(completion),
             )
-            for index, one in enumerate(completions)
+            for index, completion in enumerate(completions)
         ],
-        usage=usage_of([one.usage for one in completions], asked.answers_each),
+        usage=usage_of([completion.usage for completion in completions], common.answers_each),
     )
 
 
-async def _chunks(asked: _Asked, handle: GenerationHandle, with_usage: bool) -> Events:
-    """Yield the chunks of all answers. An error ends the stream with an event that has the body of an error.
-
-    Where it is wanted how likely the prompt was, which is known at the end, an answer comes in one piece.
-    """
+async def _chunks(common: _Common, handle: GenerationHandle, with_usage: bool) -> Events:
     usages: dict[int, Usage] = {}
-    listed = [ListedTokens() for _ in asked.echoes]
-    sent = [0] * len(asked.echoes)
-    in_pieces = not (asked.with_prompts or asked.empty)
-    for index, echo in enumerate(asked.echoes):
+    listed = [ListedTokens() for _ in common.echoes]
+    sent = [0] * len(common.echoes)
+    # The logprobs of the prompt are known at the end: such an answer comes in one piece.
+    in_pieces = not (common.with_prompts or common.empty)
+    for index, echo in enumerate(common.echoes):
         if echo and in_pieces:
-            yield asked.chunk([_choice(index, echo)])
+            yield common.chunk([_choice(index, echo)])
     try:
         async for index, item in handle.items():
             if isinstance(item, Completion) and not in_pieces:
                 usages[index] = item.usage
-                whole = asked.logprobs(index, item)
-                yield asked.chunk([_choice(index, asked.text(index, item), _finish_reason(item), whole)])
+                whole = common.logprobs(index, item)
+                yield common.chunk([_choice(index, common.text(index, item), _finish_reason(item), whole)])
             elif isinstance(item, Completion):
                 usages[index] = item.usage
                 rest = listed[index].rest(item)
                 logprobs = None if rest is None else text_logprobs(rest, sent[index])
-                yield asked.chunk([_choice(index, "", _finish_reason(item), logprobs)])
+                yield common.chunk([_choice(index, "", _finish_reason(item), logprobs)])
             elif isinstance(item, str) and item and in_pieces:
-                logprobs = text_logprobs(listed[index].take_with(item), sent[index]) if asked.with_logprobs else None
+                logprobs = text_logprobs(listed[index].take_with(item), sent[index]) if common.with_logprobs else None
                 sent[index] += sum(map(len, logprobs.tokens)) if logprobs is not None else 0
-                yield asked.chunk([_choice(index, item, logprobs=logprobs)])
+                yield common.chunk([_choice(index, item, logprobs=logprobs)])
     except OrchestratorError as error:
+        # The HTTP status is sent already, so the error is an event.
         yield format_event({"error": error_detail(error).model_dump()})
         return
     if with_usage:
-        yield asked.chunk([], usage_of([usages[index] for index in sorted(usages)], asked.answers_each))
+        yield common.chunk([], usage_of([usages[index] for index in sorted(usages)], common.answers_each))
     yield DONE
 
 

@@ -1,8 +1,8 @@
 """Offer functions to a model, and check its calls of them.
 
-Where the model's chat template takes tools (`registry.call_syntax`), they are given to it, and the model calls them in
-the syntax that it was trained on. Any other model is told in words to answer with the JSON object `{"tool": NAME,
-"arguments": {...}}`, or only with the arguments where one certain tool has to be called. `calling` reads the calls.
+If the model's chat template takes tools (`registry.call_syntax`), the template gets them, and the model calls them in
+the syntax that it was trained on. Any other model is told in the prompt to answer with the JSON object `{"tool": NAME,
+"arguments": {...}}`, or only with the arguments if one certain tool has to be called. `calling` reads the calls.
 
 This imports nothing of the HTTP server, so that the command line can try a model's calls with it.
 """
@@ -33,37 +33,31 @@ from orchestrator.task.taskir.validation import MAX_SCHEMA, BadSchema, OutputSch
 from registry.call_syntax import HERMES, REMOTE, CallSyntax
 
 MAX_TOOLS: Final = 128
-MOST_ASKED: Final = 3
-"""How often a model is asked for an answer that has to obey a schema or has to be a call, at most."""
-MOST_ASKED_FREELY: Final = 2
-"""How often a model is asked where it may call tools but need not."""
+MOST_ASKED: Final = 3  # attempts at an answer that has to obey a schema or be a call
+MOST_ASKED_FREELY: Final = 2  # attempts if the model may call tools but need not
 _ID_LETTERS: Final = string.ascii_letters + string.digits
 
 
 @dataclass(frozen=True, slots=True)
 class ClientTool:
-    """A function that the client offers, and carries out itself."""
+    """A function that the client offers and runs."""
 
     name: str
     description: str
-    parameters: Mapping[str, Any]
-    """The JSON Schema of the arguments, as the client gives it; empty for a function without any."""
+    parameters: Mapping[str, Any]  # JSON Schema of the arguments; empty for none
 
     @property
     def schema(self) -> dict[str, Any]:
-        """The JSON Schema of the arguments."""
         return dict(self.parameters) or {"type": "object", "properties": {}, "additionalProperties": False}
 
 
 @dataclass(frozen=True, slots=True)
 class ClientTools:
-    """The tools that the model may call in its answer to one request."""
+    """The tools that the model may call in one answer."""
 
     tools: tuple[ClientTool, ...] = ()
-    forced: bool = False
-    """Whether the answer has to be a call of one of them."""
-    parallel: bool = True
-    """Whether one answer may hold several calls."""
+    forced: bool = False  # whether the answer has to be a call
+    parallel: bool = True  # whether one answer may hold several calls
 
     @classmethod
     def of(
@@ -72,13 +66,13 @@ class ClientTools:
         """Return the tools that may be called with these `tool_choice` and `parallel_tool_calls`.
 
         The choice is none, auto, required, the name of one tool, or `allowed_tools`, which names some of them. Raises
-        InputError for another choice, and for a tool whose parameters are no JSON Schema.
+        InputError for another choice, and for a tool whose parameters are not a JSON Schema.
         """
         for tool in tools:
             _check_depth(tool)
         if (size := sum(len(json.dumps(tool.parameters)) for tool in tools)) > MAX_SCHEMA:
-            what = f"the parameters of all tools have {size} characters"
-            raise InputError(Problem("tools", what, f"at most {MAX_SCHEMA}"))
+            problem = f"the parameters of all tools have {size} characters"
+            raise InputError(Problem("tools", problem, f"at most {MAX_SCHEMA}"))
         for tool in tools:
             _check(tool)
         several = parallel is not False
@@ -91,33 +85,31 @@ class ClientTools:
         if choice == "required" and tools:
             return cls(tuple(tools), True, several)
         named = _named(choice)
-        found = tuple(tool for tool in tools if tool.name == named)
-        if not found:
+        matches = tuple(tool for tool in tools if tool.name == named)
+        if not matches:
             names = ", ".join(tool.name for tool in tools)
             accepted = f"none, auto, required, allowed_tools, or a function: {names or 'there is none'}"
             raise InputError(Problem("tool_choice", f"{choice!r} is not supported", accepted))
-        return cls(found, True, parallel=False)
+        return cls(matches, True, parallel=False)
 
     @property
     def offered(self) -> tuple[OfferedTool, ...]:
-        """The tools as a chat template gets them."""
         return tuple(
             OfferedTool(tool.name, tool.description, json.dumps(tool.schema, ensure_ascii=False)) for tool in self.tools
         )
 
     @property
     def schemas(self) -> dict[str, dict[str, Any]]:
-        """The JSON Schemas of the arguments, by the names of the tools."""
         return {tool.name: tool.schema for tool in self.tools}
 
     @property
     def only(self) -> ClientTool | None:
-        """The tool that has to be called, where it is the only one."""
+        """The tool that has to be called, if it is the only one."""
         return self.tools[0] if self.forced and len(self.tools) == 1 else None
 
     @property
     def instructions(self) -> str:
-        """The text that describes the tools to a model whose template takes none; empty where there are none."""
+        """The description of the tools for a model whose template takes none; empty if there are none."""
         if not self.tools:
             return ""
         listed = [json.dumps(_described(tool), ensure_ascii=False) for tool in self.tools]
@@ -128,14 +120,14 @@ class ClientTools:
 
     @property
     def schema(self) -> dict[str, Any] | None:
-        """The JSON Schema of the answer of such a model where it has to be a call, else None."""
+        """The JSON Schema of the answer of such a model if it has to be a call, else None."""
         if not self.forced:
             return None
         return self.only.schema if self.only is not None else self.call_schema
 
     @property
     def call_schema(self) -> dict[str, Any]:
-        """The JSON Schema of a call of any of the tools, as such a model writes it."""
+        """The JSON Schema of a call of any tool, as such a model writes it."""
         return {"anyOf": [_call_schema(tool, f"#/anyOf/{number}") for number, tool in enumerate(self.tools)]}
 
     def problem(self, name: str, arguments: str) -> str:
@@ -152,8 +144,8 @@ class ClientTools:
 
 def _check_depth(tool: ClientTool) -> None:
     if _is_deeper(tool.parameters, MAX_DEPTH):
-        where, what = f"tools/{tool.name}/parameters", f"are nested more than {MAX_DEPTH} deep"
-        raise InputError(Problem(where, what, f"at most {MAX_DEPTH} levels"))
+        where, problem = f"tools/{tool.name}/parameters", f"are nested more than {MAX_DEPTH} deep"
+        raise InputError(Problem(where, problem, f"at most {MAX_DEPTH} levels"))
 
 
 def _check(tool: ClientTool) -> None:
@@ -164,13 +156,12 @@ def _check(tool: ClientTool) -> None:
 
 
 def _is_deeper(value: object, most: int) -> bool:
-    """Return whether a value is nested more than `most` levels deep. It looks no deeper than that."""
     inner = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
-    return any(most == 0 or _is_deeper(one, most - 1) for one in inner)
+    return any(most == 0 or _is_deeper(item, most - 1) for item in inner)
 
 
 def _named(choice: str | Mapping[str, Any]) -> object:
-    """Return the name of the tool in the `tool_choice` of a chat or a response, None where it has none."""
+    # Chats have the name in `function`, responses have it at the top.
     if isinstance(choice, str):
         return None
     function = choice.get("function")
@@ -180,19 +171,16 @@ def _named(choice: str | Mapping[str, Any]) -> object:
 def _allowed(
     tools: Sequence[ClientTool], choice: Mapping[str, Any]
 ) -> tuple[Sequence[ClientTool], str | Mapping[str, Any] | None]:
-    """Return the tools that an `allowed_tools` leaves, and its mode as a choice. Raises InputError.
-
-    Chats have mode and tools in a field of the same name, responses have them beside the type.
-    """
+    # Chats have mode and tools in a field of the same name, responses have them next to the type.
     inner = choice.get("allowed_tools", choice)
     listed = inner.get("tools") if isinstance(inner, Mapping) else None
     mode = inner.get("mode", "auto") if isinstance(inner, Mapping) else None
     if not isinstance(listed, list) or mode not in ("auto", "required"):
         accepted = 'a list "tools" and a "mode", which is auto or required'
         raise InputError(Problem("tool_choice/allowed_tools", "has no tools, or no mode", accepted))
-    names = [_named(one) if isinstance(one, Mapping) else None for one in listed]
-    known = {tool.name for tool in tools}
-    if unknown := [name for name in names if name not in known]:
+    names = [_named(entry) if isinstance(entry, Mapping) else None for entry in listed]
+    offered_names = {tool.name for tool in tools}
+    if unknown := [name for name in names if name not in offered_names]:
         accepted = ", ".join(tool.name for tool in tools) or "none"
         raise InputError(Problem("tool_choice/allowed_tools/tools", f"{unknown[0]!r:.80} is not offered", accepted))
     return [tool for tool in tools if tool.name in names], mode
@@ -203,10 +191,7 @@ def _described(tool: ClientTool) -> dict[str, Any]:
 
 
 def _call_schema(tool: ClientTool, place: str) -> dict[str, Any]:
-    """Return the schema of a call of the tool, at the JSON pointer `place` in the schema of the answer.
-
-    References inside the tool's parameters are rewritten, because the parameters are no longer the whole schema.
-    """
+    # References inside of the parameters are rewritten, because these are no longer the whole schema.
     arguments = rebased(tool.schema, f"{place}/properties/arguments")
     properties = {"tool": {"const": tool.name}, "arguments": arguments}
     return {"type": "object", "properties": properties, "required": [*properties], "additionalProperties": False}
@@ -214,23 +199,19 @@ def _call_schema(tool: ClientTool, place: str) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallTask:
-    """What one answer is asked for, and of whom."""
+    """What one answer has to be, and how its model writes calls."""
 
     toolbox: ClientTools
-    syntax: CallSyntax | None
-    """How the model writes calls; None for one that was told in words how to call."""
-    schema: Mapping[str, Any] | bool | None = None
-    """The JSON Schema of an answer that is no call; None for any text."""
-    guides: bool = True
-    """Whether the engine holds answers to grammars and schemas. Of other servers that is not known."""
+    syntax: CallSyntax | None  # None: the prompt says how to call
+    schema: Mapping[str, Any] | bool | None = None  # of an answer that is not a call; None for any text
+    guides: bool = True  # whether the engine enforces grammars and schemas; unknown for remote models
 
     @property
     def most_asked(self) -> int:
-        """How often the model is asked, at most."""
         return MOST_ASKED if self.toolbox.forced or self.schema is not None else MOST_ASKED_FREELY
 
     def parser(self, *, forced: bool) -> ToolCallParser:
-        """Return what reads an answer, which has to be a call where it is `forced`."""
+        """Return the parser of an answer, which has to be a call if it is `forced`."""
         only = self.toolbox.only if self.syntax is None and forced else None
         syntax = self.syntax
         if syntax is not None and syntax.xml and (forced or self.schema is not None):
@@ -239,23 +220,19 @@ class CallTask:
 
     @property
     def expressible(self) -> frozenset[str]:
-        """The tools whose arguments a grammar forms as a whole, so that they can be sent as they come."""
+        """The tools whose arguments a grammar forms completely, so that they can be streamed."""
         tools = self.toolbox.schemas.items() if self.guides else ()
         return frozenset(name for name, schema in tools if next(left_to_validator(schema), None) is None)
 
     def new_id(self) -> str:
-        """Return an id for a call, of the form that the model's template wants to see again."""
+        """Return an id for a call, in the form that the model's template expects."""
         if self.syntax is not None and self.syntax.id_letters:
             return "".join(secrets.choice(_ID_LETTERS) for _ in range(self.syntax.id_letters))
         return f"call_{secrets.token_hex(12)}"
 
 
 def with_tools(generation: Generation, task: CallTask) -> Generation:
-    """Return the request to the engine with the tools, and with the grammars of their calls.
-
-    A model that need not call is never made to: a grammar only holds for the arguments of a call that it has begun. A
-    tool that no grammar can be made for is no reason to refuse then. Raises BadGrammar.
-    """
+    """Return the engine's request with the tools and the grammars of their calls. Raises BadGrammar."""
     toolbox, syntax = task.toolbox, task.syntax
     if syntax is None:
         return replace(generation, schema=_described_schema(task))
@@ -269,28 +246,27 @@ def with_tools(generation: Generation, task: CallTask) -> Generation:
     if toolbox.forced or task.schema is not None:
         answer = None if toolbox.forced else task.schema
         return replace(native, grammar=calls_grammar(syntax, tools, most=most, answer=answer))
+    # A model that need not call is never made to: the grammar only applies to the arguments of a call that it starts.
     return native if syntax.xml else replace(native, guided=_guided(syntax, tools))
 
 
 def _guided(syntax: CallSyntax, tools: Sequence[tuple[str, Mapping[str, Any]]]) -> GuidedCalls | None:
-    """Return the grammars of the arguments of calls that the model makes by itself, of tools that have one.
-
-    None where they are too large together. When all have taken as long as one may take, the rest has none.
-    """
     grammars: dict[str, str] = {}
+    # All grammars together may take as long as one.
     end = time.thread_time() + MOST_SECONDS
     for name, schema in tools:
         if time.thread_time() > end:
             break
+        # A tool without a grammar is offered all the same.
         with contextlib.suppress(BadGrammar):
             grammars[name] = arguments_grammar(syntax, schema)
+    # Too large together: calls are then not guided.
     if sum(map(len, grammars.values())) > MAX_CALL_GRAMMARS_BYTES:
         return None
     return GuidedCalls(syntax.family, tuple(grammars.items()))
 
 
 def _described_schema(task: CallTask) -> dict[str, Any] | bool | None:
-    """Return the JSON Schema of an answer of a model that was told in words how to call."""
     toolbox = task.toolbox
     if toolbox.forced or task.schema is None:
         return toolbox.schema
@@ -300,5 +276,4 @@ def _described_schema(task: CallTask) -> dict[str, Any] | bool | None:
 
 
 def _schema_of(task: CallTask) -> dict[str, Any] | bool | None:
-    """Return the JSON Schema of an answer that is no call; None for any text."""
     return dict(task.schema) if isinstance(task.schema, Mapping) else task.schema
