@@ -1,4 +1,4 @@
-"""The commands that compare the results of a run with the user's files and write them back: diff and apply."""
+"""The commands `diff` and `apply`: compare the results of a run with the user's files, and write them back."""
 
 import sys
 from collections.abc import Iterable
@@ -20,8 +20,8 @@ from orchestrator.run.record.diffs import result_diff
 from orchestrator.run.record.results import RunResult, results
 from orchestrator.run.record.view import RunView
 
+# By the start of a line. The first match counts, so "---" and "+++" come before "-" and "+".
 _STYLES = {"---": "bold", "+++": "bold", "@": "cyan", "+": "green", "-": "red", "\\": "dim"}
-"""The styles of the lines of a diff, by what they begin with."""
 
 
 def diff(context: typer.Context, run: RunArgument = "last", as_json: JsonFlag = False) -> None:
@@ -34,7 +34,7 @@ def diff(context: typer.Context, run: RunArgument = "last", as_json: JsonFlag = 
         view = done_run(journal, run)
         diffs = {result: result_diff(journal, result) for result in results(view)}
     if as_json:
-        files = [{"name": one.name, "state": _state(one), "diff": text} for one, text in diffs.items()]
+        files = [{"name": result.name, "state": _state(result), "diff": text} for result, text in diffs.items()]
         print_json({"run_id": view.accepted.run, "files": files})
     else:
         write(lambda: _print_diffs(make_console(sys.stdout), diffs.values()))
@@ -59,9 +59,9 @@ def apply(
     with JournalReader.open_to_read(settings(context).home) as journal:
         view = done_run(journal, run)
         place = folder or _folder(view)
-        chosen = results(view)
-        _check_originals(view, chosen)
-        files = [NewFile(result.name, journal.get(result.digest), result.original) for result in chosen]
+        run_results = results(view)
+        _check_originals(view, run_results)
+        files = [NewFile(result.name, journal.get(result.digest), result.original) for result in run_results]
     recovered, written = write_files(place, files, view.accepted.run)
     if as_json:
         print_json({"run_id": view.accepted.run, "folder": str(place.absolute()), "files": files_json(written)})
@@ -82,14 +82,13 @@ def _folder(view: RunView) -> Path:
     return Path(view.accepted.directory)
 
 
-def _check_originals(view: RunView, chosen: Iterable[RunResult]) -> None:
-    """Refuse results if it is not certain which file they are new versions of. Raises `InputError`."""
+def _check_originals(view: RunView, run_results: Iterable[RunResult]) -> None:
     problems: list[Problem] = []
     accepted = "to run it again, or `orchestrator export RUN DIR` into another folder"
-    for result in chosen:
+    for result in run_results:
         if result.original is None:
-            what = "the run has not recorded what was there before: it is from an earlier version, or could not read it"
-            problems.append(Problem(result.name, what, accepted))
+            why = "the run has not recorded what was there before: it is from an earlier version, or could not read it"
+            problems.append(Problem(result.name, why, accepted))
         elif result.has_changed:
             problems.append(Problem(result.name, "was changed while the run read it", accepted))
     if problems:

@@ -1,4 +1,4 @@
-"""One interface to what commands need done: by the daemon of the state folder, or by this process if there is none."""
+"""`Backend`: what commands need done, by the daemon of the state folder, or without one by this process."""
 
 import asyncio
 import time
@@ -41,7 +41,7 @@ T = TypeVar("T")
 
 
 class Backend(Protocol):
-    """What commands need done. An async context manager.
+    """Does the work of commands. An async context manager.
 
     Every call raises the errors of the work itself, and NoDaemon, DaemonGone and DaemonRefused if a daemon does it.
     """
@@ -53,10 +53,9 @@ class Backend(Protocol):
     ) -> None: ...
 
     async def prepare(self, job: Job | None = None) -> None:
-        """Make ready for jobs, which may take minutes: models are loaded. The calls about jobs need it.
+        """Load models, which may take minutes. Needed before all calls about jobs.
 
-        A `job` that is going to be submitted is given where it is known. One that cannot be run may be refused already
-        here, before models are loaded.
+        A `job` that cannot run may be refused here, before models are loaded.
         """
 
     async def submit(self, job: Job) -> str:
@@ -75,32 +74,32 @@ class Backend(Protocol):
         """Return the plan of a request; nothing runs."""
 
     async def rate(self, run: str, rating: RatingGiven) -> RatingGiven:
-        """Rate a run that has ended, and return the rating with its author, who is this user, and its time."""
+        """Rate a run that has ended, and return the rating with its author (this user) and its time."""
 
     async def add_persona(self, proposal: PersonaProposal) -> Placed:
-        """Add a persona, unless there is one that says nearly the same, and return which one to use."""
+        """Add a persona, unless one says nearly the same, and return which one to use."""
 
     async def retire_persona(self, name: str) -> None:
         """Retire a persona that was made at run time."""
 
     async def rate_chat(self, rating: ChatRated) -> ChatRated:
-        """Rate a chat whose model the router has chosen, and return the rating with its author and its time."""
+        """Rate a chat whose model the router chose, and return the rating with its author and its time."""
 
     async def vacuum(self, request: VacuumRequest) -> VacuumResult:
-        """Remove the runs and chats that are kept no longer, and data that no run uses, and return what was removed."""
+        """Remove expired runs and chats, and data that no run uses, and return what was removed."""
 
     async def restore(self, name: str) -> None:
         """Replace all runs by those of a backup."""
 
     async def memory(self) -> int:
-        """Return how many bytes of memory models may take together if the registry does not limit them."""
+        """Return how many bytes models may take together if the registry sets no limit."""
 
 
 class EmbeddedBackend:
-    """Does in this process what a daemon would do. It owns the state folder for as long as a call needs it."""
+    """Does the work in this process, which owns the state folder while a call needs it."""
 
-    def __init__(self, chosen: Settings) -> None:
-        self._chosen = chosen
+    def __init__(self, options: Settings) -> None:
+        self._options = options
         self._stack = AsyncExitStack()
         self._orchestrator: Orchestrator | None = None
         self._checked: tuple[Job, CheckedJob] | None = None
@@ -115,19 +114,16 @@ class EmbeddedBackend:
         await self._stack.__aexit__(kind, error, trace)
 
     async def prepare(self, job: Job | None = None) -> None:
-        """Check the job, if one is given, and open an orchestrator, which loads models.
-
-        Raises RegistryError, JournalError, and InputError for a job that cannot be run.
-        """
-        log_to(Home(self._chosen.home).logs / "orchestrator.log")
-        registry = self._chosen.registry()
+        """Check the job, and open an orchestrator. Raises RegistryError, JournalError, InputError."""
+        log_to(Home(self._options.home).logs / "orchestrator.log")
+        registry = self._options.registry()
         if job is not None:
             job = self._managed(job, registry)
-            with JournalReader.open_to_read(self._chosen.home) as journal:
+            with JournalReader.open_to_read(self._options.home) as journal:
                 checked = await check_job(job, registry, journal, SandboxOnDemand(), servers=_servers)
                 self._checked = job, checked
         memory = load_configuration().memory
-        learning = Learning(self._chosen.home, lambda: memory)
+        learning = Learning(self._options.home, lambda: memory)
         library = procedure_library(load_configuration())
         planner = ProcedurePlanner(FRONTDOOR_PLANNER, lambda: library)
         ports = Ports(
@@ -137,57 +133,53 @@ class EmbeddedBackend:
             propose=self._propose,
             servers=_servers,
         )
-        opened = Orchestrator.open(self._chosen.home, registry, ports)
+        opened = Orchestrator.open(self._options.home, registry, ports)
         self._orchestrator = await self._stack.enter_async_context(opened)
         await self._stack.enter_async_context(learning.running(self._orchestrator))
 
     async def submit(self, job: Job) -> str:
-        """Accept a job of this user, start it and return its run. It is checked unless `prepare` has done so."""
+        # The orchestrator checks the job unless `prepare` was given the same one.
         job = self._managed(job, self._prepared.registry)
         checked = self._checked[1] if self._checked is not None and self._checked[0] == job else None
         return await self._prepared.submit(replace(job, owner=job.owner or user_key()), checked)
 
     async def resume(self, run: str) -> str:
-        """Resume a run that was interrupted, and return its id."""
         return await self._prepared.resume(run)
 
     async def watch(self, run: str) -> AsyncGenerator[Update, None]:
-        """Yield the updates of a run, from its first event until it has ended."""
         async with aclosing(self._prepared.watch(run)) as updates:
             async for update in updates:
                 yield update
 
     async def cancel(self, run: str) -> None:
-        """Request that a run is cancelled."""
         await self._prepared.cancel(run)
 
     async def plan(self, job: Job) -> PlannedTask:
-        """Return the plan of a request; nothing runs."""
         return await self._prepared.plan(job)
 
     async def rate(self, run: str, rating: RatingGiven) -> RatingGiven:
-        """Rate a run that has ended. Raises HomeLocked while another process owns the state folder."""
-        return await rate_without_daemon(self._chosen.home, run, replace(rating, by=user_key()))
+        """Raises HomeLocked while another process owns the state folder."""
+        return await rate_without_daemon(self._options.home, run, replace(rating, by=user_key()))
 
     async def add_persona(self, proposal: PersonaProposal) -> Placed:
-        """Add a persona. Raises HomeLocked while another process owns the state folder, RegistryError, InputError."""
-        made = replace(proposal, by=user_key())
-        return add_without_daemon(self._chosen.home, made, self._chosen.registry(), time.time())
+        """Raises HomeLocked while another process owns the state folder, RegistryError, InputError."""
+        own_proposal = replace(proposal, by=user_key())
+        return add_without_daemon(self._options.home, own_proposal, self._options.registry(), time.time())
 
     async def retire_persona(self, name: str) -> None:
-        """Retire a persona. Raises HomeLocked while another process owns the folder, RegistryError, InputError."""
-        retire_without_daemon(self._chosen.home, name, self._chosen.registry(), time.time())
+        """Raises HomeLocked while another process owns the state folder, RegistryError, InputError."""
+        retire_without_daemon(self._options.home, name, self._options.registry(), time.time())
 
     async def rate_chat(self, rating: ChatRated) -> ChatRated:
-        """Rate a chat. Raises HomeLocked while another process owns the state folder."""
-        return await rate_chat_without_daemon(self._chosen.home, replace(rating, by=user_key()))
+        """Raises HomeLocked while another process owns the state folder."""
+        return await rate_chat_without_daemon(self._options.home, replace(rating, by=user_key()))
 
     async def vacuum(self, request: VacuumRequest) -> VacuumResult:
-        """Remove the runs and chats that the limits do not keep, and rewrite the database.
+        """Rewrites the database too. Raises HomeLocked, and InputError if there are no runs.
 
-        Raises HomeLocked, InputError. When this is cancelled, the work ends early, with everything in order.
+        A cancelled call ends early and leaves everything in order.
         """
-        home = self._chosen.home
+        home = self._options.home
         if not Home(home).database.exists():
             accepted = "the state folder of a daemon, or of earlier runs"
             raise InputError(Problem(f"--home {home}", "holds no runs", accepted))
@@ -202,11 +194,11 @@ class EmbeddedBackend:
                 keep_going=lambda: not stopped.is_set(),
             )
         finally:
-            stopped.set()
+            stopped.set()  # cancelling does not stop the thread
 
     async def restore(self, name: str) -> None:
-        """Replace all runs by those of a backup. Raises HomeLocked while another process owns the state folder."""
-        await asyncio.to_thread(restore_backup, self._chosen.home, name)
+        """Raises HomeLocked while another process owns the state folder."""
+        await asyncio.to_thread(restore_backup, self._options.home, name)
 
     async def memory(self) -> int:
         """Return how many bytes of memory are free for models now."""
@@ -214,16 +206,16 @@ class EmbeddedBackend:
 
     @staticmethod
     def _managed(job: Job, registry: Registry) -> Job:
-        """Return a job whose task may have become one step that proposes a procedure: see `managed_task`."""
+        # A task of type "manage" may become one step that proposes a procedure.
         if job.task is None or job.task.task_type != "manage":
             return job
         return replace(job, task=managed_task(job.task, procedure_library(load_configuration()), registry))
 
     async def _propose(self, run: str, name: str, inputs: Mapping[str, Any]) -> str:
-        """Keep the plan of a procedure that the plan of a run asks for. Raises ToolError."""
+        # A person approves the plan later; the run only keeps it.
         configuration = load_configuration()
         upkeep = _RunUpkeep(self._prepared, configuration)
-        installation = Installation.of(self._chosen.home, self._chosen.registry_path, configuration, upkeep)
+        installation = Installation.of(self._options.home, self._options.registry_path, configuration, upkeep)
 
         def proposed() -> str:
             with closing(procedures_engine(installation, configuration)) as engine:
@@ -241,7 +233,7 @@ class EmbeddedBackend:
 
 
 class _RunUpkeep(Upkeep):
-    """What plans of procedures need done that a run of this process proposes. Its orchestrator has the journal open."""
+    """For procedures that a run of this process proposes: its orchestrator has the journal open already."""
 
     def __init__(self, orchestrator: Orchestrator, configuration: Configuration) -> None:
         self._orchestrator = orchestrator
@@ -251,26 +243,26 @@ class _RunUpkeep(Upkeep):
         return make_backup(self._orchestrator.journal)
 
     def vacuum(self, request: VacuumRequest) -> VacuumResult:
-        kept, now = Retention.of(self._retention, request), self._orchestrator.clock.now()
-        return vacuum(self._orchestrator.journal, kept, now, dry_run=request.dry_run)
+        retention, now = Retention.of(self._retention, request), self._orchestrator.clock.now()
+        return vacuum(self._orchestrator.journal, retention, now, dry_run=request.dry_run)
 
 
 def _servers() -> Mapping[str, ToolServer]:
     return tool_servers(load_configuration().mcp)
 
 
-def backend(chosen: Settings) -> Backend:
-    """Return the backend of the state folder, which has to be entered: its daemon if one answers, else this process."""
-    if answers(chosen.home):
-        return DaemonBackend(chosen.home, chosen.registry_flag)
-    return EmbeddedBackend(chosen)
+def backend(options: Settings) -> Backend:
+    """Return the daemon of the state folder if one answers, else this process, as a backend to be entered."""
+    if answers(options.home):
+        return DaemonBackend(options.home, options.registry_flag)
+    return EmbeddedBackend(options)
 
 
-def ask_backend(chosen: Settings, ask: Callable[[Backend], Awaitable[T]]) -> T:
-    """Enter the backend of the state folder, and return what `ask` returns, which makes one call to it."""
+def ask_backend(options: Settings, ask: Callable[[Backend], Awaitable[T]]) -> T:
+    """Enter the backend of the state folder, and return what `ask`, which makes one call to it, returns."""
 
-    async def asked() -> T:
-        async with backend(chosen) as one:
-            return await ask(one)
+    async def call() -> T:
+        async with backend(options) as opened:
+            return await ask(opened)
 
-    return asyncio.run(asked())
+    return asyncio.run(call())

@@ -1,4 +1,4 @@
-"""The commands that measure: what a model can do, and how long tasks take."""
+"""The `bench` commands: measure what a model can do, and how long tasks take."""
 
 import asyncio
 import sys
@@ -65,15 +65,17 @@ def model(
     registry = settings(context).registry()
     entry = _entry(registry, name)
     if save and (requests not in (None, "all") or tasks or limit is not None):
-        what = "replaces the results of all requests and tasks, and only some of them are chosen"
-        raise InputError(Problem("--write", what, "--write without --requests, --tasks and --limit, or --json > FILE"))
+        why = "replaces the results of all requests and tasks, and only some of them are chosen"
+        raise InputError(Problem("--write", why, "--write without --requests, --tasks and --limit, or --json > FILE"))
     target = _target(entry.id) if save else None
-    asked = real_requests(requests or "all") if requests or not tasks else ()
-    done = real_tasks() if tasks or not requests else ()
-    parts = context_tasks() if done and limit is None else ()
+    request_suite = real_requests(requests or "all") if requests or not tasks else ()
+    task_suite = real_tasks() if tasks or not requests else ()
+    parts = context_tasks() if task_suite and limit is None else ()
     with tempfile.TemporaryDirectory(prefix="orchestrator-bench-") as folder:
         log_to(Path(folder) / "bench.log")
-        measured = asyncio.run(measure(registry, entry.id, asked[:limit], (*done[:limit], *parts), Path(folder), _say))
+        measured = asyncio.run(
+            measure(registry, entry.id, request_suite[:limit], (*task_suite[:limit], *parts), Path(folder), _say)
+        )
     _keep(entry, measured)
     if target is not None:
         results.write(target, _document(measured))
@@ -92,18 +94,17 @@ app.command("machine")(bench_simulate.describe_machine)
 
 
 def _entry(registry: Registry, name: str) -> ModelEntry:
-    """Return the model with this id or alias. Raises InputError for one that cannot be used."""
-    found = registry.model_named(name)
-    if found is None:
+    model_id = registry.model_named(name)
+    if model_id is None:
         raise InputError(Problem(name, f"{registry.path} has no such model", ", ".join(registry.models)))
-    entry = registry.models[found]
+    entry = registry.models[model_id]
     if entry.unavailable is not None or entry.embeds:
         raise InputError(Problem(name, entry.unavailable or "it makes vectors and writes no text", "another model"))
     return entry
 
 
 def _keep(entry: ModelEntry, measured: ModelResults) -> None:
-    """Keep the shares that are right for `orchestrator init`, if all was asked of a model in a file."""
+    # `as_measured` returns None unless all requests and tasks were measured.
     shares = as_measured(measured)
     if shares is None or entry.header is None or entry.file is None:
         return
@@ -117,7 +118,6 @@ def _keep(entry: ModelEntry, measured: ModelResults) -> None:
 
 
 def _target(model: str) -> Path:
-    """Return the file for the results. Raises InputError where this is no checkout."""
     if not (results.FOLDER.parents[1] / "pyproject.toml").is_file():
         raise InputError(Problem("--write", "this is an installation, not a checkout", "--json > FILE"))
     return results.FOLDER / f"real_{model}.json"
@@ -126,8 +126,8 @@ def _target(model: str) -> Path:
 def _document(measured: ModelResults) -> dict[str, object]:
     command = f"orchestrator bench model {measured.model} --write"
     versions = results.versions("llama-cpp-python")
-    told = {"command": command, "machine": results.machine(), "versions": versions, **measured.to_json()}
-    return told | {"goals": goals(measured.results)}
+    document = {"command": command, "machine": results.machine(), "versions": versions, **measured.to_json()}
+    return document | {"goals": goals(measured.results)}
 
 
 def _say(line: str) -> None:

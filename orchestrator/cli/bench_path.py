@@ -37,8 +37,8 @@ from orchestrator.run.record.view import RunView
 from orchestrator.task.taskir import TaskIR
 from registry.models import Registry
 
+# Without --model, the first usable model whose name starts with this is measured, if there is one.
 PREFERRED: Final = "smollm2"
-"""The beginning of the names of models that are measured, if there are any, where none is chosen."""
 SAMPLE_WORDS: Final = 200
 
 SessionArgument = Annotated[
@@ -87,27 +87,27 @@ def critical_path(
     or other programs that compute meanwhile change the figures. Results are kept as JSON and as a page, and an
     interrupted session goes on when the command is given again.
     """
-    chosen = settings(context)
+    options = settings(context)
     check_folder(folder)
-    registry = _registry_of(chosen.registry(), model)
-    Home(chosen.home).create()
-    sessions = sessions_of(chosen)
+    registry = _registry_of(options.registry(), model)
+    Home(options.home).create()
+    sessions = sessions_of(options)
     state = sessions.folder.parent / "state"
     log_to(sessions.folder.parent / "bench.log")
-    suite = asyncio.run(_workloads(chosen, registry, names or (), replay, state))
+    suite = asyncio.run(_workloads(options, registry, names or (), replay, state))
     models = _models_of(suite, registry)
     how = mode or "as-planned"
     stamp = _stamp(suite, registry, models, rounds, serial=serial, mode=how)
-    found = None if new else sessions.unfinished(stamp)
-    session = found or sessions.begin("orchestrator bench critical-path", stamp)
-    wanted = [one for workload in suite for one in rounds_of(workload, rounds, serial=serial)]
-    left = [one for one in wanted if not _is_known(session, one)]
-    with _Display(len(wanted), len(wanted) - len(left), quiet=as_json) as display:
+    interrupted = None if new else sessions.unfinished(stamp)
+    session = interrupted or sessions.begin("orchestrator bench critical-path", stamp)
+    all_rounds = [bench_round for workload in suite for bench_round in rounds_of(workload, rounds, serial=serial)]
+    remaining = [bench_round for bench_round in all_rounds if not _is_measured(session, bench_round)]
+    with _Display(len(all_rounds), len(all_rounds) - len(remaining), quiet=as_json) as display:
         recorder = _Recorder(session, sessions, display)
         bench = CriticalPathPlan(
             home=state, registry=registry, models=models, folder=folder, mode=how, measured=recorder.measured
         )
-        asyncio.run(measure(bench, left))
+        asyncio.run(measure(bench, remaining))
         recorder.complete()
     text = page(recorder.session)
     files = [sessions.folder / f"{session.id}.html", *([html] if html else [])]
@@ -123,17 +123,17 @@ def compare(context: typer.Context, before: SessionArgument, after: SessionArgum
     """Compare two sessions: by how much each workload became faster or slower, with 95 % intervals."""
     sessions = sessions_of(settings(context))
     first, second = sessions.find(before), sessions.find(after)
-    found = changes(first, second)
+    task_changes = changes(first, second)
     if as_json:
-        print_json({"before": first.id, "after": second.id, "changes": [one.to_json() for one in found]})
+        print_json({"before": first.id, "after": second.id, "changes": [change.to_json() for change in task_changes]})
         return
     table = Table(box=None, pad_edge=False)
     for head in ("workload", "before", "after", "before / after", "95 % interval", ""):
         table.add_column(head, no_wrap=True)
-    for one in found:
-        reach = "-" if one.low is None or one.high is None else f"{one.low:.2f} to {one.high:.2f}"
-        ratio = "-" if one.ratio is None else f"{one.ratio:.2f}"
-        cells = (one.task, seconds(one.before), seconds(one.after), ratio, reach, one.verdict)
+    for change in task_changes:
+        reach = "-" if change.low is None or change.high is None else f"{change.low:.2f} to {change.high:.2f}"
+        ratio = "-" if change.ratio is None else f"{change.ratio:.2f}"
+        cells = (change.task, seconds(change.before), seconds(change.after), ratio, reach, change.verdict)
         table.add_row(*(Text(one_line(cell)) for cell in cells))
     write(lambda: make_console(sys.stdout).print(table))
 
@@ -146,20 +146,20 @@ def history(
     as_json: JsonFlag = False,
 ) -> None:
     """List the sessions of the past, and plot how the wall times changed."""
-    some = sessions_of(settings(context)).all()
+    past_sessions = sessions_of(settings(context)).all()
     if html is not None:
-        _write_page(html, history_page(some))
+        _write_page(html, history_page(past_sessions))
     if as_json:
-        print_json({"sessions": [_past(one) for one in some]})
+        print_json({"sessions": [_past(session) for session in past_sessions]})
         return
     table = Table(box=None, pad_edge=False)
     for head in ("session", "models", "workload", "rounds", "wall", "efficiency"):
         table.add_column(head, no_wrap=True)
-    for one in some:
-        for summary in summaries(one.rows):
-            models = ", ".join(one.stamp.get("models", ()))
+    for session in past_sessions:
+        for summary in summaries(session.rows):
+            models = ", ".join(session.stamp.get("models", ()))
             cells = (
-                one.id,
+                session.id,
                 models,
                 summary.task,
                 str(summary.rounds),
@@ -170,14 +170,13 @@ def history(
     write(lambda: make_console(sys.stdout).print(table))
 
 
-def sessions_of(chosen: Settings) -> Sessions:
-    """Return the sessions that are kept in a state folder."""
-    return Sessions(chosen.home / "bench" / "critical-path")
+def sessions_of(options: Settings) -> Sessions:
+    return Sessions(options.home / "bench" / "critical-path")
 
 
 def _past(session: MeasuringSession) -> dict[str, Any]:
-    kept = ("id", "began", "complete", "machine", "versions", "stamp", "summaries")
-    return {name: value for name, value in session.to_json().items() if name in kept}
+    fields = ("id", "began", "complete", "machine", "versions", "stamp", "summaries")
+    return {name: value for name, value in session.to_json().items() if name in fields}
 
 
 def _write_page(file: Path, text: str) -> None:
@@ -188,7 +187,6 @@ def _write_page(file: Path, text: str) -> None:
 
 
 def _registry_of(registry: Registry, model: str | None) -> Registry:
-    """Return the registry to measure. Raises InputError for a model that it lacks or that cannot write."""
     usable = [name for name, entry in registry.models.items() if entry.unavailable is None and not entry.embeds]
     if model is None:
         model = next((name for name in usable if name.startswith(PREFERRED)), None)
@@ -200,26 +198,24 @@ def _registry_of(registry: Registry, model: str | None) -> Registry:
 
 
 async def _workloads(
-    chosen: Settings, registry: Registry, names: Sequence[str], replay: str | None, state: Path
+    options: Settings, registry: Registry, names: Sequence[str], replay: str | None, state: Path
 ) -> list[Workload]:
-    """Return what has to be measured. Raises InputError."""
-    own = [] if replay is None else [replayed(chosen, replay)]
+    own = [] if replay is None else [replayed(options, replay)]
     files = [name for name in names if name.endswith(".json")]
     own += [Workload(name, f"the document {name}", {Path(name).stem: read_task(name)}) for name in files]
     shapes = [name for name in names if name not in files]
     if own and not shapes:
         return own
-    known = workloads(await _roles(registry, state))
+    available = workloads(await _roles(registry, state))
     try:
-        meant = choose(shapes, known) if shapes else list(known)
+        selected = choose(shapes, available) if shapes else list(available)
     except KeyError as error:
-        accepted = f"{', '.join(known)}, or the name of a TaskIR file that ends in .json"
+        accepted = f"{', '.join(available)}, or the name of a TaskIR file that ends in .json"
         raise InputError(Problem(str(error.args[0]), "is no workload", accepted)) from error
-    return [known[name] for name in meant] + own
+    return [available[name] for name in selected] + own
 
 
 async def _roles(registry: Registry, state: Path) -> Roles:
-    """Return who does the steps of the suite. Raises InputError for a registry without a role that can."""
     able = [name for name in registry.step_roles if registry.why_not(name) is None]
     if not able:
         raise InputError(Problem(str(registry.path), "has no role that can do steps", "a role with a model"))
@@ -230,12 +226,12 @@ async def _roles(registry: Registry, state: Path) -> Roles:
         return Roles(worker, coder)
     async with Pool(registry, state / "logs", step_costs=Home(state).step_costs) as pool:
         count = await pool.count(model, (Message("user", sample_text(SAMPLE_WORDS)),))
-    return Roles(worker, coder, count / SAMPLE_WORDS)
+    return Roles(worker, coder, count / SAMPLE_WORDS)  # tokens per word
 
 
-def replayed(chosen: Settings, text: str) -> Workload:
-    """Return a workload with the plan of a run. Raises InputError, JournalError."""
-    with JournalReader.open_to_read(chosen.home) as journal:
+def replayed(options: Settings, text: str) -> Workload:
+    """Return the plan of a run as a workload. Raises InputError, JournalError."""
+    with JournalReader.open_to_read(options.home) as journal:
         run = find_run(journal, text)
         view = RunView.of(event for _, event in journal.events(run))
     task = view.accepted.task
@@ -248,8 +244,8 @@ def replayed(chosen: Settings, text: str) -> Workload:
 
 
 def _models_of(suite: Sequence[Workload], registry: Registry) -> tuple[str, ...]:
-    """Return the models that the tasks ask first; none for roles that are unknown, which the check of a task names."""
     tasks: list[TaskIR] = [task for workload in suite for task in workload.tasks.values()]
+    # Unknown roles are left out: the check of a task names them.
     roles = dict.fromkeys(step.actor for task in tasks for step in task.plan.steps if step.actor in registry.roles)
     names = dict.fromkeys(registry.roles[role].model for role in roles if registry.why_not(role) is None)
     return tuple(name for name in names if registry.models[name].remote is None)
@@ -259,7 +255,7 @@ def _stamp(
     suite: Sequence[Workload], registry: Registry, models: Sequence[str], rounds: int, *, serial: bool, mode: str
 ) -> Mapping[str, Any]:
     return {
-        "workloads": {one.name: _digest(one) for one in suite},
+        "workloads": {workload.name: _digest(workload) for workload in suite},
         "models": {name: _size(registry, name) for name in models},
         "rounds": rounds,
         "serial": serial,
@@ -277,17 +273,20 @@ def _size(registry: Registry, model: str) -> int:
     return 0 if file is None else file.stat().st_size
 
 
-def _is_known(session: MeasuringSession, one: Round) -> bool:
-    return all(session.find(one.workload.name, task, one.way, one.number) for task in one.workload.tasks)
+def _is_measured(session: MeasuringSession, bench_round: Round) -> bool:
+    return all(
+        session.find(bench_round.workload.name, task, bench_round.way, bench_round.number)
+        for task in bench_round.workload.tasks
+    )
 
 
 class _Display(AbstractContextManager["_Display"]):
-    """Shows how far the benchmark is, on stderr: a bar in a terminal, else a line for each round."""
+    """Progress on stderr: a bar in a terminal, else a line for each round."""
 
-    def __init__(self, rounds: int, known: int, *, quiet: bool) -> None:
+    def __init__(self, rounds: int, measured: int, *, quiet: bool) -> None:
         self._console = make_console(sys.stderr)
         self._quiet = quiet
-        self._done, self._rounds = known, rounds
+        self._done, self._rounds = measured, rounds
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
         lively = self._console.is_terminal and not quiet
         self._progress = Progress(*columns, console=self._console) if lively else None
@@ -305,61 +304,58 @@ class _Display(AbstractContextManager["_Display"]):
         if self._progress is not None:
             self._progress.stop()
 
-    def advance(self, one: Round, rows: Sequence[TaskMeasurement]) -> None:
-        """Show that a round has ended."""
+    def advance(self, bench_round: Round, rows: Sequence[TaskMeasurement]) -> None:
         self._done += 1
-        told = ", ".join(f"{row.task} {row.way} {row.status} in {seconds(row.wall)}" for row in rows)
+        summary = ", ".join(f"{row.task} {row.way} {row.status} in {seconds(row.wall)}" for row in rows)
         if self._progress is not None:
-            self._progress.update(self._task, description=one_line(told), advance=1)
+            self._progress.update(self._task, description=one_line(summary), advance=1)
         elif not self._quiet:
-            line = f"{self._done} of {self._rounds}: {one_line(told)}"
+            line = f"{self._done} of {self._rounds}: {one_line(summary)}"
             write(lambda: print(printable(line), file=sys.stderr, flush=True))
 
 
 class _Recorder:
-    """Writes each round into the file of the session as soon as it has ended."""
+    """Writes each round at once, so that an interrupted session can continue."""
 
     def __init__(self, session: MeasuringSession, sessions: Sessions, display: _Display) -> None:
         self.session = session
         self._sessions = sessions
         self._display = display
 
-    def measured(self, one: Round, rows: Sequence[TaskMeasurement]) -> None:
-        """Keep the measurements of a round."""
+    def measured(self, bench_round: Round, rows: Sequence[TaskMeasurement]) -> None:
         self.session = self.session.add(rows)
         self._sessions.write(self.session)
-        self._display.advance(one, rows)
+        self._display.advance(bench_round, rows)
 
     def complete(self) -> None:
-        """Keep that nothing is left to be measured."""
         self.session = self.session.completed()
         self._sessions.write(self.session)
 
 
 def _print(console: Console, session: MeasuringSession, files: Sequence[Path]) -> None:
-    found = summaries(session.rows)
+    task_summaries = summaries(session.rows)
     table = Table(box=None, pad_edge=False)
     for head in ("workload", "wall", "path", "serial", "bound", "efficiency", "speedup"):
         table.add_column(head, no_wrap=head != "speedup")
-    for one in found:
-        serial = "-" if one.serial is None else seconds(one.serial)
-        figures = (f"{one.bound:.2f}", f"{one.efficiency:.2f}", interval(one.speedup))
-        cells = (one.task, seconds(one.wall), seconds(one.path), serial, *figures)
+    for summary in task_summaries:
+        serial = "-" if summary.serial is None else seconds(summary.serial)
+        figures = (f"{summary.bound:.2f}", f"{summary.efficiency:.2f}", interval(summary.speedup))
+        cells = (summary.task, seconds(summary.wall), seconds(summary.path), serial, *figures)
         table.add_row(*(Text(one_line(cell)) for cell in cells))
     console.print(table)
     console.print()
-    for one in found:
-        console.print(Text(f"{one.task}: {_went(one)}"), soft_wrap=True)
+    for summary in task_summaries:
+        console.print(Text(f"{summary.task}: {_went(summary)}"), soft_wrap=True)
     console.print(Text(f"pages: {', '.join(map(str, files))}", style="dim"), soft_wrap=True)
 
 
-def _went(one: WorkloadSummary) -> str:
-    """Return in one line where the time of the path went, and what else is of interest."""
-    parts = {name: getattr(one.where, name) for name in PARTS}
+def _went(summary: WorkloadSummary) -> str:
+    parts = {name: getattr(summary.where, name) for name in PARTS}
     total = sum(parts.values()) or 1.0
+    # Parts that would be printed as 0 % are left out.
     spent = ", ".join(
         f"{PARTS[name]} {100 * value / total:.0f} %" for name, value in parts.items() if value / total > 0.005
     )
-    undone = "" if one.done == one.steps else f"; only {one.done} of {one.steps} steps done"
-    path = f"path predicted as {seconds(one.predicted)}; width {one.width}"
-    return f"{path}; {spent}; {one.tokens_on_path} tokens on the path, {one.tokens_off_path} off it{undone}"
+    undone = "" if summary.done == summary.steps else f"; only {summary.done} of {summary.steps} steps done"
+    path = f"path predicted as {seconds(summary.predicted)}; width {summary.width}"
+    return f"{path}; {spent}; {summary.tokens_on_path} tokens on the path, {summary.tokens_off_path} off it{undone}"

@@ -53,7 +53,7 @@ def simulate_task(
     within the interval.
     """
     described = read_machine(machine)
-    chosen = settings(context)
+    options = settings(context)
     if (name is None) == (replay is None):
         raise InputError(
             Problem("WORKLOAD", "is missing, or there is a run too", "a workload, a file, or --replay RUN")
@@ -63,23 +63,23 @@ def simulate_task(
     if name is not None:
         task = _task(name)
     else:
-        ((run, task),) = replayed(chosen, shown).tasks.items()
-        with JournalReader.open_to_read(chosen.home) as journal:
+        ((run, task),) = replayed(options, shown).tasks.items()
+        with JournalReader.open_to_read(options.home) as journal:
             lengths = answer_lengths(task, load_report(journal, run))
-    registry = chosen.registry()
+    registry = options.registry()
     with tempfile.TemporaryDirectory(prefix="orchestrator-simulate-") as folder:
         home = Path(folder)
         log_to(home / "simulate.log")
-        found = [
+        simulations = [
             simulate(task, described, registry, home / f"run-{seed + at}", seed + at, lengths) for at in range(runs)
         ]
-        better = advise(task, described, registry, home, found[0], seed, lengths) if advice else None
-    told = _as_json(shown, described, found, better)
+        better = advise(task, described, registry, home, simulations[0], seed, lengths) if advice else None
+    document = _as_json(shown, described, simulations, better)
     if as_json:
-        print_json(told)
+        print_json(document)
         return
     table = facts()
-    for key, value in told.items():
+    for key, value in document.items():
         table.add_row(key.replace("_", " "), Text(_shown(key, value)))
     write(lambda: make_console(sys.stdout).print(table))
 
@@ -109,12 +109,12 @@ def describe_machine(
     names = _models(registry, models or ())
     with tempfile.TemporaryDirectory(prefix="orchestrator-machine-") as folder:
         log_to(Path(folder) / "machine.log")
-        found = describe(registry, names, _say)
-    write(lambda: print(to_text(found), end=""))
+        description = describe(registry, names, _say)
+    write(lambda: print(to_text(description), end=""))
 
 
 def _models(registry: Registry, names: Sequence[str]) -> list[str]:
-    """Return the models to measure. Raises InputError for one that is not there, or cannot write here."""
+    # Without names: the models of the roles, else the first one that can write here.
     able = [
         name
         for name, entry in registry.models.items()
@@ -123,13 +123,13 @@ def _models(registry: Registry, names: Sequence[str]) -> list[str]:
     if not names:
         roles = dict.fromkeys(entry.model for entry in registry.roles.values() if entry.model in able)
         return [*roles] or able[:1]
-    found = []
+    model_ids = []
     for name in names:
-        known = registry.model_named(name)
-        if known not in able:
+        model_id = registry.model_named(name)
+        if model_id not in able:
             raise InputError(Problem(name, f"{registry.path} has no such model that can write here", ", ".join(able)))
-        found.append(known)
-    return found
+        model_ids.append(model_id)
+    return model_ids
 
 
 def _say(line: str) -> None:
@@ -137,38 +137,39 @@ def _say(line: str) -> None:
 
 
 def _task(name: str) -> TaskIR:
-    """Return the task of a workload or a file. Raises InputError."""
     if name.endswith(".json"):
         return read_task(name)
-    known = {one.name: one for one in workloads().values() if one.paired}
+    available = {workload.name: workload for workload in workloads().values() if workload.paired}
     try:
-        (meant,) = choose([name], known)
+        (selected,) = choose([name], available)
     except (KeyError, ValueError) as error:
-        accepted = f"{', '.join(known)}, or the name of a TaskIR file that ends in .json"
+        accepted = f"{', '.join(available)}, or the name of a TaskIR file that ends in .json"
         raise InputError(Problem(name, "is no workload of one task", accepted)) from error
-    return known[meant].tasks[meant]
+    return available[selected].tasks[selected]
 
 
-def _as_json(name: str, machine: Machine, found: list[Simulated], advice: Advice | None) -> dict[str, Any]:
-    last = found[-1].report
-    middle, low, high = interval_of([one.seconds for one in found])
-    paths = [one.report.critical_path for one in found]
+def _as_json(name: str, machine: Machine, simulations: list[Simulated], advice: Advice | None) -> dict[str, Any]:
+    last = simulations[-1].report
+    middle, low, high = interval_of([simulation.seconds for simulation in simulations])
+    paths = [simulation.report.critical_path for simulation in simulations]
     return {
         "task": name,
         "machine": machine.name,
         "sources": [*machine.sources],
         "status": last.status,
         "error": last.error,
-        "runs": len(found),
+        "runs": len(simulations),
         "seconds": middle,
         "seconds_interval": [low, high],
         "critical_path_seconds": median(path.seconds for path in paths),
         "waiting_seconds": median(path.waiting_seconds for path in paths),
         "serial_seconds": median(path.serial_seconds for path in paths),
-        "predicted_speedup": median(path.serial_seconds / one.seconds for path, one in zip(paths, found, strict=True)),
+        "predicted_speedup": median(
+            path.serial_seconds / simulation.seconds for path, simulation in zip(paths, simulations, strict=True)
+        ),
         "bound": median(path.bound for path in paths),
         "concurrency": median(path.concurrency for path in paths),
-        "engines": found[-1].engines,
+        "engines": simulations[-1].engines,
         **({} if advice is None else _advice(advice)),
     }
 
@@ -186,7 +187,7 @@ def _shown(key: str, value: object) -> str:
     if isinstance(value, float):
         return seconds(value) if "seconds" in key else f"{value:.2f}"
     if isinstance(value, dict):
-        return ", ".join(f"{name} {_shown('', one)}" for name, one in value.items())
+        return ", ".join(f"{name} {_shown('', item)}" for name, item in value.items())
     if isinstance(value, list):
-        return (" to " if key.endswith("interval") else ", ").join(_shown(key, one) for one in value)
+        return (" to " if key.endswith("interval") else ", ").join(_shown(key, item) for item in value)
     return str(value or "-")

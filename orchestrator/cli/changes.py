@@ -1,8 +1,8 @@
 """Write several files into a folder of the user: all of them or none, and never outside of the folder.
 
-New versions are written next to the files that they replace, and old versions are kept, before anything is replaced.
-A record in the folder says what is being done. If writing fails, everything is put back; if the process is killed, the
-next one that writes into the folder puts everything back first. Links inside the folder are not followed.
+Before anything is replaced, new versions are written next to the files, and old versions are kept. A record in the
+folder says what is being written. If writing fails, everything is put back; if the process is killed, the next one
+that writes into the folder does that first. Links inside the folder are not followed.
 """
 
 import errno
@@ -27,25 +27,25 @@ from orchestrator.run.steps.seen import NO_FILE
 from orchestrator.task.taskir.fields import ARTIFACT
 from orchestrator.task.taskir.names import compose_name
 
+# The file in a folder that says what is being written into it.
 RECORD: Final = ".orchestrator-write"
-"""The file in a folder that says what is being written into it."""
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _INSIDE = _FOLDER | os.O_NOFOLLOW
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+# How file systems say that a file can have no further hard link.
 _NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EMLINK, errno.ENOSYS})
-"""How file systems say that a file can have no second name."""
 
 
 @dataclass(frozen=True, slots=True)
 class NewFile:
-    """A file that is to be in the folder."""
+    """A file to write."""
 
     name: str
     data: bytes
+    # The digest that the file of this name must have now, or `NO_FILE`; None if any file may be replaced.
     original: str | None = None
-    """The digest that the file of this name must have now, or `NO_FILE`; None if any file may be replaced."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,52 +57,39 @@ class WrittenFile:
 
 
 class WriteFailed(OrchestratorError):
-    """A file could not be written; the folder is as it was before, as far as the message does not say otherwise."""
+    """A file could not be written. The folder is as before, unless the message says otherwise."""
 
 
 class _NotWritten(Exception):
-    """A file of this name could not be written."""
-
     def __init__(self, name: str, why: str) -> None:
         super().__init__(why)
         self.name = name
 
 
 class _Entry(msgspec.Struct, frozen=True):
-    """A file of a record: its name, its digest afterwards, and its digest before, or `NO_FILE`."""
-
     name: str
-    new: str
-    old: str
+    new: str  # digest afterwards
+    old: str  # digest before, or `NO_FILE`
 
 
 class _Record(msgspec.Struct, frozen=True):
-    """What is being written into a folder, by whom, and how far it is.
-
-    While it is "writing", everything can be put back. When it is "done", only temporary files are left to be removed.
-    `folders` are those that had to be created, outer ones first.
-    """
-
     run: str
     token: str
-    folders: tuple[str, ...]
+    folders: tuple[str, ...]  # those that had to be created, outer ones first
     files: tuple[_Entry, ...]
+    # While "writing", everything can be put back. When "done", only temporary files are left to be removed.
     state: Literal["writing", "done"] = "writing"
 
     def temporary(self, index: int, kind: Literal["new", "old", "placed"]) -> str:
-        """Return the name of the new or the old version of a file while it is being written.
-
-        "placed" says that the new one was renamed, in a file system in which files have no second names.
-        """
+        # "placed" marks that the new version was renamed, for lack of hard links.
         return f"{RECORD}-{self.token}-{index}.{kind}"
 
 
 def write_files(folder: Path, files: Sequence[NewFile], run: str) -> tuple[str, tuple[WrittenFile, ...]]:
-    """Write all files into the folder, or none. Return what an interrupted process had left, if so, and the files.
+    """Write all files into the folder, or none. Return what was undone of an interrupted process, or "", and the files.
 
-    `run` is the run that has made them. A file that exists keeps its permissions, and one that has the right content
-    is not written. Raises `InputError` if the folder has something else than the files expect, before anything is
-    written, and `WriteFailed`.
+    `run` is the run that made them. A file that exists keeps its permissions; one with the right content is not
+    written. Raises InputError, before anything is written, if the folder is not as the files expect, and WriteFailed.
     """
     with _opened(folder) as root:
         recovered = _recover(root, folder)
@@ -113,8 +100,8 @@ def write_files(folder: Path, files: Sequence[NewFile], run: str) -> tuple[str, 
         try:
             writing.all(changes.contents)
         except _NotWritten as error:
-            left = writing.undo()
-            outcome = "; ".join(left) or "nothing was changed"
+            problems = writing.undo()
+            outcome = "; ".join(problems) or "nothing was changed"
             raise WriteFailed(f"{folder / error.name}: {error}; {outcome}") from error
         except BaseException:
             writing.undo()
@@ -125,7 +112,6 @@ def write_files(folder: Path, files: Sequence[NewFile], run: str) -> tuple[str, 
 
 @contextmanager
 def _opened(folder: Path) -> Iterator[int]:
-    """Yield the open folder, into which no other process writes meanwhile. Raises `InputError`."""
     try:
         root = os.open(folder, _FOLDER)
     except OSError as error:
@@ -134,8 +120,8 @@ def _opened(folder: Path) -> Iterator[int]:
         try:
             fcntl.flock(root, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            what = "another process is writing results into it"
-            raise _refused(folder, what, "to wait until it has ended") from error
+            problem = "another process is writing results into it"
+            raise _refused(folder, problem, "to wait until it has ended") from error
         except OSError:  # such as on a network file system, which cannot lock a folder
             pass
         yield root
@@ -143,15 +129,13 @@ def _opened(folder: Path) -> Iterator[int]:
         os.close(root)
 
 
-def _refused(place: Path, what: str, accepted: str) -> InputError:
-    return InputError(Problem(str(place), what, accepted))
+def _refused(place: Path, problem: str, accepted: str) -> InputError:
+    return InputError(Problem(str(place), problem, accepted))
 
 
 @dataclass(slots=True)
 class _Changes:
-    """How files are to be written: folders to be created, entries, and their contents."""
-
-    folders: dict[str, None]
+    folders: dict[str, None]  # to be created, in this order
     entries: list[_Entry]
     contents: list[bytes]
 
@@ -164,7 +148,7 @@ class _Changes:
 
 
 class _Plan:
-    """Checks files against what is in the folder, and plans how to write them."""
+    """Checks files against the folder, and collects all problems. A method that returns None has added one."""
 
     def __init__(self, root: int, folder: Path) -> None:
         self._root = root
@@ -174,7 +158,6 @@ class _Plan:
         self._listings: dict[str, _Listing] = {}
 
     def changes(self, files: Sequence[NewFile]) -> _Changes:
-        """Return what is to be done. Raises `InputError` with everything that is in the way."""
         self._check_names([file.name for file in files])
         for file in files if not self._problems else ():
             entry = self._entry(file)
@@ -185,26 +168,24 @@ class _Plan:
             raise InputError(*self._problems)
         return self._changes
 
-    def _refuse(self, name: str, what: str, accepted: str) -> None:
-        self._problems.append(Problem(str(self._folder / name), what, accepted))
+    def _refuse(self, name: str, problem: str, accepted: str) -> None:
+        self._problems.append(Problem(str(self._folder / name), problem, accepted))
 
     def _check_names(self, names: Sequence[str]) -> None:
-        """Refuse names outside of the folder, and names of which one file system or another makes the same file."""
-        taken: dict[str, str] = {}
+        folded_paths: dict[str, str] = {}
         folders = {parent for name in names for parent in _with_parents(name)[:-1]}
         for name in names:
             if not re.fullmatch(ARTIFACT, name) or name.split("/")[0].startswith(RECORD):
                 self._refuse(name, "is no name of a file in the folder", "a relative name without '..'")
             for path in _with_parents(name):
-                first = taken.setdefault(_folded(path), path)
+                first = folded_paths.setdefault(_folded(path), path)
                 if first != path:
-                    what = f"differs from {first!r} only in case or accents, which some file systems ignore"
-                    self._refuse(path, what, "names that differ in letters")
+                    problem = f"differs from {first!r} only in case or accents, which some file systems ignore"
+                    self._refuse(path, problem, "names that differ in letters")
             if name in folders:
                 self._refuse(name, "is to be a file and a folder", "a name for each")
 
     def _entry(self, file: NewFile) -> _Entry | None:
-        """Return how a file is to be written under the name that it has in the folder; None with a problem."""
         name = self._existing_name(file.name)
         if name is None:
             return None
@@ -223,7 +204,7 @@ class _Plan:
         return entry
 
     def _existing_name(self, name: str) -> str | None:
-        """Return the name as the folder has it, as far as the folder has it; None with a problem."""
+        # The folder's own spelling of a name is used: in NFD, for example.
         *parents, last = name.split("/")
         folder = ""
         for part in parents:
@@ -234,7 +215,6 @@ class _Plan:
         return self._entry_in(folder, last, is_folder=False)
 
     def _entry_in(self, folder: str, part: str, *, is_folder: bool = True) -> str | None:
-        """Return the path of what a folder has under this name, or is to have; None with a problem."""
         path = f"{folder}/{part}" if folder else part
         try:
             listing = self._listing(folder)
@@ -244,17 +224,17 @@ class _Plan:
         entry = part if part in listing.names else listing.composed.get(compose_name(part))
         if entry is not None:
             return f"{folder}/{entry}" if folder else entry
-        if (other := listing.folded.get(_folded(part))) is not None:
-            self._refuse(path, f"there is {other!r}, which some file systems take for it", repr(other))
+        if (similar := listing.folded.get(_folded(part))) is not None:
+            self._refuse(path, f"there is {similar!r}, which some file systems take for it", repr(similar))
             return None
         if is_folder:
             self._changes.folders[path] = None
         return path
 
     def _listing(self, folder: str) -> "_Listing":
-        """Return what is in a folder, which may have to be created. Raises OSError for a link or no folder."""
         if folder not in self._listings:
             names: list[str] = []
+            # A folder that is still to be created is empty.
             if folder not in self._changes.folders:
                 with _parent(self._root, f"{folder}/." if folder else ".") as (here, _):
                     names = os.listdir(here)
@@ -272,11 +252,9 @@ class _Plan:
 
 @dataclass(frozen=True, slots=True)
 class _Listing:
-    """The names in a folder: as they are, by what they look like, and by what some file systems take them for."""
-
     names: frozenset[str]
-    composed: Mapping[str, str]
-    folded: Mapping[str, str]
+    composed: Mapping[str, str]  # by their NFC form
+    folded: Mapping[str, str]  # by their case-folded form
 
     @classmethod
     def of(cls, names: Sequence[str]) -> "_Listing":
@@ -286,7 +264,6 @@ class _Listing:
 
 
 def _difference(before: str, original: str) -> tuple[str, str]:
-    """Return what is wrong with a file that is not as expected, and what would be accepted."""
     if before == NO_FILE:
         return "was deleted since the run read it", "the file as the run read it"
     if original == NO_FILE:
@@ -295,14 +272,11 @@ def _difference(before: str, original: str) -> tuple[str, str]:
 
 
 class _Writing:
-    """Carries out a record, puts everything back, and removes what is temporary."""
-
     def __init__(self, root: int, record: _Record) -> None:
         self._root = root
         self._record = record
 
     def all(self, contents: Sequence[bytes]) -> None:
-        """Write all files, which have these `contents`. Raises `_NotWritten`."""
         record = self._record
         with _naming(""):
             _save(self._root, record)
@@ -324,13 +298,13 @@ class _Writing:
             _save(self._root, msgspec.structs.replace(record, state="done"))
 
     def undo(self) -> list[str]:
-        """Put everything back, and return what could not be put back, in words."""
-        left = {index: problem for index in range(len(self._record.files)) if (problem := self._undo(index))}
-        self.clean(keep=left)
-        return [*left.values()]
+        # Returns, in words, what could not be put back.
+        problems = {index: problem for index in range(len(self._record.files)) if (problem := self._undo(index))}
+        self.clean(keep=problems)
+        return [*problems.values()]
 
     def _undo(self, index: int) -> str:
-        """Put one file back, and return why that could not be done, or an empty string."""
+        # Returns why the file could not be put back, or "".
         entry, why = self._record.files[index], "was changed meanwhile"
         try:
             with _parent(self._root, entry.name) as (parent, base):
@@ -344,7 +318,6 @@ class _Writing:
         return "" if restored else f"{entry.name} {why}; it is left as it is, and its old version is {old} next to it"
 
     def _restore(self, parent: int, base: str, index: int, entry: _Entry) -> bool:
-        """Put one file back. Return False for one that somebody has changed since it was written."""
         new, old, placed = (self._record.temporary(index, kind) for kind in ("new", "old", "placed"))
         if entry.old == NO_FILE:
             renamed = _exists(parent, placed) and not _exists(parent, new)
@@ -357,15 +330,13 @@ class _Writing:
         if now == entry.old:
             return True
         if now not in (entry.new, NO_FILE) or _digest_in(parent, old) != entry.old:
-            return False
+            return False  # somebody has changed it since it was written
         os.rename(old, base, src_dir_fd=parent, dst_dir_fd=parent)
         return True
 
     def clean(self, keep: Collection[int] = ()) -> None:
-        """Remove temporary files, folders that were created and are empty, and the record, which goes last.
-
-        The old versions of the files with the indexes `keep` stay. What cannot be removed is left to the next process.
-        """
+        # The old versions of the files with the indexes `keep` stay.
+        # The record goes last: until then the next process can finish this.
         record = self._record
         for index, entry in enumerate(record.files):
             with suppress(OSError), _parent(self._root, entry.name) as (parent, _):
@@ -382,7 +353,7 @@ class _Writing:
 
 
 def _recover(root: int, folder: Path) -> str:
-    """Bring to its end what a process that was killed has left in the folder, and return what that was."""
+    # A record that is still there was left by a process that was killed.
     record = _load(root, folder)
     if record is None:
         return ""
@@ -390,25 +361,20 @@ def _recover(root: int, folder: Path) -> str:
     if record.state == "done":
         writing.clean()
         return ""
-    left = writing.undo()
+    problems = writing.undo()
     undone = f"{folder}: writing the results of run {record.run} was interrupted, and has been undone"
-    if left:
-        raise WriteFailed("; ".join([undone, *left]))
+    if problems:
+        raise WriteFailed("; ".join([undone, *problems]))
     return undone
 
 
 def _save(root: int, record: _Record) -> None:
-    """Write the record in place of the one before."""
     unfinished = f"{RECORD}.unfinished"
     _write(os.open(unfinished, _CREATE | os.O_TRUNC, 0o600, dir_fd=root), msgspec.json.encode(record))
     os.rename(unfinished, RECORD, src_dir_fd=root, dst_dir_fd=root)
 
 
 def _load(root: int, folder: Path) -> _Record | None:
-    """Return the record of a folder, or None. Raises `InputError` for one that no version of this program has written.
-
-    It came with the folder, perhaps from somebody else, so that it is only believed as far as `_restore` goes.
-    """
     try:
         with open(os.open(RECORD, _READ, dir_fd=root), "rb") as file:
             record = msgspec.json.decode(file.read(), type=_Record)
@@ -416,6 +382,7 @@ def _load(root: int, folder: Path) -> _Record | None:
         return None
     except (OSError, msgspec.DecodeError) as error:
         raise _unusable(folder) from error
+    # The record came with the folder, perhaps from somebody else: it is believed only as far as `_restore` goes.
     names = [*record.folders, *(entry.name for entry in record.files)]
     digests = [*(entry.new for entry in record.files), *(entry.old for entry in record.files if entry.old != NO_FILE)]
     if not (
@@ -433,7 +400,6 @@ def _unusable(folder: Path) -> InputError:
 
 @contextmanager
 def _naming(name: str) -> Iterator[None]:
-    """Raise `_NotWritten` with this name for an OSError."""
     try:
         yield
     except OSError as error:
@@ -442,7 +408,7 @@ def _naming(name: str) -> Iterator[None]:
 
 @contextmanager
 def _parent(root: int, name: str) -> Iterator[tuple[int, str]]:
-    """Yield the open folder of a file below `root`, and the file's name in it. No link is followed."""
+    # One folder after another is opened, so that no link is followed.
     *folders, base = name.split("/")
     here = os.dup(root)
     try:
@@ -456,16 +422,16 @@ def _parent(root: int, name: str) -> Iterator[tuple[int, str]]:
 
 
 def _sync_folder(folder: int) -> None:
-    """Make the names in a folder durable, if its file system can do that."""
     try:
         os.fsync(folder)
     except OSError as error:
+        # Some file systems cannot sync a folder.
         if error.errno not in (errno.EINVAL, errno.ENOTSUP):
             raise
 
 
 def _stage(parent: int, base: str, data: bytes, temporary: str) -> None:
-    """Write a new version, with the permissions and the owner of the old one if there is one."""
+    # The new version gets the permissions and the owner of the old one.
     descriptor = os.open(temporary, _CREATE | os.O_EXCL, 0o666, dir_fd=parent)
     try:
         before = os.stat(base, dir_fd=parent, follow_symlinks=False)
@@ -479,7 +445,6 @@ def _stage(parent: int, base: str, data: bytes, temporary: str) -> None:
 
 
 def _write(descriptor: int, data: bytes) -> None:
-    """Write data to an open file, sync it, and close it."""
     with open(descriptor, "wb") as file:
         file.write(data)
         file.flush()
@@ -487,18 +452,17 @@ def _write(descriptor: int, data: bytes) -> None:
 
 
 def _keep(parent: int, base: str, temporary: str) -> None:
-    """Give a file a second name, or make a copy if it can have none."""
     try:
         os.link(base, temporary, src_dir_fd=parent, dst_dir_fd=parent, follow_symlinks=False)
     except OSError as error:
         if error.errno not in _NO_LINKS:
             raise
+        # Without hard links, the old version is copied.
         with _regular(parent, base) as file:
             _stage(parent, base, file.read(), temporary)
 
 
 def _place(parent: int, base: str, entry: _Entry, temporary: str, placed: str) -> None:
-    """Put a new version in its place. Raises OSError if the file there is no longer what the record says."""
     if _digest_in(parent, base) != entry.old:
         raise OSError(errno.EBUSY, "it was changed meanwhile")
     if entry.old != NO_FILE:
@@ -514,7 +478,6 @@ def _place(parent: int, base: str, entry: _Entry, temporary: str, placed: str) -
 
 
 def _digest_in(parent: int, base: str) -> str:
-    """Return the digest of a regular file, or `NO_FILE`. Raises OSError for anything else."""
     try:
         with _regular(parent, base) as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
@@ -523,7 +486,6 @@ def _digest_in(parent: int, base: str) -> str:
 
 
 def _regular(parent: int, base: str) -> BufferedReader:
-    """Open a regular file. Raises OSError for anything else."""
     if not stat.S_ISREG(os.stat(base, dir_fd=parent, follow_symlinks=False).st_mode):
         raise OSError(errno.ENXIO, "it is a link or no regular file")
     return open(os.open(base, _READ, dir_fd=parent), "rb")
@@ -538,7 +500,6 @@ def _exists(parent: int, base: str) -> bool:
 
 
 def _same_file(parent: int, first: str, second: str) -> bool:
-    """Return whether two names in a folder are names of one file."""
     try:
         pair = [os.stat(name, dir_fd=parent, follow_symlinks=False) for name in (first, second)]
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""The client of the daemon: requests over the socket of a state folder. Only this file of the cli uses HTTP."""
+"""The client of the daemon: requests over the socket of a state folder. The only file of the cli that uses HTTP."""
 
 import json
 import os
@@ -33,8 +33,7 @@ CONNECT_SECONDS: Final = 5.0
 ATTEMPTS: Final = 3
 WAIT_FOREVER: Final = httpx2.Timeout(None, connect=CONNECT_SECONDS)
 LONGEST_KEY: Final = 200
-INCOMPLETE: Final = "request_incomplete"
-"""The code of an error about a request that needs what is not here."""
+INCOMPLETE: Final = "request_incomplete"  # the API's code for a `RequestIncomplete`
 
 
 class NoDaemon(OrchestratorError):
@@ -49,7 +48,7 @@ class DaemonRefused(OrchestratorError):
 
 
 class DaemonGone(OrchestratorError):
-    """The connection to the daemon broke while something was asked of it."""
+    """The connection to the daemon broke during a request."""
 
 
 def answers(home: Path) -> bool:
@@ -77,7 +76,7 @@ def why_not_ready(home: Path) -> str | None:
 
 
 class DaemonClient:
-    """Asks the daemon of a state folder, for commands that only a daemon can carry out. A context manager.
+    """Sends requests that only a daemon can carry out. A context manager.
 
     Every call raises NoDaemon, DaemonGone, DaemonRefused, InputError.
     """
@@ -88,12 +87,12 @@ class DaemonClient:
         self._client = httpx2.Client(transport=transport, base_url=BASE, timeout=WAIT_FOREVER)
 
     def ask(self, method: str, path: str, **more: Any) -> dict[str, Any]:
-        """Send a request, and return the JSON object of the answer, which is empty for an answer without content."""
+        """Send a request, and return the JSON object of the answer: {} if it has no content."""
         with _connection_errors(self._home):
             return read_answer(self._client.request(method, path, **more))
 
     def events(self, path: str) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Yield the server-sent events at a path, each by its name and its data, until the daemon ends the stream."""
+        """Yield the name and the data of each server-sent event, until the daemon ends the stream."""
         with _connection_errors(self._home), self._client.stream("GET", path) as response:
             if response.status_code != HTTPStatus.OK:
                 response.read()
@@ -106,7 +105,6 @@ class DaemonClient:
         _refuse_other(self.ask("GET", "/v1/registry")["path"], ours, self._home)
 
     def __enter__(self) -> Self:
-        """Raises NoDaemon."""
         if not answers(self._home):
             raise NoDaemon(self._home)
         return self
@@ -117,27 +115,23 @@ class DaemonClient:
         self._client.close()
 
 
-def registry_of_jobs(chosen: Settings) -> Registry:
-    """Load the registry that jobs run with: the one that --registry names, else that of the daemon if one answers.
+def registry_of_jobs(options: Settings) -> Registry:
+    """Load the registry that jobs run with: the one that --registry names, else the daemon's, if one answers.
 
     Raises RegistryError, and the errors of `DaemonClient`.
     """
-    if chosen.registry_flag is not None or not answers(chosen.home):
-        return chosen.registry()
-    with DaemonClient(chosen.home) as daemon:
-        return replace(chosen, registry_flag=Path(daemon.ask("GET", "/v1/registry")["path"])).registry()
+    if options.registry_flag is not None or not answers(options.home):
+        return options.registry()
+    with DaemonClient(options.home) as daemon:
+        return replace(options, registry_flag=Path(daemon.ask("GET", "/v1/registry")["path"])).registry()
 
 
 class DaemonBackend:
-    """A `Backend` (see `orchestrator.cli.backend`) whose work a daemon does. An async context manager.
-
-    Every call raises NoDaemon, DaemonGone, DaemonRefused, InputError.
-    """
+    """A `Backend` whose work a daemon does. Every call raises NoDaemon, DaemonGone, DaemonRefused, InputError."""
 
     def __init__(self, home: Path, registry: Path | None) -> None:
-        """`registry` is the file that the daemon has to use if a job is given to it; None if any will do."""
         self._home = home
-        self._registry = registry
+        self._registry = registry  # the daemon has to use this file for jobs; None if any will do
         transport = httpx2.AsyncHTTPTransport(uds=str(Home(home).socket))
         self._client = httpx2.AsyncClient(transport=transport, base_url=BASE, timeout=WAIT_FOREVER)
 
@@ -153,7 +147,7 @@ class DaemonBackend:
         """Do nothing: a daemon loads models by itself, and checks a job when it is submitted."""
 
     async def submit(self, job: Job) -> str:
-        """Submit a job and return the id of its run. Raises InputError if the daemon uses another registry."""
+        """Submit a job and return its run. Raises InputError if the daemon uses another registry."""
         await self._check_registry()
         submitted = await self._ask("POST", "/v1/runs", json=job_json(job), headers=key_header(job.key))
         return str(submitted["run_id"])
@@ -168,17 +162,17 @@ class DaemonBackend:
     async def watch(self, run: str) -> AsyncGenerator[Update, None]:
         """Yield the updates of a run, from its first event until it has ended.
 
-        A connection that breaks is made again, from the last event that was seen. Raises DaemonGone when that fails.
+        Connects again after the last event if the connection breaks. Raises DaemonGone if that fails.
         """
-        seen, failures = 0, 0
+        last_event, failures = 0, 0
         while failures < ATTEMPTS:
             try:
-                async with aclosing(self._updates(run, seen)) as updates:
+                async with aclosing(self._updates(run, last_event)) as updates:
                     async for update in updates:
                         yield update
                         failures = 0
                         if isinstance(update, EventUpdate):
-                            seen = update.number
+                            last_event = update.number
                             if isinstance(update.event, RunFinished):
                                 return
             except httpx2.TransportError:
@@ -187,52 +181,45 @@ class DaemonBackend:
         raise DaemonGone(f"the daemon has ended; it goes on with run {run} when it starts again")
 
     async def cancel(self, run: str) -> None:
-        """Request that a run is cancelled."""
         await self._ask("POST", f"/v1/runs/{run}/cancel", json={})
 
     async def plan(self, job: Job) -> PlannedTask:
-        """Return the plan of a request, without running it. Raises InputError if the daemon uses another registry."""
+        """Plan a request, without running it. Raises InputError if the daemon uses another registry."""
         await self._check_registry()
         mode = None if job.any_mode else job.mode
-        asked = {"request": job.request, "directory": _text(job.directory), "mode": mode}
-        planned = await self._ask("POST", "/v1/plans", json=asked)
+        body = {"request": job.request, "directory": _text(job.directory), "mode": mode}
+        planned = await self._ask("POST", "/v1/plans", json=body)
         task = task_from(planned["task"])
         return PlannedTask(task, planned["goes_on_after"], planned["mode"], planned["reason"])
 
     async def rate(self, run: str, rating: RatingGiven) -> RatingGiven:
-        """Rate a run that has ended, and return the rating as it was journaled."""
         body = {"step": rating.step, "score": rating.score, "note": rating.note}
-        made = await self._ask("POST", f"/v1/runs/{run}/ratings", json=body)
-        return replace(rating, at=made["at"], by=made["by"])
+        answer = await self._ask("POST", f"/v1/runs/{run}/ratings", json=body)
+        return replace(rating, at=answer["at"], by=answer["by"])
 
     async def add_persona(self, proposal: PersonaProposal) -> Placed:
-        """Add a persona, unless there is one that says nearly the same, and return which one to use."""
         names = ("name", "text", "description", "distinct")  # the daemon says who makes it
         body = {name: getattr(proposal, name) for name in names}
         placed = await self._ask("POST", "/v1/personas", json=body)
         return Placed(placed["name"], placed["new"], placed["similarity"])
 
     async def retire_persona(self, name: str) -> None:
-        """Retire a persona that was made at run time."""
         await self._ask("DELETE", f"/v1/personas/{path_part('NAME', name)}")
 
     async def rate_chat(self, rating: ChatRated) -> ChatRated:
-        """Rate a chat whose model the router has chosen, and return the rating as it was journaled."""
         path = f"/v1/chats/{path_part('RUN', rating.chat)}/ratings"
-        made = await self._ask("POST", path, json={"score": rating.score, "note": rating.note})
-        return replace(rating, at=made["at"], by=made["by"])
+        answer = await self._ask("POST", path, json={"score": rating.score, "note": rating.note})
+        return replace(rating, at=answer["at"], by=answer["by"])
 
     async def vacuum(self, request: VacuumRequest) -> VacuumResult:
-        """Remove the runs and chats that the limits do not keep, while other runs go on."""
+        """Remove the runs and chats that the limits do not keep. Other runs continue meanwhile."""
         answer = await self._ask("POST", "/v1/vacuum", json=asdict(request))
         return VacuumResult(**{**answer, "runs": tuple(answer["runs"])})
 
     async def restore(self, name: str) -> None:
-        """Replace all runs by those of a backup."""
         await self._ask("POST", f"/v1/backups/{path_part('NAME', name)}/restore")
 
     async def memory(self) -> int:
-        """Return how many bytes of memory models may take together."""
         return int((await self._ask("GET", "/v1/pool"))["budget"])
 
     async def _check_registry(self) -> None:
@@ -243,8 +230,8 @@ class DaemonBackend:
         with _connection_errors(self._home):
             return read_answer(await self._client.request(method, path, **more))
 
-    async def _updates(self, run: str, seen: int) -> AsyncGenerator[Update, None]:
-        headers = {"Last-Event-ID": str(seen)}
+    async def _updates(self, run: str, last_event: int) -> AsyncGenerator[Update, None]:
+        headers = {"Last-Event-ID": str(last_event)}
         async with self._client.stream("GET", f"/v1/runs/{run}/events", headers=headers) as response:
             if response.status_code != HTTPStatus.OK:
                 await response.aread()
@@ -255,7 +242,7 @@ class DaemonBackend:
 
 
 def path_part(where: str, name: str) -> str:
-    """Return `name` quoted as one segment of a URL path. Raises InputError, about `where`, if it can be none."""
+    """Quote `name` as one segment of a URL path. Raises InputError, about `where`, if that is impossible."""
     if name in ("", ".", "..") or "/" in name or not name.isprintable():
         accepted = "a name without '/' and control characters, and neither '.' nor '..'"
         raise InputError(Problem(where, f"there can be none named {name!r}", accepted))
@@ -263,7 +250,7 @@ def path_part(where: str, name: str) -> str:
 
 
 def key_header(key: str | None) -> dict[str, str]:
-    """Return the header that makes requests with the same key submit one run only. Raises InputError for a bad key."""
+    """Return the header that makes repeated requests submit one run only. Raises InputError for a bad key."""
     if key is None:
         return {}
     if not 1 <= len(key) <= LONGEST_KEY or not key.isascii() or not key.isprintable() or key != key.strip():
@@ -273,7 +260,6 @@ def key_header(key: str | None) -> dict[str, str]:
 
 
 def job_json(job: Job) -> dict[str, Any]:
-    """Return a job as the body of a request to the API."""
     limits = {"tokens": job.limits.tokens, "seconds": job.limits.seconds, "bytes": job.limits.bytes}
     body: dict[str, Any] = {
         "mode": None if job.any_mode else job.mode,
@@ -312,10 +298,9 @@ def _update(message: httpx2.ServerSentEvent) -> Update:
 
 
 def _refuse_other(theirs: str, ours: Path, home: Path) -> None:
-    """Raises InputError if `theirs`, the registry of the daemon of `home`, is another file than `ours`."""
     if os.path.realpath(theirs) != os.path.realpath(ours):
-        what = f"the daemon that owns {home} uses {theirs}"
-        raise InputError(Problem(f"--registry {ours}", what, "the same registry, or another --home"))
+        problem = f"the daemon that owns {home} uses {theirs}"
+        raise InputError(Problem(f"--registry {ours}", problem, "the same registry, or another --home"))
 
 
 def _text(path: Path | None) -> str | None:
@@ -324,7 +309,6 @@ def _text(path: Path | None) -> str | None:
 
 @contextmanager
 def _connection_errors(home: Path) -> Iterator[None]:
-    """Raise NoDaemon or DaemonGone for an error of the connection to the daemon of `home`."""
     try:
         yield
     except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:

@@ -1,7 +1,7 @@
 """Complete names in the shell: of models, roles, personas and procedures, and where models come from.
 
-The shell waits for the answer after each press of the key. So nothing is loaded but a registry, and what cannot be read
-completes to nothing, since there is no place for an error.
+The shell waits for the answer after each press of the key, so only a registry is loaded. What cannot be read completes
+to nothing, since there is no place for an error.
 """
 
 import glob
@@ -22,32 +22,27 @@ from registry.sources.local import models_in
 
 
 def complete_model(context: typer.Context, incomplete: str) -> list[str]:
-    """Return the ids of models of the registry that begin with an incomplete word."""
     return _of_registry(context, incomplete, lambda registry: registry.models)
 
 
 def complete_role(context: typer.Context, incomplete: str) -> list[str]:
-    """Return the names of roles that begin with an incomplete word."""
     return _of_registry(context, incomplete, lambda registry: registry.roles)
 
 
 def complete_persona(context: typer.Context, incomplete: str) -> list[str]:
-    """Return the names of personas that begin with an incomplete word, also of those that were made at run time."""
+    # Also those that were made at run time.
     return _of_registry(context, incomplete, lambda registry: registry.personas)
 
 
 def complete_model_or_file(context: typer.Context, incomplete: str) -> list[str]:
-    """Return models of the registry and of the folder for models, and files, that begin with an incomplete word."""
     return [*dict.fromkeys([*complete_model(context, incomplete), *_models_and_files(incomplete)])]
 
 
 def complete_source(incomplete: str) -> list[str]:
-    """Return names of the catalogue, models of the folder for models, and files, that begin with an incomplete word."""
     return [*dict.fromkeys([*_beginning(incomplete, read_catalogue()), *_models_and_files(incomplete)])]
 
 
 def complete_procedure(incomplete: str) -> list[str]:
-    """Return the names of procedures that begin with an incomplete word."""
     library = Library((procedures_folder(load_configuration().procedures, os.environ), SHIPPED))
     return _beginning(incomplete, library.files())
 
@@ -64,7 +59,6 @@ def _beginning(incomplete: str, names: Iterable[str]) -> list[str]:
 
 
 def _models_and_files(incomplete: str) -> list[str]:
-    """Return models of the folder for models, folders and GGUF files that begin with an incomplete word."""
     folder = models_folder(load_configuration().models, os.environ)
     here = _beginning(incomplete, (file.stem for file in models_in(folder)))
     paths = sorted(glob.iglob(f"{glob.escape(incomplete)}*"))

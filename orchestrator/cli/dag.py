@@ -14,15 +14,13 @@ from dataclasses import dataclass
 from orchestrator.cli.terminal import Glyphs
 
 MAX_LANES = 10
-CELL = 2
+CELL = 2  # characters per lane
 
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """What is printed to the left of a step (`row`), and of further lines of the same step (`below`)."""
-
-    row: str
-    below: str
+    row: str  # printed to the left of a step
+    below: str  # printed to the left of further lines of the same step
 
 
 def draw(
@@ -36,8 +34,7 @@ def draw(
     """Return the picture of each step, all equally wide; None if the DAG needs more than MAX_LANES lanes.
 
     `order` is topological; `before` gives the direct dependencies; `marks` the character that stands for each step.
-    A mark directly below another one continues its lane, so a step that depends on nothing gets a lane of its own
-    beside one that has just ended. In a plan that is still `growing`, the lanes of steps that nothing reads stay open.
+    In a plan that is still `growing`, the lanes of steps that nothing reads stay open.
     """
     waiting = _consumers(order, before)
     if growing:
@@ -74,12 +71,13 @@ def _consumers(order: Sequence[str], before: Mapping[str, Sequence[str]]) -> dic
 
 
 def _lane_for(lanes: Sequence[str | None], needs: set[str], waiting: Mapping[str, int], ended: int | None) -> int:
-    """Return the lane of a dependency that no other step waits for, else a free one right of all dependencies."""
+    # A dependency that no other step waits for passes on its lane; else a free lane right of all dependencies is taken.
     held = [index for index, name in enumerate(lanes) if name in needs]
     for index in held:
         if not waiting[str(lanes[index])]:
             return index
     first = held[-1] + 1 if held else 0
+    # A mark directly below another continues its lane, so the lane that has just ended is not free yet.
     free = (index for index in range(first, len(lanes) + 2) if index != ended and _is_free(lanes, index))
     return next(free)
 

@@ -1,6 +1,6 @@
 """Turn every way a command can end into an exit code and a message.
 
-Exit codes: 0 done, 1 failed, 2 bad input, 3 a request needs what is not here, 130 cancelled.
+Exit codes: 0 done, 1 failed, 2 bad input, 3 a request needs something that is not here, 130 cancelled.
 
 A message goes to stderr. Under `--json` it is one JSON object on stdout instead: `error`, and `problems` for input.
 """
@@ -25,10 +25,7 @@ MAX_PROBLEMS = 20
 
 
 class ExitCode(IntEnum):
-    """The exit codes of commands. A usage error of the command line counts as bad input.
-
-    A request is incomplete if it needs a file or a tool that is not here.
-    """
+    """A usage error counts as bad input. INCOMPLETE: a request needs a file or a tool that is not here."""
 
     DONE = 0
     FAILED = 1
@@ -41,7 +38,7 @@ STATUS_CODES = {"done": ExitCode.DONE, "failed": ExitCode.FAILED, "cancelled": E
 
 
 def run_code(status: str, missing: Sequence[str]) -> ExitCode:
-    """Return the exit code for a run with this status, of which so much is `missing`."""
+    """Return the exit code of a run. `missing` lists what the request needs and does not have."""
     return ExitCode.INCOMPLETE if missing else STATUS_CODES.get(status, ExitCode.FAILED)
 
 
@@ -55,10 +52,8 @@ class CommandFailure:
 
     code: ExitCode
     message: str
-    problems: tuple[Problem, ...] = ()
-    """The problems of the command's input, which are printed instead of the message."""
-    defect: bool = False
-    """Whether this is a defect of the program, so that a traceback is printed too."""
+    problems: tuple[Problem, ...] = ()  # printed instead of the message
+    defect: bool = False  # of the program, so that a traceback is printed too
 
 
 class Boundary(TyperGroup):
@@ -93,7 +88,7 @@ def _wants_json(words: Sequence[str]) -> bool:
 
 
 def leaves(error: BaseException) -> Iterator[BaseException]:
-    """Yield the errors inside of an exception group, at any depth, or the error itself if it is no group."""
+    """Yield the errors inside of an exception group, at any depth, or the error itself."""
     if isinstance(error, BaseExceptionGroup):
         for inner in error.exceptions:
             yield from leaves(inner)
@@ -102,20 +97,18 @@ def leaves(error: BaseException) -> Iterator[BaseException]:
 
 
 def _report(error: BaseException, *, as_json: bool) -> int:
-    """Print what went wrong and return the exit code. A message that stdout cannot take goes to stderr."""
     failure = failure_of(error)
     printed = as_json and _print_json(failure)
     discard_output()
     with suppress(OSError):  # stderr cannot be written either
         if failure.defect:
             write(lambda: traceback.print_exception(error))
-        if not printed:
+        if not printed:  # also JSON that stdout could not take
             write(lambda: print("\n".join(_lines(failure)), file=sys.stderr))
     return failure.code
 
 
 def _print_json(failure: CommandFailure) -> bool:
-    """Print the failure as JSON on stdout, and return whether it could be written."""
     message: dict[str, Any] = {"error": failure.message}
     if failure.problems:
         message["problems"] = [asdict(problem) for problem in failure.problems]
@@ -136,7 +129,6 @@ def _lines(failure: CommandFailure) -> list[str]:
 
 
 def failure_of(error: BaseException) -> CommandFailure:
-    """Return the failure that is printed for an exception."""
     match error:
         case RequestIncomplete():
             return CommandFailure(ExitCode.INCOMPLETE, "; ".join(error.missing), error.problems)

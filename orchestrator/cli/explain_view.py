@@ -1,7 +1,4 @@
-"""Explain one step of a run: what it waited for, which role and model did it and why, and how each attempt ended.
-
-And explain a chat: who was chosen to answer it and why, and how its answers ended.
-"""
+"""Explain one step of a run, or a chat: who did it and why, and how each attempt or answer ended."""
 
 from rich.console import Console
 from rich.table import Table
@@ -15,14 +12,11 @@ from orchestrator.run.record.view import AttemptRow
 from orchestrator.task.analysis import Edge
 from orchestrator.task.events import GateResult
 
-WAIT_SHOWN = 0.05
-"""A gate that waited for fewer seconds than this had its core at once."""
-WRONG_SHOWN = 3
-"""How many steps whose predictions were wrong are named."""
+WAIT_SHOWN = 0.05  # seconds; a gate that waited less had its core at once
+WRONG_SHOWN = 3  # how many steps whose predictions were wrong are named
 
 
 def print_explanation(console: Console, report: Report, step: StepRow) -> None:
-    """Print the explanation of `step`, which is one of the steps of the report."""
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True, style="bold")
     table.add_column(overflow="fold")
@@ -60,7 +54,6 @@ def print_explanation(console: Console, report: Report, step: StepRow) -> None:
 
 
 def print_chat(console: Console, record: ChatRecord) -> None:
-    """Print who was chosen to answer a chat and why, how its answers ended, and its ratings."""
     routed = record.routed
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True, style="bold")
@@ -103,7 +96,6 @@ def _role(step: StepRow) -> Text:
 
 
 def _add_mode(table: Table, report: Report, step: StepRow) -> None:
-    """Add how the request was carried out and why, with what the other way was predicted to take."""
     if step.id == report.answered_by:
         table.add_row("Mode", Text("it answers the request directly, because the plan has failed", style="yellow"))
         return
@@ -118,7 +110,6 @@ def _add_mode(table: Table, report: Report, step: StepRow) -> None:
 
 
 def _add_waiting(table: Table, report: Report, step: StepRow) -> None:
-    """Add a row for each step that this one waited for, with the reason, and what else it reads."""
     planned = step.parent or step.id
     title = "Waited for"
     last = last_dependency(report, step)
@@ -154,23 +145,25 @@ def _time(report: Report, step: StepRow) -> Text:
 
 
 def _add_prediction(table: Table, report: Report, step: StepRow) -> None:
-    """Add what was expected of the step, why that was wrong, and which steps made the run's critical path so wrong."""
     if (expected := step.predicted) is None:
         return
     low, high = expected.range
-    known = f"from {counted(expected.generations, 'generation')} of {expected.basis}" if expected.basis else "assumed"
-    table.add_row("Predicted", Text(f"{seconds(expected.seconds)}, {seconds(low)} to {seconds(high)}; {known}"))
+    evidence = (
+        f"from {counted(expected.generations, 'generation')} of {expected.basis}" if expected.basis else "assumed"
+    )
+    table.add_row("Predicted", Text(f"{seconds(expected.seconds)}, {seconds(low)} to {seconds(high)}; {evidence}"))
     if (wrong := step.misprediction) is not None:
         table.add_row("", Text("wrong by more than half", style="yellow"))
         for cause in wrong.causes:
             by = f"{seconds(abs(cause.seconds))} {'more' if cause.seconds > 0 else 'less'}"
             table.add_row("", Text(f"{by}: {cause.why}"))
-    others = report.mispredicted if report.critical_path.predicted_wrongly else ()
-    if others and others[0].step != step.id:
-        told = ", ".join(
-            f"{one.step} ({seconds(one.seconds)}, not {seconds(one.predicted_seconds)})" for one in others[:WRONG_SHOWN]
+    wrong_steps = report.mispredicted if report.critical_path.predicted_wrongly else ()
+    if wrong_steps and wrong_steps[0].step != step.id:
+        listing = ", ".join(
+            f"{row.step} ({seconds(row.seconds)}, not {seconds(row.predicted_seconds)})"
+            for row in wrong_steps[:WRONG_SHOWN]
         )
-        table.add_row("", Text(f"wrong by more than half on the critical path: {told}", style="yellow"))
+        table.add_row("", Text(f"wrong by more than half on the critical path: {listing}", style="yellow"))
 
 
 def _add_attempt(table: Table, attempt: AttemptRow) -> None:
@@ -202,7 +195,6 @@ def _add_attempt(table: Table, attempt: AttemptRow) -> None:
 
 
 def _gate_seconds(gate: GateResult) -> str:
-    """Return how long a gate took, and how much of that it waited for a core; empty if it did not run."""
     if gate.status == "not run":
         return ""
     waited = gate.seconds - gate.work_seconds if gate.work_seconds is not None and not gate.tokens else 0.0

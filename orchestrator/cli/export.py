@@ -1,4 +1,4 @@
-"""The command that writes the results of a run into a folder of the user: export. `run --out` does the same."""
+"""The command `export`: write the results of a run into a folder of the user. `run --out` does the same."""
 
 import os
 from pathlib import Path
@@ -38,7 +38,7 @@ def export(
 
 
 def done_run(journal: JournalReader, run: str) -> RunView:
-    """Return the view of the run that the user names. Raises `InputError` for one that is not done."""
+    """Return the view of the run that `run` names. Raises InputError if the run is not done."""
     name = find_run(journal, run)
     view = RunView.of(event for _, event in journal.events(name))
     if view.status != "done":
@@ -50,7 +50,7 @@ def done_run(journal: JournalReader, run: str) -> RunView:
 def check_target(where: str, folder: Path, directory: str | None) -> None:
     """Create `folder` if there is none. `where` is what the command line calls it.
 
-    Raises `InputError` if it cannot be written to, or is the folder `directory` whose files the run reads.
+    Raises InputError if it cannot be written to, or is `directory`, whose files the run reads.
     """
     place = f"{where} {folder}"
     try:
@@ -64,23 +64,21 @@ def check_target(where: str, folder: Path, directory: str | None) -> None:
         raise InputError(Problem(place, "is the folder whose files the run reads", accepted))
 
 
-def _refused(place: str, what: str) -> InputError:
-    return InputError(Problem(place, what, "a folder that can be written to, or a new one"))
+def _refused(place: str, problem: str) -> InputError:
+    return InputError(Problem(place, problem, "a folder that can be written to, or a new one"))
 
 
 def export_results(journal: JournalReader, view: RunView, folder: Path) -> tuple[str, tuple[WrittenFile, ...]]:
-    """Write the results of a run into a folder, and return what `write_files` does. Raises what it raises."""
+    """Write the results of a run into a folder. Returns and raises what `write_files` does."""
     files = [NewFile(result.name, journal.get(result.digest)) for result in results(view)]
     return write_files(folder, files, view.accepted.run)
 
 
 def files_json(written: tuple[WrittenFile, ...]) -> list[dict[str, str]]:
-    """Return the files that were written as JSON."""
     return [{"name": file.name, "state": "new" if file.is_new else "changed"} for file in written]
 
 
 def print_written(folder: Path, recovered: str, written: tuple[WrittenFile, ...]) -> None:
-    """Print which files were written into a folder."""
     if recovered:
         print(one_line(recovered))
     for file in written:

@@ -21,24 +21,19 @@ from orchestrator.task.taskir import TaskIR, dump_task
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """What can be predicted of a task before it runs. Times are in seconds.
-
-    If the plan `goes_on_after` one of the steps, more steps follow that are not known yet.
-    """
+    """What can be predicted of a task before it runs. Times are in seconds."""
 
     task: TaskIR
     mode: Mode
     graph: StepGraph
     predicted: Mapping[str, Prediction]
     path: CriticalPath
-    path_range: tuple[float, float]
-    """The seconds between which the critical path should be, with a probability of `CHANCE`."""
+    path_range: tuple[float, float]  # holds the critical path with a probability of `CHANCE`
+    # Lower bound for the best schedule, as far as it is known how much the engines can overlap.
     best_seconds: float
-    """What the best schedule should take at least, as far as it is known how much the engines can overlap."""
     slack: Mapping[str, float]
-    goes_on_after: str | None
-    reason: str = ""
-    """Why the request would be answered directly, or what was wrong with the plan; empty for neither."""
+    goes_on_after: str | None  # the step after which more steps follow that are not known yet
+    reason: str = ""  # why the request would be answered directly, or what was wrong with the plan
 
     @classmethod
     def of(
@@ -49,51 +44,47 @@ class Forecast:
         sizes: Mapping[str, int] | None = None,
         pace: float = 1.0,
     ) -> "Forecast":
-        """Return the forecast for a task from its graph, what is typical of its steps, and the bytes of its inputs.
+        """Return the forecast for a task from its graph, typical rates of its steps, and the bytes of its inputs.
 
-        `pace` is how many times longer earlier runs of such plans took than these say, as `pace_of` returns it.
+        `pace` is how many times longer than predicted earlier runs of such plans took, as `pace_of` returns it.
         """
         task, mode, after = planned.task, planned.mode, planned.goes_on_after
         predicted = predict_plan(graph, rates, sizes, mode, pace)
-        seconds = {name: one.seconds for name, one in predicted.items()}
+        seconds = {name: prediction.seconds for name, prediction in predicted.items()}
         path = critical_path(graph.before, graph.order, seconds)
         reach = path_range(graph.before, graph.order, predicted)
-        efforts = {name: one.effort for name, one in predicted.items()}
+        efforts = {name: prediction.effort for name, prediction in predicted.items()}
         best = best_seconds(graph.before, graph.order, efforts)
         spare = slack(graph.before, graph.order, seconds)
         return cls(task, mode, graph, predicted, path, reach, best, spare, after, planned.reason)
 
     @property
     def has_data(self) -> bool:
-        """Whether any step is predicted from generations that were measured here. Otherwise all times are assumed."""
-        return any(one.generations for one in self.predicted.values())
+        """False if no step is predicted from generations measured here: all times are assumed."""
+        return any(prediction.generations for prediction in self.predicted.values())
 
     @property
     def serial_seconds(self) -> float:
-        """How long the steps should take one after the other."""
-        return sum(one.effort.alone for one in self.predicted.values())
+        return sum(prediction.effort.alone for prediction in self.predicted.values())
 
     @property
     def bound(self) -> float:
-        """How many times faster than one by one the best schedule should be; 0 for a plan without steps."""
+        """How many times faster than one by one the best schedule should be; 0 without steps."""
         return self.serial_seconds / self.best_seconds if self.best_seconds > 0 else 0.0
 
     @property
     def speedup(self) -> float:
-        """How many times faster than one by one the run should be; 0 for a plan without steps.
-
-        No run is faster than the best schedule. The critical path alone may seem so: it leaves out what steps beside it
-        take of the engines, and the pace may have been learned on a less busy machine.
-        """
+        """How many times faster than one by one the run should be; 0 without steps."""
+        # The critical path alone may seem faster than the best schedule: it leaves out what other steps take of the
+        # engines, and the pace may have been learned on a less busy machine.
         return self.serial_seconds / self.run_seconds if self.run_seconds > 0 else 0.0
 
     @property
     def run_seconds(self) -> float:
-        """How long the run should take: the critical path, or the best schedule where that is longer."""
         return max(self.path.seconds, self.best_seconds)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the forecast as JSON, with the keys of a run's report as far as they apply."""
+        """Return the forecast with the keys of a run's report, as far as they apply."""
         steps = [
             {
                 "id": step.id,
@@ -133,7 +124,7 @@ class Forecast:
 
 
 def print_forecast(console: Console, forecast: Forecast, *, full: bool) -> None:
-    """Print the forecast. Without `full`, the first steps and edges of a long plan."""
+    """Print the forecast. Without `full`, only the first steps and edges of a long plan."""
     signs = glyphs(console)
     graph = forecast.graph
     console.print()
@@ -179,14 +170,13 @@ def _add_times(table: Table, forecast: Forecast) -> None:
 
 
 def _known_from(forecast: Forecast) -> str:
-    """Return in words how many steps are predicted from generations of steps like them."""
     steps = forecast.predicted.values()
-    alike = sum(": " in one.basis for one in steps)
-    by_role = sum(one.generations > 0 and ": " not in one.basis for one in steps)
+    alike = sum(": " in prediction.basis for prediction in steps)
+    by_role = sum(prediction.generations > 0 and ": " not in prediction.basis for prediction in steps)
     parts = ((alike, "by steps like them"), (by_role, "by others of their role"))
-    told = [f"{count} of {len(steps)} {how}" for count, how in parts if count]
+    phrases = [f"{count} of {len(steps)} {how}" for count, how in parts if count]
     assumed = len(steps) - alike - by_role
-    return ", ".join([*told, *([f"{assumed} of {len(steps)} by nothing but assumptions"] if assumed else [])])
+    return ", ".join([*phrases, *([f"{assumed} of {len(steps)} by nothing but assumptions"] if assumed else [])])
 
 
 def _print_steps(console: Console, forecast: Forecast, signs: Glyphs, *, full: bool) -> None:

@@ -19,8 +19,7 @@ from orchestrator.run.updates import EventUpdate
 
 T = TypeVar("T")
 
-StartRun = Callable[[Backend], Awaitable[str]]
-"""Starts a run, or goes on with one, and returns its id."""
+StartRun = Callable[[Backend], Awaitable[str]]  # starts or resumes a run, and returns its id
 
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
@@ -28,48 +27,45 @@ SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 class Foreground:
     """Carries out one run after another, until one is cancelled, and shows them in `display`."""
 
-    def __init__(self, chosen: Settings, display: RunDisplay) -> None:
-        self._chosen = chosen
+    def __init__(self, options: Settings, display: RunDisplay) -> None:
+        self._options = options
         self._display = display
-        self.runs: list[str] = []
-        """The ids of the runs that were started, in order."""
-        self.cancelled = False
-        """Whether the user has interrupted a run."""
+        self.runs: list[str] = []  # ids in the order of their starts
+        self.cancelled = False  # whether the user has interrupted a run
         self._prepared = False
 
     async def run_all(self, *starts: StartRun, job: Job | None = None) -> None:
-        """Start each run when the one before it has ended. `job` is that of the first one, where it is a new run.
+        """Start each run when the one before it has ended. `job` is that of the first run, if it is new.
 
-        Raises `Cancelled` if interrupted before the first one.
+        Raises Cancelled if interrupted before the first run.
         """
         with SignalHandlers(self._display.end) as signals:
             await self._interruptible(self._run_all(starts, job, signals), signals)
 
     async def plan(self, job: Job) -> PlannedTask:
-        """Have the frontdoor plan a job, and run nothing. Raises `Cancelled` if interrupted."""
+        """Plan a job without running it. Raises Cancelled if interrupted."""
         with SignalHandlers(self._display.end) as signals:
             return await self._interruptible(self._plan(job), signals)
 
     async def _interruptible(self, work: Coroutine[Any, Any, T], signals: "SignalHandlers") -> T:
-        """Return what `work` returns. Meanwhile the display is redrawn, and a signal may stop the work."""
         async with asyncio.TaskGroup() as group:
             task = group.create_task(work)
             meanwhile = (self._display.animate(), self._stop_on_signal(signals, task))
-            others = [group.create_task(other) for other in meanwhile]
+            side_tasks = [group.create_task(side_work) for side_work in meanwhile]
             await asyncio.wait([task])
-            for other in others:
-                other.cancel()
+            for side_task in side_tasks:
+                side_task.cancel()
         if task.cancelled():
             raise Cancelled
         return task.result()
 
     async def _plan(self, job: Job) -> PlannedTask:
-        async with backend(self._chosen) as opened:
+        async with backend(self._options) as opened:
             await opened.prepare()
             return await opened.plan(job)
 
     async def _run_all(self, starts: tuple[StartRun, ...], job: Job | None, signals: "SignalHandlers") -> None:
-        async with backend(self._chosen) as opened:
+        async with backend(self._options) as opened:
             await opened.prepare(job)
             self._prepared = True
             for start in starts:
@@ -96,14 +92,14 @@ class Foreground:
         await opened.cancel(run)
 
     async def _stop_on_signal(self, signals: "SignalHandlers", work: "asyncio.Task[T]") -> None:
-        """Stop the work if a signal comes before there can be a run: models may take minutes to load."""
+        # Models may take minutes to load. After that, `_cancel_on_signal` cancels the run.
         await signals.received.wait()
         if not self._prepared:
             work.cancel()
 
 
 class SignalHandlers:
-    """A context manager in which the first SIGINT or SIGTERM only sets `received`, and a second one ends the process.
+    """The first SIGINT or SIGTERM only sets `received`; a second one ends the process. A context manager.
 
     `restore_terminal` is called before the process ends.
     """

@@ -26,10 +26,10 @@ from registry.sources.get import FORMS, get_model
 from registry.sources.local import find_here, link_model
 
 DIGEST = re.compile(r"[0-9a-fA-F]{64}")
+# If stderr is no terminal, a line is printed for each of this many equal parts of a file.
 TENTHS = 10
-"""If stderr is no terminal, a line is printed whenever another one of this many equal parts of a file has come."""
+# Bytes. Smaller files, such as pieces of a model, have no such lines: they come quickly, and there may be many.
 SMALL = 64 << 20
-"""A smaller file, such as a piece of a model, has no such lines: it comes quickly, and there may be many of them."""
 
 
 def get(
@@ -82,7 +82,7 @@ def downloads() -> Path:
 
 
 def fetch(source: str, folder: Path, sha256: str | None = None) -> tuple[Obtained, GgufHeader]:
-    """Get a model as `get_model` does, and show the progress of downloads on stderr. Raises InputError."""
+    """Get a model as `get_model` does, and show the progress on stderr. Raises InputError."""
     reporter = _Bars() if make_console(sys.stderr).is_terminal else _Lines()
     try:
         with reporter:
@@ -92,10 +92,7 @@ def fetch(source: str, folder: Path, sha256: str | None = None) -> tuple[Obtaine
 
 
 def _linked(source: str, obtained: Obtained, header: GgufHeader, folder: Path, warnings: list[str]) -> Path | None:
-    """Link a model that lies elsewhere into the folder for models, in which `orchestrator init` looks for models.
-
-    Return the link; None if there is none, since none is needed, the model cannot be used, or a warning says why.
-    """
+    # The link is for `orchestrator init`, which looks for models in the folder for models.
     folder = folder.expanduser().absolute()
     if why_no_prompt(header) is not None or obtained.file.is_relative_to(folder):
         return None
@@ -110,7 +107,6 @@ def _linked(source: str, obtained: Obtained, header: GgufHeader, folder: Path, w
 
 
 def _list(as_json: bool) -> None:
-    """Print the catalogue."""
     entries = read_catalogue()
     if as_json:
         print_json({"models": [{"name": name, **entry.model_dump(mode="json")} for name, entry in entries.items()]})
@@ -140,7 +136,7 @@ def _facts(obtained: Obtained, header: GgufHeader) -> dict[str, Any]:
 
 
 def _text(model: str, obtained: Obtained, header: GgufHeader, link: Path | None) -> str:
-    """Return what is printed of a model, which `orchestrator init` knows by the name `model`."""
+    # `orchestrator init` knows the model by the name `model`.
     came = f"downloaded {size(obtained.downloaded)}" if obtained.downloaded else "was here already"
     return (
         f"{one_line(header.name)}: {header.architecture} {header.file_type}, {size(header.file_bytes)}; {came}\n"
@@ -152,7 +148,7 @@ def _text(model: str, obtained: Obtained, header: GgufHeader, link: Path | None)
 
 
 def _next(header: GgufHeader, model: str, file: str) -> Iterator[str]:
-    """Yield the commands by which a model can be used, none for one that would be refused."""
+    # Commands that would be refused are not suggested.
     if why_no_prompt(header) is not None:
         return
     if header.pooling == "rank":
@@ -168,13 +164,11 @@ def _next(header: GgufHeader, model: str, file: str) -> Iterator[str]:
 
 
 def _checked(obtained: Obtained) -> str:
-    """Return what the file was compared with, and that its header was read, as the end of a sentence."""
     header = "its GGUF header says that it is whole"
     return f"{obtained.checked}; {header}" if obtained.checked else header
 
 
 def _warnings(header: GgufHeader) -> list[str]:
-    """Return warnings about properties of the model that its user may not expect."""
     if is_base(header):
         return [f"{BASE_MODEL}; accepted for roles that answer: {NO_BASE_MODEL}"]
     if (why := why_no_prompt(header)) is not None:
@@ -183,8 +177,6 @@ def _warnings(header: GgufHeader) -> list[str]:
 
 
 class _Bars:
-    """Shows downloads as bars on a terminal."""
-
     def __init__(self) -> None:
         self._progress = Progress(
             TextColumn("{task.description}"),
@@ -215,8 +207,6 @@ class _Bars:
 
 
 class _Lines:
-    """Shows downloads as lines of text, for a stderr that is no terminal."""
-
     def __init__(self) -> None:
         self._name = ""
         self._size: int | None = None
@@ -246,5 +236,5 @@ class _Lines:
         write(lambda: print(line, file=sys.stderr))
 
 
-def _of(done: int, whole: int | None) -> str:
-    return size(done) if whole is None else f"{size(done)} of {size(whole)}"
+def _of(received: int, whole: int | None) -> str:
+    return size(received) if whole is None else f"{size(received)} of {size(whole)}"

@@ -23,14 +23,12 @@ from orchestrator.run.record.report import Report, StepRow, explanation_json, lo
 from orchestrator.service.callers import user_key
 
 LAST = "last"
-CHAT_PREFIXES = ("chatcmpl-", "resp_")
-"""How the ids of answers of the API begin."""
+CHAT_PREFIXES = ("chatcmpl-", "resp_")  # how the ids of answers of the API start
 MOST_COMPLETED = 1000
 RUN_HELP = "The run: its id, the beginning of it, or `last`, which is your last one."
 
 
 def complete_run(context: typer.Context, incomplete: str) -> list[str]:
-    """Return the ids of runs that begin with an incomplete word of the command line."""
     with JournalReader.open_to_read(settings_so_far(context).home) as journal:
         return [row.run for row in journal.runs(MOST_COMPLETED) if row.run.startswith(incomplete)]
 
@@ -128,7 +126,7 @@ def explain(
 
 
 def _print_answer(answer: AttemptAnswer) -> None:
-    """Print the answer of an attempt to stdout, and how it ended to stderr, so that the answer can be piped."""
+    # How the attempt ended goes to stderr, so that the answer can be piped.
     console = make_console(sys.stderr)
     why = f": {answer.message}" if answer.message else ""
     console.print(
@@ -141,14 +139,14 @@ def _print_answer(answer: AttemptAnswer) -> None:
 
 
 def is_chat(text: str) -> bool:
-    """Return whether a text is the id of an answer of the API to a chat, and not that of a run."""
+    """Return whether `text` is the id of an answer of the API to a chat, not of a run."""
     return text.startswith(CHAT_PREFIXES)
 
 
 def find_run(journal: JournalReader, text: str) -> str:
-    """Return the id of the run for an id, its beginning, or `last`, which is the last one of this user.
+    """Return the id of the run that `text` names: an id, the start of one, or `last`, which is this user's newest run.
 
-    Raises `InputError` for none or more than one.
+    Raises InputError for none or several.
     """
     rows = journal.runs()
     names = [row.run for row in rows]
@@ -156,21 +154,21 @@ def find_run(journal: JournalReader, text: str) -> str:
         return text
     if text == LAST and names:
         return _last(rows, user_key())
-    found = [name for name in names if text and name.startswith(text)]
-    if len(found) == 1:
-        return found[0]
+    matches = [name for name in names if text and name.startswith(text)]
+    if len(matches) == 1:
+        return matches[0]
     if not names:
         raise InputError(Problem("RUN", f"there are no runs in {journal.home.path}", "`orchestrator run` first"))
-    what = f"{text!r} is the beginning of {len(found)} runs" if found else f"there is no run {text!r}"
-    raise InputError(Problem("RUN", what, f"{_some(found or names)}, or `last`"))
+    problem = f"{text!r} is the beginning of {len(matches)} runs" if matches else f"there is no run {text!r}"
+    raise InputError(Problem("RUN", problem, f"{_listed(matches or names)}, or `last`"))
 
 
 def _last(rows: Sequence[RunRow], user: str) -> str:
-    """Return the newest run of a user, or of an early version, which did not record whose runs were. InputError."""
+    # Early versions did not record whose runs were: their owner is "".
     own = next((row.run for row in rows if row.owner in (user, "")), None)
     if own is None:
-        what = f"{user} has submitted none of the {len(rows)} runs"
-        raise InputError(Problem("RUN", what, f"{_some([row.run for row in rows])}: see `orchestrator runs`"))
+        problem = f"{user} has submitted none of the {len(rows)} runs"
+        raise InputError(Problem("RUN", problem, f"{_listed([row.run for row in rows])}: see `orchestrator runs`"))
     return own
 
 
@@ -191,18 +189,18 @@ def _step(report: Report, name: str) -> StepRow:
         if step.id == name:
             return step
     names = [step.id for step in report.steps]
-    what = f"{report.run_id} has no step {name!r}" if name else "is missing"
-    raise InputError(Problem("STEP", what, _some(names) or "none: it has no steps"))
+    problem = f"{report.run_id} has no step {name!r}" if name else "is missing"
+    raise InputError(Problem("STEP", problem, _listed(names) or "none: it has no steps"))
 
 
 def _digest(report: Report, name: str) -> str:
     if name in report.artifacts:
         return report.artifacts[name]
-    accepted = _some(list(report.artifacts)) or "none: the run has made nothing"
+    accepted = _listed(list(report.artifacts)) or "none: the run has made nothing"
     raise InputError(Problem("--artifact", f"{report.run_id} has no artifact {name!r}", accepted))
 
 
-def _some(names: Sequence[str]) -> str:
+def _listed(names: Sequence[str]) -> str:
     return ", ".join(names[:10]) + (", ..." if len(names) > 10 else "")
 
 

@@ -1,4 +1,4 @@
-"""`orchestrator models import`: take over the models of llama-swap or llama-server, and name what is not taken."""
+"""`orchestrator models import`: import the models of llama-swap or llama-server, and report what is left out."""
 
 import os
 import sys
@@ -32,15 +32,12 @@ Entry = Mapping[str, object]
 
 @dataclass(slots=True)
 class _Imported:
-    """What is to be added to the registry."""
-
     models: dict[str, Entry] = field(default_factory=dict)
     roles: dict[str, dict[str, object]] = field(default_factory=dict)
+    # The files of the models that can be read, and their headers
     headers: dict[str, tuple[Path, GgufHeader]] = field(default_factory=dict)
-    """The files of the models that can be read, and their headers."""
     not_taken: list[NotTaken] = field(default_factory=list)
-    warnings: list[str] = field(default_factory=list)
-    """What is to be known of models that are taken."""
+    warnings: list[str] = field(default_factory=list)  # about models that are imported
 
 
 def import_models(
@@ -56,37 +53,37 @@ def import_models(
     Entries of the registry are printed as YAML: files, context (the servers' is for all slots together), slots,
     threads, cache types, draft models, adapters and aliases. What a registry cannot say is named with the reason.
     """
-    chosen = settings(context)
-    registry = registry_to_add_to(chosen, save=save)
+    options = settings(context)
+    registry = registry_to_add_to(options, save=save)
     imported = _imported(read_servers(file), registry)
     if not imported.models:
         raise InputError(
-            *(Problem(f"{file}: {one.where}", one.what, one.reason) for one in imported.not_taken)
+            *(Problem(f"{file}: {skipped.where}", skipped.what, skipped.reason) for skipped in imported.not_taken)
             or (Problem(str(file), "names no model that can be taken", "models that llama-server runs"),)
         )
     if not registry.models:
-        _give_roles(imported, registry, memory_for_models(chosen, registry))
+        _give_roles(imported, registry, memory_for_models(options, registry))
     if save:
         _save(imported, registry)
     if as_json:
         print_json(_as_json(imported, registry, written=save))
         return
     write(lambda: print(printable(_as_yaml(imported, registry, written=save)), end=""))
-    lines = "".join(f"not taken: {printable(one_line(str(one)))}\n" for one in imported.not_taken)
+    lines = "".join(f"not taken: {printable(one_line(str(skipped)))}\n" for skipped in imported.not_taken)
     lines += "".join(f"warning: {printable(one_line(text))}\n" for text in imported.warnings)
     write(lambda: print(lines, end="", file=sys.stderr))
 
 
 def _imported(servers: Servers, registry: Registry) -> _Imported:
-    """Return the entries for what a file says."""
     imported = _Imported(not_taken=servers.not_taken)
     folder = downloads()
     files = [(model, _file(model, model.file, model.hub, folder, imported)) for model in servers.models]
     here = [(model, file) for model, file in files if file is not None and _answers(model, file, imported)]
-    taken = {*registry.models, *registry.roles, *registry.personas}
-    ids = unique((usable_id(model.id) for model, _ in here), taken)
+    used_names = {*registry.models, *registry.roles, *registry.personas}
+    ids = unique((usable_id(model.id) for model, _ in here), used_names)
     for id, (model, file) in zip(ids, here, strict=True):
         imported.models[id] = _entry(id, model, file, registry, imported)
+    # Only now, since the draft model may be one of the entries above.
     for id, (model, _) in zip(ids, here, strict=True):
         _draft(id, model, folder, registry, imported)
     _idle(servers.models, imported)
@@ -94,11 +91,8 @@ def _imported(servers: Servers, registry: Registry) -> _Imported:
 
 
 def _answers(model: ServedModel, file: Path, imported: _Imported) -> bool:
-    """Return whether the model's chat template keeps all words, without which the model is not taken.
-
-    A model without a template is taken, with a warning.
-    """
     header = header_of(file)
+    # A template that drops words excludes the model. A model without a template is imported with a warning.
     why = None if header is None else why_no_prompt(header)
     if header is not None and is_base(header):
         warning = f"{model.where}: {file}: {BASE_MODEL}; accepted for roles that answer: {NO_BASE_MODEL}"
@@ -109,29 +103,28 @@ def _answers(model: ServedModel, file: Path, imported: _Imported) -> bool:
 
 
 def _file(model: ServedModel, file: Path | None, hub: str | None, folder: Path, imported: _Imported) -> Path | None:
-    """Return the file of a model, which for one of a hub has to be on this machine already."""
     if file is not None:
         return full_path(file)
     assert hub is not None, "a model that is taken has a file or comes from a hub"
-    found = find_here(hub, folder) or _in_cache(hub)
-    if found is None:
+    # Nothing is downloaded: a model of a hub has to be on this machine already.
+    path = find_here(hub, folder) or _in_cache(hub)
+    if path is None:
         reason = f"it is not here: `orchestrator models get {hub}`, and import once more"
         imported.not_taken.append(NotTaken(model.where, hub, reason))
-    return found
+    return path
 
 
 def _in_cache(hub: str) -> Path | None:
-    """Return the file of a hub's model in llama.cpp's own cache, which names it OWNER_REPO_FILE."""
     cache = Path(os.environ.get("LLAMA_CACHE") or Path.home() / ".cache" / "llama.cpp")
     repo, _, quantisation = hub.removeprefix("hf:").partition(":")
-    named = repo.replace("/", "_")
-    found = sorted(cache.glob(f"{named}*.gguf"))
-    fitting = [path for path in found if quantisation.lower() in path.name.removeprefix(named).lower()]
+    # llama.cpp names the files of its cache OWNER_REPO_FILE.
+    prefix = repo.replace("/", "_")
+    paths = sorted(cache.glob(f"{prefix}*.gguf"))
+    fitting = [path for path in paths if quantisation.lower() in path.name.removeprefix(prefix).lower()]
     return fitting[0] if fitting else None
 
 
 def _entry(id: str, model: ServedModel, file: Path, registry: Registry, imported: _Imported) -> dict[str, object]:
-    """Return the entry of a model, without its draft model."""
     header = header_of(file)
     if header is None:
         imported.not_taken.append(NotTaken(model.where, str(file), "cannot be read, so the model cannot be used yet"))
@@ -150,15 +143,15 @@ def _entry(id: str, model: ServedModel, file: Path, registry: Registry, imported
         else:
             options["cells"] = max(64, context)
     aliases, refused = usable_aliases(model, id)
-    known = {name for other in imported.models.values() for name in _aliases_of(other)}
-    known |= {*registry.models, *registry.roles, *registry.personas, *imported.models}
-    known |= {name for other in registry.models.values() for name in other.aliases}
-    refused += [NotTaken(model.where, f"alias {name}", "the name is taken") for name in aliases if name in known]
+    used_names = {name for other_entry in imported.models.values() for name in _aliases_of(other_entry)}
+    used_names |= {*registry.models, *registry.roles, *registry.personas, *imported.models}
+    used_names |= {name for other_entry in registry.models.values() for name in other_entry.aliases}
+    refused += [NotTaken(model.where, f"alias {name}", "the name is taken") for name in aliases if name in used_names]
     imported.not_taken += refused
     entry: dict[str, object] = {"file": file_name(file, registry.path)}
     if "description" in options:
         entry["description"] = options.pop("description")
-    if free := [name for name in aliases if name not in known]:
+    if free := [name for name in aliases if name not in used_names]:
         entry["aliases"] = free
     if model.hot:
         entry["residency"] = "hot"
@@ -170,7 +163,7 @@ def _entry(id: str, model: ServedModel, file: Path, registry: Registry, imported
 
 
 def _embedder(id: str, model: ServedModel, registry: Registry, imported: _Imported) -> None:
-    """Give a model the role of the embedder, unless another one has it: vectors of two models are never mixed."""
+    # There is only one embedder: vectors of two models are never mixed.
     has = registry.roles[EMBEDDER].model if EMBEDDER in registry.roles else None
     if EMBEDDER in imported.roles:
         has = str(imported.roles[EMBEDDER]["model"])
@@ -182,7 +175,6 @@ def _embedder(id: str, model: ServedModel, registry: Registry, imported: _Import
 
 
 def _lookup(model: ServedModel, header: GgufHeader | None, imported: _Imported) -> dict[str, object]:
-    """Return the option by which tokens are drafted from what the text says already."""
     if header is not None and (reason := why_not_drafted(header)) is not None:
         imported.not_taken.append(NotTaken(model.where, "spec-type", reason))
         return {}
@@ -196,7 +188,6 @@ def _aliases_of(entry: Entry) -> list[str]:
 
 
 def _draft(id: str, model: ServedModel, folder: Path, registry: Registry, imported: _Imported) -> None:
-    """Add the model that drafts for another one, and a role for it."""
     if model.draft is None and model.draft_hub is None:
         return
     file = _file(model, model.draft, model.draft_hub, folder, imported)
@@ -214,14 +205,16 @@ def _draft(id: str, model: ServedModel, folder: Path, registry: Registry, import
         imported.not_taken.append(NotTaken(model.where, f"the draft model {file.name}", reason))
         return
     name = file_name(file, registry.path)
-    drafting = next((other for other, entry in imported.models.items() if entry.get("file") == name), None)
-    drafting = drafting or next((other.id for other in registry.models.values() if other.file == file), None)
+    drafting = next((other_id for other_id, entry in imported.models.items() if entry.get("file") == name), None)
+    drafting = drafting or next(
+        (registered.id for registered in registry.models.values() if registered.file == file), None
+    )
     if drafting == id:
         imported.not_taken.append(NotTaken(model.where, f"the draft model {file.name}", "it is the model itself"))
         return
     if drafting is None:
-        taken = {*registry.models, *registry.roles, *imported.models}
-        (drafting,) = unique([id_from(file)], taken)
+        used_names = {*registry.models, *registry.roles, *imported.models}
+        (drafting,) = unique([id_from(file)], used_names)
         imported.models[drafting] = {"file": name}
         imported.headers[drafting] = file, header
     k = {} if model.draft_tokens is None else {"k": model.draft_tokens}
@@ -230,48 +223,46 @@ def _draft(id: str, model: ServedModel, folder: Path, registry: Registry, import
 
 
 def _draft_role(drafting: str, registry: Registry, imported: _Imported) -> str:
-    """Return the role of a draft model, which is added if there is none with this model."""
     for name, role in registry.roles.items():
         if role.model == drafting:
             return name
     for name, entry in imported.roles.items():
         if entry["model"] == drafting:
             return name
+    # No role has this model yet.
     (name,) = unique([DRAFT], {*registry.roles, *imported.roles})
     imported.roles[name] = {"model": drafting, "tier": "D"}
     return name
 
 
 def _idle(models: list[ServedModel], imported: _Imported) -> None:
-    """Say what becomes of the times after which models are unloaded: a registry has one for all of them."""
     stated = {model.id: model.idle_seconds for model in models if model.idle_seconds is not None}
     if stated:
         longest = f"{max(stated.values()):g}"
-        what = ", ".join(f"{name} {seconds:g} s" for name, seconds in stated.items())
+        times = ", ".join(f"{name} {seconds:g} s" for name, seconds in stated.items())
         reason = f"the registry has one such time for all models: `defaults: {{idle_unload_seconds: {longest}}}`"
-        imported.not_taken.append(NotTaken("ttl", what, reason))
+        imported.not_taken.append(NotTaken("ttl", times, reason))
 
 
 def _give_roles(imported: _Imported, registry: Registry, budget: int) -> None:
-    """Give the models of a new registry the roles that `orchestrator init` would give them."""
     candidates = []
     for id, (file, header) in imported.headers.items():
-        known = recognise(file)
-        candidates.append(as_candidate(id, file, header, None if known is None else known[1]))
+        recognised = recognise(file)
+        candidates.append(as_candidate(id, file, header, None if recognised is None else recognised[1]))
     try:
-        made = compose(candidates, registry.path, budget)
+        # The roles that `orchestrator init` would give
+        composed = compose(candidates, registry.path, budget)
     except NothingAnswers as error:
         raise InputError(
             Problem(str(registry.path), f"a new registry needs a model that answers: {error}", "one that is here")
         ) from error
     busy = {entry["model"] for entry in imported.roles.values()}
-    for name, role in made.role_entries.items():
+    for name, role in composed.role_entries.items():
         if name not in imported.roles and not name.startswith(DRAFT) and role["model"] not in busy:
             imported.roles[name] = dict(role)
 
 
 def _save(imported: _Imported, registry: Registry) -> None:
-    """Write the entries into the registry's file, which is begun if need be. Raises RegistryError."""
     path = registry.path
     before = path.read_bytes() if path.exists() else b""
     if not registry.models:
@@ -305,7 +296,9 @@ def _as_json(imported: _Imported, registry: Registry, *, written: bool) -> dict[
     return {
         "models": {name: dict(entry) for name, entry in imported.models.items()},
         "roles": imported.roles,
-        "not_taken": [{"where": one.where, "what": one.what, "reason": one.reason} for one in imported.not_taken],
+        "not_taken": [
+            {"where": skipped.where, "what": skipped.what, "reason": skipped.reason} for skipped in imported.not_taken
+        ],
         "warnings": imported.warnings,
         "registry": str(registry.path),
         "written": written,

@@ -1,4 +1,4 @@
-"""`orchestrator init`: write a registry that works from the models that are here."""
+"""`orchestrator init`: write a working registry from the local models."""
 
 import shlex
 import sys
@@ -26,8 +26,8 @@ from registry.propose import full_path, id_from
 from registry.sources.catalogue import CatalogueEntry, read_catalogue
 from registry.sources.local import as_candidate, find_here, known_models, models_in, recognise
 
+# Models of the catalogue that are suggested to a user who has none
 SUGGESTED = ("smollm2-135m", "qwen3-4b", "qwen3-8b")
-"""The models of the catalogue that are named to whoever has none."""
 
 
 def init(
@@ -77,26 +77,26 @@ def init(
     and hands over to the next one; --worker and --coder set it by hand. Contexts and slots go by the memory that there
     is. A single model gets all roles. The file is loaded before it is put in place.
     """
-    chosen = settings(context)
+    options = settings(context)
     target = (out or configured_registry()).expanduser().absolute()
     if target.exists() and not force:
         raise InputError(Problem(str(target), "exists already", "--force to replace it, or --out with another file"))
     folder = downloads()
     ignored: list[str] = []
-    asked_for = {role: name for role, name in ((WORKER, worker), (CODER, coder)) if name is not None}
-    files = {name: _file_of(name, folder, yes=yes) for name in dict.fromkeys([*(model or ()), *asked_for.values()])}
-    candidates = _named(files, folder) if files else [*_found(folder, ignored)]
+    role_models = {role: name for role, name in ((WORKER, worker), (CODER, coder)) if name is not None}
+    files = {name: _file_of(name, folder, yes=yes) for name in dict.fromkeys([*(model or ()), *role_models.values()])}
+    candidates = _named(files, folder) if files else [*_local_models(folder, ignored)]
     if not candidates:
         raise InputError(_nothing_here(folder, ignored))
     ids = {full_path(candidate.file): candidate.id for candidate in candidates}
-    by_hand = {role: ids[full_path(files[name])] for role, name in asked_for.items()}
+    by_hand = {role: ids[full_path(files[name])] for role, name in role_models.items()}
     try:
-        composed = compose(candidates, target, memory_for_models(chosen, None), by_hand)
+        composed = compose(candidates, target, memory_for_models(options, None), by_hand)
     except NothingAnswers as error:
         raise InputError(Problem("--model", f"none of the models answers requests: {error}", _suggestion())) from error
     registry = create_registry(target, composed.text.encode(), replace=force)
     warnings = [*ignored, *composed.warnings, *_hints(candidates, folder), *_planner_hint(composed)]
-    following = _following(registry, composed, chosen)
+    next_commands = _next_commands(registry, composed, options)
     if as_json:
         print_json(
             {
@@ -105,33 +105,30 @@ def init(
                 "roles": dict(composed.roles),
                 "notes": list(composed.notes),
                 "warnings": warnings,
-                "next": following,
+                "next": next_commands,
             }
         )
         return
-    write(lambda: print(printable(_summary(registry, composed, following)), end=""))
+    write(lambda: print(printable(_summary(registry, composed, next_commands)), end=""))
     write(lambda: print("".join(f"note: {printable(text)}\n" for text in warnings), end="", file=sys.stderr))
 
 
 def _named(named: Mapping[str, Path], folder: Path) -> list[Candidate]:
-    """Return the models that the user names, with their files, and models that are here and draft for them.
-
-    Raises InputError.
-    """
-    catalogue, known, files = read_catalogue(), known_models(folder), dict(named)
+    catalogue, by_file, files = read_catalogue(), known_models(folder), dict(named)
+    # Add their draft models if these are on this machine.
     for name in named:
         draft = catalogue[name].draft if name in catalogue else None
         if draft is not None and draft not in files and (file := find_here(draft, folder)) is not None:
             files[draft] = file
-    apart: dict[Path, tuple[str, CatalogueEntry | None]] = {}
+    distinct: dict[Path, tuple[str, CatalogueEntry | None]] = {}
     for name, file in files.items():
-        listed = (name, catalogue[name]) if name in catalogue else known.get(file) or _listed(file)
-        apart.setdefault(full_path(file), listed)
-    return _candidates(apart, folder)
+        listed = (name, catalogue[name]) if name in catalogue else by_file.get(file) or _listed(file)
+        # Two names of one file are one model.
+        distinct.setdefault(full_path(file), listed)
+    return _candidates(distinct, folder)
 
 
 def _file_of(name: str, folder: Path, *, yes: bool) -> Path:
-    """Return the file of a model, which is downloaded if need be. Raises InputError."""
     here = find_here(name, folder)
     if here is None and not yes and _is_download(name):
         _ask(name)
@@ -143,44 +140,39 @@ def _is_download(name: str) -> bool:
 
 
 def _ask(name: str) -> None:
-    """Ask whether a model is to be downloaded. Raises InputError where nobody can answer, or where it is not to be."""
     entry = read_catalogue().get(name)
-    much = f"about {size(entry.size)} ({entry.licence})" if entry is not None else "the model"
-    what = f"is not here: {much} would have to be downloaded"
+    download = f"about {size(entry.size)} ({entry.licence})" if entry is not None else "the model"
+    problem = f"is not here: {download} would have to be downloaded"
     accepted = f"--yes, or `orchestrator models get {shlex.quote(name)}` first"
+    # Without a terminal nobody can answer, and nothing is downloaded unasked.
     interactive = sys.stdin.isatty() and sys.stderr.isatty()
-    if not interactive or not typer.confirm(f"{name} {what}. Download it now?", err=True):
-        raise InputError(Problem(f"--model {name}", what, accepted))
+    if not interactive or not typer.confirm(f"{name} {problem}. Download it now?", err=True):
+        raise InputError(Problem(f"--model {name}", problem, accepted))
 
 
-def _found(folder: Path, ignored: list[str]) -> Iterator[Candidate]:
-    """Yield the models in the folder for models; what is none of them goes into `ignored`, with the reason."""
-    known = known_models(folder)
+def _local_models(folder: Path, ignored: list[str]) -> Iterator[Candidate]:
+    by_file = known_models(folder)
     files: dict[Path, tuple[str, CatalogueEntry | None]] = {}
     for file in models_in(folder):
         try:
             why = why_no_prompt(read_header(file))
         except GgufError as error:
             why = error.reason
+        # A file that cannot be used becomes a warning, not an error.
         if why is not None:
             ignored.append(f"{file} is left out: {why}")
         else:
-            files.setdefault(full_path(file), known.get(file) or _listed(file))
+            files.setdefault(full_path(file), by_file.get(file) or _listed(file))
     yield from _candidates(files, folder)
 
 
 def _listed(file: Path) -> tuple[str, CatalogueEntry | None]:
-    """Return the name of the model in a file, and its entry in the catalogue if it is a copy of a model there."""
     return recognise(file) or (id_from(file), None)
 
 
 def _candidates(files: dict[Path, tuple[str, CatalogueEntry | None]], folder: Path) -> list[Candidate]:
-    """Return the models in these files, each with its name, its entry in the catalogue, and what was measured of it.
-
-    Raises InputError.
-    """
     ids, measured = unique(name for name, _ in files.values()), read_measured(folder)
-    made = []
+    candidates = []
     for id, (file, (_, entry)) in zip(ids, files.items(), strict=True):
         try:
             header = read_header(file)
@@ -188,8 +180,8 @@ def _candidates(files: dict[Path, tuple[str, CatalogueEntry | None]], folder: Pa
             raise InputError(Problem(str(error.path), error.reason, "a GGUF model")) from error
         if (why := why_no_prompt(header)) is not None:
             raise InputError(Problem(str(file), why, OTHER_TEMPLATE))
-        made.append(as_candidate(id, file, header, entry, measured.get(model_file(file, header.file_bytes))))
-    return made
+        candidates.append(as_candidate(id, file, header, entry, measured.get(model_file(file, header.file_bytes))))
+    return candidates
 
 
 def _nothing_here(folder: Path, ignored: Sequence[str]) -> Problem:
@@ -204,16 +196,15 @@ def _suggestion() -> str:
 
 
 def _hints(candidates: Sequence[Candidate], folder: Path) -> Iterator[str]:
-    """Yield what would make it quicker: models that could draft for those that are here."""
-    catalogue, names = read_catalogue(), {one.id for one in candidates}
-    for one in candidates:
-        draft = catalogue[one.id].draft if one.id in catalogue else None
+    catalogue, names = read_catalogue(), {candidate.id for candidate in candidates}
+    for candidate in candidates:
+        draft = catalogue[candidate.id].draft if candidate.id in catalogue else None
         if draft is not None and draft not in names and find_here(draft, folder) is None:
-            yield f"{draft} ({size(catalogue[draft].size)}) could draft for {one.id}: add --model {draft}"
+            yield f"{draft} ({size(catalogue[draft].size)}) could draft for {candidate.id}: add --model {draft}"
 
 
 def _planner_hint(composed: Composed) -> Iterator[str]:
-    """Yield a note if no model here plans well: requests will be answered directly."""
+    # The share of plans that are right. Below LEAST_PLAN_QUALITY requests are answered directly.
     quality = composed.role_entries[FRONTDOOR].get("plan_quality")
     if isinstance(quality, float) and quality >= LEAST_PLAN_QUALITY:
         return
@@ -230,11 +221,10 @@ def _planner_hint(composed: Composed) -> Iterator[str]:
     )
 
 
-def _following(registry: Registry, composed: Composed, chosen: Settings) -> list[str]:
-    """Return the commands that come next."""
+def _next_commands(registry: Registry, composed: Composed, options: Settings) -> list[str]:
     path = registry.path
     command = "orchestrator"
-    if full_path(find_registry(chosen.registry_flag)) != path:
+    if full_path(find_registry(options.registry_flag)) != path:
         command += f" --registry {shlex.quote(str(path))}"
     return [
         f"{command} models try {composed.roles['worker']}",
@@ -243,10 +233,10 @@ def _following(registry: Registry, composed: Composed, chosen: Settings) -> list
     ]
 
 
-def _summary(registry: Registry, composed: Composed, following: Sequence[str]) -> str:
+def _summary(registry: Registry, composed: Composed, next_commands: Sequence[str]) -> str:
     width = max(map(len, composed.roles))
     lines = [f"{registry.path}\n"]
     lines += [f"  {role:{width}}  {model}\n" for role, model in composed.roles.items()]
     lines += [f"# {one_line(note)}\n" for note in composed.notes]
-    lines += ["Next:\n", *(f"  {line}\n" for line in following)]
+    lines += ["Next:\n", *(f"  {line}\n" for line in next_commands)]
     return "".join(lines)

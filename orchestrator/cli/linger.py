@@ -1,4 +1,4 @@
-"""Ask logind whether what this user starts outlives the last logout, and have it so. Only this file asks logind."""
+"""Query and enable lingering: a user's services outlive the last logout. Only this file talks to logind."""
 
 import os
 import pwd
@@ -6,28 +6,28 @@ import subprocess
 from typing import Final
 
 ENABLE: Final = "loginctl enable-linger"
+# The error of loginctl for a user without a session whose services do not outlive one
 _NO_SESSION: Final = "not logged in or lingering"
-"""What loginctl says of a user who has no session, and whose services do not outlive one."""
-_SECONDS: Final = 10.0
+_SECONDS: Final = 10.0  # timeout of one loginctl call
 
 
 def lingers() -> bool | None:
-    """Return whether the services of this user go on after the last logout; None if logind does not say it."""
+    """Return whether this user's services continue after the last logout; None if logind does not say."""
     user = pwd.getpwuid(os.getuid()).pw_name
-    done = _loginctl("show-user", user, "--property=Linger", "--value")
-    if done is None:
+    process = _loginctl("show-user", user, "--property=Linger", "--value")
+    if process is None:
         return None
-    if done.returncode != 0:
-        return False if _NO_SESSION in done.stderr else None
-    return {"yes": True, "no": False}.get(done.stdout.strip())
+    if process.returncode != 0:
+        return False if _NO_SESSION in process.stderr else None
+    return {"yes": True, "no": False}.get(process.stdout.strip())
 
 
 def enable_linger() -> str:
-    """Have the services of this user go on after the last logout. Return why that did not work; empty if it did."""
-    done = _loginctl("enable-linger")
-    if done is None:
+    """Keep this user's services running after the last logout. Return why that failed; empty if it did not."""
+    process = _loginctl("enable-linger")
+    if process is None:
         return "loginctl does not run here"
-    return "" if done.returncode == 0 else done.stderr.strip() or f"loginctl ended with {done.returncode}"
+    return "" if process.returncode == 0 else process.stderr.strip() or f"loginctl ended with {process.returncode}"
 
 
 def _loginctl(*words: str) -> subprocess.CompletedProcess[str] | None:

@@ -20,22 +20,17 @@ from orchestrator.run.updates import Progress
 from orchestrator.task.events import Event, RunAccepted
 
 FRAMES_PER_SECOND = 8
-DRAWING_SHARE = 20
-"""At most one part in this many of the time is spent on drawing."""
-LINES_AROUND_ROWS = 7
-"""The lines of a frame that are not rows of steps."""
+DRAWING_SHARE = 20  # drawing takes at most one part in this many of the time
+LINES_AROUND_ROWS = 7  # lines of a frame that are not rows of steps
+# Without a terminal: seconds of silence until a line tells the progress, and until one says "still at work".
 PROGRESS_PAUSE = 2.0
 STILL_PAUSE = 10.0
-"""Without a terminal, a line says how far it has come after so many seconds without another line, and another one that
-it is still at work where nothing is being written."""
-TAIL_LENGTH = 200
-"""How many of the last characters that a step has written are kept."""
-TAIL_SHOWN = 50
-"""How many of them are shown."""
+TAIL_LENGTH = 200  # characters that are kept of a step's latest text
+TAIL_SHOWN = 50  # characters of these that are shown
 
 
 class RunDisplay(Protocol):
-    """Shows runs to the user while they run. `begin` comes before the first run, and `end` after the last one."""
+    """Shows runs to the user while they run. `begin` comes before the first run, `end` after the last one."""
 
     def begin(self) -> None: ...
 
@@ -51,7 +46,7 @@ class RunDisplay(Protocol):
 
 
 class SilentDisplay:
-    """Shows nothing, so that stdout holds one JSON object and stderr nothing at all."""
+    """Shows nothing: with --json, stdout holds one JSON object, and stderr nothing."""
 
     def begin(self) -> None:
         """Do nothing."""
@@ -73,7 +68,7 @@ class SilentDisplay:
 
 
 class PlainDisplay(SilentDisplay):
-    """Writes one line for each thing that happens, with the seconds since the run was accepted."""
+    """Writes one line per event, with the seconds since the run was accepted."""
 
     def __init__(self, console: Console, clock: Callable[[], float] = time.time) -> None:
         self._console = console
@@ -82,14 +77,12 @@ class PlainDisplay(SilentDisplay):
         self._written = clock()
 
     def event(self, event: Event) -> None:
-        """Write one line about an event, if it is of interest to a user."""
         if self._start is None or isinstance(event, RunAccepted):
             self._start = event.at
         if line := progress_line(event):
             self._print(f"{event.at - self._start:8.2f} s  {one_line(line)}")
 
     def progress(self, progress: Progress) -> None:
-        """Write how far a step or the plan has come, or what it waits for, if nothing was written for a few seconds."""
         if self._clock() - self._written < PROGRESS_PAUSE:
             return
         if progress.wait:
@@ -99,9 +92,9 @@ class PlainDisplay(SilentDisplay):
         self._print_now(f"{progress.step or 'plan'} is being written: {progress.output_tokens} tokens so far{rate}")
 
     async def animate(self) -> None:
-        """Write a line whenever nothing was written for long: models take a while to load, and long prompts to read."""
         while True:
             await asyncio.sleep(STILL_PAUSE)
+            # Models take a while to load, and long prompts to read
             if self._clock() - self._written >= STILL_PAUSE:
                 self._print_now("still at work" if self._start is not None else "models are being loaded")
 
@@ -110,7 +103,6 @@ class PlainDisplay(SilentDisplay):
         self._print(f"{since}{line}")
 
     def show_message(self, text: str) -> None:
-        """Write a message as a line."""
         self._print(text)
 
     def _print(self, line: str) -> None:
@@ -119,7 +111,7 @@ class PlainDisplay(SilentDisplay):
 
 
 class LiveDisplay:
-    """Redraws the DAG with the state, role and tokens per second of each step until the run has ended."""
+    """Redraws the DAG with the state, role and speed (tokens per second) of each step until the run has ended."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -127,11 +119,10 @@ class LiveDisplay:
         self._run: RunView | None = None
         self._progress: dict[str, Progress] = {}
         self._message = "ctrl-C cancels"
-        self._tail = ("", "")
-        self._skew = 0.0
+        self._tail = ("", "")  # the step that writes, and its latest text
+        self._skew = 0.0  # seconds by which this clock was ahead of the latest event
 
     def begin(self) -> None:
-        """Start to draw at the bottom of the terminal."""
         self._live.start()
 
     def end(self) -> None:
@@ -139,7 +130,6 @@ class LiveDisplay:
         write(self._live.stop)
 
     def event(self, event: Event) -> None:
-        """Apply an event to what the next frame shows."""
         if isinstance(event, RunAccepted):
             self._run, self._progress = RunView(event), {}
         else:
@@ -149,23 +139,21 @@ class LiveDisplay:
         self._skew = time.time() - event.at
 
     def progress(self, progress: Progress) -> None:
-        """Note how far a step, or the plan, has come; the next frame shows it."""
         self._progress[progress.step] = progress
         label = f"{progress.step or 'plan'} thinks" if progress.thinking else progress.step
         self._tail = (label, progress.text_tail[-TAIL_LENGTH:])
 
     def show_message(self, text: str) -> None:
-        """Show `text` in the last line from now on."""
         self._message = text
         self._refresh()
 
     async def animate(self) -> None:
-        """Draw frames until cancelled, also when nothing happens, since a frame shows the time that has passed."""
         while True:
-            begun = time.monotonic()
+            # Draw also when nothing happens, since a frame shows the time that has passed.
+            start = time.monotonic()
             self._refresh()
-            took = time.monotonic() - begun
-            await asyncio.sleep(max(1 / FRAMES_PER_SECOND, took * DRAWING_SHARE))
+            elapsed = time.monotonic() - start
+            await asyncio.sleep(max(1 / FRAMES_PER_SECOND, elapsed * DRAWING_SHARE))
 
     def _refresh(self) -> None:
         height = max(4, self._console.size.height - LINES_AROUND_ROWS)
@@ -185,8 +173,8 @@ def render(
 ) -> Group:
     """Return one frame with at most `height` rows of steps. `now` is in seconds since the epoch.
 
-    `message` is the last line. `tail` says which step writes or thinks (empty: the plan), and what it wrote last.
-    `progress` is the latest progress of each step that is at work, and under an empty name that of the plan.
+    `message` is the last line. `tail` is the step that writes or thinks (empty: the plan), and its latest text.
+    `progress` is the latest progress of each active step; its empty key is the plan.
     """
     foot = Text(message, no_wrap=True, overflow="ellipsis", style="dim")
     step, text = tail
@@ -200,12 +188,12 @@ def render(
 
 def _head(run: RunView, now: float) -> tuple[Text, Text]:
     steps = [step for step in run.steps() if step.parent is None]
-    done = sum(step.state is State.DONE for step in steps)
+    done_count = sum(step.state is State.DONE for step in steps)
     head = Text(one_line(run.title), style="bold", no_wrap=True, overflow="ellipsis")
     status = Text(f"{run.accepted.run}  ", no_wrap=True, overflow="ellipsis")
     status.append(run.status, style=STATE_STYLES.get(run.status, ""))
     elapsed = run.wall_seconds if run.ended else now
-    status.append(f"  {run.accepted.mode}  {done} of {len(steps)} done  {seconds(elapsed)}")
+    status.append(f"  {run.accepted.mode}  {done_count} of {len(steps)} done  {seconds(elapsed)}")
     if steps and run.state.growing:
         status.append("  more steps may come", style="dim")
     return head, status
@@ -217,11 +205,11 @@ def _rows(run: RunView, now: float, height: int, signs: Glyphs, progress: Mappin
         return [_planning(progress)] if run.status == "planning" else []
     if len(steps) <= height:
         return [step_table(run, steps, now, signs, progress=progress)]
-    chosen = select_steps(steps, height - 1)
+    selected = select_steps(steps, height - 1)
     counts = Counter(step.state for step in steps)
     states = ", ".join(f"{counts[state]} {state}" for state in State if counts[state])
-    more = Text(f"{len(steps) - len(chosen)} more; of all: {states}", style="dim")
-    return [step_table(run, chosen, now, signs, progress=progress, drawn=False), more]
+    more = Text(f"{len(steps) - len(selected)} more; of all: {states}", style="dim")
+    return [step_table(run, selected, now, signs, progress=progress, drawn=False), more]
 
 
 def _planning(progress: Mapping[str, Progress]) -> Text:

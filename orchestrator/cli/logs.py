@@ -8,13 +8,12 @@ MAX_BYTES = 8 << 20
 
 
 class RunLogFile:
-    """A log file that is created with its first line. When it exceeds 8 MiB, it is renamed to `NAME.old`."""
+    """A log file, created with its first line. When it exceeds 8 MiB, it is renamed to `NAME.old`."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def write(self, text: str) -> int:
-        """Append `text`, and ignore errors: a run does not fail because it cannot be logged."""
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             if self._path.exists() and self._path.stat().st_size > MAX_BYTES:
@@ -22,7 +21,7 @@ class RunLogFile:
             with open(self._path, "a", encoding="utf-8", errors="backslashreplace") as file:
                 file.write(text)
         except OSError:
-            return 0
+            return 0  # a run does not fail because it cannot be logged
         return len(text)
 
     def flush(self) -> None:
@@ -30,7 +29,7 @@ class RunLogFile:
 
 
 def log_to(path: Path) -> None:
-    """Log to `path` from now on, one JSON object a line."""
+    """Log to `path` from now on, one JSON object per line."""
     structlog.configure(
         processors=[
             structlog.processors.add_log_level,

@@ -10,6 +10,7 @@ from orchestrator.cli.errors import Boundary
 from orchestrator.cli.on_demand import GroupOnDemand, load
 from orchestrator.cli.settings import Settings
 
+# Where each command is, in the order of the help
 PLACES: Final = {
     "run": "orchestrator.cli.run:run",
     "init": "orchestrator.cli.init:init",
@@ -47,7 +48,6 @@ PLACES: Final = {
     "doctor": "orchestrator.cli.system:doctor",
     "version": "orchestrator.cli.system:show_version",
 }
-"""Where each command is, in the order of the help."""
 
 
 class _Commands(Boundary, GroupOnDemand):

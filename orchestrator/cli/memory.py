@@ -29,11 +29,11 @@ from orchestrator.service.graph_questions import ask_memory
 from orchestrator.service.learning import evaluate_router, explained_choices, offline, plain, rebuild_memory
 from orchestrator.service.service import Service
 
+# Explains the columns of `memory explain`
 LEGEND: Final = """\
 Value: the expected reward less the price of time, tokens and loading; the highest is best. Expected: the reward that
 the head, by its part, and similar episodes, by the rest, come to when calibrated, with its standard error. Probability:
 how likely the candidate was to be taken. Similar episodes: up to three that spoke of the candidate, each with its Q."""
-"""What the columns of `memory explain` say."""
 _MODE_OF: Final = {name: mode for mode, name in MODES.items()}
 
 app = typer.Typer(
@@ -46,29 +46,29 @@ app = typer.Typer(
 @app.command()
 def stats(context: typer.Context, as_json: JsonFlag = False) -> None:
     """Show what the memory holds, how it has learned, and what its advice is used for."""
-    chosen = settings(context)
-    if answers(chosen.home):
-        with DaemonClient(chosen.home) as daemon:
-            found = daemon.ask("GET", "/v1/memory")
+    options = settings(context)
+    if answers(options.home):
+        with DaemonClient(options.home) as daemon:
+            report = daemon.ask("GET", "/v1/memory")
     else:
-        with offline(chosen.home, chosen.registry(), load_configuration().memory) as learning:
-            found = plain(learning.status())
+        with offline(options.home, options.registry(), load_configuration().memory) as learning:
+            report = plain(learning.status())
     if as_json:
-        print_json(found)
+        print_json(report)
         return
-    write(lambda: print("\n".join(_stats_lines(found))))
+    write(lambda: print("\n".join(_stats_lines(report))))
 
 
 @app.command()
 def explain(context: typer.Context, run: RunArgument = "last", as_json: JsonFlag = False) -> None:
     """Explain each choice of a run: which episodes spoke, their Q, the head's part, the confidence, and the rules."""
     with JournalReader.open_to_read(settings(context).home) as journal:
-        found = explained_choices(journal, find_run(journal, run))
+        explained = explained_choices(journal, find_run(journal, run))
     if as_json:
-        print_json(found)
+        print_json(explained)
         return
     console = make_console(sys.stdout)
-    write(lambda: _print_choices(console, found["choices"]))
+    write(lambda: _print_choices(console, explained["choices"]))
 
 
 @app.command()
@@ -89,16 +89,21 @@ def evaluate(
     95 %. An estimate by fewer than about 30 effective choices says little: the router's actions were hardly tried.
     """
     with JournalReader.open_to_read(settings(context).home) as journal:
-        found = evaluate_router(journal, router)
+        evaluation = evaluate_router(journal, router)
     if as_json:
-        print_json(found)
+        print_json(evaluation)
         return
     table = _table("Estimate", "Reward", "95 %", "Effective")
-    rows = [*found["estimates"].items(), ("over the rules", found["over_rules"])]
-    for name, one in rows:
-        table.add_row(name, f"{one['value']:.3f}", f"{one['low']:.3f} to {one['high']:.3f}", f"{one['effective']:.0f}")
+    rows = [*evaluation["estimates"].items(), ("over the rules", evaluation["over_rules"])]
+    for name, estimate in rows:
+        table.add_row(
+            name,
+            f"{estimate['value']:.3f}",
+            f"{estimate['low']:.3f} to {estimate['high']:.3f}",
+            f"{estimate['effective']:.0f}",
+        )
     console = make_console(sys.stdout)
-    head = f"{router}: {found['choices']} choices, which have really earned {found['logged']:.3f}"
+    head = f"{router}: {evaluation['choices']} choices, which have really earned {evaluation['logged']:.3f}"
     write(lambda: _print_all(console, Text(head), table))
 
 
@@ -112,21 +117,21 @@ def ask(
 
     For example: MATCH (a:Attempt)-[:FAILED_WITH]->(f:FailureKind) RETURN f.name, count(*).
     """
-    chosen = settings(context)
-    if answers(chosen.home):
-        with DaemonClient(chosen.home) as daemon:
-            found = daemon.ask("POST", "/v1/memory/ask", json={"cypher": cypher})
+    options = settings(context)
+    if answers(options.home):
+        with DaemonClient(options.home) as daemon:
+            answer = daemon.ask("POST", "/v1/memory/ask", json={"cypher": cypher})
     else:
-        with offline(chosen.home, chosen.registry(), load_configuration().memory) as learning:
-            found = asdict(asyncio.run(ask_memory(learning, Sandbox.probe, cypher, 10.0)))
+        with offline(options.home, options.registry(), load_configuration().memory) as learning:
+            answer = asdict(asyncio.run(ask_memory(learning, Sandbox.probe, cypher, 10.0)))
     if as_json:
-        print_json(found)
+        print_json(answer)
         return
-    table = _table(*found["columns"])
-    for row in found["rows"]:
+    table = _table(*answer["columns"])
+    for row in answer["rows"]:
         table.add_row(*(Text(one_line(str(value))) for value in row))
     console = make_console(sys.stdout)
-    write(lambda: _print_all(console, table, *_notes(found)))
+    write(lambda: _print_all(console, table, *_notes(answer)))
 
 
 @app.command()
@@ -139,13 +144,13 @@ def rebuild(context: typer.Context, as_json: JsonFlag = False) -> None:
         write(lambda: print("index and graph were made anew"))
 
 
-def rebuild_index_and_graph(chosen: Settings, memory: MemorySettings) -> None:
-    """Make the index and the graph of the memory anew: by the daemon, or in this process without one."""
-    if answers(chosen.home):
-        with DaemonClient(chosen.home) as daemon:
+def rebuild_index_and_graph(options: Settings, memory: MemorySettings) -> None:
+    """Rebuild the index and the graph of the memory: in the daemon, or in this process if there is none."""
+    if answers(options.home):
+        with DaemonClient(options.home) as daemon:
             daemon.ask("POST", "/v1/memory/rebuild")
     else:
-        with offline(chosen.home, chosen.registry(), memory) as learning:
+        with offline(options.home, options.registry(), memory) as learning:
             rebuild_memory(learning)
 
 
@@ -176,16 +181,16 @@ def train_router(
     The models stay as they are. Tasks run as batch runs in the state folder, which no daemon may own meanwhile.
     Training that was interrupted goes on where it was when it is started with the same options.
     """
-    chosen = settings(context)
-    if answers(chosen.home):
-        what = f"a daemon owns {chosen.home}"
-        raise InputError(Problem("memory train", what, "another --home, or no daemon while training goes on"))
-    wanted = _tasks(tasks, seed, family, folder)
+    options = settings(context)
+    if answers(options.home):
+        conflict = f"a daemon owns {options.home}"
+        raise InputError(Problem("memory train", conflict, "another --home, or no daemon while training goes on"))
+    rollout_tasks = _tasks(tasks, seed, family, folder)
     if out is not None and (out.is_dir() or not out.absolute().parent.is_dir()):
         raise InputError(Problem(f"--out {out}", "cannot be written there", "a file in a folder that exists"))
-    log_to(Home(chosen.home).logs / "orchestrator.log")
+    log_to(Home(options.home).logs / "orchestrator.log")
     try:
-        points = asyncio.run(_train(chosen, wanted, width, explore))
+        points = asyncio.run(_train(options, rollout_tasks, width, explore))
     except KeyboardInterrupt:
         print("interrupted; the same command goes on where this training was", file=sys.stderr)
         raise
@@ -195,7 +200,7 @@ def train_router(
         except OSError as error:
             print(f"the page {out} cannot be written: {error.strerror}", file=sys.stderr)
     if as_json:
-        print_json({"tasks": len(wanted), "points": [asdict(one) for one in points]})
+        print_json({"tasks": len(rollout_tasks), "points": [asdict(point) for point in points]})
         return
     write(lambda: make_console(sys.stdout).print(_points_table(points)))
 
@@ -205,34 +210,34 @@ def _tasks(count: int, seed: int, families: Sequence[str] | None, folder: Path |
         return list(family_tasks(count, seed, tuple(families or STEP_FAMILIES)))
     if families:
         raise InputError(Problem("--family", "is given beside --folder", "one of them"))
-    found = folder_tasks(folder)
-    return [found[number % len(found)].numbered(number // len(found), seed) for number in range(count)]
+    templates = folder_tasks(folder)
+    # The folder's tasks repeat, with new numbers, until there are enough.
+    return [templates[number % len(templates)].numbered(number // len(templates), seed) for number in range(count)]
 
 
-async def _train(chosen: Settings, tasks: Sequence[RolloutTask], width: int, explore: float) -> list[Point]:
+async def _train(options: Settings, tasks: Sequence[RolloutTask], width: int, explore: float) -> list[Point]:
     configuration = load_configuration()
     memory = configuration.memory.model_copy(update={"use": "on", "explore": {EVERY_TYPE: explore}})
     runs = configuration.runs.model_copy(update={"max_running": width, "reserved": 0})
     changed = configuration.model_copy(update={"memory": memory, "runs": runs})
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=make_console(sys.stderr), disable=not sys.stderr.isatty()) as shown:
-        bar = shown.add_task("tasks", total=len(tasks))
-        async with Service(chosen.home, chosen.registry(), changed) as service:
-            return await train(service, tasks, width, lambda done, total: shown.update(bar, completed=done))
+    with Progress(*columns, console=make_console(sys.stderr), disable=not sys.stderr.isatty()) as progress:
+        bar = progress.add_task("tasks", total=len(tasks))
+        async with Service(options.home, options.registry(), changed) as service:
+            return await train(service, tasks, width, lambda finished, total: progress.update(bar, completed=finished))
 
 
-def _stats_lines(found: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what `memory stats` prints."""
-    yield f"Use          {found['use']} (configured: {found['configured']})"
-    limit = f"at most {found['ready_by_caller']} of one caller who is no owner"
-    yield f"Outcomes     {found['outcomes']} learned from"
-    yield f"Ready        {found['ready']} of the {found['ready_outcomes']} outcomes that advice needs; {limit}"
-    for one in found["callers"]:
-        told = f"{one['drawn']} not forced, counted as {one['counted']:.1f} of {one['told']:.1f}"
-        yield f"Caller       {one['caller'] or '(not recorded)'}: {one['outcomes']} outcomes, {told}"
-    weight = f"its verdict counts {found['judge_weight']:.2f}"
-    yield f"Judge        agreed with a checker {found['judge_agreed']} of {found['judge_compared']} times; {weight}"
-    held = found["stats"]
+def _stats_lines(report: Mapping[str, Any]) -> Iterator[str]:
+    yield f"Use          {report['use']} (configured: {report['configured']})"
+    limit = f"at most {report['ready_by_caller']} of one caller who is no owner"
+    yield f"Outcomes     {report['outcomes']} learned from"
+    yield f"Ready        {report['ready']} of the {report['ready_outcomes']} outcomes that advice needs; {limit}"
+    for caller in report["callers"]:
+        counts = f"{caller['drawn']} not forced, counted as {caller['counted']:.1f} of {caller['told']:.1f}"
+        yield f"Caller       {caller['caller'] or '(not recorded)'}: {caller['outcomes']} outcomes, {counts}"
+    weight = f"its verdict counts {report['judge_weight']:.2f}"
+    yield f"Judge        agreed with a checker {report['judge_agreed']} of {report['judge_compared']} times; {weight}"
+    held = report["stats"]
     if held is not None:
         yield f"Episodes     {held['episodes']}, {held['share_seen_again']:.1%} of them seen again"
         updated = f"{held['share_updated']:.1%} updated an episode"
@@ -245,12 +250,11 @@ def _stats_lines(found: Mapping[str, Any]) -> Iterator[str]:
         yield f"Database     {size(held['database_bytes'])}"
         for problem in held["problems"]:
             yield f"Problem      {one_line(problem)}"
-    if found["problem"]:
-        yield f"Problem      {one_line(found['problem'])}"
+    if report["problem"]:
+        yield f"Problem      {one_line(report['problem'])}"
 
 
 def _print_choices(console: Console, choices: Sequence[Mapping[str, Any]]) -> None:
-    """Print each choice with its candidates, and below all of them what the columns say."""
     for choice in choices:
         where = "plan" if choice["step"] is None else f"{choice['step']}, attempt {choice['attempt']}"
         console.print(Text(f"{where}: {choice['taken']}", style="bold"))
@@ -268,32 +272,34 @@ def _print_choices(console: Console, choices: Sequence[Mapping[str, Any]]) -> No
         console.print(Text(LEGEND, style="dim"))
 
 
-def _estimates(estimates: Sequence[Mapping[str, Any]], taken: str) -> Table:
-    """Return the candidates of a choice; `>` marks the one that was taken."""
+def _estimates(estimates: Sequence[Mapping[str, Any]], taken_action: str) -> Table:
     table = _table("  Candidate", "Value", "Expected", "Price", "Head", "Its part", "Probability", "Similar episodes")
     for column in table.columns[1:-1]:
         column.no_wrap = True
-    for one in estimates:
-        action = Action(one["role"], one["persona"], one["model"], one["thinking"], one["mode"])
-        mark = ">" if taken in (named(action), f"mode {_MODE_OF.get(action.mode)}") else " "
+    for estimate in estimates:
+        action = Action(
+            estimate["role"], estimate["persona"], estimate["model"], estimate["thinking"], estimate["mode"]
+        )
+        # `>` marks the candidate that was taken.
+        mark = ">" if taken_action in (named(action), f"mode {_MODE_OF.get(action.mode)}") else " "
         parts = (
-            one["role"],
-            one["model"],
-            one["persona"],
-            one["thinking"] and f"thinking {one['thinking']}",
-            one["mode"],
+            estimate["role"],
+            estimate["model"],
+            estimate["persona"],
+            estimate["thinking"] and f"thinking {estimate['thinking']}",
+            estimate["mode"],
         )
         voices = [
-            f"{voice['episode']} (Q {voice['q']:.2f}, alike {voice['similarity']:.2f})" for voice in one["voices"]
+            f"{voice['episode']} (Q {voice['q']:.2f}, alike {voice['similarity']:.2f})" for voice in estimate["voices"]
         ]
         table.add_row(
             Text(f"{mark} " + " ".join(filter(None, parts))),
-            f"{one['value']:.3f}",
-            f"{one['worth']:.3f} ± {one['error']:.3f}",
-            f"{one['price']:.3f}",
-            f"{one['head']:.3f}",
-            f"{one['head_part']:.0%}",
-            f"{one['probability']:.3g}",
+            f"{estimate['value']:.3f}",
+            f"{estimate['worth']:.3f} ± {estimate['error']:.3f}",
+            f"{estimate['price']:.3f}",
+            f"{estimate['head']:.3f}",
+            f"{estimate['head_part']:.0%}",
+            f"{estimate['probability']:.3g}",
             ", ".join(voices[:3]) or "-",
         )
     return table
@@ -301,15 +307,15 @@ def _estimates(estimates: Sequence[Mapping[str, Any]], taken: str) -> Table:
 
 def _points_table(points: Sequence[Point]) -> Table:
     table = _table("Tasks", "Success", "Q", "Regret", "λ", "Width", "Followed")
-    for one in points:
+    for point in points:
         table.add_row(
-            str(one.tasks),
-            f"{one.success:.2f}",
-            f"{one.q:.3f}",
-            f"{one.regret:.3f}",
-            f"{one.stage:.3f}",
-            f"{one.width:.1f}",
-            f"{one.followed:.0%}",
+            str(point.tasks),
+            f"{point.success:.2f}",
+            f"{point.q:.3f}",
+            f"{point.regret:.3f}",
+            f"{point.stage:.3f}",
+            f"{point.width:.1f}",
+            f"{point.followed:.0%}",
         )
     return table
 
@@ -319,13 +325,14 @@ def _print_all(console: Console, *parts: Text | Table) -> None:
         console.print(part)
 
 
-def _notes(found: Mapping[str, Any]) -> Iterator[Text]:
-    """Yield what has to be said of an answer of the graph."""
-    if found["more"]:
+def _notes(answer: Mapping[str, Any]) -> Iterator[Text]:
+    if answer["more"]:
         yield Text("There are more rows.", style="dim")
-    if found["behind"]:
-        what = f"{found['behind']} outcomes came since the graph was written; `orchestrator memory rebuild` brings them"
-        yield Text(what, style="dim")
+    if answer["behind"]:
+        note = (
+            f"{answer['behind']} outcomes came since the graph was written; `orchestrator memory rebuild` brings them"
+        )
+        yield Text(note, style="dim")
 
 
 def _table(*titles: str) -> Table:

@@ -90,11 +90,11 @@ def add(
     The entry is made from the file's header and the available memory, and printed as YAML, with the reasons. --write
     leaves the rest of the registry as it is, with its comments, and writes nothing that could not be loaded.
     """
-    chosen, wanted = settings(context), tuple(dict.fromkeys(roles or ()))
-    registry = registry_to_add_to(chosen, save=save)
-    proposal = _proposed(file, registry, memory_for_models(chosen, registry), name, wanted)
-    _check(proposal, registry, wanted)
-    changes = _role_entries(proposal, registry, wanted, file)
+    options, role_names = settings(context), tuple(dict.fromkeys(roles or ()))
+    registry = registry_to_add_to(options, save=save)
+    proposal = _proposed(file, registry, memory_for_models(options, registry), name, role_names)
+    _check(proposal, registry, role_names)
+    changes = _role_entries(proposal, registry, role_names, file)
     if save:
         _save(proposal, registry, changes)
     warnings = [*proposal.warnings, *_lacking(registry, changes, file)]
@@ -105,27 +105,23 @@ def add(
     write(lambda: print("".join(f"warning: {printable(text)}\n" for text in warnings), end="", file=sys.stderr))
 
 
-def registry_to_add_to(chosen: Settings, *, save: bool) -> Registry:
-    """Return the registry that a model is to be added to. Raises RegistryError.
-
-    A file that is named and does not exist, or has no models yet, is begun. So is the user's own registry where there
-    is none: the packaged one, which is used until then, is nobody's to change.
-    """
-    path = chosen.registry_path
+def registry_to_add_to(options: Settings, *, save: bool) -> Registry:
+    """Return the registry to add a model to; an empty one if its file is new or has no models. Raises RegistryError."""
+    path = options.registry_path
+    # Write the user's own registry: the packaged one is only a default.
     if save and path == PACKAGED:
         path = configured_registry()
     return blank_registry(path) or load_registry(path)
 
 
-def memory_for_models(chosen: Settings, registry: Registry | None) -> int:
-    """Return the bytes that models may take together: as the registry says, else the memory that the backend has."""
+def memory_for_models(options: Settings, registry: Registry | None) -> int:
+    """Return the bytes that all models may take: what the registry sets, else what the backend has."""
     if registry is not None and registry.defaults.memory is not None:
         return registry.defaults.memory
-    return ask_backend(chosen, lambda backend: backend.memory())
+    return ask_backend(options, lambda backend: backend.memory())
 
 
 def _proposed(file: Path, registry: Registry, budget: int, name: str | None, roles: Sequence[str]) -> Proposal:
-    """Read the file's header and propose an entry. Raises InputError."""
     try:
         header = read_header(file)
         full_path(file).as_posix().encode()
@@ -138,13 +134,12 @@ def _proposed(file: Path, registry: Registry, budget: int, name: str | None, rol
 
 
 def _check(proposal: Proposal, registry: Registry, roles: Sequence[str]) -> None:
-    """Raise InputError for a bad or taken id, for a bad name of a role, and for a model that cannot have a role."""
     for option, name in (("--id", proposal.id), *(("--role", role) for role in roles)):
         if not re.fullmatch(NAME, name):
             raise InputError(Problem(f"{option} {name}", "is no name", NAME_RULE))
     if proposal.id in registry.models:
-        taken = f"is taken by {registry.models[proposal.id].file or 'a model that another server runs'}"
-        raise InputError(Problem(f"--id {proposal.id}", taken, f"a new one, such as {_free(proposal.id, registry)}"))
+        conflict = f"is taken by {registry.models[proposal.id].file or 'a model that another server runs'}"
+        raise InputError(Problem(f"--id {proposal.id}", conflict, f"a new one, such as {_free(proposal.id, registry)}"))
     tiers = {role: registry.roles[role].tier if role in registry.roles else usual_tier(role) for role in roles}
     if proposal.why_no_prompt is not None and set(tiers.values()) != {"D"}:
         raise InputError(Problem(str(proposal.entry["file"]), proposal.why_no_prompt, OTHER_TEMPLATE))
@@ -161,31 +156,26 @@ def _free(name: str, registry: Registry) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _RoleChange:
-    """What becomes of a role that is given to a model."""
-
-    entry: Mapping[str, object]
-    """The keys that are added or changed."""
+    entry: Mapping[str, object]  # the keys that are added or changed
     is_new: bool
-    left_out: tuple[str, ...] = ()
-    """The keys that the role loses, since they were made for the model that it had."""
-    kept: tuple[str, ...] = ()
-    """The keys that it keeps, though they may have been chosen for the model that it had."""
+    left_out: tuple[str, ...] = ()  # keys that the role loses: they were made for its previous model
+    kept: tuple[str, ...] = ()  # keys that stay, though perhaps chosen for the previous model
 
 
 def _role_entries(
     proposal: Proposal, registry: Registry, roles: Sequence[str], file: Path
 ) -> Mapping[str, _RoleChange]:
-    """Return what becomes of the roles that the model gets. In a new registry, these are all roles if none is named."""
+    # In a new registry, the model gets all roles if none is named.
     if not registry.models and not roles:
-        known = recognise(file)
-        one = as_candidate(proposal.id, file, read_header(file), None if known is None else known[1])
+        recognised = recognise(file)
+        candidate = as_candidate(proposal.id, file, read_header(file), None if recognised is None else recognised[1])
         try:
-            made = compose([one], registry.path, proposal.room.budget)
+            composed = compose([candidate], registry.path, proposal.room.budget)
         except NothingAnswers:
             accepted = "--role draft or --role embedder, or a model that answers for the first one"
             reason = f"would be the only model of a new registry, and {proposal.suits.why}"
             raise InputError(Problem(str(file), reason, accepted)) from None
-        return {role: _RoleChange(entry, is_new=True) for role, entry in made.role_entries.items()}
+        return {role: _RoleChange(entry, is_new=True) for role, entry in composed.role_entries.items()}
     return {role: _role_change(proposal, registry, role) for role in roles}
 
 
@@ -204,7 +194,6 @@ def _role_change(proposal: Proposal, registry: Registry, role: str) -> _RoleChan
 
 
 def _save(proposal: Proposal, registry: Registry, changes: Mapping[str, _RoleChange]) -> None:
-    """Write the entry into the registry's file, which is begun if need be. Raises RegistryError."""
     path = registry.path
     try:
         before = path.read_bytes() if path.exists() else b""
@@ -224,9 +213,8 @@ def _save(proposal: Proposal, registry: Registry, changes: Mapping[str, _RoleCha
 
 
 def _lacking(registry: Registry, changes: Mapping[str, _RoleChange], file: Path) -> Iterator[str]:
-    """Yield what a new registry lacks for requests in words, and which adapters roles could have and do not get."""
-    known = recognise(file)
-    for role, adapter in () if known is None else known[1].adapters.items():
+    recognised = recognise(file)
+    for role, adapter in () if recognised is None else recognised[1].adapters.items():
         if role in changes and "lora" not in changes[role].entry:
             keys = f"`system: {adapter.system}` and `lora: [{{file: {adapter.path}}}]`"
             yield f"an adapter for this model as {role} ships, and the role does not use it: give the role {keys}"
@@ -315,9 +303,9 @@ def _role_table(registry: Registry, arrow: str) -> Table:
 
 
 def _escalation(role: RoleEntry, registry: Registry, arrow: str) -> str:
-    """Return the chain of escalation, each role with its level. A registry has no cycles of escalation."""
     names = []
     following = role.escalates_to
+    # Ends, since a registry has no cycles of escalation.
     while following is not None:
         level = registry.roles[following].level
         names.append(f"{following} ({level})" if level else following)
@@ -334,7 +322,7 @@ def _table(*titles: str) -> Table:
 
 
 def _count(number: int) -> str:
-    """Return a number of parameters for people: `512 K`, `2.3 M`, `7.1 B`."""
+    # 512 K, 2.3 M, 7.1 B
     for unit, name in ((10**9, "B"), (10**6, "M")):
         if number >= unit:
             return f"{number / unit:.1f} {name}"

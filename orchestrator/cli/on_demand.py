@@ -8,34 +8,33 @@ import typer
 import typer.main
 from typer.core import TyperGroup
 
-Command = Any
-"""A command as typer makes it. The class is in a private module of typer."""
+Command = Any  # a command as typer makes it; the class is in a private module of typer
 
 
 class CommandsOnDemand(MutableMapping[str, Command]):
-    """The commands of a group by their names, each of which is made when it is asked for.
+    """The commands of a group by name, each made when it is first used.
 
-    `places` says where the function or the `typer.Typer` of each is: "MODULE:ATTRIBUTE". `ready` are commands that
-    there are already. Their names are listed first.
+    `places` maps a name to "MODULE:ATTRIBUTE", a function or a `typer.Typer`. `ready` are commands that exist already.
+    They are listed first.
     """
 
     def __init__(self, places: Mapping[str, str], ready: Mapping[str, Command] | None = None) -> None:
         self._places = dict(places)
-        self._made: dict[str, Command] = dict(ready or {})
-        self._names: Final = dict.fromkeys([*self._made, *self._places])
+        self._commands: dict[str, Command] = dict(ready or {})
+        self._names: Final = dict.fromkeys([*self._commands, *self._places])
 
     def __getitem__(self, name: str) -> Command:
-        if name not in self._made:
-            self._made[name] = _made(name, load(self._places[name]))
-        return self._made[name]
+        if name not in self._commands:
+            self._commands[name] = _new_command(name, load(self._places[name]))
+        return self._commands[name]
 
     def __setitem__(self, name: str, command: Command) -> None:
         self._names[name] = None
-        self._made[name] = command
+        self._commands[name] = command
 
     def __delitem__(self, name: str) -> None:
         del self._names[name]
-        self._made.pop(name, None)
+        self._commands.pop(name, None)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._names)
@@ -45,34 +44,31 @@ class CommandsOnDemand(MutableMapping[str, Command]):
 
 
 class GroupOnDemand(TyperGroup):
-    """A group whose commands are those that it was made with and those of `places`, made when they are asked for."""
+    """A group with the commands that it was made with, and those of `places`, made when they are first used."""
 
-    places: ClassVar[Mapping[str, str]] = {}
-    """Where further commands are: "MODULE:ATTRIBUTE" by the name of the command."""
+    places: ClassVar[Mapping[str, str]] = {}  # the name of a command -> "MODULE:ATTRIBUTE"
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self.commands = CommandsOnDemand(self.places, self.commands)
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """Return the names of the commands, in the order of the table."""
         return list(self.commands)
 
 
 def load(place: str) -> Any:
-    """Return what a module has under a name, for "MODULE:ATTRIBUTE"."""
+    """Return the attribute that "MODULE:ATTRIBUTE" names."""
     module, attribute = place.split(":")
     return getattr(import_module(module), attribute)
 
 
-def _made(name: str, found: Any) -> Command:
-    """Return the command that a function or a `typer.Typer` stands for."""
+def _new_command(name: str, target: Any) -> Command:
     alone = typer.Typer(rich_markup_mode=None, add_completion=False, pretty_exceptions_enable=False)
     alone.callback()(_nothing)  # without it, typer would make the only command the outermost one
-    if isinstance(found, typer.Typer):
-        alone.add_typer(found, name=name)
+    if isinstance(target, typer.Typer):
+        alone.add_typer(target, name=name)
     else:
-        alone.command(name)(found)
+        alone.command(name)(target)
     return typer.main.get_group(alone).commands[name]
 
 

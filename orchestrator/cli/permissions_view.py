@@ -12,12 +12,11 @@ from orchestrator.service.permissions import ANY, COMMANDS, OPEN, ROUTES, TOOLS,
 TABLES: Final = {"routes": ROUTES, "tools": TOOLS, "commands": COMMANDS}
 TITLES: Final = {OPEN: "open: needs no permission", ANY: "any: needs at least one permission"}
 WIDTH: Final = 116
-UNBROKEN: Final = "\u00a0"
-"""Stands for a space at which no line is broken."""
+UNBROKEN: Final = "\u00a0"  # stands for a space at which no line is broken
 
 
 def permissions_json(settings: ServerSettings, home: Path) -> dict[str, Any]:
-    """Return the permissions and roles by caller, and what each permission is for, as JSON has them."""
+    """Return the permissions and roles of each caller, and what each permission is for."""
     return {
         "callers": {access.key: [*_permissions(access), *_other_roles(access)] for access in _callers(settings, home)},
         "needs": {
@@ -28,7 +27,7 @@ def permissions_json(settings: ServerSettings, home: Path) -> dict[str, Any]:
 
 
 def permission_lines(settings: ServerSettings, home: Path) -> Iterator[str]:
-    """Yield the same as lines of text."""
+    """Yield `permissions_json` as lines of text."""
     shown = permissions_json(settings, home)
     yield "Who may do what; `callers` of [server] says so."
     width = max(map(len, shown["callers"]))
@@ -48,24 +47,24 @@ def permission_lines(settings: ServerSettings, home: Path) -> Iterator[str]:
 
 
 def _callers(settings: ServerSettings, home: Path) -> list[Access]:
-    """Return the callers that have rights of their own, and those that the configuration names."""
     callers = Callers(home, settings.callers)
     users = [key.removeprefix("user:") for key in settings.callers if key.startswith("user:")]
     named = [key.partition(":")[2] for key in settings.callers if key.startswith("token:")]
-    found = [
+    accesses = [
         callers.named_user(callers.folder_owner().removeprefix("user:")),
         callers.named_user("root"),
         *map(callers.named_user, users),
         callers.token("", ""),
         *(callers.token(name, "") for name in (*settings.tokens, *named)),
     ]
-    return list({access.key: access for access in found}.values())
+    # The configuration may name the owner or root too.
+    return list({access.key: access for access in accesses}.values())
 
 
 def _permissions(access: Access) -> list[str]:
-    return [one for one in Permission if one in access.permissions]
+    return [permission for permission in Permission if permission in access.permissions]
 
 
 def _other_roles(access: Access) -> list[str]:
-    """Return the roles that only procedures know."""
+    # Only procedures know these roles.
     return sorted(access.caller.roles - {"owner", "operator", "approver"})

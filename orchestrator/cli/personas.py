@@ -20,8 +20,7 @@ from orchestrator.run.personas import PersonaProposal
 from orchestrator.task.personas import MAX_TEXT, MadePersona, unknown_persona
 from registry.models import Persona
 
-LARGEST_FILE: Final = 64 * 1024
-"""Bytes of a file that holds the text of a persona; anything larger is refused without being read."""
+LARGEST_FILE: Final = 64 * 1024  # bytes; a larger file is refused before all of it is read
 
 app = typer.Typer(
     name="personas",
@@ -36,20 +35,17 @@ NameArgument = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """A persona, and what is kept of its making if it was made at run time."""
-
     persona: Persona
-    made: MadePersona | None
+    made: MadePersona | None  # None unless it was made at run time
     uses: tuple[PersonaUse, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """Return the persona as JSON."""
-        one, made = self.persona, self.made
+        persona, made = self.persona, self.made
         return {
-            "name": one.name,
-            "text": one.text,
-            "description": one.description,
-            "maker": one.maker,
+            "name": persona.name,
+            "text": persona.text,
+            "description": persona.description,
+            "maker": persona.maker,
             "by": made.by if made else "",
             "made": made.made if made else None,
             "retired": made.retired if made else None,
@@ -113,12 +109,12 @@ def add(
     if as_json:
         print_json({"name": placed.name, "new": placed.new, "similarity": placed.similarity})
         return
-    said = f"{placed.name} added" if placed.new else f"{placed.name} says the same already; nothing was added"
+    message = f"{placed.name} added" if placed.new else f"{placed.name} says the same already; nothing was added"
     if not placed.new and placed.name != name:
-        said = (
+        message = (
             f"{placed.name} says nearly the same ({placed.similarity:.2f} alike): use it, or add yours with --distinct"
         )
-    write(lambda: print(said))
+    write(lambda: print(message))
 
 
 @app.command()
@@ -149,42 +145,45 @@ def stats(context: typer.Context, as_json: JsonFlag = False) -> None:
     write(lambda: make_console(sys.stdout).print(table))
 
 
-def _rows(chosen: Settings) -> list[_Row]:
-    """Return all personas: those of the registry's file, then those that were made at run time, also retired ones."""
-    registry = chosen.registry()
-    with JournalReader.open_to_read(chosen.home) as journal:
-        made, uses = {one.name: one for one in journal.personas()}, journal.persona_uses()
-    known = {**{name: one.persona for name, one in made.items()}, **registry.personas}
-    known = {**registry.personas, **known}  # those of the file first
+def _rows(options: Settings) -> list[_Row]:
+    registry = options.registry()
+    with JournalReader.open_to_read(options.home) as journal:
+        records, uses = {record.name: record for record in journal.personas()}, journal.persona_uses()
+    by_name = {**{name: record.persona for name, record in records.items()}, **registry.personas}
+    by_name = {**registry.personas, **by_name}  # those of the file first
     return [
-        _Row(one, made.get(name) if one.maker != "file" else None, tuple(use for use in uses if use.persona == name))
-        for name, one in known.items()
+        _Row(
+            persona,
+            records.get(name) if persona.maker != "file" else None,
+            tuple(use for use in uses if use.persona == name),
+        )
+        for name, persona in by_name.items()
     ]
 
 
-def _row(chosen: Settings, name: str) -> _Row:
-    rows = _rows(chosen)
-    found = next((row for row in rows if row.persona.name == name), None)
-    if found is None:
+def _row(options: Settings, name: str) -> _Row:
+    rows = _rows(options)
+    match = next((row for row in rows if row.persona.name == name), None)
+    if match is None:
         raise InputError(unknown_persona(name, [row.persona.name for row in rows], "NAME"))
-    return found
+    return match
 
 
-def _text(given: str) -> str:
-    """Return the text of an option, or that of the file which it names. Raises InputError."""
-    if not given.startswith("@"):
-        return given
-    path, accepted = Path(given[1:]), f"a text of 1 to {MAX_TEXT['user']:,} characters"
+def _text(argument: str) -> str:
+    # @FILE names a file that holds the text.
+    if not argument.startswith("@"):
+        return argument
+    path, accepted = Path(argument[1:]), f"a text of 1 to {MAX_TEXT['user']:,} characters"
     try:
         with path.open("rb") as file:
             data = file.read(LARGEST_FILE + 1)
         if len(data) > LARGEST_FILE:
-            raise InputError(Problem(f"--text {given}", f"has more than {LARGEST_FILE:,} bytes", accepted))
+            raise InputError(Problem(f"--text {argument}", f"has more than {LARGEST_FILE:,} bytes", accepted))
         return data.decode()
     except OSError as error:
-        raise InputError(Problem(f"--text {given}", f"cannot be read: {error.strerror}", "a text file")) from error
+        raise InputError(Problem(f"--text {argument}", f"cannot be read: {error.strerror}", "a text file")) from error
     except UnicodeDecodeError as error:
-        raise InputError(Problem(f"--text {given}", "is no text in UTF-8", "a text file")) from error
+        raise InputError(Problem(f"--text {argument}", "is no text in UTF-8", "a text file")) from error
 
 
 def _table(*titles: str) -> Table:

@@ -74,42 +74,41 @@ def _table(models: Sequence[Mapping[str, Any]]) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
     for title in ("Model", "State", "Residency", "Memory", "Requests", "Threads", "Note"):
         table.add_column(title, overflow="fold")
-    for one in models:
+    for model in models:
         table.add_row(
-            one["model"],
-            one["state"],
-            f"{one['residency']}, pinned" if one["pinned"] else one["residency"],
-            size(one["bytes"]),
-            f"{one['active']} of {one['requests']}{_roles(one.get('roles', {}))}",
-            "-" if one["threads"] is None else str(one["threads"]),
-            one_line(one["reason"] or ""),
+            model["model"],
+            model["state"],
+            f"{model['residency']}, pinned" if model["pinned"] else model["residency"],
+            size(model["bytes"]),
+            f"{model['active']} of {model['requests']}{_roles(model.get('roles', {}))}",
+            "-" if model["threads"] is None else str(model["threads"]),
+            one_line(model["reason"] or ""),
         )
     return table
 
 
 def _roles(roles: Mapping[str, Mapping[str, int]]) -> str:
-    """Return how many requests each role has, in the order of the roles' first requests; empty where none has any."""
+    # In the order of their first requests
     asking = [f"{name or 'no role'} {use['requests']}" for name, use in roles.items() if use["requests"]]
     return f": {one_line(', '.join(asking))}" if asking else ""
 
 
 def _counter_lines(models: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return lines about each model: what roles have asked of it, how its prompt cache served, and its drafts."""
     lines = []
-    for one in models:
-        for role, use in one.get("roles", {}).items():
+    for model in models:
+        for role, use in model.get("roles", {}).items():
             if use["answers"]:
                 tokens = f"{use['prompt_tokens']} prompt and {use['output_tokens']} output tokens"
-                lines.append(f"{one['model']}: {role or 'no role'}: {use['answers']} answers, {tokens}")
-        counters = one["counters"]
+                lines.append(f"{model['model']}: {role or 'no role'}: {use['answers']} answers, {tokens}")
+        counters = model["counters"]
         if counters and counters["prompt_tokens"]:
             reused = f"{counters['reused_tokens']} of {counters['prompt_tokens']} prompt tokens reused"
-            lines.append(f"{one['model']}: {reused}{_drafts(counters)}")
+            lines.append(f"{model['model']}: {reused}{_drafts(counters)}")
     return lines
 
 
 def _drafts(counters: Mapping[str, Any]) -> str:
     if counters["speculation"] is None:
         return ""
-    kept = f"{counters['accepted']} of {counters['drafted']} kept, {counters['saved_seconds']:.2g} s saved; "
-    return f"; drafts: {kept if counters['drafted'] else ''}{one_line(counters['speculation'])}"
+    summary = f"{counters['accepted']} of {counters['drafted']} kept, {counters['saved_seconds']:.2g} s saved; "
+    return f"; drafts: {summary if counters['drafted'] else ''}{one_line(counters['speculation'])}"

@@ -1,6 +1,6 @@
-"""Have procedures planned and executed: by the daemon of the state folder, or by this process if there is none.
+"""Plan and execute procedures: in the daemon of the state folder, or in this process if there is none.
 
-Both ways answer with what the API answers, as JSON has it.
+Both return the bodies of the HTTP API.
 """
 
 import os
@@ -45,19 +45,18 @@ from procedures.ports import Caller
 from procedures.run import ExecutionWatcher
 
 Body = dict[str, Any]
-Tell = Callable[[str, str], None]
-"""Is told the id of a step, and what happens in it."""
+Tell = Callable[[str, str], None]  # called with the id of a step, and what happens in it
+# The kinds of audit entries that are shown while a procedure is executed.
 SHOWN_KINDS: Final = ("acting", "step_done", "step_failed", "undone", "not_undone")
-"""The kinds of entries that are shown while a procedure is executed."""
 RECOVERED: Final = "it was interrupted; `orchestrator procedures recover` brings it to its end"
 STOPPING: Final = "\nit stops before its next action, and is undone then; ctrl-C once more leaves that for later\n"
 
 
 class ProcedureBackend(Protocol):
-    """What the commands about procedures need done.
+    """What the commands about procedures need.
 
-    Every call raises ProcedureError, and NoDaemon, DaemonGone, DaemonRefused and InputError if a daemon does it. The
-    calls with `tell` return the execution when it is over.
+    Every call raises ProcedureError, and NoDaemon, DaemonGone, DaemonRefused and InputError if a daemon does the work.
+    Calls with `tell` return the execution when it is over.
     """
 
     def listing(self) -> Body: ...
@@ -89,10 +88,9 @@ class ProcedureBackend(Protocol):
 
 
 class EmbeddedProcedures:
-    """A `ProcedureBackend` that does the work in this process."""
+    """A `ProcedureBackend` that works in this process, for its user `caller`."""
 
     def __init__(self, engine: ProcedureEngine, caller: Caller) -> None:
-        """`caller` is the user of this process."""
         self._engine = engine
         self._caller = caller
 
@@ -124,7 +122,7 @@ class EmbeddedProcedures:
         return execution_body(self._engine, execution)
 
     def executions(self, limit: int) -> list[Body]:
-        return [one.to_json() for one in self._engine.executions(limit)]
+        return [execution.to_json() for execution in self._engine.executions(limit)]
 
     def rollback(self, execution: str, *, force: bool, tell: Tell) -> Body:
         with _when_interrupted(RECOVERED):
@@ -132,11 +130,11 @@ class EmbeddedProcedures:
 
     def recover(self, tell: Tell) -> list[Body]:
         with _when_interrupted(RECOVERED):
-            return [one.to_json() for one in self._engine.recover(self._caller, _watcher(tell))]
+            return [execution.to_json() for execution in self._engine.recover(self._caller, _watcher(tell))]
 
     def audit(self, limit: int) -> Body:
         log = self._engine.audit
-        return {"head": str(log.head()), "entries": [entry_body(one) for one in log.last(limit)]}
+        return {"head": str(log.head()), "entries": [entry_body(entry) for entry in log.last(limit)]}
 
     def verify(self, head: AuditHead | None) -> Body:
         return verified_body(self._engine.audit, head)
@@ -150,7 +148,7 @@ class EmbeddedProcedures:
 
 
 class DaemonProcedures:
-    """A `ProcedureBackend` whose work the daemon of a state folder does."""
+    """A `ProcedureBackend` that asks the daemon of a state folder."""
 
     def __init__(self, daemon: DaemonClient) -> None:
         self._daemon = daemon
@@ -167,8 +165,8 @@ class DaemonProcedures:
 
     def begin(self, name: str, inputs: Mapping[str, Any], digest: str | None, tell: Tell) -> Body:
         path = f"/v1/procedures/{path_part('NAME', name)}/executions"
-        made = self._daemon.ask("POST", path, json={"inputs": dict(inputs), "digest": digest})
-        return made if made["state"] == "planned" else self._follow(made["id"], tell)
+        execution = self._daemon.ask("POST", path, json={"inputs": dict(inputs), "digest": digest})
+        return execution if execution["state"] == "planned" else self._follow(execution["id"], tell)
 
     def approve(self, execution: str, digest: str, tell: Tell) -> Body:
         self._daemon.ask("POST", self._path(execution, "/approve"), json={"digest": digest})
@@ -181,8 +179,8 @@ class DaemonProcedures:
         return self._daemon.ask("GET", self._path(execution))
 
     def executions(self, limit: int) -> list[Body]:
-        found: list[Body] = self._daemon.ask("GET", "/v1/procedures/executions", params={"limit": limit})["executions"]
-        return found
+        rows: list[Body] = self._daemon.ask("GET", "/v1/procedures/executions", params={"limit": limit})["executions"]
+        return rows
 
     def rollback(self, execution: str, *, force: bool, tell: Tell) -> Body:
         return self._daemon.ask("POST", self._path(execution, "/rollback"), json={"force": force})
@@ -195,14 +193,13 @@ class DaemonProcedures:
         return self._daemon.ask("GET", "/v1/procedures/audit", params={"limit": limit})
 
     def verify(self, head: AuditHead | None) -> Body:
-        given = {} if head is None else {"head": str(head)}
-        return self._daemon.ask("GET", "/v1/procedures/audit/verify", params=given)
+        query = {} if head is None else {"head": str(head)}
+        return self._daemon.ask("GET", "/v1/procedures/audit/verify", params=query)
 
     def new_log(self) -> Body:
         return self._daemon.ask("POST", "/v1/procedures/audit/new")
 
     def _follow(self, execution: str, tell: Tell) -> Body:
-        """Tell what happens in an execution until it is over, and return it then."""
         going_on = f"the daemon goes on with it; `orchestrator procedures cancel {execution}` has it stopped and undone"
         with _when_interrupted(going_on):
             for name, data in self._daemon.events(self._path(execution, "/events")):
@@ -218,66 +215,66 @@ class DaemonProcedures:
 
 
 class EmbeddedUpkeep(Upkeep):
-    """What operations of procedures have done by this process, where the state folder has no daemon."""
+    """The `Upkeep` of procedures in this process, for a state folder without a daemon."""
 
-    def __init__(self, chosen: Settings, configuration: Configuration) -> None:
-        self._chosen = chosen
+    def __init__(self, options: Settings, configuration: Configuration) -> None:
+        self._options = options
         self._memory = configuration.memory
 
     def backup(self) -> Backup:
-        with Journal.open(self._chosen.home) as journal:
+        with Journal.open(self._options.home) as journal:
             return make_backup(journal)
 
     def vacuum(self, request: VacuumRequest) -> VacuumResult:
-        return ask_backend(self._chosen, lambda one: one.vacuum(request))
+        return ask_backend(self._options, lambda target: target.vacuum(request))
 
     def runs(self) -> Backend:
-        return backend(self._chosen)
+        return backend(self._options)
 
     def add_persona(self, proposal: PersonaProposal) -> Placed:
-        return ask_backend(self._chosen, lambda one: one.add_persona(proposal))
+        return ask_backend(self._options, lambda target: target.add_persona(proposal))
 
     def retire_persona(self, name: str) -> None:
-        ask_backend(self._chosen, lambda one: one.retire_persona(name))
+        ask_backend(self._options, lambda target: target.retire_persona(name))
 
     def rebuild_memory(self) -> None:
-        rebuild_index_and_graph(self._chosen, self._memory)
+        rebuild_index_and_graph(self._options, self._memory)
 
     def compact_memory(self) -> Compacted:
-        with offline(self._chosen.home, self._chosen.registry(), self._memory) as learning:
+        with offline(self._options.home, self._options.registry(), self._memory) as learning:
             return compact_memory(learning)
 
     @contextmanager
     def memory_closed(self) -> Iterator[None]:
-        with ExitStack() as held:
-            run_or_fail(lambda: held.enter_context(HomeLock(Home(self._chosen.home))))
+        with ExitStack() as stack:
+            run_or_fail(lambda: stack.enter_context(HomeLock(Home(self._options.home))))
             yield
 
 
 @contextmanager
-def procedure_backend(chosen: Settings) -> Iterator[ProcedureBackend]:
+def procedure_backend(options: Settings) -> Iterator[ProcedureBackend]:
     """Return the backend of the state folder: its daemon if one answers, else this process.
 
-    This process first brings executions to their end that were interrupted; a daemon does so when it starts.
+    This process first finishes interrupted executions; a daemon does so when it starts.
     """
-    if answers(chosen.home):
-        with DaemonClient(chosen.home) as daemon:
-            if chosen.registry_flag is not None:
-                daemon.check_registry(chosen.registry_flag)
+    if answers(options.home):
+        with DaemonClient(options.home) as daemon:
+            if options.registry_flag is not None:
+                daemon.check_registry(options.registry_flag)
             yield DaemonProcedures(daemon)
         return
-    with embedded_engine(chosen) as engine:
-        callers = Callers(chosen.home, load_configuration().server.callers)
+    with embedded_engine(options) as engine:
+        callers = Callers(options.home, load_configuration().server.callers)
         yield EmbeddedProcedures(engine, callers.user().caller)
 
 
 @contextmanager
-def embedded_engine(chosen: Settings) -> Iterator[ProcedureEngine]:
-    """Return the engine of procedures of this process, which logs to the state folder from now on."""
-    log_to(Home(chosen.home).logs / "orchestrator.log")
+def embedded_engine(options: Settings) -> Iterator[ProcedureEngine]:
+    """Return the procedure engine of this process, which logs to the state folder from now on."""
+    log_to(Home(options.home).logs / "orchestrator.log")
     configuration = load_configuration()
-    upkeep = EmbeddedUpkeep(chosen, configuration)
-    installation = Installation.of(chosen.home, chosen.registry_path, configuration, upkeep)
+    upkeep = EmbeddedUpkeep(options, configuration)
+    installation = Installation.of(options.home, options.registry_path, configuration, upkeep)
     engine = procedures_engine(installation, configuration)
     try:
         yield engine
@@ -286,18 +283,18 @@ def embedded_engine(chosen: Settings) -> Iterator[ProcedureEngine]:
 
 
 def shown_kind(kind: str) -> str:
-    """Return what is told of an entry of one of the `SHOWN_KINDS`."""
+    """Return the text for an audit entry of one of the `SHOWN_KINDS`."""
     return kind.replace("_", " ").removeprefix("step ")
 
 
 @contextmanager
 def _stopped_by_ctrl_c(engine: ProcedureEngine) -> Iterator[None]:
-    """Have the first ctrl-C stop what `engine` executes, and undo it; the second one interrupts the process."""
     earlier = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or not callable(earlier):
         yield
         return
 
+    # The first ctrl-C stops the execution and undoes it; the second one interrupts the process.
     def stop(number: int, frame: FrameType | None) -> None:
         signal.signal(signal.SIGINT, earlier)
         if engine.stop():
@@ -313,12 +310,11 @@ def _stopped_by_ctrl_c(engine: ProcedureEngine) -> Iterator[None]:
 
 
 @contextmanager
-def _when_interrupted(told: str) -> Iterator[None]:
-    """Say on stderr what becomes of an execution if ctrl-C ends this process."""
+def _when_interrupted(consequence: str) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        write(lambda: print(f"\n{told}", file=sys.stderr, flush=True))
+        write(lambda: print(f"\n{consequence}", file=sys.stderr, flush=True))
         raise
 
 

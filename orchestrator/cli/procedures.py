@@ -78,16 +78,17 @@ def procedures() -> None:
 def list_procedures(context: typer.Context, as_json: JsonFlag = False) -> None:
     """List the procedures that ship, those of your own folder, and the schedules with what was missed."""
     with procedure_backend(settings(context)) as backend:
-        found = backend.listing()
+        overview = backend.listing()
     if as_json:
-        print_json(found)
+        print_json(overview)
         return
-    width = max((len(one["id"]) for one in found["procedures"]), default=0)
+    width = max((len(procedure["id"]) for procedure in overview["procedures"]), default=0)
     lines = [
-        f"{one['id']:{width}}  {one['version']:8}  {_first_line(one['description'])}" for one in found["procedures"]
+        f"{procedure['id']:{width}}  {procedure['version']:8}  {_first_line(procedure['description'])}"
+        for procedure in overview["procedures"]
     ]
-    lines += [f"broken: {one}" for one in found["broken"]]
-    lines += [line for one in found["schedules"] for line in _schedule_lines(one)]
+    lines += [f"broken: {problem}" for problem in overview["broken"]]
+    lines += [line for schedule in overview["schedules"] for line in _schedule_lines(schedule)]
     write(lambda: print(printable("\n".join(lines))))
 
 
@@ -121,19 +122,19 @@ def run(
     daemon of the state folder executes it, or this command itself if there is no daemon; ctrl-C then stops it, and
     undoes what it has done.
     """
-    given = _inputs(inputs or [])
+    values = _inputs(inputs or [])
     with procedure_backend(settings(context)) as backend:
         _recover(backend)
-        plan = backend.plan(name, given)
+        plan = backend.plan(name, values)
         if not as_json:
             write(lambda: print(printable("\n".join(_plan_lines(plan)))))
         if dry_run:
             if as_json:
                 print_json(plan)
             raise typer.Exit(ExitCode.FAILED if plan["problems"] else ExitCode.DONE)
-        asks = plan["needs_approval"] and not plan["problems"]
-        approved = plan["digest"] if asks and (yes or _confirmed(as_json=as_json)) else None
-        execution = backend.begin(name, given, approved, _tell(as_json))
+        approvable = plan["needs_approval"] and not plan["problems"]
+        approved = plan["digest"] if approvable and (yes or _confirmed(as_json=as_json)) else None
+        execution = backend.begin(name, values, approved, _tell(as_json))
     if execution["state"] == "planned":
         _tell_waiting(execution, as_json=as_json)
         return
@@ -169,11 +170,11 @@ def withdraw(context: typer.Context, execution: ExecutionArgument, as_json: Json
 def cancel(context: typer.Context, execution: ExecutionArgument, as_json: JsonFlag = False) -> None:
     """Have the daemon stop an execution before its next action, and undo what it has done."""
     with DaemonClient(settings(context).home) as daemon:
-        found = daemon.ask("POST", f"/v1/procedures/executions/{path_part('EXECUTION', execution)}/cancel")
+        body = daemon.ask("POST", f"/v1/procedures/executions/{path_part('EXECUTION', execution)}/cancel")
     if as_json:
-        print_json(found)
+        print_json(body)
     else:
-        write(lambda: print(printable(f"{found['id']}: is to stop, and to undo what it has done")))
+        write(lambda: print(printable(f"{body['id']}: is to stop, and to undo what it has done")))
 
 
 @app.command("history")
@@ -188,19 +189,19 @@ def history(
     """List executions, newest first, or show one: what it changed, what was undone, what to look at."""
     with procedure_backend(settings(context)) as backend:
         if execution is not None:
-            one = backend.execution(execution)
+            body = backend.execution(execution)
             if as_json:
-                print_json(one)
+                print_json(body)
             else:
-                lines = [*_plan_lines(one["plan_of"]), ""] if one["plan_of"] is not None else []
-                lines += [f"without its plan: {one['no_plan']}"] if one["no_plan"] else []
-                write(lambda: print(printable("\n".join([*lines, *_execution_lines(one)]))))
+                lines = [*_plan_lines(body["plan_of"]), ""] if body["plan_of"] is not None else []
+                lines += [f"without its plan: {body['no_plan']}"] if body["no_plan"] else []
+                write(lambda: print(printable("\n".join([*lines, *_execution_lines(body)]))))
             return
-        found = backend.executions(limit)
+        rows = backend.executions(limit)
     if as_json:
-        print_json({"executions": found})
+        print_json({"executions": rows})
         return
-    write(lambda: print(printable("\n".join(_line(one) for one in found) or "no procedure was executed yet")))
+    write(lambda: print(printable("\n".join(_line(row) for row in rows) or "no procedure was executed yet")))
 
 
 @app.command("rollback")
@@ -223,11 +224,11 @@ def rollback(
 def recover(context: typer.Context, as_json: JsonFlag = False) -> None:
     """Bring executions to their end whose process was killed. Other commands do this before they execute anything."""
     with procedure_backend(settings(context)) as backend:
-        found = backend.recover(_tell(as_json))
+        rows = backend.recover(_tell(as_json))
     if as_json:
-        print_json({"recovered": found})
+        print_json({"recovered": rows})
         return
-    lines = [line for one in found for line in _execution_lines(one)] or ["nothing was interrupted"]
+    lines = [line for row in rows for line in _execution_lines(row)] or ["nothing was interrupted"]
     write(lambda: print(printable("\n".join(lines))))
 
 
@@ -252,17 +253,17 @@ def audit(
     --begin-new keeps a damaged log in a folder of its own, with the checkpoints by which its executions could be
     undone, and begins another one.
     """
-    known = _head(head)
+    noted_head = _head(head)
     with procedure_backend(settings(context)) as backend:
         if new_log:
             _tell_break(backend.new_log(), as_json=as_json)
             return
-        found = backend.verify(known) if verify else backend.audit(limit)
+        report = backend.verify(noted_head) if verify else backend.audit(limit)
     if as_json:
-        print_json({"verified": None, "entries": [], **found})
+        print_json({"verified": None, "entries": [], **report})
         return
-    lines = _verified_lines(found) if verify else map(_entry_line, found["entries"])
-    write(lambda: print(printable("\n".join([*lines, f"head {found['head']}"]))))
+    lines = _verified_lines(report) if verify else map(_entry_line, report["entries"])
+    write(lambda: print(printable("\n".join([*lines, f"head {report['head']}"]))))
 
 
 @app.command("new")
@@ -327,15 +328,15 @@ def schema() -> None:
 def operations(context: typer.Context, as_json: JsonFlag = False) -> None:
     """List the operations that steps can call, with their arguments and outputs."""
     with embedded_engine(settings(context)) as engine:
-        found = sorted(engine.ports.operations.items())
+        entries = sorted(engine.ports.operations.items())
     rows = [
         {
             "name": name,
-            "description": one.description,
-            "arguments": one.form.model_json_schema().get("properties", {}),
-            "outputs": dict(one.outputs),
+            "description": operation.description,
+            "arguments": operation.form.model_json_schema().get("properties", {}),
+            "outputs": dict(operation.outputs),
         }
-        for name, one in found
+        for name, operation in entries
     ]
     if as_json:
         print_json({"operations": rows})
@@ -344,7 +345,7 @@ def operations(context: typer.Context, as_json: JsonFlag = False) -> None:
 
 
 def ask_about(backend: ProcedureBackend, execution: Body) -> None:
-    """Show a plan that waits for an approval, and execute it if the user approves it now; else tell how to approve it.
+    """Show a plan that waits for an approval. Execute it if the user approves it, else print how to approve it.
 
     Exits with 1 if the execution fails.
     """
@@ -357,27 +358,24 @@ def ask_about(backend: ProcedureBackend, execution: Body) -> None:
 
 
 def _recover(backend: ProcedureBackend) -> None:
-    """Bring interrupted executions to their end, and tell on stderr how each has ended.
-
-    It is left to others where this user may not do that; the command that follows says what keeps it from its work.
-    """
     try:
-        recovered = backend.recover(_tell(as_json=True))
+        recovered = backend.recover(_tell(as_json=True))  # silent: only the end of each execution is printed
     except (ProcedureForbidden, DaemonRefused):
+        # This user may not recover; the command that follows says what hinders it.
         return
-    for one in recovered:
-        for line in _execution_lines(one):
+    for execution in recovered:
+        for line in _execution_lines(execution):
             _say(f"interrupted earlier: {line}")
 
 
-def _inputs(given: list[str]) -> dict[str, str]:
-    found = {}
-    for text in given:
+def _inputs(arguments: list[str]) -> dict[str, str]:
+    inputs = {}
+    for text in arguments:
         name, sign, value = text.partition("=")
         if not sign:
             raise InputError(Problem(f"--input {text}", "has no =", "NAME=VALUE"))
-        found[name] = value
-    return found
+        inputs[name] = value
+    return inputs
 
 
 def _head(text: str | None) -> AuditHead | None:
@@ -388,7 +386,7 @@ def _head(text: str | None) -> AuditHead | None:
 
 
 def _confirmed(*, as_json: bool) -> bool:
-    """Return whether the user approves the plan that was shown; False without a terminal."""
+    # Without a terminal nobody can approve.
     return not as_json and sys.stdin.isatty() and typer.confirm("Approve and execute this plan?", err=True)
 
 
@@ -407,7 +405,10 @@ def _tell_break(entry: Body, *, as_json: bool) -> None:
         return
     lines = [
         f"the damaged log is kept in {entry['kept']}, beside the new one, which begins with: {entry['damage']}",
-        *(f"look at: execution {one} was under way, and can no longer be undone" for one in entry["executions"]),
+        *(
+            f"look at: execution {execution} was under way, and can no longer be undone"
+            for execution in entry["executions"]
+        ),
     ]
     write(lambda: print(printable("\n".join(lines))))
 
@@ -420,18 +421,16 @@ def _say(text: str) -> None:
     write(lambda: print(printable(text), file=sys.stderr, flush=True))
 
 
-def _finish(execution: Body, wanted: str, *, as_json: bool) -> None:
-    """Print how an execution has ended, and exit with 1 if that is not as `wanted`."""
+def _finish(execution: Body, expected: str, *, as_json: bool) -> None:
     if as_json:
         print_json(execution)
     else:
         write(lambda: print(printable("\n".join(_execution_lines(execution)))))
-    if execution["state"] != wanted:
+    if execution["state"] != expected:
         raise typer.Exit(ExitCode.FAILED)
 
 
 def _operation_problems(procedure: Procedure, operations: Mapping[str, Operation[Any]]) -> Iterator[RegistryProblem]:
-    """Yield what is wrong with the calls of operations, also of those in compensations."""
     for index, step in enumerate(procedure.form.steps):
         place: KeyPath = ("steps", index)
         yield from _call_problems(procedure, step, place, operations)
@@ -445,18 +444,19 @@ def _call_problems(
     kind = kind_of(action)
     if (called := action.call or action.memory) is None:
         return
+    # A step of the kind `memory` names its operation without the prefix.
     prefix = "memory." if kind == "memory" else ""
     operation = operations.get(prefix + called.operation)
     if operation is None:
-        known = [one.removeprefix(prefix) for one in operations if one.startswith(prefix)]
-        what = f"there is no operation {called.operation!r}"
-        yield procedure.problem((*place, kind, "operation"), what, nearest(called.operation, known))
+        names = [full_name.removeprefix(prefix) for full_name in operations if full_name.startswith(prefix)]
+        reason = f"there is no operation {called.operation!r}"
+        yield procedure.problem((*place, kind, "operation"), reason, nearest(called.operation, names))
         return
     fields = operation.form.model_fields
     for name in called.arguments:
         if name not in fields:
-            what = f"{operation.name} has no such argument"
-            yield procedure.problem((*place, kind, "arguments", name), what, nearest(name, fields))
+            reason = f"{operation.name} has no such argument"
+            yield procedure.problem((*place, kind, "arguments", name), reason, nearest(name, fields))
     for name, field in fields.items():
         if field.is_required() and name not in called.arguments:
             yield procedure.problem((*place, kind), f"{operation.name} needs the argument {name}")
@@ -465,9 +465,9 @@ def _call_problems(
 def _plan_lines(plan: Body) -> Iterator[str]:
     yield f"plan {plan['digest'][:16]} of {plan['procedure']} {plan['version']}"
     for step in plan["steps"]:
-        told = f": {step['description']}" if step["description"] else ""
+        description = f": {step['description']}" if step["description"] else ""
         runs = "" if step["runs"] in ("yes", "no") else f" (if its condition holds: {step['runs']})"
-        yield f"{step['id']} [{step['kind']}]{told}{runs}"
+        yield f"{step['id']} [{step['kind']}]{description}{runs}"
         yield from (f"    {line}" for line in step["shown"].splitlines())
         yield f"    undo: {step['undo']}"
     if plan["destructive"]:
@@ -492,31 +492,31 @@ def _execution_lines(execution: Body) -> Iterator[str]:
 def _line(execution: Body) -> str:
     version = f" {execution['version']}" if execution["version"] else ""
     why = f": {execution['error']}" if execution["state"] == "missed" else ""
-    what = f"{execution['procedure']}{version}{why}"
-    return f"{execution['id']}  {_at(execution['planned'])}  {execution['state']:15}  {what}"
+    subject = f"{execution['procedure']}{version}{why}"
+    return f"{execution['id']}  {_at(execution['planned'])}  {execution['state']:15}  {subject}"
 
 
 def _schedule_lines(schedule: Body) -> Iterator[str]:
     due = "never again" if schedule["next"] is None else _at(schedule["next"])
     last = schedule["last"]
-    told = f"; last {_at(last['at'])}: {last['state']} ({last['id']})" if last else ""
-    yield f"schedule {schedule['schedule']}: next {due}{told}"
+    last_run = f"; last {_at(last['at'])}: {last['state']} ({last['id']})" if last else ""
+    yield f"schedule {schedule['schedule']}: next {due}{last_run}"
     if schedule["why_not"]:
         yield f"  not executed: {schedule['why_not']}"
-    yield from (f"  missed {_at(one['at'])}: {one['why']}" for one in schedule["missed"])
+    yield from (f"  missed {_at(occasion['at'])}: {occasion['why']}" for occasion in schedule["missed"])
 
 
-def _verified_lines(found: Body) -> Iterator[str]:
-    yield f"{found['verified']} entries are what was written"
-    if found["after"]:
-        yield f"those up to {found['after']} are no longer kept, as the log says"
+def _verified_lines(report: Body) -> Iterator[str]:
+    yield f"{report['verified']} entries are what was written"
+    if report["after"]:
+        yield f"those up to {report['after']} are no longer kept, as the log says"
 
 
 def _entry_line(entry: Body) -> str:
-    told = next((f" {entry[key]}" for key in ("step", "procedure", "state") if key in entry), "")
+    subject = next((f" {entry[key]}" for key in ("step", "procedure", "state") if key in entry), "")
     by = f" by {entry['caller']}" if entry.get("caller") else ""
     execution = f"{entry['execution']}  " if entry["execution"] else ""
-    return f"{entry['number']:6}  {_at(entry['at'])}  {execution}{entry['kind']}{told}{by}"
+    return f"{entry['number']:6}  {_at(entry['at'])}  {execution}{entry['kind']}{subject}{by}"
 
 
 def _at(seconds: float) -> str:

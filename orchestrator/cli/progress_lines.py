@@ -28,11 +28,11 @@ from orchestrator.task.events import (
     ToolCalled,
 )
 
-ACTION_LENGTH = 60
+ACTION_LENGTH = 60  # characters of an action that are shown
 
 
 def progress_line(event: Event) -> str:
-    """Return one line about an event, or an empty string for an event that is of no interest while a run goes on."""
+    """Return one line about an event; empty for an event that is not shown while a run continues."""
     match event:
         case AttemptStarted() | AttemptGenerated() | AttemptSucceeded() | AttemptFailed() | AttemptCancelled():
             return _attempt_line(event)

@@ -38,34 +38,35 @@ def rate(
     *steps, score = rating
     if len(steps) > 1:
         raise InputError(Problem("SCORE", f"{' '.join(rating)!r} is more than a step and a score", "[STEP] SCORE"))
-    given = RatingGiven(at=0.0, score=read_score(score), by="", step=steps[0] if steps else None, note=note)
-    chosen = settings(context)
+    # The backend sets the author and the time.
+    event = RatingGiven(at=0.0, score=read_score(score), by="", step=steps[0] if steps else None, note=note)
+    options = settings(context)
     if is_chat(run):
-        _rate_chat(chosen, run, given, as_json)
+        _rate_chat(options, run, event, as_json)
         return
-    with JournalReader.open_to_read(chosen.home) as journal:
+    with JournalReader.open_to_read(options.home) as journal:
         name = find_run(journal, run)
-    made = ask_backend(chosen, lambda backend: backend.rate(name, given))
+    stored = ask_backend(options, lambda backend: backend.rate(name, event))
     if as_json:
         names = ("step", "score", "by", "note", "at")
-        print_json({"run_id": name} | {field: getattr(made, field) for field in names})
+        print_json({"run_id": name} | {field: getattr(stored, field) for field in names})
     else:
-        write(lambda: print(f"{made.step or name} rated {made.score:g} by {one_line(made.by)}"))
+        write(lambda: print(f"{stored.step or name} rated {stored.score:g} by {one_line(stored.by)}"))
 
 
-def _rate_chat(chosen: Settings, chat: str, given: RatingGiven, as_json: bool) -> None:
-    if given.step is not None:
-        raise InputError(Problem("STEP", f"{given.step!r} is given, and a chat has no steps", "a score alone"))
-    rating = ChatRated(at=0.0, chat=chat, score=given.score, by=given.by, note=given.note)
-    made = ask_backend(chosen, lambda backend: backend.rate_chat(rating))
+def _rate_chat(options: Settings, chat: str, event: RatingGiven, as_json: bool) -> None:
+    if event.step is not None:
+        raise InputError(Problem("STEP", f"{event.step!r} is given, and a chat has no steps", "a score alone"))
+    rating = ChatRated(at=0.0, chat=chat, score=event.score, by=event.by, note=event.note)
+    stored = ask_backend(options, lambda backend: backend.rate_chat(rating))
     if as_json:
-        print_json({field: getattr(made, field) for field in ("chat", "score", "by", "note", "at")})
+        print_json({field: getattr(stored, field) for field in ("chat", "score", "by", "note", "at")})
     else:
-        write(lambda: print(f"{chat} rated {made.score:g} by {one_line(made.by)}"))
+        write(lambda: print(f"{chat} rated {stored.score:g} by {one_line(stored.by)}"))
 
 
 def read_score(text: str) -> float:
-    """Return the score that a word or a number stands for. Raises InputError."""
+    """Return the score for a word or a number. Raises InputError."""
     try:
         score = WORDS[text] if text in WORDS else float(text)
     except ValueError:

@@ -8,7 +8,7 @@ from typer.core import TyperGroup
 
 from orchestrator.cli.main import app
 
-COLUMNS = 100
+COLUMNS = 100  # the width of the help texts
 HEAD = """# The command line
 
 Made from the help of the commands by `python -m orchestrator.cli.reference > docs/cli.md`; a test compares the two.
@@ -23,7 +23,6 @@ def reference() -> str:
 
 
 def _commands(group: TyperGroup, parent: Any, path: str) -> Iterator[str]:
-    """Yield a section for each command of a group, and for the commands below it."""
     for name in group.list_commands(parent):
         command = group.get_command(parent, name)
         assert command is not None, "it was listed"

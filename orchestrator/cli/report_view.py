@@ -18,18 +18,14 @@ from orchestrator.run.record.view import AttemptRow, RatingRow, ReplanRow, RunVi
 from orchestrator.run.scheduler import State
 from orchestrator.task.events import Usage
 
-MANY = 40
-"""How many steps, edges or names are printed where the user has not asked for all of them."""
-SHOWN_SECONDS = 0.005
-"""A shorter time would be printed as 0.00 s."""
-PATH_SHOWN = 24
-"""How many steps of the critical path are printed."""
-NOT_FAILED = ("running", "checking", "done", "cancelled")
-"""The outcomes of attempts that are no failures."""
+MANY = 40  # the most steps, edges or names that are printed unless the user asks for all
+SHOWN_SECONDS = 0.005  # a shorter time would be printed as 0.00 s
+PATH_SHOWN = 24  # the most steps of the critical path that are printed
+NOT_FAILED = ("running", "checking", "done", "cancelled")  # outcomes of attempts
 
 
 def print_report(console: Console, report: Report, run: RunView, speedup: Speedup | None, *, full: bool) -> None:
-    """Print the report of a run, ended or not. Without `full`, at most the 40 steps of most interest are printed."""
+    """Print the report of a run, ended or not. Without `full`, it has at most the 40 steps of most interest."""
     signs = glyphs(console)
     _print_head(console, report)
     heading(console, "Steps", signs)
@@ -63,7 +59,6 @@ def print_report(console: Console, report: Report, run: RunView, speedup: Speedu
 
 
 def print_steps(console: Console, run: RunView, signs: Glyphs, *, full: bool) -> None:
-    """Print the table of steps."""
     steps = list(run.steps())
     if full or len(steps) <= MANY:
         console.print(step_table(run, steps, None, signs))
@@ -95,7 +90,6 @@ def _print_head(console: Console, report: Report) -> None:
 
 
 def _print_new_versions(console: Console, report: Report) -> None:
-    """Say which files of the user the run has new versions of, and how to get them."""
     names = [one_line(result.name) for result in report.results if result.original]
     if names:
         run = report.run_id
@@ -106,7 +100,6 @@ def _print_new_versions(console: Console, report: Report) -> None:
 
 
 def _replan(row: ReplanRow) -> str:
-    """Return in one line how the plan was continued after a step, or why it was not."""
     added = counted(len(row.steps), "more step") if row.steps else "nothing more to do"
     rest = f", but for {added}" if row.steps else ""
     line = {
@@ -122,12 +115,11 @@ def _replan(row: ReplanRow) -> str:
 
 
 def format_rating(row: RatingRow) -> str:
-    """Return a rating in one line."""
     return f"{row.score:g} by {one_line(row.by)}" + (f": {one_line(row.note)}" if row.note else "")
 
 
 def format_gates(plans: Sequence[PlannedGate]) -> str:
-    """Return in one line which gates check a step, and why the others that were asked for do not."""
+    """Return in one line the gates that check a step, and why the other requested ones do not."""
     checking = ", ".join(plan.gate for plan in plans if not plan.idle) or "none"
     idle = "; ".join(f"not {plan.gate}: {plan.idle}" for plan in plans if plan.idle)
     return f"{checking} ({idle})" if idle else checking
@@ -142,7 +134,7 @@ def heading(console: Console, title: str, signs: Glyphs) -> None:
 
 
 def _print_gates(console: Console, report: Report) -> None:
-    """Print the results of gates that did not pass."""
+    # Steps for which a gate has the same result share a line.
     results: dict[tuple[str, str], dict[str, str]] = {}
     for step in report.steps:
         for gate in step.attempts[-1].gates if step.attempts else ():
@@ -157,10 +149,7 @@ def _print_gates(console: Console, report: Report) -> None:
 
 
 def print_retries(console: Console, steps: Sequence[StepRow], signs: Glyphs, *, full: bool) -> None:
-    """Print each failed attempt of steps that were tried more than once, and what followed it.
-
-    Without `full`, only the first 40 of the steps are printed.
-    """
+    """Print each failed attempt and what followed it. Without `full`, only for the first 40 steps."""
     shown = steps if full else steps[:MANY]
     for step in shown:
         for failed, after in pairwise(step.attempts):
@@ -175,7 +164,6 @@ def print_retries(console: Console, steps: Sequence[StepRow], signs: Glyphs, *, 
 
 
 def _format_retry(failed: AttemptRow, after: AttemptRow) -> str:
-    """Return in words who makes the attempt `after` a failed one."""
     if after.role != failed.role:
         return f"{after.role} on {after.model} takes over"
     if failed.outcome == "done":
@@ -203,7 +191,6 @@ def _print_problems(console: Console, report: Report) -> None:
 
 
 def _format_attempt(attempt: AttemptRow) -> str:
-    """Return in one line who made an attempt, and what came of it."""
     message = f": {one_line(attempt.message)}" if attempt.message else ""
     return f"{attempt.role} on {attempt.model}: {attempt.outcome}{message}"
 
@@ -226,7 +213,6 @@ def _print_timeline(console: Console, report: Report, signs: Glyphs, *, full: bo
 
 
 def _plan_spans(report: Report) -> tuple[TimeSpan, ...]:
-    """Return when the frontdoor was writing the parts of the plan."""
     first = (TimeSpan(0.0, report.planning_seconds),) if report.planning_seconds else ()
     later = ((row.started, row.finished or report.wall_seconds) for row in report.replans)
     return (*first, *(TimeSpan(start, end) for start, end in later if start is not None))

@@ -62,14 +62,14 @@ def run(
     Ctrl-C cancels the run, and a second ctrl-C ends at once. Exit codes: 0 done, 1 failed, 2 bad input, 3 a file
     or a tool is missing that the request needs, 130 cancelled.
     """
-    chosen = settings(context)
+    options = settings(context)
     if direct:
         mode = as_direct(mode)
     if compare_serial and mode == "direct":
         raise InputError(Problem("--compare-serial", "a direct answer is one step, which has no serial run", "a plan"))
     job = make_job(read_source(task), check_folder(folder), mode, any_mode=not compare_serial)
     if dry_run:
-        print_dry_run(chosen, job, full=full, as_json=as_json)
+        print_dry_run(options, job, full=full, as_json=as_json)
         return
     if out is not None:
         check_target("--out", out, None if folder is None else str(folder))
@@ -77,26 +77,25 @@ def run(
     if compare_serial:
         twin = Job(request=job.request, task=job.task, directory=job.directory, mode="serial")
         starts.append(lambda backend: backend.submit(twin))
-    run_and_report(chosen, starts, out, job=job, full=full, as_json=as_json)
+    run_and_report(options, starts, out, job=job, full=full, as_json=as_json)
 
 
 def as_direct(mode: Mode | None) -> Mode:
-    """Return the mode that --direct stands for. Raises InputError if --mode names another one."""
+    """Return the mode of --direct. Raises InputError if --mode names another one."""
     if mode not in (None, "direct"):
         raise InputError(Problem("--direct", f"--mode is {mode}", "one of the two"))
     return "direct"
 
 
-def _ask_about_proposals(chosen: Settings, run: str) -> None:
-    """Show the plans of procedures that a run has proposed, and execute those that the user approves."""
-    with JournalReader.open_to_read(chosen.home) as journal:
+def _ask_about_proposals(options: Settings, run: str) -> None:
+    with JournalReader.open_to_read(options.home) as journal:
         planned = [event for _, event in journal.events(run) if isinstance(event, StepsPlanned)]
     if not any("procedure" in step.tools for event in planned for step in event.steps):
         return
-    with procedure_backend(chosen) as backend:
-        for one in backend.executions(20):
-            if one["caller"] == proposer(run) and one["state"] == "planned":
-                ask_about(backend, backend.execution(one["id"]))
+    with procedure_backend(options) as backend:
+        for row in backend.executions(20):
+            if row["caller"] == proposer(run) and row["state"] == "planned":
+                ask_about(backend, backend.execution(row["id"]))
 
 
 def resume(
@@ -110,18 +109,18 @@ def resume(
 
     Steps that are done do not run again.
     """
-    chosen = settings(context)
-    with JournalReader.open_to_read(chosen.home) as journal:
+    options = settings(context)
+    with JournalReader.open_to_read(options.home) as journal:
         name = find_run(journal, run)
         if out is not None:
             check_target("--out", out, accepted_in(event for _, event in journal.events(name)).directory)
-    run_and_report(chosen, [lambda backend: backend.resume(name)], out, full=full, as_json=as_json)
+    run_and_report(options, [lambda backend: backend.resume(name)], out, full=full, as_json=as_json)
 
 
 def make_job(source: str | TaskIR, folder: Path | None, mode: Mode | None, *, any_mode: bool) -> Job:
-    """Return the job for a request or a task that the command line gives.
+    """Return the job for a request or a task.
 
-    Without a `mode` it is as planned; with `any_mode` the router may then choose another one for a request.
+    Without `mode` it runs as planned, unless `any_mode` lets the router choose the mode of a request.
     """
     if isinstance(source, str):
         free = any_mode and mode is None
@@ -130,14 +129,14 @@ def make_job(source: str | TaskIR, folder: Path | None, mode: Mode | None, *, an
 
 
 def run_and_report(
-    chosen: Settings, starts: list[StartRun], out: Path | None, *, job: Job | None = None, full: bool, as_json: bool
+    options: Settings, starts: list[StartRun], out: Path | None, *, job: Job | None = None, full: bool, as_json: bool
 ) -> None:
-    """Carry out the runs, print the report of the first one, and exit with the code of the worst.
+    """Start the runs, print the report of the first one, and exit with the code of the worst.
 
-    `job` is that of the first run, where it is a new one.
+    `job` is the job of the first run if that is a new run.
     """
     display = choose_display(make_console(sys.stdout), make_console(sys.stderr), as_json=as_json)
-    foreground = Foreground(chosen, display)
+    foreground = Foreground(options, display)
     error = ""
     display.begin()
     try:
@@ -149,15 +148,15 @@ def run_and_report(
     finally:
         display.end()
     try:
-        report_runs(chosen, foreground.runs, error, out, pair=len(starts) > 1, full=full, as_json=as_json)
+        report_runs(options, foreground.runs, error, out, pair=len(starts) > 1, full=full, as_json=as_json)
     except typer.Exit as ended:
         if ended.exit_code == ExitCode.DONE and job is not None and not as_json:
-            _ask_about_proposals(chosen, foreground.runs[0])
+            _ask_about_proposals(options, foreground.runs[0])
         raise
 
 
 def report_runs(
-    chosen: Settings,
+    options: Settings,
     runs: Sequence[str],
     error: str,
     out: Path | None,
@@ -168,16 +167,17 @@ def report_runs(
 ) -> None:
     """Print the report of the first of `runs`, and exit with the code of the worst.
 
-    `error` says what went wrong outside of the runs. With `pair` there are two runs, of which the second is the serial
-    one, unless the first one was cancelled before the second could begin. `out` is the folder for the results.
+    `error` is what went wrong outside the runs. With `pair`, the second run is the serial one. `out` is the folder for
+    the results.
     """
     console = make_console(sys.stdout)
-    with JournalReader.open_to_read(chosen.home) as journal:
+    with JournalReader.open_to_read(options.home) as journal:
         views = ViewCache(journal)
         reports = [views.report(run) for run in runs]
         if out is not None and not error and reports[0].status == "done":
             with views.view(runs[0]) as view:
                 error = _export(journal, view, out)
+        # There is one report if the first run was cancelled before the serial one started.
         speedup = compare_with_serial(*reports) if len(reports) == 2 else None
         if as_json:
             unpaired = {"speedup": None} if pair else {}
@@ -192,10 +192,10 @@ def report_runs(
 
 
 def _export(journal: JournalReader, view: RunView, out: Path) -> str:
-    """Write the results to a folder, and return what went wrong, or an empty string. The run is done in any case."""
     try:
         export_results(journal, view, out)
     except OrchestratorError as error:
+        # The run is done in any case.
         return str(error)
     return ""
 

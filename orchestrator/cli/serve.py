@@ -85,11 +85,11 @@ def mcp(context: typer.Context) -> None:
     This is for clients that start their servers as programs. The daemon has to run. Over HTTP it offers the same tools
     at /mcp.
     """
-    chosen = settings(context)
-    if not answers(chosen.home):
-        raise NoDaemon(chosen.home)
+    options = settings(context)
+    if not answers(options.home):
+        raise NoDaemon(options.home)
     sys.stdout.flush()
-    os.execve(MCP_PROGRAM[0], MCP_PROGRAM, _environment(chosen))  # noqa: S606 - our own program
+    os.execve(MCP_PROGRAM[0], MCP_PROGRAM, _environment(options))  # noqa: S606 - our own program
 
 
 @service_app.command("install")
@@ -125,7 +125,7 @@ def install(
 
 
 def _until_when(stays: bool | None) -> list[str]:
-    """Return the lines that say when the daemon ends, unless it `stays`; None if that is not known."""
+    # `stays` is None if logind does not say.
     if stays:
         return []
     ends = (
@@ -180,27 +180,27 @@ def logs(
 ) -> None:
     """Print the last lines of the daemon's log, each a JSON object."""
     path = Home(settings(context).home).logs / LOG_NAME
-    found: list[str] = []
+    tail: list[str] = []
     for file in chain((path,), (path.with_name(f"{LOG_NAME}.{age}") for age in count(1))):  # the newest first
         try:
             text = file.read_text(encoding="utf-8", errors="replace")
         except FileNotFoundError:
             break
         about = [line for line in text.split("\n") if line and (run is None or run in line)]
-        found = about[len(found) - lines :] + found
-        if len(found) == lines:
+        tail = about[len(tail) - lines :] + tail
+        if len(tail) == lines:
             break
     if not path.exists():
         raise InputError(Problem(str(path), "does not exist", "a daemon that has run: `orchestrator serve`"))
     if as_json:
-        print_json({"file": str(path), "lines": list(found)})
+        print_json({"file": str(path), "lines": list(tail)})
         return
-    write(lambda: print("\n".join(map(printable, found))))
+    write(lambda: print("\n".join(map(printable, tail))))
 
 
-def unit(chosen: Settings) -> str:
+def unit(options: Settings) -> str:
     """Return the systemd unit that runs the daemon with these settings."""
-    own = _environment(chosen)
+    own = _environment(options)
     stated = {name: value for name, value in own.items() if name.startswith("ORCHESTRATOR_")}
     seconds = load_configuration(own).server.drain_seconds
     return TEMPLATE.format(
@@ -212,13 +212,13 @@ def unit(chosen: Settings) -> str:
     )
 
 
-def _environment(chosen: Settings) -> dict[str, str]:
-    """Return the environment of the daemon, with variables for the global options of the command line."""
-    stated = {"ORCHESTRATOR_HOME": str(chosen.home), "ORCHESTRATOR_REGISTRY": str(chosen.registry_path.absolute())}
+def _environment(options: Settings) -> dict[str, str]:
+    # The daemon gets the global options of the command line as variables.
+    stated = {"ORCHESTRATOR_HOME": str(options.home), "ORCHESTRATOR_REGISTRY": str(options.registry_path.absolute())}
     return {**os.environ, **stated}
 
 
 def _quoted(text: str) -> str:
-    """Return a word quoted for a systemd unit."""
+    # systemd expands % specifiers.
     escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
     return f'"{escaped}"'

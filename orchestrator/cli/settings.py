@@ -34,19 +34,17 @@ DirectFlag = Annotated[
 class Settings:
     """The global options of the command line."""
 
-    registry_flag: Path | None
-    """The path given by --registry; None to look it up in the environment and the configuration."""
-    home_flag: Path | None
-    """The path given by --home; None to look it up in the environment."""
+    registry_flag: Path | None  # --registry; None: look in the environment and the configuration
+    home_flag: Path | None  # --home; None: look in the environment
 
     @property
     def registry_path(self) -> Path:
-        """The path of the registry file to use; there may be no such file."""
+        """The registry file to use, which may not exist."""
         return find_registry(self.registry_flag)
 
     @property
     def home(self) -> Path:
-        """The state folder to use, which may not exist yet. Raises `InputError` for `~name` of an unknown user."""
+        """The state folder to use, which may not exist. Raises `InputError` for `~name` of an unknown user."""
         try:
             return self.home_flag.expanduser().absolute() if self.home_flag else home_path(os.environ)
         except RuntimeError as error:
@@ -59,13 +57,12 @@ class Settings:
 
 
 def settings(context: typer.Context) -> Settings:
-    """Return the settings of the current command."""
-    found = context.find_object(Settings)
-    assert found is not None, "the application's callback makes the settings"
-    return found
+    current = context.find_object(Settings)
+    assert current is not None, "the application's callback makes the settings"
+    return current
 
 
 def settings_so_far(context: typer.Context) -> Settings:
-    """Return the settings while a word is completed, when no callback has made them."""
-    given = context.find_root().params
-    return Settings(given.get("registry"), given.get("home"))
+    """Return the settings while a word is completed, when no callback has run."""
+    values = context.find_root().params
+    return Settings(values.get("registry"), values.get("home"))

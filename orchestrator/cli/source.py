@@ -1,4 +1,4 @@
-"""Read a request in plain language or a TaskIR document from an argument, a file or stdin, and tell them apart."""
+"""Read a request or a TaskIR document from an argument, a file or stdin, and tell the two apart."""
 
 import os
 import re
@@ -14,20 +14,18 @@ from orchestrator.task.taskir import MAX_BYTES, TaskIR, parse_task
 STDIN = "-"
 TASK_FILE: Final = "the name of a TaskIR file, or - for stdin"
 WHERE: Final = f"a request in plain language, {TASK_FILE}"
+# One word with a path separator or the suffix of a file is the name of a file. A word with a separator has to be
+# ASCII, since sentences of some languages have no spaces.
 _FILE: Final = re.compile(r"[!-~]*/[!-~]*|\S*[^\s.]\.[A-Za-z][A-Za-z0-9]{0,9}")
-"""What is meant as the name of a file: one word with a path separator or the suffix of a file. A word with a separator
-has to be ASCII, since sentences of some languages have no spaces."""
-_NEAR: Final = 3
-_SEARCHED: Final = 10_000
-"""In how many files of a folder names are looked for that are near to the name of one that is missing."""
+_NEAR: Final = 3  # the most similar names that are suggested
+_SEARCHED: Final = 10_000  # the most files of a folder that are compared with a missing name
 
 
 def read_source(argument: str) -> str | TaskIR:
-    """Return the request or the task that an argument of the command line gives. Raises `InputError`.
+    """Return the request or the task of a command-line argument. Raises `InputError`.
 
-    An argument that names a file, or one word that looks like the name of a file (`_FILE`), is a file; `-` is stdin;
-    anything else is the request itself. The content of a file or of stdin is a task if it begins with `{`, or if the
-    file's name ends in `.json`; else it is a request.
+    An argument is a file if it exists or looks like a file name (`_FILE`); `-` is stdin; anything else is the request.
+    The content of a file or of stdin is a task if it starts with `{` or the name ends in `.json`, else a request.
     """
     if not _is_file(argument):
         return _request(argument, "the request")
@@ -46,8 +44,9 @@ def read_task(argument: str) -> TaskIR:
 
 
 def read_raw(argument: str, accepted: str = TASK_FILE) -> bytes:
-    """Return the bytes of a file or of stdin, at most one more than a TaskIR may have. Raises `InputError`."""
+    """Return the bytes of a file or of stdin, at most MAX_BYTES + 1. Raises `InputError`."""
     if argument == STDIN:
+        # One byte too many, so that the parser reports a document that is too long.
         return sys.stdin.buffer.read(MAX_BYTES + 1)
     try:
         with open(argument, "rb") as file:
@@ -59,24 +58,23 @@ def read_raw(argument: str, accepted: str = TASK_FILE) -> bytes:
 
 
 def check_folder(folder: Path | None) -> Path | None:
-    """Return the absolute path of the folder given as `--dir`. Raises `InputError` if it cannot be read."""
+    """Return the absolute path of `--dir`. Raises `InputError` if it cannot be read."""
     if folder is None:
         return None
     if not folder.is_dir():
-        what = "is not a folder" if folder.exists() else "does not exist"
-        raise InputError(Problem(f"--dir {folder}", what, "a folder whose files the task may read"))
+        reason = "is not a folder" if folder.exists() else "does not exist"
+        raise InputError(Problem(f"--dir {folder}", reason, "a folder whose files the task may read"))
     if not os.access(folder, os.R_OK | os.X_OK):
         raise InputError(Problem(f"--dir {folder}", "cannot be read", "a folder whose files the task may read"))
     return folder.absolute()
 
 
 def _is_file(argument: str) -> bool:
-    """Return whether an argument is meant as a file, even if there is no such file."""
+    # What looks like a file name is one, even if there is no such file.
     return argument == STDIN or _FILE.fullmatch(argument) is not None or os.path.isfile(argument)
 
 
 def _near_files(argument: str) -> list[str]:
-    """Return the paths of files in the same folder whose names are near to that of a file that is missing."""
     folder, name = os.path.split(argument)
     try:
         with os.scandir(folder or ".") as entries:

@@ -1,4 +1,4 @@
-"""Compare a run with the same task run serially. A speedup is given only where the two runs did the same work."""
+"""Compare a run with the same task run serially. There is a speedup only if both runs did the same work."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -9,18 +9,13 @@ from orchestrator.run.record.report import Report
 
 @dataclass(frozen=True, slots=True)
 class Speedup:
-    """How much faster a run was than the same task run serially."""
+    """How much faster a run was than the same task run serially. Times are in seconds and include planning."""
 
-    value: float | None
-    """Wall time of the serial run divided by that of the other; None where the two cannot be compared."""
+    value: float | None  # wall time of the serial run / that of the other; None if they cannot be compared
     seconds: float
-    """Wall time of the run, planning included."""
     serial_seconds: float
-    """Wall time of the serial run, planning included."""
-    serial_run: str
-    """The id of the serial run."""
-    why_none: str = ""
-    """Why the two runs cannot be compared."""
+    serial_run: str  # its id
+    why_none: str = ""  # why the runs cannot be compared
 
     def to_json(self) -> dict[str, Any]:
         """Return what `--compare-serial` adds to the JSON object of a run."""
@@ -29,14 +24,13 @@ class Speedup:
 
 
 def format_speedup(speedup: Speedup) -> str:
-    """Return the speedup in one line, with the times that it comes from."""
     serially = f"{seconds(speedup.serial_seconds)} serially (run {speedup.serial_run})"
     pair = f"{seconds(speedup.seconds)} against {serially}"
     return f"none: {speedup.why_none}; {pair}" if speedup.value is None else f"{speedup.value:.2f} = {pair}"
 
 
 def compare_with_serial(report: Report, serial: Report) -> Speedup:
-    """Return the speedup in wall time of `report` over `serial`, the report of the same task run serially."""
+    """Return the speedup in wall time of `report` over `serial`, the same task run serially."""
     why = ""
     if "done" != report.status or "done" != serial.status:
         why = f"the runs ended as {report.status} and {serial.status}"

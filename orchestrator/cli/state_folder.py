@@ -25,11 +25,11 @@ def backup(
     """Have the daemon back up the state folder, while it goes on."""
     home = settings(context).home
     if listed:
-        found = [{"name": one.name, "made": one.made, "bytes": one.bytes} for one in backups(home)]
+        rows = [{"name": entry.name, "made": entry.made, "bytes": entry.bytes} for entry in backups(home)]
         if as_json:
-            print_json({"backups": found})
+            print_json({"backups": rows})
         else:
-            write(lambda: print("\n".join(f"{one.name}  {size(one.bytes)}" for one in backups(home))))
+            write(lambda: print("\n".join(f"{entry.name}  {size(entry.bytes)}" for entry in backups(home))))
         return
     with DaemonClient(home) as daemon:
         made = daemon.ask("POST", "/v1/backups")
@@ -85,40 +85,38 @@ def vacuum(
     the model that did it, how it ended, its prompts and its ratings. Of a chat whose model the router chose, what the
     user said last is kept, who answered, how that ended and the ratings. --outcomes purges all of that.
     """
-    chosen = settings(context)
+    options = settings(context)
     if outcomes and not dry_run and not yes:
-        _confirm_purge(chosen)
+        _confirm_purge(options)
     request = VacuumRequest(days=days, runs=runs, bytes=most, chats=chats, outcomes=outcomes, dry_run=dry_run)
-    done = ask_backend(chosen, lambda backend: backend.vacuum(request))
+    result = ask_backend(options, lambda backend: backend.vacuum(request))
     if as_json:
-        print_json(asdict(done))
+        print_json(asdict(result))
     else:
-        write(lambda: print("\n".join(_lines(done))))
+        write(lambda: print("\n".join(_lines(result))))
 
 
-def _confirm_purge(chosen: Settings) -> None:
-    """Ask the user whether to purge outcomes. Raises InputError without a terminal, and Abort if the answer is no."""
+def _confirm_purge(options: Settings) -> None:
     if not sys.stdin.isatty():
         accepted = "--yes with it, or --dry-run to see how many there are"
         raise InputError(Problem("--outcomes", "asks before it purges, and stdin is not a terminal", accepted))
-    with JournalReader.open_to_read(chosen.home) as journal:
+    with JournalReader.open_to_read(options.home) as journal:
         outcomes, chats = journal.count_outcomes(), journal.count_chats(beyond=0)
-    what = f"the outcomes of {outcomes} attempts of removed runs" + (f" and {chats} chats" if chats else "")
-    question = f"Purge {what}? The router can then no longer learn from them."
-    typer.confirm(question, abort=True, err=True)
+    amount = f"the outcomes of {outcomes} attempts of removed runs" + (f" and {chats} chats" if chats else "")
+    question = f"Purge {amount}? The router can then no longer learn from them."
+    typer.confirm(question, abort=True, err=True)  # raises Abort if the answer is no
 
 
-def _lines(done: VacuumResult) -> Iterator[str]:
-    """Yield lines about what a vacuum has removed, or would remove, and what is left."""
-    removed = "would be removed" if done.dry_run else "removed"
-    freed = max(0, done.database_bytes_before - done.database_bytes)
-    yield f"{len(done.runs)} runs {removed}, {done.runs_left} are left"
-    yield f"{done.objects} objects of {size(done.object_bytes)} {removed}, {size(done.object_bytes_left)} are left"
-    if done.folders:
-        yield f"{done.folders} folders of unknown runs {removed}"
-    if done.outcomes:
-        yield f"{done.outcomes} outcomes of attempts {removed}"
-    if done.chats:
-        yield f"{done.chats} chats {removed}"
-    if not done.dry_run:
-        yield f"the database takes {size(done.database_bytes)}, {size(freed)} less"
+def _lines(stats: VacuumResult) -> Iterator[str]:
+    removed = "would be removed" if stats.dry_run else "removed"
+    freed = max(0, stats.database_bytes_before - stats.database_bytes)
+    yield f"{len(stats.runs)} runs {removed}, {stats.runs_left} are left"
+    yield f"{stats.objects} objects of {size(stats.object_bytes)} {removed}, {size(stats.object_bytes_left)} are left"
+    if stats.folders:
+        yield f"{stats.folders} folders of unknown runs {removed}"
+    if stats.outcomes:
+        yield f"{stats.outcomes} outcomes of attempts {removed}"
+    if stats.chats:
+        yield f"{stats.chats} chats {removed}"
+    if not stats.dry_run:
+        yield f"the database takes {size(stats.database_bytes)}, {size(freed)} less"

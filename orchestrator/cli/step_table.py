@@ -13,8 +13,9 @@ from orchestrator.run.record.view import RunView
 from orchestrator.run.scheduler import State, StepView
 from orchestrator.run.updates import Progress
 
-NAMED = 3
+NAMED = 3  # the most steps that a row names in place of a picture
 NO_PROGRESS: Final[Mapping[str, Progress]] = MappingProxyType({})
+# The order in which steps are selected for a small table.
 STATES_BY_INTEREST = (
     State.RUNNING,
     State.CHECKING,
@@ -35,11 +36,10 @@ def step_table(
     progress: Mapping[str, Progress] = NO_PROGRESS,
     drawn: bool = True,
 ) -> Table:
-    """Return a row for each of `steps`. `now`, in seconds since the run was accepted, times what still runs.
+    """Return a row for each of `steps`. `now`, in seconds since the run was accepted, times active steps.
 
-    `progress` is the latest progress of attempts that are writing, by step. With `drawn`, `steps` has to be all steps
-    of the run. Without it, or if the DAG is too wide to draw, each row begins with the mark of its state and names
-    the steps that it depends on.
+    `progress` is the latest progress of each writing step. With `drawn`, `steps` must be all steps of the run. Without
+    it, or if the DAG is too wide to draw, each row starts with the mark of its state and names its dependencies.
     """
     pictures = _pictures(run, steps, signs) if drawn else None
     table = Table.grid(padding=(0, 2, 0, 0), expand=True)
@@ -68,36 +68,35 @@ def step_table(
 
 
 def _rate(run: RunView, step: str, progress: Mapping[str, Progress]) -> float:
-    """Return the output tokens per second of a step's latest attempt, or 0 if they are not known."""
     attempts = run.attempts.get(step)
     if not attempts:
-        return 0.0
+        return 0.0  # not known
     last = attempts[-1]
     if last.usage.decode_seconds > 0:
         return last.usage.output_tokens / last.usage.decode_seconds
-    heard = progress.get(step)
-    return heard.tokens_per_second if heard is not None and heard.attempt == last.number else 0.0
+    # While an attempt decodes, its usage is still empty.
+    latest = progress.get(step)
+    return latest.tokens_per_second if latest is not None and latest.attempt == last.number else 0.0
 
 
 def _wait(run: RunView, step: str, now: float | None, progress: Mapping[str, Progress]) -> Text | None:
-    """Return for what model a step waits, and for how much longer; None if it does not wait."""
     attempts = run.attempts.get(step)
     if not attempts or not attempts[-1].waits or now is None or attempts[-1].outcome != "running":
         return None
-    last, heard = attempts[-1].waits[-1], progress.get(step)
-    left = None if last.seconds is None else last.since + last.seconds - now
-    if (left is not None and left <= 0) or (heard is not None and heard.attempt == attempts[-1].number):
+    last, latest = attempts[-1].waits[-1], progress.get(step)
+    remaining = None if last.seconds is None else last.since + last.seconds - now
+    # Progress of this attempt means that its wait is over.
+    if (remaining is not None and remaining <= 0) or (latest is not None and latest.attempt == attempts[-1].number):
         return None
-    when = f"waits for {last.model}" if left is None else f"waits for {last.model}, {seconds(left)} more"
+    when = f"waits for {last.model}" if remaining is None else f"waits for {last.model}, {seconds(remaining)} more"
     return Text(f"{when}: {one_line(last.reason)}", style="yellow", no_wrap=True, overflow="ellipsis")
 
 
 def _stage(run: RunView, step: str, progress: Mapping[str, Progress]) -> Text | None:
-    """Return what the latest attempt at a step waits for; None while it writes, and when it has ended."""
-    attempts, heard = run.attempts.get(step), progress.get(step)
-    if not attempts or heard is None or attempts[-1].finished is not None or heard.attempt != attempts[-1].number:
+    attempts, latest = run.attempts.get(step), progress.get(step)
+    if not attempts or latest is None or attempts[-1].finished is not None or latest.attempt != attempts[-1].number:
         return None
-    return Text(heard.wait, style="cyan", no_wrap=True, overflow="ellipsis") if heard.wait else None
+    return Text(latest.wait, style="cyan", no_wrap=True, overflow="ellipsis") if latest.wait else None
 
 
 def _pictures(run: RunView, views: Sequence[StepView], signs: Glyphs) -> dict[str, str] | None:
@@ -111,7 +110,6 @@ def _pictures(run: RunView, views: Sequence[StepView], signs: Glyphs) -> dict[st
 
 
 def _after(run: RunView, step: StepView, signs: Glyphs) -> str:
-    """Return the first of the steps that a step depends on, to be printed instead of its picture."""
     before = run.graph.before.get(step.id, ())
     if not before:
         return ""
@@ -133,9 +131,9 @@ def _remark(view: StepView, after: str) -> Text:
 
 
 def select_steps(views: Sequence[StepView], count: int) -> list[StepView]:
-    """Return the `count` steps of most interest, in their order.
+    """Return the `count` most interesting steps, in their order.
 
-    Running steps come first, then failed ones, then those that run next, then those that were done last.
+    Running steps come first, then failed ones, then those that run next, then the latest that are done.
     """
 
     def rank(index: int) -> tuple[int, int]:

@@ -55,7 +55,7 @@ def submit(
 
     Prints the run's id at once, or its report with --wait.
     """
-    chosen = settings(context)
+    options = settings(context)
     source = read_source(task)
     job = Job(
         request=None if isinstance(source, TaskIR) else source,
@@ -69,15 +69,15 @@ def submit(
         key=key,
     )
     headers = key_header(key)
-    with DaemonClient(chosen.home) as daemon:
-        if chosen.registry_flag is not None:
-            daemon.check_registry(chosen.registry_flag)
+    with DaemonClient(options.home) as daemon:
+        if options.registry_flag is not None:
+            daemon.check_registry(options.registry_flag)
         try:
             line = daemon.ask("POST", "/v1/runs", json=job_json(job), headers=headers)
         except InputError as error:
             raise InputError(*(_by_option(problem, job.follows) for problem in error.problems)) from error
     if wait:
-        _follow(chosen, line["run_id"], full=full, as_json=as_json)
+        _follow(options, line["run_id"], full=full, as_json=as_json)
     _tell(line, as_json=as_json)
 
 
@@ -86,8 +86,8 @@ def watch(context: typer.Context, run: RunArgument = "last", full: AllFlag = Fal
 
     Ctrl-C cancels the run.
     """
-    chosen = settings(context)
-    _follow(chosen, _found(chosen, run), full=full, as_json=as_json)
+    options = settings(context)
+    _follow(options, _run_id(options, run), full=full, as_json=as_json)
 
 
 def result(context: typer.Context, run: RunArgument = "last", as_json: JsonFlag = False) -> None:
@@ -120,10 +120,10 @@ def cancel(
     as_json: JsonFlag = False,
 ) -> None:
     """Have the daemon cancel a run, or one step of it, and print what that did."""
-    chosen = settings(context)
-    name, asked = _found(chosen, run), {} if step is None else {"step": step}
-    with DaemonClient(chosen.home) as daemon:
-        line = daemon.ask("POST", f"/v1/runs/{name}/cancel", json=asked)
+    options = settings(context)
+    name, body = _run_id(options, run), {} if step is None else {"step": step}
+    with DaemonClient(options.home) as daemon:
+        line = daemon.ask("POST", f"/v1/runs/{name}/cancel", json=body)
     if as_json:
         print_json(line)
     else:
@@ -132,46 +132,46 @@ def cancel(
 
 def retry(context: typer.Context, run: RunArgument = "last", as_json: JsonFlag = False) -> None:
     """Submit the job of a run that has ended again, as a new run."""
-    chosen = settings(context)
-    name = _found(chosen, run)
-    with DaemonClient(chosen.home) as daemon:
+    options = settings(context)
+    name = _run_id(options, run)
+    with DaemonClient(options.home) as daemon:
         line = daemon.ask("POST", f"/v1/runs/{name}/retry")
     _tell(line, as_json=as_json)
 
 
 def delete(context: typer.Context, run: RunArgument, as_json: JsonFlag = False) -> None:
     """Have the daemon delete a run that has ended, and all that is kept of it."""
-    chosen = settings(context)
-    name = _found(chosen, run)
-    with DaemonClient(chosen.home) as daemon:
+    options = settings(context)
+    name = _run_id(options, run)
+    with DaemonClient(options.home) as daemon:
         daemon.ask("DELETE", f"/v1/runs/{name}")
     if as_json:
         print_json({"run_id": name, "deleted": True})
 
 
 def _by_option(problem: Problem, follows: Sequence[str]) -> Problem:
-    """Return a problem of the daemon's, under the name of the option `--after` where that is what it is about."""
+    # The daemon's problem names a field, which the user gave as --after.
     named = any(f"run {run!r}" in problem.what or f"run {run} " in problem.what for run in follows)
     return replace(problem, where="--after") if named and problem.where == PRIOR_RUNS else problem
 
 
-def _follow(chosen: Settings, run: str, *, full: bool, as_json: bool) -> None:
-    """Show a run until it has ended, and exit with the code of its status. A run that has ended needs no daemon."""
-    with JournalReader.open_to_read(chosen.home) as journal:
+def _follow(options: Settings, run: str, *, full: bool, as_json: bool) -> None:
+    with JournalReader.open_to_read(options.home) as journal:
         ended = journal.run(run).finished is not None
+    # A run that has ended needs no daemon.
     if ended:
-        report_runs(chosen, [run], "", None, full=full, as_json=as_json)
-    if not answers(chosen.home):
-        raise NoDaemon(chosen.home)
+        report_runs(options, [run], "", None, full=full, as_json=as_json)
+    if not answers(options.home):
+        raise NoDaemon(options.home)
 
-    async def known(_: Backend) -> str:
+    async def existing_run(_: Backend) -> str:
         return run
 
-    run_and_report(chosen, [known], None, full=full, as_json=as_json)
+    run_and_report(options, [existing_run], None, full=full, as_json=as_json)
 
 
-def _found(chosen: Settings, run: str) -> str:
-    with JournalReader.open_to_read(chosen.home) as journal:
+def _run_id(options: Settings, run: str) -> str:
+    with JournalReader.open_to_read(options.home) as journal:
         return find_run(journal, run)
 
 

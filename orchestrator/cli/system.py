@@ -25,9 +25,9 @@ def doctor(context: typer.Context, as_json: JsonFlag = False) -> None:
 
     Exits with 1 if something that a run needs is missing or broken.
     """
-    chosen = settings(context)
-    checks = examine(chosen.registry_path, chosen.home, frozenset(BUILTIN_GATES))
-    if (reason := why_not_ready(chosen.home)) is not None:
+    options = settings(context)
+    checks = examine(options.registry_path, options.home, frozenset(BUILTIN_GATES))
+    if (reason := why_not_ready(options.home)) is not None:
         checks.append(Check("daemon", "broken", reason, "until then, the daemon accepts no runs"))
     broken = [check for check in checks if check.state == "broken"]
     if as_json:

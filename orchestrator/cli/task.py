@@ -44,14 +44,14 @@ def plan(
 
     The frontdoor makes it; it is a TaskIR document that `run` accepts.
     """
-    chosen = settings(context)
+    options = settings(context)
     source = read_source(request)
     if isinstance(source, TaskIR):
         raise InputError(
             Problem(request, "is a TaskIR document, which has a plan already", "a request in plain language")
         )
     job = Job(request=source, task=None, directory=check_folder(folder), mode="as-planned")
-    print_json(dump_task(plan_of(chosen, job).task))
+    print_json(dump_task(plan_of(options, job).task))
 
 
 def validate(context: typer.Context, task: TaskArgument, folder: DirOption = None, as_json: JsonFlag = False) -> None:
@@ -60,14 +60,14 @@ def validate(context: typer.Context, task: TaskArgument, folder: DirOption = Non
     It has to be one, and this installation has to be able to run it. Exits with 2 if not.
     """
     checked = read_task(task)
-    found = check(checked, settings(context), Job(None, checked, check_folder(folder), "as-planned"))
-    graph = graph_of(found)
+    checked_job = check(checked, settings(context), Job(None, checked, check_folder(folder), "as-planned"))
+    graph = graph_of(checked_job)
     if as_json:
         waves = [list(wave) for wave in graph.waves]
         summary = {"valid": True, "steps": len(graph.steps), "waves": waves, "width": graph.width}
-        print_json({**summary, "gates": gates_json(checked), "warnings": [*found.warnings]})
+        print_json({**summary, "gates": gates_json(checked), "warnings": [*checked_job.warnings]})
         return
-    print_warnings(found)
+    print_warnings(checked_job)
     console = make_console(sys.stdout)
     size = f"{counted(len(graph.steps), 'step')} in {counted(len(graph.waves), 'wave')}, width {graph.width}"
     write(lambda: _print_valid(console, size, checked))
@@ -80,7 +80,7 @@ def _print_valid(console: Console, size: str, task: TaskIR) -> None:
 
 
 def gate_lines(task: TaskIR) -> list[tuple[list[str], str]]:
-    """Return the steps of a task in groups that have the same gates, and these in one line; no steps without gates."""
+    """Return the steps that have gates, in groups with the same gates, and these in one line."""
     groups: dict[str, list[str]] = {}
     for step in task.plan.steps:
         if plans := gates_for_step(step, task):
@@ -89,7 +89,7 @@ def gate_lines(task: TaskIR) -> list[tuple[list[str], str]]:
 
 
 def gates_json(task: TaskIR) -> dict[str, Any]:
-    """Return for each step its gates by name: null for one that checks the step, else why it does not."""
+    """Return the gates of each step by name: null for one that checks the step, else why it does not."""
     return {step.id: {plan.gate: plan.idle or None for plan in gates_for_step(step, task)} for step in task.plan.steps}
 
 
@@ -98,39 +98,38 @@ def schema() -> None:
     print_json(json_schema())
 
 
-def dry_run(chosen: Settings, job: Job, *, full: bool, as_json: bool) -> None:
+def dry_run(options: Settings, job: Job, *, full: bool, as_json: bool) -> None:
     """Print the forecast of a job. A request is planned first, but no step runs."""
-    planned = plan_of(chosen, job) if job.task is None else PlannedTask(job.task, mode=job.mode)
+    planned = plan_of(options, job) if job.task is None else PlannedTask(job.task, mode=job.mode)
     if job.task is None and planned.mode == "direct":
         job = replace(job, mode="as-planned")  # the one step is a document now
-    found = check(planned.task, chosen, job)
-    graph = graph_of(found)
-    with JournalReader.open_to_read(chosen.home) as journal:
-        rates = known_rates(journal, registry_of_jobs(chosen))
-        key = plan_key(graph, planned.task, rates, found.sizes, planned.mode)
+    checked = check(planned.task, options, job)
+    graph = graph_of(checked)
+    with JournalReader.open_to_read(options.home) as journal:
+        rates = known_rates(journal, registry_of_jobs(options))
+        key = plan_key(graph, planned.task, rates, checked.sizes, planned.mode)
         pace = pace_of(key, journal.earlier_runs(key.shape) if key is not None else [])
-    forecast = Forecast.of(planned, graph, rates, found.sizes, pace)
+    forecast = Forecast.of(planned, graph, rates, checked.sizes, pace)
     if as_json:
-        print_json({**forecast.to_json(), "warnings": [*found.warnings]})
+        print_json({**forecast.to_json(), "warnings": [*checked.warnings]})
         return
-    print_warnings(found)
+    print_warnings(checked)
     console = make_console(sys.stdout)
     write(lambda: print_forecast(console, forecast, full=full))
 
 
-def check(task: TaskIR, chosen: Settings, job: Job) -> CheckedJob:
-    """Check a task. Raises `InputError` for what is wrong with it, or cannot be done here."""
-    log_to(Home(chosen.home).logs / "orchestrator.log")
-    with JournalReader.open_to_read(chosen.home) as journal:
+def check(task: TaskIR, options: Settings, job: Job) -> CheckedJob:
+    """Check a task. Raises `InputError` if it is wrong or cannot run here."""
+    log_to(Home(options.home).logs / "orchestrator.log")
+    with JournalReader.open_to_read(options.home) as journal:
         servers = tool_servers(load_configuration().mcp)
-        asked = check_job(
-            replace(job, task=task), registry_of_jobs(chosen), journal, SandboxOnDemand(), servers=lambda: servers
+        checking = check_job(
+            replace(job, task=task), registry_of_jobs(options), journal, SandboxOnDemand(), servers=lambda: servers
         )
-        return asyncio.run(asked)
+        return asyncio.run(checking)
 
 
 def graph_of(checked: CheckedJob) -> StepGraph:
-    """Return the graph of a task that was checked."""
     assert checked.graph is not None, "a task has a graph"
     return checked.graph
 
@@ -141,6 +140,6 @@ def print_warnings(checked: CheckedJob) -> None:
     write(lambda: print(lines, end="", file=sys.stderr))
 
 
-def plan_of(chosen: Settings, job: Job) -> PlannedTask:
+def plan_of(options: Settings, job: Job) -> PlannedTask:
     """Let the frontdoor plan a job's request."""
-    return asyncio.run(Foreground(chosen, SilentDisplay()).plan(job))
+    return asyncio.run(Foreground(options, SilentDisplay()).plan(job))

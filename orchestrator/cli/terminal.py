@@ -15,10 +15,11 @@ from typing import Any, TextIO, cast
 
 from rich.console import Console
 
+# Control characters except tab and line feed, marks of text direction, and lone surrogates.
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 LINE_END = re.compile(r"[ \t]+\n")
 WHITE = re.compile(r"\s+")
-DEFAULT_COLUMNS = 80
+DEFAULT_COLUMNS = 80  # for a pipe or a file
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,29 +113,27 @@ class TrimmedStream(io.TextIOBase):
 
     @property
     def encoding(self) -> str:  # type: ignore[override]
-        """The encoding of the stream, by which drawing characters are chosen."""
+        # Rich asks for it to choose drawing characters.
         return self._stream.encoding or "utf-8"
 
     def write(self, text: str) -> int:
-        """Write `text`, which holds whole lines."""
+        # `text` holds whole lines.
         self._stream.write(LINE_END.sub("\n", text))
         return len(text)
 
     def flush(self) -> None:
-        """Flush the stream."""
         self._stream.flush()
 
 
 class PipeConsole(Console):
-    """Raises BrokenPipeError, which `write` handles. Rich would end the program instead, and the run with it."""
+    """Raises BrokenPipeError, which `write` handles. Rich would exit instead, and end the run with it."""
 
     def on_broken_pipe(self) -> None:
-        """Raise the error. Rich calls this while it handles a BrokenPipeError."""
         raise BrokenPipeError
 
 
 def make_console(stream: TextIO) -> Console:
-    """Return a console on `stream`. Control codes are written only to a terminal, whatever the environment says."""
+    """Return a console on `stream`. Only a terminal gets control codes, whatever the environment says."""
     terminal = stream.isatty()
     lively = terminal and os.environ.get("TERM", "") not in ("", "dumb", "unknown")
     return PipeConsole(
@@ -149,7 +148,7 @@ def make_console(stream: TextIO) -> Console:
 
 
 def harden_streams() -> None:
-    """Make stdout and stderr escape characters that their encodings cannot show, instead of raising an error."""
+    """Make stdout and stderr escape characters that their encodings lack, instead of raising an error."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
@@ -161,7 +160,6 @@ def printable(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """Return `text` printable and in one line."""
     return WHITE.sub(" ", printable(text)).strip()
 
 
@@ -202,7 +200,7 @@ def print_json(data: Mapping[str, Any]) -> None:
 
 
 def write(action: Callable[[], object]) -> None:
-    """Run `action`, which prints. If the reader of a pipe has closed it, the rest of the output is discarded."""
+    """Run `action`, which prints. If the reader of a pipe has closed it, discard the rest of the output."""
     try:
         action()
         sys.stdout.flush()
@@ -212,7 +210,7 @@ def write(action: Callable[[], object]) -> None:
 
 
 def discard_output() -> None:
-    """Discard the output to stdout or stderr from now on, buffered text included, if it cannot be written."""
+    """From now on, discard output to a broken stdout or stderr, buffered text included."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for stream in (sys.stdout, sys.stderr):
         if _is_broken(stream):

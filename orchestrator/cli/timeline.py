@@ -1,6 +1,6 @@
-"""Draw when each step ran, as bars over a common axis of time.
+"""Draw when each step ran, as bars over a common time axis.
 
-Critical steps have a mark in front and a heavier bar, so that they can be recognised without colours.
+Critical steps have a mark and a heavier bar, so that they stand out without colours.
 """
 
 from collections.abc import Sequence
@@ -14,9 +14,9 @@ from rich.text import Text
 from orchestrator.cli.terminal import Glyphs, seconds
 
 BAR_STYLES = {"critical": "bold yellow", "ran": "cyan", "broken": "red"}
-MIN_WIDTH = 16
-MARK = 2
-GAP = 2
+MIN_WIDTH = 16  # columns of the axis
+MARK = 2  # columns of the mark of a critical step
+GAP = 2  # columns between those of the table
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class TimeSpan:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """One line of the timeline: a step and the attempts it took."""
+    """One line of the timeline: a step and its attempts."""
 
     label: str
     spans: tuple[TimeSpan, ...]
@@ -38,14 +38,14 @@ class Bar:
 
     @property
     def seconds(self) -> float | None:
-        """Return the seconds from the start of the first attempt to the end of the last one; None without attempts."""
+        """Seconds from the start of the first attempt to the end of the last one; None without attempts."""
         if not self.spans:
             return None
         return max(span.end for span in self.spans) - min(span.start for span in self.spans)
 
 
 def timeline(bars: Sequence[Bar], total: float, width: int, signs: Glyphs) -> RenderableType:
-    """Return the timeline of a run of `total` seconds, `width` columns wide in all."""
+    """Return the timeline of a run of `total` seconds, `width` columns wide."""
     labels = max((len(bar.label) for bar in bars), default=0)
     times = max((len(seconds(bar.seconds)) for bar in bars), default=0)
     columns = max(MIN_WIDTH, width - (labels + MARK) - times - 2 * GAP)
@@ -62,13 +62,11 @@ def timeline(bars: Sequence[Bar], total: float, width: int, signs: Glyphs) -> Re
 
 
 def axis(total: float, columns: int, signs: Glyphs) -> str:
-    """Return the axis, with 0 at its left end and the total time at its right end."""
     right = f" {seconds(total)}"
     return f"0 {signs.rule * (columns - 2 - len(right))}{right}"
 
 
 def draw_bar(bar: Bar, total: float, columns: int, signs: Glyphs) -> Text:
-    """Return a bar in which every span takes at least one column, so that short ones are visible."""
     cells = [" "] * columns
     styles = [""] * columns
     for span in bar.spans:
@@ -84,8 +82,8 @@ def draw_bar(bar: Bar, total: float, columns: int, signs: Glyphs) -> Text:
 
 
 def _columns(span: TimeSpan, total: float, columns: int) -> tuple[int, int]:
-    """Return the first and the last column of a span."""
     scale = columns / total if total > 0 else 0.0
+    # At least one column, so that short spans are visible.
     first = min(columns - 1, max(0, int(span.start * scale)))
     last = min(columns - 1, max(first, round(span.end * scale) - 1))
     return first, last

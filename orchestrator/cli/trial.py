@@ -1,7 +1,7 @@
-"""`orchestrator models try`: ask a model three things, and say how quick it is and what works.
+"""`orchestrator models try`: ask a model three questions, and report its speed and what works.
 
-The three are a question about a text, a JSON object under a schema, and a question that needs a tool. What a model
-cannot do is no failure of the command: it says so, with the reason.
+The three: a question about a text, a JSON object under a schema, and a question that needs a tool. What a model cannot
+do is reported with its reason, and is no failure of the command.
 """
 
 import asyncio
@@ -42,15 +42,13 @@ from registry.options import LoadOptions
 from registry.sources.local import find_here
 from registry.thinking import thought_markers
 
-MOST_CONTEXT: Final = 4096
-"""A model is tried with at most so many tokens of context, so that it is loaded quickly."""
+MOST_CONTEXT: Final = 4096  # tokens; a larger context would take longer to load
+# The most tokens of an answer, without and with thoughts before it.
 ANSWER_TOKENS: Final = 160
 THINKING_TOKENS: Final = 1024
-"""How long an answer may be, without and with thoughts before it."""
-SHOWN: Final = 160
-"""How many characters of an answer are shown."""
+SHOWN: Final = 160  # characters of an answer that are shown
+# An answer has these in it if the model does not know when to end.
 TEMPLATE_MARKS: Final = ("<|", "|>", "[INST]", "<start_of_turn>", "<end_of_turn>", "</s>")
-"""What an answer has in it where a model does not know when to end."""
 TEXT: Final = """\
 The lighthouse at Brennock Head was built in 1871, after three ships had been lost on the reef in one winter. For ninety
 years a keeper and his family lived beside it, carried oil up its 142 steps every evening, and wrote down each ship that
@@ -84,18 +82,15 @@ _STYLES: Final = {"yes": "green", "no": "bold red", "partly": "yellow", "not ask
 
 @dataclass(frozen=True, slots=True)
 class TrialCheck:
-    """Whether one thing works."""
-
     name: str
     works: Works
     why: str
-    answer: str = ""
-    """What the model wrote."""
+    answer: str = ""  # what the model wrote
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Speed:
-    """How quick the model was. Rates are tokens per second, and None where nothing was measured."""
+    """How fast the model was. Rates are tokens per second; None if nothing was measured."""
 
     load_seconds: float | None
     prefill: float | None
@@ -106,13 +101,9 @@ class Speed:
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """The model that is tried."""
-
     name: str
-    entry: ModelEntry | None
-    """Its entry in the registry, if it has one."""
-    file: Path | None
-    """Its file; None where another server runs it."""
+    entry: ModelEntry | None  # None if it is not in the registry
+    file: Path | None  # None if another server runs it
     header: GgufHeader | None
     options: LoadOptions
 
@@ -137,7 +128,7 @@ def try_model(
     Exits with 1 if the model cannot be loaded or does not answer at all.
     """
     subject = _subject(name, settings(context))
-    speed, checks = asyncio.run(_tried(subject))
+    speed, checks = asyncio.run(_try(subject))
     if as_json:
         print_json(_as_json(subject, speed, checks))
     else:
@@ -146,9 +137,8 @@ def try_model(
         raise typer.Exit(ExitCode.FAILED)
 
 
-def _subject(name: str, chosen: Settings) -> Subject:
-    """Return the model with this name. Raises InputError, RegistryError."""
-    registry = chosen.registry()
+def _subject(name: str, options: Settings) -> Subject:
+    registry = options.registry()
     model = registry.model_named(name)
     if model is not None:
         return _registered(registry.models[model])
@@ -156,7 +146,7 @@ def _subject(name: str, chosen: Settings) -> Subject:
     if file is None:
         accepted = f"a GGUF file, or one of {', '.join(sorted(registry.usable_names)) or 'none'}"
         raise InputError(Problem(name, "is no model of the registry and no file", accepted))
-    return _unregistered(file, registry, chosen)
+    return _unregistered(file, registry, options)
 
 
 def _registered(entry: ModelEntry) -> Subject:
@@ -167,15 +157,15 @@ def _registered(entry: ModelEntry) -> Subject:
     return Subject(entry.id, entry, entry.file, entry.header, options)
 
 
-def _unregistered(file: Path, registry: Registry, chosen: Settings) -> Subject:
+def _unregistered(file: Path, registry: Registry, options: Settings) -> Subject:
     try:
         header = read_header(file)
     except GgufError as error:
         raise InputError(Problem(str(file), error.reason, "a GGUF model")) from error
     _check_text(str(file), header)
-    found = fit(header, Room(budget=memory_for_models(chosen, registry)))
-    options = replace(found.options, context=min(found.context, MOST_CONTEXT), slots=1)
-    return Subject(file.name, None, file, header, options)
+    fitted = fit(header, Room(budget=memory_for_models(options, registry)))
+    load_options = replace(fitted.options, context=min(fitted.context, MOST_CONTEXT), slots=1)
+    return Subject(file.name, None, file, header, load_options)
 
 
 def _check_text(name: str, header: GgufHeader | None, *, embeds: bool = False) -> None:
@@ -190,22 +180,21 @@ def _check_text(name: str, header: GgufHeader | None, *, embeds: bool = False) -
         raise InputError(Problem(name, f"cannot be asked: {reason}", "a model that generates text"))
 
 
-async def _tried(subject: Subject) -> tuple[Speed, list[TrialCheck]]:
-    """Load the model, or connect to it, and ask it everything. Raises ModelLoadFailed."""
+async def _try(subject: Subject) -> tuple[Speed, list[TrialCheck]]:
     if subject.entry is not None and subject.entry.remote is not None:
         remote = RemoteModel(subject.entry)
         try:
-            return await _asked(subject, remote.generate, None)
+            return await _ask_all(subject, remote.generate, None)
         finally:
             await remote.close()
     assert subject.file is not None, "a model that no other server runs has a file"
-    begun = time.monotonic()
+    load_start = time.monotonic()
     spec = EngineSpec.of(subject.options, file=str(subject.file), name=subject.name)
     async with await Engine.start(spec) as engine:
-        return await _asked(subject, engine.generate, time.monotonic() - begun)
+        return await _ask_all(subject, engine.generate, time.monotonic() - load_start)
 
 
-async def _asked(subject: Subject, ask: AskModel, load_seconds: float | None) -> tuple[Speed, list[TrialCheck]]:
+async def _ask_all(subject: Subject, ask: AskModel, load_seconds: float | None) -> tuple[Speed, list[TrialCheck]]:
     deep = _knows_thoughts(subject.header)
     limit = THINKING_TOKENS if deep else ANSWER_TOKENS
     plain, usage = await _plain(ask, limit)
@@ -224,33 +213,31 @@ async def _asked(subject: Subject, ask: AskModel, load_seconds: float | None) ->
 
 
 async def _plain(ask: AskModel, limit: int) -> tuple[TrialCheck, Usage]:
-    """Ask a question about a text, with a system message."""
     messages = (
         Message("system", "Answer the question about the text."),
         Message("user", f"{TEXT}\n\n{QUESTION}"),
     )
     try:
-        done = await ask(Generation(messages=messages, max_tokens=limit, fit=1))
+        completion = await ask(Generation(messages=messages, max_tokens=limit, fit=1))
     except BadPrompt as error:
         why = f"The chat template refuses a system message with a user message: {error}"
         return TrialCheck("answer", "no", why), Usage()
     except EngineError as error:
         return TrialCheck("answer", "no", str(error)), Usage()
-    text = done.text.strip()
+    text = completion.text.strip()
     if not text:
-        return TrialCheck("answer", "no", "The model wrote nothing."), done.usage
+        return TrialCheck("answer", "no", "The model wrote nothing."), completion.usage
     marks = [mark for mark in TEMPLATE_MARKS if mark in text]
     if marks:
         why = f"The answer has {marks[0]} in it, so the model does not end where its chat template says."
-        return TrialCheck("answer", "partly", why, text), done.usage
-    if done.finish != "stop":
-        return TrialCheck("answer", "partly", f"The answer did not end within {limit} tokens.", text), done.usage
-    why = f"The model answered, and ended by itself after {done.usage.output_tokens} tokens."
-    return TrialCheck("answer", "yes", why, text), done.usage
+        return TrialCheck("answer", "partly", why, text), completion.usage
+    if completion.finish != "stop":
+        return TrialCheck("answer", "partly", f"The answer did not end within {limit} tokens.", text), completion.usage
+    why = f"The model answered, and ended by itself after {completion.usage.output_tokens} tokens."
+    return TrialCheck("answer", "yes", why, text), completion.usage
 
 
 def _template(header: GgufHeader | None, plain: TrialCheck) -> TrialCheck:
-    """Say what is known of the chat template, now that a prompt was made with it."""
     if plain.works == "no":
         return TrialCheck("template", "no", plain.why)
     if header is None:
@@ -265,7 +252,6 @@ def _template(header: GgufHeader | None, plain: TrialCheck) -> TrialCheck:
 
 
 def _knows_thoughts(header: GgufHeader | None) -> bool:
-    """Return whether a model thinks before it answers, by its chat template."""
     return header is not None and thought_markers(header.chat_template, lambda _: False) is not None
 
 
@@ -283,42 +269,41 @@ def _thinking(plain: TrialCheck, usage: Usage, *, deep: bool) -> TrialCheck:
 
 
 async def _json(ask: AskModel) -> TrialCheck:
-    """Have a JSON object written, under a grammar."""
     messages = (
         Message("system", "Answer with a JSON object."),
         Message("user", f"{TEXT}\n\nWhen was the lighthouse built (built), and who was its last keeper (last_keeper)?"),
     )
     try:
-        done = await ask(Generation(messages=messages, max_tokens=THINKING_TOKENS, schema=SCHEMA, fit=1))
-        value = OutputSchema(SCHEMA).read(done.text)
+        completion = await ask(Generation(messages=messages, max_tokens=THINKING_TOKENS, schema=SCHEMA, fit=1))
+        value = OutputSchema(SCHEMA).read(completion.text)
     except EngineError as error:
         return TrialCheck("JSON", "no", str(error))
     except (SchemaMismatch, BadSchema) as error:
-        return TrialCheck("JSON", "no", f"The object does not match its schema: {error}", done.text.strip())
+        return TrialCheck("JSON", "no", f"The object does not match its schema: {error}", completion.text.strip())
     right = isinstance(value, dict) and str(value["built"]) == "1871" and "Morrow" in value["last_keeper"]
     if right:
         why = "The object matches its schema and says what the text says."
-        return TrialCheck("JSON", "yes", why, done.text.strip())
+        return TrialCheck("JSON", "yes", why, completion.text.strip())
     why = "The object matches its schema, but does not say what the text says."
-    return TrialCheck("JSON", "partly", why, done.text.strip())
+    return TrialCheck("JSON", "partly", why, completion.text.strip())
 
 
 async def _tools(subject: Subject, ask: AskModel, limit: int) -> TrialCheck:
-    """Offer a tool that the question needs, as the model's own template shows tools, or else in words."""
+    # A model whose chat template has no syntax for tools gets them in words.
     syntax = None if subject.header is None else call_syntax(subject.header.chat_template)
     free, forced = (_tool_task(choice, syntax) for choice in ("auto", "required"))
     question = Message("user", "What is the weather in Lisbon right now?")
     try:
-        done = await ask(with_tools(_tool_request(free, question, limit), free))
-        text = done.text.strip()
-        if calls := _calls(free, done.text):
+        completion = await ask(with_tools(_tool_request(free, question, limit), free))
+        text = completion.text.strip()
+        if calls := _calls(free, completion.text):
             right = "Lisbon" in calls[0].arguments
             why = "The model called the tool by itself" + ("." if right else ", but with a wrong argument.")
             return TrialCheck("tools", "yes" if right else "partly", why, text)
-        done = await ask(with_tools(_tool_request(forced, question, ANSWER_TOKENS), forced))
+        completion = await ask(with_tools(_tool_request(forced, question, ANSWER_TOKENS), forced))
     except EngineError as error:
         return TrialCheck("tools", "no", str(error))
-    if not _calls(forced, done.text):
+    if not _calls(forced, completion.text):
         return TrialCheck("tools", "no", "The model does not call the tool, not even where it has to.", text)
     why = (
         "The model calls the tool only where it has to (tool_choice: required); free to choose, it answered without it."
@@ -331,15 +316,14 @@ def _tool_task(choice: str, syntax: CallSyntax | None) -> CallTask:
 
 
 def _tool_request(task: CallTask, question: Message, limit: int) -> Generation:
-    told = (Message("system", task.toolbox.instructions),) if task.syntax is None else ()
-    return Generation(messages=(*told, question), max_tokens=limit, fit=1)
+    system = (Message("system", task.toolbox.instructions),) if task.syntax is None else ()
+    return Generation(messages=(*system, question), max_tokens=limit, fit=1)
 
 
 def _calls(task: CallTask, text: str) -> list[ToolCallFinished]:
-    """Return the calls in an answer that are right."""
     parser = task.parser(forced=task.toolbox.forced)
-    found = (one for one in [*parser.push(text), *parser.finish()] if isinstance(one, ToolCallFinished))
-    return [one for one in found if not task.toolbox.problem(one.name, one.arguments)]
+    calls = (call for call in [*parser.push(text), *parser.finish()] if isinstance(call, ToolCallFinished))
+    return [call for call in calls if not task.toolbox.problem(call.name, call.arguments)]
 
 
 def _speed(usage: Usage, load_seconds: float | None) -> Speed:
@@ -383,11 +367,11 @@ def _print(subject: Subject, speed: Speed, checks: list[TrialCheck]) -> None:
     table.add_column(overflow="fold")
     for check in checks:
         mark = Text(f"{signs.states[_MARKS[check.works]]} {check.name}", style=_STYLES[check.works])
-        told = Text(one_line(check.why))
+        cell = Text(one_line(check.why))
         if check.answer:
             short = one_line(check.answer)
-            told.append(f"\n{short if len(short) <= SHOWN else short[:SHOWN] + signs.more}", style="dim")
-        table.add_row(mark, told)
+            cell.append(f"\n{short if len(short) <= SHOWN else short[:SHOWN] + signs.more}", style="dim")
+        table.add_row(mark, cell)
     console.print(table)
     if subject.entry is None and checks[0].works == "yes":
         advice = f"No registry has it yet: orchestrator init --model {shlex.quote(str(subject.file))}"
@@ -396,8 +380,8 @@ def _print(subject: Subject, speed: Speed, checks: list[TrialCheck]) -> None:
 
 def _facts(subject: Subject, speed: Speed) -> str:
     header = subject.header
-    what = "run by another server" if header is None else f"{header.architecture} {header.file_type}"
-    return what if speed.load_seconds is None else f"{what}, loaded in {seconds(speed.load_seconds)}"
+    description = "run by another server" if header is None else f"{header.architecture} {header.file_type}"
+    return description if speed.load_seconds is None else f"{description}, loaded in {seconds(speed.load_seconds)}"
 
 
 def _rate(rate: float | None, tokens: int) -> str:
